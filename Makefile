@@ -1,0 +1,48 @@
+# make demo plays the story on the sandbox; make test passes everything. Both start from a bare checkout.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
+	command -v $$p >/dev/null && $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+UV_VERSION := 0.13.8
+UV := .venv/bin/uv
+BIN := .venv/bin
+
+.PHONY: help setup demo test lint types imports unit bench clean
+
+help: ## these targets
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+setup: .venv/.synced ## .venv with the locked dependencies; does nothing when it is up to date
+
+.venv/.synced: pyproject.toml uv.lock
+	@test -n "$(PYTHON)" || { echo "bizrq needs Python 3.11 or newer, and none is on PATH: install it, or run make PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { echo "$(PYTHON) has no venv module: install it (Debian: apt-get install python3-venv)" >&2; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION) || { echo "could not install uv $(UV_VERSION) with pip: is a package index reachable?" >&2; exit 1; }
+	@VIRTUAL_ENV=$(CURDIR)/.venv $(UV) sync --quiet --frozen --active --inexact
+	@touch $@
+
+demo: setup ## the story of a tree of groups, played on the sandbox
+	@$(BIN)/python examples/story.py
+
+test: setup lint types imports unit ## everything that must be green
+
+lint: setup ## ruff: rules and format
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+
+types: setup ## pyright
+	@$(BIN)/pyright
+
+imports: setup ## the import contracts of pyproject.toml
+	@$(BIN)/lint-imports
+
+unit: setup ## pytest
+	@$(BIN)/pytest -q
+
+bench: setup ## the benchmarks of docs/results.md; a real API server is needed for most
+	@$(BIN)/python -m tests.bench
+
+clean: ## remove what setup made
+	rm -rf .venv
