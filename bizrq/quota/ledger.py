@@ -1,0 +1,426 @@
+"""A group's account: what is used, what is promised, and whether one more promise fits.
+
+This file alone decides whether a change is admitted and which reservation it needs (DESIGN, sections 3 and 5).
+It does not know workloads, webhooks or clocks: amounts come in as `Resources`, times as integer milliseconds.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from functools import cached_property, lru_cache
+
+from bizrq.quota import quantity
+from bizrq.quota.names import cash, is_cash
+from bizrq.quota.resources import Limits, Resources, growth, larger, smaller, subtract_floor
+from bizrq.quota.verdict import Denied, Granted, Reason, Verdict, Violation, exceeded, unspecified
+
+GROUPS = "bizgroupresourcequotas.quota.biz.group"
+#: How long a promise is kept, in milliseconds. An API write ends within 34 s (DESIGN 5).
+LIFETIME = 60_000
+MAX_ENTRIES = 2_000
+MAX_BYTES = 256 * 1024
+#: The longest entry that the CRD takes; one longer line would fail the write of everybody who waits with it.
+MAX_ENTRY = 16 * 1024
+# Fewer names than this fit in any case: a name has at most 400 characters, two amounts at most 60.
+_FEW = 32
+
+_FORMAT = "v1"
+_INTEGER = re.compile(r"[0-9]{1,19}", re.ASCII)
+
+
+class ReservationError(ValueError):
+    """An entry of `status.reservations` that this version cannot read."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Slot:
+    """The place that is charged: `plural.group` of a kind, a namespace ("" for none), a name."""
+
+    kind: str
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}/{self.namespace}/{self.name}"
+
+    @classmethod
+    def parse(cls, text: str) -> Slot:
+        kind, _, rest = text.partition("/")
+        namespace, slash, name = rest.partition("/")
+        if not (kind and slash and name):
+            raise ReservationError(f"{text[:80]!r} is no slot: write kind/namespace/name")
+        return cls(kind, namespace, name)
+
+
+def group_slot(name: str) -> Slot:
+    """The slot that a child group has in its parent's account."""
+    return Slot(GROUPS, "", name)
+
+
+@dataclass(frozen=True)
+class Reservation:
+    """This slot may need `amount` in total, of which the account's `used` already holds `base`.
+
+    `resource_version` is the version that the change was decided on, None for a create. `expires` is in
+    milliseconds since 1970 and for people: the controller goes by its own clock. `awaits` is the object whose
+    write is awaited where that is not the slot itself.
+    """
+
+    slot: Slot
+    uid: str
+    resource_version: int | None
+    expires: int
+    amount: Resources
+    base: Resources = field(default_factory=dict)
+    awaits: Slot | None = None
+
+    @property
+    def awaited(self) -> Slot:
+        return self.awaits or self.slot
+
+    @property
+    def extra(self) -> dict[str, int]:
+        """What the entry adds to `used`: never less than nothing."""
+        return subtract_floor(self.amount, self.base)
+
+    def same_write(self, other: Reservation) -> bool:
+        """Whether both stand for the same line of the account (amount, base, version and expiry may differ).
+
+        Updates of one object share one; every create has its own.
+        """
+        mine, theirs = (self.slot, self.uid, self.awaits), (other.slot, other.uid, other.awaits)
+        return mine == theirs and (self.resource_version is None) == (other.resource_version is None)
+
+    @cached_property
+    def line(self) -> str:
+        """The entry as it stands in `status.reservations`; `read` reads it."""
+        return _write(self)
+
+    def __str__(self) -> str:
+        return self.line
+
+
+def _write(entry: Reservation) -> str:
+    words = [_FORMAT, str(entry.slot)]
+    if entry.awaits is not None:
+        words.append(f"awaits={entry.awaits}")
+    words.append(f"uid={entry.uid}")
+    if entry.resource_version is not None:
+        words.append(f"rv={entry.resource_version}")
+    words.append(f"until={timestamp(entry.expires)}")
+    for name in sorted(set(entry.amount) | set(entry.base)):
+        base = entry.base.get(name, 0)
+        amount = quantity.text(name, entry.amount.get(name, 0))
+        words.append(f"{name}={amount}" + (f"-{quantity.text(name, base)}" if base else ""))
+    return " ".join(words)
+
+
+@lru_cache(maxsize=16_384)
+def read(text: str) -> Reservation:
+    """One entry of `status.reservations`, as `docs/reservations.md` describes it; raises ReservationError.
+
+    `v1 SLOT [awaits=SLOT] uid=UID [rv=VERSION] until=TIME [RESOURCE=AMOUNT[-BASE]]…`
+    """
+    version, _, rest = text.partition(" ")
+    if version != _FORMAT:
+        raise ReservationError(f"reservation {text[:80]!r} is not of format {_FORMAT}")
+    words = rest.split(" ")
+    slot = Slot.parse(words[0])
+    known: dict[str, str] = {}
+    amount: dict[str, int] = {}
+    base: dict[str, int] = {}
+    for word in words[1:]:
+        name, equals, value = word.partition("=")
+        if not (name and equals) or name in known or name in amount:
+            raise ReservationError(f"reservation of {slot}: cannot read {word[:80]!r}")
+        if name in ("awaits", "uid", "rv", "until"):
+            known[name] = value
+            continue
+        # A second "-" would be a base below 0, which used cannot hold.
+        total, dash, held = value.partition("-")
+        if held.startswith("-"):
+            raise ReservationError(f"reservation of {slot}: cannot read {word[:80]!r}")
+        try:
+            amount[name] = quantity.parse_sum(total)
+            if dash:
+                base[name] = quantity.parse_sum(held)
+        except quantity.QuantityError as error:
+            raise ReservationError(f"reservation of {slot}: {name}: {error}") from None
+    if not known.get("uid") or "until" not in known:
+        raise ReservationError(f"reservation of {slot}: uid or until is missing")
+    if "rv" in known and not _INTEGER.fullmatch(known["rv"]):
+        raise ReservationError(f"reservation of {slot}: rv {known['rv'][:80]!r} is no resourceVersion")
+    return Reservation(
+        slot=slot,
+        uid=known["uid"],
+        resource_version=int(known["rv"]) if "rv" in known else None,
+        expires=milliseconds(known["until"]),
+        amount=amount,
+        base=base,
+        awaits=Slot.parse(known["awaits"]) if "awaits" in known else None,
+    )
+
+
+def timestamp(at: int) -> str:
+    """Milliseconds since 1970 as RFC 3339 in UTC."""
+    whole, millis = divmod(at, 1000)
+    # Not strftime: it writes the year 999 with three digits, which is no RFC 3339.
+    return f"{datetime.fromtimestamp(whole, UTC).replace(tzinfo=None).isoformat()}.{millis:03d}Z"
+
+
+def milliseconds(text: str) -> int:
+    """RFC 3339, with or without a fraction, as milliseconds since 1970; raises ReservationError."""
+    try:
+        at = datetime.fromisoformat(text)
+        if at.tzinfo is None:
+            raise ReservationError(f"{text[:80]!r} has no time zone")
+        # Overflows where it would be a year before 1 or after 9999, which no timestamp could say.
+        since = at.astimezone(UTC) - datetime(1970, 1, 1, tzinfo=UTC)
+    except (ValueError, OverflowError) as error:
+        if isinstance(error, ReservationError):
+            raise
+        raise ReservationError(f"{text[:80]!r} is no time") from None
+    return (since.days * 86_400 + since.seconds) * 1000 + since.microseconds // 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """One set of equal pods of a workload."""
+
+    name: str
+    replicas: int
+    per_pod: Resources
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """A change that asks to be admitted, in the terms of the one group that would pay for it.
+
+    `demand` is what the slot needs in all after the change, `before` what the stored object costs this group
+    (nothing for a create or for a move from elsewhere). `enters` is true for those two: such a change always
+    leaves its mark in the account, even where it costs nothing, so that a deletion of the group sees it.
+    """
+
+    slot: Slot
+    uid: str
+    resource_version: int | None
+    demand: Resources
+    before: Resources = field(default_factory=dict)
+    enters: bool = True
+    awaits: Slot | None = None
+    roles: Sequence[Role] = ()
+    roles_before: Sequence[Role] = ()
+    missing: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+    @property
+    def is_grant(self) -> bool:
+        """A budget handed to a child group rather than a workload that runs."""
+        return self.slot.kind == GROUPS
+
+    def worse_in(self) -> dict[str, int]:
+        """What the change needs more than before; empty where it makes nothing worse."""
+        return growth(self.demand, self.before)
+
+
+class Account:
+    """A running copy of one group's account. `decide` asks it, `reserve` changes it.
+
+    `used` is as published: a name of `hard` that it lacks is unknown, not zero.
+    """
+
+    __slots__ = ("_by_slot", "_bytes", "_count", "_extra", "group", "hard", "reserved", "used")
+
+    def __init__(self, group: str, hard: Limits, used: Resources, reservations: Iterable[Reservation] = ()) -> None:
+        self.group = group
+        self.hard = hard
+        self.used = used
+        self.reserved: dict[str, int] = {}
+        self._by_slot: dict[Slot, tuple[Reservation, ...]] = {}
+        self._extra: dict[Slot, dict[str, int]] = {}
+        self._count = 0
+        self._bytes = 0
+        by_slot: dict[Slot, list[Reservation]] = {}
+        for entry in reservations:
+            by_slot.setdefault(entry.slot, []).append(entry)
+        for slot, entries in by_slot.items():
+            self._set(slot, tuple(entries), slot_extra(entries))
+
+    @property
+    def reservations(self) -> list[Reservation]:
+        return sorted(
+            (entry for entries in self._by_slot.values() for entry in entries),
+            key=lambda e: (e.slot, e.awaited, e.uid, e.resource_version is not None, e.resource_version or 0),
+        )
+
+    def of(self, slot: Slot) -> tuple[Reservation, ...]:
+        return self._by_slot.get(slot, ())
+
+    def unknown(self) -> list[str]:
+        """Names that `hard` has and no recount has published yet."""
+        return sorted(name for name in self.hard if name not in self.used)
+
+    def taken(self, name: str) -> int:
+        """What is used and promised of a resource, in nano-units."""
+        return self.used.get(name, 0) + self.reserved.get(name, 0)
+
+    def full(self) -> bool:
+        return self._count >= MAX_ENTRIES or self._bytes >= MAX_BYTES
+
+    def with_entry(self, entry: Reservation) -> tuple[Reservation, ...]:
+        """The slot's entries as they would be with this one among them."""
+        return (*(old for old in self.of(entry.slot) if not old.same_write(entry)), entry)
+
+    def added(self, slot: Slot) -> Resources:
+        """What the entries of a slot add to `used`."""
+        return self._extra.get(slot, {})
+
+    def reserve(self, entry: Reservation) -> None:
+        """Enter a reservation that `decide` granted."""
+        entries = self.with_entry(entry)
+        joins = len(entries) > len(self.of(entry.slot))
+        # A thousand creates of one name stand in one slot: one that joins them must not cost a look at all.
+        self._set(entry.slot, entries, larger(self.added(entry.slot), entry.extra) if joins else slot_extra(entries))
+
+    def _set(self, slot: Slot, entries: tuple[Reservation, ...], extra: dict[str, int]) -> None:
+        old = self._by_slot.get(slot, ())
+        for name, amount in self.added(slot).items():
+            self.reserved[name] -= amount
+        for name, amount in extra.items():
+            self.reserved[name] = self.reserved.get(name, 0) + amount
+        before, after = {id(entry) for entry in old}, {id(entry) for entry in entries}
+        self._by_slot[slot], self._extra[slot] = entries, extra
+        self._count += len(entries) - len(old)
+        # Three bytes a line for the quotes and the comma.
+        self._bytes += sum(len(str(entry)) + 3 for entry in entries if id(entry) not in before)
+        self._bytes -= sum(len(str(entry)) + 3 for entry in old if id(entry) not in after)
+
+
+def slot_extra(entries: Iterable[Reservation]) -> dict[str, int]:
+    """What the entries of one slot add to `used`: per resource the largest, since only one object can stand there."""
+    extra: dict[str, int] = {}
+    for entry in entries:
+        extra = larger(extra, entry.extra)
+    return extra
+
+
+def decide(account: Account, charge: Charge, now: int) -> Verdict:
+    """Whether the account can bear the change. Pure: the account is not touched.
+
+    The order is DESIGN 3's: nothing worse, then what is unknown (8), then unstated requests, cash (7) and the
+    ceilings (6), all violations at once. What is granted must be stored, as `reserve` leaves it, before the answer
+    goes out: an entry that stands there already does not do (DESIGN 5.3).
+    """
+    more = charge.worse_in()
+    if not more and not charge.enters:
+        return Granted()
+    unknown = account.unknown()
+    if unknown:
+        return not_reconciled(account.group, charge, f": {', '.join(unknown)} not counted")
+    missing = {name: who for name, who in charge.missing.items() if name in account.hard and who}
+    if missing:
+        return unspecified(account.group, missing)
+
+    entry = _entry(account, charge, now)
+    rises = growth(entry.extra, account.added(charge.slot))
+    violations = []
+    for name, amount in more.items():
+        spent = cash(name)
+        if not charge.is_grant and spent in account.hard and account.taken(spent) >= account.hard[spent]:
+            violations.append(Violation(spent, amount, account.taken(spent), account.hard[spent]))
+        if name in account.hard and account.taken(name) + rises.get(name, 0) > account.hard[name]:
+            violations.append(Violation(name, amount, account.taken(name), account.hard[name]))
+    if violations:
+        return exceeded(account.group, violations, replicas_that_fit(account, charge))
+    beside = sorted(n for n in rises if n in account.hard and account.taken(n) + rises[n] > account.hard[n])
+    if beside:
+        # It does not grow in these, but an earlier change of the object may still land and grow in them.
+        return Denied(
+            Reason.BUSY,
+            f"quota {account.group}: another change of {charge.slot} is under way that needs {', '.join(beside)}: "
+            "try again",
+        )
+    if len(entry.amount) > _FEW and len(str(entry)) > MAX_ENTRY:
+        return Denied(
+            Reason.MALFORMED,
+            f"quota {account.group} cannot reserve {len(entry.amount)} different resources for one object: "
+            f"their names and amounts come to more than {MAX_ENTRY >> 10} KiB",
+        )
+    if account.full() and len(account.with_entry(entry)) > len(account.of(charge.slot)):
+        return Denied(
+            Reason.FULL,
+            f"quota {account.group} has too many admissions under way: "
+            f"{MAX_ENTRIES} entries or {MAX_BYTES >> 10} KiB; try again",
+        )
+    # From here the change is admitted as soon as the entry is stored.
+    return Granted(entry)
+
+
+def not_reconciled(group: str, charge: Charge, why: str = "") -> Denied:
+    """The refusal while nothing is known of a group: a child may come again at once, a workload is told."""
+    if charge.is_grant:
+        return Denied(Reason.PARENT_NOT_RECONCILED, f"quota {group} is not reconciled yet{why}: try again")
+    return Denied(Reason.NOT_RECONCILED, f"quota {group} is not reconciled yet{why}")
+
+
+def _entry(account: Account, charge: Charge, now: int) -> Reservation:
+    """The reservation that the change needs, merged with the one it shares.
+
+    The base may never be more than `used` really holds for the slot: nothing for a create, and for an update no
+    more than any entry of the slot says and than the stored object costs.
+    """
+    mine = account.of(charge.slot)
+    base: Resources = {}
+    if charge.resource_version is not None:
+        base = charge.before
+        for entry in mine:
+            base = smaller(base, entry.base)
+    fresh = Reservation(
+        charge.slot, charge.uid, charge.resource_version, now + LIFETIME, charge.demand, base, charge.awaits
+    )
+    for entry in mine:
+        if entry.same_write(fresh):
+            # The expiry has to move, or storing the entry would be no write at all.
+            fresh = replace(
+                fresh,
+                amount=larger(entry.amount, fresh.amount),
+                expires=max(fresh.expires, entry.expires + 1),
+                resource_version=None
+                if fresh.resource_version is None
+                else max(fresh.resource_version, entry.resource_version or 0),
+            )
+    return fresh
+
+
+def replicas_that_fit(account: Account, charge: Charge) -> int | None:
+    """How many more replicas of the one role that grew would fit; None where several grew or none did."""
+    old = {role.name: role for role in charge.roles_before}
+    nothing = Role("", 0, {})
+    grown = [role for role in charge.roles if growth(_cost(role), _cost(old.get(role.name, nothing)))]
+    if len(grown) != 1:
+        return None
+    [role] = grown
+    was = old.get(role.name, nothing).replicas
+    most: int | None = None
+    for name, hard in account.hard.items():
+        # What the slot itself has been promised is not in its way.
+        left = max(0, hard - account.taken(name) + account.added(charge.slot).get(name, 0))
+        each = role.per_pod.get(name, 0)
+        if is_cash(name):
+            if left == 0 and role.per_pod.get(name.removeprefix("cash/"), 0):
+                return 0
+            continue
+        rest = charge.demand.get(name, 0) - role.replicas * each
+        room = charge.before.get(name, 0) + left - rest
+        if each > 0:
+            fits = max(0, room // each - was)
+            most = fits if most is None else min(most, fits)
+        elif room < 0:
+            return 0
+    return most
+
+
+def _cost(role: Role) -> dict[str, int]:
+    return {name: amount * role.replicas for name, amount in role.per_pod.items()}

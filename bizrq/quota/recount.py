@@ -1,0 +1,129 @@
+"""The recount: `used` from scratch, out of one snapshot, with the reservations that are still awaited.
+
+This file alone decides what a status says and when a reservation may go (DESIGN 5.6). It does not know watches or
+clocks: the caller says what its snapshot has seen, and which entries have expired and were looked up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+
+from bizrq.quota.ledger import Account, Reservation, Slot, slot_extra
+from bizrq.quota.names import is_cash
+from bizrq.quota.resources import Limits, Resources, add, larger, restrict, total
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """One stored object of the snapshot and what it costs the group: a workload's demand, or what a child holds."""
+
+    slot: Slot
+    uid: str
+    cost: Resources
+
+
+class Sighting(Enum):
+    """What is known of the object whose write an entry awaits."""
+
+    AWAITED = "its write may still come"
+    DELIVERED = "the watch has delivered it"
+    OVER = "it expired, and a later read proved the true state, which the snapshot shows"
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Everything one recount looks at, read at one moment.
+
+    `reservations` pairs each entry of the stored status with what is known of its object. `cash` is what the group's
+    own pods have spent, by `cash/` name. `published` is `used` as the status has it now, `was_reserved` what its
+    reservations add; both empty where there is none.
+    """
+
+    hard: Limits
+    workloads: Sequence[Counted]
+    children: Sequence[Counted]
+    reservations: Sequence[tuple[Reservation, Sighting]] = ()
+    cash: Resources = field(default_factory=dict)
+    published: Resources = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Recount:
+    """A status to publish. `drift` is what was stored but neither used nor promised before, in nano-units."""
+
+    used: dict[str, int]
+    self_used: dict[str, int]
+    reservations: tuple[Reservation, ...]
+    dropped: tuple[Reservation, ...]
+    drift: dict[str, int]
+    over: dict[str, int]
+    exhausted: tuple[str, ...]
+
+
+def recount(snapshot: Snapshot) -> Recount:
+    """What the status has to say, counted from nothing but the snapshot.
+
+    Laws: `used = self_used + Σ children`; every kept entry's base is what `used` holds for its slot.
+    """
+    names = set(snapshot.hard)
+    own = total(w.cost for w in snapshot.workloads)
+    self_used = _of(names, add(own, snapshot.cash))
+    used = _of(names, add(self_used, total(child.cost for child in snapshot.children)))
+
+    held = {counted.slot: counted.cost for counted in (*snapshot.workloads, *snapshot.children)}
+    kept, dropped = [], []
+    for entry, sighting in snapshot.reservations:
+        if sighting is Sighting.AWAITED:
+            kept.append(replace(entry, base=_base(entry, held.get(entry.slot, {}))))
+        else:
+            dropped.append(entry)
+    account = Account("", snapshot.hard, used, kept)
+    return Recount(
+        used=used,
+        self_used=self_used,
+        reservations=tuple(account.reservations),
+        dropped=tuple(dropped),
+        drift=_drift(snapshot, used),
+        over={n: account.taken(n) - hard for n, hard in snapshot.hard.items() if account.taken(n) > hard},
+        exhausted=tuple(sorted(n for n, hard in snapshot.hard.items() if is_cash(n) and used[n] >= hard)),
+    )
+
+
+def holding(hard: Limits, used: Resources, reservations: Iterable[Reservation]) -> dict[str, int]:
+    """What a child holds of its parent: the larger of its `hard` and of what it uses and has promised (DESIGN 2)."""
+    account = Account("", hard, used, reservations)
+    taken = {name: account.taken(name) for name in hard}
+    return larger(hard, taken)
+
+
+def _of(names: set[str], amounts: Resources) -> dict[str, int]:
+    """The tracked names only, each of them present: an absent one would be unknown."""
+    return {name: amounts.get(name, 0) for name in sorted(names)}
+
+
+def _base(entry: Reservation, counted: Resources) -> dict[str, int]:
+    """What `used` holds of the entry's amount."""
+    return {name: counted[name] for name in entry.amount if counted.get(name, 0)}
+
+
+def _drift(snapshot: Snapshot, used: Mapping[str, int]) -> dict[str, int]:
+    """Growth that no admission charged: over what was published and promised before.
+
+    A first count and cash, which only time adds, are no drift.
+    """
+    by_slot: dict[Slot, list[Reservation]] = {}
+    for entry, _ in snapshot.reservations:
+        by_slot.setdefault(entry.slot, []).append(entry)
+    promised = total(slot_extra(entries) for entries in by_slot.values())
+    return restrict(
+        {
+            name: amount - snapshot.published[name] - promised.get(name, 0)
+            for name, amount in used.items()
+            if name in snapshot.published
+            and not is_cash(name)
+            and amount > snapshot.published[name] + promised.get(name, 0)
+        },
+        used,
+    )

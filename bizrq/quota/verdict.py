@@ -1,0 +1,112 @@
+"""The answer to "may this be?" as a value.
+
+This file alone decides how a refusal reads. It does not know how the answer was found, nor who asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from bizrq.quota import quantity
+
+if TYPE_CHECKING:
+    from bizrq.quota.ledger import Reservation
+
+
+class Reason(StrEnum):
+    """Stable codes, in the order in which they are checked."""
+
+    MALFORMED = "Malformed"
+    EXEMPT = "NamespaceExempt"
+    NO_GROUP = "NoSuchGroup"
+    DELETING = "GroupDeleting"
+    NOT_RECONCILED = "NotReconciled"
+    PARENT_NOT_RECONCILED = "ParentNotReconciled"
+    UNSPECIFIED = "MustSpecify"
+    CASH = "CashExhausted"
+    EXCEEDED = "QuotaExceeded"
+    BUSY = "AnotherChangeUnderWay"
+    FULL = "TooManyReservations"
+    TIMEOUT = "OutOfTime"
+    # the tree
+    BAD_NAME = "BadName"
+    BAD_HARD = "BadHard"
+    PARENT = "BadParent"
+    IMMUTABLE = "Immutable"
+    MISSING_NAMES = "MissingNames"
+    NOT_EMPTY = "NotEmpty"
+
+
+#: What a client may simply send again: nothing is wrong with the request.
+TRY_AGAIN = frozenset({Reason.PARENT_NOT_RECONCILED, Reason.BUSY, Reason.FULL, Reason.TIMEOUT})
+#: The object itself cannot be read.
+BAD_OBJECT = frozenset({Reason.MALFORMED, Reason.BAD_NAME, Reason.BAD_HARD, Reason.IMMUTABLE})
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """One resource of `hard` that the change would break; all amounts in nano-units."""
+
+    resource: str
+    requested: int
+    used: int
+    hard: int
+
+    @property
+    def left(self) -> int:
+        return max(0, self.hard - self.used)
+
+
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """Allowed; `reservation` has to be stored before anybody hears of it, None where nothing more is needed."""
+
+    reservation: Reservation | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Denied:
+    """Refused. `message` is one line; `violations` are sorted by resource."""
+
+    reason: Reason
+    message: str
+    violations: Sequence[Violation] = field(default=())
+
+    @property
+    def code(self) -> int:
+        """The HTTP code of the answer: 429 try again, 422 a bad object, 403 refused (DESIGN, rule 11)."""
+        if self.reason in TRY_AGAIN:
+            return 429
+        return 422 if self.reason in BAD_OBJECT else 403
+
+
+Verdict = Granted | Denied
+
+
+def exceeded(group: str, violations: Sequence[Violation], fits: int | None) -> Denied:
+    """The refusal of a change that needs more than is left: native quota's words first, then what would help.
+
+    Native words: kubernetes `resourcequota/controller.go` (checkRequest).
+    """
+    ordered = tuple(sorted(violations, key=lambda v: v.resource))
+    message = (
+        f"exceeded quota: {group}, requested: {_listed(ordered, 'requested')}, used: {_listed(ordered, 'used')}, "
+        f"limited: {_listed(ordered, 'hard')}; left: {_listed(ordered, 'left')}"
+    )
+    if fits is not None:
+        message += f"; fits: {fits} more {'replica' if fits == 1 else 'replicas'}"
+    cash_only = all(v.resource.startswith("cash/") for v in ordered)
+    return Denied(Reason.CASH if cash_only else Reason.EXCEEDED, message, ordered)
+
+
+def unspecified(group: str, missing: Mapping[str, Sequence[str]]) -> Denied:
+    """The refusal of containers that do not say what `hard` has to know (native: "must specify")."""
+    parts = [f"{name} for: {','.join(sorted(set(containers)))}" for name, containers in sorted(missing.items())]
+    return Denied(Reason.UNSPECIFIED, f"failed quota: {group}: must specify {'; '.join(parts)}")
+
+
+def _listed(violations: Sequence[Violation], attribute: str) -> str:
+    return ",".join(f"{v.resource}={quantity.text(v.resource, getattr(v, attribute))}" for v in violations)

@@ -1,0 +1,517 @@
+"""Every interleaving of a few requests, with the code's own functions as the steps (DESIGN 5).
+
+A world is a value: what is stored, what the groups' statuses say, what each controller has seen so far, and how far
+each request is. `steps` lists what can happen next, each as atomic as the API server makes it: a webhook stores a
+reservation, a write is stored, fails or is refused elsewhere, a controller's watches move on, a controller publishes.
+What a webhook decides and what a controller publishes comes from `Rules`, which asks `decide` and `recount`; a wrong
+short cut is another `Rules`, or a patch of the code, and has to be found broken by the same exploration.
+
+Time is not in it: an entry may expire as soon as the writes it was made for can no longer be stored.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from bizrq.quota.ledger import GROUPS, Account, Charge, Reservation, Slot, decide, read
+from bizrq.quota.recount import Counted, Sighting, Snapshot, holding, recount
+from bizrq.quota.verdict import Denied
+from tests.language import NOW, res, slot
+
+Amounts = tuple[tuple[str, int], ...]
+
+
+class Status(NamedTuple):
+    """`used` is None until the first recount; `counted_at` has a version for workloads and one for groups."""
+
+    used: Amounts | None = None
+    entries: tuple[str, ...] = ()
+    counted_at: tuple[int, int] = (0, 0)
+
+
+class Stored(NamedTuple):
+    """A stored object; for a group `demand` is its `hard`, and it has a status."""
+
+    place: Slot
+    uid: str
+    version: int
+    group: str
+    demand: Amounts
+    status: Status | None = None
+    # A version below 0 is an object that is to go.
+
+
+class Seen(NamedTuple):
+    """What a controller keeps of a stored object."""
+
+    place: Slot
+    uid: str
+    version: int
+    group: str
+    cost: Amounts
+
+
+class Kind(NamedTuple):
+    """One controller's view of one kind: objects, deleted uids, and the version up to which it has seen."""
+
+    objects: tuple[Seen, ...] = ()
+    deleted: tuple[str, ...] = ()
+    version: int = 0
+
+    def at(self, place: Slot) -> Seen | None:
+        return next((seen for seen in self.objects if seen.place == place), None)
+
+
+class Promise(NamedTuple):
+    """Which entry a request has stored: in which group, and what makes the entry its own."""
+
+    group: str
+    place: Slot
+    uid: str
+    of_create: bool
+
+
+class Progress(NamedTuple):
+    """How far a request is; `asked` is the write that was allowed, `ended` the version at which it was over."""
+
+    phase: str = "new"
+    asked: Stored | None = None
+    decided_on: int | None = None
+    promises: tuple[Promise, ...] = ()
+    ended: int = 0
+
+
+#: What a granted charge leaves: the status, and the entry that stands for it, None where it needs none.
+Admitted = tuple[Status, Reservation | None]
+
+
+class World(NamedTuple):
+    stored: tuple[Stored, ...]
+    past: tuple[Stored, ...]
+    version: int
+    roots: tuple[tuple[str, Status], ...]
+    caches: tuple[tuple[str, Status], ...]
+    deleted: tuple[tuple[int, str], ...]
+    views: tuple[tuple[Kind, Kind], ...]
+    progress: tuple[Progress, ...]
+
+
+@dataclass(frozen=True)
+class Request:
+    verb: str
+    place: Slot
+    group: str = ""
+    demand: Amounts = ()
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """Root groups with their `hard`, and what people ask for, in any order; a word of them each is a sentence."""
+
+    groups: Mapping[str, str]
+    asks: Sequence[str]
+    controllers: int = 1
+    kinds_apart: bool = False
+    lost_replies: bool = False
+    requests: tuple[Request, ...] = field(init=False)
+    hard: Mapping[str, Amounts] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "requests", tuple(_request(ask) for ask in self.asks))
+        object.__setattr__(self, "hard", {name: amounts_of(res(hard)) for name, hard in self.groups.items()})
+
+
+def _request(sentence: str) -> Request:
+    """`create A cpu=6 in g`, `update A cpu=2`, `move A to h`, `delete A`, `touch A`; and the same of `group c`."""
+    verb, *words = sentence.split()
+    place = slot(f"group {words.pop(1)}") if words[0] == "group" else slot(words[0])
+    amounts, _, group = " ".join(words[1:]).replace("to ", "in ").partition("in ")
+    return Request(verb, place, group, amounts_of(res(amounts)))
+
+
+class Rules:
+    """What webhooks and controllers do: as designed."""
+
+    #: Whether a controller leaves a status alone that was counted from something newer than it has seen.
+    minds_counted_at = True
+    #: Whether a webhook may answer from a status that is no longer the stored one (only a wrong rule wants to).
+    answers_from_cache = False
+    #: Whether the account, too, has to hold what the laws say of it, and not only the store.
+    keeps_accounts = True
+
+    def admit(self, hard: Mapping[str, int], status: Status, charge: Charge) -> Admitted | None:
+        """What a granted charge leaves; None where it is refused."""
+        account = account_of(hard, status)
+        verdict = decide(account, charge, NOW)
+        if isinstance(verdict, Denied):
+            return None
+        if verdict.reservation is None:
+            return status, None
+        account.reserve(replace(verdict.reservation, expires=NOW))
+        return status._replace(entries=lines(account.reservations)), verdict.reservation
+
+    def sighting(self, entry: Reservation, kind: Kind, over_since: int | None, now: Stored | None) -> Sighting:
+        """What a view knows of an entry's object: delivered, or expired and proved by a later read (DESIGN 5.6).
+
+        `over_since` is the version at which the last write was over that the entry was made for, None while one may
+        still come; `now` is what a read finds.
+        """
+        here = kind.at(entry.awaited)
+        found = next((seen for seen in kind.objects if seen.uid == entry.uid), None)
+        if entry.uid in kind.deleted:
+            return Sighting.DELIVERED
+        if found is not None and (entry.resource_version is None or found.version > entry.resource_version):
+            return Sighting.DELIVERED
+        if over_since is None or kind.version < over_since:
+            return Sighting.AWAITED
+        agrees = (here and (here.uid, here.version)) == (now and (now.uid, now.version))
+        return Sighting.OVER if agrees else Sighting.AWAITED
+
+    def publish(
+        self,
+        hard: Mapping[str, int],
+        status: Status,
+        workloads: Sequence[Counted],
+        children: Sequence[Counted],
+        sightings: Sequence[tuple[Reservation, Sighting]],
+    ) -> Status:
+        found = recount(Snapshot(hard, workloads, children, sightings))
+        return status._replace(used=amounts_of(found.used), entries=lines(found.reservations))
+
+
+def account_of(hard: Mapping[str, int], status: Status) -> Account:
+    return Account("g", hard, dict(status.used or ()), map(read, status.entries))
+
+
+def lines(entries: Sequence[Reservation]) -> tuple[str, ...]:
+    return tuple(sorted(map(str, entries)))
+
+
+def amounts_of(amounts: Mapping[str, int]) -> Amounts:
+    return tuple(sorted(amounts.items()))
+
+
+# -- What can happen next ----------------------------------------------------------------------------------------------
+
+
+def first(scenario: Scenario, *, cached: bool = False) -> World:
+    nothing = Status(used=())
+    roots = tuple(
+        (name, nothing._replace(used=tuple((each, 0) for each, _ in hard))) for name, hard in scenario.hard.items()
+    )
+    views = ((Kind(), Kind()),) * scenario.controllers
+    return World((), (), 0, roots, roots if cached else (), (), views, (Progress(),) * len(scenario.requests))
+
+
+def steps(world: World, scenario: Scenario, rules: Rules) -> Iterator[tuple[str, World]]:
+    """What can happen next, in words, and the world after it."""
+    for number, request in enumerate(scenario.requests):
+        progress = world.progress[number]
+        if progress.phase == "new":
+            yield from _ask(world, scenario, rules, number, request)
+        elif progress.phase == "allowed":
+            yield from _write(world, number, progress)
+    for number in range(scenario.controllers):
+        yield from _watch(world, scenario, number)
+        yield from _publish(world, scenario, rules, number)
+    if world.caches and world.caches != world.roots:
+        yield "the webhook's cache moves on", world._replace(caches=world.roots)
+
+
+def _ask(world: World, scenario: Scenario, rules: Rules, number: int, request: Request) -> Iterator[tuple[str, World]]:
+    """A request reaches a webhook, with the object as it is or as a stale read has it."""
+    current = _at(world.stored, request.place)
+    if request.verb == "create":
+        versions: list[Stored | None] = [None]
+    else:
+        versions = [current, *(old for old in world.past if old.place == request.place)] if current else []
+    for old in versions:
+        asked, charge = _change(number, request, old)
+        says = f"{number} {request.verb} {request.place.name} {dict(request.demand)} of version {old and old.version}"
+        if request.verb == "touch":
+            yield f"{says}: no question", _allow(world, number, asked, old, None)
+            continue
+        if charge is None:
+            assert old is not None
+            if old is current and _may_go(world, old):
+                yield f"{says}: nothing is charged to it", _allow(world, number, asked, old, None)
+            continue
+        found = _group(world, scenario, asked.group)
+        if found is None:
+            continue
+        hard, status = found
+        for cached in {status, *(s for name, s in world.caches if name == asked.group)}:
+            granted = rules.admit(hard, cached, charge)
+            if granted is None:
+                continue
+            after, entry = granted
+            if after == cached:
+                if cached == status or rules.answers_from_cache:
+                    promise = entry and Promise(asked.group, entry.slot, entry.uid, entry.resource_version is None)
+                    yield f"{says}: nothing to store", _allow(world, number, asked, old, promise)
+                continue
+            if cached != status:
+                continue  # The stored status is another: a conflict.
+            promise = entry and Promise(asked.group, entry.slot, entry.uid, entry.resource_version is None)
+            reserved = _with_status(world, asked.group, after)
+            yield f"{says}: reserved {after.entries}", _allow(reserved, number, asked, old, promise)
+            if scenario.lost_replies:
+                allowed = _allow(reserved, number, asked, old, promise)
+                yield f"{says}: reserved, reply lost", _again(allowed, number, "new")
+
+
+def _change(number: int, request: Request, old: Stored | None) -> tuple[Stored, Charge | None]:
+    """The object as it would be, and the charge; no charge for a deletion."""
+    uid = old.uid if old else f"u{number}"
+    status = old.status if old else (Status() if request.place.kind == GROUPS else None)
+    group = request.group or (old.group if old else "")
+    keeps = request.verb in ("move", "delete", "touch") and old is not None
+    demand = old.demand if keeps and old and not request.demand else request.demand
+    asked = Stored(request.place, uid, -1 if request.verb == "delete" else 0, group, demand, status)
+    if request.verb in ("delete", "touch"):
+        return asked, None
+    stays = old is not None and old.group == group
+    charge = Charge(
+        request.place,
+        uid,
+        old.version if old else None,
+        _cost(asked),
+        _cost(old) if old is not None and stays else {},
+        enters=not stays,
+    )
+    return asked, charge
+
+
+def _cost(found: Stored) -> dict[str, int]:
+    """What a stored object costs whoever pays for it: a workload's demand, what a child group holds."""
+    if found.status is None:
+        return dict(found.demand)
+    return holding(dict(found.demand), dict(found.status.used or ()), map(read, found.status.entries))
+
+
+def _may_go(world: World, old: Stored) -> bool:
+    """A group's deletion is decided from its own status and a live list (DESIGN 5.7); a workload's by nobody."""
+    if old.status is None:
+        return True
+    return not old.status.entries and not any(found.group == old.place.name for found in world.stored)
+
+
+def _allow(world: World, number: int, asked: Stored, old: Stored | None, promise: Promise | None) -> World:
+    known = world.progress[number]
+    promises = tuple(sorted({*known.promises, *((promise,) if promise else ())}))
+    return _progress(world, number, Progress("allowed", asked, old.version if old else None, promises))
+
+
+def _write(world: World, number: int, progress: Progress) -> Iterator[tuple[str, World]]:
+    """A write that was allowed is stored, meets a conflict, or is refused by somebody else."""
+    asked = progress.asked
+    assert asked is not None
+    current = _at(world.stored, asked.place)
+    done = _again(world, number, "done")
+    if (current.version if current else None) == progress.decided_on:
+        if asked.version < 0:
+            yield f"{number} deletes {asked.place.name}", _again(_store(world, current, None), number, "done")
+        else:
+            # A write of the spec leaves the status as it is, which has the version that was decided on.
+            stored = asked._replace(version=world.version + 1)
+            after = _again(_store(world, current, stored), number, "done")
+            yield f"{number} stores {asked.place.name}@{stored.version}", after
+    elif current is not None and progress.decided_on is not None:
+        yield f"{number} conflict, asks again", _again(world, number, "new")
+    else:
+        yield f"{number} fails", done
+    yield f"{number} is refused elsewhere", done
+
+
+def _again(world: World, number: int, phase: str) -> World:
+    """The write that was allowed can no longer be stored: it is, or it never will be."""
+    known = world.progress[number]
+    return _progress(world, number, Progress(phase, promises=known.promises, ended=world.version))
+
+
+def _store(world: World, old: Stored | None, new: Stored | None) -> World:
+    stored = tuple(sorted((*(each for each in world.stored if each is not old), *((new,) if new else ()))))
+    past = tuple(each for each in world.past if old is None or each.place != old.place)
+    past = tuple(sorted((*past, old))) if old is not None and new is not None else past
+    deleted = (*world.deleted, (world.version + 1, old.uid)) if old is not None and new is None else world.deleted
+    return world._replace(stored=stored, past=past, version=world.version + 1, deleted=deleted)
+
+
+def _watch(world: World, scenario: Scenario, number: int) -> Iterator[tuple[str, World]]:
+    """A controller's watches deliver everything that there is, both kinds at once or each for itself."""
+    fresh = (_see(world, of_groups=False), _see(world, of_groups=True))
+    view = world.views[number]
+    wanted = [(fresh[0], view[1]), (view[0], fresh[1])] if scenario.kinds_apart else [fresh]
+    for now in wanted:
+        if now != view:
+            yield f"controller {number} sees up to {world.version}", _view(world, number, now)
+
+
+def _see(world: World, *, of_groups: bool) -> Kind:
+    seen = [
+        Seen(each.place, each.uid, each.version, each.group, amounts_of(_cost(each)))
+        for each in world.stored
+        if (each.place.kind == GROUPS) is of_groups
+    ]
+    return Kind(tuple(seen), tuple(uid for _, uid in world.deleted), world.version)
+
+
+def _publish(world: World, scenario: Scenario, rules: Rules, number: int) -> Iterator[tuple[str, World]]:
+    view = world.views[number]
+    names = [*scenario.groups, *(each.place.name for each in world.stored if each.status is not None)]
+    for name in names:
+        found = _group(world, scenario, name)
+        assert found is not None
+        hard, status = found
+        versions = (view[0].version, view[1].version)
+        if rules.minds_counted_at and any(v < c for v, c in zip(versions, status.counted_at, strict=True)):
+            continue
+        entries = [read(line) for line in status.entries]
+        counted = [[Counted(o.place, o.uid, dict(o.cost)) for o in kind.objects if o.group == name] for kind in view]
+        sightings = [(entry, _sight(world, rules, name, entry, view)) for entry in entries]
+        after = rules.publish(hard, status, counted[0], counted[1], sightings)
+        if after != status:
+            says = f"controller {number} publishes {name} as of {versions}: {after.used}, {after.entries}"
+            if rules.minds_counted_at:
+                after = after._replace(counted_at=versions)
+            yield says, _with_status(world, name, after)
+
+
+def _sight(world: World, rules: Rules, group: str, entry: Reservation, view: tuple[Kind, Kind]) -> Sighting:
+    mine = Promise(group, entry.slot, entry.uid, entry.resource_version is None)
+    made = [each for each in world.progress if mine in each.promises]
+    over = max((each.ended for each in made), default=0) if all(each.phase != "allowed" for each in made) else None
+    return rules.sighting(entry, view[entry.awaited.kind == GROUPS], over, _at(world.stored, entry.awaited))
+
+
+def _at(objects: Sequence[Stored], place: Slot) -> Stored | None:
+    return next((each for each in objects if each.place == place), None)
+
+
+def _group(world: World, scenario: Scenario, name: str) -> tuple[dict[str, int], Status] | None:
+    if name in scenario.hard:
+        return dict(scenario.hard[name]), dict(world.roots)[name]
+    found = next((each for each in world.stored if each.status is not None and each.place.name == name), None)
+    return None if found is None or found.status is None else (dict(found.demand), found.status)
+
+
+def _with_status(world: World, name: str, status: Status) -> World:
+    """A status write; for a child group it is a new version of an object that its parent counts."""
+    if name in dict(world.roots):
+        return world._replace(roots=tuple((each, status if each == name else old) for each, old in world.roots))
+    old = next(each for each in world.stored if each.status is not None and each.place.name == name)
+    return _store(world, old, old._replace(version=world.version + 1, status=status))
+
+
+def _progress(world: World, number: int, progress: Progress) -> World:
+    return world._replace(progress=(*world.progress[:number], progress, *world.progress[number + 1 :]))
+
+
+def _view(world: World, number: int, view: tuple[Kind, Kind]) -> World:
+    return world._replace(views=(*world.views[:number], view, *world.views[number + 1 :]))
+
+
+# -- What must hold ----------------------------------------------------------------------------------------------------
+
+
+def broken(before: World, world: World, scenario: Scenario, rules: Rules) -> str | None:
+    """The first law that the world breaks, or the step to it."""
+    for name, hard in scenario.hard.items():
+        over = {
+            each: amount for each, amount in _demanded(world, name).items() if amount > dict(hard).get(each, amount)
+        }
+        if over:
+            return f"I1: {name} has more stored than its hard: {over}"
+    if not rules.keeps_accounts:
+        return None
+    names = [*scenario.groups, *(each.place.name for each in world.stored if each.status is not None)]
+    for name in names:
+        taken, demanded = _taken(world, scenario, name), _demanded(world, name)
+        hard = dict((_group(world, scenario, name) or ({}, None))[0])
+        was = _taken(before, scenario, name)
+        for each, ceiling in hard.items():
+            if demanded.get(each, 0) > taken.get(each, 0):
+                return f"I2: {name} has {demanded.get(each)} of {each} stored, and {taken.get(each)} taken"
+            if taken[each] > max(ceiling, was.get(each, 0)):
+                return f"{name} takes {taken[each]} of {each}, more than its hard and than before"
+    return None
+
+
+def _demanded(world: World, name: str) -> dict[str, int]:
+    """What is stored under a group, whatever a status says: of a child its `hard`, or what is in it if that is more."""
+    demanded: dict[str, int] = {}
+    for each in world.stored:
+        if each.group == name:
+            inside = _demanded(world, each.place.name) if each.status is not None else {}
+            for resource, amount in each.demand:
+                demanded[resource] = demanded.get(resource, 0) + max(amount, inside.get(resource, 0))
+    return demanded
+
+
+def _taken(world: World, scenario: Scenario, name: str) -> dict[str, int]:
+    found = _group(world, scenario, name)
+    if found is None:
+        return {}
+    account = account_of(*found)
+    return {resource: account.taken(resource) for resource in found[0]}
+
+
+def unsettled(world: World, scenario: Scenario, rules: Rules) -> str | None:
+    """What is still promised or miscounted once all requests are over and a controller has seen everything."""
+    for _ in range(10):
+        moves = [*_watch(world, scenario, 0), *_publish(world, scenario, rules, 0)]
+        if not moves:
+            break
+        world = moves[0][1]
+    for name in scenario.groups:
+        hard, status = _group(world, scenario, name) or ({}, Status())
+        demanded = _demanded(world, name)
+        if status.entries or dict(status.used or ()) != {each: demanded.get(each, 0) for each in hard}:
+            return f"{name} never settles: {status}, though {demanded} is stored"
+    return None
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What an exploration came to: the number of worlds, and the way into the first that breaks a law."""
+
+    worlds: int
+    law: str | None = None
+    path: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.worlds} worlds: {self.law or 'holds'}" + "".join(f"\n  {step}" for step in self.path)
+
+
+def explore(scenario: Scenario, rules: Rules | None = None, most: int = 200_000) -> Finding:
+    """Every world that the scenario can come to, breadth first, so that a way into trouble is a shortest one."""
+    rules = rules or Rules()
+    start = first(scenario, cached=rules.answers_from_cache)
+    came: dict[World, tuple[World, str] | None] = {start: None}
+    todo = deque([start])
+    while todo:
+        world = todo.popleft()
+        for says, after in steps(world, scenario, rules):
+            if after in came:
+                continue
+            came[after] = (world, says)
+            law = broken(world, after, scenario, rules)
+            if law is None and rules.keeps_accounts and all(each.phase == "done" for each in after.progress):
+                law = unsettled(after, scenario, rules)
+            if law is not None:
+                return Finding(len(came), law, _way(came, after))
+            if len(came) > most:
+                raise AssertionError(f"more than {most} worlds: the scenario is too large to explore")
+            todo.append(after)
+    return Finding(len(came))
+
+
+def _way(came: Mapping[World, tuple[World, str] | None], world: World) -> tuple[str, ...]:
+    way: list[str] = []
+    while (step := came[world]) is not None:
+        world, says = step
+        way.append(says)
+    return tuple(reversed(way))

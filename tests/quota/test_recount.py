@@ -1,0 +1,176 @@
+"""What a recount publishes, which promises it keeps, and what it finds wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from bizrq.quota.ledger import Reservation
+from bizrq.quota.recount import Counted, Recount, Sighting, Snapshot, holding, recount
+from tests.language import entry, res, slot, uid
+
+AWAITED, DELIVERED, OVER = Sighting.AWAITED, Sighting.DELIVERED, Sighting.OVER
+
+
+def counted(place: str, cost: str) -> Counted:
+    return Counted(slot(place), uid(place), res(cost))
+
+
+def look(
+    hard: str,
+    workloads: Sequence[Counted] = (),
+    children: Sequence[Counted] = (),
+    entries: Sequence[tuple[Reservation, Sighting]] = (),
+    cash: str = "",
+    published: str = "",
+) -> Recount:
+    return recount(Snapshot(res(hard), workloads, children, entries, res(cash), res(published)))
+
+
+def test_used_is_what_the_workloads_use_and_what_the_children_hold() -> None:
+    found = look(
+        "cpu=100 gpu=16 cash/gpu=50",
+        workloads=[counted("web", "cpu=4 gpu=1"), counted("api", "cpu=2")],
+        children=[counted("group nlp", "cpu=10 gpu=4 cash/gpu=20")],
+        cash="cash/gpu=3",
+    )
+    assert found.self_used == res("cpu=6 gpu=1 cash/gpu=3")
+    assert found.used == res("cpu=16 gpu=5 cash/gpu=23")
+
+
+def test_every_name_of_hard_is_published_and_no_other() -> None:
+    found = look("cpu=10 gpu=4", workloads=[counted("web", "cpu=4 mem=1Gi")])
+    assert found.used == res("cpu=4 gpu=0")
+    assert found.self_used == res("cpu=4 gpu=0")
+    assert list(found.used) == sorted(found.used)
+
+
+def test_an_empty_hard_publishes_nothing() -> None:
+    found = look("", workloads=[counted("web", "cpu=4")])
+    assert (found.used, found.self_used, found.over, found.drift) == ({}, {}, {}, {})
+
+
+@pytest.mark.parametrize(("sighting", "kept"), [(AWAITED, True), (DELIVERED, False), (OVER, False)])
+def test_a_promise_goes_once_its_object_is_delivered_or_proved_over(sighting: Sighting, kept: bool) -> None:
+    promise = entry("web", "cpu=4")
+    found = look("cpu=10", entries=[(promise, sighting)])
+    assert (found.reservations == (promise,)) is kept
+    assert (found.dropped == (promise,)) is not kept
+
+
+BASES = [
+    ("nothing where nothing stands there", [], entry("web", "cpu=4"), ""),
+    ("what stands there", [counted("web", "cpu=3")], entry("web", "cpu=4", rv=5), "cpu=3"),
+    (
+        "no more than before, where less is counted",
+        [counted("web", "cpu=1")],
+        entry("web", "cpu=4", "cpu=3", rv=5),
+        "cpu=1",
+    ),
+    (
+        "more than before, where more is counted",
+        [counted("web", "cpu=3")],
+        entry("web", "cpu=4", "cpu=1", rv=5),
+        "cpu=3",
+    ),
+    (
+        "what stands there, be it another object",
+        [counted("web", "cpu=3")],
+        entry("web", "cpu=4", of="another"),
+        "cpu=3",
+    ),
+    ("only what the promise is about", [counted("web", "cpu=3 gpu=1")], entry("web", "cpu=4", rv=5), "cpu=3"),
+    ("more than the promise, where it asks for less", [counted("web", "cpu=6")], entry("web", "cpu=4", rv=5), "cpu=6"),
+    ("nothing where it has gone elsewhere", [counted("api", "cpu=3")], entry("web", "cpu=4", "cpu=3", rv=5), ""),
+]
+
+
+@pytest.mark.parametrize(("why", "workloads", "promise", "base"), BASES, ids=[row[0] for row in BASES])
+def test_the_base_of_a_kept_promise_is_what_used_holds_for_its_slot(
+    why: str, workloads: list[Counted], promise: Reservation, base: str
+) -> None:
+    [kept] = look("cpu=10 gpu=4", workloads, entries=[(promise, AWAITED)]).reservations
+    assert kept.base == res(base)
+    assert (kept.amount, kept.expires, kept.uid) == (promise.amount, promise.expires, promise.uid)
+
+
+def test_a_childs_promise_has_what_the_child_holds_as_its_base() -> None:
+    found = look(
+        "cpu=10", children=[counted("group nlp", "cpu=4")], entries=[(entry("group nlp", "cpu=6", rv=3), AWAITED)]
+    )
+    assert found.reservations[0].base == res("cpu=4")
+
+
+OVER_QUOTA = [
+    ("what is used alone", [counted("web", "cpu=12")], [], "cpu=2"),
+    ("what is used and promised", [counted("web", "cpu=8")], [(entry("api", "cpu=3"), AWAITED)], "cpu=1"),
+    ("not what was promised and is delivered", [counted("web", "cpu=8")], [(entry("api", "cpu=3"), DELIVERED)], ""),
+    ("not what is exactly enough", [counted("web", "cpu=10")], [], ""),
+]
+
+
+@pytest.mark.parametrize(("why", "workloads", "entries", "over"), OVER_QUOTA, ids=[row[0] for row in OVER_QUOTA])
+def test_a_group_is_over_by(
+    why: str, workloads: list[Counted], entries: list[tuple[Reservation, Sighting]], over: str
+) -> None:
+    assert look("cpu=10", workloads, entries=entries).over == res(over)
+
+
+def test_hours_are_exhausted_at_their_ceiling() -> None:
+    hard = "cpu=10 cash/cpu=5 cash/gpu=5 cash/mem=0"
+    assert look(hard, cash="cash/cpu=5 cash/gpu=4999m").exhausted == ("cash/limits.cpu", "cash/limits.memory")
+
+
+DRIFT = [
+    ("growth that nobody charged", "cpu=4", [], [counted("web", "cpu=7")], "cpu=3"),
+    (
+        "growth beyond what was promised",
+        "cpu=4",
+        [(entry("api", "cpu=2"), DELIVERED)],
+        [counted("web", "cpu=7")],
+        "cpu=1",
+    ),
+    ("not growth that was promised", "cpu=4", [(entry("api", "cpu=3"), DELIVERED)], [counted("web", "cpu=7")], ""),
+    (
+        "not growth that two promises of one slot cover by the larger",
+        "cpu=4",
+        [(entry("api", "cpu=3"), DELIVERED), (entry("api", "cpu=1", of="b"), AWAITED)],
+        [counted("web", "cpu=7")],
+        "",
+    ),
+    ("not what shrinks", "cpu=9", [], [counted("web", "cpu=7")], ""),
+    ("not a first count", "", [], [counted("web", "cpu=7")], ""),
+    ("not hours, which only time adds", "cpu=7 cash/cpu=1", [], [counted("web", "cpu=7")], ""),
+]
+
+
+@pytest.mark.parametrize(("why", "published", "entries", "workloads", "drift"), DRIFT, ids=[row[0] for row in DRIFT])
+def test_drift_is(
+    why: str, published: str, entries: list[tuple[Reservation, Sighting]], workloads: list[Counted], drift: str
+) -> None:
+    found = look("cpu=10 cash/cpu=5", workloads, entries=entries, published=published, cash="cash/cpu=2")
+    assert found.drift == res(drift)
+
+
+HOLDING = [
+    ("its hard", "cpu=10", "cpu=4", [], "cpu=10"),
+    ("its hard before anybody has counted it", "cpu=10", "", [], "cpu=10"),
+    ("what it uses, where hard was lowered below", "cpu=3", "cpu=8", [], "cpu=8"),
+    ("what it uses and has promised", "cpu=3", "cpu=2", [entry("web", "cpu=4")], "cpu=6"),
+    (
+        "of two promises of a slot the larger",
+        "cpu=3",
+        "cpu=2",
+        [entry("web", "cpu=4"), entry("web", "cpu=2", of="b")],
+        "cpu=6",
+    ),
+    ("each resource by itself", "cpu=3 gpu=4", "cpu=8 gpu=1", [], "cpu=8 gpu=4"),
+    ("nothing of what its hard does not name", "cpu=3", "cpu=1 gpu=9", [], "cpu=3"),
+    ("a zero, so that the name is known", "cpu=0", "", [], "cpu=0"),
+]
+
+
+@pytest.mark.parametrize(("why", "hard", "used", "entries", "held"), HOLDING, ids=[row[0] for row in HOLDING])
+def test_a_child_holds(why: str, hard: str, used: str, entries: list[Reservation], held: str) -> None:
+    assert holding(res(hard), res(used), entries) == res(held)

@@ -1,0 +1,125 @@
+"""How a refusal reads, and which HTTP code it has."""
+
+from __future__ import annotations
+
+import pytest
+
+from bizrq.quota.verdict import Denied, Reason, Violation, exceeded, unspecified
+from tests.language import name, res
+
+
+def violation(resource: str, requested: str, used: str, hard: str) -> Violation:
+    full = name(resource)
+    amounts = [res(f"{resource}={text}")[full] for text in (requested, used, hard)]
+    return Violation(full, *amounts)
+
+
+def test_a_refusal_says_requested_used_limited_left_and_what_would_fit() -> None:
+    verdict = exceeded("nlp", [violation("cpu.A4", "4", "4", "4"), violation("cpu", "4", "8", "10")], 0)
+    assert verdict.message == (
+        "exceeded quota: nlp, requested: limits.cpu=4,limits.cpu.A4=4, used: limits.cpu=8,limits.cpu.A4=4, "
+        "limited: limits.cpu=10,limits.cpu.A4=4; left: limits.cpu=2,limits.cpu.A4=0; fits: 0 more replicas"
+    )
+    assert [each.resource for each in verdict.violations] == ["limits.cpu", "limits.cpu.A4"]
+
+
+@pytest.mark.parametrize(
+    ("fits", "end"),
+    [(None, "left: pods=1"), (0, "fits: 0 more replicas"), (1, "fits: 1 more replica"), (2, "fits: 2 more replicas")],
+)
+def test_what_would_fit_is_counted_in_replicas_and_left_out_where_nobody_knows(fits: int | None, end: str) -> None:
+    assert exceeded("nlp", [violation("pods", "3", "4", "5")], fits).message.endswith(f"; {end}")
+
+
+@pytest.mark.parametrize(
+    ("resource", "hard", "text"),
+    [
+        ("cpu", "1500m", "limits.cpu=1500m"),
+        ("mem", "1Gi", "limits.memory=1Gi"),
+        ("mem", "1500M", "limits.memory=1500000000"),
+        ("cash/mem", "2Ti", "cash/limits.memory=2Ti"),
+        ("mem.DDR5", "4Gi", "limits.memory.DDR5=4Gi"),
+        ("gpu", "1k", "requests.nvidia.com/gpu=1k"),
+        ("requests.nvidia.com/gpumem", "1Ki", "requests.nvidia.com/gpumem=1024"),
+    ],
+)
+def test_amounts_read_as_kubectl_shows_them(resource: str, hard: str, text: str) -> None:
+    assert f"limited: {text};" in exceeded("nlp", [violation(resource, "1", "1", hard)], None).message
+
+
+def test_nothing_is_left_of_what_is_overdrawn() -> None:
+    assert violation("cpu", "1", "12", "10").left == 0
+    assert exceeded("nlp", [violation("cpu", "1", "12", "10")], None).message.endswith("left: limits.cpu=0")
+
+
+@pytest.mark.parametrize(
+    ("resources", "reason"),
+    [
+        (["cash/cpu"], Reason.CASH),
+        (["cash/cpu", "cash/gpu"], Reason.CASH),
+        (["cash/cpu", "cpu"], Reason.EXCEEDED),
+        (["cpu"], Reason.EXCEEDED),
+    ],
+)
+def test_a_refusal_is_for_cash_where_it_is_for_cash_alone(resources: list[str], reason: Reason) -> None:
+    assert exceeded("nlp", [violation(each, "1", "1", "1") for each in resources], None).reason is reason
+
+
+def test_unstated_resources_are_listed_with_their_containers_once_and_sorted() -> None:
+    verdict = unspecified("nlp", {"limits.memory": ["c"], "limits.cpu": ["d", "c", "d"]})
+    assert verdict.message == "failed quota: nlp: must specify limits.cpu for: c,d; limits.memory for: c"
+    assert verdict.reason is Reason.UNSPECIFIED
+
+
+def test_every_reason_has_the_code_that_its_client_needs() -> None:
+    """429 where sending it again may do, 422 where the object itself is wrong, else 403."""
+    codes = {reason: Denied(reason, "").code for reason in Reason}
+    assert {reason for reason, code in codes.items() if code == 429} == {
+        Reason.PARENT_NOT_RECONCILED,
+        Reason.BUSY,
+        Reason.FULL,
+        Reason.TIMEOUT,
+    }
+    assert {reason for reason, code in codes.items() if code == 422} == {
+        Reason.MALFORMED,
+        Reason.BAD_NAME,
+        Reason.BAD_HARD,
+        Reason.IMMUTABLE,
+    }
+    assert {reason for reason, code in codes.items() if code == 403} == {
+        Reason.EXEMPT,
+        Reason.NO_GROUP,
+        Reason.DELETING,
+        Reason.NOT_RECONCILED,
+        Reason.UNSPECIFIED,
+        Reason.CASH,
+        Reason.EXCEEDED,
+        Reason.PARENT,
+        Reason.MISSING_NAMES,
+        Reason.NOT_EMPTY,
+    }
+    assert set(codes.values()) == {403, 422, 429}
+
+
+def test_reasons_are_stable_words_and_listed_in_the_order_in_which_they_are_checked() -> None:
+    """Metrics and alerts go by them."""
+    assert [str(reason) for reason in Reason] == [
+        "Malformed",
+        "NamespaceExempt",
+        "NoSuchGroup",
+        "GroupDeleting",
+        "NotReconciled",
+        "ParentNotReconciled",
+        "MustSpecify",
+        "CashExhausted",
+        "QuotaExceeded",
+        "AnotherChangeUnderWay",
+        "TooManyReservations",
+        "OutOfTime",
+        "BadName",
+        "BadHard",
+        "BadParent",
+        "Immutable",
+        "MissingNames",
+        "NotEmpty",
+    ]
