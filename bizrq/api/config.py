@@ -1,0 +1,83 @@
+"""The configuration (`--config`): the document that says how workloads are counted.
+
+This file alone decides what may stand in it. An unknown key is an error that names the nearest; nothing is guessed,
+nothing is skipped. What it comes to is `bizrq.settings`'.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic.alias_generators import to_camel
+
+
+class ConfigurationError(ValueError):
+    """A configuration that cannot be used. One line: where in it, what is wrong, what to write."""
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, alias_generator=to_camel)
+
+
+class _GpuModel(_Model):
+    aliases: list[str] = []
+    memory_mib: int = Field(0, alias="memoryMiB", ge=0, lt=2**31)
+
+
+class _DeviceClass(_Model):
+    resource: str = Field(pattern="/")
+    model: str = ""
+
+
+class _Hami(_Model):
+    enabled: bool = False
+    device_split_count: int = Field(10, ge=1, lt=2**31)
+    vendors: list[Literal["nvidia", "ascend"]] = ["nvidia"]
+
+
+class Configuration(_Model):
+    """All keys, in camelCase in the document. Spec: devices, "Choices made"; workloads, section 8."""
+
+    count_admin_access: bool = False
+    strict_models: bool = False
+    surge: Literal["ignore", "count"] = "ignore"
+    suspended: Literal["zero", "reserve"] = "zero"
+    terminal: Literal["live-pods", "release"] = "live-pods"
+    elastic: Literal["current", "max"] = "current"
+    gpu_models: dict[str, _GpuModel] = {}
+    gpu_resources: list[str] = []
+    device_class_mappings: dict[str, _DeviceClass] = {}
+    hami: _Hami = Field(default_factory=lambda: _Hami.model_validate({}))
+    #: In the grammar that `bizrq.workloads.adapters` reads.
+    adapters: list[dict[str, Any]] = []
+
+
+def parse(document: object) -> Configuration:
+    """The configuration of a parsed document, None being the empty one. Raises ConfigurationError."""
+    if document is not None and not isinstance(document, Mapping):
+        raise ConfigurationError("must be a map of keys to values")
+    try:
+        return Configuration.model_validate(dict(document or {}))
+    except ValidationError as error:
+        raise ConfigurationError("; ".join(sorted(_problem(dict(problem)) for problem in error.errors()))) from None
+
+
+def _problem(problem: dict[str, Any]) -> str:
+    """One of pydantic's complaints in a line that says what to write."""
+    where = ".".join(str(part)[:64] for part in problem["loc"])
+    if problem["type"] == "extra_forbidden":
+        known = _keys(problem["loc"])
+        close = difflib.get_close_matches(str(problem["loc"][-1])[:64], known, n=1, cutoff=0.0)
+        return f"{where}: no such key, did you mean {close[0]}?" if close else f"{where}: no such key"
+    return f"{where}: {problem['msg'][:1].lower()}{problem['msg'][1:]}"
+
+
+def _keys(location: tuple[object, ...]) -> list[str]:
+    """The keys that may stand beside the one at this place."""
+    model: type[BaseModel] = {"gpuModels": _GpuModel, "deviceClassMappings": _DeviceClass, "hami": _Hami}.get(
+        str(location[0]) if len(location) > 1 else "", Configuration
+    )
+    return [field.alias or name for name, field in model.model_fields.items()]

@@ -1,0 +1,270 @@
+"""The BizGroupResourceQuota on the wire: what is read from it and what is written to it.
+
+This file alone decides how a stored group becomes an account and back. It does not decide anything about quota.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+
+from bizrq.quota import names, quantity
+from bizrq.quota.cash import Meter, Running
+from bizrq.quota.ledger import Account, Reservation, milliseconds, read, timestamp
+from bizrq.quota.recount import holding
+from bizrq.quota.resources import text_of
+from bizrq.quota.tree import Group as TreeGroup
+
+API_GROUP = "quota.biz.group"
+API_VERSION = f"{API_GROUP}/v1alpha1"
+KIND = "BizGroupResourceQuota"
+PLURAL = "bizgroupresourcequotas"
+FINALIZER = f"{API_GROUP}/spent-hours"
+
+Hard = dict[str, str | int]
+
+
+class Metadata(msgspec.Struct, omit_defaults=True, rename="camel"):
+    name: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    generation: int = 0
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+    finalizers: list[str] = []
+    labels: dict[str, str] = {}
+
+
+class Spec(msgspec.Struct, omit_defaults=True, rename="camel"):
+    parent_biz_group: str | None = None
+    hard: Hard = {}
+
+
+class Condition(msgspec.Struct, rename="camel"):
+    type: str
+    status: str
+    reason: str
+    message: str
+    last_transition_time: str
+    observed_generation: int = 0
+
+
+class Cash(msgspec.Struct, omit_defaults=True, rename="camel"):
+    """The meter: totals and watermark in the write that publishes them (`docs/card-hours.md`)."""
+
+    watermark: str = ""
+    settled: dict[str, str] = {}
+    running: list[str] = []
+    finished: list[str] = []
+    inherited: dict[str, dict[str, str]] = {}
+
+
+class Hold(msgspec.Struct, rename="camel"):
+    """A spec edit of this generation is in review: writers of the status let it pass (DESIGN 5.8)."""
+
+    generation: int
+    since: str
+
+
+class Status(msgspec.Struct, omit_defaults=True, rename="camel"):
+    hard: Hard | None = None
+    used: Hard | None = None
+    self_used: Hard | None = None
+    reservations: list[str] = []
+    counted_at: dict[str, str] = {}
+    last_reconcile_time: str | None = None
+    observed_generation: int = 0
+    conditions: list[Condition] = []
+    cash: Cash | None = None
+    hold: Hold | None = None
+
+
+class GroupObject(msgspec.Struct, rename="camel"):
+    """One BizGroupResourceQuota; always written with its kind, which the API server asks for."""
+
+    metadata: Metadata
+    spec: Spec = msgspec.field(default_factory=Spec)
+    status: Status = msgspec.field(default_factory=Status)
+    api_version: str = API_VERSION
+    kind: str = KIND
+
+    @property
+    def name(self) -> str:
+        return self.metadata.name
+
+    @property
+    def parent(self) -> str:
+        return self.spec.parent_biz_group or ""
+
+    @property
+    def resource_version(self) -> int:
+        return int(self.metadata.resource_version or 0)
+
+
+class GroupUnreadable(ValueError):
+    """A stored group that cannot be counted with; says which field and why."""
+
+
+_decoder = msgspec.json.Decoder(GroupObject)
+_encoder = msgspec.json.Encoder()
+
+
+def decode(body: bytes) -> GroupObject:
+    """One group from JSON; raises GroupUnreadable."""
+    try:
+        return _decoder.decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise GroupUnreadable(f"not a {KIND}: {error}") from None
+
+
+def from_dict(obj: Mapping[str, Any]) -> GroupObject:
+    """One group from parsed JSON; raises GroupUnreadable."""
+    try:
+        return msgspec.convert(obj, GroupObject)
+    except msgspec.MsgspecError as error:
+        raise GroupUnreadable(f"not a {KIND}: {error}") from None
+
+
+def encode(group: GroupObject) -> bytes:
+    return _encoder.encode(group)
+
+
+def hard_of(group: GroupObject, catalog: names.Catalog = names.DEFAULT) -> dict[str, int]:
+    """`spec.hard` by canonical name, in nano-units; raises GroupUnreadable."""
+    try:
+        return dict(_hard(tuple(sorted(group.spec.hard.items())), catalog))
+    except ValueError as error:
+        raise GroupUnreadable(f"group {group.name}: spec.hard: {error}") from None
+
+
+@lru_cache(maxsize=4096)
+def _hard(items: tuple[tuple[str, str | int], ...], catalog: names.Catalog) -> dict[str, int]:
+    return names.parse_hard(dict(items), catalog)
+
+
+def amounts(group: GroupObject, stored: Hard | None) -> dict[str, int]:
+    """A map of the status in nano-units; raises GroupUnreadable."""
+    try:
+        return {name: quantity.parse_sum(value) for name, value in (stored or {}).items()}
+    except quantity.QuantityError as error:
+        raise GroupUnreadable(f"group {group.name}: status: {error}") from None
+
+
+def reservations_of(group: GroupObject) -> tuple[Reservation, ...]:
+    """The entries of the status; raises GroupUnreadable."""
+    try:
+        return tuple(read(text) for text in group.status.reservations)
+    except ValueError as error:
+        raise GroupUnreadable(f"group {group.name}: status.reservations: {error}") from None
+
+
+def account_of(group: GroupObject, catalog: names.Catalog = names.DEFAULT) -> Account:
+    """The account to decide on; raises GroupUnreadable."""
+    used = amounts(group, group.status.used)
+    return Account(group.name, hard_of(group, catalog), used, reservations_of(group))
+
+
+def is_counted(group: GroupObject, catalog: names.Catalog = names.DEFAULT) -> bool:
+    """Whether every name of `spec.hard` is published in `used`; raises GroupUnreadable."""
+    used = group.status.used
+    return used is not None and all(name in used for name in hard_of(group, catalog))
+
+
+def held_of(group: GroupObject, catalog: names.Catalog = names.DEFAULT) -> dict[str, int]:
+    """What this group holds of its parent, from this one version of it; raises GroupUnreadable."""
+    return holding(hard_of(group, catalog), amounts(group, group.status.used), reservations_of(group))
+
+
+def tree_group(group: GroupObject, catalog: names.Catalog = names.DEFAULT) -> TreeGroup:
+    """The group in the terms of the tree's rules; raises GroupUnreadable."""
+    return TreeGroup(
+        name=group.name,
+        parent=group.parent,
+        hard=hard_of(group, catalog),
+        used=amounts(group, group.status.used),
+        reservations=reservations_of(group),
+        deleting=group.metadata.deletion_timestamp is not None,
+    )
+
+
+def with_reservations(group: GroupObject, entries: Iterable[Reservation]) -> bytes:
+    """The body of the status write that admission makes: new reservations and nothing else.
+
+    Sorted as text, as a recount sorts them: one order, or each would undo the other's.
+    """
+    status = msgspec.structs.replace(group.status, reservations=sorted(map(str, entries)))
+    return encode(msgspec.structs.replace(group, status=status))
+
+
+def with_hold(group: GroupObject, now: int) -> bytes:
+    """The body of the status write that asks writers to let an edit of this generation pass."""
+    hold = Hold(group.metadata.generation, timestamp(now))
+    status = msgspec.structs.replace(group.status, hold=hold)
+    return encode(msgspec.structs.replace(group, status=status))
+
+
+def status_text(values: Mapping[str, int]) -> Hard:
+    return dict(text_of(values))
+
+
+def meter_of(group: GroupObject) -> Meter:
+    """The stored meter; raises GroupUnreadable."""
+    stored = group.status.cash
+    if stored is None:
+        return Meter()
+    try:
+        return Meter(
+            watermark=milliseconds(stored.watermark) if stored.watermark else 0,
+            settled={name: _integer(value) for name, value in stored.settled.items()},
+            running=dict(_running(line) for line in stored.running),
+            finished=frozenset(stored.finished),
+            inherited={
+                uid: {name: _integer(value) for name, value in amounts.items()}
+                for uid, amounts in stored.inherited.items()
+            },
+        )
+    except ValueError as error:
+        raise GroupUnreadable(f"group {group.name}: status.cash: {error}") from None
+
+
+def stored_meter(meter: Meter) -> Cash | None:
+    """The meter as it is written; None while there is nothing to say."""
+    if not (meter.settled or meter.running or meter.finished or meter.inherited):
+        return None
+    return Cash(
+        watermark=timestamp(meter.watermark),
+        settled={name: str(amount) for name, amount in sorted(meter.settled.items())},
+        running=[_running_line(uid, known) for uid, known in sorted(meter.running.items())],
+        finished=sorted(meter.finished),
+        inherited={
+            uid: {name: str(amount) for name, amount in sorted(amounts.items())}
+            for uid, amounts in sorted(meter.inherited.items())
+        },
+    )
+
+
+def _integer(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= 60):
+        raise ValueError(f"{text[:80]!r} is no amount")
+    return int(text)
+
+
+def _running_line(uid: str, known: Running) -> str:
+    amounts = [f"{name}={value}" for name, value in text_of(known.cost).items()]
+    return " ".join([uid, f"since={timestamp(known.start)}", *amounts])
+
+
+@lru_cache(maxsize=65_536)
+def _running(line: str) -> tuple[str, Running]:
+    uid, *words = line.split(" ")
+    since, cost = "", {}
+    for word in words:
+        name, _, value = word.partition("=")
+        if name == "since":
+            since = value
+        else:
+            cost[name] = quantity.parse_sum(value)
+    return uid, Running(milliseconds(since), cost)

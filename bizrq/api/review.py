@@ -1,0 +1,144 @@
+"""AdmissionReview v1 on the wire.
+
+This file alone decides what is read from a review and how an answer is spelled. It decides nothing about quota.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from bizrq.quota.verdict import Denied
+
+#: A request body may have this many bytes: etcd's default bound for one object is 1.5 MiB, a review carries two.
+MAX_BODY = 8 * 1024 * 1024
+
+
+class MalformedReview(ValueError):
+    """A body that is no AdmissionReview; `uid` is "" where not even that could be read."""
+
+    def __init__(self, message: str, uid: str = "") -> None:
+        super().__init__(message)
+        self.uid = uid
+
+
+class GroupVersionKind(msgspec.Struct):
+    group: str = ""
+    version: str = ""
+    kind: str = ""
+
+
+class GroupVersionResource(msgspec.Struct):
+    group: str = ""
+    version: str = ""
+    resource: str = ""
+
+
+class UserInfo(msgspec.Struct):
+    username: str = ""
+    groups: list[str] | None = None
+
+
+class Request(msgspec.Struct, rename="camel"):
+    """One admission request; `object` and `old_object` as parsed JSON, None where there is none."""
+
+    uid: str
+    operation: str
+    kind: GroupVersionKind
+    resource: GroupVersionResource
+    name: str = ""
+    namespace: str = ""
+    sub_resource: str = ""
+    user_info: UserInfo | None = None
+    object: dict[str, Any] | None = None
+    old_object: dict[str, Any] | None = None
+    dry_run: bool | None = None
+
+
+class _Review(msgspec.Struct):
+    request: Request
+
+
+class _Uid(msgspec.Struct):
+    uid: str = ""
+
+
+class _UidReview(msgspec.Struct):
+    request: _Uid = msgspec.field(default_factory=_Uid)
+
+
+_decoder = msgspec.json.Decoder(_Review)
+_uid_decoder = msgspec.json.Decoder(_UidReview)
+_encoder = msgspec.json.Encoder()
+#: Text that is no UTF-8 is found only where a string is made of it, and comes as an error of its own.
+_UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+_OPERATIONS = frozenset({"CREATE", "UPDATE", "DELETE", "CONNECT"})
+
+
+def decode(body: bytes) -> Request:
+    """The request of a review; raises MalformedReview."""
+    try:
+        request = _decoder.decode(body)
+    except _UNREADABLE as error:
+        raise MalformedReview(f"not an AdmissionReview: {_line(error)}", _uid(body)) from None
+    found = request.request
+    if not found.uid:
+        raise MalformedReview("not an AdmissionReview: request.uid is empty")
+    if found.operation not in _OPERATIONS:
+        raise MalformedReview(
+            f"request.operation {found.operation[:80]!r} is none of {', '.join(sorted(_OPERATIONS))}", found.uid
+        )
+    return found
+
+
+def _uid(body: bytes) -> str:
+    try:
+        return _uid_decoder.decode(body).request.uid
+    except _UNREADABLE:
+        return ""
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())[:200]
+
+
+def allowed(uid: str, warnings: Sequence[str] = ()) -> bytes:
+    response: dict[str, Any] = {"uid": uid, "allowed": True}
+    if warnings:
+        response["warnings"] = list(warnings)
+    return _answer(response)
+
+
+def denied(uid: str, verdict: Denied) -> bytes:
+    """The refusal, with a code and a reason as the API server's own errors have them."""
+    details: dict[str, Any] = {
+        "causes": [
+            {"reason": str(verdict.reason), "message": v.resource, "field": v.resource} for v in verdict.violations
+        ]
+    }
+    status: dict[str, Any] = {"code": verdict.code, "message": verdict.message, "reason": _REASONS[verdict.code]}
+    if verdict.code == 429:
+        details["retryAfterSeconds"] = 1
+    if details.get("causes") or "retryAfterSeconds" in details:
+        status["details"] = {key: value for key, value in details.items() if value}
+    return _answer({"uid": uid, "allowed": False, "status": status})
+
+
+def malformed(uid: str, message: str) -> bytes:
+    return _answer({"uid": uid, "allowed": False, "status": {"code": 400, "message": message, "reason": "BadRequest"}})
+
+
+def failed(uid: str, message: str) -> bytes:
+    return _answer(
+        {"uid": uid, "allowed": False, "status": {"code": 500, "message": message, "reason": "InternalError"}}
+    )
+
+
+#: metav1.StatusReason by code (apimachinery `meta/v1/types.go`).
+_REASONS = {403: "Forbidden", 422: "Invalid", 429: "TooManyRequests"}
+
+
+def _answer(response: dict[str, Any]) -> bytes:
+    return _encoder.encode({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response})

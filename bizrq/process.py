@@ -1,0 +1,133 @@
+"""What every long-running bizrq process does: log to stderr, stop on a signal, answer Prometheus.
+
+This file alone decides how a process starts and ends. It does not know what the process is for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import NoReturn
+
+import structlog
+from aiohttp import web
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+
+from bizrq.api.config import ConfigurationError
+from bizrq.kube.client import ConfigError, KubeClient
+from bizrq.settings import Settings, load
+
+#: Told when the process shall end.
+Stop = asyncio.Event
+
+
+def configure_logging(level: int = logging.INFO) -> None:
+    """One line an event on stderr; colours only on a terminal, and never against NO_COLOR."""
+    colors = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=structlog.dev.plain_traceback),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=False,
+    )
+
+
+def quiet_collector() -> None:
+    """Keep the garbage collector from stopping everything: what is alive now stays, and full looks become rare.
+
+    Caches hold hundreds of thousands of objects without a cycle among them, and a full collection walks them all.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 1_000)
+
+
+def prepare(name: str, config: Path | None, kubeconfig: Path | None) -> tuple[Settings, KubeClient]:
+    """Logging, the settings and a client, as every process of a cluster begins; ends with one line and 2 where not."""
+    configure_logging()
+    try:
+        settings = load(config)
+        return settings, KubeClient.from_kubeconfig(kubeconfig) if kubeconfig else KubeClient.from_environment()
+    except (ConfigurationError, ConfigError) as error:
+        _end(name, str(error))
+
+
+def serve(name: str, main: Callable[[Stop], Awaitable[None]]) -> None:
+    """`run`, which ends with one line and 2 where a port is in use; the error names the address."""
+    try:
+        run(main)
+    except OSError as error:
+        _end(name, error.strerror or str(error))
+
+
+def _end(name: str, why: str) -> NoReturn:
+    sys.stderr.write(f"{name}: {why}\n")
+    raise SystemExit(2)
+
+
+def run(main: Callable[[Stop], Awaitable[None]]) -> None:
+    """Run until `main` returns; SIGINT and SIGTERM set its event, and a second one ends at once."""
+    import uvloop
+
+    async def guarded() -> None:
+        stop = asyncio.Event()
+        loop = asyncio.get_running_loop()
+
+        def asked() -> None:
+            if stop.is_set():
+                os._exit(130)
+            stop.set()
+
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, asked)
+        await main(stop)
+
+    uvloop.run(guarded())
+
+
+async def until_stopped(stop: Stop, *work: Awaitable[object]) -> None:
+    """Run all of `work` until `stop` is set, then cancel it; raises what any of it raises."""
+    tasks = [asyncio.ensure_future(each) for each in work]
+    waiting = asyncio.ensure_future(stop.wait())
+    try:
+        await asyncio.wait([waiting, *tasks], return_when=asyncio.FIRST_COMPLETED)
+        for task in tasks:
+            if task.done():
+                task.result()
+    finally:
+        for task in (waiting, *tasks):
+            task.cancel()
+        await asyncio.gather(waiting, *tasks, return_exceptions=True)
+
+
+async def serve_metrics(host: str, port: int, ready: Callable[[], bool]) -> web.AppRunner:
+    """Serve /metrics, /healthz and /readyz over plain HTTP; the caller cleans the runner up."""
+
+    async def metrics(_: web.Request) -> web.Response:
+        return web.Response(body=generate_latest(), headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+    async def healthz(_: web.Request) -> web.Response:
+        return web.Response(text="ok")
+
+    async def readyz(_: web.Request) -> web.Response:
+        return web.Response(text="ok") if ready() else web.Response(status=503, text="not synced yet")
+
+    app = web.Application()
+    app.router.add_get("/metrics", metrics)
+    app.router.add_get("/healthz", healthz)
+    app.router.add_get("/readyz", readyz)
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    await web.TCPSite(runner, host, port).start()
+    return runner

@@ -1,0 +1,72 @@
+"""What a configuration comes to: how to count, which kinds, which names.
+
+This file alone turns the document of `--config` into the plain values that the pure core takes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+
+import yaml
+
+from bizrq.api.config import ConfigurationError, parse
+from bizrq.quota.names import Catalog, UnknownResource
+from bizrq.workloads import adapters
+from bizrq.workloads.adapters import DeclarationError, Registry
+from bizrq.workloads.config import CountingConfig, DeviceClassMapping, GpuModel, Hami
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a configuration comes to: how to count, which kinds, which names."""
+
+    counting: CountingConfig
+    registry: Registry
+    catalog: Catalog
+
+
+def load(path: Path | None, *, charged: frozenset[str] = frozenset(adapters.MAIN)) -> Settings:
+    """The settings of a file, or the defaults without one; raises ConfigurationError."""
+    if path is None:
+        return settings({}, charged=charged)
+    try:
+        documents = list(yaml.safe_load_all(path.read_text("utf-8")))
+    except OSError as error:
+        raise ConfigurationError(f"{path}: {error.strerror}") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"{path}: not YAML: {' '.join(str(error).split())}") from None
+    if len(documents) > 1:
+        raise ConfigurationError(f"{path}: {len(documents)} documents: write one")
+    try:
+        return settings(documents[0] if documents else None, charged=charged)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{path}: {error}") from None
+
+
+def settings(document: object, *, charged: frozenset[str] = frozenset(adapters.MAIN)) -> Settings:
+    """The settings of a parsed document; `charged` are the kinds that are admitted. Raises ConfigurationError."""
+    given = parse(document)
+    counting = CountingConfig(
+        count_admin_access=given.count_admin_access,
+        strict_models=given.strict_models,
+        surge=given.surge,
+        suspended=given.suspended,
+        terminal=given.terminal,
+        elastic=given.elastic,
+        gpu_models=MappingProxyType(
+            {name: GpuModel(tuple(model.aliases), model.memory_mib) for name, model in given.gpu_models.items()}
+        ),
+        gpu_resources=tuple(given.gpu_resources),
+        device_class_mappings=MappingProxyType(
+            {name: DeviceClassMapping(c.resource, c.model) for name, c in given.device_class_mappings.items()}
+        ),
+        hami=Hami(given.hami.enabled, given.hami.device_split_count, tuple(given.hami.vendors)),
+    )
+    try:
+        registry = adapters.builtin().only(charged).extended(given.adapters)
+        catalog = counting.catalog.extended(kinds=[adapter.resource for adapter in registry.charged])
+    except (DeclarationError, UnknownResource) as error:
+        raise ConfigurationError(str(error)) from None
+    return Settings(counting, registry, catalog)

@@ -1,0 +1,120 @@
+"""SparkApplication: a driver and executors, whose resources are said in Spark's own words.
+
+Sources: spark-operator `internal/scheduler/yunikorn/resourceusage` (memory.go, cpu.go), after Spark's
+`BasicExecutorFeatureStep`. What would change the sums from elsewhere is refused rather than overlooked.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any
+
+from bizrq.workloads.lookup import Lookup
+from bizrq.workloads.malformed import a_count, a_flag, a_list, a_map, a_text, malformed, show
+from bizrq.workloads.roles import PodSet
+
+_MIB = {"": 1, "m": 1, "g": 1024, "t": 1024**2}
+_MEMORY = re.compile(r"([0-9]{1,12})(?:([kmgt])b?)?", re.ASCII | re.IGNORECASE)
+_FACTOR = re.compile(r"[0-9]{1,3}(?:\.[0-9]{1,6})?", re.ASCII)
+_LEAST_OVERHEAD = 384
+#: Settings that would override what the object says of numbers and sizes.
+_OVERRIDES = re.compile(
+    r"spark\.(driver|executor)\.(memory|cores|instances|memoryOverhead|memoryOverheadFactor)"
+    r"|spark\.executor\.resource\..*|spark\.driver\.resource\..*|spark\.dynamicAllocation\..*"
+    r"|spark\.kubernetes\.memoryOverheadFactor"
+    r"|spark\.kubernetes\.(driver|executor)\.(request\.cores|limit\.cores|podTemplateFile)"
+)
+
+
+def pod_sets(
+    obj: dict[str, Any], _declared: Callable[[], list[PodSet]], _namespace: str, _lookup: Lookup
+) -> list[PodSet]:
+    """The driver, and as many executors as the application starts with."""
+    spec = a_map(obj.get("spec"), "spec")
+    conf = a_map(spec.get("sparkConf"), "spec.sparkConf")
+    for key in conf:
+        if not isinstance(key, str) or _OVERRIDES.fullmatch(key):
+            raise malformed(f"spec.sparkConf[{show(key)}]", "cannot be counted: say it in driver and executor")
+    driver, executor = a_map(spec.get("driver"), "spec.driver"), a_map(spec.get("executor"), "spec.executor")
+    return [
+        PodSet("driver", 1, _pod(spec, driver, "spec.driver", 0), "spec.driver"),
+        PodSet("executor", _executors(spec, executor), _pod(spec, executor, "spec.executor", _beside(spec, conf)),
+               "spec.executor"),
+    ]  # fmt: skip
+
+
+def _executors(spec: dict[str, Any], executor: dict[str, Any]) -> int:
+    numbers = [_count(executor, "instances", "spec.executor", 1)]
+    path = "spec.dynamicAllocation"
+    dynamic = a_map(spec.get("dynamicAllocation"), path)
+    if a_flag(dynamic.get("enabled"), f"{path}.enabled"):
+        numbers += [_count(dynamic, key, path, 0) for key in ("initialExecutors", "minExecutors")]
+    return max(numbers)
+
+
+def _count(place: dict[str, Any], key: str, path: str, default: int) -> int:
+    value = place.get(key)
+    return default if value is None else a_count(value, f"{path}.{key}")
+
+
+def _pod(spec: dict[str, Any], role: dict[str, Any], path: str, beside: int) -> dict[str, Any]:
+    """The PodSpec that Spark makes of a role; `beside` is what an executor needs besides its heap, in MiB."""
+    if role.get("template") is not None:
+        raise malformed(f"{path}.template", "pod templates of Spark cannot be counted")
+    memory = _mib(role.get("memory"), f"{path}.memory", 1024)
+    overhead = _mib(role.get("memoryOverhead"), f"{path}.memoryOverhead", -1)
+    if overhead < 0:
+        overhead = max(int(_factor(spec) * memory), _LEAST_OVERHEAD)
+    total = memory + overhead + beside
+    limit = role.get("memoryLimit")
+    cores = _count(role, "cores", path, 1)
+    requests: dict[str, Any] = {"cpu": role.get("coreRequest") or cores, "memory": f"{total}Mi"}
+    # The limit is a Kubernetes quantity, or Spark's memory text as the rest.
+    limits: dict[str, Any] = {"memory": f"{total if limit is None else _mib(limit, f'{path}.memoryLimit', 0)}Mi"}
+    if role.get("coreLimit"):
+        limits["cpu"] = role["coreLimit"]
+    gpu = role.get("gpu")
+    if gpu is not None:
+        gpu = a_map(gpu, f"{path}.gpu")
+        limits[a_text(gpu.get("name"), f"{path}.gpu.name")] = _count(gpu, "quantity", f"{path}.gpu", 0)
+    main = {"name": path.rpartition(".")[2], "resources": {"requests": requests, "limits": limits}}
+    return {
+        **{key: role[key] for key in ("nodeSelector", "affinity", "schedulerName") if key in role},
+        "containers": [main, *a_list(role.get("sidecars"), f"{path}.sidecars")],
+        "initContainers": [*a_list(role.get("initContainers"), f"{path}.initContainers")],
+    }
+
+
+def _factor(spec: dict[str, Any]) -> Fraction:
+    """What part of the heap is reserved beside it."""
+    given = spec.get("memoryOverheadFactor")
+    if given is None:
+        return Fraction(1, 10) if spec.get("type") in ("Java", "Scala") else Fraction(4, 10)
+    text = a_text(given, "spec.memoryOverheadFactor")
+    if not _FACTOR.fullmatch(text):
+        raise malformed("spec.memoryOverheadFactor", f"must be a number like 0.1, not {show(text)}")
+    return Fraction(text)
+
+
+def _beside(spec: dict[str, Any], conf: dict[str, Any]) -> int:
+    """What executors hold outside of the heap: Python workers, and memory off the heap."""
+    mib = 0
+    if spec.get("type") == "Python":
+        mib += _mib(conf.get("spark.executor.pyspark.memory"), "spec.sparkConf[spark.executor.pyspark.memory]", 0)
+    if conf.get("spark.memory.offHeap.enabled") == "true":
+        mib += _mib(conf.get("spark.memory.offHeap.size"), "spec.sparkConf[spark.memory.offHeap.size]", 0)
+    return mib
+
+
+def _mib(value: object, path: str, default: int) -> int:
+    """The MiB of a JVM memory text (512m, 2g); a bare number is MiB, and parts of a MiB are dropped."""
+    if value is None:
+        return default
+    text = a_text(value, path)
+    match = _MEMORY.fullmatch(text)
+    if match is None:
+        raise malformed(path, f"must be a memory like 512m or 2g, not {show(text)}")
+    unit = (match[2] or "").lower()
+    return int(match[1]) // 1024 if unit == "k" else int(match[1]) * _MIB[unit]

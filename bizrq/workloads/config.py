@@ -1,0 +1,79 @@
+"""What somebody may decide about how workloads are counted.
+
+This file alone holds those knobs and their defaults (spec: devices, "Choices made"; workloads, "Policies"). It does
+not know files or YAML: keys as in the configuration come as a map.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from types import MappingProxyType
+from typing import Literal
+
+from bizrq.quota import names
+from bizrq.quota.names import Catalog
+
+Surge = Literal["ignore", "count"]
+Suspended = Literal["zero", "reserve"]
+Terminal = Literal["live-pods", "release"]
+Elastic = Literal["current", "max"]
+
+
+@dataclass(frozen=True)
+class GpuModel:
+    """A model of card: the names that node labels and annotations have for it, and its memory (0: not known)."""
+
+    aliases: tuple[str, ...] = ()
+    memory_mib: int = 0
+
+
+@dataclass(frozen=True)
+class DeviceClassMapping:
+    """What a DRA device class stands for: an extended resource, and a model of it ("" for none)."""
+
+    resource: str
+    model: str = ""
+
+
+@dataclass(frozen=True)
+class Hami:
+    """Fractional GPUs as HAMi shares them."""
+
+    enabled: bool = False
+    device_split_count: int = 10
+    vendors: tuple[str, ...] = ("nvidia",)
+
+
+@dataclass(frozen=True)
+class CountingConfig:
+    """All knobs of counting. Immutable, so that one value decides one way everywhere."""
+
+    count_admin_access: bool = False
+    strict_models: bool = False
+    surge: Surge = "ignore"
+    suspended: Suspended = "zero"
+    terminal: Terminal = "live-pods"
+    elastic: Elastic = "current"
+    gpu_models: Mapping[str, GpuModel] = field(default_factory=lambda: MappingProxyType({}))
+    gpu_resources: tuple[str, ...] = ()
+    device_class_mappings: Mapping[str, DeviceClassMapping] = field(default_factory=lambda: MappingProxyType({}))
+    hami: Hami = Hami()
+
+    @cached_property
+    def catalog(self) -> Catalog:
+        """The resource names that are known, with those that these knobs add. Raises UnknownResource."""
+        return names.DEFAULT.extended(
+            gpu_resources=self.gpu_resources,
+            device_classes={name: mapped.resource for name, mapped in self.device_class_mappings.items()},
+        )
+
+    @cached_property
+    def models_by_alias(self) -> Mapping[str, str]:
+        """Folded raw name to model; a model's own name is one of its aliases."""
+        known = {alias.casefold(): name for name, model in self.gpu_models.items() for alias in model.aliases}
+        return {**known, **{name.casefold(): name for name in self.gpu_models}}
+
+
+DEFAULT = CountingConfig()

@@ -1,0 +1,245 @@
+"""What a workload object asks for in all.
+
+This file alone brings together who pays (`owners`), how many pods (`roles`), what each costs (`podspec`) and which
+models they use (`models`). It does not know groups, limits or what is used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from bizrq.quota import resources
+from bizrq.quota.quantity import MAX, NANO
+from bizrq.quota.resources import Resources
+from bizrq.workloads import coded, dra, hami
+from bizrq.workloads.adapters import Adapter, Registry
+from bizrq.workloads.config import DEFAULT, CountingConfig
+from bizrq.workloads.dra import Claims
+from bizrq.workloads.labels import LABEL, group_of, labels_of
+from bizrq.workloads.lookup import Lookup, Nothing, Recording, Reference, group_and_version
+from bizrq.workloads.malformed import Malformed, a_count, a_map, malformed, show
+from bizrq.workloads.models import add_models
+from bizrq.workloads.owners import payer
+from bizrq.workloads.podspec import IMPLICIT_CLASS, PodCost, pod_cost
+from bizrq.workloads.policies import at_most
+from bizrq.workloads.roles import PodSet, has_ended, is_suspended, of_template, pod_sets
+
+
+@dataclass(frozen=True, slots=True)
+class RoleDemand:
+    """One set of equal pods: how many, and what one of them costs under every emitted name, in nano-units."""
+
+    name: str
+    replicas: int
+    per_pod: Resources
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What a workload object asks for. `resources` has every emitted name, in nano-units; an absent one is 0.
+
+    `missing` tells for requests.cpu, limits.cpu, requests.memory and limits.memory which containers do not state it.
+    """
+
+    resources: Resources = field(default_factory=dict)
+    roles: tuple[RoleDemand, ...] = ()
+    missing: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+NONE = Demand()
+
+
+def demand(obj: dict[str, Any], registry: Registry, lookup: Lookup, config: CountingConfig = DEFAULT) -> Demand:
+    """What the object asks for, labelled or not. Raises Malformed, and nothing else, for whatever cannot be counted.
+
+    An object that a charged, labelled one made costs nothing, and so does one that has ended: pods which outlive it
+    are added by whoever can see them (`of_live_pods`).
+    """
+    adapter = adapter_of(obj, registry)
+    if payer(obj, registry, lookup) is not None:
+        return NONE
+    return own_demand(obj, adapter, lookup, config)
+
+
+def adapter_of(obj: dict[str, Any], registry: Registry) -> Adapter:
+    """The adapter that counts this object. Raises Malformed for kinds and versions that are not known."""
+    api_version, kind = obj.get("apiVersion"), obj.get("kind")
+    adapter = registry.of(obj)
+    if adapter is None:
+        raise malformed("kind", f"{show(kind)} of {show(api_version)} is not a kind that can be counted")
+    _, version = group_and_version(api_version)
+    if version not in adapter.versions:
+        raise malformed(
+            "apiVersion",
+            f"{show(api_version)} is not supported for {adapter.kind}: use {', '.join(adapter.versions)}",
+        )
+    return adapter
+
+
+def own_demand(obj: dict[str, Any], adapter: Adapter, lookup: Lookup, config: CountingConfig = DEFAULT) -> Demand:
+    """As `demand`, whoever made the object."""
+    if has_ended(obj, adapter):
+        return NONE
+    total: dict[str, int] = {f"count/{adapter.resource}": NANO}
+    if is_suspended(obj, adapter) and config.suspended == "zero":
+        return Demand(total)
+    around = Claims(labels_of(obj), namespace_of(obj), lookup, config)
+    roles: list[RoleDemand] = []
+    missing: dict[str, list[str]] = {}
+    shared: dict[str, dict[str, int]] = {}
+    for pods in at_most(obj, adapter, _pod_sets(obj, adapter, around.namespace, lookup), config):
+        cost = pod_cost(pods.spec, pods.path, around.namespace, lookup)
+        per_pod = emitted(cost, pods, around)
+        roles.append(RoleDemand(pods.name, pods.count, per_pod))
+        if pods.count:
+            if pods.spec.get("resourceClaims"):
+                shared |= dra.of_shared(pods, around)
+            for name, containers in cost.missing.items():
+                missing.setdefault(name, []).extend(containers)
+            for name, amount in per_pod.items():
+                total[name] = total.get(name, 0) + amount * pods.count
+    for claim in shared.values():
+        for name, amount in claim.items():
+            total[name] = total.get(name, 0) + amount
+    return Demand(_bounded(total), tuple(roles), {name: tuple(containers) for name, containers in missing.items()})
+
+
+def _bounded(total: dict[str, int]) -> dict[str, int]:
+    """The total, which no resource of may exceed what Kubernetes can hold. Raises Malformed."""
+    for name, amount in total.items():
+        if amount > MAX:
+            raise malformed("", f"the pods together ask for more than 9223372036854775807 of {name}")
+    return total
+
+
+def _pod_sets(obj: dict[str, Any], adapter: Adapter, namespace: str, lookup: Lookup) -> list[PodSet]:
+    templates = {name: lambda o, find=find: find(o, namespace, lookup) for name, find in coded.TEMPLATES.items()}
+
+    def declared() -> list[PodSet]:
+        return pod_sets(obj, adapter, templates)
+
+    coder = coded.KINDS.get(adapter.code) if adapter.code else None
+    return coder(obj, declared, namespace, lookup) if coder else declared()
+
+
+def emitted(cost: PodCost, pods: PodSet, around: Claims) -> dict[str, int]:
+    """The cost of one pod under every name that it is charged by: requests., limits., pods, cards., models, claims.
+
+    What all the pods share is not in it. Raises Malformed.
+    """
+    per_pod = hami.adjust(cost, pods, around.labels, around.config)
+    implicit = False
+    for name, amount in cost.requests.items():
+        if amount:
+            per_pod[f"requests.{name}"] = amount
+            implicit = implicit or name.startswith(IMPLICIT_CLASS)
+    for name, amount in cost.limits.items():
+        if amount and not name.startswith(IMPLICIT_CLASS):
+            per_pod[f"limits.{name}"] = amount
+    per_pod["pods"] = NANO
+    add_models(per_pod, around.labels, pods, around.config)
+    if implicit:
+        per_pod = resources.total((per_pod, dra.of_implicit(cost.requests, pods, around)))
+    if pods.spec.get("resourceClaims"):
+        per_pod = resources.total((per_pod, dra.of_templates(pods, around)))
+    return per_pod
+
+
+def namespace_of(obj: Mapping[str, Any]) -> str:
+    """`metadata.namespace`, `default` where it is absent. Raises Malformed where metadata is no map."""
+    namespace = a_map(obj.get("metadata"), "metadata").get("namespace")
+    return namespace if isinstance(namespace, str) and namespace else "default"
+
+
+def of_live_pods(
+    obj: Mapping[str, Any], pods: Iterable[dict[str, Any]], lookup: Lookup, config: CountingConfig = DEFAULT
+) -> Demand:
+    """What the pods of an ended workload still hold, those that are not over. Raises Malformed.
+
+    `pods` are all that it made. For kinds whose adapter `lingers`, under the policy `terminal: live-pods`; the models
+    are those of the workload.
+    """
+    around = Claims(labels_of(obj), namespace_of(obj), lookup, config)
+    total: dict[str, int] = {}
+    for pod in pods:
+        status = pod.get("status")
+        phase = status.get("phase") if isinstance(status, dict) else None
+        if phase in ("Succeeded", "Failed"):
+            continue
+        found = of_template("pod", 1, pod, "")
+        cost = pod_cost(found.spec, found.path, around.namespace, lookup)
+        for name, amount in emitted(cost, found, around).items():
+            total[name] = total.get(name, 0) + amount
+    return Demand(total)
+
+
+def check_template_labels(obj: dict[str, Any], adapter: Adapter) -> None:
+    """Whether an object's pod templates name no other group than the object, as they must when it is created or moved.
+
+    What is made of the template carries its label, and somebody reading it would think that another group pays. Raises
+    Malformed. Not for stored objects: after a move the template goes on naming the old group for a while.
+    """
+    group = group_of(obj)
+    if group is None or adapter.code is not None:
+        return
+    elsewhere = dict.fromkeys(coded.TEMPLATES, _own_template)
+    for pods in pod_sets(obj, adapter, elsewhere):
+        named = pods.labels.get(LABEL)
+        if pods.path != "spec" and named and named != group:
+            raise malformed(
+                f"{pods.path.removesuffix('.spec')}.metadata.labels.{LABEL}",
+                f"names the group {show(named)}, but the {adapter.kind} is charged to {group}",
+            )
+
+
+def _own_template(obj: dict[str, Any]) -> tuple[object, str]:
+    """The template that stands in the object itself, and an empty one where it refers to another's."""
+    template = a_map(obj.get("spec"), "spec").get("template")
+    return ({"spec": {}} if template is None else template), "spec.template"
+
+
+def is_live(obj: dict[str, Any], adapter: Adapter) -> bool:
+    """Whether a stored object is one that count/ counts, if nothing above it pays: it has not ended."""
+    return not has_ended(obj, adapter)
+
+
+def with_scale(obj: dict[str, Any], adapter: Adapter, replicas: int) -> dict[str, Any]:
+    """A copy of the object with the number that its /scale subresource writes; the original is not changed.
+
+    Raises Malformed for what is no count, for kinds that have no /scale, and where there is no place for it.
+    """
+    if adapter.scale is None:
+        raise malformed("kind", f"{adapter.kind} cannot be scaled")
+    number = a_count(replicas, "spec.replicas")
+    copy: dict[str, Any] = {**obj}
+    place, path = copy, ""
+    for key in adapter.scale[:-1]:
+        path = f"{path}.{key}" if path else key
+        place[key] = {**a_map(place.get(key), path)}
+        place = place[key]
+    place[adapter.scale[-1]] = number
+    return copy
+
+
+def scale_replicas(scale: Mapping[str, Any]) -> int:
+    """The replicas that an `autoscaling/v1` Scale asks for: 0 where it says nothing. Raises Malformed."""
+    replicas = a_map(scale.get("spec"), "spec").get("replicas")
+    return 0 if replicas is None else a_count(replicas, "spec.replicas")
+
+
+def references(
+    obj: dict[str, Any], adapter: Adapter, lookup: Lookup | None = None, config: CountingConfig = DEFAULT
+) -> list[Reference]:
+    """The other objects that the demand depends on: (group, kind, namespace or "", name or "" for all of the kind).
+
+    Found by asking for the demand and noting its questions, so that it cannot differ from them. Without a lookup what
+    a missing object would refer to in turn stays unknown. Raises nothing.
+    """
+    recording = Recording(lookup or Nothing())
+    # Whoever wants the demand will hear of what is wrong; a missing object is what this is asked for.
+    with suppress(Malformed):
+        own_demand(obj, adapter, recording, config)
+    return list(recording.asked)

@@ -1,0 +1,93 @@
+"""Who pays for an object that something else made.
+
+This file alone walks controller owner references. It does not know what anything costs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from bizrq.workloads.adapters import Registry
+from bizrq.workloads.labels import LABEL
+from bizrq.workloads.lookup import Lookup, group_and_version
+
+#: The longest way up that is followed (as Kueue does).
+MOST_HOPS = 10
+
+
+def payer(obj: Mapping[str, Any], registry: Registry, lookup: Lookup) -> dict[str, Any] | None:
+    """The nearest object above this one that is charged and labelled, None where the object pays for itself.
+
+    A hop is trusted only where the owner exists in the same namespace, has the uid that the reference says, and is of
+    a kind that makes such objects: a forged or stale reference exempts nothing. The group of the label does not
+    matter: whoever is above pays.
+    """
+    metadata = obj.get("metadata")
+    reference = controller_of(metadata)
+    if reference is None:
+        return None
+    namespace = metadata.get("namespace") if isinstance(metadata, dict) else None
+    namespace = namespace if isinstance(namespace, str) and namespace else "default"
+    group, _ = group_and_version(obj.get("apiVersion"))
+    kind = obj.get("kind")
+    # What was passed on by those below: only a kind that makes such objects pays for them.
+    passed: set[tuple[str, str]] = set()
+    for _ in range(MOST_HOPS):
+        if reference is None or not isinstance(kind, str):
+            return None
+        owner_group, _ = group_and_version(reference.get("apiVersion"))
+        owner_kind, name = reference.get("kind"), reference.get("name")
+        if not isinstance(owner_kind, str) or not isinstance(name, str):
+            return None
+        adapter = registry.by_kind(owner_group, owner_kind)
+        made = (group, kind)
+        if adapter is None or not (made in adapter.creates or made in adapter.passes):
+            return None
+        owner = lookup.get(owner_group, owner_kind, namespace, name)
+        if owner is None:
+            return None
+        metadata = owner.get("metadata")
+        if not isinstance(metadata, dict) or not metadata.get("uid") or metadata.get("uid") != reference.get("uid"):
+            return None
+        labels = metadata.get("labels")
+        if made not in adapter.creates:
+            passed.add(made)
+        elif (
+            passed <= adapter.creates
+            and registry.is_charged(adapter)
+            and adapter.pays
+            and isinstance(labels, dict)
+            and labels.get(LABEL)
+        ):
+            return owner
+        reference, group, kind = controller_of(metadata), owner_group, owner_kind
+    return None
+
+
+def is_below(obj: Mapping[str, Any], uid: str, namespace: str, lookup: Lookup) -> bool:
+    """Whether an object was made by what has this uid, or by something that it made."""
+    reference = controller_of(obj.get("metadata"))
+    for _ in range(MOST_HOPS):
+        if reference is None:
+            return False
+        if reference.get("uid") == uid:
+            return True
+        group, _ = group_and_version(reference.get("apiVersion"))
+        kind, name = reference.get("kind"), reference.get("name")
+        if not isinstance(kind, str) or not isinstance(name, str):
+            return False
+        owner = lookup.get(group, kind, namespace, name)
+        metadata = owner.get("metadata") if owner is not None else None
+        if not isinstance(metadata, dict) or metadata.get("uid") != reference.get("uid"):
+            return False
+        reference = controller_of(metadata)
+    return False
+
+
+def controller_of(metadata: object) -> dict[str, Any] | None:
+    """The owner reference that says `controller: true`. What is no proper list of references has none."""
+    references = metadata.get("ownerReferences") if isinstance(metadata, dict) else None
+    if not isinstance(references, list):
+        return None
+    return next((r for r in references if isinstance(r, dict) and r.get("controller") is True), None)

@@ -1,0 +1,147 @@
+"""What manifests would be charged, offline: `bizrq usage` (DESIGN, section 8).
+
+This file alone decides which documents of some files are workloads and which are what those refer to. It counts with
+the same function as admission, and knows no cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from bizrq.quota.resources import Resources, nonzero, text_of
+from bizrq.workloads import counting
+from bizrq.workloads.adapters import Adapter, Registry, builtin
+from bizrq.workloads.config import DEFAULT, CountingConfig
+from bizrq.workloads.labels import group_of
+from bizrq.workloads.lookup import Documents, group_and_version
+from bizrq.workloads.malformed import Malformed, a_map, malformed, show
+from bizrq.workloads.owners import is_below, payer
+from bizrq.workloads.roles import has_ended
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One document of a counted kind: what it costs, in canonical text by resource, or why it cannot be counted."""
+
+    api_version: str
+    kind: str
+    namespace: str
+    name: str
+    group: str | None
+    usage: Mapping[str, str] | None = None
+    error: str | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """The item that `bizrq usage -o json` prints."""
+        item: dict[str, Any] = {
+            "apiVersion": self.api_version,
+            "kind": self.kind,
+            "namespace": self.namespace,
+            "name": self.name,
+            "group": self.group,
+        }
+        return {**item, "usage": dict(self.usage or {})} if self.error is None else {**item, "error": self.error}
+
+
+def usage(documents: Iterable[object], config: CountingConfig = DEFAULT, registry: Registry | None = None) -> list[Row]:
+    """A row for every document of a known kind and for every Scale, in their order, labelled or not.
+
+    All kinds of the registry count, charged or not, and all documents are what the others may refer to. Raises
+    nothing: what admission would refuse as malformed is a row with an error.
+    """
+    kinds = (registry or builtin()).everything()
+    found = list(_flat(documents))
+    cluster = Documents(found)
+    rows: list[Row] = []
+    for document in found:
+        if _is_scale(document):
+            rows.append(_row(document, lambda d: _scaled(d, found, kinds), kinds, cluster, config))
+        elif kinds.of(document) is not None:
+            rows.append(_row(document, lambda d: d, kinds, cluster, config))
+    return rows
+
+
+def _flat(documents: Iterable[object]) -> Iterator[dict[str, Any]]:
+    """The objects among the documents, those in a List (as `kubectl get -o yaml` prints it) too."""
+    for document in documents:
+        if not isinstance(document, dict):
+            continue
+        items = document.get("items")
+        if document.get("kind") == "List" and isinstance(items, list):
+            yield from (item for item in items if isinstance(item, dict))
+        else:
+            yield document
+
+
+def _row(document: dict[str, Any], find: Any, kinds: Registry, cluster: Documents, config: CountingConfig) -> Row:
+    metadata = document.get("metadata")
+    metadata = metadata if isinstance(metadata, dict) else {}
+    namespace = metadata.get("namespace")
+    group: str | None = None
+    cost: Resources | None = None
+    error: str | None = None
+    try:
+        workload = find(document)
+        group = group_of(workload)
+        cost = _cost(workload, kinds, cluster, config)
+    except Malformed as wrong:
+        error = str(wrong)
+    return Row(
+        api_version=_text(document.get("apiVersion")),
+        kind=_text(document.get("kind")),
+        namespace=_text(namespace) or "default",
+        name=_text(metadata.get("name")) or _text(metadata.get("generateName")),
+        group=group,
+        usage=None if cost is None else text_of(nonzero(cost)),
+        error=error,
+    )
+
+
+def _cost(workload: dict[str, Any], kinds: Registry, cluster: Documents, config: CountingConfig) -> Resources:
+    adapter = counting.adapter_of(workload, kinds)
+    if adapter.lingers and config.terminal == "live-pods" and has_ended(workload, adapter):
+        if payer(workload, kinds, cluster) is not None:
+            return {}
+        namespace = counting.namespace_of(workload)
+        uid = a_map(workload.get("metadata"), "metadata").get("uid")
+        pods = [
+            pod
+            for pod in cluster.all_of("", "Pod", namespace)
+            if isinstance(uid, str) and uid and is_below(pod, uid, namespace, cluster)
+        ]
+        return counting.of_live_pods(workload, pods, cluster, config).resources
+    return counting.demand(workload, kinds, cluster, config).resources
+
+
+def _is_scale(document: Mapping[str, Any]) -> bool:
+    group, _ = group_and_version(document.get("apiVersion"))
+    return group == "autoscaling" and document.get("kind") == "Scale"
+
+
+def _scaled(scale: dict[str, Any], documents: Iterable[dict[str, Any]], kinds: Registry) -> dict[str, Any]:
+    """The one document that a Scale means, with its replicas. Raises Malformed where there is none, or several."""
+    wanted = counting.scale_replicas(scale)
+    place = _place(scale)
+    parents: list[tuple[dict[str, Any], Adapter]] = []
+    for document in documents:
+        adapter = kinds.of(document)
+        if adapter is not None and adapter.scale is not None and _place(document) == place:
+            parents.append((document, adapter))
+    if len(parents) != 1:
+        what = "nothing that can be scaled is" if not parents else f"{len(parents)} workloads that can be scaled are"
+        raise malformed("", f"{what} named {show(place[1])} in namespace {show(place[0])}")
+    parent, adapter = parents[0]
+    return counting.with_scale(parent, adapter, wanted)
+
+
+def _place(document: Mapping[str, Any]) -> tuple[str, object]:
+    metadata = document.get("metadata")
+    metadata = metadata if isinstance(metadata, dict) else {}
+    namespace, name = metadata.get("namespace"), metadata.get("name")
+    return _text(namespace) or "default", name if isinstance(name, str) else None
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""

@@ -1,0 +1,83 @@
+"""What a configuration comes to, and which are refused in which words."""
+
+from __future__ import annotations
+
+import pytest
+
+from bizrq.api.config import ConfigurationError
+from bizrq.settings import load, settings
+from bizrq.workloads.config import CountingConfig, DeviceClassMapping, GpuModel, Hami
+
+
+def test_nothing_said_is_the_default():
+    assert settings({}).counting == settings(None).counting == CountingConfig()
+
+
+def test_every_knob_is_read():
+    knobs = settings(
+        {
+            "countAdminAccess": True,
+            "strictModels": True,
+            "surge": "count",
+            "suspended": "reserve",
+            "terminal": "release",
+            "elastic": "max",
+            "gpuModels": {"A100": {"memoryMiB": 40960, "aliases": ["NVIDIA-A100"]}},
+            "gpuResources": ["x.com/gpu"],
+            "deviceClassMappings": {"a100.x.com": {"resource": "nvidia.com/gpu", "model": "A100"}},
+            "hami": {"enabled": True, "deviceSplitCount": 5, "vendors": ["ascend"]},
+        }
+    ).counting
+    assert knobs == CountingConfig(
+        True, True, "count", "reserve", "release", "max",
+        {"A100": GpuModel(("NVIDIA-A100",), 40960)}, ("x.com/gpu",),
+        {"a100.x.com": DeviceClassMapping("nvidia.com/gpu", "A100")}, Hami(True, 5, ("ascend",)),
+    )  # fmt: skip
+    assert knobs.models_by_alias == {"nvidia-a100": "A100", "a100": "A100"}
+    assert knobs.catalog.classes == {"a100.x.com"}
+
+
+@pytest.mark.parametrize(
+    ("knobs", "words"),
+    [
+        ([], "must be a map of keys to values"),
+        ({"strictModel": True}, "strictModel: no such key, did you mean strictModels?"),
+        ({"strictModels": "yes"}, "strictModels: input should be a valid boolean"),
+        ({"surge": "maybe"}, "surge: input should be 'ignore' or 'count'"),
+        ({"gpuModels": ["A100"]}, "gpuModels: input should be a valid dictionary"),
+        ({"gpuModels": {"A100": {"memory": 1}}}, "gpuModels.A100.memory: no such key, did you mean memoryMiB?"),
+        (
+            {"gpuModels": {"A100": {"memoryMiB": -1}}},
+            "gpuModels.A100.memoryMiB: input should be greater than or equal to 0",
+        ),
+        ({"gpuResources": "x.com/gpu"}, "gpuResources: input should be a valid list"),
+        ({"gpuResources": ["gpu"]}, "gpu: not a device"),
+        ({"deviceClassMappings": {"a": {"model": "A100"}}}, "deviceClassMappings.a.resource: field required"),
+        ({"hami": {"deviceSplitCount": 0}}, "hami.deviceSplitCount: input should be greater than or equal to 1"),
+        ({"hami": {"vendors": ["hygon"]}}, "hami.vendors.0: input should be 'nvidia' or 'ascend'"),
+        ({"adapters": [{"match": {}}]}, "adapters[0].match.versions: name at least one version"),
+        ({"hami": {"enabled": 1}}, "hami.enabled: input should be a valid boolean"),
+    ],
+)
+def test_a_knob_is_refused(knobs, words):
+    with pytest.raises(ConfigurationError) as caught:
+        settings(knobs)
+    assert words in str(caught.value)
+
+
+def test_a_file_that_is_no_configuration_is_named(tmp_path):
+    file = tmp_path / "config.yaml"
+    with pytest.raises(ConfigurationError, match="No such file"):
+        load(file)
+    for text, words in [
+        ("{", "not YAML"),
+        ("a: 1\n---\nb: 2", "2 documents: write one"),
+        ("surg: x", "did you mean surge?"),
+    ]:
+        file.write_text(text)
+        with pytest.raises(ConfigurationError) as caught:
+            load(file)
+        assert str(caught.value).startswith(f"{file}: ")
+        assert words in str(caught.value)
+    file.write_text("")
+    assert load(file) == load(None)

@@ -1,0 +1,274 @@
+"""How a stored group becomes an account and back, and what is said of one that cannot be read."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bizrq.api import group as wire
+from bizrq.api.group import GroupUnreadable
+from bizrq.quota.cash import Meter, Running
+from bizrq.quota.ledger import Reservation
+from tests.language import NOW, entry, res
+
+LINE = "v1 deployments.apps/team-a/web uid=u-web until=2023-11-14T22:13:20.000Z limits.cpu=4"
+STORED: dict[str, Any] = {
+    "apiVersion": "quota.biz.group/v1alpha1",
+    "kind": "BizGroupResourceQuota",
+    "metadata": {
+        "name": "nlp",
+        "uid": "8f3c",
+        "resourceVersion": "812",
+        "generation": 3,
+        "creationTimestamp": "2023-11-14T22:13:20Z",
+        "finalizers": ["quota.biz.group/spent-hours"],
+        "labels": {"team": "a"},
+    },
+    "spec": {"parentBizGroup": "ai", "hard": {"cpu": "10", "limits.cpu": "20", "pods": 5}},
+    "status": {
+        "hard": {"cpu": "10", "limits.cpu": "20", "pods": 5},
+        "used": {"limits.cpu": "6", "pods": "2", "requests.cpu": "3"},
+        "selfUsed": {"limits.cpu": "6", "pods": "2", "requests.cpu": "3"},
+        "reservations": [LINE],
+        "countedAt": {"deployments.apps": "811"},
+        "lastReconcileTime": "2023-11-14T22:13:20.000Z",
+        "observedGeneration": 3,
+        "conditions": [
+            {
+                "type": "Ready",
+                "status": "True",
+                "reason": "Reconciled",
+                "message": "",
+                "lastTransitionTime": "2023-11-14T22:13:20.000Z",
+                "observedGeneration": 3,
+            }
+        ],
+        "cash": {
+            "watermark": "2023-11-14T22:13:20.000Z",
+            "settled": {"limits.cpu": "3600000000000000"},
+            "running": ["pod-1 since=2023-11-14T22:00:00.000Z limits.cpu=500m"],
+            "finished": ["pod-0"],
+            "inherited": {"child": {"limits.cpu": "18000000000000001"}},
+        },
+    },
+}
+
+
+def group(**parts: Any) -> wire.GroupObject:
+    """A group by its spec and status."""
+    return wire.from_dict({"metadata": {"name": "nlp"}, **parts})
+
+
+def test_a_stored_group_is_itself_after_it_was_read_and_written() -> None:
+    read = wire.decode(json.dumps(STORED).encode())
+    assert json.loads(wire.encode(read)) == STORED
+    assert wire.from_dict(STORED) == read
+
+
+def test_what_is_not_there_is_not_written_but_the_kind_always_is() -> None:
+    """The API server takes no object without a kind, and gives none in some lists."""
+    assert json.loads(wire.encode(group())) == {
+        "apiVersion": "quota.biz.group/v1alpha1",
+        "kind": "BizGroupResourceQuota",
+        "metadata": {"name": "nlp"},
+        "spec": {},
+        "status": {},
+    }
+
+
+def test_a_group_has_its_place_in_the_tree() -> None:
+    read = wire.from_dict(STORED)
+    assert (read.name, read.parent, read.resource_version) == ("nlp", "ai", 812)
+    assert (
+        group().parent == group(spec={"parentBizGroup": ""}).parent == group(spec={"parentBizGroup": None}).parent == ""
+    )
+
+
+def test_an_account_has_canonical_names_what_is_used_and_what_is_promised() -> None:
+    account = wire.account_of(wire.from_dict(STORED))
+    assert account.group == "nlp"
+    assert account.hard == res("requests.cpu=10 cpu=20 pods=5")
+    assert account.used == res("requests.cpu=3 cpu=6 pods=2")
+    assert account.reservations == [entry("web", "cpu=4")]
+    assert account.taken("limits.cpu") == 10 * 10**9
+
+
+def test_what_nobody_has_counted_is_unknown() -> None:
+    assert wire.account_of(group(spec={"hard": {"cpu": "1"}})).unknown() == ["requests.cpu"]
+    assert wire.account_of(group(spec={"hard": {"cpu": "1"}}, status={"used": {}})).unknown() == ["requests.cpu"]
+    assert wire.account_of(group(spec={"hard": {"cpu": "1"}}, status={"used": {"requests.cpu": 0}})).unknown() == []
+
+
+def test_a_group_in_the_trees_terms_says_whether_it_is_being_deleted() -> None:
+    read = wire.tree_group(wire.from_dict(STORED))
+    assert (read.name, read.parent, read.deleting) == ("nlp", "ai", False)
+    assert read.used == res("requests.cpu=3 cpu=6 pods=2")
+    deleted = {**STORED, "metadata": {**STORED["metadata"], "deletionTimestamp": "2023-11-14T22:13:20Z"}}
+    assert wire.tree_group(wire.from_dict(deleted)).deleting
+
+
+def test_a_child_holds_what_one_version_of_it_says() -> None:
+    lowered = {**STORED, "spec": {"parentBizGroup": "ai", "hard": {"cpu": "10", "limits.cpu": "7", "pods": 1}}}
+    assert wire.held_of(wire.from_dict(lowered)) == res("requests.cpu=10 cpu=10 pods=2")
+
+
+def test_admission_writes_reservations_sorted_and_nothing_else() -> None:
+    read = wire.from_dict(STORED)
+    entries = [entry("jobs.batch/a/x", "cpu=1"), entry("jobs.batch.volcano.sh/a/x", "cpu=1"), entry("web", "cpu=4")]
+    written = json.loads(wire.with_reservations(read, entries))
+    assert written["status"].pop("reservations") == sorted(map(str, entries))
+    assert written["metadata"] == STORED["metadata"]
+    assert written["spec"] == STORED["spec"]
+    assert written["status"] == {key: value for key, value in STORED["status"].items() if key != "reservations"}
+    assert json.loads(wire.with_reservations(read, []))["status"].get("reservations", []) == []
+
+
+def test_reservations_are_the_same_after_they_were_written_and_read() -> None:
+    entries = [entry("api", "cpu=1", "cpu=500m", rv=7), entry("group nlp", ""), entry("web", "mem=1Gi", awaits="a/b/c")]
+    written = wire.decode(wire.with_reservations(group(), entries))
+    assert sorted(map(str, wire.reservations_of(written))) == sorted(map(str, entries))
+
+
+def test_a_status_is_written_sorted_by_name() -> None:
+    assert list(wire.status_text(res("mem=2Gi cpu=1500m pods=3"))) == ["limits.cpu", "limits.memory", "pods"]
+    assert wire.status_text(res("mem=2Gi cpu=1500m")) == {"limits.cpu": "1500m", "limits.memory": "2Gi"}
+
+
+UNREADABLE = [
+    ("no object", b"[]", "not a BizGroupResourceQuota"),
+    ("no JSON", b"{", "not a BizGroupResourceQuota"),
+    ("no metadata", b"{}", "not a BizGroupResourceQuota"),
+    ("text that is no UTF-8", b'{"metadata":{"name":"\xff"}}', "not a BizGroupResourceQuota"),
+    ("objects without end", b'{"metadata":{},"x":' + b'{"a":' * 100_000, "not a BizGroupResourceQuota"),
+    ("a hard that is a list", b'{"metadata":{},"spec":{"hard":[]}}', "not a BizGroupResourceQuota"),
+    ("an amount that is true", b'{"metadata":{},"spec":{"hard":{"cpu":true}}}', "not a BizGroupResourceQuota"),
+    ("an amount that is a fraction", b'{"metadata":{},"spec":{"hard":{"cpu":1.5}}}', "not a BizGroupResourceQuota"),
+]
+
+
+@pytest.mark.parametrize(("why", "sent", "says"), UNREADABLE, ids=[row[0] for row in UNREADABLE])
+def test_bytes_that_are_no_group_say_so(why: str, sent: bytes, says: str) -> None:
+    with pytest.raises(GroupUnreadable, match=says):
+        wire.decode(sent)
+
+
+def test_a_group_is_counted_once_every_name_of_its_hard_is_published() -> None:
+    hard = {"hard": {"cpu": "1", "pods": "1"}}
+    assert not wire.is_counted(group(spec=hard))
+    assert not wire.is_counted(group(spec=hard, status={"used": {"requests.cpu": "0"}}))
+    assert wire.is_counted(group(spec=hard, status={"used": {"requests.cpu": "0", "pods": "0", "gone": "1"}}))
+
+
+SAYS = [
+    ("a name that hard may not have", {"spec": {"hard": {"cpus": "1"}}}, "group nlp: spec.hard: cpus: "),
+    ("an amount that is none", {"spec": {"hard": {"cpu": "one"}}}, "group nlp: spec.hard: cpu: "),
+    ("an amount below 0", {"spec": {"hard": {"cpu": "-1"}}}, "group nlp: spec.hard: cpu: "),
+    ("both spellings", {"spec": {"hard": {"cpu": "1", "requests.cpu": "1"}}}, "group nlp: spec.hard: "),
+    ("a used that is none", {"status": {"used": {"cpu": "x"}}}, "group nlp: status: "),
+    (
+        "a reservation that is none",
+        {"status": {"used": {}, "reservations": ["v9 x"]}},
+        "group nlp: status.reservations: ",
+    ),
+]
+
+
+@pytest.mark.parametrize(("why", "parts", "says"), SAYS, ids=[row[0] for row in SAYS])
+def test_a_group_that_cannot_be_counted_with_says_which_field(why: str, parts: dict[str, Any], says: str) -> None:
+    with pytest.raises(GroupUnreadable) as found:
+        wire.account_of(group(**parts))
+    assert str(found.value).startswith(says)
+
+
+# -- The meter ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_meter_is_read_as_it_stands() -> None:
+    assert wire.meter_of(wire.from_dict(STORED)) == Meter(
+        watermark=NOW,
+        settled={"limits.cpu": 3_600_000_000_000_000},
+        running={"pod-1": Running(NOW - 800_000, res("cpu=500m"))},
+        finished=frozenset({"pod-0"}),
+        inherited={"child": {"limits.cpu": 18_000_000_000_000_001}},
+    )
+
+
+def test_what_children_spent_is_stored_exactly_by_plain_name_as_what_is_settled() -> None:
+    """In nano-units x milliseconds: as hours, rounded up, each generation would spend a little more."""
+    stored = wire.stored_meter(Meter(NOW, settled={"pods": 7}, inherited={"child": {"pods": 1, "limits.cpu": 10**50}}))
+    assert stored is not None
+    assert stored.settled == {"pods": "7"}
+    assert stored.inherited == {"child": {"limits.cpu": str(10**50), "pods": "1"}}
+
+
+def test_sums_beyond_what_one_quantity_may_be_stay_readable() -> None:
+    """Ten pods of 1400 PiB for an hour: what we wrote ourselves must not make the group unreadable."""
+    amounts = {"limits.memory": 14 * 2**60 * 10**9}
+    spent = {"cash/limits.memory": 9600 * 2**50 * 10**9}
+    meter = Meter(NOW, {"limits.memory": 10**45}, {"pod-1": Running(NOW, amounts)})
+    status = wire.Status(used=wire.status_text(spent), cash=wire.stored_meter(meter))
+    assert status.used == {"cash/limits.memory": "9600Pi"}
+    assert status.cash is not None
+    assert status.cash.running == ["pod-1 since=2023-11-14T22:13:20.000Z limits.memory=14Ei"]
+    read = wire.decode(wire.encode(wire.GroupObject(wire.Metadata("nlp"), status=status)))
+    assert wire.amounts(read, read.status.used) == spent
+    assert wire.meter_of(read) == meter
+    assert wire.account_of(read).used == spent
+
+
+def test_a_meter_that_has_nothing_to_say_is_not_stored() -> None:
+    assert wire.stored_meter(Meter(NOW)) is None
+    assert wire.meter_of(group()) == Meter()
+
+
+BAD_METERS = [
+    ("a watermark that is no time", {"watermark": "soon"}),
+    ("a total that is no integer", {"settled": {"limits.cpu": "1.5"}}),
+    ("a total below 0", {"settled": {"limits.cpu": "-1"}}),
+    ("a total of other digits", {"settled": {"limits.cpu": "٣"}}),
+    ("a total without end", {"settled": {"limits.cpu": "9" * 61}}),
+    ("a stay without a start", {"running": ["pod-1 limits.cpu=1"]}),
+    ("a stay that is empty", {"running": [""]}),
+    ("a stay with an amount that is none", {"running": ["pod-1 since=2023-11-14T22:13:20Z limits.cpu"]}),
+    ("hours that are no amount", {"inherited": {"child": {"limits.cpu": "x"}}}),
+    ("hours with a suffix", {"inherited": {"child": {"limits.cpu": "5k"}}}),
+    ("hours below 0", {"inherited": {"child": {"limits.cpu": "-5"}}}),
+    ("a stay of more digits than any sum", {"running": [f"pod-1 since=2023-11-14T22:13:20Z limits.cpu={'9' * 61}"]}),
+]
+
+
+@pytest.mark.parametrize(("why", "cash"), BAD_METERS, ids=[row[0] for row in BAD_METERS])
+def test_a_meter_that_cannot_be_read_says_so(why: str, cash: dict[str, Any]) -> None:
+    with pytest.raises(GroupUnreadable, match=r"group nlp: status\.cash: "):
+        wire.meter_of(group(status={"cash": cash}))
+
+
+AMOUNTS = st.dictionaries(st.sampled_from(["limits.cpu", "limits.memory", "pods"]), st.integers(0, 10**18), max_size=3)
+UIDS = st.uuids().map(str)
+METERS = st.builds(
+    Meter,
+    st.integers(1, 4_000_000_000_000),
+    st.dictionaries(st.sampled_from(["limits.cpu", "pods"]), st.integers(0, 10**50)),
+    st.dictionaries(UIDS, st.builds(Running, st.integers(0, 4_000_000_000_000), AMOUNTS), max_size=3),
+    st.frozensets(UIDS, min_size=1, max_size=3),
+    st.dictionaries(UIDS, st.dictionaries(st.sampled_from(["limits.cpu", "pods"]), st.integers(0, 10**50)), max_size=2),
+)
+
+
+@given(METERS)
+def test_any_meter_is_itself_after_it_was_written_and_read(meter: Meter) -> None:
+    stored = wire.GroupObject(wire.Metadata("nlp"), status=wire.Status(cash=wire.stored_meter(meter)))
+    assert wire.meter_of(wire.decode(wire.encode(stored))) == meter
+
+
+@given(
+    st.lists(st.builds(entry, st.sampled_from("abc"), st.sampled_from(["cpu=1", "", "mem=3Gi"]), of=UIDS), max_size=4)
+)
+def test_any_reservations_are_themselves_in_any_order(entries: list[Reservation]) -> None:
+    one = wire.with_reservations(group(), entries)
+    assert one == wire.with_reservations(group(), entries[::-1])
+    assert sorted(map(str, wire.reservations_of(wire.decode(one)))) == sorted(map(str, entries))

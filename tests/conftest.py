@@ -1,0 +1,57 @@
+"""Fixtures for all tests: clusters, and the shared vectors (what a given object must cost), where they are."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from bizrq.process import configure_logging
+from tests.cluster import client, cluster, namespace, real_cluster, real_version, unique, why_not_real
+from tests.vectors import vectors
+
+__all__ = ["client", "cluster", "namespace", "real_cluster", "unique"]
+
+# As the processes do it: drawn tracebacks would hold the event loop for seconds.
+configure_logging()
+
+VECTORS = Path(os.environ.get("BIZRQ_VECTORS") or Path(__file__).resolve().parents[2] / "shared" / "vectors")
+
+FIXTURES = {
+    "workload_vector": vectors.workloads,
+    "device_vector": vectors.devices,
+    "transition": vectors.transitions,
+    "recount_vector": vectors.recounts,
+}
+
+
+def pytest_generate_tests(metafunc):
+    for name, load in FIXTURES.items():
+        if name in metafunc.fixturenames:
+            metafunc.parametrize(name, load(VECTORS))
+
+
+def pytest_collection_modifyitems(items):
+    """Tests that need a real API server say why they are left out where there is none."""
+    if why := why_not_real():
+        for item in items:
+            if item.get_closest_marker("real"):
+                item.add_marker(pytest.mark.skip(reason=why))
+
+
+def pytest_terminal_summary(terminalreporter):
+    """One line that says how many of the shared vectors ran, and one for the clusters."""
+
+    def of_vectors(outcome: str) -> int:
+        reports = terminalreporter.stats.get(outcome, [])
+        return sum("tests/vectors/" in report.nodeid for report in reports)
+
+    passed, failed, skipped = (of_vectors(outcome) for outcome in ("passed", "failed", "skipped"))
+    if passed or failed or skipped:
+        where = VECTORS if VECTORS.is_dir() else f"no directory {VECTORS}"
+        terminalreporter.write_line(
+            f"vectors: {passed + failed} run, {failed} failed, {skipped} not run ({where}); "
+            f"not built yet: {', '.join(sorted(vectors.NOT_YET)) or 'none'}"
+        )
+    terminalreporter.write_line(f"clusters: the sandbox, {why_not_real() or real_version()}")

@@ -1,0 +1,130 @@
+"""Every shared vector that is about what an object costs."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from bizrq.quota.resources import growth, nonzero, parse_resources, total
+from bizrq.settings import settings
+from bizrq.workloads import counting
+from bizrq.workloads.adapters import builtin
+from bizrq.workloads.labels import group_of
+from bizrq.workloads.lookup import Documents
+from bizrq.workloads.usage import Row, usage
+
+
+def test_a_workload_costs_what_its_vector_says(workload_vector):
+    """All resources are compared; `count/` came after the vectors were written."""
+    row = row_of(workload_vector["manifest"], workload_vector.get("related", []), {})
+    if "expected_error" in workload_vector:
+        assert row.error is not None
+        return
+    assert row.error is None
+    assert without_counts(row.usage or {}) == nonzero(parse_resources(workload_vector["expected"]))
+
+
+def test_devices_cost_what_their_vector_says(device_vector):
+    """Resources that the vector does not name are not compared, as its head says."""
+    row = row_of(manifest(device_vector), device_vector["related"], device_vector["config"])
+    if device_vector.get("expectDeny"):
+        assert row.error is not None
+        return
+    assert row.error is None
+    cost = parse_resources(dict(row.usage or {}))
+    assert {name: cost.get(name, 0) for name in device_vector["expected"]} == parse_resources(device_vector["expected"])
+    assert not [name for name in device_vector.get("absent", []) if cost.get(name)]
+
+
+def test_an_update_costs_what_its_vector_says(transition):
+    """usage_old and usage_new, and whether the group that pays afterwards has to be asked."""
+    old = transition["old"]
+    new = patched(old, transition.get("patch", {}))
+    before, after = charged(old, target("300m"), "g1"), charged(new, changed_target(transition), "g1")
+    assert before == parse_resources(transition["usage_old"])
+    elsewhere = transition["group_new"] not in (None, "g1")
+    cost = charged(new, changed_target(transition), "g2") if elsewhere else after
+    assert cost == parse_resources(transition["usage_new"])
+    assert bool(growth(cost, {} if elsewhere else before)) is transition["check"]
+
+
+def test_live_pods_cost_what_their_vector_says(recount_vector):
+    """Pods as they are on their nodes, each for itself."""
+    pods = [live_pod(pod) for pod in recount_vector["pods"]]
+    cost = total(parse_resources(dict(row.usage or {})) for row in usage(pods))
+    expected = parse_resources(recount_vector["expected"])
+    assert {name: cost.get(name, 0) for name in expected} == expected
+
+
+def live_pod(pod: dict[str, Any]) -> dict[str, Any]:
+    containers = [{"name": "c", "image": "x", "resources": {"limits": {"nvidia.com/gpu": pod.get("gpu", 0)}}}]
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": pod["name"], "namespace": "team-a"},
+        "spec": pod.get("spec", {"containers": containers}),
+        "status": {"phase": pod["phase"], **pod.get("status", {})},
+    }
+
+
+def row_of(document: dict[str, Any], related: list[Any], knobs: dict[str, Any]) -> Row:
+    wanted = (document["kind"], document["metadata"]["name"])
+    rows = usage([document, *related], settings(knobs).counting)
+    [row] = [row for row in rows if (row.kind, row.name) == wanted]
+    return row
+
+
+def manifest(vector: dict[str, Any]) -> dict[str, Any]:
+    if "manifest" in vector:
+        return vector["manifest"]
+    spec: dict[str, Any] = {"template": vector["podTemplate"]}
+    if vector.get("replicas") is not None:
+        spec["replicas"] = vector["replicas"]
+    return {
+        "apiVersion": "apps/v1",
+        "kind": vector.get("kind", "Deployment"),
+        "metadata": {"name": "w", "labels": vector.get("labels", {})},
+        "spec": spec,
+    }
+
+
+def without_counts(cost: Any) -> dict[str, int]:
+    return parse_resources({name: text for name, text in cost.items() if not name.startswith("count/")})
+
+
+def charged(obj: dict[str, Any], related: list[Any], group: str) -> dict[str, int]:
+    """What the object costs a group, without counts."""
+    if group_of(obj) != group:
+        return {}
+    cost = counting.demand(obj, builtin(), Documents(related)).resources
+    return {name: amount for name, amount in cost.items() if not name.startswith("count/")}
+
+
+def patched(obj: Any, patch: Any) -> Any:
+    """A JSON merge patch (RFC 7396), applied."""
+    if not isinstance(patch, dict):
+        return copy.deepcopy(patch)
+    result = dict(obj) if isinstance(obj, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            result.pop(key, None)
+        else:
+            result[key] = patched(result.get(key), value)
+    return result
+
+
+def changed_target(vector: dict[str, Any]) -> list[Any]:
+    return target("600m" if "changed_object" in vector else "300m")
+
+
+def target(cpu: str) -> list[Any]:
+    """The Deployment that the Rollout of these vectors refers to."""
+    containers = [{"name": "c", "image": "x", "resources": {"requests": {"cpu": cpu}}}]
+    return [
+        {
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "metadata": {"name": "ref", "namespace": "team-a"},
+            "spec": {"replicas": 0, "template": {"spec": {"containers": containers}}},
+        }
+    ]

@@ -1,0 +1,69 @@
+"""The shared vectors: objects as people write them, and what they must cost.
+
+They lie beside the project and not in it: tests/conftest.py knows where. Without them these tests are skipped.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+#: What is not built yet, by the vector's name, and why. Nothing else is left out, and the summary line names them.
+NOT_YET: dict[str, str] = {}
+
+
+def workloads(directory: Path) -> list[Any]:
+    return [_case(vector) for vector in _read(directory / "workloads.yaml") or []] or _none(directory)
+
+
+def devices(directory: Path) -> list[Any]:
+    content = _read(directory / "devices.yaml")
+    if content is None:
+        return _none(directory)
+    cases = []
+    for vector in content["vectors"]:
+        fixtures = [obj for name in vector.get("fixtures", []) for obj in content["fixtures"][name]]
+        config = {**content["defaultConfig"], **vector.get("config", {})}
+        cases.append(_case({**vector, "config": config, "related": [*vector.get("objects", []), *fixtures]}))
+    return cases
+
+
+def transitions(directory: Path) -> list[Any]:
+    content = _read(directory / "transitions.yaml")
+    if content is None:
+        return _none(directory)
+    [bases] = [entry["base_objects"] for entry in content if "base_objects" in entry]
+    return [_case({**entry, "old": bases[entry["base"]]}) for entry in content if "base" in entry]
+
+
+#: Vectors of the recount that are about claims, nodes and annotations, not about the pods alone.
+RECOUNTED_ELSEWHERE = {
+    "first-available-after-allocation-is-exact",
+    "admin-access-result-is-not-consumed",
+    "hami-allocated-annotation",
+}
+
+
+def recounts(directory: Path) -> list[Any]:
+    content = _read(directory / "devices.yaml")
+    if content is None:
+        return _none(directory)
+    return [_case(vector) for vector in content["reconcileVectors"] if vector["name"] not in RECOUNTED_ELSEWHERE]
+
+
+def _read(path: Path) -> Any:
+    return yaml.safe_load(path.read_text("utf-8")) if path.is_file() else None
+
+
+def _case(vector: dict[str, Any]) -> Any:
+    reason = NOT_YET.get(vector["name"])
+    marks = [pytest.mark.skip(reason=f"not built yet: {reason}")] if reason else []
+    return pytest.param(vector, id=vector["name"], marks=marks)
+
+
+def _none(directory: Path) -> list[Any]:
+    reason = f"the vectors are not here: set BIZRQ_VECTORS to their directory (looked in {directory})"
+    return [pytest.param(None, id="no-vectors", marks=pytest.mark.skip(reason=reason))]
