@@ -1,0 +1,589 @@
+"""Requests to the API server: raw JSON over one keep-alive session, typed errors, no hidden second write.
+
+This file alone decides what a request looks like and what an answer means. It caches nothing and knows no
+kind by name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib.metadata
+import random
+import ssl
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+from urllib.parse import quote, urlencode
+
+import aiohttp
+import orjson
+
+from bizrq.kube import config
+from bizrq.kube.config import ConfigError, Endpoint, Identity
+
+__all__ = [
+    "AlreadyExists",
+    "ApiError",
+    "ConfigError",
+    "Conflict",
+    "Forbidden",
+    "Gone",
+    "Invalid",
+    "KubeClient",
+    "NotFound",
+    "Resource",
+    "ServerError",
+    "TooManyRequests",
+    "Unauthorized",
+    "Unreachable",
+]
+
+DEFAULT_TIMEOUT = 30.0  # seconds, for one call with all its retries; an API write ends within 34 s
+CONNECT_TIMEOUT = 5.0
+READ_ATTEMPTS = 4
+# Below any server's idle timeout (kube-apiserver's is 90 s), so that a write seldom meets a connection just
+# closed.
+KEEPALIVE_SECONDS = 30.0
+CONNECTIONS = 200
+
+
+class ApiError(Exception):
+    """An answer of the API server that is not success. `details` is the Status' details, {} when it has
+    none.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        reason: str,
+        message: str,
+        details: dict[str, Any] | None = None,
+        retry_after: float | None = None,
+    ) -> None:
+        self.status = status
+        self.reason = reason
+        self.message = " ".join(message.split())[:2000]
+        self.details = details or {}
+        self.retry_after = retry_after
+        super().__init__(f"{self.message} ({status} {reason})" if self.message else f"{status} {reason}")
+
+
+class Unauthorized(ApiError): ...
+
+
+class Forbidden(ApiError): ...
+
+
+class NotFound(ApiError): ...
+
+
+class Conflict(ApiError):
+    """409: the object is not at the resourceVersion that was sent."""
+
+
+class AlreadyExists(ApiError): ...
+
+
+class Gone(ApiError):
+    """410: a watch or a page cannot go on from where it was; list again."""
+
+
+class Invalid(ApiError): ...
+
+
+class TooManyRequests(ApiError): ...
+
+
+class ServerError(ApiError): ...
+
+
+class Unreachable(Exception):
+    """No answer: refused, reset, timed out, or no trust in the server's certificate; one line with the
+    server's URL.
+
+    `sent` is False where the request cannot have reached the server, so that even a write may be tried again.
+    """
+
+    def __init__(self, message: str, *, sent: bool) -> None:
+        self.sent = sent
+        super().__init__(message)
+
+
+_BY_STATUS: Mapping[int, type[ApiError]] = {
+    401: Unauthorized,
+    403: Forbidden,
+    404: NotFound,
+    409: Conflict,
+    410: Gone,
+    422: Invalid,
+    429: TooManyRequests,
+}
+_REASONS: Mapping[int, str] = {
+    400: "BadRequest",
+    401: "Unauthorized",
+    403: "Forbidden",
+    404: "NotFound",
+    405: "MethodNotAllowed",
+    409: "Conflict",
+    410: "Gone",
+    422: "Invalid",
+    429: "TooManyRequests",
+    500: "InternalError",
+    503: "ServiceUnavailable",
+    504: "Timeout",
+}
+
+
+def error_from(status: int, body: bytes, retry_after: float | None = None) -> ApiError:
+    """The typed error of an answer: from its Status object, or from the bare text that proxies and filters
+    send.
+    """
+    document: Any = None
+    with contextlib.suppress(orjson.JSONDecodeError):
+        document = orjson.loads(body)
+    if isinstance(document, dict) and document.get("kind") == "Status":
+        return error_from_status(document, status, retry_after)
+    text = body[:500].decode("utf-8", "replace")
+    return _typed(status, _REASONS.get(status, "Unknown"), text, {}, retry_after)
+
+
+def error_from_status(
+    document: dict[str, Any], status: int | None = None, retry_after: float | None = None
+) -> ApiError:
+    """The typed error of a Status object, in an answer or in a watch's ERROR event."""
+    code = status or _integer(document.get("code")) or 500
+    details = document.get("details")
+    details = details if isinstance(details, dict) else {}
+    if retry_after is None and (seconds := _integer(details.get("retryAfterSeconds"))):
+        retry_after = float(seconds)
+    reason = str(document.get("reason") or _REASONS.get(code, "Unknown"))
+    return _typed(code, reason, str(document.get("message") or ""), details, retry_after)
+
+
+def _typed(code: int, reason: str, message: str, details: dict[str, Any], retry_after: float | None) -> ApiError:
+    kind = _BY_STATUS.get(code, ServerError if code >= 500 else ApiError)
+    if reason == "AlreadyExists":
+        kind = AlreadyExists
+    return kind(code, reason, message, details, retry_after)
+
+
+def _integer(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+@dataclass(frozen=True)
+class Resource:
+    """A kind as its REST path names it. `group` is "" for the core group."""
+
+    group: str
+    version: str
+    plural: str
+    kind: str
+    namespaced: bool = True
+
+    @property
+    def key(self) -> str:
+        """plural.group, or the bare plural for the core group: "deployments.apps", "pods"."""
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+    @property
+    def api_version(self) -> str:
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    def path(self, namespace: str | None = None, name: str | None = None, subresource: str | None = None) -> str:
+        """The REST path. Without a namespace a namespaced kind's collection is that of all namespaces.
+
+        Raises ValueError for a name that is no path segment, and for a single namespaced object without a
+        namespace.
+        """
+        parts = ["apis", self.group, self.version] if self.group else ["api", self.version]
+        if self.namespaced and namespace:
+            parts += ["namespaces", _segment(namespace)]
+        elif self.namespaced and name is not None:
+            raise ValueError(f"{self.kind} {name!r} is namespaced: which namespace?")
+        parts.append(self.plural)
+        if name is not None:
+            parts.append(_segment(name))
+        if subresource is not None:
+            parts.append(subresource)
+        return "/" + "/".join(parts)
+
+
+def _segment(name: str) -> str:
+    if not name or name in (".", "..") or "/" in name or "%" in name:
+        raise ValueError(f"{name[:64]!r} is no object's name")
+    return quote(name, safe="")
+
+
+class KubeClient:
+    """One API server, as one user. Nothing connects before the first request; one event loop."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._endpoint = endpoint
+        self._session: aiohttp.ClientSession | None = None
+        self._tls: ssl.SSLContext | None = None
+        self._tls_for: Identity | None = None
+
+    @classmethod
+    def from_kubeconfig(cls, path: str | Path, context: str | None = None) -> Self:
+        """Raises ConfigError."""
+        return cls(config.from_kubeconfig(path, context))
+
+    @classmethod
+    def in_cluster(cls) -> Self:
+        """By the pod's service account. Raises ConfigError outside a cluster."""
+        return cls(config.in_cluster())
+
+    @classmethod
+    def from_environment(cls) -> Self:
+        """$KUBECONFIG, else ~/.kube/config, else the pod's service account. Raises ConfigError."""
+        return cls(config.from_environment())
+
+    @property
+    def server(self) -> str:
+        return self._endpoint.server
+
+    async def close(self) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: bytes | None = None,
+        params: Mapping[str, str] | None = None,
+        content_type: str = "application/json",
+        timeout: float | None = None,
+    ) -> bytes:
+        """The body of a 2xx answer; raises an ApiError, Unreachable or, for credentials, ConfigError.
+
+        A read is tried again on 429, 5xx and a dropped connection, with Retry-After or a jittered pause,
+        while the timeout (seconds, for everything together) leaves room. A write is sent once.
+        """
+        allowed = DEFAULT_TIMEOUT if timeout is None else timeout
+        try:
+            async with asyncio.timeout(allowed) as scope:
+                attempts = READ_ATTEMPTS if method in ("GET", "HEAD") else 1
+                for attempt in range(1, attempts + 1):
+                    try:
+                        async with self._answer(method, path, body, params, content_type) as response:
+                            return await response.read()
+                    except (TooManyRequests, ServerError, Unreachable) as error:
+                        if isinstance(error, Unreachable) and not error.sent:
+                            raise  # who asks decides whether to wait for a server that is not there
+                        pause = _pause(error, attempt)
+                        ends = scope.when() or 0.0
+                        if attempt == attempts or asyncio.get_running_loop().time() + pause >= ends:
+                            raise
+                    await asyncio.sleep(pause)
+        except TimeoutError:
+            raise Unreachable(f"{self.server} did not answer {method} {path} within {allowed:g} s", sent=True) from None
+        raise AssertionError("unreachable: the last attempt returns or raises")
+
+    async def get(
+        self, resource: Resource, name: str, namespace: str | None = None, *, timeout: float | None = None
+    ) -> dict[str, Any]:
+        return self._object(await self.request("GET", resource.path(namespace, name), timeout=timeout))
+
+    async def list(
+        self,
+        resource: Resource,
+        namespace: str | None = None,
+        *,
+        label_selector: str | None = None,
+        field_selector: str | None = None,
+        limit: int = 500,
+        timeout: float | None = None,
+        transform: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
+    ) -> tuple[list[dict[str, Any]], str]:
+        """All objects and the one resourceVersion that they were read at: a consistent read, never from a cache.
+
+        `limit` is the size of a page, 0 for one page; `timeout` is per page. `transform` is given each object as its
+        page arrives: what it drops is never held for the whole list. Pages of one read share its revision; when that
+        is compacted meanwhile (410) the read starts over, unpaged, since going on elsewhere would mix two revisions.
+        """
+        path, params = resource.path(namespace), _selectors(label_selector, field_selector)
+        typed = {"apiVersion": resource.api_version, "kind": resource.kind}
+
+        def complete(item: dict[str, Any]) -> dict[str, Any]:
+            # A list's items come without their type, since the list has it; readers of one object want it there.
+            item = {**typed, **item}
+            return item if transform is None else transform(item)
+
+        try:
+            return await self._pages(path, params, limit, timeout, complete)
+        except Gone:
+            if not limit:
+                raise
+            return await self._pages(path, params, 0, timeout, complete)
+
+    async def revision(self, resource: Resource, namespace: str | None = None) -> int:
+        """The API server's own current revision: what a consistent list of this kind would carry, for the
+        price of one object.
+        """
+        page = self._object(await self.request("GET", resource.path(namespace), params={"limit": "1"}))
+        return revision_of(page)
+
+    async def create(self, resource: Resource, obj: dict[str, Any], *, dry_run: bool = False) -> dict[str, Any]:
+        path = resource.path(_namespace(resource, obj))
+        return await self._write("POST", path, obj, "application/json", dry_run)
+
+    async def replace(
+        self, resource: Resource, obj: dict[str, Any], *, subresource: str | None = None
+    ) -> dict[str, Any]:
+        path = resource.path(_namespace(resource, obj), obj["metadata"]["name"], subresource)
+        return await self._write("PUT", path, obj, "application/json", False)
+
+    async def patch(
+        self,
+        resource: Resource,
+        name: str,
+        patch: dict[str, Any] | list[Any],
+        *,
+        namespace: str | None = None,
+        content_type: str = "application/merge-patch+json",
+        subresource: str | None = None,
+        dry_run: bool = False,
+    ) -> dict[str, Any]:
+        path = resource.path(namespace, name, subresource)
+        return await self._write("PATCH", path, patch, content_type, dry_run)
+
+    async def delete(
+        self,
+        resource: Resource,
+        name: str,
+        namespace: str | None = None,
+        *,
+        uid: str | None = None,
+        resource_version: str | None = None,
+    ) -> None:
+        """Asks for the object's deletion, in the background; with `uid` or `resource_version` only if they
+        still hold.
+        """
+        preconditions = {"uid": uid, "resourceVersion": resource_version}
+        options = {
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "propagationPolicy": "Background",
+            "preconditions": {key: value for key, value in preconditions.items() if value is not None},
+        }
+        await self.request("DELETE", resource.path(namespace, name), body=orjson.dumps(options))
+
+    async def watch(
+        self,
+        resource: Resource,
+        *,
+        resource_version: str,
+        namespace: str | None = None,
+        label_selector: str | None = None,
+        field_selector: str | None = None,
+        timeout_seconds: int = 240,
+        send_initial_events: bool = False,
+    ) -> AsyncGenerator[tuple[str, dict[str, Any]]]:
+        """Events as (type, object), BOOKMARKs included, until the server ends the watch after
+        `timeout_seconds`.
+
+        An ERROR event is raised as its typed error (Gone for 410); a broken stream as Unreachable. Silence
+        is the caller's to bound. With `send_initial_events` the server first streams the state that is not
+        older than `resource_version` ("": now), up to a bookmark with the annotation
+        k8s.io/initial-events-end (KEP-3157); servers without that answer Invalid.
+        """
+        params = {"watch": "true", "allowWatchBookmarks": "true", "timeoutSeconds": str(timeout_seconds)}
+        params |= _selectors(label_selector, field_selector)
+        if resource_version:
+            params["resourceVersion"] = resource_version
+        if send_initial_events:
+            params |= {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
+        async with (
+            self._answer("GET", resource.path(namespace), None, params, "") as response,
+            contextlib.aclosing(self._lines(response)) as lines,
+        ):
+            async for line in lines:
+                event = self._object(line)
+                kind, obj = event.get("type"), event.get("object")
+                if not isinstance(kind, str) or not isinstance(obj, dict):
+                    raise Unreachable(f"{self.server} sent no event: {_glimpse(line)}", sent=True)
+                if kind == "ERROR":
+                    raise error_from_status(obj)
+                yield kind, obj
+
+    async def _pages(
+        self,
+        path: str,
+        selectors: Mapping[str, str],
+        limit: int,
+        timeout: float | None,
+        complete: Callable[[dict[str, Any]], dict[str, Any]],
+    ) -> tuple[list[dict[str, Any]], str]:
+        params = {**selectors, "limit": str(limit)} if limit else dict(selectors)
+        items: list[dict[str, Any]] = []
+        revision: str | None = None
+        while True:
+            page = self._object(await self.request("GET", path, params=params, timeout=timeout))
+            items.extend(map(complete, page.get("items") or ()))
+            metadata = page.get("metadata") or {}
+            revision = revision or str(metadata.get("resourceVersion") or "")
+            if not metadata.get("continue"):
+                return items, revision
+            params["continue"] = metadata["continue"]
+
+    async def _write(self, method: str, path: str, document: Any, content_type: str, dry_run: bool) -> dict[str, Any]:
+        params = {"dryRun": "All"} if dry_run else None
+        body = orjson.dumps(document)
+        return self._object(await self.request(method, path, body=body, params=params, content_type=content_type))
+
+    @contextlib.asynccontextmanager
+    async def _answer(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None,
+        params: Mapping[str, str] | None,
+        content_type: str,
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """One request's 2xx answer, its body unread. A 401 is answered once by renewed credentials: it did
+        nothing.
+        """
+        url = self.server + path + ("?" + urlencode(params) if params else "")
+        headers = {"Content-Type": content_type} if body is not None else {}
+        identity = await self._endpoint.credentials.identity()
+        for renewed in (False, True):
+            if identity.authorization:
+                headers["Authorization"] = identity.authorization
+            sent = False
+            try:
+                async with self._connected().request(
+                    method,
+                    url,
+                    data=body,
+                    headers=headers,
+                    ssl=self._trust(identity),
+                    server_hostname=self._endpoint.server_name,
+                    proxy=self._endpoint.proxy,
+                    allow_redirects=False,
+                ) as response:
+                    sent = True
+                    if 200 <= response.status < 300:
+                        yield response
+                        return
+                    text = await response.read()
+                    if response.status != 401 or renewed:
+                        raise error_from(response.status, text, _retry_after(response))
+            except (aiohttp.ClientError, OSError) as error:
+                raise self._unreachable(error, sent) from error
+            identity, before = await self._endpoint.credentials.identity(rejected=True), identity
+            if identity == before:
+                raise error_from(401, text)
+
+    def _unreachable(self, error: Exception, sent: bool) -> Unreachable:
+        if isinstance(error, (aiohttp.ClientConnectorCertificateError, aiohttp.ClientConnectorSSLError)):
+            return Unreachable(f"{self.server}: TLS: {_reason(error)}", sent=False)
+        if isinstance(error, (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)):
+            return Unreachable(f"{self.server} cannot be reached: {_reason(error)}", sent=False)
+        what = "broke off its answer" if sent else "closed the connection"
+        return Unreachable(f"{self.server} {what}: {_reason(error)}", sent=True)
+
+    async def _lines(self, response: aiohttp.ClientResponse) -> AsyncGenerator[bytes]:
+        """Newline-separated JSON of any length. What stands unfinished at the end is a broken stream."""
+        parts: list[bytes] = []
+        async for chunk in response.content.iter_any():
+            start = 0
+            while (end := chunk.find(b"\n", start)) >= 0:
+                line = b"".join((*parts, chunk[start:end])) if parts else chunk[start:end]
+                parts.clear()
+                start = end + 1
+                if line.strip():
+                    yield line
+            if start < len(chunk):
+                parts.append(chunk[start:] if start else chunk)
+        if b"".join(parts).strip():
+            raise Unreachable(f"{self.server} broke off its answer in the middle of an event", sent=True)
+
+    def _object(self, body: bytes) -> dict[str, Any]:
+        try:
+            document = orjson.loads(body)
+        except orjson.JSONDecodeError:
+            raise Unreachable(f"{self.server} answered without JSON: {_glimpse(body)}", sent=True) from None
+        if not isinstance(document, dict):
+            raise Unreachable(f"{self.server} answered with no object: {_glimpse(body)}", sent=True)
+        return document
+
+    def _connected(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            connector = aiohttp.TCPConnector(limit=CONNECTIONS, keepalive_timeout=KEEPALIVE_SECONDS)
+            self._session = aiohttp.ClientSession(
+                connector=connector,
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT),
+                headers={
+                    "User-Agent": f"bizrq/{importlib.metadata.version('bizrq')}",
+                    "Accept": "application/json",
+                    # A list near the API server costs both sides more to compress than to send.
+                    "Accept-Encoding": "identity",
+                },
+                cookie_jar=aiohttp.DummyCookieJar(),
+                trust_env=False,
+            )
+            # aiohttp would send PUT and DELETE a second time on a connection that closed under them.
+            self._session._retry_connection = False
+        return self._session
+
+    def _trust(self, identity: Identity) -> ssl.SSLContext | bool:
+        if self._tls_for is None or self._tls_for.certificate != identity.certificate:
+            self._tls, self._tls_for = self._endpoint.tls(identity), identity
+        return self._tls or True
+
+
+def revision_of(obj: Mapping[str, Any]) -> int:
+    """metadata.resourceVersion as a number: comparable within a cluster (KEP-5504), and always so for what
+    etcd stores.
+
+    Raises ValueError where there is none.
+    """
+    text = str((obj.get("metadata") or {}).get("resourceVersion"))
+    try:
+        return int(text)
+    except ValueError:
+        raise ValueError(f"resourceVersion {text[:64]!r} is not a number") from None
+
+
+def _namespace(resource: Resource, obj: Mapping[str, Any]) -> str | None:
+    return obj["metadata"].get("namespace") if resource.namespaced else None
+
+
+def _selectors(label_selector: str | None, field_selector: str | None) -> dict[str, str]:
+    given = {"labelSelector": label_selector, "fieldSelector": field_selector}
+    return {key: value for key, value in given.items() if value}
+
+
+def _pause(error: ApiError | Unreachable, attempt: int) -> float:
+    if isinstance(error, ApiError) and error.retry_after is not None:
+        return error.retry_after
+    # A kept connection that closed under a read says nothing about the server; try a new one at once.
+    first = 0.0 if isinstance(error, Unreachable) and attempt == 1 else 0.1
+    return first * 2 ** (attempt - 1) * random.uniform(0.5, 1.5)  # noqa: S311 (jitter)
+
+
+def _retry_after(response: aiohttp.ClientResponse) -> float | None:
+    try:
+        return max(0.0, float(response.headers["Retry-After"]))
+    except (KeyError, ValueError):
+        return None
+
+
+def _reason(error: BaseException) -> str:
+    return " ".join(str(error).split())[:300] or type(error).__name__
+
+
+def _glimpse(body: bytes) -> str:
+    return repr(body[:80].decode("utf-8", "replace"))

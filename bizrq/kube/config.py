@@ -1,0 +1,327 @@
+"""Where the API server is and how we prove who we are.
+
+This file alone decides which server, CA and credentials a kubeconfig or a pod's service account stands for.
+It opens no connection and knows no Kubernetes object. Static credentials are read here, because importing
+kubernetes_asyncio takes a second that a command line feels; exec plugins, auth providers and service
+accounts are left to that library.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import os
+import ssl
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import yaml
+
+# How often a credential that can change (a token file, an expiring token) is looked at again, in seconds.
+REFRESH_SECONDS = 60.0
+# An exec plugin's token is renewed so many seconds before it expires, as client-go's rotation leaves some
+# room.
+EXPIRY_ROOM_SECONDS = 300.0
+
+_FILE_KEYS = ("certificate-authority", "client-certificate", "client-key", "tokenFile")
+
+
+class ConfigError(Exception):
+    """A kubeconfig, or the environment of a pod, that names no usable cluster; one line that says what to
+    mend.
+    """
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What one request shows: an Authorization header, and a client certificate (PEM chain, PEM key) for
+    TLS.
+    """
+
+    authorization: str | None = None
+    certificate: tuple[bytes, bytes] | None = None
+
+
+class Credentials(Protocol):
+    async def identity(self, *, rejected: bool = False) -> Identity:
+        """The identity to use now; `rejected` says that the server has just answered 401 to the last one."""
+        ...
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """A server and how to trust it. `ca` is PEM text, None means the system's roots."""
+
+    server: str
+    credentials: Credentials
+    ca: str | None = None
+    verify: bool = True
+    server_name: str | None = None
+    proxy: str | None = None
+
+    def tls(self, identity: Identity) -> ssl.SSLContext | None:
+        """An SSL context for this server and identity; None for plain http. Raises ConfigError."""
+        if not self.server.startswith("https://"):
+            return None
+        try:
+            context = ssl.create_default_context(cadata=self.ca)
+        except (ssl.SSLError, ValueError) as error:
+            raise ConfigError(f"the certificate authority of {self.server} is not a PEM certificate: {error}") from None
+        # Python 3.13 made this strictness a default; CAs that clusters have had for years fail it, and
+        # kubectl asks none.
+        context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+        if not self.verify:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        if identity.certificate is not None:
+            _load_pair(context, identity.certificate)
+        return context
+
+
+def _load_pair(context: ssl.SSLContext, pair: tuple[bytes, bytes]) -> None:
+    """OpenSSL reads a key from a file only, so it stands in a private directory for as long as that takes."""
+    with tempfile.TemporaryDirectory(prefix="bizrq-") as directory:
+        certificate, key = Path(directory, "tls.crt"), Path(directory, "tls.key")
+        certificate.write_bytes(pair[0])
+        key.touch(mode=0o600)
+        key.write_bytes(pair[1])
+        try:
+            context.load_cert_chain(certificate, key)
+        except ssl.SSLError as error:
+            raise ConfigError(f"the client certificate and key do not load: {error}") from None
+
+
+def from_kubeconfig(path: str | Path, context: str | None = None) -> Endpoint:
+    """The endpoint that `context` (default: current-context) of a kubeconfig names.
+
+    `path` may be a list as in $KUBECONFIG; the first file that defines a name wins, as kubectl merges them.
+    """
+    merged = _merge([Path(part).expanduser() for part in str(path).split(os.pathsep) if part])
+    chosen = context or merged["current-context"]
+    if not chosen:
+        raise ConfigError(f"{path}: there is no current-context; name one with --context")
+    if chosen not in merged["contexts"]:
+        known = ", ".join(sorted(merged["contexts"])) or "none"
+        raise ConfigError(f"{path}: there is no context {chosen!r}; known: {known}")
+    scope = merged["contexts"][chosen]
+    cluster_name, user_name = scope.get("cluster"), scope.get("user")
+    if cluster_name not in merged["clusters"]:
+        raise ConfigError(f"{path}: context {chosen!r} names the cluster {cluster_name!r}, which is not there")
+    if user_name and user_name not in merged["users"]:
+        raise ConfigError(f"{path}: context {chosen!r} names the user {user_name!r}, which is not there")
+    cluster, user = merged["clusters"][cluster_name], merged["users"].get(user_name, {})
+    server = str(cluster.get("server") or "").rstrip("/")
+    if not server.startswith(("https://", "http://")):
+        raise ConfigError(f"{path}: cluster {cluster_name!r} needs a server like https://host:6443, not {server!r}")
+    if "exec" in user or "auth-provider" in user:
+        credentials: Credentials = PluginCredentials(_as_document(chosen, cluster, user))
+    else:
+        credentials = StaticCredentials(user)
+    ca = _text_or_file(cluster, "certificate-authority")
+    return Endpoint(
+        server=server,
+        credentials=credentials,
+        ca=ca.decode("ascii", "replace") if ca else None,
+        verify=not cluster.get("insecure-skip-tls-verify", False),
+        server_name=cluster.get("tls-server-name") or None,
+        proxy=cluster.get("proxy-url") or None,
+    )
+
+
+def in_cluster() -> Endpoint:
+    """The endpoint that a pod's service account stands for. Raises ConfigError outside a cluster."""
+    from kubernetes_asyncio.client import Configuration
+    from kubernetes_asyncio.config import ConfigException, load_incluster_config
+
+    configuration = Configuration()
+    try:
+        load_incluster_config(client_configuration=configuration)
+    except ConfigException as error:
+        raise ConfigError(f"not inside a cluster: {str(error).rstrip('.')}") from None
+    ca = Path(str(configuration.ssl_ca_cert)).read_text("ascii")
+    return Endpoint(server=str(configuration.host), credentials=ServiceAccountCredentials(configuration), ca=ca)
+
+
+def from_environment() -> Endpoint:
+    """What kubectl would use: $KUBECONFIG, else ~/.kube/config, else the pod's service account."""
+    named = os.environ.get("KUBECONFIG")
+    if named:
+        return from_kubeconfig(named)
+    usual = Path.home() / ".kube" / "config"
+    if usual.exists():
+        return from_kubeconfig(usual)
+    if os.environ.get("KUBERNETES_SERVICE_HOST"):
+        return in_cluster()
+    raise ConfigError("no cluster: give --kubeconfig, or set KUBECONFIG")
+
+
+class StaticCredentials:
+    """A token, token file, password or client certificate, as it stands in a kubeconfig. Files are read
+    again each minute.
+    """
+
+    def __init__(self, user: Mapping[str, Any]) -> None:
+        self._user = user
+        self._known: Identity | None = None
+        self._read_at = 0.0
+
+    async def identity(self, *, rejected: bool = False) -> Identity:
+        if self._known is None or rejected or time.monotonic() - self._read_at > REFRESH_SECONDS:
+            self._known, self._read_at = self._read(), time.monotonic()
+        return self._known
+
+    def _read(self) -> Identity:
+        user = self._user
+        chain, key = _text_or_file(user, "client-certificate"), _text_or_file(user, "client-key")
+        if (chain is None) != (key is None):
+            raise ConfigError("a client certificate needs both client-certificate and client-key")
+        authorization = None
+        if token := user.get("token") or _file_text(user.get("tokenFile")):
+            authorization = f"Bearer {token}"
+        elif "username" in user and "password" in user:
+            pair = f"{user['username']}:{user['password']}".encode()
+            authorization = "Basic " + base64.b64encode(pair).decode()
+        return Identity(authorization, (chain, key) if chain is not None and key is not None else None)
+
+
+class PluginCredentials:
+    """Exec plugins and auth providers (OIDC, GCP), by kubernetes_asyncio; run again when they expire or are
+    rejected.
+    """
+
+    def __init__(self, document: dict[str, Any]) -> None:
+        self._document = document
+        self._loader: Any = None
+        self._known: Identity | None = None
+        self._read_at = 0.0
+        self._lock = asyncio.Lock()
+
+    async def identity(self, *, rejected: bool = False) -> Identity:
+        asked_at = time.monotonic()
+        async with self._lock:
+            renewed_meanwhile = self._read_at >= asked_at
+            if self._known is None or (not renewed_meanwhile and (rejected or self._is_due())):
+                self._known, self._read_at = await self._read(), time.monotonic()
+            return self._known
+
+    def _is_due(self) -> bool:
+        if time.monotonic() - self._read_at < REFRESH_SECONDS:
+            return False
+        if "exec" not in self._document["users"][0]["user"]:
+            return True
+        expiry = getattr(self._loader, "exec_plugin_expiry", None)
+        return expiry is not None and expiry.timestamp() - EXPIRY_ROOM_SECONDS <= time.time()
+
+    async def _read(self) -> Identity:
+        from kubernetes_asyncio.client import Configuration
+        from kubernetes_asyncio.config.kube_config import KubeConfigLoader
+
+        # A new loader each time: one that has an unexpired token would not ask the plugin again after a 401.
+        self._loader = KubeConfigLoader(config_dict=self._document)
+        configuration = Configuration()
+        try:
+            await self._loader.load_and_set(configuration)
+        # Whatever a plugin or provider does wrong (its exit code, its output, a missing program) is one
+        # trouble for us.
+        except Exception as error:
+            raise ConfigError(f"the credentials plugin failed: {' '.join(str(error).split())}") from error
+        pair = None
+        if configuration.cert_file and configuration.key_file:
+            pair = (_written(configuration.cert_file), _written(configuration.key_file))
+        return Identity(configuration.api_key.get("BearerToken"), pair)
+
+
+class ServiceAccountCredentials:
+    """A pod's projected token, which the kubelet rotates; kubernetes_asyncio reads it again each minute."""
+
+    def __init__(self, configuration: Any) -> None:
+        self._configuration = configuration
+
+    async def identity(self, *, rejected: bool = False) -> Identity:
+        return Identity(await self._configuration.get_api_key_with_prefix("BearerToken"))
+
+
+def _merge(paths: list[Path]) -> dict[str, Any]:
+    merged: dict[str, Any] = {"current-context": None, "clusters": {}, "contexts": {}, "users": {}}
+    found = False
+    for path in paths:
+        try:
+            document = yaml.safe_load(path.read_text("utf-8"))
+        except FileNotFoundError:
+            if len(paths) > 1:
+                continue  # kubectl, too, skips what is missing from a list
+            raise ConfigError(f"{path}: there is no such file") from None
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{path}: cannot be read: {error}") from None
+        except yaml.YAMLError as error:
+            raise ConfigError(f"{path}: not YAML: {' '.join(str(error).split())}") from None
+        if not isinstance(document, dict):
+            raise ConfigError(f"{path}: not a kubeconfig")
+        found = True
+        merged["current-context"] = merged["current-context"] or document.get("current-context")
+        for plural, singular in (("clusters", "cluster"), ("contexts", "context"), ("users", "user")):
+            for entry in document.get(plural) or []:
+                if not isinstance(entry, dict) or "name" not in entry:
+                    raise ConfigError(f"{path}: an entry of {plural} has no name")
+                value = entry.get(singular) or {}
+                if not isinstance(value, dict):
+                    raise ConfigError(f"{path}: {singular} {entry['name']!r} is not a mapping")
+                merged[plural].setdefault(entry["name"], _rooted(value, path.parent))
+    if not found:
+        raise ConfigError(f"{os.pathsep.join(map(str, paths)) or 'kubeconfig'}: there is no such file")
+    return merged
+
+
+def _rooted(section: Mapping[str, Any], directory: Path) -> dict[str, Any]:
+    """File names in a kubeconfig are relative to the file that holds them."""
+    rooted = dict(section)
+    for key in _FILE_KEYS:
+        if rooted.get(key):
+            rooted[key] = str(directory.absolute() / Path(str(rooted[key])).expanduser())
+    plugin = rooted.get("exec")
+    if isinstance(plugin, dict) and "/" in (command := str(plugin.get("command", ""))):
+        rooted["exec"] = {**plugin, "command": str(directory.absolute() / command)}
+    return rooted
+
+
+def _as_document(name: str, cluster: dict[str, Any], user: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "current-context": name,
+        "clusters": [{"name": name, "cluster": cluster}],
+        "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
+        "users": [{"name": name, "user": user}],
+    }
+
+
+def _text_or_file(section: Mapping[str, Any], key: str) -> bytes | None:
+    """`key`-data (base64) or the file that `key` names, as PEM bytes; data wins, as in client-go."""
+    encoded = section.get(f"{key}-data")
+    if encoded:
+        try:
+            return base64.b64decode(encoded, validate=False)
+        except (binascii.Error, ValueError, TypeError):
+            raise ConfigError(f"{key}-data is not base64") from None
+    if named := section.get(key):
+        try:
+            return Path(named).read_bytes()
+        except OSError as error:
+            raise ConfigError(f"{key}: {named} cannot be read: {error.strerror}") from None
+    return None
+
+
+def _written(name: str) -> bytes:
+    return Path(name).read_bytes()
+
+
+def _file_text(named: str | None) -> str | None:
+    if not named:
+        return None
+    try:
+        return Path(named).read_text("utf-8").strip()
+    except OSError as error:
+        raise ConfigError(f"tokenFile: {named} cannot be read: {error.strerror}") from None

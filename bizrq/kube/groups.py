@@ -1,0 +1,129 @@
+"""Groups as the API server has them: a cache fed by a watch, fresh reads, and guarded status writes.
+
+This file alone decides which version of a group counts as the newest known. It decides nothing about quota.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Collection
+from typing import Any
+
+from bizrq.api import group as wire
+from bizrq.api.group import GroupObject
+from bizrq.kube.client import KubeClient, NotFound, Resource
+from bizrq.kube.informer import Informer
+
+GROUPS = Resource(wire.API_GROUP, "v1alpha1", wire.PLURAL, wire.KIND, namespaced=False)
+
+
+class GroupStore:
+    """All groups by name. Reads and writes through it teach it newer versions than the watch has brought."""
+
+    def __init__(
+        self,
+        client: KubeClient,
+        *,
+        on_change: Callable[[dict[str, Any] | None, dict[str, Any] | None], None] = lambda _old, _new: None,
+    ) -> None:
+        """`on_change` is told (old, new) of each change that the watch brings, as an informer does."""
+        self._client = client
+        self._told = on_change
+        self._newest: dict[str, GroupObject] = {}
+        self._waiting: defaultdict[str, set[asyncio.Event]] = defaultdict(set)
+        self.informer = Informer(
+            client,
+            GROUPS,
+            on_change=self._on_change,
+            on_time_travel=self._start_over,
+            transform=without_managed_fields,
+        )
+
+    @property
+    def synced(self) -> bool:
+        return self.informer.synced.is_set() and self.informer.installed is not False
+
+    def cached(self, name: str) -> GroupObject | None:
+        """The newest known version: good enough to allow by, never to refuse by."""
+        return self._newest.get(name)
+
+    def values(self) -> Collection[GroupObject]:
+        return self._newest.values()
+
+    async def read(self, name: str, timeout: float) -> GroupObject | None:
+        """The stored group, asked for now; None where there is none. Raises ApiError, Unreachable."""
+        try:
+            path = GROUPS.path(name=name)
+        except ValueError:
+            return None
+        try:
+            body = await self._client.request("GET", path, timeout=timeout)
+        except NotFound:
+            self._forget(name)
+            return None
+        return self._learn(wire.decode(body))
+
+    async def children(self, name: str) -> list[GroupObject]:
+        """The stored children of a group, listed now."""
+        items, _ = await self._client.list(GROUPS)
+        return [child for child in map(wire.from_dict, items) if child.parent == name]
+
+    async def write_status(self, name: str, body: bytes, timeout: float) -> GroupObject:
+        """The group after a status write that only succeeds on the version it was made from.
+
+        Raises Conflict and NotFound besides the other ApiErrors, and Unreachable, after which nobody knows whether it
+        was written.
+        """
+        path = GROUPS.path(name=name, subresource="status")
+        return self._learn(wire.decode(await self._client.request("PUT", path, body=body, timeout=timeout)))
+
+    async def changed(self, name: str, timeout: float) -> None:
+        """Return when a newer version of the group is known, or after `timeout` seconds."""
+        event = asyncio.Event()
+        self._waiting[name].add(event)
+        try:
+            async with asyncio.timeout(timeout):
+                await event.wait()
+        except TimeoutError:
+            pass
+        finally:
+            self._waiting[name].discard(event)
+            if not self._waiting[name]:
+                del self._waiting[name]
+
+    def _learn(self, group: GroupObject) -> GroupObject:
+        known = self._newest.get(group.name)
+        if known is None or known.resource_version < group.resource_version:
+            self._newest[group.name] = group
+            self._tell(group.name)
+        return group
+
+    def _forget(self, name: str) -> None:
+        if self._newest.pop(name, None) is not None:
+            self._tell(name)
+
+    def _tell(self, name: str) -> None:
+        for event in self._waiting.get(name, ()):
+            event.set()
+
+    def _start_over(self, before: int, now: int) -> None:
+        """The API server's store was restored to an older state: what was newer than that never was."""
+        self._newest = {g.name: g for g in map(wire.from_dict, self.informer.store.values())}
+        for name in list(self._waiting):
+            self._tell(name)
+
+    def _on_change(self, old: dict[str, Any] | None, new: dict[str, Any] | None) -> None:
+        if new is not None:
+            self._learn(wire.from_dict(new))
+        elif old is not None:
+            known = self._newest.get(old["metadata"]["name"])
+            if known is not None and known.metadata.uid == old["metadata"]["uid"]:
+                self._forget(known.name)
+        self._told(old, new)
+
+
+def without_managed_fields(obj: dict[str, Any]) -> dict[str, Any]:
+    """The object without what nobody here reads and what makes it several times as large."""
+    obj["metadata"].pop("managedFields", None)
+    return obj

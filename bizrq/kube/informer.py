@@ -1,0 +1,619 @@
+"""One kind's objects, kept like the API server's: list, watch, and what to do when either lies or breaks.
+
+This file alone decides when a snapshot may be trusted and how new it is. It knows nothing of what the objects
+mean, and it never writes. The semantics are client-go's (tools/cache/reflector.go), stricter in two places:
+a watch is not trusted after an outage, and history that went backwards is noticed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+
+from bizrq.kube.client import (
+    ApiError,
+    ConfigError,
+    Gone,
+    KubeClient,
+    NotFound,
+    Resource,
+    ServerError,
+    Unreachable,
+    revision_of,
+)
+
+Object = dict[str, Any]
+OnChange = Callable[[Object | None, Object | None], None]
+
+DELETIONS_KEPT_SECONDS = 300.0
+INITIAL_EVENTS_END = "k8s.io/initial-events-end"
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True)
+class Pace:
+    """Every waiting time of an informer, in seconds; tests make them short."""
+
+    watch: tuple[float, float] = (120.0, 240.0)  # timeoutSeconds that we ask for, drawn from this range
+    # Bookmarks come about once a minute where the kind or the cluster moves; two missing ones are suspicious.
+    silence: float = 130.0
+    initial: float = 60.0  # the longest silence before the end of a streamed list, and the timeout of one page
+    first_pause: float = 0.25  # after a failure; doubles up to longest_pause, with jitter
+    longest_pause: float = 30.0
+    calm: float = 10.0  # so long without a failure forgets the pauses
+    confirm: float = 1.0  # between a list that goes backwards and the one that must confirm it
+    poll: float = 5.0  # while the kind is not installed
+    lag: float = 1.0  # how long catch_up leaves the watch before it forces a list
+
+
+class Store:
+    """One kind's snapshot. Readers get the stored objects themselves and must not change them."""
+
+    def __init__(
+        self,
+        indexes: Mapping[str, Callable[[Object], Iterable[str]]] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.resource_version = 0
+        self.epoch = 0
+        self._clock = clock
+        self._by_uid: dict[str, Object] = {}
+        self._by_key: dict[tuple[str, str], Object] = {}
+        self._functions = dict(indexes or {})
+        self._indexes: dict[str, dict[str, dict[str, Object]]] = {name: {} for name in self._functions}
+        self._indexed_under: dict[str, list[tuple[str, str]]] = {}
+        self._deletions: dict[str, float] = {}
+
+    def get(self, name: str, namespace: str | None = None) -> Object | None:
+        return self._by_key.get((namespace or "", name))
+
+    def by_uid(self, uid: str) -> Object | None:
+        return self._by_uid.get(uid)
+
+    def values(self) -> Collection[Object]:
+        """A copy, so that it may be walked across awaits."""
+        return tuple(self._by_uid.values())
+
+    def __len__(self) -> int:
+        return len(self._by_uid)
+
+    def index(self, index: str, key: str) -> Collection[Object]:
+        """The objects for which the index function gave `key`, as a copy. KeyError for an unknown index."""
+        found = self._indexes[index].get(key)
+        return tuple(found.values()) if found else ()
+
+    def deleted_at(self, uid: str) -> float | None:
+        """When, on the informer's clock, the deletion of `uid` was delivered; forgotten after 300 s.
+
+        With a selector, an object that no longer matches counts as deleted: the API server says no more.
+        """
+        self._forget_old_deletions()
+        return self._deletions.get(uid)
+
+    def put(self, obj: Object) -> None:
+        """Only the informer writes."""
+        uid, key = _uid(obj), _key(obj)
+        self._unindex(uid)
+        self._by_uid[uid] = obj
+        self._by_key[key] = obj
+        self._deletions.pop(uid, None)
+        for index, function in self._functions.items():
+            try:
+                values = list(function(obj))
+            except Exception:
+                log.exception("index failed; the object is not found by it", index=index, object=key)
+                continue
+            for value in values:
+                self._indexes[index].setdefault(value, {})[uid] = obj
+                self._indexed_under.setdefault(uid, []).append((index, value))
+
+    def remove(self, obj: Object) -> None:
+        uid, key = _uid(obj), _key(obj)
+        self._unindex(uid)
+        self._by_uid.pop(uid, None)
+        if key in self._by_key and _uid(self._by_key[key]) == uid:
+            del self._by_key[key]
+        self.note_deletion(uid)
+
+    def note_deletion(self, uid: str) -> None:
+        self._forget_old_deletions()
+        self._deletions.setdefault(uid, self._clock())
+
+    def _unindex(self, uid: str) -> None:
+        for index, value in self._indexed_under.pop(uid, ()):
+            under = self._indexes[index][value]
+            under.pop(uid, None)
+            if not under:
+                del self._indexes[index][value]
+
+    def _forget_old_deletions(self) -> None:
+        horizon = self._clock() - DELETIONS_KEPT_SECONDS
+        while self._deletions:
+            oldest = next(iter(self._deletions))  # insertion order is time order
+            if self._deletions[oldest] >= horizon:
+                return
+            del self._deletions[oldest]
+
+
+class _Distrust(Exception):
+    """What the server sent does not fit what it sent before; only a fresh list tells."""
+
+
+class _Backwards(_Distrust):
+    """The server's history is behind what it has already shown: a stale answer, or a restored etcd."""
+
+
+# Answers that mean "I cannot stream a list" rather than "not now".
+_NO_STREAMED_LISTS = frozenset({400, 405, 406, 415, 422, 501})
+_STREAM_ATTEMPTS = 2
+_SILENCES_BEFORE_LIST = 3
+_ABSENCES_BEFORE_EMPTY = 2
+
+
+class Informer:
+    """Keeps a Store equal to the server's state of one kind, and tells each change once.
+
+    `on_change(old, new)` is called in the event loop after the store holds the change: (None, new) for an
+    addition, (last state, None) for a deletion, seen or inferred. It must not block; what it raises is
+    logged. An object that was replaced under its name is a deletion, then an addition.
+    """
+
+    def __init__(
+        self,
+        client: KubeClient,
+        resource: Resource,
+        *,
+        on_change: OnChange,
+        indexes: Mapping[str, Callable[[Object], Iterable[str]]] | None = None,
+        transform: Callable[[Object], Object] | None = None,
+        label_selector: str | None = None,
+        field_selector: str | None = None,
+        on_time_travel: Callable[[int, int], None] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        pace: Pace | None = None,
+    ) -> None:
+        """`transform` may drop what nobody reads, but must keep metadata's uid, name, namespace,
+        resourceVersion.
+
+        `on_time_travel(before, now)` is told the revisions when the server's history went backwards and the
+        store followed it (store.epoch grew).
+        """
+        self.store = Store(indexes, clock)
+        self.synced = asyncio.Event()
+        self.installed: bool | None = None
+        self.problem: str | None = None  # why the snapshot is not being followed right now, for /readyz
+        self.lists = 0
+        self.watches = 0
+        self.failures = 0
+        self.handler_errors = 0
+        self.stale_lists = 0  # lists that went backwards and were not confirmed
+        self._client = client
+        self._resource = resource
+        self._on_change = on_change
+        self._on_time_travel = on_time_travel
+        self._transform = transform
+        self._label_selector = label_selector
+        self._field_selector = field_selector
+        self._pace = pace or Pace()
+        self._log = log.bind(resource=resource.key)
+        # Requests for a list are numbered; a list that begins answers all that were made before it.
+        self._asked = 1
+        self._answered = 0
+        self._stream_failures = 0
+        self._check_revision = False  # ask for the server's revision before the next watch
+        self._was_away = False  # the server was not there: its next list is compared by content
+        self._backwards = False  # the last answer was behind what we hold; the next list decides
+        self._absences = 0
+        self._silences = 0
+        self._waiters: list[tuple[Callable[[], bool], asyncio.Future[None]]] = []
+        self._wake = asyncio.Event()
+        self._scope: asyncio.Timeout | None = None
+
+    def relist(self) -> None:
+        """Asks for a fresh consistent list now; returns at once. Requests that come together share a list."""
+        self._ask()
+
+    async def catch_up(self, resource_version: int, timeout: float) -> bool:
+        """Waits until the snapshot contains `resource_version`, by a fresh list if the watch lags.
+
+        False when that was not reached within `timeout` seconds: the server is away, or its own revision is
+        lower. True at once, too, when a list made after the call says that the kind is not installed.
+        """
+
+        def reached() -> bool:
+            return self.store.resource_version >= resource_version
+
+        try:
+            async with asyncio.timeout(timeout):
+                pause = self._pace.lag
+                if self.installed and await self._until(reached, pause):
+                    return True
+                while not reached():
+                    asked = self._ask()
+                    await self._until(lambda asked=asked: self._answered >= asked or reached())
+                    if self.installed is False:
+                        return True
+                    # A list that is still behind: the server's revision is lower, for now.
+                    await self._until(reached, pause)
+                    pause = min(pause * 2, self._pace.longest_pause)
+                return True
+        except TimeoutError:
+            return reached()
+
+    async def run(self) -> None:
+        """Follows the server until cancelled. Nothing that the server, the network or a handler does ends
+        it.
+        """
+        loop = asyncio.get_running_loop()
+        pause, failed_at = 0.0, float("-inf")
+        while True:
+            try:
+                await self._follow()
+                continue
+            except NotFound as error:
+                if self._absent(error):
+                    await self._sleep_or_asked(self._pace.poll)
+                    continue
+            except _Backwards as error:
+                self._backwards = True
+                self._ask()
+                self._log.warning("the API server's history went backwards; asking again", error=str(error))
+                await asyncio.sleep(self._pace.confirm)
+                continue
+            except (ApiError, Unreachable, ConfigError, _Distrust, ValueError) as error:
+                self._judge(error)
+            except Exception:
+                self.problem = "internal error"
+                self._ask()
+                self._log.exception("informer failed; listing again")
+            self.failures += 1
+            calm = loop.time() - failed_at > max(self._pace.calm, 2 * pause)
+            pause = self._pace.first_pause if calm else min(pause * 2, self._pace.longest_pause)
+            failed_at = loop.time()
+            await asyncio.sleep(pause * random.uniform(0.5, 1.5))  # noqa: S311 (jitter)
+
+    @property
+    def _list_due(self) -> bool:
+        return self._asked > self._answered
+
+    def _ask(self) -> int:
+        """Makes a list due, ending the watch for it; returns the request's number."""
+        self._asked += 1
+        self._wake.set()
+        if self._scope is not None:
+            scope, self._scope = self._scope, None
+            if not scope.expired():
+                scope.reschedule(asyncio.get_running_loop().time())
+        return self._asked
+
+    def _judge(self, error: Exception) -> None:
+        """What a failure says about the snapshot: whether a watch may go on from it, or only a list."""
+        self.problem = str(error) or type(error).__name__
+        self._check_revision = True
+        if isinstance(error, Unreachable) and not error.sent:
+            self._away()
+        too_large = isinstance(error, ServerError) and "too large resource version" in error.message.lower()
+        if too_large or isinstance(error, Gone | _Distrust | ValueError):
+            self._ask()
+        self._log.warning("following failed", error=self.problem, lists=self._list_due)
+
+    def _away(self) -> None:
+        """A server that was away may come back with another history, which its revision need not show."""
+        self._was_away = True
+        self._ask()
+
+    async def _follow(self) -> None:
+        """One list if one is due, else one watch until it ends. Returns to be called again."""
+        if not self._list_due:
+            if self._check_revision:
+                try:
+                    current = await self._client.revision(self._resource)
+                except (Unreachable, ServerError):
+                    self._away()
+                    raise
+                if current < self.store.resource_version:
+                    raise _Backwards(f"revision {current} after {self.store.resource_version}")
+                self._check_revision = False
+            await self._watch()
+        elif self._stream_failures < _STREAM_ATTEMPTS and not self._backwards:
+            await self._stream_list_then_watch()
+        else:
+            await self._list()
+
+    async def _list(self) -> None:
+        serving = self._asked
+        self.lists += 1
+        items, revision = await self._client.list(
+            self._resource,
+            label_selector=self._label_selector,
+            field_selector=self._field_selector,
+            timeout=self._pace.initial,
+            transform=self._transformed,
+        )
+        self._accept(items, revision_of({"metadata": {"resourceVersion": revision}}), serving)
+
+    async def _stream_list_then_watch(self) -> None:
+        serving = self._asked
+        self.lists += 1
+        try:
+            await self._watch(serving)
+        except ApiError as error:
+            if self._answered >= serving or isinstance(error, NotFound):
+                raise
+            if error.status not in _NO_STREAMED_LISTS:
+                self._stream_failures += 1
+                raise
+            self._stream_failures = _STREAM_ATTEMPTS
+            self._log.debug("the API server streams no lists; listing by pages", error=str(error))
+        except Unreachable:
+            if self._answered < serving:
+                self._stream_failures += 1
+            raise
+
+    async def _watch(self, serving: int | None = None) -> None:
+        """One watch until it ends, is cut for a list, or fails. With `serving` it begins with a streamed
+        list.
+        """
+        loop = asyncio.get_running_loop()
+        initial: dict[str, Object] | None = None if serving is None else {}
+        since = "" if initial is not None else str(self.store.resource_version)
+        began, heard = loop.time(), False
+        self.watches += 1
+        events = self._client.watch(
+            self._resource,
+            resource_version=since,
+            label_selector=self._label_selector,
+            field_selector=self._field_selector,
+            timeout_seconds=max(1, round(random.uniform(*self._pace.watch))),  # noqa: S311 (jitter)
+            send_initial_events=initial is not None,
+        )
+        silence = self._pace.silence if initial is None else self._pace.initial
+        try:
+            async with asyncio.timeout(silence) as scope, aclosing(events):
+                if initial is None:
+                    self._scope = scope
+                async for kind, obj in events:
+                    heard = True
+                    if initial is None:
+                        self.problem = None
+                        self._apply(kind, obj)
+                    elif kind == "BOOKMARK":
+                        if _ends_initial_events(obj):
+                            self._accept(initial.values(), revision_of(obj), serving or 0)
+                            self._stream_failures = 0
+                            initial, silence, self._scope = None, self._pace.silence, scope
+                    elif kind == "DELETED":
+                        initial.pop(_uid(obj), None)
+                    else:
+                        initial[_uid(obj)] = self._transformed(obj)
+                    if initial is None and self._list_due:
+                        return
+                    scope.reschedule(loop.time() + silence)
+        except TimeoutError:
+            if initial is None and self._list_due:
+                return
+            if initial is not None:
+                raise Unreachable(f"{self._client.server} fell silent within a streamed list", sent=True) from None
+            self._fell_silent()
+            return
+        finally:
+            self._scope = None
+        if initial is not None:
+            raise Unreachable(f"{self._client.server} ended a streamed list early", sent=True)
+        if heard:
+            self._silences = 0
+        else:
+            self._check_revision = True
+        if loop.time() - began < min(1.0, self._pace.silence):
+            # No server of health does that; without a pause it would be a very busy loop.
+            raise Unreachable(f"{self._client.server} ended a watch at once", sent=True)
+
+    def _fell_silent(self) -> None:
+        """A quiet kind on a quiet cluster, or a watch that hangs: the next one must deliver what was missed.
+
+        Where watches stay silent, only a list can tell; it bounds how old a snapshot gets.
+        """
+        self._check_revision = True
+        self._silences += 1
+        if self._silences >= _SILENCES_BEFORE_LIST:
+            self._silences = 0
+            self._ask()
+        self._log.debug("the watch was silent; watching anew", lists=self._list_due)
+
+    def _absent(self, error: NotFound) -> bool:
+        """The kind is not served. True if that is settled; one 404 after we had it may be a server that
+        starts.
+        """
+        serving = self._asked
+        self._absences += 1
+        self._backwards = False
+        if self.installed and self._absences < _ABSENCES_BEFORE_EMPTY:
+            self.problem = str(error)
+            self._ask()
+            return False
+        if self.installed is not False:
+            self._log.info("the kind is not installed; looking for it from time to time")
+        self.installed = False
+        self.problem = None
+        gone = self.store.values()
+        for obj in gone:
+            self.store.remove(obj)
+        for obj in gone:
+            self._changed(obj, None)
+        self.synced.set()
+        self._answered = serving
+        self._notify()
+        return True
+
+    def _accept(self, items: Iterable[Object], revision: int, serving: int) -> None:
+        """Makes the store what a consistent list (transformed) says, whole, then tells the differences.
+
+        Raises _Backwards, once, for a list that is older than the store; the list after it is believed.
+        """
+        store = self.store
+        incoming = {_uid(item): item for item in items}
+        held_newer = any(
+            held is not None and revision_of(held) > revision_of(item)
+            for uid, item in incoming.items()
+            if (held := store.by_uid(uid)) is not None
+        )
+        travelled = revision < store.resource_version or held_newer
+        if travelled and not self._backwards:
+            older = "an older object" if held_newer else f"revision {store.resource_version}"
+            raise _Backwards(f"a list at revision {revision} after {older}")
+        if self._backwards and not travelled:
+            self.stale_lists += 1
+        before = store.resource_version
+        changes: list[tuple[Object | None, Object | None]] = []
+        for held in store.values():
+            if _uid(held) not in incoming:
+                store.remove(held)
+                changes.append((held, None))
+        for uid, new in incoming.items():
+            held = store.by_uid(uid)
+            # A history that was restored may have used a revision for something else.
+            unchanged = held == new if travelled or self._was_away else held is not None and _same_version(held, new)
+            if not unchanged:
+                store.put(new)
+                changes.append((held, new))
+        store.resource_version = revision
+        self._backwards = self._was_away = self._check_revision = False
+        self._absences = self._silences = 0
+        self._answered = serving
+        self.installed, self.problem = True, None
+        if travelled:
+            store.epoch += 1
+            self._log.error("the API server's history went backwards", before=before, now=revision)
+            if self._on_time_travel is not None:
+                self._guarded(self._on_time_travel, before, revision)
+        for old, new in changes:
+            self._changed(old, new)
+        self.synced.set()
+        self._notify()
+
+    def _apply(self, kind: str, obj: Object) -> None:
+        """One event of a watch that goes on from the store."""
+        store, revision = self.store, revision_of(obj)
+        if kind == "BOOKMARK":
+            if revision < store.resource_version:
+                raise _Backwards(f"a bookmark at revision {revision} after {store.resource_version}")
+            self._advance(revision)
+            return
+        if kind not in ("ADDED", "MODIFIED", "DELETED"):
+            raise _Distrust(f"an event of unknown type {kind[:40]!r}")
+        uid = _uid(obj)
+        held = store.by_uid(uid)
+        if revision <= store.resource_version:
+            if self._is_known(kind, uid, held, revision):
+                return
+            raise _Distrust(f"an event at revision {revision} after {store.resource_version}")
+        if kind == "DELETED":
+            final = self._transformed(obj)
+            if held is not None:
+                store.remove(held)
+            else:
+                store.note_deletion(uid)
+            self._advance(revision)
+            if held is not None:
+                self._changed(final, None)
+            return
+        namespace, name = _key(obj)
+        other = store.get(name, namespace)
+        if other is not None and _uid(other) != uid:
+            store.remove(other)
+            self._changed(other, None)
+        new = self._transformed(obj)
+        store.put(new)
+        self._advance(revision)
+        self._changed(held, new)
+
+    def _is_known(self, kind: str, uid: str, held: Object | None, revision: int) -> bool:
+        """Whether an event that is not newer than the store repeats what the store has."""
+        if kind == "DELETED":
+            return held is None
+        return self.store.deleted_at(uid) is not None if held is None else revision_of(held) >= revision
+
+    def _advance(self, revision: int) -> None:
+        self.store.resource_version = revision
+        self._notify()
+
+    def _transformed(self, obj: Object) -> Object:
+        if self._transform is None:
+            return obj
+        try:
+            return self._transform(obj)
+        except Exception:
+            self.handler_errors += 1
+            self._log.exception("transform failed; the object is kept whole", object=_key(obj))
+            return obj
+
+    def _changed(self, old: Object | None, new: Object | None) -> None:
+        self._guarded(self._on_change, old, new)
+
+    def _guarded(self, handler: Callable[..., None], *arguments: object) -> None:
+        try:
+            handler(*arguments)
+        except Exception:
+            self.handler_errors += 1
+            self._log.exception("a handler failed")
+
+    async def _until(self, reached: Callable[[], bool], timeout: float | None = None) -> bool:
+        """Waits until `reached`, looked at after each step of the store; False after `timeout` seconds."""
+        if reached():
+            return True
+        waiter: tuple[Callable[[], bool], asyncio.Future[None]] = (
+            reached,
+            asyncio.get_running_loop().create_future(),
+        )
+        self._waiters.append(waiter)
+        try:
+            await asyncio.wait_for(waiter[1], timeout)
+        except TimeoutError:
+            return reached()
+        finally:
+            self._waiters.remove(waiter)
+        return True
+
+    def _notify(self) -> None:
+        for reached, future in self._waiters:
+            if not future.done() and reached():
+                future.set_result(None)
+
+    async def _sleep_or_asked(self, seconds: float) -> None:
+        if self._list_due:
+            return
+        self._wake.clear()
+        try:
+            await asyncio.wait_for(self._wake.wait(), seconds)
+        except TimeoutError:
+            self._ask()
+
+
+def _uid(obj: Object) -> str:
+    """Raises ValueError: an object without a uid did not come from an API server."""
+    uid = (obj.get("metadata") or {}).get("uid")
+    if not isinstance(uid, str) or not uid:
+        raise ValueError("an object without a uid")
+    return uid
+
+
+def _same_version(one: Object, other: Object) -> bool:
+    return one["metadata"].get("resourceVersion") == other["metadata"].get("resourceVersion")
+
+
+def _key(obj: Object) -> tuple[str, str]:
+    metadata = obj["metadata"]
+    return metadata.get("namespace") or "", metadata.get("name") or ""
+
+
+def _ends_initial_events(obj: Object) -> bool:
+    annotations = (obj.get("metadata") or {}).get("annotations") or {}
+    return annotations.get(INITIAL_EVENTS_END) == "true"

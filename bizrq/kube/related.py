@@ -1,0 +1,126 @@
+"""Objects that counting refers to: kept by watch where they are few, read when asked for otherwise.
+
+This file alone decides where a reference is answered from. It does not know what the answer means.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from bizrq.kube.client import Forbidden, KubeClient, NotFound, Resource
+from bizrq.kube.informer import Informer
+from bizrq.workloads.adapters import Adapter, Registry
+from bizrq.workloads.lookup import Lookup, Recording, Reference
+
+Object = dict[str, Any]
+
+#: Small kinds that bear on every pod of a namespace or of the cluster: watched, so that no admission has to list.
+WATCHED = (
+    Resource("", "v1", "limitranges", "LimitRange"),
+    Resource("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass", namespaced=False),
+)
+#: Kinds that a workload names one of, besides those that are counted: read each time, so that no answer is old.
+READ = (
+    Resource("apps", "v1", "deployments", "Deployment"),
+    Resource("apps", "v1", "replicasets", "ReplicaSet"),
+    Resource("", "v1", "podtemplates", "PodTemplate"),
+    Resource("resource.k8s.io", "v1", "resourceclaimtemplates", "ResourceClaimTemplate"),
+    Resource("resource.k8s.io", "v1", "resourceclaims", "ResourceClaim"),
+    Resource("resource.k8s.io", "v1", "deviceclasses", "DeviceClass", namespaced=False),
+)
+_NEEDED = frozenset((resource.group, resource.kind) for resource in READ)
+#: A counted object refers to few others; one that keeps asking for more is not followed for ever.
+_ROUNDS = 5
+
+
+def resource_of(adapter: Adapter, version: str = "") -> Resource:
+    """Where a kind of workload is stored; in the first of its versions where none is asked for."""
+    return Resource(adapter.group, version or adapter.versions[0], adapter.plural, adapter.kind)
+
+
+class Related:
+    """The cluster as counting sees it."""
+
+    def __init__(
+        self,
+        client: KubeClient,
+        registry: Registry,
+        *,
+        on_change: Callable[[Object | None, Object | None], None] = lambda _old, _new: None,
+    ) -> None:
+        """`registry` has the kinds that may own one another."""
+        self._client = client
+        kinds = [resource_of(adapter) for adapter in registry.adapters]
+        self._readable = {(resource.group, resource.kind): resource for resource in (*kinds, *READ)}
+        self._watched = {
+            (resource.group, resource.kind): Informer(
+                client, resource, on_change=on_change, indexes={"namespace": _namespace}
+            )
+            for resource in WATCHED
+        }
+
+    @property
+    def informers(self) -> Sequence[Informer]:
+        return list(self._watched.values())
+
+    @property
+    def synced(self) -> bool:
+        return all(informer.synced.is_set() for informer in self.informers)
+
+    async def resolve(self, count: Callable[[Lookup], object], timeout: float) -> Known:
+        """A lookup that answers everything `count` asks for; what has to be read is read now.
+
+        What `count` raises is its own affair: it will raise it again. Raises ApiError, Unreachable.
+        """
+        read: dict[Reference, Object | None] = {}
+        for _ in range(_ROUNDS):
+            recording = Recording(Known(self._watched, read))
+            with contextlib.suppress(ValueError):
+                count(recording)
+            wanted = [ref for ref in recording.asked if ref[:2] in self._readable and ref not in read and ref[3]]
+            if not wanted:
+                break
+            for reference in wanted:
+                read[reference] = await self._read(reference, timeout)
+        return Known(self._watched, read)
+
+    async def _read(self, reference: Reference, timeout: float) -> Object | None:
+        group, kind, namespace, name = reference
+        try:
+            return await self._client.get(self._readable[group, kind], name, namespace or None, timeout=timeout)
+        except (NotFound, ValueError):
+            return None
+        except Forbidden:
+            if (group, kind) in _NEEDED:
+                raise
+            # An owner of a kind that nobody gave us the right to read: what cannot be seen exempts nothing.
+            return None
+
+
+class Known:
+    """What is watched and what has been read, as the pure core asks for it."""
+
+    def __init__(self, watched: dict[tuple[str, str], Informer], read: dict[Reference, Object | None]) -> None:
+        self._watched = watched
+        self._read = read
+
+    @property
+    def has_read(self) -> bool:
+        """Whether the answer depends on an object that nobody watches here."""
+        return bool(self._read)
+
+    def get(self, group: str, kind: str, namespace: str, name: str) -> Object | None:
+        informer = self._watched.get((group, kind))
+        if informer is not None:
+            return informer.store.get(name, namespace or None)
+        return self._read.get((group, kind, namespace, name))
+
+    def all_of(self, group: str, kind: str, namespace: str) -> Sequence[Object]:
+        informer = self._watched.get((group, kind))
+        return list(informer.store.index("namespace", namespace)) if informer else ()
+
+
+def _namespace(obj: Object) -> list[str]:
+    return [obj["metadata"].get("namespace", "")]

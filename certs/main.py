@@ -1,0 +1,219 @@
+"""The process `bizrq-certs`: keeps a serving certificate valid, and those who verify it informed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import AsyncIterator, Callable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import structlog
+import typer
+from prometheus_client import Counter, Gauge
+
+from bizrq import process
+from bizrq.kube.client import ApiError, ConfigError, KubeClient, Unreachable
+from bizrq.kube.informer import Informer
+from certs import cabundle, pki, rotation
+from certs.pki import CertificateError
+from certs.secret import SharedFiles, read_secret, write_secret
+from certs.store import read_directory, write_directory
+
+#: How often everything is looked at anew; a changed webhook configuration is looked at at once.
+PASS_SECONDS = 30.0
+
+EXPIRES = Gauge("bizrq_certificate_expires_timestamp_seconds", "When it ends, Unix time", ["certificate"])
+PASSES = Counter("bizrq_certs_passes_total", "Looks at certificates and webhook configurations", ["result"])
+
+log = structlog.get_logger(__name__)
+
+
+class Keeper:
+    """Gathers files and what verifiers have, decides by `rotation`, writes both."""
+
+    def __init__(
+        self,
+        cert_dir: Path,
+        names: Sequence[str],
+        client: KubeClient | None,
+        *,
+        namespace: str,
+        secret: str | None = None,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self.done_once = False
+        self._cert_dir = cert_dir
+        self._names = list(names)
+        self._client = client
+        self._namespace = namespace
+        self._secret = secret
+        self._now = now
+
+    async def look(self, *, rotate: bool = False) -> None:
+        """One pass. Files that no Secret shares are kept valid while the API server is away; that is raised at the end.
+
+        Raises ApiError, Unreachable, OSError, CertificateError.
+        """
+        away: ApiError | Unreachable | None = None
+        announced: list[bytes] = []
+        configurations: list[str] = []
+        if self._client is not None:
+            try:
+                found = [
+                    each for each in (await self._client.list(cabundle.CONFIGURATIONS))[0] if cabundle.is_ours(each)
+                ]
+                configurations = [each["metadata"]["name"] for each in found]
+                announced = cabundle.announced(found, self._names)
+                if any(each.get("webhooks") for each in found) and not announced:
+                    log.warning(
+                        "no webhook is reached by any of our names", names=self._names, configurations=configurations
+                    )
+            except (ApiError, Unreachable) as error:
+                away, announced = error, [b""]
+        shared = await self._shared()
+        # Before there is a Secret, what the directory has is what is to be shared.
+        before = shared.files if shared is not None and shared.files else read_directory(self._cert_dir)
+        files = rotation.advance(before, self._names, self._now(), announced=announced, rotate=rotate)
+        self._tell(before, files)
+        if shared is not None and self._client is not None and self._secret is not None and files != shared.files:
+            await write_secret(self._client, self._namespace, self._secret, files, shared)
+        write_directory(self._cert_dir, files)
+        if away is not None:
+            raise away
+        for name in configurations:
+            if self._client is not None:
+                await cabundle.inject(self._client, name, files[rotation.CA_BUNDLE], self._names)
+        self.done_once = True
+
+    async def _shared(self) -> SharedFiles | None:
+        if self._client is None or self._secret is None:
+            return None
+        return await read_secret(self._client, self._namespace, self._secret)
+
+    def _tell(self, before: rotation.Files, files: rotation.Files) -> None:
+        state = rotation.read(files, self._now())
+        for name, pair in (("ca", state.signing), ("serving", state.serving)):
+            if pair is not None:
+                EXPIRES.labels(name).set(pair.certificate.not_valid_after_utc.timestamp())
+        changed = sorted(name for name in files if before.get(name) != files[name])
+        if changed:
+            log.info("certificates changed", files=changed, cas=len(state.bundle))
+
+    async def keep(self) -> None:
+        """Passes for ever: every half minute, and whenever a webhook configuration changes."""
+        changed = asyncio.Event()
+        async with _watching(self._client, changed):
+            while True:
+                try:
+                    await self.look()
+                    PASSES.labels("done").inc()
+                except (ApiError, Unreachable, ConfigError, CertificateError, OSError) as error:
+                    PASSES.labels("failed").inc()
+                    log.warning("certificates not fully kept; trying again", error=str(error))
+                # A moment to let a burst of changes pass, so that a fight over the bundle is a slow one.
+                await asyncio.sleep(0.5)
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(changed.wait(), PASS_SECONDS)
+                changed.clear()
+
+
+@contextlib.asynccontextmanager
+async def _watching(client: KubeClient | None, changed: asyncio.Event) -> AsyncIterator[None]:
+    if client is None:
+        yield
+        return
+
+    def tell(old: dict[str, Any] | None, new: dict[str, Any] | None) -> None:
+        if new is not None and cabundle.is_ours(new):
+            changed.set()
+
+    task = asyncio.create_task(Informer(client, cabundle.CONFIGURATIONS, on_change=tell).run())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+def certs(
+    cert_dir: Annotated[Path, typer.Option(help="Where ca.crt, ca.key, tls.crt and tls.key are kept.")],
+    names: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="DNS names and addresses of the webhooks, separated by commas; "
+            "by default bizrq-webhooks.NAMESPACE.svc."
+        ),
+    ] = None,
+    kubeconfig: Annotated[
+        Path | None, typer.Option(help="By default the pod's service account; outside a pod, files only.")
+    ] = None,
+    namespace: Annotated[str, typer.Option(help="Where bizrq itself runs.")] = "bizrq-system",
+    secret: Annotated[
+        str | None, typer.Option(help="A Secret in the namespace that shares the files between pods.")
+    ] = None,
+    metrics_port: Annotated[int, typer.Option(min=0, max=65535, help="Plain HTTP: /metrics; 0 is none.")] = 9092,
+    once: Annotated[
+        bool, typer.Option("--once", help="Look once, then end: 0 done, 2 bad input, 3 no cluster.")
+    ] = False,
+    rotate: Annotated[bool, typer.Option("--rotate", help="Begin with a new CA before the old one is due.")] = False,
+) -> None:
+    """Make and renew the webhooks' certificates, and keep the CA bundle in the webhook configurations."""
+    process.configure_logging()
+    try:
+        wanted = _names(names, namespace)
+        client = _client(kubeconfig)
+    except (ConfigError, CertificateError) as error:
+        _end(2, error)
+    if secret is not None and client is None:
+        _end(2, "--secret needs a cluster: give --kubeconfig, or run inside one")
+    keeper = Keeper(cert_dir, wanted, client, namespace=namespace, secret=secret)
+
+    async def main(stop: process.Stop) -> None:
+        metrics = None
+        try:
+            if once or rotate:
+                await keeper.look(rotate=rotate)
+            if once:
+                return
+            if metrics_port:
+                metrics = await process.serve_metrics("0.0.0.0", metrics_port, lambda: keeper.done_once)  # noqa: S104
+            await process.until_stopped(stop, keeper.keep())
+        finally:
+            if metrics is not None:
+                await metrics.cleanup()
+            if client is not None:
+                await client.close()
+
+    try:
+        process.run(main)
+    except (ApiError, Unreachable) as error:
+        _end(3, error)
+    except (ConfigError, CertificateError, OSError) as error:
+        _end(2, error)
+
+
+def _names(given: Sequence[str] | None, namespace: str) -> list[str]:
+    """Raises CertificateError for what no certificate can carry."""
+    service = f"bizrq-webhooks.{namespace}.svc"
+    names = [name.strip() for text in given or [f"{service},{service}.cluster.local"] for name in text.split(",")]
+    names = list(dict.fromkeys(name.lower() for name in names if name))
+    pki.check_names(names)
+    return names
+
+
+def _client(kubeconfig: Path | None) -> KubeClient | None:
+    if kubeconfig is not None:
+        return KubeClient.from_kubeconfig(kubeconfig)
+    return KubeClient.in_cluster() if os.environ.get("KUBERNETES_SERVICE_HOST") else None
+
+
+def _end(code: int, why: object) -> NoReturn:
+    typer.echo(f"bizrq-certs: {why}", err=True)
+    raise typer.Exit(code)
+
+
+def run() -> None:
+    typer.run(certs)

@@ -1,0 +1,167 @@
+"""A directory of certificates, and the TLS context that a server keeps while they change under it.
+
+This file alone decides how certificate files are written and when they are read again. It neither makes
+certificates nor knows who trusts them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import ssl
+import tempfile
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+
+import structlog
+
+from certs import pki
+from certs.pki import CertificateError
+from certs.rotation import CA_BUNDLE, CERTIFICATE, FILES, KEY
+
+#: How often a change of the files is looked for. A new pair is served well within a kubelet's sync of a Secret.
+POLL_SECONDS = 1.0
+
+log = structlog.get_logger(__name__)
+
+
+def read_directory(directory: Path) -> dict[str, bytes]:
+    """The certificate files that are there; {} where there is no directory. Raises OSError."""
+    found = {}
+    for name in FILES:
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            found[name] = (directory / name).read_bytes()
+    return found
+
+
+def write_directory(directory: Path, files: Mapping[str, bytes]) -> None:
+    """Writes what differs, each file whole or not at all, keys with mode 0600, and removes a key that has ended.
+
+    The bundle comes first and the serving certificate last, so that nobody serves what is not announced. A key and
+    its certificate are two files: who reads between the two sees a pair that does not match, and reads again.
+    Raises OSError.
+    """
+    directory.mkdir(mode=0o755, parents=True, exist_ok=True)
+    before = read_directory(directory)
+    for name in sorted(files, key=_writing_order):
+        if before.get(name) != files[name]:
+            _replace(directory / name, files[name], 0o600 if name.endswith(".key") else 0o644)
+    for name in before.keys() - files.keys():
+        (directory / name).unlink(missing_ok=True)
+
+
+def _writing_order(name: str) -> int:
+    return [CA_BUNDLE, KEY, CERTIFICATE].index(name) if name in (CA_BUNDLE, KEY, CERTIFICATE) else 0
+
+
+def _replace(path: Path, content: bytes, mode: int) -> None:
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            os.fchmod(file.fileno(), mode)
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+class ServingCertificate:
+    """The TLS context of a server whose tls.crt and tls.key are replaced from time to time.
+
+    `context` is one object for the server's whole life; new handshakes use the newest pair that fits together, and
+    connections that stand are not touched.
+    """
+
+    def __init__(self, cert_dir: Path, *, poll: float = POLL_SECONDS) -> None:
+        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self.context.minimum_version = ssl.TLSVersion.TLSv1_2
+        self.context.set_alpn_protocols(["http/1.1"])
+        self.expires_at: datetime | None = None
+        self.reloads = 0
+        self._certificate = cert_dir / CERTIFICATE
+        self._key = cert_dir / KEY
+        self._poll = poll
+        self._loaded: tuple[bytes, bytes] | None = None
+        self._looked_at: tuple[object, ...] | None = None
+        self._problem = ""
+
+    def load(self) -> bool:
+        """Takes the pair on disk, if it is another one than before. Raises CertificateError, keeping what it had."""
+        signature = self._signature()
+        try:
+            pair = self._certificate.read_bytes(), self._key.read_bytes()
+        except OSError as error:
+            raise CertificateError(f"{error.filename} cannot be read: {error.strerror}") from None
+        if pair != self._loaded:
+            expires_at = self._take(*pair)
+            self._loaded, self.expires_at = pair, expires_at
+            self.reloads += 1
+            log.info("serving certificate loaded", expires=expires_at.isoformat())
+            if expires_at <= datetime.now(UTC):
+                log.error("the serving certificate has expired", expires=expires_at.isoformat())
+            changed = True
+        else:
+            changed = False
+        # Remembered only now: a pair that does not fit yet is looked at again.
+        self._looked_at, self._problem = signature, ""
+        return changed
+
+    async def wait(self) -> None:
+        """Until there is a pair to serve: another process may still be making it."""
+        while not self._try_load():  # noqa: ASYNC110 (files tell nobody)
+            await asyncio.sleep(min(self._poll, 0.2))
+
+    async def watch(self) -> None:
+        """Takes new pairs as they come, until cancelled."""
+        while True:
+            await asyncio.sleep(self._poll)
+            if self._signature() != self._looked_at:
+                self._try_load()
+
+    def _try_load(self) -> bool:
+        try:
+            self.load()
+        except CertificateError as error:
+            if str(error) != self._problem:
+                self._problem = str(error)
+                log.warning("no new serving certificate yet", error=self._problem)
+            return False
+        return True
+
+    def _take(self, certificate: bytes, key: bytes) -> datetime:
+        """The live context is given only a pair that another one has taken: OpenSSL drops a key that does not fit."""
+        leaf = pki.read_certificates(certificate, str(self._certificate))[0]
+        with tempfile.TemporaryDirectory(prefix="bizrq-") as private:
+            chain_file, key_file = Path(private, CERTIFICATE), Path(private, KEY)
+            chain_file.write_bytes(certificate)
+            key_file.touch(mode=0o600)
+            key_file.write_bytes(key)
+            try:
+                ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(chain_file, key_file, password=_refuse_password)
+                self.context.load_cert_chain(chain_file, key_file, password=_refuse_password)
+            except (ssl.SSLError, CertificateError) as error:
+                reason = getattr(error, "reason", None) or str(error)
+                raise CertificateError(f"{self._certificate} and {self._key.name} do not load: {reason}") from None
+        return leaf.not_valid_after_utc
+
+    def _signature(self) -> tuple[object, ...]:
+        """What changes when a file is replaced, in place or by the symlink that a kubelet swaps."""
+        return (_identity(self._certificate), _identity(self._key))
+
+
+def _refuse_password() -> str:
+    """An encrypted key would make OpenSSL ask on the terminal."""
+    raise CertificateError("the key is encrypted; give one without a password")
+
+
+def _identity(path: Path) -> tuple[int, int, int] | None:
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_ino, status.st_mtime_ns, status.st_size

@@ -1,0 +1,153 @@
+"""The process bizrq-certs: what it leaves on disk and in a cluster, and how it says what is wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+import structlog.testing
+import typer
+from typer.testing import CliRunner
+
+from bizrq.kube.client import KubeClient, Unreachable
+from certs import main, rotation
+from certs.main import Keeper
+from certs.rotation import CA_BUNDLE, CA_KEY, CERTIFICATE, KEY, SETTLE
+from certs.store import read_directory
+from tests.certs.test_cabundle import PLURAL, webhook
+from tests.kube.fake import FakeServer
+
+NAMES = ["bizrq-webhooks.bizrq-system.svc"]
+
+
+def bundle_of(server: FakeServer, name: str = "bizrq") -> bytes:
+    configuration = server.objects(PLURAL)["", name]
+    return base64.b64decode(configuration["webhooks"][0]["clientConfig"].get("caBundle", ""))
+
+
+def certs(*arguments: str) -> Any:
+    app = typer.Typer()
+    app.command()(main.certs)
+    return CliRunner().invoke(app, list(arguments))
+
+
+@pytest.fixture(autouse=True)
+def outside_a_cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    yield
+    structlog.reset_defaults()  # the process logs to the stderr that the test runner has closed by now
+
+
+def test_once_without_a_cluster_makes_the_files_and_then_leaves_them(tmp_path: Path) -> None:
+    result = certs("--cert-dir", str(tmp_path / "c"), "--names", "webhooks.svc,127.0.0.1", "--once")
+    assert result.exit_code == 0, result.output
+    files = read_directory(tmp_path / "c")
+    assert set(files) == {CA_BUNDLE, CA_KEY, CERTIFICATE, KEY}
+    assert certs("--cert-dir", str(tmp_path / "c"), "--names", "webhooks.svc,127.0.0.1", "--once").exit_code == 0
+    assert read_directory(tmp_path / "c") == files
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--names", "a b"], "'a b' is neither a DNS name nor an IP address"),
+        (["--names", ","], "needs at least one name"),
+        (["--kubeconfig", "none"], "none: there is no such file"),
+        (["--secret", "tls"], "--secret needs a cluster"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_2(tmp_path: Path, arguments: list[str], said: str) -> None:
+    result = certs("--cert-dir", str(tmp_path / "c"), "--once", *arguments)
+    assert result.exit_code == 2
+    assert said in result.output
+    assert not (tmp_path / "c").exists()
+
+
+def test_a_directory_that_cannot_be_written_is_exit_2(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    result = certs("--cert-dir", str(tmp_path / "file" / "c"), "--once")
+    assert result.exit_code == 2
+    assert "bizrq-certs: " in result.output
+
+
+def test_a_cluster_that_is_away_is_exit_3_but_the_files_are_made(tmp_path: Path) -> None:
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(
+        "current-context: a\ncontexts: [{name: a, context: {cluster: a}}]\n"
+        "clusters: [{name: a, cluster: {server: 'http://127.0.0.1:9'}}]\n"
+    )
+    result = certs("--cert-dir", str(tmp_path / "c"), "--once", "--kubeconfig", str(kubeconfig))
+    assert result.exit_code == 3
+    assert "http://127.0.0.1:9 cannot be reached" in result.output
+    assert CERTIFICATE in read_directory(tmp_path / "c")
+
+
+async def test_a_rotation_runs_through_files_and_cluster(
+    server: FakeServer, client: KubeClient, tmp_path: Path
+) -> None:
+    now = datetime.now(UTC)
+    keeper = Keeper(tmp_path, NAMES, client, namespace="bizrq-system", now=lambda: now)
+    server.put(PLURAL, "bizrq", "", webhooks=[webhook("a")])
+    server.put(PLURAL, "others", "", webhooks=[webhook("a")])
+    await keeper.look()
+    first = read_directory(tmp_path)
+    assert bundle_of(server) == first[CA_BUNDLE]
+    assert bundle_of(server, "others") == b""
+    await keeper.look(rotate=True)
+    assert bundle_of(server) == read_directory(tmp_path)[CA_BUNDLE] != first[CA_BUNDLE]
+    assert read_directory(tmp_path)[CERTIFICATE] == first[CERTIFICATE]
+    now += SETTLE
+    await server.stop()
+    with pytest.raises(Unreachable):
+        await keeper.look()
+    assert read_directory(tmp_path)[CERTIFICATE] == first[CERTIFICATE]
+    await server.start()
+    await keeper.look()
+    assert read_directory(tmp_path)[CERTIFICATE] != first[CERTIFICATE]
+    now += rotation.RETIRE + timedelta(seconds=1)
+    await keeper.look()
+    assert bundle_of(server).count(b"BEGIN") == 1
+
+
+async def test_pods_share_the_files_by_a_secret(server: FakeServer, client: KubeClient, tmp_path: Path) -> None:
+    keepers = [Keeper(tmp_path / str(i), NAMES, client, namespace="bizrq-system", secret="bizrq-tls") for i in range(2)]
+    await keepers[0].look()
+    await keepers[1].look()
+    assert read_directory(tmp_path / "0") == read_directory(tmp_path / "1")
+    secret = server.objects("secrets")["bizrq-system", "bizrq-tls"]
+    assert base64.b64decode(secret["data"][CERTIFICATE]) == read_directory(tmp_path / "0")[CERTIFICATE]
+
+
+async def test_a_bundle_that_somebody_removes_comes_back_at_once(
+    server: FakeServer, client: KubeClient, tmp_path: Path
+) -> None:
+    keeper = Keeper(tmp_path, NAMES, client, namespace="bizrq-system")
+    server.put(PLURAL, "bizrq", "", webhooks=[webhook("a")])
+    task = asyncio.create_task(keeper.keep())
+    try:
+        for _ in range(2):
+            async with asyncio.timeout(3):
+                while not bundle_of(server):  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+            server.put(PLURAL, "bizrq", "", webhooks=[webhook("a")])
+        assert keeper.done_once
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_names_that_no_webhook_is_reached_by_are_told(
+    server: FakeServer, client: KubeClient, tmp_path: Path
+) -> None:
+    server.put(PLURAL, "bizrq", "", webhooks=[webhook("a")])
+    keeper = Keeper(tmp_path, ["elsewhere.svc"], client, namespace="bizrq-system")
+    with structlog.testing.capture_logs() as logs:
+        await keeper.look()
+    assert any(entry["event"] == "no webhook is reached by any of our names" for entry in logs)
+    assert bundle_of(server) == b""

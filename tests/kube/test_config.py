@@ -1,0 +1,156 @@
+"""Kubeconfigs as people have them, and what is said of those that are wrong."""
+
+from __future__ import annotations
+
+import base64
+import json
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from bizrq.kube import config
+from bizrq.kube.client import KubeClient, Resource, Unreachable
+from bizrq.kube.config import ConfigError, Identity
+from tests.kube.fake import FakeServer
+
+
+def write(path: Path, **changes: Any) -> Path:
+    document = {
+        "current-context": "one",
+        "contexts": [{"name": "one", "context": {"cluster": "c", "user": "u"}}],
+        "clusters": [{"name": "c", "cluster": {"server": "https://10.0.0.1:6443"}}],
+        "users": [{"name": "u", "user": {"token": "t0"}}],
+        **changes,
+    }
+    path.write_text(yaml.safe_dump(document))
+    return path
+
+
+async def test_a_token_and_a_server_are_read(tmp_path: Path) -> None:
+    endpoint = config.from_kubeconfig(write(tmp_path / "config"))
+    assert endpoint.server == "https://10.0.0.1:6443"
+    assert await endpoint.credentials.identity() == Identity("Bearer t0")
+    assert endpoint.verify
+
+
+async def test_files_are_relative_to_the_kubeconfig_and_data_wins(tmp_path: Path) -> None:
+    (tmp_path / "pki").mkdir()
+    (tmp_path / "pki" / "u.crt").write_bytes(b"chain")
+    (tmp_path / "pki" / "token").write_text("t1\n")
+    key = base64.b64encode(b"key").decode()
+    user = {
+        "client-certificate": "pki/u.crt",
+        "client-key-data": key,
+        "client-key": "missing",
+        "tokenFile": "pki/token",
+    }
+    path = write(tmp_path / "config", users=[{"name": "u", "user": user}])
+    endpoint = config.from_kubeconfig(path)
+    assert await endpoint.credentials.identity() == Identity("Bearer t1", (b"chain", b"key"))
+    (tmp_path / "pki" / "token").write_text("t2\n")
+    assert (await endpoint.credentials.identity()).authorization == "Bearer t1"
+    assert (await endpoint.credentials.identity(rejected=True)).authorization == "Bearer t2"
+
+
+async def test_passwords_and_nobody(tmp_path: Path) -> None:
+    path = write(tmp_path / "config", users=[{"name": "u", "user": {"username": "a", "password": "b"}}])
+    identity = await config.from_kubeconfig(path).credentials.identity()
+    assert identity.authorization == "Basic YTpi"
+    contexts = [{"name": "one", "context": {"cluster": "c"}}]
+    path = write(tmp_path / "config", contexts=contexts, users=None)
+    assert await config.from_kubeconfig(path).credentials.identity() == Identity()
+
+
+def test_the_first_file_of_a_list_wins_and_missing_ones_are_skipped(tmp_path: Path) -> None:
+    first = write(tmp_path / "a", clusters=[{"name": "c", "cluster": {"server": "https://first"}}])
+    second = write(tmp_path / "b", **{"current-context": "other"})
+    endpoint = config.from_kubeconfig(f"{tmp_path / 'none'}:{first}:{second}")
+    assert endpoint.server == "https://first"
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"current-context": ""}, "no current-context"),
+        ({"current-context": "two"}, "no context 'two'; known: one"),
+        ({"clusters": []}, "names the cluster 'c', which is not there"),
+        ({"users": []}, "names the user 'u', which is not there"),
+        ({"clusters": [{"name": "c", "cluster": {}}]}, "needs a server like"),
+        ({"clusters": [{"cluster": {}}]}, "an entry of clusters has no name"),
+        ({"clusters": [{"name": "c", "cluster": 7}]}, "is not a mapping"),
+        (
+            {"clusters": [{"name": "c", "cluster": {"server": "https://x", "certificate-authority": "nope.crt"}}]},
+            "nope.crt cannot be read",
+        ),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said) as caught:
+        config.from_kubeconfig(write(tmp_path / "config", **changes))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["a: [", "- 1", "", "\x00"])
+def test_a_file_that_is_no_kubeconfig_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "config").write_text(text)
+    with pytest.raises(ConfigError):
+        config.from_kubeconfig(tmp_path / "config")
+    with pytest.raises(ConfigError, match="no such file"):
+        config.from_kubeconfig(tmp_path / "none")
+
+
+def plugin(tmp_path: Path, script: str) -> Path:
+    program = tmp_path / "bin" / "login"
+    program.parent.mkdir(exist_ok=True)
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    version = "client.authentication.k8s.io/v1"
+    user = {"exec": {"apiVersion": version, "command": "./bin/login", "args": ["x"]}}
+    return write(tmp_path / "config", users=[{"name": "u", "user": user}])
+
+
+async def test_an_exec_plugin_is_asked_once_and_again_when_its_token_is_rejected(tmp_path: Path) -> None:
+    answer = {
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "kind": "ExecCredential",
+        "status": {"token": "TOKEN", "expirationTimestamp": "2099-01-01T00:00:00Z"},
+    }
+    (tmp_path / "answer").write_text(json.dumps(answer))
+    path = plugin(
+        tmp_path,
+        f"echo >> {tmp_path}/calls\nsed s/TOKEN/t$(wc -l < {tmp_path}/calls | tr -d ' ')/ {tmp_path}/answer",
+    )
+    credentials = config.from_kubeconfig(path).credentials
+    assert (await credentials.identity()).authorization == "Bearer t1"
+    assert (await credentials.identity()).authorization == "Bearer t1"
+    assert (await credentials.identity(rejected=True)).authorization == "Bearer t2"
+
+
+async def test_a_plugin_that_fails_is_one_clear_line(tmp_path: Path, server: FakeServer) -> None:
+    credentials = config.from_kubeconfig(plugin(tmp_path, "echo no login >&2; exit 3")).credentials
+    with pytest.raises(ConfigError, match=r"credentials plugin failed: .*no login"):
+        await credentials.identity()
+
+
+def test_outside_a_cluster_the_service_account_is_missed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with pytest.raises(ConfigError, match="not inside a cluster"):
+        config.in_cluster()
+    with pytest.raises(ConfigError, match="no cluster"):
+        config.from_environment()
+
+
+async def test_https_is_trusted_by_the_named_authority_only(tmp_path: Path) -> None:
+    """With no CA given the system's roots decide, and a handshake with something else is no connection."""
+    async with FakeServer() as server:
+        url = server.url.replace("http://", "https://")
+        path = write(tmp_path / "config", clusters=[{"name": "c", "cluster": {"server": url}}])
+        async with KubeClient.from_kubeconfig(path) as client:
+            with pytest.raises(Unreachable, match=r"https://127.0.0.1") as caught:
+                await client.list(Resource("", "v1", "pods", "Pod"))
+            assert not caught.value.sent
