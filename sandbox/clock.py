@@ -1,0 +1,81 @@
+"""The sandbox's time: it may run faster than ours, and be set forward. Every timestamp in an object comes from here.
+
+It decides what time it is and wakes those who wait for a time; it does not know what they wait for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from datetime import UTC, datetime, timedelta
+
+
+class Clock:
+    """A clock that starts at `now` (UTC; default: the true time) and runs `rate` times as fast as ours.
+
+    Time never runs backwards: `advance` refuses negative seconds, `rate` refuses to be negative. A rate of 0 stands
+    still until somebody advances it.
+    """
+
+    def __init__(self, now: datetime | None = None, rate: float = 1.0) -> None:
+        if rate < 0:
+            raise ValueError(f"rate must not be negative, not {rate}")
+        self._base = (now or datetime.now(UTC)).astimezone(UTC)
+        self._since = time.monotonic()
+        self._rate = rate
+        self._moved: set[asyncio.Event] = set()
+
+    def now(self) -> datetime:
+        return self._base + timedelta(seconds=(time.monotonic() - self._since) * self._rate)
+
+    def stamp(self) -> str:
+        """Now, as Kubernetes writes it: whole seconds, RFC 3339, UTC."""
+        return rfc3339(self.now())
+
+    @property
+    def rate(self) -> float:
+        return self._rate
+
+    @rate.setter
+    def rate(self, rate: float) -> None:
+        if rate < 0:
+            raise ValueError(f"rate must not be negative, not {rate}")
+        self._base, self._since = self.now(), time.monotonic()
+        self._rate = rate
+        self._wake()
+
+    def advance(self, seconds: float) -> None:
+        """Set the clock forward by so many of its own seconds; whoever waits for a time that has come is woken."""
+        if seconds < 0:
+            raise ValueError(f"time does not run backwards: advance({seconds})")
+        self._base += timedelta(seconds=seconds)
+        self._wake()
+
+    async def until(self, when: datetime) -> None:
+        """Return once the clock shows `when` or later."""
+        moved = asyncio.Event()
+        self._moved.add(moved)
+        try:
+            while (left := (when - self.now()).total_seconds()) > 0:
+                moved.clear()
+                real = left / self._rate if self._rate > 0 else None
+                try:
+                    async with asyncio.timeout(real):
+                        await moved.wait()
+                except TimeoutError:
+                    continue
+        finally:
+            self._moved.discard(moved)
+
+    def _wake(self) -> None:
+        for moved in self._moved:
+            moved.set()
+
+
+def rfc3339(when: datetime) -> str:
+    return when.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def parse_time(text: str) -> datetime:
+    """RFC 3339 to an aware datetime; ValueError if it is not one."""
+    return datetime.fromisoformat(text.replace("Z", "+00:00"))

@@ -1,0 +1,522 @@
+"""Stand-ins for the workload controllers: what pods (and ReplicaSets) an object should have, and its status.
+
+It decides which children exist. It reconciles from what is stored, as the real ones do, and writes through the same
+API, so that admission sees its writes; where pods run and when they end is the kubelet's business.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from sandbox.admission import Call, User
+from sandbox.api import Api
+from sandbox.kinds import PODS, Resource
+from sandbox.status import ApiError
+from sandbox.storage import Item, Kind
+
+Json = dict[str, Any]
+
+REPLICASETS: Kind = ("apps", "replicasets")
+_HASH_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
+
+
+@dataclass(frozen=True)
+class Children:
+    """The objects that a uid controls, by kind; kept by the manager."""
+
+    of: Callable[[str, Kind], list[Item]]
+
+
+def service_account(name: str) -> Call:
+    groups = ("system:serviceaccounts", "system:serviceaccounts:kube-system", "system:authenticated")
+    return Call(User(f"system:serviceaccount:kube-system:{name}", groups))
+
+
+def _spec(obj: Json) -> Json:
+    return obj.get("spec") or {}
+
+
+def _status(obj: Json) -> Json:
+    return obj.get("status") or {}
+
+
+def phase(pod: Json) -> str:
+    return _status(pod).get("phase", "Pending")
+
+
+def ended(pod: Json) -> bool:
+    return phase(pod) in ("Succeeded", "Failed")
+
+
+def active(pod: Json) -> bool:
+    return not ended(pod) and "deletionTimestamp" not in pod["metadata"]
+
+
+def ready(pod: Json) -> bool:
+    conditions = _status(pod).get("conditions") or ()
+    return active(pod) and any(c.get("type") == "Ready" and c.get("status") == "True" for c in conditions)
+
+
+def owner_reference(owner: Json) -> Json:
+    meta = owner["metadata"]
+    return {
+        "apiVersion": owner["apiVersion"],
+        "kind": owner["kind"],
+        "name": meta["name"],
+        "uid": meta["uid"],
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+
+
+def conditions_after(old: Iterable[Json], wanted: Iterable[tuple[str, bool, str]], now: str) -> list[Json]:
+    """The conditions with these (type, status, reason) set; a transition time moves only when the status does."""
+    result = list(old)
+    for kind, true, reason in wanted:
+        state = "True" if true else "False"
+        at = next((i for i, c in enumerate(result) if c.get("type") == kind), None)
+        fresh = {
+            "type": kind,
+            "status": state,
+            "reason": reason,
+            "message": reason,
+            "lastUpdateTime": now,
+            "lastTransitionTime": now,
+        }
+        if at is None:
+            result.append(fresh)
+        elif result[at].get("status") != state or result[at].get("reason") != reason:
+            if result[at].get("status") == state:
+                fresh["lastTransitionTime"] = result[at].get("lastTransitionTime", now)
+            result[at] = fresh
+    return result
+
+
+class Controllers:
+    """One reconcile function for each kind; `reconcile` runs the right one for a stored object."""
+
+    def __init__(self, api: Api, children: Children) -> None:
+        self._api = api
+        self._children = children
+        self._by_kind = {
+            ("apps", "deployments"): self._deployment,
+            ("argoproj.io", "rollouts"): self._deployment,
+            REPLICASETS: self._replica_set,
+            ("apps", "statefulsets"): self._stateful_set,
+            ("apps", "daemonsets"): self._daemon_set,
+            ("batch", "jobs"): self._job,
+            ("kubeflow.org", "tfjobs"): self._tfjob,
+        }
+
+    def handles(self, kind: Kind) -> bool:
+        return kind in self._by_kind
+
+    async def reconcile(self, kind: Kind, namespace: str, name: str) -> None:
+        """Bring the children and the status of one object in line with its spec; ApiError means: again, later."""
+        item = self._api.store.get(kind, namespace, name)
+        resource = self._api.kinds.find(*kind)
+        if item is None or resource is None or "deletionTimestamp" in item.obj["metadata"]:
+            return
+        call = service_account(f"{resource.singular}-controller")
+        await self._by_kind[kind](call, resource, item.obj)
+
+    # Writing
+
+    async def _create_pod(
+        self, call: Call, owner: Json, template: Json, *, name: str = "", labels: Json | None = None
+    ) -> None:
+        resource = self._builtin("", "pods")
+        meta = dict(template.get("metadata") or {})
+        for field in ("name", "namespace", "creationTimestamp"):
+            meta.pop(field, None)
+        meta |= {"name": name} if name else {"generateName": owner["metadata"]["name"] + "-"}
+        meta["labels"] = {**(meta.get("labels") or {}), **(labels or {})}
+        meta["ownerReferences"] = [owner_reference(owner)]
+        namespace = owner["metadata"]["namespace"]
+        body = {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": template.get("spec") or {}}
+        await self._api.create(call, resource, namespace, body)
+
+    async def _delete_pod(self, call: Call, pod: Json) -> None:
+        meta = pod["metadata"]
+        try:
+            await self._api.delete(
+                call,
+                self._builtin("", "pods"),
+                meta["namespace"],
+                meta["name"],
+                {"preconditions": {"uid": meta["uid"]}},
+            )
+        except ApiError as error:
+            if error.code not in (404, 409):
+                raise
+
+    async def _write_status(self, call: Call, resource: Resource, obj: Json, status: Json) -> None:
+        if status == _status(obj):
+            return
+        meta = obj["metadata"]
+        body = {**obj, "apiVersion": resource.api_version, "status": status}
+        await self._api.replace(call, resource, meta["namespace"], meta["name"], body, "status")
+
+    def _builtin(self, group: str, plural: str) -> Resource:
+        resource = self._api.kinds.find(group, plural)
+        if resource is None:
+            raise RuntimeError(f"{plural} are not served")
+        return resource
+
+    def _pods(self, owner: Json) -> list[Json]:
+        return [item.obj for item in self._children.of(owner["metadata"]["uid"], PODS)]
+
+    # Deployments and Rollouts
+
+    async def _deployment(self, call: Call, resource: Resource, obj: Json) -> None:
+        """One ReplicaSet for the current template; the others go to 0 once it is ready."""
+        spec, meta = _spec(obj), obj["metadata"]
+        template = spec.get("template")
+        wanted = spec.get("replicas", 1)
+        owned = [item.obj for item in self._children.of(meta["uid"], REPLICASETS)]
+        current: Json | None = None
+        if isinstance(template, dict):
+            digest = _template_hash(template)
+            current = next((rs for rs in owned if rs["metadata"]["name"] == f"{meta['name']}-{digest}"), None)
+            if current is None and not spec.get("paused"):
+                await self._create_replica_set(call, resource, obj, digest, wanted, len(owned))
+                return
+        if current is not None:
+            await self._scale_replica_set(call, current, wanted)
+            if _status(current).get("readyReplicas", 0) >= wanted:
+                for old in owned:
+                    if old is not current:
+                        await self._scale_replica_set(call, old, 0)
+        await self._write_status(call, resource, obj, self._deployment_status(resource, obj, owned, current))
+
+    async def _create_replica_set(
+        self, call: Call, resource: Resource, obj: Json, digest: str, replicas: int, earlier: int
+    ) -> None:
+        spec, meta = _spec(obj), obj["metadata"]
+        key = "pod-template-hash" if resource.group == "apps" else "rollouts-pod-template-hash"
+        template = dict(spec["template"])
+        inner = dict(template.get("metadata") or {})
+        inner["labels"] = {**(inner.get("labels") or {}), key: digest}
+        template["metadata"] = inner
+        selector = spec.get("selector") or {}
+        labels = {**(selector.get("matchLabels") or {}), key: digest}
+        prefix = "deployment.kubernetes.io" if resource.group == "apps" else "rollout.argoproj.io"
+        body = {
+            "apiVersion": "apps/v1",
+            "kind": "ReplicaSet",
+            "metadata": {
+                "name": f"{meta['name']}-{digest}",
+                "labels": inner["labels"],
+                "annotations": {f"{prefix}/revision": str(earlier + 1)},
+                "ownerReferences": [owner_reference(obj)],
+            },
+            "spec": {
+                "replicas": replicas,
+                "selector": {**selector, "matchLabels": labels},
+                "template": template,
+            },
+        }
+        await self._api.create(call, self._builtin(*REPLICASETS), meta["namespace"], body)
+
+    async def _scale_replica_set(self, call: Call, replica_set: Json, replicas: int) -> None:
+        if _spec(replica_set).get("replicas") == replicas:
+            return
+        meta = replica_set["metadata"]
+        change = {"spec": {"replicas": replicas}}
+        await self._api.patch(
+            call,
+            self._builtin(*REPLICASETS),
+            meta["namespace"],
+            meta["name"],
+            "application/merge-patch+json",
+            change,
+        )
+
+    def _deployment_status(self, resource: Resource, obj: Json, owned: list[Json], current: Json | None) -> Json:
+        def total(field: str) -> int:
+            return sum(_status(rs).get(field, 0) for rs in owned)
+
+        wanted = _spec(obj).get("replicas", 1)
+        available = total("availableReplicas")
+        updated = _status(current).get("replicas", 0) if current else 0
+        generation: Any = obj["metadata"].get("generation", 0)
+        status: Json = {"observedGeneration": generation}
+        counts = {
+            "replicas": total("replicas"),
+            "updatedReplicas": updated,
+            "readyReplicas": total("readyReplicas"),
+            "availableReplicas": available,
+            "unavailableReplicas": max(0, wanted - available),
+        }
+        if resource.group != "apps":  # Argo's has other types and names
+            counts.pop("unavailableReplicas")
+            status |= {"observedGeneration": str(generation), "HPAReplicas": updated}
+            status["phase"] = "Healthy" if available >= wanted == updated else "Progressing"
+            labels = (_spec(obj).get("selector") or {}).get("matchLabels") or {}
+            status["selector"] = ",".join(f"{k}={v}" for k, v in sorted(labels.items()))
+        status |= {name: count for name, count in counts.items() if count}
+        done = updated == wanted == available
+        reasons = (
+            ("Available", available >= wanted, "MinimumReplicasAvailable" if available >= wanted
+             else "MinimumReplicasUnavailable"),
+            ("Progressing", True, "NewReplicaSetAvailable" if done else "ReplicaSetUpdated"),
+        )  # fmt: skip
+        status["conditions"] = conditions_after(_status(obj).get("conditions") or (), reasons, self._api.clock.stamp())
+        return status
+
+    # ReplicaSets, StatefulSets, DaemonSets
+
+    async def _replica_set(self, call: Call, resource: Resource, obj: Json) -> None:
+        spec = _spec(obj)
+        pods = [pod for pod in self._pods(obj) if active(pod)]
+        wanted = spec.get("replicas", 1)
+        problem: ApiError | None = None
+        try:
+            for _ in range(wanted - len(pods)):
+                await self._create_pod(call, obj, spec.get("template") or {})
+        except ApiError as error:
+            problem = error
+        # Those that do not run yet go first, then the youngest, as natively.
+        pods.sort(key=lambda pod: (ready(pod), -int(pod["metadata"]["resourceVersion"])))
+        for pod in pods[: max(0, len(pods) - wanted)]:
+            await self._delete_pod(call, pod)
+        pods = [pod for pod in self._pods(obj) if active(pod)]
+        running = sum(map(ready, pods))
+        status: Json = {"replicas": len(pods), "observedGeneration": obj["metadata"].get("generation", 0)}
+        counts = {"fullyLabeledReplicas": len(pods), "readyReplicas": running, "availableReplicas": running}
+        status |= {name: count for name, count in counts.items() if count}
+        if problem is not None:
+            now = self._api.clock.stamp()
+            status["conditions"] = conditions_after((), [("ReplicaFailure", True, "FailedCreate")], now)
+            status["conditions"][0]["message"] = problem.message
+        latest = self._api.store.get(resource.store, obj["metadata"]["namespace"], obj["metadata"]["name"])
+        if latest is not None:
+            await self._write_status(call, resource, latest.obj, status)
+        if problem is not None:
+            raise problem
+
+    async def _stateful_set(self, call: Call, resource: Resource, obj: Json) -> None:
+        """Pods by ordinal: the missing are made, those above replicas go, one of an old template is replaced."""
+        spec, name = _spec(obj), obj["metadata"]["name"]
+        start = (spec.get("ordinals") or {}).get("start", 0)
+        template = spec.get("template") or {}
+        revision = f"{name}-{_template_hash(template)}"
+        names = [f"{name}-{ordinal}" for ordinal in range(start, start + spec.get("replicas", 1))]
+        pods = {pod["metadata"]["name"]: pod for pod in self._pods(obj)}
+        for ordinal, pod_name in enumerate(names, start):
+            if pod_name not in pods:
+                labels = {
+                    "apps.kubernetes.io/pod-index": str(ordinal),
+                    "statefulset.kubernetes.io/pod-name": pod_name,
+                    "controller-revision-hash": revision,
+                }
+                await self._create_pod(call, obj, template, name=pod_name, labels=labels)
+        for pod_name, pod in pods.items():
+            old = pod["metadata"].get("labels", {}).get("controller-revision-hash") != revision
+            if active(pod) and (pod_name not in names or old):
+                await self._delete_pod(call, pod)
+        live = [pod for pod in self._pods(obj) if active(pod)]
+        running = sum(map(ready, live))
+        status = {
+            "observedGeneration": obj["metadata"].get("generation", 0),
+            "replicas": len(live),
+            "readyReplicas": running,
+            "currentReplicas": len(live),
+            "updatedReplicas": len(live),
+            "availableReplicas": running,
+            "currentRevision": revision,
+            "updateRevision": revision,
+            "collisionCount": 0,
+        }
+        await self._write_status(call, resource, obj, status)
+
+    async def _daemon_set(self, call: Call, resource: Resource, obj: Json) -> None:
+        spec = _spec(obj)
+        template = spec.get("template") or {}
+        wanted_labels = (template.get("spec") or {}).get("nodeSelector") or {}
+        nodes = [
+            item.obj["metadata"]["name"]
+            for item in self._api.store.items(("", "nodes"))
+            if wanted_labels.items() <= (item.obj["metadata"].get("labels") or {}).items()
+        ]
+        pods = {pinned_node(pod): pod for pod in self._pods(obj) if active(pod)}
+        for node in nodes:
+            if node not in pods:
+                affinity = _node_affinity(node)
+                pinned = {**template, "spec": {**(template.get("spec") or {}), "affinity": affinity}}
+                await self._create_pod(call, obj, pinned)
+        for node, pod in pods.items():
+            if node not in nodes:
+                await self._delete_pod(call, pod)
+        live = [pod for pod in self._pods(obj) if active(pod)]
+        running = sum(map(ready, live))
+        status = {
+            "observedGeneration": obj["metadata"].get("generation", 0),
+            "desiredNumberScheduled": len(nodes),
+            "currentNumberScheduled": len(live),
+            "updatedNumberScheduled": len(live),
+            "numberReady": running,
+            "numberAvailable": running,
+            "numberMisscheduled": 0,
+        }
+        await self._write_status(call, resource, obj, status)
+
+    # Jobs
+
+    async def _job(self, call: Call, resource: Resource, obj: Json) -> None:
+        spec, status = _spec(obj), dict(_status(obj))
+        now = self._api.clock.stamp()
+        pods = self._pods(obj)
+        succeeded = sum(phase(pod) == "Succeeded" for pod in pods)
+        failed = sum(phase(pod) == "Failed" for pod in pods)
+        live = [pod for pod in pods if active(pod)]
+        parallelism, completions = spec.get("parallelism", 1), spec.get("completions")
+        finished = any(c.get("type") in ("Complete", "Failed") and c.get("status") == "True"
+                       for c in status.get("conditions") or ())  # fmt: skip
+        if not finished:
+            done = succeeded >= completions if completions is not None else bool(succeeded) and not live
+            broken = failed > spec.get("backoffLimit", 6)
+            if done or broken:
+                kind, reason = ("Failed", "BackoffLimitExceeded") if broken else ("Complete", "CompletionsReached")
+                first = "FailureTarget" if broken else "SuccessCriteriaMet"
+                status["conditions"] = conditions_after(
+                    status.get("conditions") or (), [(first, True, reason), (kind, True, reason)], now
+                )
+                if not broken:
+                    status["completionTime"] = now
+                wanted = 0
+            elif spec.get("suspend"):
+                wanted = 0
+                status.pop("startTime", None)
+                status["conditions"] = conditions_after(
+                    status.get("conditions") or (), [("Suspended", True, "JobSuspended")], now
+                )
+            else:
+                status.setdefault("startTime", now)
+                if status.get("conditions"):
+                    status["conditions"] = conditions_after(
+                        status["conditions"], [("Suspended", False, "JobResumed")], now
+                    )
+                left = parallelism if completions is None else completions - succeeded
+                wanted = len(live) if completions is None and succeeded else min(parallelism, left)
+            for _ in range(wanted - len(live)):
+                await self._create_pod(call, obj, spec.get("template") or {})
+            for pod in live[wanted:]:
+                await self._delete_pod(call, pod)
+            live = [pod for pod in self._pods(obj) if active(pod)]
+        counts = {
+            "active": len(live),
+            "ready": sum(map(ready, live)),
+            "succeeded": succeeded,
+            "failed": failed,
+        }
+        for name, count in counts.items():
+            status.pop(name, None)
+            if count or name == "ready":
+                status[name] = count
+        status.setdefault("terminating", 0)
+        status["uncountedTerminatedPods"] = {}
+        await self._write_status(call, resource, obj, status)
+
+    async def _tfjob(self, call: Call, resource: Resource, obj: Json) -> None:
+        """Pods per role and index. It has succeeded when its workers have (or its chief, where it has one)."""
+        spec, status, meta = _spec(obj), dict(_status(obj)), obj["metadata"]
+        now = self._api.clock.stamp()
+        roles: Json = spec.get("tfReplicaSpecs") or {}
+        suspended = (spec.get("runPolicy") or {}).get("suspend") is True
+        conditions = status.get("conditions") or []
+        finished = any(c.get("type") in ("Succeeded", "Failed") and c.get("status") == "True" for c in conditions)
+        pods = {pod["metadata"]["name"]: pod for pod in self._pods(obj)}
+        wanted: dict[str, tuple[str, int]] = {}
+        if not suspended:
+            for role, replica in roles.items():
+                for index in range((replica or {}).get("replicas", 1)):
+                    wanted[f"{meta['name']}-{role.lower()}-{index}"] = (role, index)
+        if not finished:
+            for pod_name, (role, index) in wanted.items():
+                if pod_name not in pods:
+                    await self._create_pod(
+                        call, obj, _tf_template(roles[role]), name=pod_name, labels=_tf_labels(meta, role, index)
+                    )
+            for pod_name, pod in pods.items():
+                if pod_name not in wanted and active(pod):
+                    await self._delete_pod(call, pod)
+        elif (spec.get("runPolicy") or {}).get("cleanPodPolicy") in ("Running", "All"):
+            everything = spec["runPolicy"]["cleanPodPolicy"] == "All"
+            for pod in pods.values():
+                if everything or active(pod):
+                    await self._delete_pod(call, pod)
+        statuses: Json = {}
+        for role in roles:
+            of_role = [pod for pod in self._pods(obj) if _role(pod) == role.lower()]
+            counts = {
+                "active": sum(map(active, of_role)),
+                "succeeded": sum(phase(pod) == "Succeeded" for pod in of_role),
+                "failed": sum(phase(pod) == "Failed" for pod in of_role),
+            }
+            statuses[role] = {name: count for name, count in counts.items() if count}
+        if not finished:
+            status["replicaStatuses"] = statuses
+            changes: list[tuple[str, bool, str]] = [("Created", True, "TFJobCreated")]
+            leading = next((r for r in roles if r.lower() in ("chief", "master")), None) or "Worker"
+            count = (roles.get(leading) or {}).get("replicas", 1) if leading in roles else 0
+            if suspended:
+                changes += [("Running", False, "TFJobSuspended"), ("Suspended", True, "TFJobSuspended")]
+            elif count and statuses[leading].get("succeeded", 0) >= count:
+                changes += [("Running", False, "TFJobRunning"), ("Succeeded", True, "TFJobSucceeded")]
+                status["completionTime"] = now
+            elif any(ready(pod) for pod in self._pods(obj)):
+                if any(c.get("type") == "Suspended" for c in conditions):
+                    changes.append(("Suspended", False, "TFJobResumed"))
+                changes.append(("Running", True, "TFJobRunning"))
+                status.setdefault("startTime", now)
+            status["conditions"] = conditions_after(conditions, changes, now)
+        await self._write_status(call, resource, obj, status)
+
+
+def _template_hash(template: Json) -> str:
+    digest = hashlib.sha256(orjson.dumps(template, option=orjson.OPT_SORT_KEYS)).digest()
+    return "".join(_HASH_LETTERS[byte % len(_HASH_LETTERS)] for byte in digest[:10])
+
+
+def _node_affinity(node: str) -> Json:
+    field = {"key": "metadata.name", "operator": "In", "values": [node]}
+    terms = {"nodeSelectorTerms": [{"matchFields": [field]}]}
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+
+
+def pinned_node(pod: Json) -> str:
+    """The node that a DaemonSet's pod is for, which it names before it is bound."""
+    try:
+        affinity = pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+        return affinity["nodeSelectorTerms"][0]["matchFields"][0]["values"][0]
+    except (KeyError, IndexError, TypeError):
+        return _spec(pod).get("nodeName", "")
+
+
+def _tf_template(replica: Json) -> Json:
+    """The training operator overrides the template's restart policy with the role's."""
+    template = replica.get("template") or {}
+    policy = replica.get("restartPolicy") or "Never"
+    return {
+        **template,
+        "spec": {**(template.get("spec") or {}), "restartPolicy": "Never" if policy == "ExitCode" else policy},
+    }
+
+
+def _tf_labels(meta: Json, role: str, index: int) -> Json:
+    return {
+        "training.kubeflow.org/job-name": meta["name"],
+        "training.kubeflow.org/operator-name": "tfjob-controller",
+        "training.kubeflow.org/replica-type": role.lower(),
+        "training.kubeflow.org/replica-index": str(index),
+    }
+
+
+def _role(pod: Json) -> str:
+    return (pod["metadata"].get("labels") or {}).get("training.kubeflow.org/replica-type", "")

@@ -1,0 +1,330 @@
+"""What the API server makes of metadata, status and generation when an object is created, updated or deleted.
+
+It decides the fields that clients cannot set. Pure: it neither stores nor asks anybody. The rules are those of
+apiserver's registry/rest (BeforeCreate, BeforeUpdate, BeforeDelete) and of each kind's strategy.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sandbox.kinds import Resource
+from sandbox.status import (
+    ApiError,
+    FieldError,
+    bad_request,
+    conflict,
+    forbidden_field,
+    invalid,
+    invalid_value,
+)
+
+Json = dict[str, Any]
+
+ORPHAN, FOREGROUND = "orphan", "foregroundDeletion"
+_PROTECTED_NAMESPACES = frozenset({"default", "kube-system", "kube-public"})
+_INITIAL_STATUS: dict[str, Json] = {
+    "namespaces": {"phase": "Active"},
+    "persistentvolumeclaims": {"phase": "Pending"},
+    "persistentvolumes": {"phase": "Pending"},
+}
+_STATUS_MAY_SET_METADATA = frozenset({"pods", "nodes", "namespaces"})
+
+
+def check_identity(resource: Resource, body: Json, namespace: str, name: str | None) -> None:
+    """The body must be of the resource's kind and agree with the path; `name` None is a create."""
+    if resource.custom is None and not body.get("kind") and not body.get("apiVersion"):
+        body |= {"apiVersion": resource.api_version, "kind": resource.kind}
+    if body.get("apiVersion") != resource.api_version or body.get("kind") != resource.kind:
+        if not body.get("kind"):
+            raise bad_request("Object 'Kind' is missing in the request body")
+        raise bad_request(
+            f'{body.get("kind")} in version "{str(body.get("apiVersion", "")).rpartition("/")[2]}" cannot be '
+            f"handled as a {resource.kind}: the API version in the data ({body.get('apiVersion')}) does not match "
+            f"the expected API version ({resource.api_version})"
+        )
+    meta = body.get("metadata")
+    if meta is None:
+        meta = body["metadata"] = {}
+    if not isinstance(meta, dict):
+        raise bad_request(
+            f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}: '
+            "json: cannot unmarshal metadata into an object"
+        )
+    for field in ("labels", "annotations"):
+        values = meta.get(field)
+        if values is not None and (
+            not isinstance(values, dict) or any(not isinstance(value, str) for value in values.values())
+        ):
+            raise bad_request(
+                f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}: '
+                f"json: cannot unmarshal metadata.{field}: every value must be a string"
+            )
+    for field, wanted in (("finalizers", str), ("ownerReferences", dict)):
+        entries = meta.get(field)
+        if entries is not None and (
+            not isinstance(entries, list) or any(not isinstance(entry, wanted) for entry in entries)
+        ):
+            raise bad_request(
+                f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}: '
+                f"json: cannot unmarshal metadata.{field}"
+            )
+    if resource.namespaced and meta.get("namespace") not in (None, "", namespace):
+        raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
+    if name is not None and meta.get("name") != name:
+        if meta.get("name"):
+            raise bad_request(f"the name of the object ({meta['name']}) does not match the name on the URL ({name})")
+        raise bad_request("the name of the object () does not match the name on the URL (" + name + ")")
+
+
+def created(resource: Resource, body: Json, namespace: str, uid: str, now: str, name: str) -> Json:
+    """A new object as it will be stored: what the system sets, and no status where the kind has that subresource."""
+    meta = {key: value for key, value in body["metadata"].items() if value is not None}
+    if meta.get("resourceVersion"):
+        raise ApiError(500, "", "resourceVersion should not be set on objects to be created")
+    for field in (
+        "managedFields",
+        "selfLink",
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+        "generation",
+        "resourceVersion",
+    ):
+        meta.pop(field, None)
+    meta |= {"name": name, "uid": uid, "creationTimestamp": now}
+    meta.pop("namespace", None)
+    if resource.namespaced:
+        meta["namespace"] = namespace
+    if resource.generation or resource.custom:
+        meta["generation"] = 1
+    obj = {**body, "metadata": meta}
+    if resource.status and resource.plural != "nodes":
+        obj.pop("status", None)
+        if resource.custom is None:
+            obj["status"] = dict(_INITIAL_STATUS.get(resource.plural, {}))
+    return obj
+
+
+def updated(resource: Resource, new: Json, old: Json, subresource: str) -> Json:
+    """The object that an update would store. 409 if it was made from another revision than the stored one."""
+    before = old["metadata"]
+    name = before["name"]
+    meta = {key: value for key, value in new["metadata"].items() if value is not None}
+    _check_lock(resource, meta, before)
+    errors = _immutable(meta, before)
+    if errors:
+        raise invalid(resource.group, resource.kind, name, errors)
+    for field in ("managedFields", "selfLink"):
+        meta.pop(field, None)
+    for field in (
+        "resourceVersion",
+        "uid",
+        "name",
+        "namespace",
+        "creationTimestamp",
+        "generation",
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+    ):
+        if field in before:
+            meta[field] = before[field]
+        else:
+            meta.pop(field, None)
+    if subresource == "status":
+        return _status_update(resource, new, old, meta)
+    result = {**new, "metadata": meta}
+    if resource.status and subresource != "binding":
+        result.pop("status", None)
+        if "status" in old:
+            result["status"] = old["status"]
+    if resource.namespaced is False and resource.plural == "namespaces" and not subresource:
+        result["spec"] = {
+            **(new.get("spec") or {}),
+            "finalizers": (old.get("spec") or {}).get("finalizers", []),
+        }
+    if "generation" in before and _substance(resource, result) != _substance(resource, old):
+        meta["generation"] = before["generation"] + 1
+    return result
+
+
+def _check_lock(resource: Resource, meta: Json, before: Json) -> None:
+    if meta.get("uid") and meta["uid"] != before["uid"]:
+        raise conflict(
+            resource.group,
+            resource.plural,
+            before["name"],
+            f"StorageError: invalid object, Code: 4, Key: {_key(resource, before)}, ResourceVersion: 0, "
+            f"AdditionalErrorMsg: Precondition failed: UID in precondition: {meta['uid']}, "
+            f"UID in object meta: {before['uid']}",
+        )
+    version = meta.get("resourceVersion")
+    if version in (None, "", "0"):
+        if resource.custom is not None:
+            raise invalid(
+                resource.group,
+                resource.plural,
+                before["name"],
+                [FieldError("FieldValueInvalid", "metadata.resourceVersion",
+                            "Invalid value: 0: must be specified for an update")],
+            )  # fmt: skip
+        return
+    if version != before["resourceVersion"]:
+        raise conflict(resource.group, resource.plural, before["name"])
+
+
+def _key(resource: Resource, meta: Json) -> str:
+    """Where etcd would keep it; a conflict over a uid names that."""
+    return "/" + "/".join(
+        part for part in ("registry", resource.group if resource.custom else "", resource.plural,
+                          meta.get("namespace", ""), meta["name"]) if part
+    )  # fmt: skip
+
+
+def _immutable(meta: Json, before: Json) -> list[FieldError]:
+    errors: list[FieldError] = []
+    if "deletionTimestamp" in before:
+        old = set(before.get("finalizers") or ())
+        fresh = [item for item in meta.get("finalizers") or () if item not in old]
+        if fresh:
+            names = ", ".join(f'"{item}"' for item in fresh)
+            errors.append(
+                forbidden_field(
+                    "metadata.finalizers",
+                    "no new finalizers can be added if the object is being deleted, found new finalizers "
+                    f"[]string{{{names}}}",
+                )
+            )
+    errors.extend(
+        invalid_value(f"metadata.{field}", meta[field], "field is immutable")
+        for field in ("name", "namespace")
+        if field in before and meta.get(field) not in (None, before[field])
+    )
+    return errors
+
+
+def _status_update(resource: Resource, new: Json, old: Json, meta: Json) -> Json:
+    """Only the status changes; of metadata only what the kind's status strategy lets through."""
+    result = dict(old)
+    if resource.custom is None:
+        if resource.plural not in _STATUS_MAY_SET_METADATA:
+            meta = {key: value for key, value in meta.items() if key != "labels"}
+            meta |= {key: value for key, value in old["metadata"].items() if key == "labels"}
+        result["metadata"] = meta
+    result.pop("status", None)
+    if "status" in new:
+        result["status"] = new["status"]
+    return result
+
+
+def _substance(resource: Resource, obj: Json) -> Any:
+    """What a generation counts changes of."""
+    if resource.custom is None:
+        annotations = obj["metadata"].get("annotations") if resource.plural == "deployments" else None
+        return [obj.get("spec"), obj.get("webhooks"), annotations or None]
+    ignored = ("metadata", "status", "apiVersion") if resource.status else ("metadata", "apiVersion")
+    return {key: value for key, value in obj.items() if key not in ignored}
+
+
+def propagation_finalizers(resource: Resource, obj: Json, options: Json) -> tuple[list[str], str | None]:
+    """The finalizers after a delete with these options, and a warning for those who gave none for a Job."""
+    finalizers: list[str] = list(obj["metadata"].get("finalizers") or ())
+    policy, warning = options.get("propagationPolicy"), None
+    if options.get("orphanDependents") is not None:
+        policy = "Orphan" if options["orphanDependents"] else "Background"
+    if policy is None:
+        if (resource.group, resource.plural) != ("batch", "jobs") or set(finalizers) & {ORPHAN, FOREGROUND}:
+            return finalizers, None
+        policy = "Orphan"
+        warning = (
+            "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove "
+            "them or set propagationPolicy=Orphan to suppress this warning"
+        )
+    finalizers = [item for item in finalizers if item not in (ORPHAN, FOREGROUND)]
+    if policy == "Orphan":
+        finalizers.append(ORPHAN)
+    elif policy == "Foreground":
+        finalizers.append(FOREGROUND)
+    elif policy != "Background":
+        raise invalid(
+            "meta.k8s.io",
+            "DeleteOptions",
+            "",
+            [
+                FieldError(
+                    "FieldValueNotSupported",
+                    "propagationPolicy",
+                    f'Unsupported value: "{policy}": supported values: "Foreground", "Background", "Orphan", "nil"',
+                )
+            ],
+        )
+    return finalizers, warning
+
+
+def grace_seconds(resource: Resource, obj: Json, options: Json) -> int:
+    """How long a pod may take to end; 0 is at once. Only pods that run somewhere end gracefully."""
+    if resource.plural != "pods" or resource.group:
+        return 0
+    spec, phase = obj.get("spec") or {}, (obj.get("status") or {}).get("phase")
+    if not spec.get("nodeName") or phase in ("Succeeded", "Failed"):
+        return 0
+    asked = options.get("gracePeriodSeconds")
+    seconds = spec.get("terminationGracePeriodSeconds", 30) if asked is None else asked
+    return max(0, seconds)
+
+
+def check_preconditions(resource: Resource, obj: Json, options: Json) -> None:
+    wanted, meta = options.get("preconditions") or {}, obj["metadata"]
+    for field, label, why in (
+        ("uid", "UID", "deleted and then recreated"),
+        ("resourceVersion", "ResourceVersion", "modified"),
+    ):
+        value = wanted.get(field)
+        if value is not None and value != meta[field]:
+            raise conflict(
+                resource.group,
+                resource.kind,
+                meta["name"],
+                f"the {label} in the precondition ({value}) does not match the {label} in record ({meta[field]}). "
+                f"The object might have been {why}",
+            )
+
+
+def deletable(resource: Resource, name: str) -> None:
+    if resource.plural == "namespaces" and not resource.group and name in _PROTECTED_NAMESPACES:
+        raise ApiError(
+            403,
+            "Forbidden",
+            f'namespaces "{name}" is forbidden: this namespace may not be deleted',
+            {"name": name, "kind": "namespaces"},
+        )
+
+
+_EVENT_FIELDS = (
+    ("involvedObject", "regarding"),
+    ("message", "note"),
+    ("source", "deprecatedSource"),
+    ("firstTimestamp", "deprecatedFirstTimestamp"),
+    ("lastTimestamp", "deprecatedLastTimestamp"),
+    ("count", "deprecatedCount"),
+    ("reportingComponent", "reportingController"),
+)
+
+
+def to_storage(resource: Resource, obj: Json) -> Json:
+    """An object of a served version as the version that is stored."""
+    if resource.group == "events.k8s.io":
+        renamed = {new: old for old, new in _EVENT_FIELDS}
+        obj = {renamed.get(key, key): value for key, value in obj.items()}
+        return {**obj, "apiVersion": "v1"}
+    if obj["apiVersion"] != resource.storage_version:
+        return {**obj, "apiVersion": resource.storage_version}
+    return obj
+
+
+def from_storage(resource: Resource, obj: Json) -> Json:
+    if resource.group == "events.k8s.io":
+        renamed = dict(_EVENT_FIELDS)
+        obj = {renamed.get(key, key): value for key, value in obj.items()}
+    if obj.get("apiVersion") != resource.api_version:
+        return {**obj, "apiVersion": resource.api_version}
+    return obj

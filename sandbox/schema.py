@@ -1,0 +1,594 @@
+"""What a custom resource's schema says about an object: defaults, pruning, validation and CEL rules.
+
+It decides which fields stay, which are filled in and every error, as apiextensions-apiserver words them. It does not
+know requests or storage. Values that an update leaves as they were are not validated again (KEP-4008, ratcheting).
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from sandbox import cel
+from sandbox.clock import parse_time
+from sandbox.status import (
+    FieldError,
+    duplicate,
+    forbidden_field,
+    invalid_value,
+    required,
+    too_long,
+    too_many,
+    type_invalid,
+    unsupported,
+)
+
+Json = dict[str, Any]
+Errors = list[FieldError]
+
+_ABSENT: Any = object()
+_TYPE_NAMES = {"object", "array", "string", "integer", "number", "boolean"}
+_SUPPORTED = frozenset(
+    (
+        "type", "properties", "additionalProperties", "items", "required", "enum", "pattern", "minLength",
+        "maxLength", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "minItems", "maxItems",
+        "minProperties", "maxProperties", "multipleOf", "nullable", "default", "description", "title",
+        "format", "example", "externalDocs", "allOf", "anyOf", "oneOf", "not",
+        "x-kubernetes-int-or-string", "x-kubernetes-preserve-unknown-fields",
+        "x-kubernetes-embedded-resource", "x-kubernetes-list-type", "x-kubernetes-list-map-keys",
+        "x-kubernetes-map-type", "x-kubernetes-validations",
+    )
+)  # fmt: skip
+
+
+class SchemaError(ValueError):
+    """The schema itself is malformed; `errors` say where."""
+
+    def __init__(self, errors: Errors) -> None:
+        super().__init__("; ".join(map(str, errors)))
+        self.errors = errors
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One x-kubernetes-validations entry. `transition`: it names oldSelf and so stands only for updates."""
+
+    program: cel.Program
+    message: str
+    message_expression: cel.Program | None
+    field_path: str
+    reason: str
+    transition: bool
+    optional_old: bool
+
+
+@dataclass(slots=True)
+class Node:
+    """A schema and those below it."""
+
+    type: str
+    properties: dict[str, Node]
+    additional: Node | None
+    items: Node | None
+    required: tuple[str, ...]
+    checks: tuple[Callable[[Any, str, Errors], None], ...]
+    junctors: tuple[Callable[[Any, str, Errors], None], ...]
+    rules: tuple[Rule, ...]
+    nullable: bool
+    int_or_string: bool
+    preserve: bool
+    embedded: bool
+    default: Any
+    list_type: str
+    map_keys: tuple[str, ...]
+    deep_defaults: bool
+    deep_rules: bool
+
+
+def compile_schema(schema: Json, path: str = "spec.validation.openAPIV3Schema", *, bare: bool = False) -> Node:
+    """`bare` schemas stand inside allOf/anyOf/oneOf/not: they validate values and shape nothing."""
+    errors: Errors = []
+    node = _compile(schema, path, errors, bare=bare)
+    if errors:
+        raise SchemaError(errors)
+    return node
+
+
+def _compile(schema: Json, path: str, errors: Errors, *, bare: bool = False) -> Node:
+    errors.extend(
+        forbidden_field(f"{path}.{name}", "not supported by the sandbox") for name in schema if name not in _SUPPORTED
+    )
+    kind = schema.get("type", "")
+    int_or_string = schema.get("x-kubernetes-int-or-string") is True
+    preserve = schema.get("x-kubernetes-preserve-unknown-fields") is True
+    if kind and kind not in _TYPE_NAMES:
+        errors.append(unsupported(f"{path}.type", kind, sorted(_TYPE_NAMES)))
+    if not kind and not bare and not int_or_string and not preserve:
+        errors.append(required(f"{path}.type", "must not be empty for specified object fields"))
+    properties = {
+        name: _compile(child, f"{path}.properties[{name}]", errors, bare=bare)
+        for name, child in (schema.get("properties") or {}).items()
+    }
+    extra = schema.get("additionalProperties")
+    if extra is not None and properties and not bare:
+        errors.append(
+            forbidden_field(f"{path}.additionalProperties", "additionalProperties and properties are mutual exclusive")
+        )
+    additional = _compile(extra, f"{path}.additionalProperties", errors, bare=bare) if isinstance(extra, dict) else None
+    item_schema = schema.get("items")
+    if kind == "array" and not isinstance(item_schema, dict) and not bare:
+        errors.append(required(f"{path}.items", "must be specified"))
+    items = _compile(item_schema, f"{path}.items", errors, bare=bare) if isinstance(item_schema, dict) else None
+    rules = tuple(
+        rule
+        for index, text in enumerate(schema.get("x-kubernetes-validations") or ())
+        if (rule := _compile_rule(text, f"{path}.x-kubernetes-validations[{index}]", errors)) is not None
+    )
+    children = [*properties.values(), *([additional] if additional else []), *([items] if items else [])]
+    return Node(
+        type=kind,
+        properties=properties,
+        additional=additional,
+        items=items,
+        required=tuple(schema.get("required") or ()),
+        checks=tuple(_compile_checks(schema, path, errors)),
+        junctors=tuple(_compile_junctors(schema, path, errors)),
+        rules=rules,
+        nullable=schema.get("nullable") is True,
+        int_or_string=int_or_string,
+        preserve=preserve or extra is True,
+        embedded=schema.get("x-kubernetes-embedded-resource") is True,
+        default=schema.get("default", _ABSENT),
+        list_type=schema.get("x-kubernetes-list-type", "atomic"),
+        map_keys=tuple(schema.get("x-kubernetes-list-map-keys") or ()),
+        deep_defaults="default" in schema or any(child.deep_defaults for child in children),
+        deep_rules=bool(rules) or any(child.deep_rules for child in children),
+    )
+
+
+_REASONS = {"FieldValueInvalid", "FieldValueForbidden", "FieldValueRequired", "FieldValueDuplicate"}
+
+
+def _compile_rule(rule: Json, path: str, errors: Errors) -> Rule | None:
+    text = rule.get("rule", "")
+    try:
+        program = cel.compile_expression(text, ("self", "oldSelf"))
+    except cel.CelError as error:
+        errors.append(invalid_value(f"{path}.rule", text, f"compilation failed: {error}"))
+        return None
+    message_expression = None
+    if source := rule.get("messageExpression"):
+        try:
+            message_expression = cel.compile_expression(source, ("self", "oldSelf"))
+        except cel.CelError as error:
+            errors.append(
+                invalid_value(f"{path}.messageExpression", source, f"messageExpression compilation failed: {error}")
+            )
+    optional_old = rule.get("optionalOldSelf") is True
+    if rule.get("reason") and rule["reason"] not in _REASONS:
+        errors.append(unsupported(f"{path}.reason", rule["reason"], sorted(_REASONS)))
+    return Rule(
+        program=program,
+        message=(rule.get("message") or "").strip(),
+        message_expression=message_expression,
+        field_path=rule.get("fieldPath") or "",
+        reason=rule.get("reason") or "FieldValueInvalid",
+        transition="oldSelf" in program.names,
+        optional_old=optional_old,
+    )
+
+
+def _compile_checks(schema: Json, path: str, errors: Errors) -> list[Callable[[Any, str, Errors], None]]:
+    """The value validations of one schema, each a function that adds an error. Texts: go-openapi and kube-openapi."""
+    checks: list[Callable[[Any, str, Errors], None]] = []
+
+    def check(name: str, make: Callable[[Any], Callable[[Any, str, Errors], None]]) -> None:
+        if name in schema:
+            checks.append(make(schema[name]))
+
+    def number(test: Callable[[Any, Any], bool], words: str) -> Callable[[Any], Callable[[Any, str, Errors], None]]:
+        def make(bound: Any) -> Callable[[Any, str, Errors], None]:
+            def validate(value: Any, field: str, found: Errors) -> None:
+                if _is_number(value) and not test(value, bound):
+                    found.append(invalid_value(field, value, f"{field} in body should be {words} {bound}"))
+
+            return validate
+
+        return make
+
+    low, high = schema.get("exclusiveMinimum"), schema.get("exclusiveMaximum")
+    check("minimum", number(lambda v, b: v > b, "greater than") if low else
+          number(lambda v, b: v >= b, "greater than or equal to"))  # fmt: skip
+    check("maximum", number(lambda v, b: v < b, "less than") if high else
+          number(lambda v, b: v <= b, "less than or equal to"))  # fmt: skip
+    check("multipleOf", number(lambda v, b: v % b == 0, "a multiple of"))
+
+    def enum(allowed: Any) -> Callable[[Any, str, Errors], None]:
+        def validate(value: Any, field: str, found: Errors) -> None:
+            if not any(cel.equal(value, item) for item in allowed):
+                found.append(unsupported(field, value, allowed))
+
+        return validate
+
+    check("enum", enum)
+
+    def pattern(text: Any) -> Callable[[Any, str, Errors], None]:
+        try:
+            cel.search(text, "")
+        except cel.CelError as error:
+            errors.append(invalid_value(f"{path}.pattern", text, str(error)))
+            return lambda value, field, found: None
+
+        def validate(value: Any, field: str, found: Errors) -> None:
+            if isinstance(value, str) and not cel.search(text, value):
+                found.append(invalid_value(field, value, f"{field} in body should match '{text}'"))
+
+        return validate
+
+    check("pattern", pattern)
+
+    def shortest(least: Any) -> Callable[[Any, str, Errors], None]:
+        def validate(value: Any, field: str, found: Errors) -> None:
+            if isinstance(value, str) and len(value) < least:
+                found.append(invalid_value(field, value, f"{field} in body should be at least {least} chars long"))
+
+        return validate
+
+    def longest(most: Any) -> Callable[[Any, str, Errors], None]:
+        def validate(value: Any, field: str, found: Errors) -> None:
+            if isinstance(value, str) and len(value) > most:
+                found.append(too_long(field, most))
+
+        return validate
+
+    check("minLength", shortest)
+    check("maxLength", longest)
+
+    def fewest(of: type, words: str) -> Callable[[Any], Callable[[Any, str, Errors], None]]:
+        def make(least: Any) -> Callable[[Any, str, Errors], None]:
+            def validate(value: Any, field: str, found: Errors) -> None:
+                if isinstance(value, of) and len(value) < least:
+                    found.append(
+                        invalid_value(field, len(value), f"{field} in body should have at least {least} {words}")  # type: ignore[arg-type]
+                    )
+
+            return validate
+
+        return make
+
+    def most(of: type) -> Callable[[Any], Callable[[Any, str, Errors], None]]:
+        def make(bound: Any) -> Callable[[Any, str, Errors], None]:
+            def validate(value: Any, field: str, found: Errors) -> None:
+                if isinstance(value, of) and len(value) > bound:  # type: ignore[arg-type]
+                    found.append(too_many(field, len(value), bound))  # type: ignore[arg-type]
+
+            return validate
+
+        return make
+
+    check("minItems", fewest(list, "items"))
+    check("maxItems", most(list))
+    check("minProperties", fewest(dict, "properties"))
+    check("maxProperties", most(dict))
+    if form := _FORMATS.get(schema.get("format", "")):
+        checks.append(form)
+    return checks
+
+
+def _int_format(bits: int) -> Callable[[Any, str, Errors], None]:
+    def validate(value: Any, field: str, found: Errors) -> None:
+        if isinstance(value, int) and not -(2 ** (bits - 1)) <= value < 2 ** (bits - 1):
+            found.append(invalid_value(field, value, f"{field} in body must be of type int{bits}: {value}"))
+
+    return validate
+
+
+def _date_time(value: Any, field: str, found: Errors) -> None:
+    if not isinstance(value, str):
+        return
+    try:
+        if parse_time(value).tzinfo is None:
+            raise ValueError
+    except ValueError:
+        found.append(type_invalid(field, value, f'{field} in body must be of type date-time: "{value}"'))
+
+
+_FORMATS: dict[str, Callable[[Any, str, Errors], None]] = {
+    "int32": _int_format(32),
+    "int64": _int_format(64),
+    "date-time": _date_time,
+}
+
+
+def _compile_junctors(schema: Json, path: str, errors: Errors) -> list[Callable[[Any, str, Errors], None]]:
+    junctors: list[Callable[[Any, str, Errors], None]] = []
+
+    def nodes(name: str) -> list[Node]:
+        return [
+            _compile(part, f"{path}.{name}[{index}]", errors, bare=True)
+            for index, part in enumerate(schema.get(name) or ())
+        ]
+
+    def failures(node: Node, value: Any, field: str) -> Errors:
+        found: Errors = []
+        _validate(node, value, _ABSENT, field, found)
+        return found
+
+    if parts := nodes("allOf"):
+
+        def all_of(value: Any, field: str, found: Errors, parts: list[Node] = parts) -> None:
+            problems = [problem for part in parts for problem in failures(part, value, field)]
+            if problems:
+                found.append(
+                    invalid_value(field, _shown(value), f"{field} in body must validate all the schemas (allOf)")
+                )
+                found.extend(problems)
+
+        junctors.append(all_of)
+    if parts := nodes("anyOf"):
+
+        def any_of(value: Any, field: str, found: Errors, parts: list[Node] = parts) -> None:
+            if all(failures(part, value, field) for part in parts):
+                found.append(
+                    invalid_value(field, _shown(value), f"{field} in body must validate at least one schema (anyOf)")
+                )
+
+        junctors.append(any_of)
+    if parts := nodes("oneOf"):
+
+        def one_of(value: Any, field: str, found: Errors, parts: list[Node] = parts) -> None:
+            valid = sum(not failures(part, value, field) for part in parts)
+            if valid != 1:
+                text = f"{field} in body must validate one and only one schema (oneOf). Found "
+                found.append(
+                    invalid_value(field, _shown(value), text + ("none valid" if not valid else f"{valid} valid"))
+                )
+
+        junctors.append(one_of)
+    if isinstance(schema.get("not"), dict):
+        negated = _compile(schema["not"], f"{path}.not", errors, bare=True)
+
+        def negation(value: Any, field: str, found: Errors) -> None:
+            if not failures(negated, value, field):
+                found.append(invalid_value(field, _shown(value), f"{field} in body must not validate the schema (not)"))
+
+        junctors.append(negation)
+    return junctors
+
+
+def _shown(value: Any) -> Any:
+    """Errors about a type or a junctor show the type's name in the value's place."""
+    return _type_of(value)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _type_of(value: Any) -> str:
+    if isinstance(value, bool):
+        return "boolean"
+    for kind, name in (
+        (dict, "object"),
+        (list, "array"),
+        (str, "string"),
+        (int, "integer"),
+        (float, "number"),
+    ):
+        if isinstance(value, kind):
+            return name
+    return "null"
+
+
+def _at(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
+
+
+_TYPE_META = frozenset({"apiVersion", "kind", "metadata"})
+
+
+def prune(node: Node, obj: Json) -> list[str]:
+    """Remove, in place, what the schema does not know of a whole object; the removed paths."""
+    removed: list[str] = []
+    _prune(node, obj, "", removed, root=True)
+    return removed
+
+
+def _prune(node: Node, value: Any, path: str, removed: list[str], *, root: bool = False) -> None:
+    if isinstance(value, dict):
+        kept = _TYPE_META if root or node.embedded else frozenset()
+        for name in list(value):
+            child = node.properties.get(name, node.additional)
+            if name in kept:
+                continue
+            if child is not None:
+                _prune(child, value[name], _at(path, name), removed)
+            elif not node.preserve:
+                del value[name]
+                removed.append(_at(path, name))
+    elif isinstance(value, list) and node.items is not None:
+        for index, item in enumerate(value):
+            _prune(node.items, item, f"{path}[{index}]", removed)
+
+
+def fill_defaults(node: Node, value: Any) -> None:
+    """Drop nulls where they are not allowed, and fill in defaults, in place."""
+    if isinstance(value, dict):
+        for name in [name for name, item in value.items() if item is None]:
+            child = node.properties.get(name, node.additional)
+            if child is not None and not child.nullable:
+                del value[name]
+        if node.deep_defaults:
+            for name, child in node.properties.items():
+                if child.default is not _ABSENT and name not in value:
+                    value[name] = copy.deepcopy(child.default)
+        for name, item in value.items():
+            if isinstance(item, (dict, list)):
+                child = node.properties.get(name, node.additional)
+                if child is not None:
+                    fill_defaults(child, item)
+    elif isinstance(value, list) and node.items is not None:
+        for item in value:
+            if isinstance(item, (dict, list)):
+                fill_defaults(node.items, item)
+
+
+def validate(node: Node, obj: Json, old: Json | None = None) -> Errors:
+    """Every error of a whole object; with `old` those that an unchanged part already had do not count."""
+    errors: Errors = []
+    _validate(node, obj, _ABSENT if old is None else old, "", errors, root=True)
+    if node.deep_rules:
+        if errors:
+            errors.append(
+                invalid_value(
+                    "<nil>",
+                    None,
+                    "some validation rules were not checked because the object was invalid; correct the existing "
+                    "errors to complete validation",
+                )
+            )
+        else:
+            _validate_rules(node, obj, _ABSENT if old is None else old, "", errors)
+    return errors
+
+
+def _same(value: Any, old: Any) -> bool:
+    return old is not _ABSENT and (value is old or cel.equal(value, old))
+
+
+def _validate(node: Node, value: Any, old: Any, path: str, errors: Errors, *, root: bool = False) -> None:
+    if _same(value, old):
+        return
+    if value is None and node.nullable:
+        return
+    if not _type_fits(node, value):
+        wanted = "integer,string" if node.int_or_string else node.type
+        errors.append(
+            type_invalid(path, _shown(value), f'{path} in body must be of type {wanted}: "{_type_of(value)}"')
+        )
+        return
+    for check in node.checks:
+        check(value, path, errors)
+    for junctor in node.junctors:
+        junctor(value, path, errors)
+    if isinstance(value, dict):
+        for name, item in value.items():
+            if root and name in _TYPE_META and name != "metadata":
+                continue
+            child = node.properties.get(name, node.additional)
+            if child is not None:
+                before = old.get(name, _ABSENT) if isinstance(old, dict) else _ABSENT
+                _validate(child, item, before, _at(path, name), errors)
+        errors.extend(required(_at(path, name)) for name in node.required if name not in value)
+    elif isinstance(value, list):
+        _validate_list(node, value, old, path, errors)
+
+
+def _type_fits(node: Node, value: Any) -> bool:
+    if node.int_or_string:
+        return isinstance(value, str) or (isinstance(value, int) and not isinstance(value, bool))
+    match node.type:
+        case "":
+            return True
+        case "number":
+            return _is_number(value)
+        case "integer":
+            return _is_number(value) and (isinstance(value, int) or value.is_integer())
+        case wanted:
+            return _type_of(value) == wanted
+
+
+def _validate_list(node: Node, value: list[Any], old: Any, path: str, errors: Errors) -> None:
+    if node.list_type == "set":
+        for index, item in enumerate(value):
+            if any(cel.equal(item, other) for other in value[:index]):
+                errors.append(duplicate(f"{path}[{index}]", item))
+    earlier: dict[tuple[str, ...], Any] = {}
+    if node.list_type == "map":
+        seen: set[tuple[str, ...]] = set()
+        for index, item in enumerate(value):
+            key = _map_key(node, item)
+            if key in seen:
+                errors.append(duplicate(f"{path}[{index}]", {name: item.get(name) for name in node.map_keys}))
+            seen.add(key)
+        if isinstance(old, list):
+            earlier = {_map_key(node, item): item for item in old}
+    if node.items is not None:
+        for index, item in enumerate(value):
+            before = earlier.get(_map_key(node, item), _ABSENT) if earlier else _ABSENT
+            _validate(node.items, item, before, f"{path}[{index}]", errors)
+
+
+def _map_key(node: Node, item: Any) -> tuple[str, ...]:
+    if not isinstance(item, dict):
+        return (str(item),)
+    return tuple(repr(item.get(name)) for name in node.map_keys)
+
+
+def _validate_rules(node: Node, value: Any, old: Any, path: str, errors: Errors) -> None:
+    """CEL rules; those without oldSelf do not look again at what did not change."""
+    if not node.deep_rules or value is None:
+        return
+    same = _same(value, old)
+    for rule in node.rules:
+        if rule.transition and old is _ABSENT and not rule.optional_old:
+            continue
+        if same and not rule.transition:
+            continue
+        _judge(rule, node, value, old, path, errors)
+    if isinstance(value, dict):
+        for name, item in value.items():
+            child = node.properties.get(name, node.additional)
+            if child is not None and child.deep_rules:
+                before = old.get(name, _ABSENT) if isinstance(old, dict) else _ABSENT
+                _validate_rules(child, item, before, _at(path, name), errors)
+    elif isinstance(value, list) and node.items is not None and node.items.deep_rules:
+        earlier = {_map_key(node, item): item for item in old} if isinstance(old, list) else {}
+        for index, item in enumerate(value):
+            before = earlier.get(_map_key(node, item), _ABSENT) if node.list_type == "map" else _ABSENT
+            _validate_rules(node.items, item, before, f"{path}[{index}]", errors)
+
+
+def _judge(rule: Rule, node: Node, value: Any, old: Any, path: str, errors: Errors) -> None:
+    names: dict[str, Any] = {"self": value}
+    if rule.optional_old:
+        names["oldSelf"] = cel.NONE if old is _ABSENT else cel.Optional(True, old)
+    elif old is not _ABSENT:
+        names["oldSelf"] = old
+    shown = node.type or ("object" if isinstance(value, dict) else "string")
+    try:
+        if rule.program.true(names):
+            return
+    except cel.CelError as error:
+        text = f"rule evaluation error: {error}: evaluating rule: {_rule_name(rule)}"
+        errors.append(FieldError("FieldValueInvalid", path or "<nil>", f"Invalid value: {text}"))
+        return
+    message = _rule_message(rule, names)
+    where = (path + rule.field_path if path else rule.field_path.removeprefix(".")) or "<nil>"
+    match rule.reason:
+        case "FieldValueForbidden":
+            errors.append(forbidden_field(where, message))
+        case "FieldValueRequired":
+            errors.append(required(where, message))
+        case "FieldValueDuplicate":
+            errors.append(duplicate(where, shown))
+        case _:
+            errors.append(FieldError("FieldValueInvalid", where, f"Invalid value: {message}"))
+
+
+def _rule_name(rule: Rule) -> str:
+    return rule.message or re.sub(r"\s+", " ", rule.program.text).strip()
+
+
+def _rule_message(rule: Rule, names: Json) -> str:
+    if rule.message_expression is not None:
+        try:
+            text = rule.message_expression.evaluate(names)
+        except cel.CelError:
+            text = None
+        if isinstance(text, str) and text.strip() and "\n" not in text and len(text) <= 5 * 1024:
+            return text.strip()
+    return rule.message or f"failed rule: {rule.program.text.strip()}"

@@ -1,0 +1,139 @@
+"""The sandbox: a small Kubernetes API server in the caller's event loop, with stand-ins for what makes and ends pods.
+
+It decides only how the parts are put together, started and stopped.
+"""
+
+from __future__ import annotations
+
+import base64
+import ssl
+import tempfile
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import yaml
+from aiohttp import web
+
+from certs import pki
+from sandbox.api import Api
+from sandbox.clock import Clock
+from sandbox.manager import Manager
+from sandbox.routes import Fault, Routes
+from sandbox.watch import Watches
+
+_LARGEST_BODY = 3 * 1024 * 1024  # apiserver's MaxRequestBodyBytes
+
+
+class Sandbox:
+    """`async with Sandbox() as box:` serves at `box.url` until the end of the block.
+
+    tls: serve https, with a certificate of a CA that the kubeconfig names (`box.ca`); plain http is fine on 127.0.0.1.
+    controllers: the stand-ins for workload controllers, scheduler, kubelet,
+    garbage collector; False for a bare API server. bookmark_seconds: how often a watch that allows bookmarks has one.
+    `box.faults` are called with every request before it is looked at; one that returns a response answers it, one that
+    sleeps delays it, one that returns None lets it pass.
+    """
+
+    def __init__(
+        self,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        tls: bool = False,
+        clock: Clock | None = None,
+        controllers: bool = True,
+        *,
+        bookmark_seconds: float = 60.0,
+        history: int = 20_000,
+    ) -> None:
+        self.clock = clock or Clock()
+        self.api = Api(self.clock, history)
+        self.faults: list[Fault] = []
+        self._host = host
+        self._port = port
+        self._tls, self.ca = _serving_context(host) if tls else (None, b"")
+        self._manager = Manager(self.api) if controllers else None
+        self._watches = Watches(self.api, bookmark_seconds)
+        self._routes = Routes(self.api, self._watches, self.faults)
+        self._runner: web.AppRunner | None = None
+
+    @property
+    def url(self) -> str:
+        scheme = "https" if self._tls else "http"
+        return f"{scheme}://{self._host}:{self._port}"
+
+    async def __aenter__(self) -> Self:
+        await self.api.start()
+        if self._manager is not None:
+            await self._manager.start()
+        server = web.Application(client_max_size=_LARGEST_BODY)
+        server.router.add_route("*", "/{path:.*}", self._routes.handle)
+        self._runner = web.AppRunner(
+            server, access_log=None, shutdown_timeout=1.0, keepalive_timeout=300.0, handler_cancellation=True
+        )
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, self._host, self._port, ssl_context=self._tls)
+        await site.start()
+        self._port = self._runner.addresses[0][1]
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._watches.close()
+        if self._manager is not None:
+            await self._manager.stop()
+        if self._runner is not None:
+            await self._runner.cleanup()
+        await self.api.close()
+
+    @property
+    def open_watches(self) -> int:
+        return self._watches.count
+
+    def break_watches(self) -> None:
+        """Break the connection of every open watch, as a failing network would."""
+        self._watches.abort()
+
+    def compact(self) -> None:
+        """Forget the history: watches and lists from an earlier revision are answered 410."""
+        self.api.store.compact()
+
+    def write_kubeconfig(self, path: str | Path) -> Path:
+        """Write a kubeconfig for this sandbox, readable by its owner only; parents are made."""
+        target = Path(path)
+        cluster: dict[str, str] = {"server": self.url}
+        if self.ca:
+            cluster["certificate-authority-data"] = base64.b64encode(self.ca).decode()
+        config = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "sandbox", "cluster": cluster}],
+            "users": [{"name": "admin", "user": {}}],
+            "contexts": [
+                {"name": "sandbox", "context": {"cluster": "sandbox", "user": "admin", "namespace": "default"}}
+            ],
+            "current-context": "sandbox",
+        }
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.touch(mode=0o600, exist_ok=True)
+        target.write_text(yaml.safe_dump(config, sort_keys=False))
+        return target
+
+
+def _serving_context(host: str) -> tuple[ssl.SSLContext, bytes]:
+    """A context with a fresh certificate for the host, and the PEM of the CA that signed it."""
+    now = datetime.now(UTC)
+    ca = pki.make_ca(now, name="bizrq sandbox")
+    serving = pki.make_serving(ca, [host, "localhost"], now)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    with tempfile.TemporaryDirectory() as directory:  # ssl reads keys from files only
+        path = Path(directory) / "serving.pem"
+        path.touch(mode=0o600)
+        path.write_bytes(serving.key_pem + serving.certificate_pem)
+        context.load_cert_chain(path)
+    return context, ca.certificate_pem

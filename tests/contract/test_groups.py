@@ -1,0 +1,104 @@
+"""The CRD of groups without any webhook: its schema and CEL refuse what one object can say wrong, and take the rest."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bizrq.kube.client import Conflict, KubeClient
+from bizrq.kube.groups import GROUPS
+from tests.cluster import refusal
+from tests.objects import Object, group
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.usefixtures("groups")]
+
+
+@pytest.mark.parametrize(
+    "hard",
+    [
+        {"limits.cpu": "10"},
+        {"limits.cpu": 10},
+        {"limits.cpu": "500m", "limits.memory": "16Gi", "pods": "0"},
+        {"requests.nvidia.com/gpu.A100": "1", "cash/requests.nvidia.com/gpu": "10k"},
+        {"limits.cpu": "1e3"},
+        {"limits.cpu": "0.5"},
+        {f"count/k{n}.example.com": "1" for n in range(256)},
+    ],
+    ids=lambda hard: str(hard)[:60],
+)
+async def test_good_amounts_are_stored_as_they_were_written(client: KubeClient, unique: str, hard: Any) -> None:
+    made = await client.create(GROUPS, {**group(unique), "spec": {"hard": hard}})
+    assert made["spec"]["hard"] == hard
+    assert made["metadata"]["generation"] == 1
+
+
+@pytest.mark.parametrize(
+    "hard",
+    [
+        {"limits.cpu": "-1"},
+        {"limits.cpu": -1},
+        {"limits.cpu": "NaN"},
+        {"limits.cpu": "abc"},
+        {"limits.cpu": ""},
+        {"limits.cpu": "1_000"},
+        {"limits.cpu": "１０"},
+        {"limits.cpu": "1" * 33},
+        {"limits.cpu": 1.5},
+        {"limits.cpu": True},
+        {"limits.cpu": {}},
+        "10",
+        {f"count/k{n}.example.com": "1" for n in range(257)},
+    ],
+    ids=lambda hard: str(hard)[:60],
+)
+async def test_bad_amounts_are_refused_by_the_schema_alone(client: KubeClient, unique: str, hard: Any) -> None:
+    error = await refusal(client.create(GROUPS, {**group(unique), "spec": {"hard": hard}}))
+    assert error.status == 422
+    assert error.reason == "Invalid"
+    assert error.message.startswith(f'BizGroupResourceQuota.quota.biz.group "{unique}" is invalid: ')
+    assert error.details["causes"]
+
+
+async def test_what_one_object_can_say_of_the_tree_holds_without_a_webhook(client: KubeClient, unique: str) -> None:
+    own = await refusal(client.create(GROUPS, group(unique, unique, cpu="1")))
+    assert "a group cannot be its own parent" in own.message
+    long = await refusal(client.create(GROUPS, group("x" * 64, cpu="1")))
+    assert "at most 63 characters" in long.message
+    await client.create(GROUPS, group(unique, "corp", cpu="1"))
+    for patch in ({"parentBizGroup": "other"}, {"parentBizGroup": None}, {"parentBizGroup": ""}):
+        error = await refusal(client.patch(GROUPS, unique, {"spec": patch}))
+        assert "immutable" in error.message, patch
+    await client.create(GROUPS, group(f"{unique}-root", cpu="1"))
+    await client.patch(GROUPS, f"{unique}-root", {"spec": {"parentBizGroup": ""}})
+    assert (
+        "immutable"
+        in (await refusal(client.patch(GROUPS, f"{unique}-root", {"spec": {"parentBizGroup": "corp"}}))).message
+    )
+
+
+async def test_status_is_written_apart_from_spec_and_by_version(client: KubeClient, unique: str) -> None:
+    made = await client.create(GROUPS, {**group(unique, cpu="4"), "status": {"used": {"limits.cpu": "9"}}})
+    assert "status" not in made
+    status: Object = {"used": {"limits.cpu": "1"}, "reservations": ["v1 a/b/c uid=u until=x"], "countedAt": {"a": "1"}}
+    told = await client.replace(GROUPS, {**made, "spec": {"hard": {}}, "status": status}, subresource="status")
+    assert (told["spec"], told["status"], told["metadata"]["generation"]) == (made["spec"], status, 1)
+    assert isinstance(await refusal(client.replace(GROUPS, {**made, "status": {}}, subresource="status")), Conflict)
+    same = await client.replace(GROUPS, told, subresource="status")
+    assert same["metadata"]["resourceVersion"] == told["metadata"]["resourceVersion"]
+
+
+async def test_a_full_list_of_reservations_is_stored_and_one_more_is_not(client: KubeClient, unique: str) -> None:
+    """DESIGN 2: 2,000 entries."""
+    made = await client.create(GROUPS, group(unique, cpu="4"))
+    entries = [f"v1 deployments.apps/team-a/w{n} uid=u{n} until=2026-01-01T00:00:00Z limits.cpu=1" for n in range(2001)]
+    full = {**made, "status": {"reservations": entries[:2000]}}
+    stored = await client.replace(GROUPS, full, subresource="status")
+    assert len(stored["status"]["reservations"]) == 2000
+    error = await refusal(client.replace(GROUPS, {**stored, "status": {"reservations": entries}}, subresource="status"))
+    assert error.status == 422
+
+
+async def test_fields_that_nobody_knows_are_dropped(client: KubeClient, unique: str) -> None:
+    made = await client.create(GROUPS, {**group(unique), "spec": {"hard": {"pods": "1"}, "hardd": {"pods": "2"}}})
+    assert made["spec"] == {"hard": {"pods": "1"}}
