@@ -1,0 +1,79 @@
+"""The process `bizrq-controller`."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+from pathlib import Path
+from typing import Annotated
+
+import structlog
+import typer
+
+from bizrq import process
+
+log = structlog.get_logger(__name__)
+
+_DURATION = re.compile(r"(?:(\d{1,4})h)?(?:(\d{1,5})m)?(?:(\d{1,6}(?:\.\d{1,3})?)s)?", re.ASCII)
+
+
+def seconds(text: str) -> float:
+    """`5m`, `90s`, `1h30m` in seconds; raises typer.BadParameter."""
+    match = _DURATION.fullmatch(text)
+    if not text or match is None:
+        raise typer.BadParameter(f"{text!r} is no duration: write 5m, 90s or 1h30m")
+    hours, minutes, rest = match.groups()
+    total = int(hours or 0) * 3600 + int(minutes or 0) * 60 + float(rest or 0)
+    if total < 1:
+        raise typer.BadParameter(f"{text!r} is shorter than a second")
+    return total
+
+
+def control(
+    kubeconfig: Annotated[Path | None, typer.Option(help="By default the pod's service account.")] = None,
+    config: Annotated[Path | None, typer.Option(help="One YAML document: how workloads are counted.")] = None,
+    namespace: Annotated[str, typer.Option(help="Where bizrq itself runs, and its Lease is.")] = "bizrq-system",
+    metrics_port: Annotated[int, typer.Option(min=0, max=65535, help="Plain HTTP: /metrics; 0 is none.")] = 9091,
+    recount_interval: Annotated[str, typer.Option(help="Every group is counted at least so often.")] = "5m",
+    cash_interval: Annotated[str, typer.Option(help="Card-hours of what runs are added up so often.")] = "60s",
+    workers: Annotated[int, typer.Option(min=1, max=100, help="Groups that are counted at the same time.")] = 5,
+) -> None:
+    """Keep the status of every group true. Of several, one works: the holder of the Lease."""
+    from controller.manager import Controller
+
+    recount, cash = seconds(recount_interval), seconds(cash_interval)
+    settings, client = process.prepare("bizrq-controller", config, kubeconfig)
+
+    async def main(stop: process.Stop) -> None:
+        controller = Controller(
+            client,
+            settings.registry,
+            settings.counting,
+            catalog=settings.catalog,
+            recount_interval=recount,
+            cash_interval=cash,
+            workers=workers,
+            namespace=namespace,
+            identity=identity(),
+        )
+        metrics = None
+        try:
+            if metrics_port:
+                metrics = await process.serve_metrics("0.0.0.0", metrics_port, lambda: controller.ready)  # noqa: S104 scraped from outside the pod
+            await process.until_stopped(stop, controller.run())
+        finally:
+            if metrics is not None:
+                await metrics.cleanup()
+            await client.close()
+
+    process.serve("bizrq-controller", main)
+
+
+def identity() -> str:
+    """Who we are as the holder of a Lease: nobody else has this host and process."""
+    return f"{socket.gethostname()}_{os.getpid()}_{os.urandom(4).hex()}"
+
+
+def run() -> None:
+    typer.run(control)

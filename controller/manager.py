@@ -1,0 +1,142 @@
+"""The controller's life: watch, lead, look at groups, stop.
+
+This file alone decides who works when. What a look does is `reconcile`'s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+
+import structlog
+
+from bizrq import process
+from bizrq.kube.client import ApiError, Conflict, KubeClient, Unreachable
+from bizrq.kube.events import Recorder
+from bizrq.kube.lease import lead
+from bizrq.quota.names import DEFAULT, Catalog
+from bizrq.workloads.adapters import Registry
+from bizrq.workloads.config import CountingConfig
+from controller import metrics
+from controller.cluster import Cluster, now_ms
+from controller.meter import Stays
+from controller.queue import Queue
+from controller.reconcile import Reconciler
+
+log = structlog.get_logger(__name__)
+
+LEASE = "bizrq-controller"
+
+
+class Controller:
+    """Keeps the status of every group true while it leads."""
+
+    def __init__(
+        self,
+        client: KubeClient,
+        registry: Registry,
+        config: CountingConfig,
+        *,
+        catalog: Catalog = DEFAULT,
+        recount_interval: float = 300.0,
+        cash_interval: float = 60.0,
+        workers: int = 5,
+        namespace: str = "bizrq-system",
+        identity: str,
+        now: Callable[[], int] = now_ms,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`now` tells the cluster's time in milliseconds, `clock` our own, by which promises expire, in seconds."""
+        self._client = client
+        self._workers = workers
+        self._namespace = namespace
+        self._identity = identity
+        self.queue = Queue()
+        self.cluster = Cluster(client, registry, self.queue.add)
+        self._recorder = Recorder(client, "bizrq-controller")
+        stays = self._stays = Stays(self.cluster, config, self.queue.add, now, cash_interval)
+        self._reconciler = Reconciler(
+            self.cluster,
+            stays,
+            self._recorder,
+            config,
+            catalog=catalog,
+            recount_interval=recount_interval,
+            cash_interval=cash_interval,
+            now=now,
+            clock=clock,
+        )
+        self.leading = asyncio.Event()
+
+    @property
+    def ready(self) -> bool:
+        """Whether its caches are what the API server has, so that it could lead."""
+        return self.cluster.synced
+
+    async def run(self) -> None:
+        """Watch, and work while the Lease is held, until cancelled."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self.cluster.run(), name="watch")
+                tasks.create_task(
+                    lead(
+                        self._client,
+                        namespace=self._namespace,
+                        name=LEASE,
+                        identity=self._identity,
+                        on_lead=self._work,
+                    ),
+                    name="lead",
+                )
+        finally:
+            await self._recorder.close()
+
+    async def _work(self) -> None:
+        """Look at every group once, then at whatever the queue brings, until leadership ends."""
+        for informer in self.cluster.informers:
+            await informer.synced.wait()
+        process.quiet_collector()
+        self._stays.begin()
+        for group in self.cluster.groups.values():
+            self.queue.add(group.name)
+        log.info("counting", groups=len(self.cluster.groups.values()))
+        metrics.LEADER.set(1)
+        self.leading.set()
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for number in range(self._workers):
+                    tasks.create_task(self._worker(), name=f"worker {number}")
+        finally:
+            self.leading.clear()
+            self._stays.end()
+            metrics.LEADER.set(0)
+
+    async def _worker(self) -> None:
+        while True:
+            name = await self.queue.get()
+            failed, again = True, None
+            began = time.monotonic()
+            try:
+                again = await self._reconciler.reconcile(name)
+                failed = False
+                metrics.RECONCILES.labels("done").inc()
+            except Conflict:
+                # Somebody wrote the group in between: look again, at the newer version, as soon as the pace allows. To
+                # wait longer each time would leave a busy group's reservations standing.
+                failed, again = False, 0.0
+                metrics.RECONCILES.labels("conflict").inc()
+            except (ApiError, Unreachable) as error:
+                metrics.RECONCILES.labels("failed").inc()
+                log.warning("group not reconciled, again later", group=name, error=str(error))
+            except Exception:
+                metrics.RECONCILES.labels("error").inc()
+                log.exception("group not reconciled, again later", group=name)
+            finally:
+                self.queue.done(name, failed=failed)
+                metrics.SECONDS.observe(time.monotonic() - began)
+                metrics.WAITING.set(len(self.queue))
+            if again is not None:
+                self.queue.add(name, again)
+            elif not failed:
+                self.queue.forget(name)

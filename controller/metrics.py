@@ -1,0 +1,10 @@
+"""What the controller tells Prometheus."""
+
+from prometheus_client import Counter, Gauge, Histogram
+
+RECONCILES = Counter("bizrq_reconciles_total", "Looks at a group", ["result"])
+SECONDS = Histogram("bizrq_reconcile_seconds", "Time of one look at a group")
+WRITES = Counter("bizrq_status_writes_total", "Status writes of the controller")
+DRIFT = Counter("bizrq_drift_total", "Recounts that found more stored than was admitted", ["group"])
+WAITING = Gauge("bizrq_queue_length", "Groups that wait for a look")
+LEADER = Gauge("bizrq_leader", "1 while this process keeps the status of groups")

@@ -1,0 +1,494 @@
+"""One look at one group: gather, recount, write.
+
+This file alone decides when a status may be written and what it says besides the numbers (DESIGN 5.6). The numbers
+are `bizrq.quota.recount`'s.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import replace
+from functools import lru_cache
+
+import msgspec
+import structlog
+
+from bizrq.api import group as wire
+from bizrq.api.group import Condition, GroupObject, GroupUnreadable, Status
+from bizrq.kube.client import Conflict, NotFound, Resource
+from bizrq.kube.events import Recorder
+from bizrq.kube.groups import GROUPS as GROUP
+from bizrq.kube.holds import Holds
+from bizrq.kube.related import resource_of
+from bizrq.quota import quantity
+from bizrq.quota.cash import Meter, forget, hours, inherit, spent, total
+from bizrq.quota.ledger import GROUPS, LIFETIME, Reservation, ReservationError, Slot, group_slot, read, timestamp
+from bizrq.quota.names import DEFAULT, Catalog, is_cash
+from bizrq.quota.recount import Counted, Recount, Sighting, Snapshot, recount
+from bizrq.quota.resources import Resources, nonzero, restrict, subtract_floor
+from bizrq.workloads import counting
+from bizrq.workloads.adapters import Adapter
+from bizrq.workloads.config import CountingConfig
+from bizrq.workloads.malformed import Malformed
+from bizrq.workloads.roles import has_ended
+from controller import metrics
+from controller.cluster import Cluster, Object
+from controller.meter import Stays
+
+log = structlog.get_logger(__name__)
+
+#: Seconds to wait for a watch that is behind what a status was counted from.
+_CATCH_UP = 10.0
+_WRITE = 10.0
+#: Seconds a read for an expired entry may take.
+_READ = 5.0
+
+
+class Reconciler:
+    """Keeps the status of groups true. One instance a process; `reconcile` is called for one name at a time."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        stays: Stays,
+        recorder: Recorder,
+        config: CountingConfig,
+        *,
+        catalog: Catalog = DEFAULT,
+        recount_interval: float = 300.0,
+        cash_interval: float = 60.0,
+        now: Callable[[], int],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._cluster = cluster
+        self._stays = stays
+        self._recorder = recorder
+        self._config = config
+        self._catalog = catalog
+        self._interval = recount_interval
+        self._cash_interval = cash_interval
+        self._now = now
+        self._clock = clock
+        #: When each entry, as written, was first seen on our own clock: its age does not depend on anybody else's.
+        self._first_seen: dict[str, dict[str, float]] = {}
+        self._reconciled: dict[str, float] = {}
+        self._held: dict[str, tuple[str, Resources]] = {}
+        self._counted: dict[str, _Cost] = {}
+        self._holds = Holds(clock)
+
+    async def reconcile(self, name: str) -> float | None:
+        """Recount one group and write what differs; returns the seconds after which to look again, None when gone.
+
+        Raises ApiError and Unreachable; the queue tries again.
+        """
+        group = self._cluster.groups.cached(name)
+        if group is None:
+            self._first_seen.pop(name, None)
+            self._reconciled.pop(name, None)
+            self._held.pop(name, None)
+            self._stays.drop(name)
+            return None
+        if not await self._caught_up(group):
+            return 1.0
+        expired = await self._expired(group)
+        await self._count(name)
+        # From here to the write nothing awaits: this is the one snapshot.
+        group = self._cluster.groups.cached(name)
+        if group is None:
+            return None
+        if self._behind(group):
+            return 0.0
+        status, stored = self._status(group, expired)
+        if group.metadata.deletion_timestamp is not None:
+            return await self._bequeath(group, status, stored)
+        if status.cash is not None and group.parent and wire.FINALIZER not in group.metadata.finalizers:
+            await self._hold(group)
+            return 0.0
+        return await self._write(group, status, stored)
+
+    async def _caught_up(self, group: GroupObject) -> bool:
+        """Whether every kind is at least as new as what the status was counted from (DESIGN 5.6)."""
+        for kind, counted in self._behind(group).items():
+            informer = self._cluster.informer(kind)
+            if informer is None:
+                continue
+            # Asked first: to wait for what will never come would take a worker ten seconds for every group.
+            with suppress(NotFound):
+                if await self._cluster.client.revision(_resource(self._cluster, kind)) < counted:
+                    await self._unreconcile(group, kind)
+                    return False
+            if not await informer.catch_up(counted, _CATCH_UP):
+                return False
+        return True
+
+    def _behind(self, group: GroupObject) -> dict[str, int]:
+        """Kinds whose snapshot is older than what the status was counted from, with the version to reach."""
+        behind: dict[str, int] = {}
+        for kind, text in group.status.counted_at.items():
+            informer = self._cluster.informer(kind)
+            counted = int(text) if text.isdigit() else 0
+            if informer is not None and informer.installed and informer.store.resource_version < counted:
+                behind[kind] = counted
+        return behind
+
+    async def _unreconcile(self, group: GroupObject, kind: str) -> None:
+        """The store is older than the status: what was counted may never have been. Unknown until counted again."""
+        log.error("the API server's revision is below what the status was counted from", group=group.name, kind=kind)
+        message = f"{kind} are older than this status: the API server's store was restored; counting again"
+        status = Status(
+            reservations=group.status.reservations,
+            cash=group.status.cash,
+            conditions=self._conditions(group, [("Ready", False, "Restored", message)]),
+        )
+        await self._put(group, status)
+
+    def _status(self, group: GroupObject, expired: set[str]) -> tuple[Status, Callable[[], None]]:
+        """The status that the snapshot makes, and what to call once it is stored."""
+        try:
+            hard = wire.hard_of(group, self._catalog)
+            stored_meter = wire.meter_of(group)
+            children = self._children(group.name, stored_meter)
+        except GroupUnreadable as error:
+            # What cannot be read is not nothing: the group is unknown until a person has mended it.
+            log.error("group cannot be counted", group=group.name, error=str(error))
+            unreadable = [("Ready", False, "Unreadable", str(error))]
+            return Status(
+                reservations=group.status.reservations,
+                cash=group.status.cash,
+                hold=group.status.hold,
+                conditions=self._conditions(group, unreadable),
+                observed_generation=group.metadata.generation,
+            ), lambda: None
+        try:
+            published = wire.amounts(group, group.status.used)
+        except GroupUnreadable as error:
+            log.error("used cannot be read, counted from nothing", group=group.name, error=str(error))
+            published = {}
+        entries, kept_texts = self._entries(group)
+        meter, stored = self._stays.advance(stored_meter, group.name, hard)
+        groups = self._cluster.groups.informer.store
+        meter = forget(meter, lambda uid: groups.by_uid(uid) is not None)
+        workloads, problems = self._workloads(group.name)
+        counted = recount(
+            Snapshot(
+                hard=hard,
+                workloads=workloads,
+                children=children,
+                reservations=[(entry, self._sighting(entry, expired)) for entry in entries],
+                cash=restrict(spent(meter), hard),
+                published=published,
+            )
+        )
+
+        def done() -> None:
+            stored()
+            self._report(group, counted, problems)
+
+        status = Status(
+            hard=group.spec.hard,
+            used=wire.status_text(counted.used),
+            self_used=wire.status_text(counted.self_used),
+            reservations=sorted([*map(str, counted.reservations), *kept_texts]),
+            counted_at=self._counted_at(),
+            observed_generation=group.metadata.generation,
+            conditions=self._conditions(group, _findings(counted, hard, problems)),
+            cash=wire.stored_meter(meter),
+            hold=group.status.hold,
+        )
+        return status, done
+
+    # Gathering.
+
+    async def _count(self, name: str) -> None:
+        """Have the cost of every workload of the group at hand, as it is stored now, before the snapshot is taken."""
+        round_ = object()
+        while todo := [found for found in self._cluster.charged_to(name) if not self._is_counted(found[1], round_)]:
+            for adapter, obj in todo:
+                self._counted[obj["metadata"]["uid"]] = await self._cost(adapter, obj, round_)
+        # No await between the last look and the return: what arrives later comes with its own event.
+        stored = sum(len(informer.store) for informer in self._cluster.workloads.values())
+        if len(self._counted) > 2 * stored + 1000:
+            stores = [informer.store for informer in self._cluster.workloads.values()]
+            self._counted = {
+                uid: cost for uid, cost in self._counted.items() if any(store.by_uid(uid) for store in stores)
+            }
+
+    def _is_counted(self, obj: Object, round_: object) -> bool:
+        known = self._counted.get(obj["metadata"]["uid"])
+        if known is None or known.version != obj["metadata"]["resourceVersion"]:
+            return False
+        return known.round is round_ or (known.settled and known.context == self._cluster.context)
+
+    async def _cost(self, adapter: Adapter, obj: Object, round_: object) -> _Cost:
+        """A workload's demand; for one that has ended, that of its pods that still run (spec: workloads, section 8)."""
+        version, context = obj["metadata"]["resourceVersion"], self._cluster.context
+        lookup = await self._cluster.related.resolve(
+            lambda found: counting.demand(obj, self._cluster.registry, found, self._config), _READ
+        )
+        try:
+            if adapter.lingers and self._config.terminal == "live-pods" and has_ended(obj, adapter):
+                pods = self._cluster.pods_of(obj)
+                cost = counting.of_live_pods(obj, pods, lookup, self._config).resources
+                return _Cost(version, context, round_, False, cost)
+            cost = counting.demand(obj, self._cluster.registry, lookup, self._config).resources
+        except Malformed as error:
+            return _Cost(version, context, round_, False, {}, str(error))
+        return _Cost(version, context, round_, not lookup.has_read, cost)
+
+    def _workloads(self, name: str) -> tuple[list[Counted], list[str]]:
+        """What the group's own workloads cost, and those that cannot be counted, in words."""
+        counted: list[Counted] = []
+        problems: list[str] = []
+        for adapter, obj in self._cluster.charged_to(name):
+            metadata = obj["metadata"]
+            slot = Slot(adapter.resource, metadata.get("namespace", ""), metadata["name"])
+            cost = self._counted[metadata["uid"]]
+            if cost.problem:
+                problems.append(f"{slot}: {cost.problem}")
+            counted.append(Counted(slot, metadata["uid"], cost.resources))
+        return counted, problems
+
+    def _children(self, name: str, meter: Meter) -> list[Counted]:
+        """What each child holds, without the hours that its parent has taken over; raises GroupUnreadable."""
+        children: list[Counted] = []
+        for child in self._cluster.groups.values():
+            if child.parent != name:
+                continue
+            version = f"{child.metadata.resource_version} {self._cluster.context}"
+            known = self._held.get(child.name)
+            if known is None or known[0] != version:
+                known = self._held[child.name] = version, wire.held_of(child, self._catalog)
+            held = known[1]
+            if taken_over := hours(meter.inherited.get(child.metadata.uid, {})):
+                held = {**held, **subtract_floor(restrict(held, taken_over), taken_over)}
+            children.append(Counted(group_slot(child.name), child.metadata.uid, held))
+        return children
+
+    def _entries(self, group: GroupObject) -> tuple[list[Reservation], list[str]]:
+        """The reservations of a status, and those that cannot be read and are too young to be dropped."""
+        entries, unreadable = [], []
+        ages = self._ages(group.name, group.status.reservations)
+        for text in group.status.reservations:
+            try:
+                entries.append(read(text))
+            except (ReservationError, quantity.QuantityError) as error:
+                if ages[_without_base(text)] < LIFETIME / 1000:
+                    unreadable.append(text)
+                else:
+                    log.error("unreadable reservation dropped", group=group.name, error=str(error))
+        return entries, unreadable
+
+    def _ages(self, name: str, lines: Iterable[str]) -> dict[str, float]:
+        """Seconds that each entry has stood unchanged on our own clock, as with a Lease; by line without base.
+
+        A base that we set ourselves is no change: only whoever made the entry moves its expiry.
+        """
+        now = self._clock()
+        before = self._first_seen.get(name, {})
+        self._first_seen[name] = {line: before.get(line, now) for line in map(_without_base, lines)}
+        return {line: now - seen for line, seen in self._first_seen[name].items()}
+
+    async def _expired(self, group: GroupObject) -> set[str]:
+        """Entries, by line without base, that expired before a read which the snapshot has caught up with since.
+
+        The snapshot then is the proof: a write that was awaited shows there or will never be.
+        """
+        entries, _ = self._entries(group)
+        ages = self._ages(group.name, group.status.reservations)
+        old: dict[str, set[str]] = {}
+        for entry in entries:
+            line = _without_base(str(entry))
+            if ages[line] >= LIFETIME / 1000:
+                old.setdefault(entry.awaited.kind, set()).add(line)
+        proven: set[str] = set()
+        for kind, lines in old.items():
+            informer = self._cluster.informer(kind)
+            if informer is None:
+                log.error("reservations of a kind that is not watched are kept", group=group.name, kind=kind)
+                continue
+            try:
+                revision = await self._cluster.client.revision(_resource(self._cluster, kind))
+            except NotFound:
+                # The kind is not installed any more, nor is anything of it stored.
+                revision = 0
+            if await informer.catch_up(revision, _CATCH_UP):
+                proven |= lines
+        return proven
+
+    def _sighting(self, entry: Reservation, expired: set[str]) -> Sighting:
+        """What the snapshot knows of the object whose write an entry awaits."""
+        store = self._cluster.snapshot(entry.awaited.kind)
+        if store is None:
+            return Sighting.AWAITED
+        if store.deleted_at(entry.uid) is not None:
+            return Sighting.DELIVERED
+        obj = store.by_uid(entry.uid)
+        if obj is not None and (
+            entry.resource_version is None or int(obj["metadata"]["resourceVersion"]) > entry.resource_version
+        ):
+            return Sighting.DELIVERED
+        return Sighting.OVER if _without_base(str(entry)) in expired else Sighting.AWAITED
+
+    def _counted_at(self) -> dict[str, str]:
+        stores = {GROUPS: self._cluster.groups.informer, **self._cluster.workloads}
+        return {kind: str(informer.store.resource_version) for kind, informer in stores.items() if informer.installed}
+
+    # Writing.
+
+    async def _write(self, group: GroupObject, status: Status, stored: Callable[[], None]) -> float:
+        """Store the status where it differs or is due; returns when to look again."""
+        if wait := self._holds.left(group):
+            return min(wait, 0.1)
+        due = self._clock() - self._reconciled.get(group.name, float("-inf")) >= self._interval * 0.9
+        if due or _differs(group.status, status):
+            await self._put(group, status)
+            metrics.WRITES.inc()
+        stored()
+        again = [self._interval]
+        if status.reservations:
+            again.append(1.0 + LIFETIME / 1000)
+        if status.cash is not None and status.cash.running:
+            again.append(self._cash_interval)
+        return min(again)
+
+    async def _hold(self, group: GroupObject) -> None:
+        """See to it that a group which has spent hours cannot go before its parent has taken them over."""
+        await self._set_finalizers(group, [*group.metadata.finalizers, wire.FINALIZER])
+        await self._cluster.groups.read(group.name, _READ)
+
+    async def _bequeath(self, group: GroupObject, status: Status, stored: Callable[[], None]) -> float:
+        """Hand what a deleted group has spent to its parent, once, and let it go (DESIGN 6)."""
+        if wire.FINALIZER not in group.metadata.finalizers:
+            return self._interval
+        parent = await self._cluster.groups.read(group.parent, _READ)
+        if parent is not None:
+            meter = inherit(wire.meter_of(parent), group.metadata.uid, total(_meter(group, status)))
+            if wire.stored_meter(meter) != parent.status.cash:
+                body = msgspec.structs.replace(parent.status, cash=wire.stored_meter(meter))
+                await self._cluster.groups.write_status(
+                    parent.name, wire.encode(msgspec.structs.replace(parent, status=body)), _WRITE
+                )
+        await self._set_finalizers(group, [f for f in group.metadata.finalizers if f != wire.FINALIZER])
+        stored()
+        return self._interval
+
+    async def _set_finalizers(self, group: GroupObject, finalizers: list[str]) -> None:
+        metadata = {"resourceVersion": group.metadata.resource_version, "finalizers": finalizers}
+        await self._cluster.client.patch(GROUP, group.name, {"metadata": metadata})
+
+    async def _put(self, group: GroupObject, status: Status) -> None:
+        written = msgspec.structs.replace(status, last_reconcile_time=timestamp(self._now()))
+        body = wire.encode(msgspec.structs.replace(group, status=written))
+        try:
+            await self._cluster.groups.write_status(group.name, body, _WRITE)
+        except Conflict:
+            await self._cluster.groups.read(group.name, _READ)
+            raise
+        self._reconciled[group.name] = self._clock()
+
+    def _conditions(self, group: GroupObject, found: list[tuple[str, bool, str, str]]) -> list[Condition]:
+        """Conditions with the time of their last change, as metav1.Condition has it."""
+        old = {condition.type: condition for condition in group.status.conditions}
+        conditions = []
+        for kind, holds, reason, message in found:
+            text = "True" if holds else "False"
+            before = old.get(kind)
+            since = before.last_transition_time if before and before.status == text else timestamp(self._now())
+            conditions.append(Condition(kind, text, reason, message, since, group.metadata.generation))
+        return conditions
+
+    def _report(self, group: GroupObject, counted: Recount, problems: list[str]) -> None:
+        """Shout once: drift, a group that goes over, cash that runs out."""
+        reference = {
+            "apiVersion": wire.API_VERSION,
+            "kind": wire.KIND,
+            "name": group.name,
+            "uid": group.metadata.uid,
+            "resourceVersion": group.metadata.resource_version,
+        }
+        was = {c.type: c.status == "True" for c in group.status.conditions}
+        if counted.drift:
+            metrics.DRIFT.labels(group.name).inc()
+            listed = _amounts(counted.drift)
+            log.error("drift", group=group.name, drift=listed)
+            self._recorder.event(reference, "Warning", "Drift", f"stored without being admitted: {listed}")
+        over = {name: amount for name, amount in counted.over.items() if not is_cash(name)}
+        if over and not was.get("OverQuota"):
+            self._recorder.event(reference, "Warning", "OverQuota", f"over quota by {_amounts(over)}")
+        if counted.exhausted and not was.get("CashExhausted"):
+            self._recorder.event(
+                reference, "Warning", "CashExhausted", f"spent: {', '.join(counted.exhausted)}; growth is refused"
+            )
+        if problems and not was.get("Uncountable"):
+            self._recorder.event(reference, "Warning", "Uncountable", f"cannot be counted: {'; '.join(problems[:2])}")
+
+
+def _meter(group: GroupObject, status: Status) -> Meter:
+    """The meter of a status that is about to be stored."""
+    return wire.meter_of(msgspec.structs.replace(group, status=status))
+
+
+class _Cost(msgspec.Struct, frozen=True):
+    """What a stored object costs, by its version. `settled` where nothing else that changes can change it."""
+
+    version: str
+    context: int
+    round: object
+    settled: bool
+    resources: Resources
+    problem: str = ""
+
+
+@lru_cache(maxsize=16_384)
+def _without_base(line: str) -> str:
+    """An entry's line as whoever made it wrote it, but for the base; one that cannot be read is itself."""
+    try:
+        return str(replace(read(line), base={}))
+    except (ReservationError, quantity.QuantityError):
+        return line
+
+
+def _resource(cluster: Cluster, kind: str) -> Resource:
+    if kind == GROUPS:
+        return GROUP
+    return resource_of(cluster.adapters[kind])
+
+
+def _differs(old: Status, new: Status) -> bool:
+    """Whether anything but times and revisions changed."""
+    plain = {"last_reconcile_time": None, "counted_at": {}}
+    return msgspec.structs.replace(old, **plain) != msgspec.structs.replace(new, **plain)
+
+
+def _findings(counted: Recount, hard: Resources, problems: list[str]) -> list[tuple[str, bool, str, str]]:
+    """Conditions in a person's words."""
+    cards = [f"{name} {_of(name, counted.used[name], hard[name])}" for name in sorted(hard)]
+    over = counted.over
+    findings = [
+        ("Ready", True, "Reconciled", ", ".join(cards[:6]) + (f" and {len(cards) - 6} more" if len(cards) > 6 else "")),
+        (
+            ("OverQuota", True, "Over", f"over quota by {_amounts(over)}; growth is refused, nothing is stopped")
+            if over
+            else ("OverQuota", False, "Within", "every resource is within its quota")
+        ),
+    ]
+    if any(is_cash(name) for name in hard):
+        findings.append(
+            ("CashExhausted", True, "Spent", f"spent: {', '.join(counted.exhausted)}; growth is refused")
+            if counted.exhausted
+            else ("CashExhausted", False, "Left", "hours are left of every resource")
+        )
+    if problems:
+        more = f" and {len(problems) - 2} more" if len(problems) > 2 else ""
+        findings.append(("Uncountable", True, "Malformed", "; ".join(problems[:2]) + more))
+    return findings
+
+
+def _of(name: str, used: int, hard: int) -> str:
+    return f"{quantity.text(name, used)}/{quantity.text(name, hard)}"
+
+
+def _amounts(amounts: Resources) -> str:
+    return ", ".join(f"{name}={quantity.text(name, amount)}" for name, amount in sorted(nonzero(amounts).items()))

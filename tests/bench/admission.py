@@ -1,0 +1,232 @@
+"""What an admission costs on a real API server, beside no quota, native quota and a webhook that allows all."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import time
+
+from bizrq.kube.client import KubeClient
+from bizrq.kube.groups import GROUPS
+from tests.bench.arena import COUNT, MODES, Arena
+from tests.bench.measure import Run, Spread, burst, is_steady, ratios
+from tests.cluster import eventually
+from tests.objects import DEPLOYMENTS, REGISTRATIONS, group
+
+ROUNDS = 5
+
+
+async def _rounds(
+    here: Arena, count: int, concurrency: int, modes: tuple[str, ...]
+) -> tuple[dict[str, list[Run]], float]:
+    """Interleaved rounds, and the status writes of groups while requests ran.
+
+    All are run again where the baseline was not steady, twice at most.
+    """
+    runs: dict[str, list[Run]] = {}
+    writes = 0.0
+    for _ in range(3):
+        runs, writes = {mode: [] for mode in modes}, 0.0
+        for _ in range(ROUNDS):
+            for mode in modes:
+                before = await here.status_writes()
+                runs[mode].append(
+                    await burst(
+                        count, concurrency, lambda mode=mode: here.client.create(DEPLOYMENTS, here.deployment(mode))
+                    )
+                )
+                writes += await here.status_writes() - before
+                await here.clear(mode)
+        if is_steady([run.rate for run in runs[modes[0]]]):
+            break
+    for mode in modes:
+        for run in runs[mode]:
+            if run.errors:
+                raise RuntimeError(f"{mode}: {len(run.errors)} requests failed, first: {run.errors[0]}")
+    return runs, writes
+
+
+async def hot_group(here: Arena) -> list[str]:
+    """B1: one hot group at several concurrencies."""
+    rows = []
+    for concurrency in (1, 10, 50, 200):
+        count = max(100, 6 * concurrency)
+        runs, writes = await _rounds(here, count, concurrency, MODES)
+        rate = {mode: [run.rate for run in found] for mode, found in runs.items()}
+        late = {mode: [run.percentile(0.99) for run in found] for mode, found in runs.items()}
+        rows.append(
+            f"| B1 | one hot group, concurrency {concurrency}, {count} creates a round{_doubt(rate['plain'])} | "
+            f"ours/allow {ratios(rate['ours'], rate['allow'])}, ours/native {ratios(rate['ours'], rate['native'])}, "
+            f"ours/plain {ratios(rate['ours'], rate['plain'])}, native/plain {ratios(rate['native'], rate['plain'])}, "
+            f"p99 ours/allow {ratios(late['ours'], late['allow'])}, "
+            f"status writes of all processes an admission {writes / (ROUNDS * count):.3f} |"
+        )
+    return rows
+
+
+def _doubt(baseline: list[float]) -> str:
+    """What to say of a run whose baseline was not steady in any try."""
+    return "" if is_steady(baseline) else " (**not to be relied on: the baseline varied by more than a quarter**)"
+
+
+async def spread(here: Arena) -> list[str]:
+    """B2: the same load over many groups, and a cold group beside a hot one."""
+    rows = []
+    for groups in (1, 10, 100, 1000):
+        names = [f"g{groups}-{n}" for n in range(groups)]
+        for start in range(0, groups, 50):
+            await asyncio.gather(*(here.group(name) for name in names[start : start + 50]))
+        count = max(300, groups)
+        pairs: list[tuple[Run, Run]] = []
+        for _ in range(ROUNDS):
+            plain = await burst(count, 50, lambda: here.client.create(DEPLOYMENTS, here.deployment("plain")))
+            turn = iter(range(count))
+            ours = await burst(
+                count,
+                50,
+                lambda turn=turn, names=names: here.client.create(
+                    DEPLOYMENTS, here.deployment("ours", names[next(turn) % len(names)])
+                ),
+            )
+            pairs.append((ours, plain))
+            await here.clear("plain")
+            await here.clear("ours")
+        rates = ratios([o.rate for o, _ in pairs], [p.rate for _, p in pairs])
+        rows.append(f"| B2 | {count} creates over {groups} groups, concurrency 50 | ours/plain {rates} |")
+    rows.append(await _cold_beside_hot(here))
+    return rows
+
+
+async def _cold_beside_hot(here: Arena) -> str:
+    await here.group("cold")
+    alone, beside = [], []
+    for _ in range(ROUNDS):
+        cold = await burst(60, 1, lambda: here.client.create(DEPLOYMENTS, here.deployment("ours", "cold")))
+        alone.append(cold.percentile(0.99))
+        stop = asyncio.Event()
+
+        async def hot(stop: asyncio.Event = stop) -> None:
+            while not stop.is_set():
+                await here.client.create(DEPLOYMENTS, here.deployment("ours"))
+
+        load = [asyncio.create_task(hot()) for _ in range(50)]
+        await asyncio.sleep(0.5)
+        async with KubeClient.from_kubeconfig(here.kubeconfig) as client:
+            cold = await burst(60, 1, lambda client=client: client.create(DEPLOYMENTS, here.deployment("ours", "cold")))
+        beside.append(cold.percentile(0.99))
+        stop.set()
+        await asyncio.gather(*load)
+        await here.clear("ours")
+    figure = ratios(beside, alone)
+    return f"| B2 | p99 of a cold group beside a hot one at concurrency 50, against alone | {figure} |"
+
+
+async def depth(here: Arena) -> list[str]:
+    """B3: a deep tree and a wide one."""
+    parent = ""
+    for level in range(1, 51):
+        await here.group(f"deep-{level}", parent, count="100000" if level == 1 else str(100000 - level))
+        parent = f"deep-{level}"
+    shallow, deep = [], []
+    for _ in range(ROUNDS):
+        for name, found in (("deep-1", shallow), ("deep-50", deep)):
+            run = await burst(100, 1, lambda name=name: here.client.create(DEPLOYMENTS, here.deployment("ours", name)))
+            found.append(run.percentile(0.5))
+            await here.clear("ours")
+    rows = [f"| B3 | p50 of an admission at depth 50 against depth 1 | {ratios(deep, shallow)} |"]
+    await here.group("wide", count="100000")
+    before = await here.status_writes()
+    children = 1000
+    turn = iter(range(children))
+    run = await burst(children, 20, lambda: here.client.create(GROUPS, group(f"wide-{next(turn)}", "wide", count="1")))
+    await _settled(here, "wide")
+    writes = (await here.status_writes()) - before
+    rows.append(
+        f"| B3 | {children} children of one parent, concurrency 20 | {len(run.errors)} refused; "
+        f"status writes a child, its own first count among them: {writes / children:.2f} |"
+    )
+    return rows
+
+
+async def _settled(here: Arena, name: str) -> None:
+    async def settled() -> bool:
+        return not (await here.client.get(GROUPS, name))["status"].get("reservations")
+
+    await eventually(settled, 90, f"{name} settles")
+
+
+async def cold_start(here: Arena) -> list[str]:
+    """B6: from the start of the processes to the first decided request, with many workloads stored."""
+    import subprocess
+    import sys
+
+    from tests.bench.arena import BIN
+
+    count = 10_000
+    await burst(count, 50, lambda: here.client.create(DEPLOYMENTS, here.deployment("plain", "")))
+    seconds = []
+    for _ in range(3):
+        began = time.perf_counter()
+        process = subprocess.Popen(
+            [sys.executable, str(BIN / "bizrq"), "up", "--kubeconfig", str(here.kubeconfig), "--namespace", "default"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+        assert process.stdout is not None
+        line = await asyncio.to_thread(process.stdout.readline)
+        seconds.append(time.perf_counter() - began)
+        assert line == b"ready\n", line
+        process.terminate()
+        await asyncio.to_thread(process.wait)
+    await here.clear("plain")
+    return [f"| B6 | start to `ready` with {count} Deployments stored, seconds | {Spread(seconds)} |"]
+
+
+async def handshakes(here: Arena) -> list[str]:
+    """B7: 300 fresh TLS connections at once."""
+    configuration = await here.client.get(REGISTRATIONS, "bizrq")
+    url = configuration["webhooks"][0]["clientConfig"]["url"]
+    port = int(url.split(":")[2].split("/")[0])
+    trust = ssl.create_default_context()
+    trust.check_hostname, trust.verify_mode = False, ssl.CERT_NONE
+    late, failed = [], 0
+    for _ in range(ROUNDS):
+        seconds: list[float] = []
+
+        async def one(seconds: list[float] = seconds) -> None:
+            nonlocal failed
+            began = time.perf_counter()
+            try:
+                _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=trust)
+                seconds.append(time.perf_counter() - began)
+                writer.close()
+            except OSError:
+                failed += 1
+
+        await asyncio.gather(*(one() for _ in range(300)))
+        late.append(sorted(seconds)[int(len(seconds) * 0.99)])
+    return [f"| B7 | 300 fresh TLS connections at once | {failed} failed; p99 in seconds {Spread(late)} |"]
+
+
+async def capacity_back(here: Arena) -> list[str]:
+    """B8: from a delete to the first create that the freed place admits."""
+    await here.group("small", count="1")
+    seconds = []
+    obj = here.deployment("ours", "small")
+    await here.client.create(DEPLOYMENTS, obj)
+    for _ in range(40):
+        await here.client.delete(DEPLOYMENTS, obj["metadata"]["name"], "ours")
+        began = time.perf_counter()
+        obj = here.deployment("ours", "small")
+
+        async def admitted(obj: dict[str, object] = obj) -> bool:
+            run = await burst(1, 1, lambda: here.client.create(DEPLOYMENTS, obj))
+            return not run.errors
+
+        await eventually(admitted, 30, "the place is free")
+        seconds.append(time.perf_counter() - began)
+    await here.clear("ours")
+    seconds.sort()
+    return [
+        f"| B8 | delete to capacity back, 40 times, seconds | p50 {seconds[20]:.2f}, p99 {seconds[-1]:.2f} ({COUNT}) |"
+    ]

@@ -1,0 +1,202 @@
+"""One API server with everything that is compared on it: no quota, native quota, a webhook that allows all, ours.
+
+Everything runs in processes of its own, as a cluster has it; the load generator is this one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import subprocess
+import sys
+from base64 import b64encode
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import crds
+from bizrq.kube.client import AlreadyExists, ApiError, KubeClient, NotFound, Resource
+from bizrq.kube.groups import GROUPS
+from bizrq.settings import load
+from bizrq.workloads.labels import LABEL
+from certs.pki import make_ca, make_serving
+from certs.store import write_directory
+from tests.cluster import Real, _free_ports, eventually, has_kinds
+from tests.objects import DEPLOYMENTS, NAMESPACES, REGISTRATIONS, group
+from webhooks import registration
+
+QUOTAS = Resource("", "v1", "resourcequotas", "ResourceQuota")
+COUNT = "count/deployments.apps"
+#: What has no ceiling in practice.
+PLENTY = "1000000"
+MODES = ("plain", "native", "allow", "ours")
+BIN = Path(sys.executable).parent
+
+
+@dataclass
+class Arena:
+    """A running arena; `client` is the load generator's."""
+
+    client: KubeClient
+    kubeconfig: Path
+    version: str
+    _numbers: int = 0
+    _bodies: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def deployment(self, mode: str, group_name: str = "hot") -> dict[str, Any]:
+        """A Deployment of the mode's namespace, without pods: what is measured is its admission."""
+        self._numbers += 1
+        labels = {"ours": {LABEL: group_name}, "allow": {"bench": "allow"}}.get(mode, {})
+        return {
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "metadata": {"name": f"d{self._numbers}", "namespace": mode, "labels": labels},
+            "spec": {
+                "replicas": 0,
+                "selector": {"matchLabels": {"app": "x"}},
+                "template": {
+                    "metadata": {"labels": {"app": "x"}},
+                    "spec": {"containers": [{"name": "c", "image": "x", "resources": {"limits": {"cpu": "1"}}}]},
+                },
+            },
+        }
+
+    async def clear(self, mode: str) -> None:
+        """Delete what a round left, in one call, and let the books follow."""
+        await self.client.request("DELETE", DEPLOYMENTS.path(mode), timeout=120)
+
+        async def empty() -> bool:
+            return not (await self.client.list(DEPLOYMENTS, mode, limit=1))[0]
+
+        await eventually(empty, 60, "deployments are gone")
+
+    async def group(self, name: str, parent: str = "", **hard: str) -> None:
+        async def created() -> bool:
+            try:
+                await self.client.create(GROUPS, group(name, parent, **(hard or {"count": PLENTY})))
+            except AlreadyExists:
+                return True
+            except ApiError:
+                # The webhooks are still starting.
+                return False
+            return True
+
+        await eventually(created, 60, f"group {name} created")
+
+        async def counted() -> bool:
+            return "used" in (await self.client.get(GROUPS, name)).get("status", {})
+
+        await eventually(counted, 60, f"group {name} counted")
+
+    async def status_writes(self) -> float:
+        """Status writes of groups that the API server has seen succeed, by whatever process."""
+        text = (await self.client.request("GET", "/metrics")).decode()
+        wanted = ('resource="bizgroupresourcequotas"', 'subresource="status"', 'verb="PUT"', 'code="200"')
+        return sum(
+            float(line.rsplit(" ", 1)[1])
+            for line in text.splitlines()
+            if line.startswith("apiserver_request_total{") and all(word in line for word in wanted)
+        )
+
+
+@contextlib.asynccontextmanager
+async def arena(folder: Path, *, replicas: int = 1) -> AsyncIterator[Arena]:
+    """Start everything, wait until each mode answers as it should, stop everything."""
+    real = Real(folder, controllers="resourcequota-controller,namespace-controller")
+    processes: list[subprocess.Popen[bytes]] = []
+    real.start()
+    try:
+        async with KubeClient.from_kubeconfig(real.kubeconfig) as client:
+            await has_kinds(client, [*crds.load(), *crds.stand_ins()])
+            for name in (*MODES, "bizrq-system"):
+                with contextlib.suppress(AlreadyExists):
+                    await client.create(
+                        NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+                    )
+            quota = {"metadata": {"name": "count", "namespace": "native"}, "spec": {"hard": {COUNT: PLENTY}}}
+            await client.create(QUOTAS, {"apiVersion": "v1", "kind": "ResourceQuota", **quota})
+            bundle = _certificates(folder / "tls")
+            ports = _free_ports(replicas + 1)
+            processes.append(_spawn(folder, "-m", "tests.bench.allow", str(folder / "tls"), str(ports[0])))
+            processes.extend(
+                _spawn(
+                    folder,
+                    str(BIN / "bizrq-webhooks"),
+                    *("--cert-dir", str(folder / "tls"), "--kubeconfig", str(real.kubeconfig)),
+                    *("--host", "127.0.0.1", "--port", str(port), "--metrics-port", "0"),
+                )
+                for port in ports[1:]
+            )
+            processes.append(
+                _spawn(
+                    folder,
+                    str(BIN / "bizrq-controller"),
+                    *("--kubeconfig", str(real.kubeconfig), "--metrics-port", "0"),
+                )
+            )
+            await _register(client, bundle, ports)
+            here = Arena(client, real.kubeconfig, real.version)
+            await here.group("hot")
+            await _answers(here)
+            yield here
+    finally:
+        for process in processes:
+            process.terminate()
+        for process in processes:
+            process.wait(30)
+        real.stop()
+
+
+def _spawn(folder: Path, *command: str) -> subprocess.Popen[bytes]:
+    with Path(folder, "processes.log").open("ab") as log:
+        return subprocess.Popen([sys.executable, *command], stdout=log, stderr=log)
+
+
+def _certificates(folder: Path) -> str:
+    now = datetime.now(UTC)
+    ca = make_ca(now)
+    serving = make_serving(ca, ["127.0.0.1"], now)
+    write_directory(folder, {"tls.crt": serving.certificate_pem, "tls.key": serving.key_pem})
+    return b64encode(ca.certificate_pem).decode()
+
+
+async def _register(client: KubeClient, bundle: str, ports: list[int]) -> None:
+    """Ours on the first replica's port (a Service would spread them), and the one that allows all."""
+    ours = registration.configuration(
+        load(None).registry,
+        lambda path: {"url": f"https://127.0.0.1:{ports[1]}{path}", "caBundle": bundle},
+        namespace="bizrq-system",
+    )
+    # The same rules and conditions, so that only the deciding differs.
+    workloads = next(webhook for webhook in ours["webhooks"] if webhook["name"].startswith("workloads"))
+    allow = {
+        **workloads,
+        "name": "allow.bench.test",
+        "clientConfig": {"url": f"https://127.0.0.1:{ports[0]}/", "caBundle": bundle},
+        "objectSelector": {"matchLabels": {"bench": "allow"}},
+    }
+    for configuration in (ours, {**ours, "metadata": {"name": "allow"}, "webhooks": [allow]}):
+        await client.create(REGISTRATIONS, configuration)
+
+
+async def _answers(here: Arena) -> None:
+    """Wait until every mode admits, natively counted where native quota counts."""
+    for mode in MODES:
+
+        async def admits(mode: str = mode) -> bool:
+            try:
+                await here.client.create(DEPLOYMENTS, here.deployment(mode))
+            except (ApiError, NotFound):
+                return False
+            return True
+
+        await eventually(admits, 60, f"{mode} admits")
+
+    async def counted() -> bool:
+        quota = await here.client.get(QUOTAS, "count", "native")
+        return quota.get("status", {}).get("used", {}).get(COUNT) is not None
+
+    await eventually(counted, 60, "native quota counts")
+    await asyncio.sleep(1)

@@ -1,0 +1,199 @@
+"""The controller against a bare API server: nobody admits anything, so that what it counts is what the test stored."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+import crds
+from bizrq.api import group as wire
+from bizrq.api.group import GroupObject
+from bizrq.kube.client import Conflict, KubeClient, Resource
+from bizrq.kube.groups import GROUPS
+from bizrq.quota.ledger import Reservation
+from bizrq.settings import load
+from controller.manager import Controller
+from sandbox.clock import Clock, rfc3339
+from sandbox.server import Sandbox
+from tests import objects
+from tests.cluster import eventually, has_kinds
+from tests.objects import NAMESPACES, OF_KIND, PODS, Object
+from tests.proxy import Proxy
+
+EVENTS = Resource("", "v1", "events", "Event")
+
+
+class Monotonic:
+    """Our own clock, which a test may set forward."""
+
+    def __init__(self) -> None:
+        self._ahead = 0.0
+
+    def __call__(self) -> float:
+        return time.monotonic() + self._ahead
+
+    def advance(self, seconds: float) -> None:
+        self._ahead += seconds
+
+
+class Books:
+    """A cluster, its clock, and a controller that is started and stopped at will."""
+
+    def __init__(self, box: Sandbox, client: KubeClient, folder: Path) -> None:
+        self.box = box
+        self.client = client
+        self.clock = Monotonic()
+        self.folder = folder
+        self.proxy = Proxy(folder / "direct")
+
+    @asynccontextmanager
+    async def controller(self, **how: Any) -> AsyncIterator[Controller]:
+        """A controller that leads, behind the proxy; it counts every group several times a second."""
+        settings = load(None)
+        async with KubeClient.from_kubeconfig(self.proxy.write_kubeconfig(self.folder / "proxied")) as client:
+            controller = Controller(
+                client,
+                settings.registry,
+                settings.counting,
+                catalog=settings.catalog,
+                recount_interval=0.15,
+                cash_interval=0.15,
+                identity=f"controller-{time.monotonic_ns()}",
+                now=lambda: int(self.box.clock.now().timestamp() * 1000),
+                clock=self.clock,
+                **how,
+            )
+            task = asyncio.create_task(controller.run())
+            leading = asyncio.create_task(controller.leading.wait())
+            await asyncio.wait({task, leading}, return_when=asyncio.FIRST_COMPLETED, timeout=20)
+            assert controller.leading.is_set()
+            try:
+                yield controller
+            finally:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+
+    async def create(self, obj: Object) -> Object:
+        return await self.client.create(OF_KIND[obj["kind"]], obj)
+
+    async def group(self, name: str, parent: str = "", /, **hard: Any) -> GroupObject:
+        """A group, once it is counted."""
+        await self.create(objects.group(name, parent, **hard))
+        return await self.until(name, lambda g: g.status.used is not None)
+
+    async def read(self, name: str) -> GroupObject:
+        return wire.from_dict(await self.client.get(GROUPS, name))
+
+    async def until(self, name: str, holds: Any, seconds: float = 8.0) -> GroupObject:
+        """The group once this holds of it."""
+        last: list[GroupObject] = []
+
+        async def remembered() -> GroupObject | None:
+            last[:] = [await self.read(name)]
+            return last[0] if holds(last[0]) else None
+
+        found = await eventually(remembered, seconds, lambda: last[-1].status)
+        assert found is not None
+        return found
+
+    async def uses(self, name: str, **amounts: str) -> GroupObject:
+        """The group once its `used` says this."""
+        wanted = objects.named(amounts)
+        return await self.until(
+            name, lambda g: all((g.status.used or {}).get(key) == amount for key, amount in wanted.items())
+        )
+
+    async def holds_still(self, name: str, holds: Any, looks: int = 3) -> GroupObject:
+        """The group after it was counted some more times, with this true each time."""
+        for _ in range(looks):
+            before = (await self.read(name)).status.last_reconcile_time
+            self.box.clock.advance(0.001)
+            group = await self.until(name, lambda g, before=before: g.status.last_reconcile_time != before)
+            assert holds(group), group.status
+        return await self.read(name)
+
+    async def promise(self, name: str, *entries: Reservation) -> GroupObject:
+        """Write reservations beside those that are there, as admission does."""
+        while True:
+            stored = await self.client.get(GROUPS, name)
+            lines = {*stored["status"].get("reservations", ()), *map(str, entries)}
+            stored["status"]["reservations"] = sorted(lines)
+            try:
+                return wire.from_dict(await self.client.replace(GROUPS, stored, subresource="status"))
+            except Conflict:
+                continue
+
+    async def rewrite(self, name: str, status: Object) -> None:
+        """Put another status in place of what is there."""
+        while True:
+            stored = await self.client.get(GROUPS, name)
+            stored["status"] = {**stored.get("status", {}), **status} if status else {}
+            try:
+                await self.client.replace(GROUPS, stored, subresource="status")
+            except Conflict:
+                continue
+            return
+
+    async def events(self, reason: str) -> list[str]:
+        items, _ = await self.client.list(EVENTS)
+        return [item["message"] for item in items if item["reason"] == reason]
+
+    async def told(self, reason: str) -> str:
+        """The message of the first event with this reason."""
+        found = await eventually(lambda: self.events(reason), 8, f"an event {reason}")
+        return found[0]
+
+    # Pods, by the sandbox's clock.
+
+    async def pod(self, name: str, owner: Object, gpu: int = 1, *, since: float = 0.0) -> Object:
+        """A pod of this owner, bound `since` seconds ago."""
+        reference = {
+            "apiVersion": owner["apiVersion"],
+            "kind": owner["kind"],
+            "name": owner["metadata"]["name"],
+            "uid": owner["metadata"]["uid"],
+            "controller": True,
+        }
+        spec = objects.template("1", **{"nvidia.com/gpu": gpu})["spec"]
+        metadata = {"name": name, "namespace": "default", "ownerReferences": [reference]}
+        await self.create({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+        bound = rfc3339(self.box.clock.now() - timedelta(seconds=since))
+        condition = {"type": "PodScheduled", "status": "True", "lastTransitionTime": bound}
+        return await self._status(name, {"phase": "Running", "conditions": [condition]})
+
+    async def ends(self, name: str, ago: float = 0.0) -> Object:
+        """The pod's container ended so many seconds ago."""
+        at = rfc3339(self.box.clock.now() - timedelta(seconds=ago))
+        terminated = {"name": "c", "state": {"terminated": {"exitCode": 0, "finishedAt": at}}}
+        return await self._status(name, {"phase": "Succeeded", "containerStatuses": [terminated]})
+
+    async def remove(self, obj: Object) -> None:
+        """Delete at once."""
+        of = OF_KIND[obj["kind"]]
+        path = of.path(obj["metadata"].get("namespace"), obj["metadata"]["name"])
+        await self.client.request("DELETE", path, body=orjson.dumps({"gracePeriodSeconds": 0}))
+
+    async def _status(self, name: str, status: Object) -> Object:
+        return await self.client.patch(PODS, name, {"status": status}, namespace="default", subresource="status")
+
+
+@pytest.fixture
+async def books(tmp_path: Path) -> AsyncIterator[Books]:
+    """A bare API server whose clock stands until the test moves it."""
+    clock = Clock(now=datetime(2026, 1, 1, tzinfo=UTC), rate=0)
+    async with Sandbox(controllers=False, clock=clock, bookmark_seconds=0.1) as box:  # noqa: SIM117 the kubeconfig needs the box
+        async with KubeClient.from_kubeconfig(box.write_kubeconfig(tmp_path / "direct")) as client:
+            await has_kinds(client, [*crds.load(), *crds.stand_ins()])
+            namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "bizrq-system"}}
+            await client.create(NAMESPACES, namespace)
+            books = Books(box, client, tmp_path)
+            async with books.proxy:
+                yield books

@@ -1,0 +1,92 @@
+"""What cannot be read is unknown, not zero: a group with an unreadable meter or child has no `used` until it is mended.
+
+And what is moved is split, through the watches of a whole controller.
+"""
+
+from __future__ import annotations
+
+from bizrq.api.group import GroupObject
+from bizrq.kube.groups import GROUPS
+from bizrq.workloads.labels import LABEL
+from tests.controller.conftest import Books
+from tests.objects import TFJOBS, deployment, tfjob
+
+WILD = "v9 of a version that is to come"
+
+
+def unknown(group: GroupObject) -> bool:
+    ready = {c.type: (c.status, c.reason) for c in group.status.conditions}.get("Ready")
+    return group.status.used is None and ready == ("False", "Unreadable")
+
+
+async def test_a_child_that_cannot_be_read_leaves_its_parent_unknown_until_it_can(books: Books) -> None:
+    async with books.controller():
+        await books.group("corp", cpu="20")
+        await books.group("nlp", "corp", cpu="10")
+        await books.uses("corp", cpu="10")
+        await books.rewrite("nlp", {"reservations": [WILD]})
+        corp = await books.until("corp", unknown)
+        [ready] = corp.status.conditions
+        assert "group nlp: status.reservations: " in ready.message
+        books.clock.advance(61)
+        await books.uses("corp", cpu="10")
+
+
+async def test_a_controller_that_starts_while_a_child_cannot_be_read_does_not_count_it_as_nothing(books: Books) -> None:
+    async with books.controller():
+        await books.group("corp", cpu="20")
+        await books.group("nlp", "corp", cpu="10")
+        await books.uses("corp", cpu="10")
+    await books.rewrite("nlp", {"reservations": [WILD]})
+    async with books.controller():
+        await books.until("corp", unknown)
+        await books.holds_still("corp", unknown, 2)
+
+
+async def test_a_meter_that_cannot_be_read_is_kept_as_it_stands_and_the_group_is_unknown(books: Books) -> None:
+    """What was spent is not forgotten because somebody broke a line of it; mended, it counts on."""
+    async with books.controller():
+        await books.group("vision", hours="100", gpu="8")
+        job = await books.create(tfjob("train", "vision", 1))
+        await books.pod("train-0", job)
+        books.box.clock.advance(3600)
+        vision = await books.uses("vision", hours="1")
+        assert vision.status.cash is not None
+    good = (await books.client.get(GROUPS, "vision"))["status"]["cash"]
+    broken = {**good, "settled": {"requests.nvidia.com/gpu": "many"}}
+    await books.rewrite("vision", {"cash": broken})
+    async with books.controller():
+        vision = await books.until("vision", unknown)
+        assert vision.status.cash is not None
+        assert vision.status.cash.settled == broken["settled"]
+        assert vision.status.cash.running == good["running"]
+        assert "group vision: status.cash: " in vision.status.conditions[0].message
+        await books.rewrite("vision", {"cash": good})
+        books.box.clock.advance(3600)
+        await books.uses("vision", hours="2", gpu="1")
+
+
+async def test_promises_of_an_unreadable_group_are_kept(books: Books) -> None:
+    async with books.controller():
+        await books.group("nlp", cpu="10")
+        await books.create(deployment("web", "nlp", 2))
+        await books.uses("nlp", cpu="2")
+        await books.rewrite("nlp", {"cash": {"watermark": "soon"}, "reservations": [WILD]})
+        found = await books.until("nlp", unknown)
+        assert found.status.reservations == [WILD]
+
+
+async def test_a_label_that_is_moved_splits_the_hours_between_the_groups(books: Books) -> None:
+    async with books.controller():
+        await books.group("nlp", hours="100", gpu="8")
+        await books.group("vision", hours="100", gpu="8")
+        job = await books.create(tfjob("train", "nlp", 1))
+        await books.pod("train-0", job)
+        books.box.clock.advance(3600)
+        await books.uses("nlp", hours="1")
+        await books.client.patch(TFJOBS, "train", {"metadata": {"labels": {LABEL: "vision"}}}, namespace="default")
+        await books.uses("vision", gpu="1")
+        await books.uses("nlp", gpu="0")
+        books.box.clock.advance(2 * 3600)
+        await books.uses("vision", hours="2")
+        await books.uses("nlp", hours="1")

@@ -1,0 +1,174 @@
+"""The process that answers the API server: routes, bounds, deadlines, readiness, drain.
+
+This file alone decides how a review travels from HTTP to a verdict and back. Every door fails closed: what goes
+wrong here is an answer with `allowed: false`, never a silent yes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import ssl
+import time
+from collections.abc import Awaitable, Callable
+
+import structlog
+from aiohttp import web
+from prometheus_client import Counter, Histogram
+
+from bizrq.api import review
+from bizrq.api.review import MalformedReview, Request
+from bizrq.kube.client import KubeClient
+from bizrq.kube.groups import GroupStore
+from bizrq.kube.informer import Informer
+from bizrq.kube.related import Related
+from bizrq.quota.names import DEFAULT, Catalog
+from bizrq.quota.verdict import Denied, Verdict
+from bizrq.workloads.adapters import Registry
+from bizrq.workloads.config import CountingConfig
+from webhooks import registration
+from webhooks.groups import Answer, Groups
+from webhooks.reserve import Reserver
+from webhooks.workloads import Workloads
+
+log = structlog.get_logger(__name__)
+
+REVIEWS = Counter("bizrq_admission_reviews_total", "Reviews answered", ["webhook", "verdict"])
+SECONDS = Histogram(
+    "bizrq_admission_seconds",
+    "Time from a review's arrival to its answer",
+    ["webhook"],
+    buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10),
+)
+
+#: What the API server waits for where it does not say (admissionregistration/v1 timeoutSeconds).
+_DEFAULT_TIMEOUT = 10.0
+_DURATION = re.compile(r"(?:(\d{1,4})m)?(?:(\d{1,6}(?:\.\d{1,9})?)s)?(?:(\d{1,7})ms)?", re.ASCII)
+
+Handler = Callable[[Request, float], Awaitable[Answer]]
+
+
+class Webhooks:
+    """The admission webhooks of one process, on one port."""
+
+    def __init__(
+        self,
+        client: KubeClient,
+        registry: Registry,
+        config: CountingConfig,
+        *,
+        catalog: Catalog = DEFAULT,
+        namespace: str = "bizrq-system",
+    ) -> None:
+        self.store = GroupStore(client)
+        self.reserver = Reserver(self.store, catalog=catalog)
+        self.related = Related(client, registry)
+        self._workloads = Workloads(
+            client, self.reserver, self.related, registry, config, exempt=registration.exempt(namespace)
+        )
+        self._groups = Groups(client, self.store, self.reserver, registry, catalog=catalog)
+        self._draining = False
+        self._runner: web.AppRunner | None = None
+        self._watching: list[asyncio.Task[None]] = []
+
+    @property
+    def ready(self) -> bool:
+        """Whether its cache is what the API server has, so that a request would be decided."""
+        return self.store.synced and self.related.synced and not self._draining
+
+    async def synced(self) -> None:
+        """Return once the cache is what the API server has."""
+        for informer in self._informers:
+            await informer.synced.wait()
+
+    @property
+    def _informers(self) -> list[Informer]:
+        return [self.store.informer, *self.related.informers]
+
+    def app(self) -> web.Application:
+        app = web.Application(client_max_size=review.MAX_BODY)
+        app.router.add_post("/validate/groups", self._route("groups", self._groups.admit))
+        app.router.add_post("/validate/workloads", self._route("workloads", _plain(self._workloads.admit)))
+        app.router.add_post("/validate/scale", self._route("scale", _plain(self._workloads.scale)))
+        app.router.add_get("/healthz", _healthz)
+        app.router.add_get("/readyz", self._readyz)
+        return app
+
+    async def start(self, host: str, port: int, tls: ssl.SSLContext | None) -> int:
+        """Serve and watch; returns the port, which is a free one where 0 was asked for."""
+        self._watching = [asyncio.create_task(informer.run()) for informer in self._informers]
+        # Refused connections cost a call, queued ones only time: reviews come in bursts.
+        self._runner = web.AppRunner(self.app(), access_log=None, shutdown_timeout=15.0)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, host, port, ssl_context=tls, backlog=1024)
+        await site.start()
+        return self._runner.addresses[0][1]
+
+    async def stop(self) -> None:
+        """Say so on /readyz, answer what is under way, then close."""
+        self._draining = True
+        if self._runner is not None:
+            await self._runner.cleanup()
+        for task in self._watching:
+            task.cancel()
+        await asyncio.gather(*self._watching, return_exceptions=True)
+
+    async def _readyz(self, _: web.Request) -> web.Response:
+        if self.ready:
+            return web.Response(text="ok")
+        why = "draining" if self._draining else "groups are not synced yet"
+        return web.Response(status=503, text=why)
+
+    def _route(self, name: str, handler: Handler) -> Callable[[web.Request], Awaitable[web.Response]]:
+        async def handle(http: web.Request) -> web.Response:
+            arrived = time.monotonic()
+            deadline = arrived + _deadline(http.query.get("timeout", ""))
+            try:
+                body = await http.read()
+                request = review.decode(body)
+            except MalformedReview as error:
+                REVIEWS.labels(name, "Malformed").inc()
+                if not error.uid:
+                    return web.Response(status=400, text=str(error))
+                return _json(review.malformed(error.uid, str(error)))
+            try:
+                answer = await handler(request, deadline)
+            except Exception as error:
+                log.exception("review failed", webhook=name, uid=request.uid)
+                REVIEWS.labels(name, "Error").inc()
+                return _json(review.failed(request.uid, f"bizrq could not decide: {type(error).__name__}; see its log"))
+            finally:
+                SECONDS.labels(name).observe(time.monotonic() - arrived)
+            if isinstance(answer.verdict, Denied):
+                REVIEWS.labels(name, str(answer.verdict.reason)).inc()
+                return _json(review.denied(request.uid, answer.verdict))
+            REVIEWS.labels(name, "Granted").inc()
+            return _json(review.allowed(request.uid, answer.warnings))
+
+        return handle
+
+
+def _plain(admit: Callable[[Request, float], Awaitable[Verdict]]) -> Handler:
+    async def answer(request: Request, deadline: float) -> Answer:
+        return Answer(await admit(request, deadline))
+
+    return answer
+
+
+async def _healthz(_: web.Request) -> web.Response:
+    return web.Response(text="ok")
+
+
+def _json(body: bytes) -> web.Response:
+    return web.Response(body=body, content_type="application/json")
+
+
+def _deadline(text: str) -> float:
+    """Seconds to answer in, out of `?timeout=`: a little less than the API server waits, for the way back."""
+    match = _DURATION.fullmatch(text)
+    if not text or match is None:
+        seconds = _DEFAULT_TIMEOUT
+    else:
+        minutes, whole, millis = match.groups()
+        seconds = 60 * int(minutes or 0) + float(whole or 0) + int(millis or 0) / 1000
+    return max(0.05, seconds - min(0.5, seconds / 10))

@@ -1,0 +1,188 @@
+"""Admission of groups: gather the family, ask the tree's rules, charge the parent (DESIGN 3.1 to 3.4).
+
+This file alone decides what has to be gathered about a group's change. It fails closed. The rules themselves stand
+in `bizrq.quota.tree`, and whether the parent can bear it is the ledger's question.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from bizrq.api import group as wire
+from bizrq.api.group import GroupObject, GroupUnreadable
+from bizrq.api.review import Request
+from bizrq.kube.client import ApiError, KubeClient, NotFound, Unreachable
+from bizrq.kube.groups import GroupStore
+from bizrq.kube.related import resource_of
+from bizrq.quota import tree
+from bizrq.quota.ledger import GROUPS, Charge, group_slot
+from bizrq.quota.names import DEFAULT, Catalog
+from bizrq.quota.recount import holding
+from bizrq.quota.tree import Group, Write
+from bizrq.quota.verdict import Denied, Granted, Reason, Verdict
+from bizrq.workloads import counting
+from bizrq.workloads.adapters import Adapter, Registry
+from bizrq.workloads.labels import LABEL
+from webhooks.reserve import Reserver
+
+#: A deletion's refusal names this many children or workloads.
+NAMED = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A verdict with what a person should be warned of."""
+
+    verdict: Verdict
+    warnings: Sequence[str] = ()
+
+
+class Groups:
+    """The webhook for BizGroupResourceQuota."""
+
+    def __init__(
+        self,
+        client: KubeClient,
+        store: GroupStore,
+        reserver: Reserver,
+        registry: Registry,
+        *,
+        catalog: Catalog = DEFAULT,
+    ) -> None:
+        self._client = client
+        self._store = store
+        self._reserver = reserver
+        self._registry = registry
+        self._catalog = catalog
+
+    async def admit(self, request: Request, deadline: float) -> Answer:
+        """The answer to a CREATE, UPDATE or DELETE of a group."""
+        if request.sub_resource:
+            return Answer(Granted())
+        try:
+            if request.operation == "DELETE":
+                return Answer(await self._delete(request, deadline))
+            if request.operation in ("CREATE", "UPDATE"):
+                return await self._write(request, deadline)
+        except GroupUnreadable as error:
+            return Answer(Denied(Reason.MALFORMED, str(error)))
+        except (ApiError, Unreachable) as error:
+            return Answer(
+                Denied(Reason.TIMEOUT, f"group {request.name}: its family could not be read, try again: {error}")
+            )
+        return Answer(Granted())
+
+    async def _write(self, request: Request, deadline: float) -> Answer:
+        stored = wire.from_dict(request.old_object) if request.old_object is not None else None
+        try:
+            asked = wire.from_dict(request.object or {})
+        except GroupUnreadable as error:
+            return Answer(Denied(Reason.BAD_HARD, str(error)))
+        if stored is not None and stored.spec == asked.spec:
+            return Answer(Granted())
+        try:
+            new = self._asked(asked, stored)
+        except GroupUnreadable as error:
+            return Answer(Denied(Reason.BAD_HARD, str(error)))
+        old = self._old(stored)
+        if stored is not None and not request.dry_run:
+            await self._reserver.hold(stored, deadline)
+        change = Write(new, old, children=await self._children(new, old))
+        verdict = await self._charge_parent(request, change, stored, deadline)
+        warning = tree.lowered_below(new, _taken(new)) if isinstance(verdict, Granted) else None
+        return Answer(verdict, [warning] if warning else [])
+
+    async def _charge_parent(
+        self, request: Request, change: Write, stored: GroupObject | None, deadline: float
+    ) -> Verdict:
+        """The tree's verdict, and where the parent has to give more, its account's, both on one version of it."""
+        new, old = change.new, change.old
+        if (broken := tree.validate_alone(change)) is not None:
+            return broken
+        if not new.parent:
+            return tree.validate(change) or Granted()
+
+        def check(parent: GroupObject) -> Denied | None:
+            try:
+                return tree.validate(_beside(change, wire.tree_group(parent, self._catalog)))
+            except GroupUnreadable as error:
+                return Denied(Reason.NOT_RECONCILED, f"the parent of group {new.name} cannot be read: {error}")
+
+        charge = Charge(
+            slot=group_slot(new.name),
+            uid=str(((request.object or {}).get("metadata") or {}).get("uid", "")) or request.uid,
+            resource_version=stored.resource_version if stored else None,
+            demand=_held(new),
+            before=_held(old) if old else {},
+            # A name that goes has to be seen by an edit of the parent, as a new child has.
+            enters=old is None or bool(set(old.hard) - set(new.hard)),
+        )
+        if not charge.enters and not charge.worse_in():
+            return Granted()
+        decide = self._reserver.consider if request.dry_run else self._reserver.reserve
+        verdict = await decide(new.parent, charge, deadline, check)
+        if isinstance(verdict, Denied) and verdict.reason is Reason.NO_GROUP:
+            return tree.parent_exists(change) or verdict
+        return verdict
+
+    def _asked(self, asked: GroupObject, stored: GroupObject | None) -> Group:
+        """The group as it would be: the spec that is asked for with the status that is stored."""
+        return Group(
+            name=asked.name,
+            parent=asked.parent,
+            hard=wire.hard_of(asked, self._catalog),
+            used=wire.amounts(stored, stored.status.used) if stored else {},
+            reservations=wire.reservations_of(stored) if stored else (),
+        )
+
+    def _old(self, stored: GroupObject | None) -> Group | None:
+        """The stored group; one whose `hard` cannot be read never got anything from its parent."""
+        if stored is None:
+            return None
+        try:
+            return wire.tree_group(stored, self._catalog)
+        except GroupUnreadable:
+            return Group(stored.name, stored.parent, {})
+
+    async def _children(self, new: Group, old: Group | None) -> list[Group]:
+        """The children that an update's new names must find, those among them that are only promised yet too."""
+        if old is None or not set(new.hard) - set(old.hard):
+            return []
+        stored = [wire.tree_group(child, self._catalog) for child in await self._store.children(new.name)]
+        promised = [Group(e.slot.name, new.name, e.amount) for e in new.reservations if e.slot.kind == GROUPS]
+        return [*stored, *promised]
+
+    async def _delete(self, request: Request, deadline: float) -> Verdict:
+        if request.old_object is None:
+            return Denied(Reason.MALFORMED, "a DELETE review must carry oldObject")
+        stored = wire.from_dict(request.old_object)
+        promised = [entry.slot for entry in wire.reservations_of(stored)]
+        children = {child.name for child in await self._store.children(stored.name)}
+        children |= {slot.name for slot in promised if slot.kind == GROUPS}
+        workloads = {str(slot) for slot in promised if slot.kind != GROUPS}
+        for adapter in self._registry.charged:
+            workloads.update(await self._charged(adapter, stored.name, deadline))
+        return tree.validate(tree.Delete(Group(stored.name, "", {}), sorted(children), sorted(workloads))) or Granted()
+
+    async def _charged(self, adapter: Adapter, group: str, deadline: float) -> list[str]:
+        """Up to two stored workloads of a kind that are charged to the group."""
+        try:
+            items, _ = await self._client.list(resource_of(adapter), label_selector=f"{LABEL}={group}")
+        except NotFound:
+            return []
+        live = [item for item in items if counting.is_live(item, adapter)]
+        return [f"{adapter.resource}/{w['metadata']['namespace']}/{w['metadata']['name']}" for w in live[:NAMED]]
+
+
+def _beside(change: Write, parent: Group) -> Write:
+    return Write(change.new, change.old, parent, change.children)
+
+
+def _held(group: Group) -> dict[str, int]:
+    """What the group holds of its parent; a name that it gives as 0 stays, so that the entry carries it."""
+    return holding(group.hard, group.used, group.reservations)
+
+
+def _taken(group: Group) -> Mapping[str, int]:
+    return holding(dict.fromkeys(group.hard, 0), group.used, group.reservations)

@@ -1,0 +1,58 @@
+"""The process `bizrq-webhooks`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import structlog
+import typer
+
+from bizrq import process
+
+log = structlog.get_logger(__name__)
+
+
+def serve(
+    cert_dir: Annotated[Path, typer.Option(help="Where tls.crt and tls.key are; new ones are picked up.")],
+    kubeconfig: Annotated[Path | None, typer.Option(help="By default the pod's service account.")] = None,
+    config: Annotated[Path | None, typer.Option(help="One YAML document: how workloads are counted.")] = None,
+    namespace: Annotated[str, typer.Option(help="Where bizrq itself runs.")] = "bizrq-system",
+    host: Annotated[str, typer.Option(help="The address to serve on.")] = "0.0.0.0",  # noqa: S104 the API server comes from outside the pod
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The port to serve on, 0 is any.")] = 8443,
+    metrics_port: Annotated[int, typer.Option(min=0, max=65535, help="Plain HTTP: /metrics; 0 is none.")] = 9090,
+) -> None:
+    """Answer the API server's admission reviews over TLS."""
+    from certs.store import ServingCertificate
+    from webhooks.app import Webhooks
+
+    settings, client = process.prepare("bizrq-webhooks", config, kubeconfig)
+
+    async def main(stop: process.Stop) -> None:
+        certificate = ServingCertificate(cert_dir)
+        webhooks = Webhooks(client, settings.registry, settings.counting, catalog=settings.catalog, namespace=namespace)
+        metrics = None
+
+        async def work() -> None:
+            await certificate.wait()
+            bound = await webhooks.start(host, port, certificate.context)
+            log.info("serving", port=bound, namespace=namespace)
+            await webhooks.synced()
+            process.quiet_collector()
+            await certificate.watch()
+
+        try:
+            if metrics_port:
+                metrics = await process.serve_metrics(host, metrics_port, lambda: webhooks.ready)
+            await process.until_stopped(stop, work())
+        finally:
+            await webhooks.stop()
+            if metrics is not None:
+                await metrics.cleanup()
+            await client.close()
+
+    process.serve("bizrq-webhooks", main)
+
+
+def run() -> None:
+    typer.run(serve)

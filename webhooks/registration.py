@@ -1,0 +1,119 @@
+"""What the API server has to know to ask: one ValidatingWebhookConfiguration.
+
+This file alone decides which requests are sent to the webhooks (spec: Kubernetes admissionregistration/v1). Each
+webhook fails closed; selectors and match conditions keep everything else away from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from bizrq.api.group import API_GROUP, PLURAL
+from bizrq.workloads.adapters import Registry
+from bizrq.workloads.labels import LABEL, MODEL_LABELS
+
+NAME = "bizrq"
+TIMEOUT_SECONDS = 10
+
+#: How a webhook of this path is reached: {"url": …} or {"service": …}, with the caBundle where it is known.
+ClientConfig = Callable[[str], dict[str, Any]]
+
+_LABELS = ", ".join(f"'{label}'" for label in (LABEL, *sorted(MODEL_LABELS.values())))
+
+
+def _of(owner: str, path: str, default: str) -> str:
+    return f"(has({owner}.{path}) ? {owner}.{path} : {default})"
+
+
+def _label(owner: str) -> str:
+    labels = f"{owner}.metadata.labels"
+    return f"(has({labels}) && k in {labels} ? {labels}[k] : '')"
+
+
+#: An update is sent unless nothing that is charged can have changed: spec, labels, owners.
+CHARGED = " || ".join(
+    [
+        "request.operation != 'UPDATE'",
+        "!has(object.spec)",
+        "!has(oldObject.spec)",
+        "object.spec != oldObject.spec",
+        f"[{_LABELS}].exists(k, {_label('object')} != {_label('oldObject')})",
+        f"{_of('object', 'metadata.ownerReferences', '[]')} != {_of('oldObject', 'metadata.ownerReferences', '[]')}",
+    ]
+)
+#: Scaling down is never refused; an absent count is 0.
+SCALED_UP = (
+    "has(object.spec) && has(object.spec.replicas) && "
+    "(!has(oldObject.spec) || !has(oldObject.spec.replicas) || object.spec.replicas > oldObject.spec.replicas)"
+)
+SPEC_CHANGED = "request.operation != 'UPDATE' || object.spec != oldObject.spec"
+
+
+def exempt(namespace: str) -> list[str]:
+    """Namespaces whose scaling does not depend on bizrq, which runs in `namespace`: the cluster's own and ours."""
+    return sorted({"kube-system", namespace})
+
+
+def configuration(registry: Registry, client_config: ClientConfig, *, namespace: str) -> dict[str, Any]:
+    """The registration of all webhooks for the charged kinds; `namespace` is where bizrq itself runs."""
+    common = {
+        "admissionReviewVersions": ["v1"],
+        "failurePolicy": "Fail",
+        "matchPolicy": "Equivalent",
+        "timeoutSeconds": TIMEOUT_SECONDS,
+        # A dry run is decided and writes nothing.
+        "sideEffects": "NoneOnDryRun",
+    }
+    elsewhere = {
+        "matchExpressions": [{"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": exempt(namespace)}]
+    }
+    return {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingWebhookConfiguration",
+        "metadata": {"name": NAME, "labels": {"app.kubernetes.io/name": NAME}},
+        "webhooks": [
+            {
+                "name": f"groups.{API_GROUP}",
+                "clientConfig": client_config("/validate/groups"),
+                "rules": [_rule(API_GROUP, ["v1alpha1"], [PLURAL], ["CREATE", "UPDATE", "DELETE"], "Cluster")],
+                "matchConditions": [{"name": "spec-changed", "expression": SPEC_CHANGED}],
+                **common,
+            },
+            {
+                "name": f"workloads.{API_GROUP}",
+                "clientConfig": client_config("/validate/workloads"),
+                # Matches an object that has the label or had it: removing it is seen.
+                "objectSelector": {"matchExpressions": [{"key": LABEL, "operator": "Exists"}]},
+                "rules": [
+                    _rule(a.group, list(a.versions), [a.plural], ["CREATE", "UPDATE"], "Namespaced")
+                    for a in registry.charged
+                ],
+                "matchConditions": [{"name": "charge-changed", "expression": CHARGED}],
+                **common,
+            },
+            {
+                # A Scale carries no labels, so there is nothing to select by.
+                "name": f"scale.{API_GROUP}",
+                "clientConfig": client_config("/validate/scale"),
+                "namespaceSelector": elsewhere,
+                "rules": [
+                    _rule(a.group, list(a.versions), [f"{a.plural}/scale"], ["UPDATE"], "Namespaced")
+                    for a in registry.charged
+                    if a.scale is not None
+                ],
+                "matchConditions": [{"name": "scaled-up", "expression": SCALED_UP}],
+                **common,
+            },
+        ],
+    }
+
+
+def _rule(group: str, versions: list[str], resources: list[str], operations: list[str], scope: str) -> dict[str, Any]:
+    return {
+        "apiGroups": [group],
+        "apiVersions": versions,
+        "resources": resources,
+        "operations": operations,
+        "scope": scope,
+    }

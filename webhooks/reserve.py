@@ -1,0 +1,237 @@
+"""Group commit: admissions that wait on one group are decided together and stored by one write.
+
+This file alone decides when a promise is written and when an answer may go out (DESIGN 5.3, 5.4). What fits is
+`bizrq.quota.ledger.decide`'s question.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import structlog
+
+from bizrq.api import group as wire
+from bizrq.api.group import GroupObject, GroupUnreadable
+from bizrq.kube import holds
+from bizrq.kube.client import ApiError, Conflict, Forbidden, Invalid, NotFound, Unreachable
+from bizrq.kube.groups import GroupStore
+from bizrq.kube.holds import Holds
+from bizrq.quota.ledger import Charge, decide, not_reconciled
+from bizrq.quota.names import DEFAULT, Catalog
+from bizrq.quota.verdict import Denied, Granted, Reason, Verdict
+
+log = structlog.get_logger(__name__)
+
+Check = Callable[[GroupObject], Denied | None]
+
+#: Seconds between two status writes of a busy group by one process: the API server pays for each, and what waits is
+#: decided together. A lone request never waits. (A person's edit does not depend on this gap: `bizrq.kube.holds`.)
+PACE = 0.02
+#: The longest that spacing becomes where several processes write one group.
+MOST_SPACING = 0.06
+#: Seconds that a request waits for a group which no recount has published yet.
+PATIENCE = 3.0
+#: Requests decided in one write: what fits into MAX_ENTRIES several times over, and into some milliseconds.
+BATCH = 500
+#: Tries to leave a hold, against writers who do not know of it yet.
+HOLD_TRIES = 20
+_WRITE_TIMEOUT = 10.0
+
+
+@dataclass(eq=False, slots=True)
+class _Pending:
+    charge: Charge
+    deadline: float
+    check: Check | None
+    answer: asyncio.Future[Verdict] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+
+
+class Reserver:
+    """Decides charges against stored groups, one line of waiting requests per group."""
+
+    def __init__(
+        self,
+        store: GroupStore,
+        *,
+        catalog: Catalog = DEFAULT,
+        now: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        pace: float = PACE,
+        patience: float = PATIENCE,
+    ) -> None:
+        self._store = store
+        self._catalog = catalog
+        self._now = now
+        self._pace = pace
+        self._patience = patience
+        self._lines: dict[str, list[_Pending]] = {}
+        self._workers: dict[str, asyncio.Task[None]] = {}
+        self._written: dict[str, float] = {}
+        self._spacing: dict[str, float] = {}
+        #: Whether the last batch of a group held more than one request.
+        self._busy: dict[str, bool] = {}
+        self._holds = Holds()
+        self.writes = 0
+        self.conflicts = 0
+
+    async def reserve(self, group: str, charge: Charge, deadline: float, check: Check | None = None) -> Verdict:
+        """The verdict on a charge; where it is Granted, its reservation is stored.
+
+        `deadline` is in `time.monotonic` seconds; past it the verdict is "try again". `check` may refuse on the very
+        version of the group that the charge is decided on.
+        """
+        await self._reconciled(group, deadline)
+        pending = _Pending(charge, deadline, check)
+        self._lines.setdefault(group, []).append(pending)
+        if group not in self._workers:
+            self._workers[group] = asyncio.create_task(self._serve(group), name=f"reserve {group}")
+        try:
+            async with asyncio.timeout(max(0.0, deadline - time.monotonic())):
+                return await pending.answer
+        except TimeoutError:
+            return _out_of_time(group)
+
+    async def consider(self, group: str, charge: Charge, deadline: float, check: Check | None = None) -> Verdict:
+        """The verdict that `reserve` would give now; nothing is written (dry runs)."""
+        await self._reconciled(group, deadline)
+        try:
+            stored = await self._store.read(group, max(0.1, deadline - time.monotonic()))
+        except (ApiError, Unreachable) as error:
+            log.warning("group not read", group=group, error=str(error))
+            return _out_of_time(group)
+        [verdict] = self._decide(group, stored, [_Pending(charge, deadline, check)])[0]
+        return verdict
+
+    async def hold(self, stored: GroupObject, deadline: float) -> None:
+        """Ask all writers of a busy group to let an edit of it pass; an edit that gets no hold only takes longer."""
+        for _ in range(HOLD_TRIES):
+            if not holds.wanted(stored, self._now()):
+                return
+            left = max(0.1, deadline - time.monotonic())
+            try:
+                await self._store.write_status(stored.name, wire.with_hold(stored, self._now()), left)
+            except Conflict:
+                newer = await self._store.read(stored.name, left)
+                if newer is None:
+                    return
+                stored = newer
+            else:
+                return
+
+    async def _reconciled(self, group: str, deadline: float) -> None:
+        """Wait a little for the first recount of a group that is there: unknown is not zero, nor forever."""
+        until = min(deadline, time.monotonic() + self._patience)
+        while (left := until - time.monotonic()) > 0:
+            known = self._store.cached(group)
+            if known is not None:
+                try:
+                    if wire.is_counted(known, self._catalog):
+                        return
+                except GroupUnreadable:
+                    return
+            else:
+                if await self._missing(group, left):
+                    return
+                # It may have been counted while it was read: look again before waiting for a change.
+                continue
+            await self._store.changed(group, left)
+
+    async def _missing(self, group: str, timeout: float) -> bool:
+        try:
+            return await self._store.read(group, timeout) is None
+        except (ApiError, Unreachable):
+            return True
+
+    async def _serve(self, group: str) -> None:
+        """Answer everything that waits on the group, batch by batch, then go."""
+        try:
+            while self._lines[group]:
+                if len(self._lines[group]) > 1 or self._busy.get(group, False):
+                    spacing = self._spacing.get(group, self._pace)
+                    await asyncio.sleep(self._written.get(group, 0.0) + spacing - time.monotonic())
+                line = self._lines[group]
+                batch, self._lines[group] = line[:BATCH], line[BATCH:]
+                self._busy[group] = len(batch) > 1
+                await self._commit(group, batch)
+        except Exception:
+            log.exception("group commit failed", group=group)
+            raise
+        finally:
+            del self._workers[group]
+            for pending in self._lines.pop(group):
+                if not pending.answer.done():
+                    pending.answer.set_result(_out_of_time(group))
+
+    async def _commit(self, group: str, batch: list[_Pending]) -> None:
+        """Decide a batch and store what it was granted, reading again before every further try."""
+        stored, fresh, tries = self._store.cached(group), False, 0
+        while batch := [p for p in batch if not p.answer.done() and p.deadline > time.monotonic()]:
+            try:
+                if stored is None and not fresh:
+                    stored, fresh = await self._store.read(group, _left(batch)), True
+                if stored is not None and (wait := self._holds.left(stored)):
+                    await self._store.changed(group, min(wait, _left(batch)))
+                    stored, fresh = None, False
+                    continue
+                verdicts, body = self._decide(group, stored, batch)
+                if not fresh and any(isinstance(verdict, Denied) for verdict in verdicts):
+                    stored = None
+                    continue
+                if body is not None:
+                    self._written[group] = time.monotonic()
+                    await self._store.write_status(group, body, min(_WRITE_TIMEOUT, _left(batch)))
+                    self.writes += 1
+            except (ApiError, Unreachable) as error:
+                if isinstance(error, Forbidden | Invalid):
+                    log.error("group status cannot be written", group=group, error=str(error))
+                if isinstance(error, Conflict):
+                    self.conflicts += 1
+                    # Others write this group too: together we keep to the pace.
+                    self._spacing[group] = min(MOST_SPACING, self._spacing.get(group, self._pace) * 1.25)
+                stored, fresh, tries = None, False, tries + 1
+                quick = isinstance(error, Conflict | NotFound)
+                await asyncio.sleep(random.uniform(0, min(1.0, (0.004 if quick else 0.05) * 2 ** min(tries, 8))))  # noqa: S311 jitter
+                continue
+            if not tries:
+                self._spacing[group] = max(self._pace, self._spacing.get(group, self._pace) * 0.8)
+            # Stored: from here every answer holds.
+            for pending, verdict in zip(batch, verdicts, strict=True):
+                if not pending.answer.done():
+                    pending.answer.set_result(verdict)
+            return
+
+    def _decide(
+        self, group: str, stored: GroupObject | None, batch: list[_Pending]
+    ) -> tuple[list[Verdict], bytes | None]:
+        """All verdicts of a batch, in order, on one running copy; and the status to store, None for no write."""
+        if stored is None:
+            gone = Denied(Reason.NO_GROUP, f"quota {group} does not exist: create the group, or correct the label")
+            return [gone] * len(batch), None
+        if stored.metadata.deletion_timestamp is not None:
+            return [Denied(Reason.DELETING, f"quota {group} is being deleted")] * len(batch), None
+        if stored.status.used is None:
+            return [(p.check and p.check(stored)) or not_reconciled(group, p.charge) for p in batch], None
+        try:
+            account = wire.account_of(stored, self._catalog)
+        except GroupUnreadable as error:
+            return [Denied(Reason.NOT_RECONCILED, f"quota {group} cannot be read: {error}")] * len(batch), None
+        verdicts: list[Verdict] = []
+        reserved = False
+        for pending in batch:
+            verdict = (pending.check and pending.check(stored)) or decide(account, pending.charge, self._now())
+            if isinstance(verdict, Granted) and verdict.reservation is not None:
+                account.reserve(verdict.reservation)
+                reserved = True
+            verdicts.append(verdict)
+        return verdicts, wire.with_reservations(stored, account.reservations) if reserved else None
+
+
+def _left(batch: list[_Pending]) -> float:
+    return max(0.1, max(p.deadline for p in batch) - time.monotonic())
+
+
+def _out_of_time(group: str) -> Denied:
+    return Denied(Reason.TIMEOUT, f"quota {group} could not be charged in time: try again")
