@@ -1,0 +1,46 @@
+"""How verbs reach a cluster, and what they say when they do not."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+import typer
+
+from bizrq.cli.failure import BAD_INPUT, CLUSTER, Failure
+
+if TYPE_CHECKING:
+    from bizrq.kube.client import KubeClient
+
+T = TypeVar("T")
+
+Kubeconfig = Annotated[Path | None, typer.Option(help="By default $KUBECONFIG, else ~/.kube/config.")]
+Context = Annotated[str | None, typer.Option(help="The kubeconfig's context, by default its current one.")]
+
+
+def client_for(kubeconfig: Path | None, context: str | None) -> KubeClient:
+    """A client for an explicit kubeconfig, or for what kubectl would use; raises Failure."""
+    from bizrq.kube.client import ConfigError, KubeClient
+
+    try:
+        if kubeconfig is None and context is None:
+            return KubeClient.from_environment()
+        return KubeClient.from_kubeconfig(kubeconfig or Path("~/.kube/config").expanduser(), context)
+    except ConfigError as error:
+        raise Failure(str(error), BAD_INPUT) from None
+
+
+def ask(client: KubeClient, work: Callable[[KubeClient], Awaitable[T]]) -> T:
+    """Run `work` against the cluster; raises Failure for one that is unreachable or refuses."""
+    from bizrq.kube.client import ApiError, Unreachable
+
+    async def main() -> T:
+        async with client:
+            return await work(client)
+
+    try:
+        return asyncio.run(main())
+    except (ApiError, Unreachable) as error:
+        raise Failure(str(error), CLUSTER) from None

@@ -1,0 +1,36 @@
+"""The command `bizrq`, and `kubectl bizrq`: one file per verb.
+
+This file alone lists the verbs and decides exit codes: 0 done or yes, 1 the answer is no, 2 bad usage or input,
+3 cluster unreachable or refused. Verbs import what is heavy inside their functions, so that `--help` is quick.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from bizrq.cli import tree, up, usage, version
+from bizrq.cli.failure import Failure
+
+app = typer.Typer(
+    name="bizrq",
+    help="Hierarchical business-group quota for Kubernetes.",
+    no_args_is_help=True,
+    add_completion=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("up")(up.up)
+app.command("tree")(tree.tree)
+app.command("usage")(usage.usage)
+app.command("version")(version.version)
+
+
+def run() -> None:
+    """The console script."""
+    try:
+        app()
+    except Failure as failure:
+        sys.stderr.write(f"bizrq: {failure}\n")
+        sys.exit(failure.code)

@@ -1,0 +1,12 @@
+"""bizrq version."""
+
+from __future__ import annotations
+
+
+def version() -> None:
+    """Print the version."""
+    from importlib.metadata import version as installed
+
+    import typer
+
+    typer.echo(installed("bizrq"))

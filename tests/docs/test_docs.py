@@ -1,0 +1,272 @@
+"""What the words around bizrq claim, held against the code."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import typer
+import yaml
+from pydantic import BaseModel
+from typer.main import get_command
+
+from bizrq.api.config import Configuration, parse
+from bizrq.cli.main import app
+from bizrq.quota.ledger import read
+from bizrq.quota.verdict import BAD_OBJECT, TRY_AGAIN, Reason
+from bizrq.settings import load, settings
+from bizrq.workloads.adapters import MAIN, builtin
+from certs.main import certs
+from controller.main import control
+from webhooks.main import serve
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))]
+
+_LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+_BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+_FLAG = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
+
+
+def page(name: str) -> str:
+    return (ROOT / name).read_text("utf-8")
+
+
+def blocks(text: str, language: str = "") -> list[str]:
+    """What stands in fences of this language."""
+    return [body for found, body in _BLOCK.findall(text) if found == language]
+
+
+def prose(text: str) -> str:
+    return _BLOCK.sub("", text)
+
+
+def anchors(text: str) -> set[str]:
+    """Headings as a link to them names them."""
+    heads = re.findall(r"^#+ (.+)$", prose(text), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_lead_to_files_and_headings_that_exist(path: Path) -> None:
+    """A link inside the repository leads to a file, and its anchor to a heading of that file."""
+    for link in _LINK.findall(prose(path.read_text("utf-8"))):
+        if re.match(r"[a-z]+:", link):
+            continue
+        target, _, anchor = link.partition("#")
+        found = (path.parent / target).resolve() if target else path
+        assert found.is_relative_to(ROOT), link
+        assert found.exists(), link
+        if anchor:
+            assert anchor in anchors(found.read_text("utf-8")), link
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_lines_are_short_enough_to_read_in_a_diff(path: Path) -> None:
+    """Tables and code may be long, prose has 120 characters a line."""
+    for line in prose(path.read_text("utf-8")).splitlines():
+        assert len(line) <= 120 or line.startswith("|"), line
+
+
+def test_every_page_is_linked_from_somewhere() -> None:
+    """A page that nothing leads to is not read."""
+    linked = {
+        (path.parent / link.partition("#")[0]).resolve()
+        for path in PAGES
+        for link in _LINK.findall(path.read_text("utf-8"))
+        if not re.match(r"[a-z]+:", link)
+    }
+    assert {path for path in PAGES if path.name != "README.md" or path.parent != ROOT} <= linked
+
+
+# Commands.
+
+
+def commands(text: str) -> Iterator[list[str]]:
+    """The commands in fences without a language and in backquotes, as words; comments and continuations read."""
+    lines = [line for body in blocks(text) for line in body.replace("\\\n", " ").splitlines()]
+    lines += re.findall(r"`([^`\n]+)`", prose(text))
+    for line in lines:
+        for command in re.split(r"[|&]", line):
+            try:
+                words = shlex.split(command, comments=True)
+            except ValueError:
+                continue
+            if words:
+                yield words
+
+
+def options(function: object, name: str) -> set[str]:
+    one = typer.Typer(add_completion=False)
+    one.command(name)(function)  # type: ignore[type-var]
+    return {option for parameter in get_command(one).params for option in (*parameter.opts, *parameter.secondary_opts)}
+
+
+VERBS = {command.name or "": command.callback for command in app.registered_commands}
+PROCESSES = {"bizrq-webhooks": serve, "bizrq-controller": control, "bizrq-certs": certs}
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_commands_have_verbs_and_flags_that_exist(path: Path) -> None:
+    """Every `bizrq VERB`, `bizrq-PROCESS` and `make TARGET` that is written down would be understood."""
+    targets = set(re.findall(r"^([a-z]+):", page("Makefile"), re.MULTILINE))
+    for words in commands(path.read_text("utf-8")):
+        program = words[0].removeprefix(".venv/bin/")
+        if words[:2] == ["kubectl", "bizrq"]:
+            program, words = "bizrq", words[1:]
+        if program == "make":
+            assert set(words[1:]) <= targets, words
+        given = {word.partition("=")[0] for word in words[1:] if re.match(r"--?[a-z]", word)}
+        if program == "bizrq" and len(words) > 1 and not words[1].startswith("-"):
+            assert words[1] in VERBS, words
+            assert given <= options(VERBS[words[1]], words[1]) | {"--help"}, words
+        elif program in PROCESSES:
+            assert given <= options(PROCESSES[program], program) | {"--help"}, words
+
+
+@pytest.mark.parametrize("name", sorted(PROCESSES))
+def test_operations_name_every_flag_of_the_processes(name: str) -> None:
+    """A flag that is not written down is not found; one that is written down exists."""
+    flags = next(p for p in page("docs/operations.md").split("\n\n") if p.startswith(f"`{name}`:"))
+    assert set(_FLAG.findall(flags)) == options(PROCESSES[name], name)
+
+
+def test_operations_name_every_flag_of_up() -> None:
+    """`bizrq up` has the flags that operations list."""
+    flags = next(p for p in page("docs/operations.md").split("\n\n") if p.startswith("`bizrq up`:"))
+    assert set(_FLAG.findall(flags)) == options(VERBS["up"], "up")
+
+
+@pytest.mark.parametrize("verb", sorted(VERBS))
+def test_every_verb_explains_itself(verb: str) -> None:
+    """`bizrq VERB --help` answers, in a fresh process as a person starts it."""
+    done = subprocess.run(
+        [Path(sys.executable).parent / "bizrq", verb, "--help"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+# What pages have to be complete about.
+
+
+def test_refusals_has_every_reason_with_its_code() -> None:
+    """Each reason stands in the first cell of a row, with the code that the API server passes on."""
+    rows = [line.split("|") for line in page("docs/refusals.md").splitlines() if line.startswith("| `")]
+    told = {(reason, row[2].strip()) for row in rows for reason in re.findall(r"`(\w+)`", row[1])}
+    for reason in Reason:
+        code = "429" if reason in TRY_AGAIN else "422" if reason in BAD_OBJECT else "403"
+        assert (str(reason), code) in told, reason
+    assert {reason for reason, _ in told} == set(map(str, Reason))
+
+
+def keys(model: type[BaseModel]) -> set[str]:
+    return {field.alias or name for name, field in model.model_fields.items()}
+
+
+def test_configuration_has_every_key_and_no_other() -> None:
+    """The tables' first cells are the keys of the configuration and of its maps."""
+    text = page("docs/configuration.md")
+    told = set(re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE))
+    expected = keys(Configuration)
+    for kind in vars(sys.modules[Configuration.__module__]).values():
+        if isinstance(kind, type) and issubclass(kind, BaseModel) and kind.__module__ == Configuration.__module__:
+            expected |= keys(kind)
+    assert told == expected
+
+
+@pytest.mark.parametrize("name", ["docs/configuration.md", "docs/adapters.md"])
+def test_examples_of_configuration_are_accepted(name: str) -> None:
+    """What stands in a fence of YAML can be given with --config."""
+    found = blocks(page(name), "yaml")
+    assert found
+    for example in found:
+        document = yaml.safe_load(example)
+        parse(document)
+        settings(document)
+
+
+def test_kinds_has_every_charged_kind_and_every_counted_one() -> None:
+    """A kind is charged by its name in count/, and counted by its kind."""
+    text = page("docs/kinds.md")
+    for name in MAIN:
+        assert f"`count/{name}`" in text, name
+    for adapter in builtin().adapters:
+        assert re.search(rf"\b{adapter.kind}\b", text), adapter.kind
+
+
+def test_the_example_of_a_reservation_can_be_read() -> None:
+    """The line in the page is an entry of the format that the page describes."""
+    [line] = [line for body in blocks(page("docs/reservations.md")) for line in body.splitlines() if "uid=1" in line]
+    entry = read(line)
+    assert str(entry) == line
+    assert entry.base
+
+
+# What is installed.
+
+
+def script(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_registration_that_compose_mounts_is_what_the_code_says() -> None:
+    """`python deploy/registration.py --url https://webhooks:8443` would write the file as it is."""
+    written = script(ROOT / "deploy/registration.py").document("https://webhooks:8443", "bizrq-system", None)
+    assert (ROOT / "deploy/registration.yaml").read_text("utf-8") == written
+
+
+def test_the_rights_reach_every_charged_kind() -> None:
+    """Whatever is charged can be read by the processes that charge it."""
+    roles = [
+        role for role in yaml.safe_load_all(page("deploy/rbac.yaml")) if role["metadata"]["name"] == "bizrq-counted"
+    ]
+    rules = next(role["rules"] for role in roles if role["kind"] == "ClusterRole")
+    for adapter in load(None).registry.charged:
+        assert any(
+            rule["apiGroups"] == [adapter.group]
+            and rule["resources"] == [adapter.plural]
+            and set(rule["verbs"]) >= {"get", "list", "watch"}
+            for rule in rules
+        ), adapter.resource
+
+
+def test_compose_starts_processes_with_flags_that_exist_and_mounts_files_that_are_there() -> None:
+    """docker-compose.yml names existing commands, files, services and volumes."""
+    document = yaml.safe_load(page("docker-compose.yml"))
+    services = document["services"]
+    for service in services.values():
+        program, *words = shlex.split(service.get("command") or "")[:1] or [""]
+        if program in PROCESSES:
+            given = {word for word in shlex.split(service["command"]) if word.startswith("--")}
+            assert given <= options(PROCESSES[program], program), words
+        for other in service.get("depends_on", {}):
+            assert other in services
+        for mount in service.get("volumes", ()):
+            source = mount.partition(":")[0]
+            if source.startswith("./.bizrq"):
+                continue
+            assert (ROOT / source).is_file() if source.startswith("./") else source in document["volumes"], mount
+
+
+def test_the_image_has_the_packages_and_the_version_of_uv_of_the_makefile() -> None:
+    """Every package of the wheel is copied, and uv is the one that the lock was made with."""
+    dockerfile = page("Dockerfile")
+    for package in ("bizrq", "webhooks", "controller", "certs", "sandbox", "crds"):
+        assert f"COPY {package} {package}\n" in dockerfile
+        assert f"!{package}\n" in page(".dockerignore")
+    version = re.search(r"^UV_VERSION := (\S+)$", page("Makefile"), re.MULTILINE)
+    assert version is not None
+    assert f"uv=={version[1]}" in dockerfile

@@ -1,0 +1,153 @@
+"""The processes apart, each with the rights of deploy/rbac.yaml and no more, as docs/operations.md starts them."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+import pytest_asyncio
+import yaml
+from rich.console import Console
+
+import crds
+from bizrq.cli.station import REGISTRATIONS
+from bizrq.kube.client import AlreadyExists, ApiError, KubeClient, NotFound, Resource
+from bizrq.kube.groups import GROUPS
+from examples import story
+from tests.cluster import Real, eventually, has_kinds, sweep
+from tests.docs.test_docs import ROOT, script
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.real]
+
+NAMESPACE = "bizrq-system"
+PLURALS = {"Namespace": "namespaces", "ServiceAccount": "serviceaccounts"}
+
+
+async def apply(client: KubeClient, document: dict[str, Any]) -> None:
+    """Create what rbac.yaml has, unless it is there."""
+    group, _, version = document["apiVersion"].rpartition("/")
+    kind = document["kind"]
+    plural = PLURALS.get(kind) or f"{kind.lower()}s"
+    namespaced = "namespace" in document["metadata"]
+    with suppress(AlreadyExists):
+        await client.create(Resource(group, version, plural, kind, namespaced), document)
+
+
+async def kubeconfig_of(client: KubeClient, real: Real, account: str, folder: Path) -> Path:
+    """A kubeconfig with a token of this service account."""
+    body = orjson.dumps({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}})
+    path = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{account}/token"
+    answer = orjson.loads(await client.request("POST", path, body=body))
+    config = yaml.safe_load(real.kubeconfig.read_text("utf-8"))
+    config["users"][0]["user"] = {"token": answer["status"]["token"]}
+    found = folder / f"{account}.kubeconfig"
+    found.touch(mode=0o600)
+    found.write_text(yaml.safe_dump(config))
+    return found
+
+
+def free_ports(count: int) -> list[int]:
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+
+
+def command(name: str, *arguments: object) -> list[str]:
+    return [str(Path(sys.executable).parent / name), *map(str, arguments)]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def apart(real_cluster: Real, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[KubeClient]:
+    """The three processes, running and registered; the client is an administrator's."""
+    folder = tmp_path_factory.mktemp("apart")
+    port, *metrics = free_ports(4)
+    with ExitStack() as stack:
+        async with KubeClient.from_kubeconfig(real_cluster.kubeconfig) as client:
+            await has_kinds(client, [*crds.load(), *crds.stand_ins()])
+            await sweep(client)
+            for document in yaml.safe_load_all((ROOT / "deploy/rbac.yaml").read_text("utf-8")):
+                await apply(client, document)
+            names = [f"bizrq-{process}" for process in ("certs", "webhooks", "controller")]
+            configs = [await kubeconfig_of(client, real_cluster, name, folder) for name in names]
+            certs = ("--cert-dir", folder / "certificates")
+            own = [
+                (*certs, "--names", "127.0.0.1"),
+                (*certs, "--port", port, "--host", "127.0.0.1"),
+                ("--cash-interval", "1s"),
+            ]
+            for name, config, flags, metrics_port in zip(names, configs, own, metrics, strict=True):
+                log = stack.enter_context((folder / f"{name}.log").open("wb"))
+                words = command(name, "--kubeconfig", config, "--metrics-port", metrics_port, *flags)
+                process = subprocess.Popen(words, stdout=log, stderr=log)
+                stack.callback(process.wait, 20)
+                stack.callback(process.terminate)
+            registration = script(ROOT / "deploy/registration.py")
+            document = yaml.safe_load(registration.document(f"https://127.0.0.1:{port}", NAMESPACE, None))
+            await client.create(REGISTRATIONS, document)
+
+            async def asked() -> bool:
+                try:
+                    await client.create(GROUPS, story.group("probe", "", {"gpu": "1"}), dry_run=True)
+                except ApiError as error:
+                    return "denied the request" in error.message
+                return False
+
+            await eventually(asked, 40, lambda: "\n".join(p.read_text("utf-8") for p in folder.glob("*.log")))
+            yield client
+            await sweep(client)
+            logs = {path.name: path.read_text("utf-8") for path in folder.glob("*.log")}
+        await asyncio.to_thread(stack.close)
+    for name, log in logs.items():
+        assert "forbidden" not in log.casefold(), f"{name}: {log}"
+
+
+async def test_the_story_passes_with_the_rights_of_the_manifest(apart: KubeClient) -> None:
+    """Budgets, models, scaling, refusals and card-hours need nothing that deploy/rbac.yaml does not give."""
+    console = Console(file=io.StringIO())
+    await story.Story(apart, lambda job, length: story.pods_ran(apart, job, length), console).play()
+
+
+async def test_spent_hours_reach_the_parent_with_these_rights(apart: KubeClient) -> None:
+    """A group that spent hours is held by a finalizer until its parent has them, which takes a patch."""
+    held = await apart.get(GROUPS, "vision")
+    assert held["metadata"]["finalizers"]
+    await apart.delete(story.TFJOBS, "train", "default")
+    for pod in (await apart.list(story.PODS, "default"))[0]:
+        # The garbage collector deletes them too.
+        with suppress(NotFound):
+            await apart.delete(story.PODS, pod["metadata"]["name"], "default")
+
+    async def deleted() -> bool:
+        with suppress(ApiError):
+            await apart.delete(GROUPS, "vision")
+            return True
+        return False
+
+    await eventually(deleted, 30)
+
+    async def inherited() -> bool:
+        ai = await apart.get(GROUPS, "ai")
+        return float(ai["status"]["selfUsed"]["cash/requests.nvidia.com/gpu"].rstrip("m")) >= 16
+
+    await eventually(inherited, 30)
+
+
+async def test_events_are_told_with_these_rights(apart: KubeClient) -> None:
+    """The controller may tell of a group that ran out of hours."""
+    events = Resource("", "v1", "events", "Event")
+
+    async def told() -> bool:
+        return any(event["reason"] == "CashExhausted" for event in (await apart.list(events, "default"))[0])
+
+    await eventually(told, 15)

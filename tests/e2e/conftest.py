@@ -1,0 +1,26 @@
+"""bizrq as `bizrq up` runs it, in the tests' own process, on a sandbox and on a real cluster."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest_asyncio
+
+from bizrq.cli.station import Station, Where
+from bizrq.settings import load
+from tests.cluster import Cluster
+
+
+def station_on(cluster: Cluster, **how: Any) -> Station:
+    """Everything of bizrq, not started yet."""
+    where = Where(cluster.kubeconfig if cluster.is_real else None, None, Path(cluster.kubeconfig))
+    return Station(load(None), where, sandbox=cluster.box, **how)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def station(cluster: Cluster) -> AsyncIterator[Station]:
+    """A running bizrq for all tests of a module."""
+    async with station_on(cluster) as running:
+        yield running

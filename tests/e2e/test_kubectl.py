@@ -1,0 +1,111 @@
+"""What kubectl shows of it, where kubectl is: refusals, tables, scale, diff, delete."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+
+from bizrq.kube.client import KubeClient
+from tests.cluster import Cluster
+from tests.objects import Object, deployment, group
+from tests.oracle import settled
+
+pytestmark = [
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.usefixtures("station"),
+    pytest.mark.skipif(shutil.which("kubectl") is None, reason="no kubectl on PATH"),
+]
+
+
+class Kubectl:
+    def __init__(self, kubeconfig: Path, home: Path) -> None:
+        self._kubeconfig = kubeconfig
+        self._home = home
+
+    async def __call__(self, *arguments: str, stdin: Object | None = None) -> tuple[int, str, str]:
+        """Exit code, stdout, stderr."""
+        process = await asyncio.create_subprocess_exec(
+            "kubectl",
+            *arguments,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            env={"KUBECONFIG": str(self._kubeconfig), "HOME": str(self._home), "PATH": "/usr/bin:/bin:/usr/local/bin"},
+        )
+        async with asyncio.timeout(60):
+            out, err = await process.communicate(yaml.safe_dump(stdin).encode() if stdin else None)
+        assert process.returncode is not None
+        return process.returncode, out.decode(), err.decode()
+
+
+@pytest.fixture
+def kubectl(cluster: Cluster, tmp_path: Path) -> Kubectl:
+    return Kubectl(cluster.kubeconfig, tmp_path)
+
+
+async def test_kubectl_applies_scales_lists_and_is_told_why_not(
+    kubectl: Kubectl, client: KubeClient, unique: str
+) -> None:
+    code, out, err = await kubectl("apply", "-f", "-", stdin=group(unique, cpu="10"))
+    assert (code, out.strip(), err) == (0, f"bizgroupresourcequota.quota.biz.group/{unique} created", "")
+    await settled(client, [unique])
+    web = deployment(unique, unique, 4)
+    code, out, err = await kubectl("apply", "-f", "-", stdin=web)
+    assert (code, out.strip()) == (0, f"deployment.apps/{unique} created"), err
+    code, out, err = await kubectl("scale", "deployment", unique, "--replicas=11")
+    assert code == 1
+    assert "Error from server (Forbidden)" in err
+    assert f"exceeded quota: {unique}, requested: limits.cpu=7, used: limits.cpu=4, limited: limits.cpu=10" in err
+    assert "fits: 6 more replicas" in err
+    code, _, err = await kubectl("scale", "deployment", unique, "--replicas=10")
+    assert code == 0, err
+    await settled(client, [unique])
+    code, out, err = await kubectl("get", "bizrq", unique)
+    assert code == 0, err
+    header, row = out.splitlines()
+    assert header.split() == ["NAME", "PARENT", "READY", "OVER", "USED/HARD", "AGE"]
+    assert "limits.cpu 10/10" in row
+    code, out, err = await kubectl("get", "bizrq", unique, "-o", "json")
+    assert json.loads(out)["status"]["used"] == {"limits.cpu": "10"}, err
+
+
+async def test_kubectl_shows_the_warning_of_a_lowered_hard_and_the_refusal_of_a_bad_one(
+    kubectl: Kubectl, client: KubeClient, unique: str
+) -> None:
+    await kubectl("apply", "-f", "-", stdin=group(unique, cpu="10"))
+    await settled(client, [unique])
+    await kubectl("apply", "-f", "-", stdin=deployment(unique, unique, 8))
+    await settled(client, [unique])
+    patch = json.dumps({"spec": {"hard": {"limits.cpu": "5"}}})
+    code, out, err = await kubectl("patch", "bizrq", unique, "--type=merge", "-p", patch)
+    assert (code, out.strip()) == (0, f"bizgroupresourcequota.quota.biz.group/{unique} patched")
+    assert "Warning: " in err
+    assert "limits.cpu 5 (used 8)" in err
+    code, _, err = await kubectl("apply", "-f", "-", stdin=group(f"{unique}-typo", **{"requests.nvidia.com/gpux": "1"}))
+    assert code == 1
+    assert "did you mean requests.nvidia.com/gpu?" in err
+    code, _, err = await kubectl("delete", "bizrq", unique)
+    assert code == 1
+    assert f"group {unique} has workloads: deployments.apps/default/{unique}; delete them" in err
+    code, _, err = await kubectl("delete", "deployment", unique)
+    assert code == 0, err
+    code, _, err = await kubectl("delete", "bizrq", unique, "--timeout=20s")
+    assert code == 0, err
+
+
+async def test_a_server_side_dry_run_is_decided_and_charges_nothing(
+    kubectl: Kubectl, client: KubeClient, unique: str
+) -> None:
+    await kubectl("apply", "-f", "-", stdin=group(unique, cpu="10"))
+    before = (await settled(client, [unique]))[unique]
+    code, out, err = await kubectl("create", "--dry-run=server", "-f", "-", stdin=deployment(unique, unique, 4))
+    assert (code, "created (server dry run)" in out) == (0, True), err
+    code, _, err = await kubectl("create", "--dry-run=server", "-f", "-", stdin=deployment(unique, unique, 11))
+    assert code == 1
+    assert "exceeded quota" in err
+    assert (await settled(client, [unique]))[unique].status.used == before.status.used
