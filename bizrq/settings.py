@@ -27,10 +27,10 @@ class Settings:
     catalog: Catalog
 
 
-def load(path: Path | None, *, charged: frozenset[str] = frozenset(adapters.MAIN)) -> Settings:
+def load(path: Path | None) -> Settings:
     """The settings of a file, or the defaults without one; raises ConfigurationError."""
     if path is None:
-        return settings({}, charged=charged)
+        return settings({})
     try:
         documents = list(yaml.safe_load_all(path.read_text("utf-8")))
     except OSError as error:
@@ -40,13 +40,13 @@ def load(path: Path | None, *, charged: frozenset[str] = frozenset(adapters.MAIN
     if len(documents) > 1:
         raise ConfigurationError(f"{path}: {len(documents)} documents: write one")
     try:
-        return settings(documents[0] if documents else None, charged=charged)
+        return settings(documents[0] if documents else None)
     except ConfigurationError as error:
         raise ConfigurationError(f"{path}: {error}") from None
 
 
-def settings(document: object, *, charged: frozenset[str] = frozenset(adapters.MAIN)) -> Settings:
-    """The settings of a parsed document; `charged` are the kinds that are admitted. Raises ConfigurationError."""
+def settings(document: object) -> Settings:
+    """The settings of a parsed document. Raises ConfigurationError."""
     given = parse(document)
     counting = CountingConfig(
         count_admin_access=given.count_admin_access,
@@ -65,7 +65,7 @@ def settings(document: object, *, charged: frozenset[str] = frozenset(adapters.M
         hami=Hami(given.hami.enabled, given.hami.device_split_count, tuple(given.hami.vendors)),
     )
     try:
-        registry = adapters.builtin().only(charged).extended(given.adapters)
+        registry = adapters.builtin().extended(given.adapters)
         catalog = counting.catalog.extended(kinds=[adapter.resource for adapter in registry.charged])
     except (DeclarationError, UnknownResource) as error:
         raise ConfigurationError(str(error)) from None

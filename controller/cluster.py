@@ -1,36 +1,42 @@
 """What the controller watches, and which groups want a recount when something changes.
 
-This file alone decides what is kept of the cluster in memory. It counts nothing.
+This file alone decides what is kept of the cluster in memory, and who is above and below whom there. It counts nothing.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import structlog
 
-from bizrq.kube.client import KubeClient, Resource
+from bizrq.kube.client import KubeClient
 from bizrq.kube.groups import GroupStore, without_managed_fields
 from bizrq.kube.informer import Informer, Store
 from bizrq.kube.related import Related, resource_of
 from bizrq.quota.ledger import GROUPS
-from bizrq.workloads.adapters import Adapter, Registry
-from bizrq.workloads.labels import LABEL
+from bizrq.workloads.adapters import Adapter, GroupKind, Registry
+from bizrq.workloads.labels import LABEL, group_of
+from bizrq.workloads.lookup import Reference, group_and_version
+from bizrq.workloads.malformed import Malformed
+from bizrq.workloads.owners import MOST_HOPS, charged_group, controller_of, payer
 from controller.pods import Shapes, trimmed
 
 log = structlog.get_logger(__name__)
 
 Object = dict[str, Any]
 
-PODS = Resource("", "v1", "pods", "Pod")
-REPLICASETS = Resource("apps", "v1", "replicasets", "ReplicaSet")
+POD: GroupKind = ("", "Pod")
+REPLICASET: GroupKind = ("apps", "ReplicaSet")
 
 
 class Cluster:
-    """Informers of groups, charged kinds and pods. `enqueue(group, after)` is called for whatever moves."""
+    """Informers of groups and of every kind that is charged or stands between a workload and its pods.
+
+    `enqueue(group, after)` is called for whatever moves.
+    """
 
     def __init__(self, client: KubeClient, registry: Registry, enqueue: Callable[[str, float], None]) -> None:
         self.client = client
@@ -38,43 +44,38 @@ class Cluster:
         self._enqueue = enqueue
         self.groups = GroupStore(client, on_change=self._group_changed)
         self.adapters = {adapter.resource: adapter for adapter in registry.charged}
-        self.workloads = {
-            key: Informer(
+        shapes = Shapes()
+        transforms = {POD: lambda pod: trimmed(pod, shapes), REPLICASET: trimmed_replicaset}
+        watched = {(a.group, a.kind): a for a in registry.adapters if registry.is_charged(a)}
+        watched |= {kind: a for kind in transforms if (a := registry.by_kind(*kind)) is not None}
+        self._kept = {
+            kind: Informer(
                 client,
                 resource_of(adapter),
-                on_change=self._workload_changed,
+                on_change=self._pod_changed if kind == POD else self.workload_changed,
                 on_time_travel=self._restored,
-                indexes={"group": _label, "refers": _refers},
-                transform=without_managed_fields,
+                indexes={"group": _label, "unlabelled": self._unlabelled, "owner": _controller_uid},
+                transform=transforms.get(kind, without_managed_fields),
             )
-            for key, adapter in self.adapters.items()
+            for kind, adapter in watched.items()
         }
-        shapes = Shapes()
-        self.pods = Informer(
-            client,
-            PODS,
-            on_change=self._pod_changed,
-            indexes={"owner": _controller_uid},
-            transform=lambda pod: trimmed(pod, shapes),
-        )
-        self.replicasets = Informer(
-            client,
-            REPLICASETS,
-            on_change=lambda _old, _new: None,
-            indexes={"owner": _controller_uid},
-            transform=trimmed_replicaset,
-        )
-        self.related = Related(client, registry, on_change=self._everything_changed)
+        self.workloads = {key: self._kept[a.group, a.kind] for key, a in self.adapters.items()}
+        self.pods = self._kept[POD]
+        self.related = Related(client, registry, on_change=self._context_changed, kept=self._kept)
         #: Counts the changes of what bears on every workload (LimitRanges and the like).
         self.context = 0
+        #: Who pays for what an owner made, by the kind that is made and the owner, until any owner changes.
+        self._payers: dict[tuple[object, object, object], Reference | None] = {}
         #: Called with (pod before, pod after) besides the queue: the meter notes ends.
         self.on_pod: Callable[[Object | None, Object | None], None] = lambda _old, _new: None
         #: Called with (workload before, after) where the group that it charges changed.
         self.on_move: Callable[[Object, Object], None] = lambda _old, _new: None
+        #: Called with what changed; gives the groups whose workloads were counted by it.
+        self.on_reference: Callable[[Reference], Iterable[str]] = lambda _reference: ()
 
     @property
     def informers(self) -> Sequence[Informer]:
-        return [self.groups.informer, *self.workloads.values(), self.pods, self.replicasets, *self.related.informers]
+        return [self.groups.informer, *self._kept.values(), *self.related.informers]
 
     @property
     def synced(self) -> bool:
@@ -94,30 +95,111 @@ class Cluster:
     def informer(self, kind: str) -> Informer | None:
         return self.groups.informer if kind == GROUPS else self.workloads.get(kind)
 
-    def charged_to(self, group: str) -> Iterable[tuple[Adapter, Object]]:
-        """All stored objects of charged kinds with the group's label."""
-        for key, informer in self.workloads.items():
-            for obj in informer.store.index("group", group):
-                yield self.adapters[key], obj
+    def charged_to(self, group: str) -> Iterator[tuple[Adapter, Object]]:
+        """All stored objects of charged kinds that name the group, or stand in its namespaces and name none.
 
-    def pods_of(self, workload: Object) -> Collection[Object]:
-        """The pods that a workload made, directly or through ReplicaSets."""
-        uid = workload["metadata"]["uid"]
-        pods = list(self.pods.store.index("owner", uid))
-        for replicaset in self.replicasets.store.index("owner", uid):
-            pods.extend(self.pods.store.index("owner", replicaset["metadata"]["uid"]))
-        return pods
+        What something above them pays for is not among them.
+        """
+        namespaces = self._namespaces_of(group)
+        for key, informer in self.workloads.items():
+            adapter = self.adapters[key]
+            for obj in informer.store.index("group", group):
+                if self.payer_of(obj) is None:
+                    yield adapter, obj
+            for namespace in namespaces:
+                for obj in informer.store.index("unlabelled", namespace):
+                    if self.payer_of(obj) is None:
+                        yield adapter, obj
+
+    def group_of(self, obj: Object) -> str | None:
+        """The group that an object charges if nothing above it pays; None for a label that is none, too."""
+        try:
+            return charged_group(obj, self.related.watched)
+        except Malformed:
+            return None
+
+    def payer_of(self, obj: Object) -> Object | None:
+        """The top-most object that pays for this one, None where it pays for itself."""
+        reference = controller_of(obj["metadata"])
+        if reference is None:
+            return None
+        key = obj.get("kind"), reference.get("uid"), reference.get("name")
+        if key not in self._payers:
+            self._payers[key] = self._top(obj)
+        found = self._payers[key]
+        return self.related.watched.get(*found) if found is not None else None
+
+    def _top(self, obj: Object) -> Reference | None:
+        found, lookup = obj, self.related.watched
+        for _ in range(MOST_HOPS):
+            above = payer(found, self.registry, lookup)
+            if above is None:
+                break
+            found = above
+        return _reference(found) if found is not obj else None
+
+    def pods_of(self, workload: Object) -> list[Object]:
+        """The pods below a workload, itself if it is one, however many owners stand between."""
+        top = self.registry.of(workload)
+        if top is None:
+            return []
+        if (top.group, top.kind) == POD:
+            return [workload]
+        found: list[Object] = []
+        level, through_pods = [(top, workload["metadata"]["uid"])], "Pod" in top.pods.owner_chain
+        for _ in range(MOST_HOPS):
+            below: list[tuple[Adapter, str]] = []
+            for above, uid in level:
+                for made in {*above.creates, *above.passes}:
+                    informer, adapter = self._kept.get(made), self.registry.by_kind(*made)
+                    if informer is None or adapter is None:
+                        continue
+                    objects = informer.store.index("owner", uid)
+                    if made == POD:
+                        found.extend(objects)
+                    if made != POD or through_pods:
+                        below.extend((adapter, obj["metadata"]["uid"]) for obj in objects)
+            level = below
+        return found
 
     def workload_of(self, pod: Object) -> tuple[Adapter, Object] | None:
-        """The charged object that made a pod, by controller references and uids; None where there is none."""
-        for uid in _controller_uid(pod):
-            replicaset = self.replicasets.store.by_uid(uid)
-            for above in _controller_uid(replicaset) if replicaset else [uid]:
-                for key, informer in self.workloads.items():
-                    found = informer.store.by_uid(above)
-                    if found is not None:
-                        return self.adapters[key], found
-        return None
+        """What pays for a pod, if it names a group: something above it, or itself; None if its owner is gone."""
+        found = self.payer_of(pod)
+        if found is None and self.group_of(pod) is None and self._is_left_behind(pod):
+            return None
+        found = found or pod
+        adapter = self.registry.of(found)
+        return (adapter, found) if adapter is not None else None
+
+    def _is_left_behind(self, obj: Object) -> bool:
+        """Whether an object's controller is there no more."""
+        reference = controller_of(obj["metadata"])
+        if reference is None:
+            return False
+        group, _ = group_and_version(reference.get("apiVersion"))
+        informer = self._kept.get((group, str(reference.get("kind"))))
+        return informer is not None and informer.store.by_uid(str(reference.get("uid"))) is None
+
+    def _namespaces_of(self, group: str) -> list[str]:
+        """The namespaces whose default the group is."""
+        return [
+            namespace["metadata"]["name"]
+            for namespace in self.related.watched.all_of("", "Namespace", "")
+            if group in _label(namespace)
+        ]
+
+    def _unlabelled(self, obj: Object) -> list[str]:
+        """The namespace of an object that names no group, unless it is its owner's kind that makes such objects."""
+        if any(_label(obj)):
+            return []
+        reference = controller_of(obj["metadata"])
+        if reference is not None:
+            group, _ = group_and_version(reference.get("apiVersion"))
+            owner = self.registry.by_kind(group, str(reference.get("kind")))
+            made = group_and_version(obj.get("apiVersion"))[0], str(obj.get("kind"))
+            if owner is not None and self.registry.is_charged(owner) and made in owner.creates:
+                return []
+        return [obj["metadata"].get("namespace", "")]
 
     def _group_changed(self, old: Object | None, new: Object | None) -> None:
         for obj in (old, new):
@@ -131,28 +213,47 @@ class Cluster:
             if parent := spec.get("parentBizGroup"):
                 self._enqueue(parent, 0.0 if edited else 0.1)
 
-    def _workload_changed(self, old: Object | None, new: Object | None) -> None:
+    def workload_changed(self, old: Object | None, new: Object | None) -> None:
+        """What the watch of any kind but pods brought."""
+        moved = _ties(old) != _ties(new)
+        if moved:
+            self._payers.clear()
         if old is not None and new is not None and list(_label(old)) != list(_label(new)):
             self.on_move(old, new)
-        for group in {g for obj in (old, new) if obj is not None for g in _label(obj)}:
-            self._enqueue(group, 0.0)
         changed = new or old
-        if changed is not None:
-            metadata = changed["metadata"]
-            key = f"{changed.get('kind')}/{metadata.get('namespace', '')}/{metadata['name']}"
-            for informer in self.workloads.values():
-                for referrer in informer.store.index("refers", key):
-                    for group in _label(referrer):
-                        self._enqueue(group, 0.0)
+        if changed is None:
+            return
+        respecified = moved or old is None or new is None or _content(old) != _content(new)
+        adapter = self.registry.of(changed)
+        if not respecified and (adapter is None or not adapter.reads_status):
+            return
+        groups = {self.group_of(self.payer_of(obj) or obj) for obj in (old, new) if obj is not None}
+        if respecified:
+            groups.update(self.on_reference(_reference(changed)))
+        for group in groups:
+            if group is not None:
+                self._enqueue(group, 0.0)
 
     def _pod_changed(self, old: Object | None, new: Object | None) -> None:
         self.on_pod(old, new)
+        for obj in (old, new):
+            if obj is not None and self.payer_of(obj) is None and (group := self.group_of(obj)) is not None:
+                self._enqueue(group, 0.0)
 
     def _restored(self, before: int, now: int) -> None:
         log.error("the API server's store went back in time", before=before, now=now)
-        self._everything_changed(None, None)
+        self._context_changed(None, None)
 
-    def _everything_changed(self, _old: Object | None, _new: Object | None) -> None:
+    def _context_changed(self, old: Object | None, new: Object | None) -> None:
+        """What bears on every workload of a namespace or of the cluster is another."""
+        changed = new or old
+        if changed is not None and changed.get("kind") == "Namespace":
+            same = [_label(obj) if obj else [] for obj in (old, new)]
+            if same[0] == same[1]:
+                return
+        elif old is not None and new is not None and _content(old) == _content(new):
+            return
+        self._payers.clear()
         self.context += 1
         for group in self.groups.values():
             self._enqueue(group.name, 1.0)
@@ -170,32 +271,49 @@ def _uncounted(obj: Object) -> bool:
     return "used" not in (obj.get("status") or {})
 
 
-def _label(obj: Object) -> Iterable[str]:
-    labels = obj["metadata"].get("labels")
-    group = labels.get(LABEL) if isinstance(labels, dict) else None
-    return [group] if isinstance(group, str) and group else []
-
-
-def _refers(obj: Object) -> Iterable[str]:
-    """What an object takes its pod template from (Rollout's workloadRef)."""
-    spec = obj.get("spec")
-    reference = spec.get("workloadRef") if isinstance(spec, dict) else None
-    if not isinstance(reference, dict):
+def _label(obj: Object) -> list[str]:
+    try:
+        group = group_of(obj)
+    except Malformed:
         return []
-    return [f"{reference.get('kind')}/{obj['metadata'].get('namespace', '')}/{reference.get('name')}"]
+    return [group] if group is not None else []
+
+
+def _ties(obj: Object | None) -> object:
+    """What binds an object to a group or to an owner."""
+    if obj is None:
+        return None
+    metadata = obj["metadata"]
+    labels = metadata.get("labels") or {}
+    ours = {key: value for key, value in labels.items() if key.startswith(LABEL)}
+    return metadata["uid"], ours, metadata.get("ownerReferences")
+
+
+def _content(obj: Object) -> object:
+    return {key: value for key, value in obj.items() if key not in ("metadata", "status")}
+
+
+def _reference(obj: Object) -> Reference:
+    group, _ = group_and_version(obj.get("apiVersion"))
+    return group, str(obj.get("kind")), obj["metadata"].get("namespace", ""), obj["metadata"]["name"]
 
 
 def _controller_uid(obj: Object) -> list[str]:
-    owners = obj["metadata"].get("ownerReferences") or ()
-    return [owner["uid"] for owner in owners if owner.get("controller")]
+    reference = controller_of(obj["metadata"])
+    uid = reference.get("uid") if reference is not None else None
+    return [uid] if isinstance(uid, str) else []
 
 
 def trimmed_replicaset(replicaset: Object) -> Object:
-    """A ReplicaSet as a step between a pod and its owner, and as the template that a Rollout may name."""
-    keys = ("name", "namespace", "uid", "resourceVersion", "labels", "ownerReferences")
+    """A ReplicaSet as a step between a pod and its owner, as a workload, and as the template that a Rollout may name.
+
+    A Deployment keeps ten old ones, so only what counts is kept.
+    """
+    keys = ("name", "namespace", "uid", "resourceVersion", "labels", "annotations", "ownerReferences")
+    spec = replicaset.get("spec") or {}
     return {
         "apiVersion": "apps/v1",
         "kind": "ReplicaSet",
         "metadata": {key: replicaset["metadata"][key] for key in keys if key in replicaset["metadata"]},
-        "spec": {"template": (replicaset.get("spec") or {}).get("template")},
+        "spec": {key: spec[key] for key in ("replicas", "template") if key in spec},
     }

@@ -16,7 +16,7 @@ from bizrq.quota.resources import Limits, restrict
 from bizrq.workloads.adapters import Adapter, builtin
 from bizrq.workloads.config import CountingConfig
 from bizrq.workloads.counting import own_demand
-from bizrq.workloads.labels import MODEL_LABELS, group_of, labels_of
+from bizrq.workloads.labels import MODEL_LABELS, labels_of
 from bizrq.workloads.lookup import Nothing
 from bizrq.workloads.malformed import Malformed
 from controller.cluster import Cluster
@@ -77,8 +77,8 @@ class Stays:
         now = self._moved[new["metadata"]["uid"]] = self._now()
         for pod in self._cluster.pods_of(new):
             uid = pod["metadata"]["uid"]
-            self._left.pop((_group(new), uid), None)
-            self._left[_group(old), uid] = now
+            self._left.pop((self._cluster.group_of(new), uid), None)
+            self._left[self._cluster.group_of(old), uid] = now
         self._forget()
 
     def on_pod(self, old: Object | None, new: Object | None) -> None:
@@ -88,7 +88,7 @@ class Stays:
             return
         uid = pod["metadata"]["uid"]
         found = self._cluster.workload_of(pod)
-        group = _group(found[1]) if found else self._group.get(uid)
+        group = self._cluster.group_of(found[1]) if found else self._group.get(uid)
         if group is None:
             return
         self._group[uid] = group
@@ -142,7 +142,7 @@ class Stays:
             if uid in stays or pod is None:
                 continue
             found = self._cluster.workload_of(pod)
-            if found is None or _group(found[1]) == group or uid in meter.finished:
+            if found is None or self._cluster.group_of(found[1]) == group or uid in meter.finished:
                 start = started(pod)
                 if start is not None:
                     stays[uid] = Occupied(uid, start, ended(pod), {})
@@ -191,10 +191,3 @@ class Stays:
 
 def _only(stay: Occupied, tracked: set[str]) -> Occupied:
     return Occupied(stay.uid, stay.start, stay.end, restrict(stay.cost, tracked))
-
-
-def _group(workload: Object) -> str | None:
-    try:
-        return group_of(workload)
-    except Malformed:
-        return None

@@ -48,7 +48,8 @@ def trimmed(pod: Object, shapes: Shapes) -> Object:
         kept["labels"] = labels
     for owner in metadata.get("ownerReferences") or ():
         if owner.get("controller"):
-            kept["ownerReferences"] = shapes.shared({"": [{"uid": owner["uid"], "controller": True}]})[""]
+            reference = {key: owner.get(key) for key in ("apiVersion", "kind", "name", "uid", "controller")}
+            kept["ownerReferences"] = shapes.shared({"": [reference]})[""]
     counted = {key: spec[key] for key in _SPEC if key in spec}
     for containers in ("containers", "initContainers"):
         if containers in counted:

@@ -31,6 +31,7 @@ from bizrq.quota.resources import Resources, nonzero, restrict, subtract_floor
 from bizrq.workloads import counting
 from bizrq.workloads.adapters import Adapter
 from bizrq.workloads.config import CountingConfig
+from bizrq.workloads.lookup import Lookup, Recording, Reference
 from bizrq.workloads.malformed import Malformed
 from bizrq.workloads.roles import has_ended
 from controller import metrics
@@ -76,7 +77,10 @@ class Reconciler:
         self._reconciled: dict[str, float] = {}
         self._held: dict[str, tuple[str, Resources]] = {}
         self._counted: dict[str, _Cost] = {}
+        #: By what a cost was counted: the workloads' uids with their groups.
+        self._referrers: dict[Reference, dict[str, str]] = {}
         self._holds = Holds(clock)
+        cluster.on_reference = self._recounted_for
 
     async def reconcile(self, name: str) -> float | None:
         """Recount one group and write what differs; returns the seconds after which to look again, None when gone.
@@ -206,13 +210,18 @@ class Reconciler:
         round_ = object()
         while todo := [found for found in self._cluster.charged_to(name) if not self._is_counted(found[1], round_)]:
             for adapter, obj in todo:
-                self._counted[obj["metadata"]["uid"]] = await self._cost(adapter, obj, round_)
+                self._counted[obj["metadata"]["uid"]] = await self._cost(name, adapter, obj, round_)
         # No await between the last look and the return: what arrives later comes with its own event.
         stored = sum(len(informer.store) for informer in self._cluster.workloads.values())
         if len(self._counted) > 2 * stored + 1000:
             stores = [informer.store for informer in self._cluster.workloads.values()]
             self._counted = {
                 uid: cost for uid, cost in self._counted.items() if any(store.by_uid(uid) for store in stores)
+            }
+            self._referrers = {
+                reference: known
+                for reference, uids in self._referrers.items()
+                if (known := {uid: group for uid, group in uids.items() if uid in self._counted})
             }
 
     def _is_counted(self, obj: Object, round_: object) -> bool:
@@ -221,12 +230,28 @@ class Reconciler:
             return False
         return known.round is round_ or (known.settled and known.context == self._cluster.context)
 
-    async def _cost(self, adapter: Adapter, obj: Object, round_: object) -> _Cost:
+    def _recounted_for(self, reference: Reference) -> set[str]:
+        """The groups of the workloads that were counted by an object which is another now; forgets their costs."""
+        referrers = self._referrers.pop(reference, {})
+        for uid in referrers:
+            self._counted.pop(uid, None)
+        return set(referrers.values())
+
+    async def _cost(self, group: str, adapter: Adapter, obj: Object, round_: object) -> _Cost:
         """A workload's demand; for one that has ended, that of its pods that still run (spec: workloads, section 8)."""
         version, context = obj["metadata"]["resourceVersion"], self._cluster.context
-        lookup = await self._cluster.related.resolve(
-            lambda found: counting.demand(obj, self._cluster.registry, found, self._config), _READ
-        )
+        asked: dict[Reference, None] = {}
+
+        def count(found: Lookup) -> None:
+            recording = Recording(found)
+            try:
+                counting.demand(obj, self._cluster.registry, recording, self._config)
+            finally:
+                asked.update(recording.asked)
+
+        lookup = await self._cluster.related.resolve(count, _READ)
+        for reference in asked:
+            self._referrers.setdefault(reference, {})[obj["metadata"]["uid"]] = group
         try:
             if adapter.lingers and self._config.terminal == "live-pods" and has_ended(obj, adapter):
                 pods = self._cluster.pods_of(obj)

@@ -66,7 +66,7 @@ class Webhooks:
         self._workloads = Workloads(
             client, self.reserver, self.related, registry, config, exempt=registration.exempt(namespace)
         )
-        self._groups = Groups(client, self.store, self.reserver, registry, catalog=catalog)
+        self._groups = Groups(client, self.store, self.reserver, self.related, registry, catalog=catalog)
         self._draining = False
         self._runner: web.AppRunner | None = None
         self._watching: list[asyncio.Task[None]] = []

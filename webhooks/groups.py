@@ -6,15 +6,17 @@ in `bizrq.quota.tree`, and whether the parent can bear it is the ledger's questi
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from bizrq.api import group as wire
 from bizrq.api.group import GroupObject, GroupUnreadable
 from bizrq.api.review import Request
-from bizrq.kube.client import ApiError, KubeClient, NotFound, Unreachable
+from bizrq.kube.client import ApiError, KubeClient, NotFound, Resource, Unreachable
 from bizrq.kube.groups import GroupStore
-from bizrq.kube.related import resource_of
+from bizrq.kube.related import NAMESPACES, Related, resource_of
 from bizrq.quota import tree
 from bizrq.quota.ledger import GROUPS, Charge, group_slot
 from bizrq.quota.names import DEFAULT, Catalog
@@ -24,6 +26,7 @@ from bizrq.quota.verdict import Denied, Granted, Reason, Verdict
 from bizrq.workloads import counting
 from bizrq.workloads.adapters import Adapter, Registry
 from bizrq.workloads.labels import LABEL
+from bizrq.workloads.owners import controller_of, payer
 from webhooks.reserve import Reserver
 
 #: A deletion's refusal names this many children or workloads.
@@ -46,6 +49,7 @@ class Groups:
         client: KubeClient,
         store: GroupStore,
         reserver: Reserver,
+        related: Related,
         registry: Registry,
         *,
         catalog: Catalog = DEFAULT,
@@ -53,6 +57,7 @@ class Groups:
         self._client = client
         self._store = store
         self._reserver = reserver
+        self._related = related
         self._registry = registry
         self._catalog = catalog
 
@@ -161,18 +166,40 @@ class Groups:
         children = {child.name for child in await self._store.children(stored.name)}
         children |= {slot.name for slot in promised if slot.kind == GROUPS}
         workloads = {str(slot) for slot in promised if slot.kind != GROUPS}
+        namespaces = [n["metadata"]["name"] for n in await self._labelled(NAMESPACES, stored.name)]
         for adapter in self._registry.charged:
-            workloads.update(await self._charged(adapter, stored.name, deadline))
+            if len(workloads) < NAMED:
+                workloads.update(await self._charged(adapter, stored.name, namespaces, deadline))
         return tree.validate(tree.Delete(Group(stored.name, "", {}), sorted(children), sorted(workloads))) or Granted()
 
-    async def _charged(self, adapter: Adapter, group: str, deadline: float) -> list[str]:
-        """Up to two stored workloads of a kind that are charged to the group."""
+    async def _charged(self, adapter: Adapter, group: str, namespaces: Sequence[str], deadline: float) -> list[str]:
+        """Up to two stored workloads of a kind that are charged to the group, the default of these namespaces."""
+        resource = resource_of(adapter)
+        items = await self._labelled(resource, group)
+        for namespace in namespaces:
+            items += (await self._client.list(resource, namespace, label_selector=f"!{LABEL}"))[0]
+        found: list[str] = []
+        for item in items:
+            if counting.is_live(item, adapter) and not await self._is_paid(item, deadline):
+                found.append(f"{adapter.resource}/{item['metadata']['namespace']}/{item['metadata']['name']}")
+                if len(found) == NAMED:
+                    break
+        return found
+
+    async def _labelled(self, resource: Resource, group: str) -> list[dict[str, Any]]:
+        """The stored objects of a kind with the group's label, none where the kind is not installed."""
         try:
-            items, _ = await self._client.list(resource_of(adapter), label_selector=f"{LABEL}={group}")
+            return (await self._client.list(resource, label_selector=f"{LABEL}={group}"))[0]
         except NotFound:
             return []
-        live = [item for item in items if counting.is_live(item, adapter)]
-        return [f"{adapter.resource}/{w['metadata']['namespace']}/{w['metadata']['name']}" for w in live[:NAMED]]
+
+    async def _is_paid(self, item: dict[str, Any], deadline: float) -> bool:
+        """Whether something above the object pays for it."""
+        if controller_of(item["metadata"]) is None:
+            return False
+        left = max(0.1, deadline - time.monotonic())
+        lookup = await self._related.resolve(lambda found: payer(item, self._registry, found), left)
+        return payer(item, self._registry, lookup) is not None
 
 
 def _beside(change: Write, parent: Group) -> Write:

@@ -47,6 +47,16 @@ SCALED_UP = (
     "has(object.spec) && has(object.spec.replicas) && "
     "(!has(oldObject.spec) || !has(oldObject.spec.replicas) || object.spec.replicas > oldObject.spec.replicas)"
 )
+#: Made by a controller of Kubernetes for something above it.
+_BUILT_IN = (
+    "(request.userInfo.username == 'system:kube-controller-manager' || "
+    "request.userInfo.username.startsWith('system:serviceaccount:kube-system:'))"
+)
+MADE = (
+    "request.resource.resource in ['pods', 'replicasets'] && "
+    f"{_BUILT_IN} && has(object.metadata.ownerReferences) && "
+    "object.metadata.ownerReferences.exists(o, has(o.controller) && o.controller)"
+)
 SPEC_CHANGED = "request.operation != 'UPDATE' || object.spec != oldObject.spec"
 
 
@@ -65,9 +75,13 @@ def configuration(registry: Registry, client_config: ClientConfig, *, namespace:
         # A dry run is decided and writes nothing.
         "sideEffects": "NoneOnDryRun",
     }
-    elsewhere = {
-        "matchExpressions": [{"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": exempt(namespace)}]
-    }
+    elsewhere = {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": exempt(namespace)}
+    labelled, unlabelled = {"key": LABEL, "operator": "Exists"}, {"key": LABEL, "operator": "DoesNotExist"}
+    charged = [
+        _rule(a.group, list(a.versions), [a.plural], ["CREATE", "UPDATE"], "Namespaced") for a in registry.charged
+    ]
+    changed = {"name": "charge-changed", "expression": CHARGED}
+    not_made = {"name": "not-made-by-kubernetes", "expression": f"!({MADE})"}
     return {
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": "ValidatingWebhookConfiguration",
@@ -84,19 +98,40 @@ def configuration(registry: Registry, client_config: ClientConfig, *, namespace:
                 "name": f"workloads.{API_GROUP}",
                 "clientConfig": client_config("/validate/workloads"),
                 # Matches an object that has the label or had it: removing it is seen.
-                "objectSelector": {"matchExpressions": [{"key": LABEL, "operator": "Exists"}]},
+                "objectSelector": {"matchExpressions": [labelled]},
+                "rules": charged,
+                "matchConditions": [changed, not_made],
+                **common,
+            },
+            {
+                # What stands above it is charged already, as a rule. So it must not wait for us to be there: if nothing
+                # above pays, the recount finds it.
+                "name": f"made.{API_GROUP}",
+                "clientConfig": client_config("/validate/workloads"),
+                "objectSelector": {"matchExpressions": [labelled]},
                 "rules": [
-                    _rule(a.group, list(a.versions), [a.plural], ["CREATE", "UPDATE"], "Namespaced")
-                    for a in registry.charged
+                    _rule("", ["v1"], ["pods"], ["CREATE", "UPDATE"], "Namespaced"),
+                    _rule("apps", ["v1"], ["replicasets"], ["CREATE", "UPDATE"], "Namespaced"),
                 ],
-                "matchConditions": [{"name": "charge-changed", "expression": CHARGED}],
+                "matchConditions": [changed, {"name": "made-by-kubernetes", "expression": MADE}],
+                **common,
+                "failurePolicy": "Ignore",
+            },
+            {
+                # Without a label of its own an object is charged to the default of its namespace.
+                "name": f"defaulted.{API_GROUP}",
+                "clientConfig": client_config("/validate/workloads"),
+                "namespaceSelector": {"matchExpressions": [labelled, elsewhere]},
+                "objectSelector": {"matchExpressions": [unlabelled]},
+                "rules": charged,
+                "matchConditions": [changed, not_made],
                 **common,
             },
             {
                 # A Scale carries no labels, so there is nothing to select by.
                 "name": f"scale.{API_GROUP}",
                 "clientConfig": client_config("/validate/scale"),
-                "namespaceSelector": elsewhere,
+                "namespaceSelector": {"matchExpressions": [elsewhere]},
                 "rules": [
                     _rule(a.group, list(a.versions), [f"{a.plural}/scale"], ["UPDATE"], "Namespaced")
                     for a in registry.charged

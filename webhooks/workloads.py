@@ -20,9 +20,10 @@ from bizrq.workloads import counting
 from bizrq.workloads.adapters import Adapter, Registry
 from bizrq.workloads.config import CountingConfig
 from bizrq.workloads.counting import NONE, Demand
-from bizrq.workloads.labels import LABEL, group_of
+from bizrq.workloads.labels import LABEL
 from bizrq.workloads.lookup import Lookup
 from bizrq.workloads.malformed import Malformed
+from bizrq.workloads.owners import charged_group, payer
 from webhooks.reserve import Reserver
 
 _UID = re.compile(r"[A-Za-z0-9._:-]{1,128}", re.ASCII)
@@ -101,13 +102,15 @@ class Workloads:
     async def _admit(
         self, request: Request, adapter: Adapter, new: dict[str, Any], old: dict[str, Any] | None, deadline: float
     ) -> Verdict:
-        group = group_of(new)
-        if group is None or (old is not None and _unchanged(old, new)):
+        if charged_group(new, self._related.watched) is None or (old is not None and _unchanged(old, new)):
             return Granted()
         try:
             lookup = await self._related.resolve(lambda found: self._count(new, old, found), _left(deadline))
         except (ApiError, Unreachable) as error:
             return _unread(f"what {adapter.kind} {_named(request)} refers to", error)
+        group = charged_group(new, lookup)
+        if group is None or payer(new, self._registry, lookup) is not None:
+            return Granted()
         demand = counting.demand(new, self._registry, lookup, self._config)
         before = self._before(old, group, lookup)
         if before is None:
@@ -117,7 +120,7 @@ class Workloads:
                     f"workloads of namespace {request.namespace} cannot be charged to a group: "
                     f"remove the label {LABEL}",
                 )
-            counting.check_template_labels(new, adapter)
+            counting.check_template_labels(new, adapter, group)
         charge = charge_of(adapter, request, new, demand, old, before)
         if not charge.enters and not charge.worse_in():
             return Granted()
@@ -128,12 +131,12 @@ class Workloads:
     def _count(self, new: dict[str, Any], old: dict[str, Any] | None, lookup: Lookup) -> None:
         """Ask for both demands, so that what they refer to becomes known."""
         if old is not None:
-            self._before(old, group_of(old) or "", lookup)
+            self._before(old, charged_group(old, lookup), lookup)
         counting.demand(new, self._registry, lookup, self._config)
 
-    def _before(self, old: dict[str, Any] | None, group: str, lookup: Lookup) -> Demand | None:
+    def _before(self, old: dict[str, Any] | None, group: str | None, lookup: Lookup) -> Demand | None:
         """What the stored object costs this group; None where it costs it nothing, not being there or elsewhere."""
-        if old is None or group_of(old) != group:
+        if old is None or charged_group(old, lookup) != group or payer(old, self._registry, lookup) is not None:
             return None
         try:
             return counting.demand(old, self._registry, lookup, self._config)

@@ -28,11 +28,10 @@ def usage(
     """Show what these manifests would be charged; other documents in the files serve as the cluster."""
     from bizrq.api.config import ConfigurationError
     from bizrq.settings import load
-    from bizrq.workloads.adapters import builtin
     from bizrq.workloads.usage import usage as count
 
     try:
-        settings = load(config, charged=builtin().charged_names)
+        settings = load(config)
     except ConfigurationError as error:
         raise Failure(str(error), BAD_INPUT) from None
     documents = [document for path in file for document in read(path)]

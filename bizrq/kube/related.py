@@ -6,20 +6,24 @@ This file alone decides where a reference is answered from. It does not know wha
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from bizrq.kube.client import Forbidden, KubeClient, NotFound, Resource
+from bizrq.kube.groups import without_managed_fields
 from bizrq.kube.informer import Informer
-from bizrq.workloads.adapters import Adapter, Registry
+from bizrq.workloads.adapters import Adapter, GroupKind, Registry
 from bizrq.workloads.lookup import Lookup, Recording, Reference
 
 Object = dict[str, Any]
 
+NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
 #: Small kinds that bear on every pod of a namespace or of the cluster: watched, so that no admission has to list.
 WATCHED = (
     Resource("", "v1", "limitranges", "LimitRange"),
     Resource("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass", namespaced=False),
+    NAMESPACES,
 )
 #: Kinds that a workload names one of, besides those that are counted: read each time, so that no answer is old.
 READ = (
@@ -49,25 +53,37 @@ class Related:
         registry: Registry,
         *,
         on_change: Callable[[Object | None, Object | None], None] = lambda _old, _new: None,
+        kept: Mapping[GroupKind, Informer] = MappingProxyType({}),
     ) -> None:
-        """`registry` has the kinds that may own one another."""
+        """`registry` has the kinds that may own one another, `kept` those that the caller watches anyway."""
         self._client = client
         kinds = [resource_of(adapter) for adapter in registry.adapters]
         self._readable = {(resource.group, resource.kind): resource for resource in (*kinds, *READ)}
-        self._watched = {
+        self._own = {
             (resource.group, resource.kind): Informer(
-                client, resource, on_change=on_change, indexes={"namespace": _namespace}
+                client,
+                resource,
+                on_change=on_change,
+                indexes={"namespace": _namespace},
+                transform=without_managed_fields,
             )
             for resource in WATCHED
         }
+        self._watched = {**kept, **self._own}
 
     @property
     def informers(self) -> Sequence[Informer]:
-        return list(self._watched.values())
+        """Those that are its own, for the caller to run."""
+        return list(self._own.values())
 
     @property
     def synced(self) -> bool:
         return all(informer.synced.is_set() for informer in self.informers)
+
+    @property
+    def watched(self) -> Known:
+        """What can be answered without asking anybody."""
+        return Known(self._watched, {})
 
     async def resolve(self, count: Callable[[Lookup], object], timeout: float) -> Known:
         """A lookup that answers everything `count` asks for; what has to be read is read now.
@@ -79,7 +95,11 @@ class Related:
             recording = Recording(Known(self._watched, read))
             with contextlib.suppress(ValueError):
                 count(recording)
-            wanted = [ref for ref in recording.asked if ref[:2] in self._readable and ref not in read and ref[3]]
+            wanted = [
+                ref
+                for ref in recording.asked
+                if ref[:2] in self._readable and ref[:2] not in self._watched and ref not in read and ref[3]
+            ]
             if not wanted:
                 break
             for reference in wanted:

@@ -21,9 +21,6 @@ from bizrq.workloads.malformed import MOST, child, nearest, show
 GroupKind: TypeAlias = tuple[str, str]
 """An API group ("" for core) and a kind in it."""
 
-#: The kinds that are charged unless something else is asked for.
-MAIN: Final = ("deployments.apps", "rollouts.argoproj.io", "tfjobs.kubeflow.org")
-
 #: What is written in code, by the name that a declaration calls it by.
 CODED_TEMPLATES: Final = frozenset({"rollout-workloadref"})
 CODED_KINDS: Final = frozenset(
@@ -168,9 +165,22 @@ class Adapter:
         """`deployments.apps`, and `pods` for the core group: the name in slots, in `charged_names` and in count/."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
+    @cached_property
+    def reads_status(self) -> bool:
+        """Whether what an object of the kind asks for may change with its status alone."""
+        counts = any(_reads_status(factor) for role in self.roles for factor in role.count)
+        return counts or self.finished_when is not None or self.code is not None
+
     @property
     def api_version(self) -> str:
         return f"{self.group}/{self.versions[0]}" if self.group else self.versions[0]
+
+
+def _reads_status(factor: Factor | None) -> bool:
+    if isinstance(factor, Number):
+        below = (factor.minus, factor.clamp_min, factor.clamp_max)
+        return factor.at.keys[:1] == ("status",) or any(map(_reads_status, below))
+    return isinstance(factor, MinOf) and any(map(_reads_status, factor.operands))
 
 
 @dataclass(frozen=True)
@@ -243,7 +253,7 @@ class Registry:
 
 @cache
 def builtin() -> Registry:
-    """All kinds that bizrq ships declarations of, all of them charged that ever are. See `Registry.only` and MAIN."""
+    """All kinds that bizrq ships declarations of, all of them charged but those that are only estimated."""
     text = resources.files("bizrq.workloads").joinpath("kinds.yaml").read_text("utf-8")
     adapters = tuple(adapter for adapter, _ in read_adapters(yaml.safe_load(text), "kinds.yaml"))
     return Registry(adapters, frozenset(a.resource for a in adapters if not a.estimate))

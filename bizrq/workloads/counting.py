@@ -18,7 +18,7 @@ from bizrq.workloads import coded, dra, hami
 from bizrq.workloads.adapters import Adapter, Registry
 from bizrq.workloads.config import DEFAULT, CountingConfig
 from bizrq.workloads.dra import Claims
-from bizrq.workloads.labels import LABEL, group_of, labels_of
+from bizrq.workloads.labels import LABEL, labels_of
 from bizrq.workloads.lookup import Lookup, Nothing, Recording, Reference, group_and_version
 from bizrq.workloads.malformed import Malformed, a_count, a_map, malformed, show
 from bizrq.workloads.models import add_models
@@ -176,14 +176,13 @@ def of_live_pods(
     return Demand(total)
 
 
-def check_template_labels(obj: dict[str, Any], adapter: Adapter) -> None:
-    """Whether an object's pod templates name no other group than the object, as they must when it is created or moved.
+def check_template_labels(obj: dict[str, Any], adapter: Adapter, group: str) -> None:
+    """Whether an object's pod templates name no other group than it charges, as they must when it is created or moved.
 
     What is made of the template carries its label, and somebody reading it would think that another group pays. Raises
     Malformed. Not for stored objects: after a move the template goes on naming the old group for a while.
     """
-    group = group_of(obj)
-    if group is None or adapter.code is not None:
+    if adapter.code is not None:
         return
     elsewhere = dict.fromkeys(coded.TEMPLATES, _own_template)
     for pods in pod_sets(obj, adapter, elsewhere):

@@ -53,6 +53,7 @@ class Recording:
 #: Kinds that stand in no namespace, among those that counting asks for.
 CLUSTER_WIDE = frozenset(
     {
+        ("", "Namespace"),
         ("node.k8s.io", "RuntimeClass"),
         ("resource.k8s.io", "DeviceClass"),
         ("trainer.kubeflow.org", "ClusterTrainingRuntime"),

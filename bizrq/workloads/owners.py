@@ -1,6 +1,7 @@
-"""Who pays for an object that something else made.
+"""Who pays for an object: the group it names, its namespace's, or whoever made it.
 
-This file alone walks controller owner references. It does not know what anything costs.
+This file alone walks controller owner references and knows of namespaces' defaults. It does not know what anything
+costs.
 """
 
 from __future__ import annotations
@@ -9,15 +10,36 @@ from collections.abc import Mapping
 from typing import Any
 
 from bizrq.workloads.adapters import Registry
-from bizrq.workloads.labels import LABEL
+from bizrq.workloads.labels import LABEL, group_of
 from bizrq.workloads.lookup import Lookup, group_and_version
 
 #: The longest way up that is followed (as Kueue does).
 MOST_HOPS = 10
 
 
+def charged_group(obj: Mapping[str, Any], lookup: Lookup) -> str | None:
+    """The group that an object charges if nothing above it pays: its own label's, else its namespace's default.
+
+    Raises Malformed for a label that is none.
+    """
+    return group_of(obj) or default_group(namespace_name(obj), lookup)
+
+
+def default_group(namespace: str, lookup: Lookup) -> str | None:
+    """The group of workloads without a label in a namespace: the same label, on the Namespace."""
+    value = _labels(lookup.get("", "Namespace", "", namespace)).get(LABEL)
+    return value if isinstance(value, str) and value else None
+
+
+def namespace_name(obj: Mapping[str, Any]) -> str:
+    """`metadata.namespace`, `default` where there is none."""
+    metadata = obj.get("metadata")
+    namespace = metadata.get("namespace") if isinstance(metadata, dict) else None
+    return namespace if isinstance(namespace, str) and namespace else "default"
+
+
 def payer(obj: Mapping[str, Any], registry: Registry, lookup: Lookup) -> dict[str, Any] | None:
-    """The nearest object above this one that is charged and labelled, None where the object pays for itself.
+    """The nearest object above this one that is charged and names a group, None where the object pays for itself.
 
     A hop is trusted only where the owner exists in the same namespace, has the uid that the reference says, and is of
     a kind that makes such objects: a forged or stale reference exempts nothing. The group of the label does not
@@ -27,8 +49,7 @@ def payer(obj: Mapping[str, Any], registry: Registry, lookup: Lookup) -> dict[st
     reference = controller_of(metadata)
     if reference is None:
         return None
-    namespace = metadata.get("namespace") if isinstance(metadata, dict) else None
-    namespace = namespace if isinstance(namespace, str) and namespace else "default"
+    namespace = namespace_name(obj)
     group, _ = group_and_version(obj.get("apiVersion"))
     kind = obj.get("kind")
     # What was passed on by those below: only a kind that makes such objects pays for them.
@@ -50,15 +71,13 @@ def payer(obj: Mapping[str, Any], registry: Registry, lookup: Lookup) -> dict[st
         metadata = owner.get("metadata")
         if not isinstance(metadata, dict) or not metadata.get("uid") or metadata.get("uid") != reference.get("uid"):
             return None
-        labels = metadata.get("labels")
         if made not in adapter.creates:
             passed.add(made)
         elif (
             passed <= adapter.creates
             and registry.is_charged(adapter)
             and adapter.pays
-            and isinstance(labels, dict)
-            and labels.get(LABEL)
+            and (_labels(owner).get(LABEL) or default_group(namespace, lookup))
         ):
             return owner
         reference, group, kind = controller_of(metadata), owner_group, owner_kind
@@ -83,6 +102,12 @@ def is_below(obj: Mapping[str, Any], uid: str, namespace: str, lookup: Lookup) -
             return False
         reference = controller_of(metadata)
     return False
+
+
+def _labels(obj: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    metadata = obj.get("metadata") if obj is not None else None
+    labels = metadata.get("labels") if isinstance(metadata, dict) else None
+    return labels if isinstance(labels, dict) else {}
 
 
 def controller_of(metadata: object) -> dict[str, Any] | None:

@@ -14,10 +14,9 @@ from bizrq.quota.resources import Resources, nonzero, text_of
 from bizrq.workloads import counting
 from bizrq.workloads.adapters import Adapter, Registry, builtin
 from bizrq.workloads.config import DEFAULT, CountingConfig
-from bizrq.workloads.labels import group_of
 from bizrq.workloads.lookup import Documents, group_and_version
 from bizrq.workloads.malformed import Malformed, a_map, malformed, show
-from bizrq.workloads.owners import is_below, payer
+from bizrq.workloads.owners import charged_group, is_below, payer
 from bizrq.workloads.roles import has_ended
 
 
@@ -84,7 +83,7 @@ def _row(document: dict[str, Any], find: Any, kinds: Registry, cluster: Document
     error: str | None = None
     try:
         workload = find(document)
-        group = group_of(workload)
+        group = charged_group(workload, cluster)
         cost = _cost(workload, kinds, cluster, config)
     except Malformed as wrong:
         error = str(wrong)

@@ -75,8 +75,7 @@ class Desk:
             if value is not None:
                 self.job["metadata"]["labels"][label] = value
         self._jobs.put(self.job)
-        if old["metadata"]["labels"].get(LABEL) != self.job["metadata"]["labels"].get(LABEL):
-            self.cluster.on_move(old, self.job)
+        self.cluster.workload_changed(old, self.job)
 
     def look(self, meter: Meter, group: str = "nlp", hard: dict[str, int] = HARD) -> tuple[Meter, Callable[[], None]]:
         return self.stays.advance(meter, group, hard)
@@ -101,7 +100,9 @@ def _pod(uid: str, since: int, end: int | None, gpu: int, spec: Object) -> Objec
             "namespace": "default",
             "uid": uid,
             "resourceVersion": "1",
-            "ownerReferences": [{"kind": "TFJob", "name": "train", "uid": "job", "controller": True}],
+            "ownerReferences": [
+                {"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "name": "train", "uid": "job", "controller": True}
+            ],
         },
         "spec": {"containers": [{"name": "c", "resources": {"limits": {"nvidia.com/gpu": str(gpu)}}}], **spec},
         "status": status,

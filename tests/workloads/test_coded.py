@@ -268,12 +268,12 @@ def test_a_template_that_names_another_group_is_told():
     assert adapter is not None
     obj = deployment(1, {**POD, "metadata": {"labels": {LABEL: "vision"}}})
     with pytest.raises(Malformed, match="names the group 'vision', but the Deployment is charged to nlp"):
-        counting.check_template_labels(obj, adapter)
-    counting.check_template_labels(deployment(1, {**POD, "metadata": {"labels": {LABEL: "nlp"}}}), adapter)
-    counting.check_template_labels(deployment(1, POD), adapter)
+        counting.check_template_labels(obj, adapter, "nlp")
+    counting.check_template_labels(deployment(1, {**POD, "metadata": {"labels": {LABEL: "nlp"}}}), adapter, "nlp")
+    counting.check_template_labels(deployment(1, POD), adapter, "nlp")
 
 
 def test_a_template_that_stands_elsewhere_is_not_asked_for_its_label():
     adapter = builtin().by_kind("argoproj.io", "Rollout")
     assert adapter is not None
-    counting.check_template_labels(workload("argoproj.io/v1alpha1", "Rollout", {"workloadRef": {}}), adapter)
+    counting.check_template_labels(workload("argoproj.io/v1alpha1", "Rollout", {"workloadRef": {}}), adapter, "nlp")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bizrq.workloads.adapters import MAIN, builtin
+from bizrq.workloads.adapters import builtin
 from bizrq.workloads.labels import LABEL
 from bizrq.workloads.lookup import Documents
 from bizrq.workloads.owners import payer
@@ -103,7 +103,7 @@ def test_a_reference_that_is_no_controller_exempts_nothing():
 def test_an_owner_of_a_kind_that_is_not_charged_does_not_pay():
     objects = family("StatefulSet:nlp > Pod:nlp")
     assert count(objects[-1], *objects).resources == {}
-    assert count(objects[-1], *objects, registry=builtin().only([*MAIN, "pods"])).resources
+    assert count(objects[-1], *objects, registry=builtin().only(["deployments.apps", "pods"])).resources
 
 
 def test_a_circle_of_owners_ends():
