@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 import yaml
 
-from bizrq.api.config import ConfigurationError, parse
+from bizrq.api.config import ConfigurationError, RightsAsked, parse
 from bizrq.quota.names import Catalog, UnknownResource
 from bizrq.workloads import adapters
 from bizrq.workloads.adapters import DeclarationError, Registry
@@ -20,11 +20,12 @@ from bizrq.workloads.config import CountingConfig, DeviceClassMapping, GpuModel,
 
 @dataclass(frozen=True)
 class Settings:
-    """What a configuration comes to: how to count, which kinds, which names."""
+    """What a configuration comes to: how to count, which kinds, which names, which rights are asked for."""
 
     counting: CountingConfig
     registry: Registry
     catalog: Catalog
+    rights: RightsAsked
 
 
 def load(path: Path | None) -> Settings:
@@ -69,4 +70,4 @@ def settings(document: object) -> Settings:
         catalog = counting.catalog.extended(kinds=[adapter.resource for adapter in registry.charged])
     except (DeclarationError, UnknownResource) as error:
         raise ConfigurationError(str(error)) from None
-    return Settings(counting, registry, catalog)
+    return Settings(counting, registry, catalog, given.rights)

@@ -16,7 +16,7 @@ import structlog
 import yaml
 from aiohttp import web
 
-from sandbox import discovery, lifecycle, patch, protobuf, scale, tables
+from sandbox import access, discovery, lifecycle, patch, protobuf, scale, tables
 from sandbox.admission import Call, User
 from sandbox.api import Api, Listing, Selection, unknown_subresource
 from sandbox.kinds import Resource
@@ -220,6 +220,23 @@ class Routes:
                 return await self._patch(request, call, target)
         raise method_not_allowed()
 
+    def _reviewed(self, resource: Resource, body: Json, call: Call) -> Json:
+        """Everybody may do everything here; what others ask about a subject is answered by the RBAC that is stored."""
+        user = {"username": call.user.name, "groups": list(call.user.groups)}
+        match resource.plural:
+            case "selfsubjectreviews":
+                status: Json = {"userInfo": user}
+            case "tokenreviews":
+                status = {"authenticated": True, "user": user}
+            case "selfsubjectrulesreviews":
+                every: Json = {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}
+                status = {"resourceRules": [every], "nonResourceRules": [], "incomplete": False}
+            case "subjectaccessreviews":
+                status = access.review(body.get("spec"), self._api.store)
+            case _:
+                status = {"allowed": True, "reason": "the sandbox does not authorize"}
+        return {**body, "metadata": body.get("metadata") or {}, "status": status}
+
     # Answers
 
     def _shown(
@@ -284,7 +301,7 @@ class Routes:
             raise method_not_allowed()
         body = await _body(request)
         if resource.verbs == ("create",):
-            return _json(_reviewed(resource, body, call), 201)
+            return _json(self._reviewed(resource, body, call), 201)
         item = await self._api.create(call, resource, target.namespace or "", body)
         return self._shown(request, resource, item, code=201)
 
@@ -474,19 +491,3 @@ def _raw(body: bytes, code: int = 200) -> web.Response:
 
 def _json(body: Any, code: int = 200) -> web.Response:
     return _raw(orjson.dumps(body), code)
-
-
-def _reviewed(resource: Resource, body: Json, call: Call) -> Json:
-    """Everybody may do everything here."""
-    user = {"username": call.user.name, "groups": list(call.user.groups)}
-    match resource.plural:
-        case "selfsubjectreviews":
-            status: Json = {"userInfo": user}
-        case "tokenreviews":
-            status = {"authenticated": True, "user": user}
-        case "selfsubjectrulesreviews":
-            every: Json = {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}
-            status = {"resourceRules": [every], "nonResourceRules": [], "incomplete": False}
-        case _:
-            status = {"allowed": True, "reason": "the sandbox does not authorize"}
-    return {**body, "metadata": body.get("metadata") or {}, "status": status}

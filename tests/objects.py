@@ -17,6 +17,10 @@ TFJOBS = Resource("kubeflow.org", "v1", "tfjobs", "TFJob")
 PODS = Resource("", "v1", "pods", "Pod")
 CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")
 NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
+CLUSTER_ROLES = Resource("rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole", namespaced=False)
+CLUSTER_ROLE_BINDINGS = Resource(
+    "rbac.authorization.k8s.io", "v1", "clusterrolebindings", "ClusterRoleBinding", namespaced=False
+)
 CRDS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False)
 REGISTRATIONS = Resource(
     "admissionregistration.k8s.io",
@@ -82,4 +86,33 @@ def tfjob(name: str, group: str, workers: Any = 1, *, namespace: str = "default"
         "kind": "TFJob",
         "metadata": {"name": name, "namespace": namespace, "labels": {LABEL: group}},
         "spec": {"tfReplicaSpecs": {"Worker": {"replicas": workers, "restartPolicy": "Never", "template": pods}}},
+    }
+
+
+def namespace(name: str, **labels: str) -> Object:
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
+
+
+def cluster_role(name: str, *verbs: str, names: list[str] | None = None) -> Object:
+    """These verbs on groups; on those of these names only, where some are given."""
+    rule: Object = {"apiGroups": [wire.API_GROUP], "resources": [wire.PLURAL], "verbs": list(verbs)}
+    if names is not None:
+        rule["resourceNames"] = names
+    return {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRole",
+        "metadata": {"name": name},
+        "rules": [rule],
+    }
+
+
+def bound(role: str, user: str, kind: str = "User") -> Object:
+    """A binding of the ClusterRole to one user, or to a group of users."""
+    api = "rbac.authorization.k8s.io"
+    return {
+        "apiVersion": f"{api}/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": f"{role}-of-{user.replace(':', '-')}"},
+        "roleRef": {"apiGroup": api, "kind": "ClusterRole", "name": role},
+        "subjects": [{"apiGroup": api, "kind": kind, "name": user}],
     }

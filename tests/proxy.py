@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Self
 
 import aiohttp
@@ -26,12 +27,13 @@ _PASSED_ON = ("Content-Type", "Retry-After", "Warning")
 class Proxy:
     """`async with Proxy(kubeconfig)`: what is sent to `url` goes to the kubeconfig's server, as its user."""
 
-    def __init__(self, kubeconfig: Path) -> None:
+    def __init__(self, kubeconfig: Path, headers: Mapping[str, str] = MappingProxyType({})) -> None:
+        """`headers` go with every request: `Impersonate-User`, for one."""
         config = yaml.safe_load(kubeconfig.read_text())
         cluster, user = config["clusters"][0]["cluster"], config["users"][0]["user"]
         self._upstream: str = cluster["server"]
         self._authority: str | None = cluster.get("certificate-authority")
-        self._headers = {"Authorization": f"Bearer {user['token']}"} if "token" in user else {}
+        self._headers = {**headers, **({"Authorization": f"Bearer {user['token']}"} if "token" in user else {})}
         self._session: aiohttp.ClientSession | None = None
         self._runner: web.AppRunner | None = None
         self._port = 0

@@ -19,7 +19,7 @@ from typing import Any, Self
 import crds
 from bizrq.kube.client import AlreadyExists, ApiError, KubeClient, NotFound
 from bizrq.kube.groups import GROUPS
-from bizrq.settings import load
+from bizrq.settings import settings
 from certs.pki import make_ca, make_serving
 from certs.store import ServingCertificate, write_directory
 from controller.manager import Controller
@@ -88,10 +88,10 @@ async def _copy(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> N
 class Parts:
     """`async with Parts(cluster, folder)`: nothing runs yet, the CRD is there; what is started ends with the block."""
 
-    def __init__(self, cluster: Cluster, folder: Path) -> None:
+    def __init__(self, cluster: Cluster, folder: Path, **configuration: Any) -> None:
         self.cluster = cluster
         self.folder = folder
-        self.settings = load(None)
+        self.settings = settings(configuration)
         self.client = KubeClient.from_kubeconfig(cluster.kubeconfig)
         self.balancer = Balancer()
         self.running: list[tuple[Webhooks, int]] = []
@@ -130,8 +130,8 @@ class Parts:
         """Start webhooks behind the balancer, ready; each with a client of its own."""
         for _ in range(count):
             client = await self._stack.enter_async_context(KubeClient.from_kubeconfig(self.cluster.kubeconfig))
-            settings = self.settings
-            webhooks = Webhooks(client, settings.registry, settings.counting, catalog=settings.catalog)
+            made = self.settings
+            webhooks = Webhooks(client, made.registry, made.counting, catalog=made.catalog, rights=made.rights)
             port = await webhooks.start("127.0.0.1", 0, self.tls())
             self.running.append((webhooks, port))
 
@@ -146,14 +146,14 @@ class Parts:
     ) -> asyncio.Task[None]:
         """A controller that leads; to cancel it is to stop it."""
         client = await self._stack.enter_async_context(KubeClient.from_kubeconfig(self.cluster.kubeconfig))
-        settings = self.settings
+        made = self.settings
         box = self.cluster.box
         told: dict[str, Any] = {"now": lambda: int(box.clock.now().timestamp() * 1000)} if box else {}
         controller = Controller(
             client,
-            settings.registry,
-            settings.counting,
-            catalog=settings.catalog,
+            made.registry,
+            made.counting,
+            catalog=made.catalog,
             recount_interval=recount_interval,
             cash_interval=1.0,
             identity=f"test-{time.monotonic_ns()}",

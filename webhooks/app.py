@@ -17,6 +17,7 @@ from aiohttp import web
 from prometheus_client import Counter, Histogram
 
 from bizrq.api import review
+from bizrq.api.config import NONE_ASKED, RightsAsked
 from bizrq.api.review import MalformedReview, Request
 from bizrq.kube.client import KubeClient
 from bizrq.kube.groups import GroupStore
@@ -29,6 +30,7 @@ from bizrq.workloads.config import CountingConfig
 from webhooks import registration
 from webhooks.groups import Answer, Groups
 from webhooks.reserve import Reserver
+from webhooks.rights import Rights
 from webhooks.workloads import Workloads
 
 log = structlog.get_logger(__name__)
@@ -58,15 +60,17 @@ class Webhooks:
         config: CountingConfig,
         *,
         catalog: Catalog = DEFAULT,
+        rights: RightsAsked = NONE_ASKED,
         namespace: str = "bizrq-system",
     ) -> None:
         self.store = GroupStore(client)
         self.reserver = Reserver(self.store, catalog=catalog)
         self.related = Related(client, registry)
+        asked = Rights(client, self.store, rights)
         self._workloads = Workloads(
-            client, self.reserver, self.related, registry, config, exempt=registration.exempt(namespace)
+            client, self.reserver, self.related, asked, registry, config, exempt=registration.exempt(namespace)
         )
-        self._groups = Groups(client, self.store, self.reserver, self.related, registry, catalog=catalog)
+        self._groups = Groups(client, self.store, self.reserver, self.related, asked, registry, catalog=catalog)
         self._draining = False
         self._runner: web.AppRunner | None = None
         self._watching: list[asyncio.Task[None]] = []

@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from bizrq.api import group as wire
+from bizrq.api import selector
 from bizrq.api.group import GroupObject, GroupUnreadable
 from bizrq.api.review import Request
+from bizrq.api.selector import SelectorError
 from bizrq.kube.client import ApiError, KubeClient, NotFound, Resource, Unreachable
 from bizrq.kube.groups import GroupStore
 from bizrq.kube.related import NAMESPACES, Related, resource_of
@@ -28,6 +30,7 @@ from bizrq.workloads.adapters import Adapter, Registry
 from bizrq.workloads.labels import LABEL
 from bizrq.workloads.owners import controller_of, payer
 from webhooks.reserve import Reserver
+from webhooks.rights import Rights, takes_more
 
 #: A deletion's refusal names this many children or workloads.
 NAMED = 2
@@ -50,6 +53,7 @@ class Groups:
         store: GroupStore,
         reserver: Reserver,
         related: Related,
+        rights: Rights,
         registry: Registry,
         *,
         catalog: Catalog = DEFAULT,
@@ -58,6 +62,7 @@ class Groups:
         self._store = store
         self._reserver = reserver
         self._related = related
+        self._rights = rights
         self._registry = registry
         self._catalog = catalog
 
@@ -90,7 +95,15 @@ class Groups:
             new = self._asked(asked, stored)
         except GroupUnreadable as error:
             return Answer(Denied(Reason.BAD_HARD, str(error)))
+        if (denied := _bad_selector(asked, stored)) is not None:
+            return Answer(denied)
         old = self._old(stored)
+        # A `hard` that cannot be read never let anything in: to repair it is to create it.
+        unread = stored is not None and old is not None and stored.spec.hard and not old.hard
+        if takes_more(new, None if unread else old):
+            verb = "create" if stored is None else "raise"
+            if (denied := await self._rights.grant(request, verb, new.name, new.parent, deadline)) is not None:
+                return Answer(denied)
         if stored is not None and not request.dry_run:
             await self._reserver.hold(stored, deadline)
         change = Write(new, old, children=await self._children(new, old))
@@ -162,6 +175,8 @@ class Groups:
         if request.old_object is None:
             return Denied(Reason.MALFORMED, "a DELETE review must carry oldObject")
         stored = wire.from_dict(request.old_object)
+        if (denied := await self._rights.grant(request, "delete", stored.name, stored.parent, deadline)) is not None:
+            return denied
         promised = [entry.slot for entry in wire.reservations_of(stored)]
         children = {child.name for child in await self._store.children(stored.name)}
         children |= {slot.name for slot in promised if slot.kind == GROUPS}
@@ -200,6 +215,18 @@ class Groups:
         left = max(0.1, deadline - time.monotonic())
         lookup = await self._related.resolve(lambda found: payer(item, self._registry, found), left)
         return payer(item, self._registry, lookup) is not None
+
+
+def _bad_selector(asked: GroupObject, stored: GroupObject | None) -> Denied | None:
+    """What is wrong with a namespaceSelector that was not there before; one that is stored keeps nobody from edits."""
+    given = asked.spec.namespace_selector
+    if given is None or (stored is not None and stored.spec.namespace_selector == given):
+        return None
+    try:
+        selector.check(given)
+    except SelectorError as error:
+        return Denied(Reason.BAD_SELECTOR, f"group {asked.name}: spec.namespaceSelector: {error}")
+    return None
 
 
 def _beside(change: Write, parent: Group) -> Write:

@@ -16,7 +16,9 @@ log = structlog.get_logger(__name__)
 def serve(
     cert_dir: Annotated[Path, typer.Option(help="Where tls.crt and tls.key are; new ones are picked up.")],
     kubeconfig: Annotated[Path | None, typer.Option(help="By default the pod's service account.")] = None,
-    config: Annotated[Path | None, typer.Option(help="One YAML document: how workloads are counted.")] = None,
+    config: Annotated[
+        Path | None, typer.Option(help="One YAML document: what is counted how, which rights are asked for.")
+    ] = None,
     namespace: Annotated[str, typer.Option(help="Where bizrq itself runs.")] = "bizrq-system",
     host: Annotated[str, typer.Option(help="The address to serve on.")] = "0.0.0.0",  # noqa: S104 the API server comes from outside the pod
     port: Annotated[int, typer.Option(min=0, max=65535, help="The port to serve on, 0 is any.")] = 8443,
@@ -30,7 +32,14 @@ def serve(
 
     async def main(stop: process.Stop) -> None:
         certificate = ServingCertificate(cert_dir)
-        webhooks = Webhooks(client, settings.registry, settings.counting, catalog=settings.catalog, namespace=namespace)
+        webhooks = Webhooks(
+            client,
+            settings.registry,
+            settings.counting,
+            catalog=settings.catalog,
+            rights=settings.rights,
+            namespace=namespace,
+        )
         metrics = None
 
         async def work() -> None:

@@ -25,6 +25,7 @@ from bizrq.workloads.lookup import Lookup
 from bizrq.workloads.malformed import Malformed
 from bizrq.workloads.owners import charged_group, payer
 from webhooks.reserve import Reserver
+from webhooks.rights import Rights, joins
 
 _UID = re.compile(r"[A-Za-z0-9._:-]{1,128}", re.ASCII)
 
@@ -37,6 +38,7 @@ class Workloads:
         client: KubeClient,
         reserver: Reserver,
         related: Related,
+        rights: Rights,
         registry: Registry,
         config: CountingConfig,
         *,
@@ -47,6 +49,7 @@ class Workloads:
         self._exempt = exempt
         self._reserver = reserver
         self._related = related
+        self._rights = rights
         self._registry = registry
         self._config = config
 
@@ -124,9 +127,9 @@ class Workloads:
         charge = charge_of(adapter, request, new, demand, old, before)
         if not charge.enters and not charge.worse_in():
             return Granted()
-        if request.dry_run:
-            return await self._reserver.consider(group, charge, deadline)
-        return await self._reserver.reserve(group, charge, deadline)
+        decide = self._reserver.consider if request.dry_run else self._reserver.reserve
+        new_here = joins(group, charge, new, old, self._registry, lookup)
+        return await self._rights.charge(request, group, charge, new_here, lookup, deadline, decide)
 
     def _count(self, new: dict[str, Any], old: dict[str, Any] | None, lookup: Lookup) -> None:
         """Ask for both demands, so that what they refer to becomes known."""

@@ -38,6 +38,16 @@ class _Hami(_Model):
     vendors: list[Literal["nvidia", "ascend"]] = ["nvidia"]
 
 
+class RightsAsked(_Model):
+    """Which rights admission asks for, besides those that RBAC asks for anyway (`docs/rights.md`)."""
+
+    use: bool = False
+    grant: bool = False
+
+
+NONE_ASKED = RightsAsked()
+
+
 class Configuration(_Model):
     """All keys, in camelCase in the document. Spec: devices, "Choices made"; workloads, section 8."""
 
@@ -51,6 +61,7 @@ class Configuration(_Model):
     gpu_resources: list[str] = []
     device_class_mappings: dict[str, _DeviceClass] = {}
     hami: _Hami = Field(default_factory=lambda: _Hami.model_validate({}))
+    rights: RightsAsked = NONE_ASKED
     #: In the grammar that `bizrq.workloads.adapters` reads.
     adapters: list[dict[str, Any]] = []
 
@@ -77,7 +88,10 @@ def _problem(problem: dict[str, Any]) -> str:
 
 def _keys(location: tuple[object, ...]) -> list[str]:
     """The keys that may stand beside the one at this place."""
-    model: type[BaseModel] = {"gpuModels": _GpuModel, "deviceClassMappings": _DeviceClass, "hami": _Hami}.get(
-        str(location[0]) if len(location) > 1 else "", Configuration
-    )
+    model: type[BaseModel] = {
+        "gpuModels": _GpuModel,
+        "deviceClassMappings": _DeviceClass,
+        "hami": _Hami,
+        "rights": RightsAsked,
+    }.get(str(location[0]) if len(location) > 1 else "", Configuration)
     return [field.alias or name for name, field in model.model_fields.items()]

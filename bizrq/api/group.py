@@ -41,6 +41,8 @@ class Metadata(msgspec.Struct, omit_defaults=True, rename="camel"):
 class Spec(msgspec.Struct, omit_defaults=True, rename="camel"):
     parent_biz_group: str | None = None
     hard: Hard = {}
+    #: As `bizrq.api.selector` reads it, which says what is wrong with it where a group as a whole is still readable.
+    namespace_selector: dict[str, Any] | None = None
 
 
 class Condition(msgspec.Struct, rename="camel"):

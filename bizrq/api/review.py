@@ -37,8 +37,12 @@ class GroupVersionResource(msgspec.Struct):
 
 
 class UserInfo(msgspec.Struct):
+    """Who asks (authentication/v1 UserInfo)."""
+
     username: str = ""
+    uid: str = ""
     groups: list[str] | None = None
+    extra: dict[str, list[str]] | None = None
 
 
 class Request(msgspec.Struct, rename="camel"):

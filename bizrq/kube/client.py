@@ -335,9 +335,11 @@ class KubeClient:
         page = self._object(await self.request("GET", resource.path(namespace), params={"limit": "1"}))
         return revision_of(page)
 
-    async def create(self, resource: Resource, obj: dict[str, Any], *, dry_run: bool = False) -> dict[str, Any]:
+    async def create(
+        self, resource: Resource, obj: dict[str, Any], *, dry_run: bool = False, timeout: float | None = None
+    ) -> dict[str, Any]:
         path = resource.path(_namespace(resource, obj))
-        return await self._write("POST", path, obj, "application/json", dry_run)
+        return await self._write("POST", path, obj, "application/json", dry_run, timeout)
 
     async def replace(
         self, resource: Resource, obj: dict[str, Any], *, subresource: str | None = None
@@ -438,10 +440,19 @@ class KubeClient:
                 return items, revision
             params["continue"] = metadata["continue"]
 
-    async def _write(self, method: str, path: str, document: Any, content_type: str, dry_run: bool) -> dict[str, Any]:
+    async def _write(
+        self,
+        method: str,
+        path: str,
+        document: Any,
+        content_type: str,
+        dry_run: bool,
+        timeout: float | None = None,
+    ) -> dict[str, Any]:
         params = {"dryRun": "All"} if dry_run else None
         body = orjson.dumps(document)
-        return self._object(await self.request(method, path, body=body, params=params, content_type=content_type))
+        answer = await self.request(method, path, body=body, params=params, content_type=content_type, timeout=timeout)
+        return self._object(answer)
 
     @contextlib.asynccontextmanager
     async def _answer(

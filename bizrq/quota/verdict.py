@@ -23,6 +23,8 @@ class Reason(StrEnum):
     EXEMPT = "NamespaceExempt"
     NO_GROUP = "NoSuchGroup"
     DELETING = "GroupDeleting"
+    NAMESPACE = "NamespaceNotSelected"
+    MAY_NOT_USE = "MayNotUse"
     NOT_RECONCILED = "NotReconciled"
     PARENT_NOT_RECONCILED = "ParentNotReconciled"
     UNSPECIFIED = "MustSpecify"
@@ -34,6 +36,8 @@ class Reason(StrEnum):
     # the tree
     BAD_NAME = "BadName"
     BAD_HARD = "BadHard"
+    BAD_SELECTOR = "BadSelector"
+    MAY_NOT_GRANT = "MayNotGrant"
     PARENT = "BadParent"
     IMMUTABLE = "Immutable"
     MISSING_NAMES = "MissingNames"
@@ -43,7 +47,7 @@ class Reason(StrEnum):
 #: What a client may simply send again: nothing is wrong with the request.
 TRY_AGAIN = frozenset({Reason.PARENT_NOT_RECONCILED, Reason.BUSY, Reason.FULL, Reason.TIMEOUT})
 #: The object itself cannot be read.
-BAD_OBJECT = frozenset({Reason.MALFORMED, Reason.BAD_NAME, Reason.BAD_HARD, Reason.IMMUTABLE})
+BAD_OBJECT = frozenset({Reason.MALFORMED, Reason.BAD_NAME, Reason.BAD_HARD, Reason.BAD_SELECTOR, Reason.IMMUTABLE})
 
 
 @dataclass(frozen=True, slots=True)

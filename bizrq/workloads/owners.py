@@ -6,10 +6,10 @@ costs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from bizrq.workloads.adapters import Registry
+from bizrq.workloads.adapters import Adapter, Registry
 from bizrq.workloads.labels import LABEL, group_of
 from bizrq.workloads.lookup import Lookup, group_and_version
 
@@ -41,47 +41,54 @@ def namespace_name(obj: Mapping[str, Any]) -> str:
 def payer(obj: Mapping[str, Any], registry: Registry, lookup: Lookup) -> dict[str, Any] | None:
     """The nearest object above this one that is charged and names a group, None where the object pays for itself.
 
-    A hop is trusted only where the owner exists in the same namespace, has the uid that the reference says, and is of
-    a kind that makes such objects: a forged or stale reference exempts nothing. The group of the label does not
-    matter: whoever is above pays.
+    The group of the label does not matter: whoever is above pays.
     """
-    metadata = obj.get("metadata")
-    reference = controller_of(metadata)
-    if reference is None:
-        return None
-    namespace = namespace_name(obj)
-    group, _ = group_and_version(obj.get("apiVersion"))
-    kind = obj.get("kind")
     # What was passed on by those below: only a kind that makes such objects pays for them.
     passed: set[tuple[str, str]] = set()
-    for _ in range(MOST_HOPS):
-        if reference is None or not isinstance(kind, str):
-            return None
-        owner_group, _ = group_and_version(reference.get("apiVersion"))
-        owner_kind, name = reference.get("kind"), reference.get("name")
-        if not isinstance(owner_kind, str) or not isinstance(name, str):
-            return None
-        adapter = registry.by_kind(owner_group, owner_kind)
-        made = (group, kind)
-        if adapter is None or not (made in adapter.creates or made in adapter.passes):
-            return None
-        owner = lookup.get(owner_group, owner_kind, namespace, name)
-        if owner is None:
-            return None
-        metadata = owner.get("metadata")
-        if not isinstance(metadata, dict) or not metadata.get("uid") or metadata.get("uid") != reference.get("uid"):
-            return None
+    for owner, adapter, made in makers(obj, registry, lookup):
         if made not in adapter.creates:
             passed.add(made)
         elif (
             passed <= adapter.creates
             and registry.is_charged(adapter)
             and adapter.pays
-            and (_labels(owner).get(LABEL) or default_group(namespace, lookup))
+            and (_labels(owner).get(LABEL) or default_group(namespace_name(obj), lookup))
         ):
             return owner
-        reference, group, kind = controller_of(metadata), owner_group, owner_kind
     return None
+
+
+def makers(
+    obj: Mapping[str, Any], registry: Registry, lookup: Lookup
+) -> Iterator[tuple[dict[str, Any], Adapter, tuple[str, str]]]:
+    """Whatever is above an object, the nearest first, each with its adapter and the group and kind that it made.
+
+    A hop is trusted only where the owner exists in the same namespace, has the uid that the reference says, and is of
+    a kind that makes such objects: a forged or stale reference leads nowhere.
+    """
+    reference = controller_of(obj.get("metadata"))
+    namespace = namespace_name(obj)
+    group, _ = group_and_version(obj.get("apiVersion"))
+    kind = obj.get("kind")
+    for _ in range(MOST_HOPS):
+        if reference is None or not isinstance(kind, str):
+            return
+        owner_group, _ = group_and_version(reference.get("apiVersion"))
+        owner_kind, name = reference.get("kind"), reference.get("name")
+        if not isinstance(owner_kind, str) or not isinstance(name, str):
+            return
+        adapter = registry.by_kind(owner_group, owner_kind)
+        made = (group, kind)
+        if adapter is None or not (made in adapter.creates or made in adapter.passes):
+            return
+        owner = lookup.get(owner_group, owner_kind, namespace, name)
+        if owner is None:
+            return
+        metadata = owner.get("metadata")
+        if not isinstance(metadata, dict) or not metadata.get("uid") or metadata.get("uid") != reference.get("uid"):
+            return
+        yield owner, adapter, made
+        reference, group, kind = controller_of(metadata), owner_group, owner_kind
 
 
 def is_below(obj: Mapping[str, Any], uid: str, namespace: str, lookup: Lookup) -> bool:

@@ -102,3 +102,52 @@ async def test_a_full_list_of_reservations_is_stored_and_one_more_is_not(client:
 async def test_fields_that_nobody_knows_are_dropped(client: KubeClient, unique: str) -> None:
     made = await client.create(GROUPS, {**group(unique), "spec": {"hard": {"pods": "1"}, "hardd": {"pods": "2"}}})
     assert made["spec"] == {"hard": {"pods": "1"}}
+
+
+SELECTOR = {
+    "matchLabels": {"team": "nlp", "example.com/tier": ""},
+    "matchExpressions": [
+        {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["default", ""]},
+        {"key": "team", "operator": "In", "values": ["nlp"]},
+        {"key": "a.b", "operator": "Exists"},
+        {"key": "C_d", "operator": "DoesNotExist", "values": []},
+    ],
+}
+
+
+@pytest.mark.parametrize("selector", [SELECTOR, {}, {"matchLabels": {}}, {"matchExpressions": []}], ids=str)
+async def test_a_namespace_selector_is_stored_as_it_was_written(client: KubeClient, unique: str, selector: Any) -> None:
+    made = group(unique)
+    made["spec"]["namespaceSelector"] = selector
+    assert (await client.create(GROUPS, made))["spec"]["namespaceSelector"] == selector
+
+
+@pytest.mark.parametrize(
+    "selector",
+    [
+        [],
+        {"matchLabels": {"team": True}},
+        {"matchLabels": {"team": "-"}},
+        {"matchLabels": {"team": "x" * 64}},
+        {"matchLabels": {f"k{n}": "" for n in range(33)}},
+        {"matchExpressions": [{"key": "team"}]},
+        {"matchExpressions": [{"operator": "Exists"}]},
+        {"matchExpressions": [{"key": "", "operator": "Exists"}]},
+        {"matchExpressions": [{"key": "a b", "operator": "Exists"}]},
+        {"matchExpressions": [{"key": "team", "operator": "exists"}]},
+        {"matchExpressions": [{"key": "team", "operator": "In"}]},
+        {"matchExpressions": [{"key": "team", "operator": "NotIn", "values": []}]},
+        {"matchExpressions": [{"key": "team", "operator": "Exists", "values": ["x"]}]},
+        {"matchExpressions": [{"key": "team", "operator": "In", "values": ["x y"]}]},
+        {"matchExpressions": [{"key": "team", "operator": "In", "values": [f"v{n}" for n in range(65)]}]},
+        {"matchExpressions": [{"key": f"k{n}", "operator": "Exists"} for n in range(33)]},
+    ],
+    ids=lambda selector: str(selector)[:60],
+)
+async def test_a_bad_namespace_selector_is_refused_by_the_schema_alone(
+    client: KubeClient, unique: str, selector: Any
+) -> None:
+    made = group(unique)
+    made["spec"]["namespaceSelector"] = selector
+    error = await refusal(client.create(GROUPS, made))
+    assert (error.status, error.reason) == (422, "Invalid")

@@ -6,6 +6,7 @@ import copy
 import itertools
 import time
 from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from bizrq.api.group import GroupObject
 from bizrq.kube.client import KubeClient
 from bizrq.kube.groups import GROUPS
 from bizrq.quota.ledger import Reservation
-from bizrq.settings import load
+from bizrq.settings import settings
 from sandbox.server import Sandbox
 from tests import objects
 from tests.cluster import has_kinds
@@ -59,8 +60,15 @@ async def through(proxy: Proxy, tmp_path: Path) -> AsyncIterator[KubeClient]:
 @pytest.fixture
 async def hooks(through: KubeClient) -> AsyncIterator[Hooks]:
     """The webhooks as they serve, over plain HTTP."""
-    settings = load(None)
-    webhooks = Webhooks(through, settings.registry, settings.counting, catalog=settings.catalog)
+    async with serving(through) as hooks:
+        yield hooks
+
+
+@asynccontextmanager
+async def serving(client: KubeClient, **configuration: Any) -> AsyncIterator[Hooks]:
+    """Webhooks of this configuration, ready."""
+    made = settings(configuration)
+    webhooks = Webhooks(client, made.registry, made.counting, catalog=made.catalog, rights=made.rights)
     port = await webhooks.start("127.0.0.1", 0, None)
     async with aiohttp.ClientSession(f"http://127.0.0.1:{port}") as session:
         hooks = Hooks(session, webhooks)
@@ -131,6 +139,7 @@ class Hooks:
         dry_run: bool = False,
         sub_resource: str = "",
         resource: Any = None,
+        user: Object | None = None,
     ) -> Object:
         about = new or old or {}
         of = resource or objects.OF_KIND[about["kind"]]
@@ -143,7 +152,7 @@ class Hooks:
             "name": about["metadata"].get("name", ""),
             "namespace": about["metadata"].get("namespace", ""),
             "operation": operation,
-            "userInfo": {"username": "alice", "groups": ["system:authenticated"]},
+            "userInfo": user or {"username": "alice", "groups": ["system:authenticated"]},
             "object": new,
             "oldObject": old,
             "dryRun": dry_run,

@@ -1,0 +1,92 @@
+"""What a SubjectAccessReview is answered: by the Roles and bindings that are stored, as RBAC reads them.
+
+It decides which rules apply to a subject and whether one allows the request. The sandbox authorizes nothing itself,
+has none of the cluster roles that a real cluster starts with and does not aggregate roles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from typing import Any
+
+from sandbox.status import FieldError, invalid, not_implemented, required
+from sandbox.storage import Store
+
+Json = dict[str, Any]
+
+_GROUP = "rbac.authorization.k8s.io"
+_ACCOUNT = "system:serviceaccount:"
+#: The group that no authorizer is asked about.
+_MASTERS = "system:masters"
+
+
+def review(spec: Json | None, store: Store) -> Json:
+    """The status of a review with this spec."""
+    spec = spec or {}
+    user, groups = spec.get("user") or "", spec.get("groups") or []
+    asked = spec.get("resourceAttributes")
+    if spec.get("nonResourceAttributes"):
+        raise not_implemented("nonResourceAttributes: the sandbox knows rules for resources only")
+    errors: list[FieldError] = []
+    if not asked:
+        errors.append(required("spec.resourceAttributes", "exactly one of nonResourceAttributes or resourceAttributes"))
+    if not user and not groups:
+        errors.append(required("spec.user", "at least one of user or group must be specified"))
+    if errors:
+        raise invalid("authorization.k8s.io", "SubjectAccessReview", "", errors)
+    if _MASTERS in groups:
+        return {"allowed": True}
+    for rule, why in _rules(user, groups, (asked or {}).get("namespace") or "", store):
+        if _allows(rule, asked or {}):
+            return {"allowed": True, "reason": f"RBAC: allowed by {why}"}
+    return {"allowed": False}
+
+
+def _rules(user: str, groups: list[str], namespace: str, store: Store) -> Iterator[tuple[Json, str]]:
+    """The rules that are bound to the subject: everywhere, and in the namespace that is asked about."""
+    bindings = [("ClusterRoleBinding", item.obj) for item in store.items((_GROUP, "clusterrolebindings"), None)]
+    if namespace:
+        bindings += [("RoleBinding", item.obj) for item in store.items((_GROUP, "rolebindings"), namespace)]
+    for kind, binding in bindings:
+        of = binding["metadata"].get("namespace", "")
+        if not any(_is(subject, user, groups, of) for subject in binding.get("subjects") or ()):
+            continue
+        reference = binding.get("roleRef") or {}
+        role = (
+            store.get((_GROUP, "clusterroles"), "", reference.get("name", ""))
+            if reference.get("kind") == "ClusterRole"
+            else store.get((_GROUP, "roles"), of, reference.get("name", ""))
+        )
+        for rule in (role.obj.get("rules") or ()) if role is not None else ():
+            name = reference.get("name", "")
+            yield rule, f'{kind} "{binding["metadata"]["name"]}" of {reference.get("kind")} "{name}"'
+
+
+def _is(subject: Json, user: str, groups: Collection[str], namespace: str) -> bool:
+    match subject.get("kind"):
+        case "User":
+            return subject.get("name") == user
+        case "Group":
+            return subject.get("name") in groups
+        case "ServiceAccount":
+            of = subject.get("namespace") or namespace
+            return bool(of) and user == f"{_ACCOUNT}{of}:{subject.get('name')}"
+    return False
+
+
+def _allows(rule: Json, asked: Json) -> bool:
+    """Whether a rule covers what is asked (pkg/apis/rbac/v1 evaluation_helpers.go); names have no wildcard."""
+    resource, sub = asked.get("resource") or "", asked.get("subresource") or ""
+    whole = f"{resource}/{sub}" if sub else resource
+    resources = rule.get("resources") or ()
+    names = rule.get("resourceNames") or ()
+    return (
+        _has(rule.get("verbs") or (), asked.get("verb") or "")
+        and _has(rule.get("apiGroups") or (), asked.get("group") or "")
+        and (_has(resources, whole) or bool(sub and f"*/{sub}" in resources))
+        and (not names or (asked.get("name") or "") in names)
+    )
+
+
+def _has(listed: Collection[str], wanted: str) -> bool:
+    return "*" in listed or wanted in listed

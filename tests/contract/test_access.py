@@ -1,0 +1,98 @@
+"""SubjectAccessReviews: what RBAC says of a subject, as admission asks it."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import pytest
+
+from bizrq.kube.client import AlreadyExists, KubeClient, Resource
+from tests.cluster import eventually, refusal
+from tests.objects import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, Object, bound, cluster_role
+from webhooks.rights import REVIEWS
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+ROLE_BINDINGS = Resource("rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding")
+
+
+async def asked(client: KubeClient, user: str, verb: str, name: str, *groups: str, **more: Any) -> bool:
+    attributes = {"group": "quota.biz.group", "resource": "bizgroupresourcequotas", "verb": verb, "name": name, **more}
+    spec = {"user": user, "groups": list(groups), "resourceAttributes": attributes}
+    answer = await client.create(REVIEWS, {"apiVersion": REVIEWS.api_version, "kind": REVIEWS.kind, "spec": spec})
+    return answer["status"]["allowed"]
+
+
+async def given(client: KubeClient, user: str, role: Object, kind: str = "User") -> None:
+    for resource, obj in ((CLUSTER_ROLES, role), (CLUSTER_ROLE_BINDINGS, bound(role["metadata"]["name"], user, kind))):
+        with contextlib.suppress(AlreadyExists):
+            await client.create(resource, obj)
+
+
+@pytest.mark.parametrize(
+    ("names", "verbs", "yes", "no"),
+    [
+        (["nlp"], ["use"], [("use", "nlp")], [("use", "vision"), ("use", ""), ("use", "*"), ("grant", "nlp")]),
+        (None, ["use"], [("use", "nlp"), ("use", "*"), ("use", "")], [("grant", "nlp")]),
+        (["nlp"], ["*"], [("use", "nlp"), ("grant", "nlp")], [("use", "vision")]),
+        # A resource name is no pattern: this one is of nothing but itself.
+        (["*"], ["grant"], [("grant", "*")], [("grant", "nlp"), ("use", "*")]),
+    ],
+)  # fmt: skip
+async def test_a_role_allows_its_verbs_on_its_names(
+    client: KubeClient,
+    unique: str,
+    names: list[str] | None,
+    verbs: list[str],
+    yes: list[tuple[str, str]],
+    no: list[tuple[str, str]],
+) -> None:
+    user = f"user-{unique}"
+    await given(client, user, cluster_role(unique, *verbs, names=names))
+
+    async def known() -> bool:
+        return await asked(client, user, *yes[0])
+
+    await eventually(known, what="the API server knows the role")
+    for verb, name in yes:
+        assert await asked(client, user, verb, name)
+    for verb, name in no:
+        assert not await asked(client, user, verb, name), (verb, name)
+        assert await asked(client, user, verb, name, "system:masters")
+    assert not await asked(client, f"other-{user}", *yes[0])
+    assert not await asked(client, user, *yes[0], group="apps")
+    assert not await asked(client, user, *yes[0], resource="deployments")
+    assert not await asked(client, user, *yes[0], subresource="status")
+
+
+async def test_groups_and_service_accounts_are_subjects_and_a_role_binding_reaches_no_further_than_its_namespace(
+    client: KubeClient, namespace: str, unique: str
+) -> None:
+    role = cluster_role(unique, "use")
+    await given(client, f"team-{unique}", role, "Group")
+    binding = bound(unique, f"in-{unique}")
+    binding = {
+        **binding,
+        "kind": "RoleBinding",
+        "metadata": {"name": unique, "namespace": namespace},
+        "subjects": [*binding["subjects"], {"kind": "ServiceAccount", "name": "robot", "namespace": namespace}],
+    }
+    await client.create(ROLE_BINDINGS, binding)
+
+    async def known() -> bool:
+        of_team = await asked(client, "x", "use", "nlp", f"team-{unique}")
+        return of_team and await asked(client, f"in-{unique}", "use", "nlp", namespace=namespace)
+
+    await eventually(known, what="the API server knows the bindings")
+    robot = f"system:serviceaccount:{namespace}:robot"
+    assert await asked(client, robot, "use", "nlp", namespace=namespace)
+    for user in (robot, f"in-{unique}"):
+        assert not await asked(client, user, "use", "nlp")
+        assert not await asked(client, user, "use", "nlp", namespace="default")
+    assert not await asked(client, f"system:serviceaccount:default:robot-{unique}", "use", "nlp", namespace=namespace)
+
+
+async def test_a_review_of_nobody_is_invalid(client: KubeClient) -> None:
+    error = await refusal(asked(client, "", "use", "nlp"))
+    assert (error.status, error.reason) == (422, "Invalid")
