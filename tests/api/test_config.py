@@ -37,9 +37,17 @@ def test_every_knob_is_read():
     assert knobs.catalog.classes == {"a100.x.com"}
 
 
+def test_rights_are_asked_for_only_where_the_configuration_says_so():
+    assert (settings({}).rights.use, settings({}).rights.grant) == (False, False)
+    asked = settings({"rights": {"use": True}}).rights
+    assert (asked.use, asked.grant) == (True, False)
+
+
 @pytest.mark.parametrize(
     ("knobs", "words"),
     [
+        ({"rights": {"uses": True}}, "rights.uses: no such key, did you mean use?"),
+        ({"rights": {"grant": "yes"}}, "rights.grant: input should be a valid boolean"),
         ([], "must be a map of keys to values"),
         ({"strictModel": True}, "strictModel: no such key, did you mean strictModels?"),
         ({"strictModels": "yes"}, "strictModels: input should be a valid boolean"),

@@ -25,6 +25,7 @@ from bizrq.kube.groups import GROUPS
 from examples import story
 from tests.cluster import Real, eventually, has_kinds, sweep
 from tests.docs.test_docs import ROOT, script
+from tests.objects import DEPLOYMENTS, deployment
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.real]
 
@@ -81,9 +82,11 @@ async def apart(real_cluster: Real, tmp_path_factory: pytest.TempPathFactory) ->
             names = [f"bizrq-{process}" for process in ("certs", "webhooks", "controller")]
             configs = [await kubeconfig_of(client, real_cluster, name, folder) for name in names]
             certs = ("--cert-dir", folder / "certificates")
+            asking = folder / "config.yaml"
+            asking.write_text("rights: {use: true, grant: true}\n")
             own = [
                 (*certs, "--names", "127.0.0.1"),
-                (*certs, "--port", port, "--host", "127.0.0.1"),
+                (*certs, "--port", port, "--host", "127.0.0.1", "--config", asking),
                 ("--cash-interval", "1s"),
             ]
             for name, config, flags, metrics_port in zip(names, configs, own, metrics, strict=True):
@@ -151,3 +154,19 @@ async def test_events_are_told_with_these_rights(apart: KubeClient) -> None:
         return any(event["reason"] == "CashExhausted" for event in (await apart.list(events, "default"))[0])
 
     await eventually(told, 15)
+
+
+async def test_who_may_charge_is_found_out_with_these_rights(apart: KubeClient) -> None:
+    """The namespace is read before a refusal; the story above has asked for `use` and `grant`."""
+    picky = story.group("picky", "", {"limits.cpu": "1"})
+    picky["spec"]["namespaceSelector"] = {"matchLabels": {"team": "nobody"}}
+    await apart.create(GROUPS, picky)
+
+    async def refused() -> str:
+        try:
+            await apart.create(DEPLOYMENTS, deployment("web", "picky"), dry_run=True)
+        except ApiError as error:
+            return error.message
+        return ""
+
+    assert "namespace default may not charge quota picky" in await refused()

@@ -9,17 +9,19 @@ import pytest
 from aiohttp import web
 
 from bizrq.api import group as wire
-from bizrq.kube.client import KubeClient
+from bizrq.kube.client import KubeClient, Resource
 from bizrq.kube.groups import GROUPS
 from bizrq.quota.ledger import Charge
 from bizrq.quota.verdict import Reason
 from bizrq.workloads.adapters import builtin
 from bizrq.workloads.labels import LABEL
 from bizrq.workloads.lookup import Documents
+from tests.cluster import eventually
 from tests.language import update
 from tests.objects import (
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,
+    DEPLOYMENTS,
     NAMESPACES,
     Object,
     bound,
@@ -27,6 +29,7 @@ from tests.objects import (
     deployment,
     group,
     namespace,
+    template,
 )
 from tests.proxy import Proxy
 from tests.webhooks.conftest import Api, Hooks, changed, message, serving, stored
@@ -36,6 +39,9 @@ from webhooks.rights import barred, joins
 ALICE: Object = {"username": "alice", "uid": "42", "groups": ["ml", "system:authenticated"], "extra": {"k": ["v"]}}
 BOB: Object = {"username": "bob", "groups": ["system:authenticated"]}
 ADMIN: Object = {"username": "root", "groups": ["system:masters"]}
+JOBS = Resource("batch", "v1", "jobs", "Job")
+CRON_JOBS = Resource("batch", "v1", "cronjobs", "CronJob")
+REPLICA_SETS = Resource("apps", "v1", "replicasets", "ReplicaSet")
 SELECTOR = {"matchLabels": {"team": "nlp"}}
 
 
@@ -271,6 +277,75 @@ def test_what_joins_a_group(case: str, stood: str, becomes: str, new_here: bool)
     assert joins("nlp", charge(), after[-1], old, builtin(), around) is new_here
     assert not joins("nlp", charge(demand=""), after[-1], old, builtin(), around)
     assert not joins("nlp", charge(before="cpu=1", demand="cpu=2"), after[-1], old, builtin(), around)
+
+
+async def test_what_a_workload_of_the_group_makes_came_in_with_it(api: Api, asking: Hooks, proxy: Proxy) -> None:
+    """A CronJob's Jobs pay for themselves, and are made by a controller that has no rights on groups."""
+    await api.group("nlp", cpu="10")
+    controller = {
+        "username": "system:serviceaccount:kube-system:cronjob-controller",
+        "groups": ["system:authenticated"],
+    }
+    jobs: dict[str, Object] = {}
+    for of in ("nlp", "ai", None):
+        above = {
+            "apiVersion": "batch/v1",
+            "kind": "CronJob",
+            "metadata": {"name": f"of-{of}".lower(), "namespace": "default", "labels": {LABEL: of} if of else {}},
+            "spec": {"schedule": "@daily", "jobTemplate": {"spec": {"template": template()}}},
+        }
+        above["spec"]["jobTemplate"]["spec"]["template"]["spec"]["restartPolicy"] = "Never"
+        uid = (await api.client.create(CRON_JOBS, above))["metadata"]["uid"]
+        owner = {"apiVersion": "batch/v1", "kind": "CronJob", "name": above["metadata"]["name"], "uid": uid}
+        jobs[str(of)] = {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "metadata": {
+                "name": "j",
+                "namespace": "default",
+                "labels": {LABEL: "nlp"},
+                "ownerReferences": [{**owner, "controller": True}],
+            },
+            "spec": above["spec"]["jobTemplate"]["spec"],
+        }
+    proxy.requests.clear()
+    assert (await asking.create(jobs["nlp"], user=controller, resource=JOBS))["allowed"]
+    assert proxy.sent("POST") == 0
+    for of in ("ai", "None"):
+        assert "cronjob-controller may not charge quota nlp" in message(
+            await asking.create(jobs[of], user=controller, resource=JOBS)
+        )
+
+
+async def test_what_leaves_its_owner_for_another_group_joins_that_one(api: Api, asking: Hooks) -> None:
+    """What somebody else pays for costs nothing, whatever it is labelled; it must not stay in that group alone."""
+    await api.group("nlp", cpu="10")
+    await api.group("ai", cpu="10")
+    deployed = await api.client.create(DEPLOYMENTS, deployment("web", "nlp", 2))
+    owner = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "uid": deployed["metadata"]["uid"]}
+    for of, allowed in (("ai", False), ("nlp", True)):
+        made = stored(deployment("web-1", of, 2))
+        made["kind"] = "ReplicaSet"
+        made["metadata"]["ownerReferences"] = [{**owner, "controller": True}]
+        assert (await asking.create(made, user=BOB, resource=REPLICA_SETS))["allowed"]
+        alone = changed(made, lambda o: o["metadata"].pop("ownerReferences"))
+        response = await asking.review("workloads", "UPDATE", alone, made, user=BOB, resource=REPLICA_SETS)
+        assert response["allowed"] is allowed, response
+        assert allowed or "bob may not charge quota ai" in message(response)
+
+
+async def test_a_workload_without_a_label_uses_the_default_of_its_namespace(api: Api, asking: Hooks) -> None:
+    await api.group("nlp", cpu="10")
+    await api.client.create(NAMESPACES, namespace("team", **{LABEL: "nlp"}))
+    bare = deployment("web", None, namespace="team")
+
+    async def known() -> bool:
+        return not (await asking.create(bare, user=BOB))["allowed"]
+
+    await eventually(known, what="the webhooks know the namespace's default")
+    assert "bob may not charge quota nlp" in message(await asking.create(bare, user=BOB))
+    await may(api, "bob", "use", "nlp")
+    assert (await asking.create(bare, user=BOB))["allowed"]
 
 
 async def test_a_refusal_for_a_group_that_is_not_there_says_so_first(api: Api, asking: Hooks) -> None:
