@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from typing import Any, cast
 
 import structlog
 
@@ -22,7 +22,7 @@ from bizrq.workloads.labels import LABEL, group_of
 from bizrq.workloads.lookup import Reference, group_and_version
 from bizrq.workloads.malformed import Malformed
 from bizrq.workloads.owners import MOST_HOPS, charged_group, controller_of, payer
-from controller.pods import Shapes, trimmed
+from controller.pods import Pod, Shapes, trimmed
 
 log = structlog.get_logger(__name__)
 
@@ -67,7 +67,7 @@ class Cluster:
         #: Who pays for what an owner made, by the kind that is made and the owner, until any owner changes.
         self._payers: dict[tuple[object, object, object], Reference | None] = {}
         #: Called with (pod before, pod after) besides the queue: the meter notes ends.
-        self.on_pod: Callable[[Object | None, Object | None], None] = lambda _old, _new: None
+        self.on_pod: Callable[[Pod | None, Pod | None], None] = lambda _old, _new: None
         #: Called with (workload before, after) where the group that it charges changed.
         self.on_move: Callable[[Object, Object], None] = lambda _old, _new: None
         #: Called with what changed; gives the groups whose workloads were counted by it.
@@ -138,14 +138,14 @@ class Cluster:
             found = above
         return _reference(found) if found is not obj else None
 
-    def pods_of(self, workload: Object) -> list[Object]:
+    def pods_of(self, workload: Object) -> list[Pod]:
         """The pods below a workload, itself if it is one, however many owners stand between."""
         top = self.registry.of(workload)
         if top is None:
             return []
         if (top.group, top.kind) == POD:
-            return [workload]
-        found: list[Object] = []
+            return [pod] if (pod := self.pod(workload["metadata"]["uid"])) is not None else []
+        found: list[Pod] = []
         level, through_pods = [(top, workload["metadata"]["uid"])], "Pod" in top.pods.owner_chain
         for _ in range(MOST_HOPS):
             below: list[tuple[Adapter, str]] = []
@@ -154,13 +154,19 @@ class Cluster:
                     informer, adapter = self._kept.get(made), self.registry.by_kind(*made)
                     if informer is None or adapter is None:
                         continue
-                    objects = informer.store.index("owner", uid)
                     if made == POD:
-                        found.extend(objects)
-                    if made != POD or through_pods:
+                        pods = cast("Collection[Pod]", informer.store.kept_index("owner", uid))
+                        found.extend(pods)
+                        if through_pods:
+                            below.extend((adapter, pod.uid) for pod in pods)
+                    else:
+                        objects = informer.store.index("owner", uid)
                         below.extend((adapter, obj["metadata"]["uid"]) for obj in objects)
             level = below
         return found
+
+    def pod(self, uid: str) -> Pod | None:
+        return cast("Pod | None", self.pods.store.kept(uid))
 
     def workload_of(self, pod: Object) -> tuple[Adapter, Object] | None:
         """What pays for a pod, if it names a group: something above it, or itself; None if its owner is gone."""
@@ -234,10 +240,10 @@ class Cluster:
             if group is not None:
                 self._enqueue(group, 0.0)
 
-    def _pod_changed(self, old: Object | None, new: Object | None) -> None:
+    def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         self.on_pod(old, new)
-        for obj in (old, new):
-            if obj is not None and self.payer_of(obj) is None and (group := self.group_of(obj)) is not None:
+        for obj in (pod.plain() for pod in (old, new) if pod is not None):
+            if self.payer_of(obj) is None and (group := self.group_of(obj)) is not None:
                 self._enqueue(group, 0.0)
 
     def _restored(self, before: int, now: int) -> None:

@@ -5,13 +5,17 @@ This file alone decides when a pod began and ended, by its own timestamps. It do
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import lru_cache
+from sys import intern
 from typing import Any
 
+import msgspec
 import orjson
 
-from bizrq.quota.ledger import ReservationError, milliseconds
+from bizrq.quota.ledger import ReservationError, milliseconds, timestamp
 from bizrq.workloads.labels import LABEL
+from bizrq.workloads.owners import controller_of
 
 Object = dict[str, Any]
 
@@ -21,58 +25,139 @@ _SPEC = (
     *("nodeSelector", "affinity", "schedulerName"),
 )
 _CONTAINER = ("name", "resources", "restartPolicy", "securityContext")
-_METADATA = ("name", "namespace", "uid", "resourceVersion", "deletionTimestamp")
+_LABELS = (LABEL, "hami.io/webhook")
+#: What only few pods have, or have alike with no other: kept as it stands.
+_ANNOTATIONS = ("nvidia.com/use-gputype", "nvidia.com/nouse-gputype", "hami.io/vgpu-devices-allocated")
+_METADATA = ("deletionTimestamp", "deletionGracePeriodSeconds")
+_STATUS = ("resourceClaimStatuses", "extendedResourceClaimStatus")
+
+
+class Owner(msgspec.Struct, frozen=True, gc=False):
+    """The controller of a pod, as its owner reference names it; one for all its pods."""
+
+    api_version: str
+    kind: str
+    name: str
+    uid: str
+
+
+class Pod(msgspec.Struct, frozen=True, gc=False):
+    """A pod without what neither counting nor the meter reads. `labels`, `spec` and `owner` are shared with others.
+
+    Times are milliseconds since 1970. Nothing in it leads back to it, so the garbage collector need not look.
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    revision: int
+    created: int | None
+    owner: Owner | None
+    labels: Object
+    spec: Object
+    node: str | None
+    phase: str | None
+    #: When it was bound to its node; None while it waits (spec: devices, T1).
+    started: int | None
+    #: When the last container of a pod that is over ended; None while it runs (T2).
+    ended: int | None
+    #: Rarer parts of `metadata` and `status`, by these names.
+    rest: Object | None
+
+    def plain(self) -> Object:
+        """The object that counting reads. What stands in it is shared: not to be changed."""
+        rest = self.rest or {}
+        metadata: Object = {
+            "name": self.name,
+            "namespace": self.namespace,
+            "uid": self.uid,
+            "resourceVersion": str(self.revision),
+            "labels": self.labels,
+            **rest.get("metadata", {}),
+        }
+        if self.created is not None:
+            metadata["creationTimestamp"] = timestamp(self.created)
+        if self.owner is not None:
+            owner = self.owner
+            reference = {"apiVersion": owner.api_version, "kind": owner.kind, "name": owner.name, "uid": owner.uid}
+            metadata["ownerReferences"] = [{**reference, "controller": True}]
+        return {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": metadata,
+            "spec": self.spec if self.node is None else {**self.spec, "nodeName": self.node},
+            "status": {"phase": self.phase, **rest.get("status", {})},
+        }
 
 
 class Shapes:
-    """Specs that are the same are kept once: the pods of a workload differ in nothing that counts."""
+    """Parts that are the same are kept once: the pods of a workload differ in nothing that counts."""
 
     #: More kinds of pods than a cluster has; past it the sharing begins anew.
     MOST = 20_000
 
     def __init__(self) -> None:
-        self._specs: dict[bytes, Object] = {}
+        self._parts: dict[bytes, Object] = {}
+        self._owners: dict[str, Owner] = {}
 
-    def shared(self, spec: Object) -> Object:
-        if len(self._specs) >= self.MOST:
-            self._specs.clear()
-        return self._specs.setdefault(orjson.dumps(spec, option=orjson.OPT_SORT_KEYS), spec)
+    def shared(self, part: Object) -> Object:
+        if len(self._parts) >= self.MOST:
+            self._parts.clear()
+        return self._parts.setdefault(orjson.dumps(part, option=orjson.OPT_SORT_KEYS), part)
+
+    def owner(self, metadata: Object) -> Owner | None:
+        reference = controller_of(metadata)
+        if reference is None:
+            return None
+        if len(self._owners) >= self.MOST:
+            self._owners.clear()
+        found = Owner(intern(reference["apiVersion"]), intern(reference["kind"]), reference["name"], reference["uid"])
+        known = self._owners.setdefault(found.uid, found)
+        # Who makes a pod writes its references: nothing but their being equal shows that two are.
+        return known if known == found else found
 
 
-def trimmed(pod: Object, shapes: Shapes) -> Object:
-    """A pod without what neither counting nor the meter reads, and with `started` and `ended` in milliseconds."""
+def trimmed(pod: Object, shapes: Shapes) -> Pod:
+    """What is kept of a pod that the API server sent."""
     metadata, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
-    kept = {key: metadata[key] for key in _METADATA if key in metadata}
-    labels = {key: value for key, value in (metadata.get("labels") or {}).items() if key.startswith(LABEL)}
-    if labels:
-        kept["labels"] = labels
-    for owner in metadata.get("ownerReferences") or ():
-        if owner.get("controller"):
-            reference = {key: owner.get(key) for key in ("apiVersion", "kind", "name", "uid", "controller")}
-            kept["ownerReferences"] = shapes.shared({"": [reference]})[""]
-    counted = {key: spec[key] for key in _SPEC if key in spec}
+    counted = _only(spec, _SPEC)
     for containers in ("containers", "initContainers"):
         if containers in counted:
-            counted[containers] = [{key: c[key] for key in _CONTAINER if key in c} for c in counted[containers] or ()]
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": kept,
-        "spec": shapes.shared(counted),
-        "status": shapes.shared({"phase": status.get("phase")}),
-        "started": _started(status),
-        "ended": _ended(metadata, status),
-    }
+            counted[containers] = [_only(container, _CONTAINER) for container in counted[containers] or ()]
+    labels = metadata.get("labels") or {}
+    return Pod(
+        metadata["uid"],
+        intern(metadata.get("namespace") or ""),
+        metadata["name"],
+        int(metadata["resourceVersion"]),
+        _time(metadata.get("creationTimestamp")),
+        shapes.owner(metadata),
+        shapes.shared({key: value for key, value in labels.items() if key.startswith(_LABELS)}),
+        shapes.shared(counted),
+        _interned(spec.get("nodeName")),
+        _interned(status.get("phase")),
+        _started(status),
+        _ended(metadata, status),
+        _rest(metadata, status),
+    )
 
 
-def started(pod: Object) -> int | None:
-    """When a trimmed pod was bound to its node, in milliseconds; None while it waits (spec: devices, T1)."""
-    return pod["started"]
+def _only(found: Object, keys: Iterable[str]) -> Object:
+    return {key: found[key] for key in keys if key in found}
 
 
-def ended(pod: Object) -> int | None:
-    """When the last container of a trimmed pod that is over ended, in milliseconds; None while it runs (T2)."""
-    return pod["ended"]
+def _rest(metadata: Object, status: Object) -> Object | None:
+    rest_of_metadata, rest_of_status = _only(metadata, _METADATA), _only(status, _STATUS)
+    annotations = _only(metadata.get("annotations") or {}, _ANNOTATIONS)
+    if annotations:
+        rest_of_metadata["annotations"] = annotations
+    if not rest_of_metadata and not rest_of_status:
+        return None
+    return {"metadata": rest_of_metadata, "status": rest_of_status}
+
+
+def _interned(text: str | None) -> str | None:
+    return intern(text) if text else None
 
 
 def _started(status: Object) -> int | None:

@@ -254,7 +254,7 @@ class Reconciler:
             self._referrers.setdefault(reference, {})[obj["metadata"]["uid"]] = group
         try:
             if adapter.lingers and self._config.terminal == "live-pods" and has_ended(obj, adapter):
-                pods = self._cluster.pods_of(obj)
+                pods = [pod.plain() for pod in self._cluster.pods_of(obj)]
                 cost = counting.of_live_pods(obj, pods, lookup, self._config).resources
                 return _Cost(version, context, round_, False, cost)
             cost = counting.demand(obj, self._cluster.registry, lookup, self._config).resources

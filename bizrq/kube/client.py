@@ -305,13 +305,14 @@ class KubeClient:
         field_selector: str | None = None,
         limit: int = 500,
         timeout: float | None = None,
-        transform: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
+        transform: Callable[[dict[str, Any]], Any] | None = None,
     ) -> tuple[list[dict[str, Any]], str]:
         """All objects and the one resourceVersion that they were read at: a consistent read, never from a cache.
 
         `limit` is the size of a page, 0 for one page; `timeout` is per page. `transform` is given each object as its
-        page arrives: what it drops is never held for the whole list. Pages of one read share its revision; when that
-        is compacted meanwhile (410) the read starts over, unpaged, since going on elsewhere would mix two revisions.
+        page arrives, and what it makes of it stands in its place: what it drops is never held for the whole list.
+        Pages of one read share its revision; when that is compacted meanwhile (410) the read starts over, unpaged,
+        since going on elsewhere would mix two revisions.
         """
         path, params = resource.path(namespace), _selectors(label_selector, field_selector)
         typed = {"apiVersion": resource.api_version, "kind": resource.kind}

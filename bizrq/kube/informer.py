@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, TypeAlias, overload
 
 import structlog
 
@@ -30,7 +30,27 @@ from bizrq.kube.client import (
 )
 
 Object = dict[str, Any]
-OnChange = Callable[[Object | None, Object | None], None]
+
+
+class Compact(Protocol):
+    """What a transform may make of an object where a cluster has very many: attributes in place of dicts."""
+
+    @property
+    def uid(self) -> str: ...
+    @property
+    def namespace(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def revision(self) -> int: ...
+    def plain(self) -> Object:
+        """The object again, without what the transform dropped."""
+        ...
+
+
+#: What a store holds of an object, and a handler is told.
+Kept: TypeAlias = Object | Compact
+OnChange = Callable[[Any, Any], None]
 
 DELETIONS_KEPT_SECONDS = 300.0
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
@@ -54,8 +74,17 @@ class Pace:
     lag: float = 1.0  # how long catch_up leaves the watch before it forces a list
 
 
+class _Several(dict[str, Kept]):
+    """Objects with one value of an index, by uid."""
+
+    __slots__ = ()
+
+
 class Store:
-    """One kind's snapshot. Readers get the stored objects themselves and must not change them."""
+    """One kind's snapshot. Readers must not change what they get: it is stored, or shared.
+
+    Compact objects are read as plain ones, but for those who ask for what is `kept`.
+    """
 
     def __init__(
         self,
@@ -65,30 +94,45 @@ class Store:
         self.resource_version = 0
         self.epoch = 0
         self._clock = clock
-        self._by_uid: dict[str, Object] = {}
-        self._by_key: dict[tuple[str, str], Object] = {}
+        self._by_uid: dict[str, Kept] = {}
+        #: By namespace and name: a tuple of both would take more than all the rest here.
+        self._by_name: dict[str, dict[str, Kept]] = {}
         self._functions = dict(indexes or {})
-        self._indexes: dict[str, dict[str, dict[str, Object]]] = {name: {} for name in self._functions}
-        self._indexed_under: dict[str, list[tuple[str, str]]] = {}
+        #: By index and value. One object stands for itself: most pods are the only one that their owner made.
+        self._indexes: dict[str, dict[str, Kept | _Several]] = {name: {} for name in self._functions}
         self._deletions: dict[str, float] = {}
 
     def get(self, name: str, namespace: str | None = None) -> Object | None:
-        return self._by_key.get((namespace or "", name))
+        return _plain(self.kept_as(name, namespace or ""))
 
     def by_uid(self, uid: str) -> Object | None:
+        return _plain(self.kept(uid))
+
+    def kept(self, uid: str) -> Kept | None:
         return self._by_uid.get(uid)
+
+    def kept_as(self, name: str, namespace: str) -> Kept | None:
+        return self._by_name.get(namespace, {}).get(name)
+
+    def all_kept(self) -> Collection[Kept]:
+        return tuple(self._by_uid.values())
 
     def values(self) -> Collection[Object]:
         """A copy, so that it may be walked across awaits."""
-        return tuple(self._by_uid.values())
+        return tuple(map(_plain, self._by_uid.values()))
 
     def __len__(self) -> int:
         return len(self._by_uid)
 
     def index(self, index: str, key: str) -> Collection[Object]:
         """The objects for which the index function gave `key`, as a copy. KeyError for an unknown index."""
+        return tuple(map(_plain, self.kept_index(index, key)))
+
+    def kept_index(self, index: str, key: str) -> Collection[Kept]:
         found = self._indexes[index].get(key)
-        return tuple(found.values()) if found else ()
+        if found is None:
+            return ()
+        return tuple(found.values()) if isinstance(found, _Several) else (found,)
 
     def deleted_at(self, uid: str) -> float | None:
         """When, on the informer's clock, the deletion of `uid` was delivered; forgotten after 300 s.
@@ -98,41 +142,61 @@ class Store:
         self._forget_old_deletions()
         return self._deletions.get(uid)
 
-    def put(self, obj: Object) -> None:
+    def put(self, obj: Kept) -> None:
         """Only the informer writes."""
-        uid, key = _uid(obj), _key(obj)
-        self._unindex(uid)
+        uid, (namespace, name) = _uid(obj), _key(obj)
+        held = self._by_uid.get(uid)
+        if held is not None:
+            self._unindex(held)
         self._by_uid[uid] = obj
-        self._by_key[key] = obj
+        self._by_name.setdefault(namespace, {})[name] = obj
         self._deletions.pop(uid, None)
-        for index, function in self._functions.items():
-            try:
-                values = list(function(obj))
-            except Exception:
-                log.exception("index failed; the object is not found by it", index=index, object=key)
-                continue
-            for value in values:
-                self._indexes[index].setdefault(value, {})[uid] = obj
-                self._indexed_under.setdefault(uid, []).append((index, value))
+        for index, value in self._values(obj):
+            under = self._indexes[index]
+            found = under.get(value)
+            if found is None:
+                under[value] = obj
+            elif isinstance(found, _Several):
+                found[uid] = obj
+            else:
+                under[value] = _Several({_uid(found): found, uid: obj})
 
-    def remove(self, obj: Object) -> None:
-        uid, key = _uid(obj), _key(obj)
-        self._unindex(uid)
-        self._by_uid.pop(uid, None)
-        if key in self._by_key and _uid(self._by_key[key]) == uid:
-            del self._by_key[key]
+    def remove(self, obj: Kept) -> None:
+        uid, (namespace, name) = _uid(obj), _key(obj)
+        held = self._by_uid.pop(uid, None)
+        if held is not None:
+            self._unindex(held)
+        named = self._by_name.get(namespace, {})
+        if name in named and _uid(named[name]) == uid:
+            del named[name]
+            if not named:
+                del self._by_name[namespace]
         self.note_deletion(uid)
 
     def note_deletion(self, uid: str) -> None:
         self._forget_old_deletions()
         self._deletions.setdefault(uid, self._clock())
 
-    def _unindex(self, uid: str) -> None:
-        for index, value in self._indexed_under.pop(uid, ()):
-            under = self._indexes[index][value]
-            under.pop(uid, None)
-            if not under:
-                del self._indexes[index][value]
+    def _values(self, obj: Kept) -> Iterable[tuple[str, str]]:
+        """Each index with each value of it that an object has, once."""
+        plain = _plain(obj)
+        for index, function in self._functions.items():
+            try:
+                values = set(function(plain))
+            except Exception:
+                log.exception("index failed; the object is not found by it", index=index, object=_key(obj))
+                continue
+            for value in values:
+                yield index, value
+
+    def _unindex(self, held: Kept) -> None:
+        for index, value in self._values(held):
+            under = self._indexes[index]
+            found = under[value]
+            if isinstance(found, _Several):
+                del found[_uid(held)]
+            if not isinstance(found, _Several) or not found:
+                del under[value]
 
     def _forget_old_deletions(self) -> None:
         horizon = self._clock() - DELETIONS_KEPT_SECONDS
@@ -173,7 +237,7 @@ class Informer:
         *,
         on_change: OnChange,
         indexes: Mapping[str, Callable[[Object], Iterable[str]]] | None = None,
-        transform: Callable[[Object], Object] | None = None,
+        transform: Callable[[Object], Kept] | None = None,
         label_selector: str | None = None,
         field_selector: str | None = None,
         on_time_travel: Callable[[int, int], None] | None = None,
@@ -181,7 +245,7 @@ class Informer:
         pace: Pace | None = None,
     ) -> None:
         """`transform` may drop what nobody reads, but must keep metadata's uid, name, namespace,
-        resourceVersion.
+        resourceVersion: in a dict, or as attributes (Compact).
 
         `on_time_travel(before, now)` is told the revisions when the server's history went backwards and the
         store followed it (store.epoch grew).
@@ -363,7 +427,7 @@ class Informer:
         list.
         """
         loop = asyncio.get_running_loop()
-        initial: dict[str, Object] | None = None if serving is None else {}
+        initial: dict[str, Kept] | None = None if serving is None else {}
         since = "" if initial is not None else str(self.store.resource_version)
         began, heard = loop.time(), False
         self.watches += 1
@@ -443,7 +507,7 @@ class Informer:
             self._log.info("the kind is not installed; looking for it from time to time")
         self.installed = False
         self.problem = None
-        gone = self.store.values()
+        gone = self.store.all_kept()
         for obj in gone:
             self.store.remove(obj)
         for obj in gone:
@@ -453,7 +517,7 @@ class Informer:
         self._notify()
         return True
 
-    def _accept(self, items: Iterable[Object], revision: int, serving: int) -> None:
+    def _accept(self, items: Iterable[Kept], revision: int, serving: int) -> None:
         """Makes the store what a consistent list (transformed) says, whole, then tells the differences.
 
         Raises _Backwards, once, for a list that is older than the store; the list after it is believed.
@@ -461,9 +525,9 @@ class Informer:
         store = self.store
         incoming = {_uid(item): item for item in items}
         held_newer = any(
-            held is not None and revision_of(held) > revision_of(item)
+            held is not None and _revision(held) > _revision(item)
             for uid, item in incoming.items()
-            if (held := store.by_uid(uid)) is not None
+            if (held := store.kept(uid)) is not None
         )
         travelled = revision < store.resource_version or held_newer
         if travelled and not self._backwards:
@@ -472,15 +536,16 @@ class Informer:
         if self._backwards and not travelled:
             self.stale_lists += 1
         before = store.resource_version
-        changes: list[tuple[Object | None, Object | None]] = []
-        for held in store.values():
+        changes: list[tuple[Kept | None, Kept | None]] = []
+        for held in store.all_kept():
             if _uid(held) not in incoming:
                 store.remove(held)
                 changes.append((held, None))
         for uid, new in incoming.items():
-            held = store.by_uid(uid)
+            held = store.kept(uid)
             # A history that was restored may have used a revision for something else.
-            unchanged = held == new if travelled or self._was_away else held is not None and _same_version(held, new)
+            by_content = travelled or self._was_away
+            unchanged = held == new if by_content else held is not None and _revision(held) == _revision(new)
             if not unchanged:
                 store.put(new)
                 changes.append((held, new))
@@ -510,7 +575,7 @@ class Informer:
         if kind not in ("ADDED", "MODIFIED", "DELETED"):
             raise _Distrust(f"an event of unknown type {kind[:40]!r}")
         uid = _uid(obj)
-        held = store.by_uid(uid)
+        held = store.kept(uid)
         if revision <= store.resource_version:
             if self._is_known(kind, uid, held, revision):
                 return
@@ -526,7 +591,7 @@ class Informer:
                 self._changed(final, None)
             return
         namespace, name = _key(obj)
-        other = store.get(name, namespace)
+        other = store.kept_as(name, namespace)
         if other is not None and _uid(other) != uid:
             store.remove(other)
             self._changed(other, None)
@@ -535,17 +600,17 @@ class Informer:
         self._advance(revision)
         self._changed(held, new)
 
-    def _is_known(self, kind: str, uid: str, held: Object | None, revision: int) -> bool:
+    def _is_known(self, kind: str, uid: str, held: Kept | None, revision: int) -> bool:
         """Whether an event that is not newer than the store repeats what the store has."""
         if kind == "DELETED":
             return held is None
-        return self.store.deleted_at(uid) is not None if held is None else revision_of(held) >= revision
+        return self.store.deleted_at(uid) is not None if held is None else _revision(held) >= revision
 
     def _advance(self, revision: int) -> None:
         self.store.resource_version = revision
         self._notify()
 
-    def _transformed(self, obj: Object) -> Object:
+    def _transformed(self, obj: Object) -> Kept:
         if self._transform is None:
             return obj
         try:
@@ -555,7 +620,7 @@ class Informer:
             self._log.exception("transform failed; the object is kept whole", object=_key(obj))
             return obj
 
-    def _changed(self, old: Object | None, new: Object | None) -> None:
+    def _changed(self, old: Kept | None, new: Kept | None) -> None:
         self._guarded(self._on_change, old, new)
 
     def _guarded(self, handler: Callable[..., None], *arguments: object) -> None:
@@ -597,19 +662,32 @@ class Informer:
             self._ask()
 
 
-def _uid(obj: Object) -> str:
+@overload
+def _plain(obj: Kept) -> Object: ...
+@overload
+def _plain(obj: None) -> None: ...
+def _plain(obj: Kept | None) -> Object | None:
+    return obj if obj is None or isinstance(obj, dict) else obj.plain()
+
+
+def _uid(obj: Kept) -> str:
     """Raises ValueError: an object without a uid did not come from an API server."""
+    if not isinstance(obj, dict):
+        return obj.uid
     uid = (obj.get("metadata") or {}).get("uid")
     if not isinstance(uid, str) or not uid:
         raise ValueError("an object without a uid")
     return uid
 
 
-def _same_version(one: Object, other: Object) -> bool:
-    return one["metadata"].get("resourceVersion") == other["metadata"].get("resourceVersion")
+def _revision(obj: Kept) -> int:
+    return revision_of(obj) if isinstance(obj, dict) else obj.revision
 
 
-def _key(obj: Object) -> tuple[str, str]:
+def _key(obj: Kept) -> tuple[str, str]:
+    """Namespace and name."""
+    if not isinstance(obj, dict):
+        return obj.namespace, obj.name
     metadata = obj["metadata"]
     return metadata.get("namespace") or "", metadata.get("name") or ""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from bizrq.quota.names import cash
 from bizrq.quota.resources import Resources
@@ -17,8 +18,7 @@ HOUR = 3_600_000
 _MILLI = 1_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class Occupied:
+class Occupied(NamedTuple):
     """A pod's stay: from PodScheduled to its last container's `finishedAt`, or to its deletion; None while it runs."""
 
     uid: str
@@ -80,9 +80,8 @@ def tick(
             running[stay.uid] = Running(now, stay.cost)
         else:
             running[stay.uid] = known
-    here = {stay.uid for stay in stays}
     for uid, known in meter.running.items():
-        if uid not in here:
+        if uid not in running and uid not in finished:
             end = ended(uid)
             _settle(settled, known.start, meter.watermark if end is None else end, known.cost)
     return Meter(max(meter.watermark, now), settled, running, frozenset(finished), meter.inherited)

@@ -143,7 +143,9 @@ def _pod(number: int) -> dict[str, Any]:
             "uid": f"00000000-0000-0000-0000-{number:012d}",
             "resourceVersion": str(number + 1),
             "labels": {"app": "x"},
-            "ownerReferences": [{"kind": "TFJob", "name": "j", "uid": "job", "controller": True}],
+            "ownerReferences": [
+                {"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "name": "j", "uid": "job", "controller": True}
+            ],
         },
         "spec": {"containers": [{"name": "c", "image": "x", "resources": {"limits": {"nvidia.com/gpu": "1"}}}]},
         "status": {

@@ -53,7 +53,7 @@ class Desk:
 
     def pod(self, uid: str, since: float, end: float | None = None, gpu: int = 1, **spec: Any) -> None:
         """A pod of the job as the watch brings it, first or changed."""
-        old = self.cluster.pods.store.by_uid(uid)
+        old = self.cluster.pod(uid)
         new = trimmed(
             _pod(uid, T + int(since * HOUR), None if end is None else T + int(end * HOUR), gpu, spec), self._shapes
         )
@@ -61,7 +61,7 @@ class Desk:
         self.stays.on_pod(old, new)
 
     def gone(self, uid: str) -> None:
-        old = self.cluster.pods.store.by_uid(uid)
+        old = self.cluster.pod(uid)
         assert old is not None
         self.cluster.pods.store.remove(old)
         self.stays.on_pod(old, None)
@@ -184,7 +184,7 @@ async def test_a_pod_that_vanished_unseen_is_told_to_the_log(desk: Desk) -> None
     desk.pod("a", since=0)
     desk.at(1)
     meter = desk.stored(Meter())
-    [pod] = desk.cluster.pods.store.values()
+    [pod] = desk.cluster.pods.store.all_kept()
     desk.cluster.pods.store.remove(pod)
     desk.at(5)
     with capture_logs() as logs:
