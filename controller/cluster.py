@@ -12,7 +12,8 @@ from typing import Any, cast
 
 import structlog
 
-from bizrq.kube.client import KubeClient
+from bizrq.kube.client import KubeClient, Resource
+from bizrq.kube.groups import GROUPS as GROUP
 from bizrq.kube.groups import GroupStore, without_managed_fields
 from bizrq.kube.informer import Informer, Store
 from bizrq.kube.related import Related, resource_of
@@ -30,10 +31,18 @@ Object = dict[str, Any]
 
 POD: GroupKind = ("", "Pod")
 REPLICASET: GroupKind = ("apps", "ReplicaSet")
+#: What workloads refer to by name, charged itself or not: watched, so that a write of it can be awaited and changes
+#: what its users cost. A kind that is not installed is no error.
+CONTEXT = (
+    Resource("apps", "v1", "deployments", "Deployment"),
+    Resource("apps", "v1", "replicasets", "ReplicaSet"),
+    Resource("", "v1", "podtemplates", "PodTemplate"),
+    Resource("resource.k8s.io", "v1", "resourceclaimtemplates", "ResourceClaimTemplate"),
+)
 
 
 class Cluster:
-    """Informers of groups and of every kind that is charged or stands between a workload and its pods.
+    """Informers of groups, of every kind that is charged or stands between a workload and its pods, and of CONTEXT.
 
     `enqueue(group, after)` is called for whatever moves.
     """
@@ -61,7 +70,26 @@ class Cluster:
         }
         self.workloads = {key: self._kept[a.group, a.kind] for key, a in self.adapters.items()}
         self.pods = self._kept[POD]
-        self.related = Related(client, registry, on_change=self._context_changed, kept=self._kept)
+        context = {
+            resource: Informer(
+                client,
+                resource,
+                on_change=self._reference_changed,
+                on_time_travel=self._restored,
+                transform=without_managed_fields,
+            )
+            for resource in CONTEXT
+            if (resource.group, resource.kind) not in self._kept
+        }
+        self._resources = {r.key: r for r in (GROUP, *map(resource_of, watched.values()), *context)}
+        #: What is counted from, by `plural.group`: a status says of each of them how far it had been seen.
+        self.counted_from = {
+            GROUPS: self.groups.informer,
+            **{watched[kind].resource: informer for kind, informer in self._kept.items()},
+            **{resource.key: informer for resource, informer in context.items()},
+        }
+        kept = {(resource.group, resource.kind): informer for resource, informer in context.items()}
+        self.related = Related(client, registry, on_change=self._context_changed, kept={**self._kept, **kept})
         #: Counts the changes of what bears on every workload (LimitRanges and the like).
         self.context = 0
         #: Who pays for what an owner made, by the kind that is made and the owner, until any owner changes.
@@ -75,7 +103,7 @@ class Cluster:
 
     @property
     def informers(self) -> Sequence[Informer]:
-        return [self.groups.informer, *self._kept.values(), *self.related.informers]
+        return [*self.counted_from.values(), *self.related.informers]
 
     @property
     def synced(self) -> bool:
@@ -88,12 +116,16 @@ class Cluster:
                 tasks.create_task(informer.run())
 
     def snapshot(self, kind: str) -> Store | None:
-        """The store of a kind by `plural.group`, groups among them; None for a kind that is not watched."""
+        """The store of a kind by `plural.group`; None for one that nothing is counted from."""
         informer = self.informer(kind)
         return informer.store if informer else None
 
     def informer(self, kind: str) -> Informer | None:
-        return self.groups.informer if kind == GROUPS else self.workloads.get(kind)
+        return self.counted_from.get(kind)
+
+    def resource(self, kind: str) -> Resource:
+        """Where a kind that is counted from is stored. KeyError for any other."""
+        return self._resources[kind]
 
     def charged_to(self, group: str) -> Iterator[tuple[Adapter, Object]]:
         """All stored objects of charged kinds that name the group, or stand in its namespaces and name none.
@@ -240,6 +272,14 @@ class Cluster:
             if group is not None:
                 self._enqueue(group, 0.0)
 
+    def _reference_changed(self, old: Object | None, new: Object | None) -> None:
+        """What the watch of CONTEXT brought: its users are another price now."""
+        changed = new or old
+        if changed is None or (old is not None and new is not None and _told(old) == _told(new)):
+            return
+        for group in self.on_reference(_reference(changed)):
+            self._enqueue(group, 0.0)
+
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         self.on_pod(old, new)
         for obj in (pod.plain() for pod in (old, new) if pod is not None):
@@ -297,6 +337,11 @@ def _ties(obj: Object | None) -> object:
 
 def _content(obj: Object) -> object:
     return {key: value for key, value in obj.items() if key not in ("metadata", "status")}
+
+
+def _told(obj: Object) -> object:
+    """What those who refer to an object may read of it."""
+    return {key: value for key, value in obj.items() if key != "metadata"}, obj["metadata"].get("labels")
 
 
 def _reference(obj: Object) -> Reference:

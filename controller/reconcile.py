@@ -17,14 +17,13 @@ import structlog
 
 from bizrq.api import group as wire
 from bizrq.api.group import Condition, GroupObject, GroupUnreadable, Status
-from bizrq.kube.client import Conflict, NotFound, Resource
+from bizrq.kube.client import Conflict, NotFound
 from bizrq.kube.events import Recorder
 from bizrq.kube.groups import GROUPS as GROUP
 from bizrq.kube.holds import Holds
-from bizrq.kube.related import resource_of
 from bizrq.quota import quantity
 from bizrq.quota.cash import Meter, forget, hours, inherit, spent, total
-from bizrq.quota.ledger import GROUPS, LIFETIME, Reservation, ReservationError, Slot, group_slot, read, timestamp
+from bizrq.quota.ledger import LIFETIME, Reservation, ReservationError, Slot, group_slot, read, timestamp
 from bizrq.quota.names import DEFAULT, Catalog, is_cash
 from bizrq.quota.recount import Counted, Recount, Sighting, Snapshot, recount
 from bizrq.quota.resources import Resources, nonzero, restrict, subtract_floor
@@ -120,7 +119,7 @@ class Reconciler:
                 continue
             # Asked first: to wait for what will never come would take a worker ten seconds for every group.
             with suppress(NotFound):
-                if await self._cluster.client.revision(_resource(self._cluster, kind)) < counted:
+                if await self._cluster.client.revision(self._cluster.resource(kind)) < counted:
                     await self._unreconcile(group, kind)
                     return False
             if not await informer.catch_up(counted, _CATCH_UP):
@@ -334,7 +333,7 @@ class Reconciler:
                 log.error("reservations of a kind that is not watched are kept", group=group.name, kind=kind)
                 continue
             try:
-                revision = await self._cluster.client.revision(_resource(self._cluster, kind))
+                revision = await self._cluster.client.revision(self._cluster.resource(kind))
             except NotFound:
                 # The kind is not installed any more, nor is anything of it stored.
                 revision = 0
@@ -357,8 +356,11 @@ class Reconciler:
         return Sighting.OVER if _without_base(str(entry)) in expired else Sighting.AWAITED
 
     def _counted_at(self) -> dict[str, str]:
-        stores = {GROUPS: self._cluster.groups.informer, **self._cluster.workloads}
-        return {kind: str(informer.store.resource_version) for kind, informer in stores.items() if informer.installed}
+        return {
+            kind: str(informer.store.resource_version)
+            for kind, informer in self._cluster.counted_from.items()
+            if informer.installed
+        }
 
     # Writing.
 
@@ -473,12 +475,6 @@ def _without_base(line: str) -> str:
         return str(replace(read(line), base={}))
     except (ReservationError, quantity.QuantityError):
         return line
-
-
-def _resource(cluster: Cluster, kind: str) -> Resource:
-    if kind == GROUPS:
-        return GROUP
-    return resource_of(cluster.adapters[kind])
 
 
 def _differs(old: Status, new: Status) -> bool:

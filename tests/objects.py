@@ -15,6 +15,9 @@ DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
 ROLLOUTS = Resource("argoproj.io", "v1alpha1", "rollouts", "Rollout")
 TFJOBS = Resource("kubeflow.org", "v1", "tfjobs", "TFJob")
 PODS = Resource("", "v1", "pods", "Pod")
+POD_TEMPLATES = Resource("", "v1", "podtemplates", "PodTemplate")
+CLAIM_TEMPLATES = Resource("resource.k8s.io", "v1", "resourceclaimtemplates", "ResourceClaimTemplate")
+DEVICE_CLASSES = Resource("resource.k8s.io", "v1", "deviceclasses", "DeviceClass", namespaced=False)
 CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")
 NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
 CLUSTER_ROLES = Resource("rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole", namespaced=False)
@@ -31,7 +34,7 @@ REGISTRATIONS = Resource(
 )
 #: The charged kinds that tests make objects of.
 CHARGED = (DEPLOYMENTS, ROLLOUTS, TFJOBS, PODS)
-OF_KIND = {r.kind: r for r in (DEPLOYMENTS, ROLLOUTS, TFJOBS, PODS, CONFIG_MAPS, GROUPS)}
+OF_KIND = {r.kind: r for r in (*CHARGED, POD_TEMPLATES, CLAIM_TEMPLATES, DEVICE_CLASSES, CONFIG_MAPS, GROUPS)}
 
 
 def group(name: str, parent: str = "", /, **hard: Any) -> Object:
@@ -77,6 +80,47 @@ def deployment(
 def rollout(name: str, group: str, replicas: int = 1, *, namespace: str = "default", cpu: Any = "1") -> Object:
     made = deployment(name, group, replicas, namespace=namespace, cpu=cpu)
     return {**made, "apiVersion": "argoproj.io/v1alpha1", "kind": "Rollout"}
+
+
+def referring(
+    name: str, group: str | None, to: Object, replicas: int = 1, *, namespace: str = "default", **spec: Any
+) -> Object:
+    """A Rollout whose template is that of another object."""
+    reference = {"apiVersion": to["apiVersion"], "kind": to["kind"], "name": to["metadata"]["name"]}
+    return {
+        "apiVersion": "argoproj.io/v1alpha1",
+        "kind": "Rollout",
+        "metadata": {"name": name, "namespace": namespace, "labels": {LABEL: group} if group else {}},
+        "spec": {"replicas": replicas, "workloadRef": reference, **spec},
+    }
+
+
+def pod_template(name: str, cpu: Any = "1", *, namespace: str = "default") -> Object:
+    metadata = {"name": name, "namespace": namespace}
+    return {"apiVersion": "v1", "kind": "PodTemplate", "metadata": metadata, "template": template(cpu)}
+
+
+def device_class(name: str, resource: str = "nvidia.com/gpu") -> Object:
+    spec = {"extendedResourceName": resource}
+    return {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": name}, "spec": spec}
+
+
+def claim_template(name: str, count: int, of_class: str = "gpu", *, namespace: str = "default") -> Object:
+    """Claims for so many devices of a class."""
+    requests = [{"name": "r", "exactly": {"deviceClassName": of_class, "allocationMode": "ExactCount", "count": count}}]
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaimTemplate",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"spec": {"devices": {"requests": requests}}},
+    }
+
+
+def claiming(obj: Object, template: str) -> Object:
+    """The workload with pods that each have a claim of this template."""
+    claims = [{"name": "devices", "resourceClaimTemplateName": template}]
+    obj["spec"]["template"]["spec"]["resourceClaims"] = claims
+    return obj
 
 
 def tfjob(name: str, group: str, workers: Any = 1, *, namespace: str = "default", gpu: int = 1) -> Object:

@@ -81,6 +81,10 @@ class Books:
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
 
+    @staticmethod
+    def kind(obj: Object) -> Resource:
+        return OF_KIND[obj["kind"]]
+
     async def create(self, obj: Object) -> Object:
         return await self.client.create(OF_KIND[obj["kind"]], obj)
 
