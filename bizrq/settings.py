@@ -13,9 +13,10 @@ import yaml
 
 from bizrq.api.config import ConfigurationError, RightsAsked, parse
 from bizrq.quota.names import Catalog, UnknownResource
-from bizrq.workloads import adapters
+from bizrq.workloads import adapters, hami
 from bizrq.workloads.adapters import DeclarationError, Registry
-from bizrq.workloads.config import CountingConfig, DeviceClassMapping, GpuModel, Hami
+from bizrq.workloads.config import CountingConfig, CountsAs, DeviceClassMapping, GpuModel, Hami
+from bizrq.workloads.malformed import nearest, show
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,8 @@ def settings(document: object) -> Settings:
         device_class_mappings=MappingProxyType(
             {name: DeviceClassMapping(c.resource, c.model) for name, c in given.device_class_mappings.items()}
         ),
-        hami=Hami(given.hami.enabled, given.hami.device_split_count, tuple(given.hami.vendors)),
+        hami=Hami(given.hami.enabled, given.hami.device_split_count, _vendors(given.hami.vendors)),
+        counts_as=tuple(_counts_as(index, dict(entry)) for index, entry in enumerate(given.counts_as)),
     )
     try:
         registry = adapters.builtin().extended(given.adapters)
@@ -71,3 +73,18 @@ def settings(document: object) -> Settings:
     except (DeclarationError, UnknownResource) as error:
         raise ConfigurationError(str(error)) from None
     return Settings(counting, registry, catalog, given.rights)
+
+
+def _vendors(named: list[str]) -> tuple[str, ...]:
+    known = {device.vendor for device in hami.table()}
+    for index, vendor in enumerate(named):
+        if vendor not in known:
+            meant = nearest(vendor, known) or f": write one of {', '.join(sorted(known))}"
+            raise ConfigurationError(f"hami.vendors.{index}: {show(vendor)} is not a vendor that HAMi serves{meant}")
+    return tuple(named)
+
+
+def _counts_as(index: int, entry: dict[str, str]) -> CountsAs:
+    if bool(entry["resource"]) == bool(entry["annotation"]):
+        raise ConfigurationError(f"countsAs.{index}: give either resource or annotation")
+    return CountsAs(**entry)  # pyright: ignore[reportArgumentType]

@@ -35,7 +35,16 @@ class _DeviceClass(_Model):
 class _Hami(_Model):
     enabled: bool = False
     device_split_count: int = Field(10, ge=1, lt=2**31)
-    vendors: list[Literal["nvidia", "ascend"]] = ["nvidia"]
+    #: Of those in `bizrq/workloads/hami.yaml`.
+    vendors: list[str] = ["nvidia"]
+
+
+class _CountsAs(_Model):
+    resource: str = ""
+    annotation: str = ""
+    times: str = ""
+    card: str = Field(pattern="/")
+    unit: Literal["cards", "percent", "MiB", "256MiB", "GiB"] = "cards"
 
 
 class RightsAsked(_Model):
@@ -62,6 +71,7 @@ class Configuration(_Model):
     device_class_mappings: dict[str, _DeviceClass] = {}
     hami: _Hami = Field(default_factory=lambda: _Hami.model_validate({}))
     rights: RightsAsked = NONE_ASKED
+    counts_as: list[_CountsAs] = []
     #: In the grammar that `bizrq.workloads.adapters` reads.
     adapters: list[dict[str, Any]] = []
 
@@ -88,10 +98,12 @@ def _problem(problem: dict[str, Any]) -> str:
 
 def _keys(location: tuple[object, ...]) -> list[str]:
     """The keys that may stand beside the one at this place."""
-    model: type[BaseModel] = {
+    inner: dict[str, type[BaseModel]] = {
         "gpuModels": _GpuModel,
         "deviceClassMappings": _DeviceClass,
         "hami": _Hami,
         "rights": RightsAsked,
-    }.get(str(location[0]) if len(location) > 1 else "", Configuration)
+        "countsAs": _CountsAs,
+    }
+    model = inner.get(str(location[0]) if len(location) > 1 else "", Configuration)
     return [field.alias or name for name, field in model.model_fields.items()]

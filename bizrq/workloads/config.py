@@ -47,6 +47,20 @@ class Hami:
 
 
 @dataclass(frozen=True)
+class CountsAs:
+    """A way to ask for cards that bizrq has no name for: by a resource of containers, or by a pod's annotation.
+
+    It counts as cards of `card`, in `unit`; `times` is an annotation with the number of cards that each value is for.
+    """
+
+    card: str
+    unit: Literal["cards", "percent", "MiB", "256MiB", "GiB"] = "cards"
+    resource: str = ""
+    annotation: str = ""
+    times: str = ""
+
+
+@dataclass(frozen=True)
 class CountingConfig:
     """All knobs of counting. Immutable, so that one value decides one way everywhere."""
 
@@ -60,6 +74,12 @@ class CountingConfig:
     gpu_resources: tuple[str, ...] = ()
     device_class_mappings: Mapping[str, DeviceClassMapping] = field(default_factory=lambda: MappingProxyType({}))
     hami: Hami = Hami()
+    counts_as: tuple[CountsAs, ...] = ()
+
+    @cached_property
+    def counts_cards(self) -> bool:
+        """Whether `cards.` are emitted: where cards are shared, or something says how large they are."""
+        return self.hami.enabled or bool(self.counts_as) or any(m.memory_mib for m in self.gpu_models.values())
 
     @cached_property
     def catalog(self) -> Catalog:

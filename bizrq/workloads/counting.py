@@ -14,14 +14,14 @@ from typing import Any
 from bizrq.quota import resources
 from bizrq.quota.quantity import MAX, NANO
 from bizrq.quota.resources import Resources
-from bizrq.workloads import coded, dra, hami
+from bizrq.workloads import cards, coded, dra, hami
 from bizrq.workloads.adapters import Adapter, Registry
 from bizrq.workloads.config import DEFAULT, CountingConfig
 from bizrq.workloads.dra import Claims
 from bizrq.workloads.labels import LABEL, labels_of
 from bizrq.workloads.lookup import Lookup, Nothing, Recording, Reference, group_and_version
 from bizrq.workloads.malformed import Malformed, a_count, a_map, malformed, show
-from bizrq.workloads.models import add_models
+from bizrq.workloads.models import add_models, gpu_models
 from bizrq.workloads.owners import payer
 from bizrq.workloads.podspec import IMPLICIT_CLASS, PodCost, pod_cost
 from bizrq.workloads.policies import at_most
@@ -140,12 +140,24 @@ def emitted(cost: PodCost, pods: PodSet, around: Claims) -> dict[str, int]:
         if amount and not name.startswith(IMPLICIT_CLASS):
             per_pod[f"limits.{name}"] = amount
     per_pod["pods"] = NANO
+    if around.config.counts_cards:
+        per_pod = _with_cards(per_pod, cost, pods, around)
     add_models(per_pod, around.labels, pods, around.config)
     if implicit:
         per_pod = resources.total((per_pod, dra.of_implicit(cost.requests, pods, around)))
     if pods.spec.get("resourceClaims"):
         per_pod = resources.total((per_pod, dra.of_templates(pods, around)))
     return per_pod
+
+
+def _with_cards(per_pod: dict[str, int], cost: PodCost, pods: PodSet, around: Claims) -> dict[str, int]:
+    """The cost of one pod with the cards that it takes besides those that HAMi shares."""
+    config = around.config
+    memory = cards.card_memory(gpu_models(around.labels, pods, config), config)
+    shared = {name for device in hami.table() if device.cards in per_pod for name in (device.count, *device.parts)}
+    others = {name: amount for name, amount in cost.requests.items() if name not in shared}
+    otherwise = cards.asked_otherwise(cost.requests, pods.annotations, memory, config)
+    return resources.total((per_pod, cards.of_names(others, memory, config.catalog), otherwise))
 
 
 def namespace_of(obj: Mapping[str, Any]) -> str:

@@ -1,35 +1,127 @@
 """What HAMi makes of a pod that asks for parts of cards.
 
 This file alone knows HAMi: what its webhook adds to a pod after us, its totals, and how much of a card a part is.
-Rules H1 to H6 of the devices' specification, after HAMi `pkg/device/nvidia/device.go`, `pkg/device/quota.go`. Memory
-is in MiB and cores in percent of a card, both for each device; `requests.` stay Kubernetes' own sums, `limits.` of
-memory and cores carry HAMi's: devices times the value.
+`hami.yaml` says what differs between vendors; its head is the grammar. Rules H1 to H6 of the devices' specification,
+after HAMi `pkg/device/*`, `pkg/device/quota.go`. What a container asks of memory and cores is for each device;
+`requests.` stay Kubernetes' own sums, `limits.` of memory and cores carry HAMi's: devices times the value, in the unit
+of the name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from importlib import resources
+from types import MappingProxyType
+from typing import Any, Final, Literal
+
+import yaml
 
 from bizrq.quota.quantity import NANO
+from bizrq.workloads import cards
 from bizrq.workloads.config import CountingConfig
 from bizrq.workloads.malformed import a_list, a_map, a_text, malformed
-from bizrq.workloads.models import gpu_models, known_model
+from bizrq.workloads.models import gpu_models
 from bizrq.workloads.podspec import Container, PodCost, aggregate
 from bizrq.workloads.roles import PodSet
 
-GPU: Final = "nvidia.com/gpu"
-MEMORY: Final = "nvidia.com/gpumem"
-PERCENT: Final = "nvidia.com/gpumem-percentage"
-CORES: Final = "nvidia.com/gpucores"
-_NAMES = (GPU, MEMORY, PERCENT, CORES)
-_CARDS = f"cards.{GPU}"
-
-ASCEND: Final = "huawei.com/Ascend"
-#: A module is two of these (HAMi `pkg/device/ascend/device.go`).
-_PAIRS = f"{ASCEND}910C"
-
 _SCHEDULERS = ("", "default-scheduler", "hami-scheduler")
+_MOST = 2**31 - 1
+_MIG_MODE: Final = "nvidia.com/vgpu-mode"
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """How memory of a card is asked for; in units of the name, of `mib` MiB each."""
+
+    name: str
+    mib: int = 1
+    card: int = 0
+    steps: tuple[int, ...] = ()
+    most: int = 0
+    only: tuple[int, ...] = ()
+    bytes: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Cores:
+    """How cores of a card are asked for, of which it has `full`."""
+
+    name: str
+    full: int = 100
+    unsaid: Literal["none", "full", "exclusive"] = "none"
+    strict: bool = False
+    needs: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+
+
+@dataclass(frozen=True, slots=True)
+class Slices:
+    """A name of its own for one `of` so many equal parts of a device."""
+
+    name: str
+    of: int
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """One entry of `hami.yaml`."""
+
+    vendor: str
+    count: str
+    implied: bool = False
+    one: bool = False
+    memory: Memory | None = None
+    percentage: str = ""
+    cores: Cores | None = None
+    slices: Slices | None = None
+    writes: tuple[str, ...] = ()
+    totals: bool = False
+    several: Literal["", "whole", "written"] = ""
+    pairs: bool = False
+    soft: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    allocated: str = ""
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The names that ask for parts of it."""
+        named = (self.memory, self.cores, self.slices)
+        return (*(part.name for part in named if part is not None), *([self.percentage] if self.percentage else ()))
+
+    @property
+    def cards(self) -> str:
+        return f"cards.{self.count}"
+
+
+@lru_cache(maxsize=1)
+def table() -> tuple[Device, ...]:
+    """All devices that HAMi shares, in the order of `hami.yaml`."""
+    return tuple(_device(dict(entry)) for entry in yaml.safe_load(_TABLE.read_text("utf-8")))
+
+
+_TABLE = resources.files("bizrq.workloads").joinpath("hami.yaml")
+
+
+def _device(entry: dict[str, Any]) -> Device:
+    for key, part in (("memory", Memory), ("cores", Cores), ("slices", Slices)):
+        if key in entry:
+            entry[key] = part(**{k: _frozen(v) for k, v in entry[key].items()})
+    return Device(**{key: _frozen(value) for key, value in entry.items()})
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else MappingProxyType(value) if isinstance(value, dict) else value
+
+
+@lru_cache(maxsize=16)
+def of_vendors(vendors: tuple[str, ...]) -> Mapping[str, tuple[Device, ...]]:
+    """The devices of these vendors by each name that asks for them or for parts of them."""
+    found: dict[str, tuple[Device, ...]] = {}
+    for device in table():
+        if device.vendor in vendors:
+            for name in (device.count, *device.parts):
+                found[name] = (*found.get(name, ()), device)
+    return found
 
 
 def adjust(cost: PodCost, pods: PodSet, labels: Mapping[str, Any], config: CountingConfig) -> dict[str, int]:
@@ -39,31 +131,53 @@ def adjust(cost: PodCost, pods: PodSet, labels: Mapping[str, Any], config: Count
     """
     if not config.hami.enabled:
         return {}
-    if "ascend" in config.hami.vendors:
-        _ascend(cost)
-    if "nvidia" not in config.hami.vendors:
-        return {}
+    by_name = of_vendors(config.hami.vendors)
     everyone = (*cost.containers, *cost.init_containers)
-    if not any(name in c.requests for c in everyone for name in _NAMES):
+    devices = {
+        device.count: by_name[device.count]
+        for container in everyone
+        for name in container.requests
+        for device in by_name.get(name, ())
+    }
+    if not devices:
         return {}
     if _is_skipped(pods):
         # Nobody multiplies here, so HAMi's totals have nothing of it.
-        cost.limits.pop(MEMORY, None)
-        cost.limits.pop(CORES, None)
+        for part in (part for rows in devices.values() for row in rows for part in (row.memory, row.cores) if part):
+            cost.limits.pop(part.name, None)
         return {}
-    _refuse_privileged(cost, pods)
-    memory = _card_memory(gpu_models(labels, pods, config), config)
-    products = {id(c): _product(c, memory, config.hami.device_split_count) for c in everyone}
-    for name in (GPU, CORES):
+    raw = _raw(cost, pods)
+    around = _Around(config.hami.device_split_count, cards.card_memory(gpu_models(labels, pods, config), config), pods)
+    found: dict[str, int] = {}
+    for count, rows in devices.items():
+        _refuse_privileged(everyone, rows, raw)
+        taken = _shared(cost, rows, {id(c): _product(c, _row(rows, c), raw[id(c)], around) for c in everyone})
+        if taken:
+            found[f"cards.{count}"] = taken
+    return found
+
+
+def _shared(cost: PodCost, rows: Sequence[Device], products: Mapping[int, Mapping[str, int]]) -> int:
+    """Set what the pod asks for of one device and its parts to what HAMi counts, and give the cards that it takes."""
+    for name in dict.fromkeys(name for row in rows for name in (row.count, *row.parts)):
         _set(cost.requests, name, _most(cost, lambda c, name=name: c.requests.get(name, 0)))
-    _set(cost.limits, GPU, cost.requests.get(GPU, 0))
-    for name in (MEMORY, CORES):
-        _set(cost.limits, name, _most(cost, lambda c, name=name: products[id(c)].get(name, 0)))
-    cards = _most(cost, lambda c: products[id(c)].get(_CARDS, 0))
-    return {_CARDS: cards} if cards else {}
+        _set(cost.limits, name, _most(cost, lambda c, name=name: products[id(c)].get(name, c.limits.get(name, 0))))
+    return _most(cost, lambda c: products[id(c)].get("", 0))
 
 
-def _most(cost: PodCost, amount: Any) -> int:
+@dataclass(frozen=True, slots=True)
+class _Around:
+    """What parts of cards depend on besides the container: the slots and the least and most MiB of a card."""
+
+    split: int
+    memory: tuple[int, int] | None
+    pods: PodSet
+
+    def has(self, wanted: Mapping[str, str]) -> bool:
+        return bool(wanted) and all(self.pods.annotations.get(key) == value for key, value in wanted.items())
+
+
+def _most(cost: PodCost, amount: Callable[[Container], int]) -> int:
     """The most that the pod holds at any time of what each container holds (init steps and sidecars as ever)."""
     return aggregate(
         ({"": amount(c)} for c in cost.containers), (({"": amount(c)}, c.sidecar) for c in cost.init_containers)
@@ -82,73 +196,149 @@ def _is_skipped(pods: PodSet) -> bool:
     return scheduler not in _SCHEDULERS or pods.labels.get("hami.io/webhook") == "ignore"
 
 
-def _refuse_privileged(cost: PodCost, pods: PodSet) -> None:
-    """HAMi's webhook leaves privileged containers alone, so that they would see every card."""
+def _raw(cost: PodCost, pods: PodSet) -> dict[int, dict[str, Any]]:
+    """Each container as it was written."""
+    found: dict[int, dict[str, Any]] = {}
     for key, containers in (("containers", cost.containers), ("initContainers", cost.init_containers)):
-        raw = a_list(pods.spec.get(key), f"{pods.path}.{key}")
-        for given, container in zip(raw, containers, strict=True):
-            path = f"{container.path}.securityContext"
-            if a_map(given.get("securityContext"), path).get("privileged") is True and any(
-                name in container.requests for name in _NAMES
-            ):
-                raise malformed(f"{path}.privileged", "a privileged container cannot have parts of cards from HAMi")
+        written = a_list(pods.spec.get(key), f"{pods.path}.{key}")
+        found.update((id(c), given) for given, c in zip(written, containers, strict=True))
+    return found
 
 
-def _card_memory(models: Sequence[str], config: CountingConfig) -> tuple[int, int] | None:
-    """The least and the most MiB that a card of these models has; None where that is not known."""
-    known = [config.gpu_models.get(known_model(model, config) or model) for model in models]
-    sizes = [model.memory_mib for model in known if model is not None and model.memory_mib]
-    return (min(sizes), max(sizes)) if sizes and len(sizes) == len(models) else None
+def _refuse_privileged(
+    everyone: Sequence[Container], rows: Sequence[Device], raw: Mapping[int, dict[str, Any]]
+) -> None:
+    """HAMi's webhook leaves privileged containers alone, so that they would see every card."""
+    names = {name for row in rows for name in (row.count, *row.parts)}
+    for container in everyone:
+        path = f"{container.path}.securityContext"
+        context = a_map(raw[id(container)].get("securityContext"), path)
+        if context.get("privileged") is True and not names.isdisjoint(container.requests):
+            raise malformed(f"{path}.privileged", "a privileged container cannot have parts of cards from HAMi")
 
 
-def _product(container: Container, card: tuple[int, int] | None, split: int) -> dict[str, int]:
-    """What one container takes in all: HAMi's memory and cores, and whole-card equivalents, in nano-units.
+def _row(rows: Sequence[Device], container: Container) -> Device:
+    """Of devices that are counted by one name, the one whose parts the container asks for."""
+    return next((row for row in rows if any(name in container.requests for name in row.parts)), rows[0])
 
-    The container itself is changed to what HAMi's webhook makes of it.
+
+def _product(container: Container, device: Device, raw: dict[str, Any], around: _Around) -> dict[str, int]:
+    """What one container takes in all: HAMi's memory and cores, and whole-card equivalents as "", in nano-units.
+
+    The container itself is changed to what HAMi's webhook makes of it. Empty where HAMi sees no device asked for.
     """
-    asked = {name: container.requests[name] // NANO for name in _NAMES if name in container.requests}
-    if not asked:
-        return {}
+    asked = {n: container.requests[n] // NANO for n in (device.count, *device.parts) if n in container.requests}
     path = f"{container.path}.resources.limits"
-    memory, percent, cores = asked.get(MEMORY, 0), asked.get(PERCENT), asked.get(CORES)
+    if device.slices is not None and device.count not in asked and device.slices.name in asked:
+        return _sliced(asked[device.slices.name], device.slices, path)
+    if not asked or (device.count not in asked and not (device.implied or device.one)):
+        return {}
+    devices = 1 if device.one else asked.get(device.count, 1)
+    if device.pairs and devices % 2:
+        if devices != 1:
+            raise malformed(f"{path}.{device.count}", "comes in pairs: ask for an even number, or for 1")
+        devices = 2
+    several = devices > 1 and device.several == "written"
+    memory, share = _memory(device, asked, raw, several, path, around)
+    # A pair is one thing to ask for: only who asks for more than that asks for several.
+    if device.several == "whole" and asked[device.count] > 1 and share < NANO and not around.has(device.soft):
+        raise malformed(f"{path}.{device.count}", "is more than 1: parts can be had of one device only")
+    cores = _cores(device, asked, several, path, around)
+    for name, amount in _written(device, asked, devices, memory, cores).items():
+        container.requests[name] = container.limits[name] = amount * NANO
+    part = max(cores * NANO // (device.cores.full if device.cores else 100), share, cards.share(1, around.split))
+    if around.pods.annotations.get(_MIG_MODE) == "mig" and device.count == cards.NVIDIA and around.memory and memory:
+        part = cards.mig_share(memory, around.memory[0])
+    product = {"": devices * min(part, NANO)}
+    for how, amount in ((device.memory, memory), (device.cores, cores)):
+        if how is not None:
+            product[how.name] = devices * amount * NANO
+    return product
+
+
+def _written(device: Device, asked: Mapping[str, int], devices: int, memory: int, cores: int) -> dict[str, int]:
+    """What HAMi's webhook writes into the container."""
+    times = devices if device.totals else 1
+    written = {} if device.one else {device.count: devices}
+    if device.memory is not None and memory:
+        name = device.memory.name
+        if "memory" in device.writes or ("rounded" in device.writes and name in asked):
+            written[name] = memory * times
+    if device.cores is not None and cores and "cores" in device.writes:
+        written[device.cores.name] = cores * times
+    return written
+
+
+def _sliced(number: int, slices: Slices, path: str) -> dict[str, int]:
+    """What slices of devices take: parts of one, or whole ones."""
+    if number > slices.of and number % slices.of:
+        raise malformed(f"{path}.{slices.name}", f"must be 1 or a multiple of {slices.of}")
+    return {"": cards.share(1, slices.of) * number if number < slices.of else number // slices.of * NANO}
+
+
+def _memory(
+    device: Device, asked: Mapping[str, int], raw: dict[str, Any], several: bool, path: str, around: _Around
+) -> tuple[int, int]:
+    """Memory of one device in units of its name, and its share of a card: what is not said is all of it."""
+    how = device.memory
+    if how is None:
+        return 0, NANO
+    card = how.card // how.mib * how.mib if how.card else 0
+    least, most = (card, card) if card else around.memory or (0, 0)
+    whole = -(-most // how.mib)
+    value, percent = asked.get(how.name, 0), asked.get(device.percentage)
+    where = f"{path}.{how.name}"
     if percent is not None and percent > 100:
-        raise malformed(f"{path}.{PERCENT}", "must be at most 100")
-    if memory > 2**31 - 1:
-        raise malformed(f"{path}.{MEMORY}", "counts MiB, and HAMi reads no more than 2147483647 of them")
-    if card is not None and memory > card[1]:
-        raise malformed(f"{path}.{MEMORY}", f"is more than a card of this model has ({card[1]} MiB)")
-    if GPU not in asked:
-        container.requests[GPU] = container.limits[GPU] = NANO
-    devices = asked.get(GPU, 1)
-    if not cores and ((not memory and percent is None) or percent == 100):
-        cores = 100
-        container.requests[CORES] = container.limits[CORES] = cores * NANO
-    cores = min(cores or 0, 100)
-    # The share of a card's memory, as a fraction: what is not said is all of it, and so is what cannot be known.
-    share = (percent if percent is not None else 100, 100)
-    if memory:
-        share = (memory, card[0]) if card is not None else (1, 1)
-    elif card is not None:
-        memory = -(-card[1] * share[0] // 100)
-    part = max(cores * NANO // 100, -(-share[0] * NANO // share[1]), -(-NANO // split))
-    return {
-        MEMORY: devices * memory * NANO,
-        CORES: devices * cores * NANO,
-        _CARDS: devices * min(part, NANO),
-    }
+        raise malformed(f"{path}.{device.percentage}", "must be at most 100")
+    mib = value * how.mib
+    if value and how.bytes and _has_suffix(raw, how.name):
+        mib, value = -(-value // 2**20), -(-value // (how.mib * 2**20))
+    if mib > _MOST:
+        unit = "MiB" if how.mib == 1 else f"{how.mib} MiB each"
+        raise malformed(where, f"counts {unit}, and HAMi reads no more than {_MOST // how.mib} of them")
+    if several:
+        return whole or value, NANO
+    if value and how.only and value not in how.only:
+        raise malformed(where, f"must be one of {', '.join(map(str, how.only))}")
+    if value and how.steps and not around.has(device.soft):
+        if how.most and value > how.most:
+            raise malformed(where, f"is more than a card has ({how.most} MiB)")
+        value = mib = next((step for step in how.steps if value <= step), how.card)
+    elif most and mib > most:
+        raise malformed(where, f"is more than a card of this model has ({most} MiB)")
+    if value:
+        return value, cards.share(mib, least) if least else NANO
+    if percent:
+        return -(-whole * percent // 100), cards.share(percent, 100)
+    # A container with one device in any case may ask for cores alone; the profile then follows from them.
+    by_cores = device.one and device.cores is not None and device.cores.name in asked
+    return (0, 0) if by_cores else (whole, NANO)
 
 
-def _ascend(cost: PodCost) -> None:
-    for container in (*cost.containers, *cost.init_containers):
-        amount = container.requests.get(_PAIRS)
-        if amount is None:
-            continue
-        if amount == NANO:
-            container.requests[_PAIRS] = container.limits[_PAIRS] = 2 * NANO
-        elif amount // NANO % 2:
-            raise malformed(
-                f"{container.path}.resources.limits.{_PAIRS}", "comes in pairs: ask for an even number, or for 1"
-            )
-    for amounts, of in ((cost.requests, "requests"), (cost.limits, "limits")):
-        if _PAIRS in amounts:
-            amounts[_PAIRS] = _most(cost, lambda c, of=of: getattr(c, of).get(_PAIRS, 0))
+def _has_suffix(raw: dict[str, Any], name: str) -> bool:
+    """Whether a quantity was written with letters, as bytes are."""
+    resources_ = raw.get("resources") or {}
+    given = (resources_.get("limits") or {}).get(name, (resources_.get("requests") or {}).get(name))
+    return isinstance(given, str) and any(letter.isalpha() for letter in given)
+
+
+def _cores(device: Device, asked: Mapping[str, int], several: bool, path: str, around: _Around) -> int:
+    """Cores of one device."""
+    how = device.cores
+    if how is None:
+        return 0
+    number, unsaid = asked.get(how.name), device.memory is None or device.memory.name not in asked
+    if several or (device.totals and unsaid and how.unsaid == "exclusive"):
+        return how.full
+    if number is not None:
+        where = f"{path}.{how.name}"
+        if number and how.needs and not around.has(how.needs):
+            [(key, value)] = how.needs.items()
+            raise malformed(where, f"needs the annotation {key}: {value}")
+        if how.strict and not 0 < number <= how.full:
+            raise malformed(where, f"must be from 1 to {how.full}")
+        return min(number, how.full)
+    if how.unsaid == "exclusive":
+        percent = asked.get(device.percentage)
+        return how.full if (unsaid if percent is None else percent == 100) else 0
+    return how.full if how.unsaid == "full" else 0

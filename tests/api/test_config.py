@@ -6,7 +6,7 @@ import pytest
 
 from bizrq.api.config import ConfigurationError
 from bizrq.settings import load, settings
-from bizrq.workloads.config import CountingConfig, DeviceClassMapping, GpuModel, Hami
+from bizrq.workloads.config import CountingConfig, CountsAs, DeviceClassMapping, GpuModel, Hami
 
 
 def test_nothing_said_is_the_default():
@@ -26,12 +26,14 @@ def test_every_knob_is_read():
             "gpuResources": ["x.com/gpu"],
             "deviceClassMappings": {"a100.x.com": {"resource": "nvidia.com/gpu", "model": "A100"}},
             "hami": {"enabled": True, "deviceSplitCount": 5, "vendors": ["ascend"]},
+            "countsAs": [{"annotation": "gpu-fraction", "card": "nvidia.com/gpu", "times": "gpu-fraction-num-devices"}],
         }
     ).counting
     assert knobs == CountingConfig(
         True, True, "count", "reserve", "release", "max",
         {"A100": GpuModel(("NVIDIA-A100",), 40960)}, ("x.com/gpu",),
         {"a100.x.com": DeviceClassMapping("nvidia.com/gpu", "A100")}, Hami(True, 5, ("ascend",)),
+        (CountsAs("nvidia.com/gpu", annotation="gpu-fraction", times="gpu-fraction-num-devices"),),
     )  # fmt: skip
     assert knobs.models_by_alias == {"nvidia-a100": "A100", "a100": "A100"}
     assert knobs.catalog.classes == {"a100.x.com"}
@@ -62,7 +64,14 @@ def test_rights_are_asked_for_only_where_the_configuration_says_so():
         ({"gpuResources": ["gpu"]}, "gpu: not a device"),
         ({"deviceClassMappings": {"a": {"model": "A100"}}}, "deviceClassMappings.a.resource: field required"),
         ({"hami": {"deviceSplitCount": 0}}, "hami.deviceSplitCount: input should be greater than or equal to 1"),
-        ({"hami": {"vendors": ["hygon"]}}, "hami.vendors.0: input should be 'nvidia' or 'ascend'"),
+        (
+            {"hami": {"vendors": ["higon"]}},
+            "hami.vendors.0: 'higon' is not a vendor that HAMi serves, did you mean hygon?",
+        ),
+        ({"hami": {"vendors": ["x"]}}, "write one of amd, ascend, aws, biren, cambricon"),
+        ({"countsAs": [{"annotation": "gpu-fraction"}]}, "countsAs.0.card: field required"),
+        ({"countsAs": [{"card": "nvidia.com/gpu"}]}, "countsAs.0: give either resource or annotation"),
+        ({"countsAs": [{"resourc": "x", "card": "a/b"}]}, "countsAs.0.resourc: no such key, did you mean resource?"),
         ({"adapters": [{"match": {}}]}, "adapters[0].match.versions: name at least one version"),
         ({"hami": {"enabled": 1}}, "hami.enabled: input should be a valid boolean"),
     ],

@@ -19,6 +19,8 @@ KNOWN = replace(
 )
 GPU = "gpu=/2"
 BASE = "gpu=2 limits.nvidia.com/gpu=2"
+#: Where the configuration says how large cards are.
+CARDS = "cards.nvidia.com/gpu=2"
 
 LABELS = [
     ("a CPU model is charged at cpu only", "cpu=1/2 mem=1Gi", {"cpu": "A4"},
@@ -93,8 +95,8 @@ PROVED = [
 
 @pytest.mark.parametrize(("fields", "models"), [row[1:] for row in PROVED], ids=[row[0] for row in PROVED])
 def test_without_a_label_constraints_say_the_models(fields, models):
-    named = " ".join(f"requests.nvidia.com/gpu.{m}=2 limits.nvidia.com/gpu.{m}=2" for m in models)
-    assert costs(count(deployment(1, constrained(**fields)), config=KNOWN), f"{BASE} {named} pods=1")
+    named = " ".join(f"{scope}.nvidia.com/gpu.{m}=2" for m in models for scope in ("requests", "limits", "cards"))
+    assert costs(count(deployment(1, constrained(**fields)), config=KNOWN), f"{BASE} {CARDS} {named} pods=1")
 
 
 CONTRADICTED = [
@@ -112,7 +114,8 @@ def test_a_label_that_constraints_contradict_is_refused(fields, words):
 def test_a_label_that_constraints_allow_is_taken():
     fields = {"affinity": affinity([(GKE, "In", ["nvidia-tesla-t4", "nvidia-tesla-a100"])])}
     demand = count(deployment(1, constrained(**fields), gpu="T4"), config=KNOWN)
-    assert costs(demand, f"{BASE} requests.nvidia.com/gpu.T4=2 limits.nvidia.com/gpu.T4=2 pods=1")
+    models = " ".join(f"{scope}.nvidia.com/gpu.T4=2" for scope in ("requests", "limits", "cards"))
+    assert costs(demand, f"{BASE} {CARDS} {models} pods=1")
 
 
 def test_strict_models_are_those_of_the_configuration():
