@@ -96,7 +96,7 @@ def own_demand(obj: dict[str, Any], adapter: Adapter, lookup: Lookup, config: Co
         roles.append(RoleDemand(pods.name, pods.count, per_pod))
         if pods.count:
             if pods.spec.get("resourceClaims"):
-                shared |= dra.of_shared(pods, around)
+                shared |= dra.of_shared(pods, around.of(pods))
             for name, containers in cost.missing.items():
                 missing.setdefault(name, []).extend(containers)
             for name, amount in per_pod.items():
@@ -130,6 +130,7 @@ def emitted(cost: PodCost, pods: PodSet, around: Claims) -> dict[str, int]:
 
     What all the pods share is not in it. Raises Malformed.
     """
+    around = around.of(pods)
     per_pod = hami.adjust(cost, pods, around.labels, around.config)
     implicit = False
     for name, amount in cost.requests.items():

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from importlib import resources
 from types import MappingProxyType
 from typing import Any, Final, Literal
@@ -22,13 +22,14 @@ from bizrq.quota.quantity import NANO
 from bizrq.workloads import cards
 from bizrq.workloads.config import CountingConfig
 from bizrq.workloads.malformed import a_list, a_map, a_text, malformed
-from bizrq.workloads.models import gpu_models
+from bizrq.workloads.models import gpu_models, known_model
 from bizrq.workloads.podspec import Container, PodCost, aggregate
 from bizrq.workloads.roles import PodSet
 
 _SCHEDULERS = ("", "default-scheduler", "hami-scheduler")
 _MOST = 2**31 - 1
 _MIG_MODE: Final = "nvidia.com/vgpu-mode"
+_NVIDIA_ALLOCATED: Final = "hami.io/vgpu-devices-allocated"
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,10 +160,14 @@ def adjust(cost: PodCost, pods: PodSet, labels: Mapping[str, Any], config: Count
 
 def _shared(cost: PodCost, rows: Sequence[Device], products: Mapping[int, Mapping[str, int]]) -> int:
     """Set what the pod asks for of one device and its parts to what HAMi counts, and give the cards that it takes."""
+
+    def total(name: str, container: Container) -> int:
+        return products[id(container)].get(name, container.limits.get(name, 0))
+
     for name in dict.fromkeys(name for row in rows for name in (row.count, *row.parts)):
         _set(cost.requests, name, _most(cost, lambda c, name=name: c.requests.get(name, 0)))
-        _set(cost.limits, name, _most(cost, lambda c, name=name: products[id(c)].get(name, c.limits.get(name, 0))))
-    return _most(cost, lambda c: products[id(c)].get("", 0))
+        _set(cost.limits, name, _most(cost, partial(total, name)))
+    return _most(cost, partial(_part, products, ""))
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,3 +347,79 @@ def _cores(device: Device, asked: Mapping[str, int], several: bool, path: str, a
         percent = asked.get(device.percentage)
         return how.full if (unsaid if percent is None else percent == 100) else 0
     return how.full if how.unsaid == "full" else 0
+
+
+def allocated(
+    cost: PodCost, annotations: Mapping[str, Any], memory: tuple[int, int] | None, config: CountingConfig
+) -> dict[str, int]:
+    """What HAMi wrote into a pod that it gave it: `limits.` of memory and cores, and `cards.`, in nano-units.
+
+    "uuid,type,MiB,cores:" for each device, ";" after each container, init containers first. Empty where it wrote
+    nothing, or nothing that can be read: what the pod asks for stands then. It is the pod's own word, so never a
+    reason to count less. `memory` is what a card has.
+    """
+    found: dict[str, int] = {}
+    containers = (*cost.init_containers, *cost.containers)
+    for device in table():
+        text = annotations.get(device.allocated) if device.allocated else None
+        if device.vendor not in config.hami.vendors or not isinstance(text, str) or device.cards in found:
+            continue
+        given = _decoded(text)
+        if given is None or not any(given) or len(given) > len(containers):
+            continue
+        # Where it has no places for init containers, they are the first that are left out.
+        pairs = zip(reversed(containers), reversed(given), strict=False)
+        products = {id(c): _held(part, device, memory, config.hami.device_split_count) for c, part in pairs}
+        for name in {name: None for product in products.values() for name in product}:
+            found[name] = _most(cost, partial(_part, products, name))
+    return found
+
+
+def _part(products: Mapping[int, Mapping[str, int]], name: str, container: Container) -> int:
+    return products.get(id(container), {}).get(name, 0)
+
+
+def _held(
+    devices: Sequence[tuple[int, int]], device: Device, memory: tuple[int, int] | None, split: int
+) -> dict[str, int]:
+    """What a container has: (MiB, cores) of each device."""
+    full = device.cores.full if device.cores else 100
+    card = device.memory.card if device.memory and device.memory.card else memory[0] if memory else 0
+    held: dict[str, int] = {}
+    if device.memory is not None:
+        mib = -(-sum(m for m, _ in devices) // device.memory.mib)
+        held[f"limits.{device.memory.name}"] = mib * NANO
+    if device.cores is not None:
+        held[f"limits.{device.cores.name}"] = sum(c for _, c in devices) * NANO
+    shares = [max(cards.share(c, full), cards.share(m, card) if card else NANO) for m, c in devices]
+    held[device.cards] = sum(max(share, cards.share(1, split)) for share in shares)
+    return held
+
+
+def _decoded(text: str) -> list[list[tuple[int, int]]] | None:
+    """MiB and cores of each device of each container; None for what HAMi does not write."""
+    found: list[list[tuple[int, int]]] = []
+    for container in text[:65_536].rstrip(";").split(";"):
+        devices: list[tuple[int, int]] = []
+        for device in container.split(":"):
+            if "," not in device:
+                continue
+            words = device.split(",")
+            if len(words) < 4 or not all(word.isascii() and word.isdigit() and len(word) < 11 for word in words[2:4]):
+                return None
+            devices.append((int(words[2]), int(words[3])))
+        found.append(devices)
+    return found
+
+
+def model_on(annotations: Mapping[str, Any], node: Mapping[str, Any], config: CountingConfig) -> str | None:
+    """The model of the card that HAMi gave a pod, as its node registered it; None where nobody tells."""
+    text, registered = annotations.get(_NVIDIA_ALLOCATED), node.get("hami.io/node-nvidia-register")
+    if not isinstance(text, str) or not isinstance(registered, str):
+        return None
+    uuids = {device.partition(",")[0] for part in text.split(";") for device in part.split(":") if "," in device}
+    for device in registered.split(":"):
+        words = device.split(",")
+        if len(words) > 4 and words[0] in uuids:
+            return known_model(words[4], config) or known_model(words[4].removeprefix("NVIDIA-"), config)
+    return None

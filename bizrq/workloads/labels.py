@@ -36,6 +36,12 @@ def model_of(labels: Mapping[str, Any], what: str) -> str | None:
     return label(labels, MODEL_LABELS[what])
 
 
+def of_role(labels: Mapping[str, Any], template: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A workload's labels as they hold for one role: a model that the role's pod template names goes before."""
+    own = {key: template[key] for key in MODEL_LABELS.values() if template.get(key)}
+    return {**labels, **own} if own else labels
+
+
 def label(labels: Mapping[str, Any], key: str) -> str | None:
     """The value of one label; absent and empty are None. Raises Malformed where it is no label value."""
     value = labels.get(key)

@@ -5,12 +5,15 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+from bizrq.quota.ledger import milliseconds
 from bizrq.quota.resources import growth, nonzero, parse_resources, total
 from bizrq.settings import settings
 from bizrq.workloads import counting
 from bizrq.workloads.adapters import builtin
+from bizrq.workloads.dra import Claims
 from bizrq.workloads.labels import group_of
 from bizrq.workloads.lookup import Documents
+from bizrq.workloads.truth import Place, actual, is_counted
 from bizrq.workloads.usage import Row, usage
 
 
@@ -48,23 +51,66 @@ def test_an_update_costs_what_its_vector_says(transition):
     assert bool(growth(cost, {} if elsewhere else before)) is transition["check"]
 
 
-def test_live_pods_cost_what_their_vector_says(recount_vector):
-    """Pods as they are on their nodes, each for itself."""
-    pods = [live_pod(pod) for pod in recount_vector["pods"]]
-    cost = total(parse_resources(dict(row.usage or {})) for row in usage(pods))
+def test_live_pods_use_what_their_vector_says(recount_vector):
+    """Pods as they are on their nodes, with the claims that they have, each claim that they share once."""
+    config = settings(recount_vector["config"]).counting
+    claims = [claim(given) for given in recount_vector.get("claims", [])]
+    lookup = Documents([*recount_vector["related"], *claims])
+    nodes = {node["name"]: {"metadata": node} for node in recount_vector.get("nodes", [])}
+    place = Place(nodes, slices_of(recount_vector.get("resourceSlices", [])))
+    around = Claims(recount_vector.get("labels", {}), "default", lookup, config)
+    used, shared = [], {}
+    for given in recount_vector["pods"]:
+        pod = live_pod(given)
+        owned = [c for c in claims if any(o["uid"] == given.get("uid") for o in c["metadata"]["ownerReferences"])]
+        if is_counted(pod, milliseconds("2026-01-01T00:00:00Z")):
+            found = actual(pod, owned, around, place)
+            used.append(found.resources)
+            shared |= found.shared
+    cost = total([*used, *shared.values()])
     expected = parse_resources(recount_vector["expected"])
     assert {name: cost.get(name, 0) for name in expected} == expected
+    assert not [name for name in recount_vector.get("absent", []) if cost.get(name)]
 
 
 def live_pod(pod: dict[str, Any]) -> dict[str, Any]:
-    containers = [{"name": "c", "image": "x", "resources": {"limits": {"nvidia.com/gpu": pod.get("gpu", 0)}}}]
+    limits = pod.get("limits", {"nvidia.com/gpu": pod.get("gpu", 0)})
+    spec = pod.get("spec", {"containers": [{"name": "c", "image": "x", "resources": {"limits": limits}}]})
+    more = {key: pod[key] for key in ("resourceClaims", "nodeName") if key in pod}
     return {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"name": pod["name"], "namespace": "team-a"},
-        "spec": pod.get("spec", {"containers": containers}),
+        "metadata": {key: pod[key] for key in ("name", "uid", "annotations", "labels") if key in pod},
+        "spec": {**spec, **more},
         "status": {"phase": pod["phase"], **pod.get("status", {})},
     }
+
+
+def claim(given: dict[str, Any]) -> dict[str, Any]:
+    owner = given.get("ownerPod")
+    owners = [{"apiVersion": "v1", "kind": "Pod", "controller": True, **owner}] if owner else []
+    more = {key: given[key] for key in ("labels", "annotations", "creationTimestamp") if key in given}
+    allocation = {"devices": {"results": given["results"]}} if "results" in given else None
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": given["name"], "ownerReferences": owners, **more},
+        "spec": {"devices": {"requests": given.get("requests", [])}},
+        "status": {"allocation": allocation} if allocation else {},
+    }
+
+
+def slices_of(given: list[dict[str, Any]]) -> Any:
+    """The ResourceSlices of a vector by driver and pool."""
+
+    def found(driver: str, pool: str) -> list[dict[str, Any]]:
+        return [
+            {"spec": {**one, "pool": {"name": pool, "generation": one["generation"]}}}
+            for one in given
+            if (one["driver"], one["pool"]) == (driver, pool)
+        ]
+
+    return found
 
 
 def row_of(document: dict[str, Any], related: list[Any], knobs: dict[str, Any]) -> Row:

@@ -39,19 +39,16 @@ def transitions(directory: Path) -> list[Any]:
     return [_case({**entry, "old": bases[entry["base"]]}) for entry in content if "base" in entry]
 
 
-#: Vectors of the recount that are about claims, nodes and annotations, not about the pods alone.
-RECOUNTED_ELSEWHERE = {
-    "first-available-after-allocation-is-exact",
-    "admin-access-result-is-not-consumed",
-    "hami-allocated-annotation",
-}
-
-
 def recounts(directory: Path) -> list[Any]:
     content = _read(directory / "devices.yaml")
     if content is None:
         return _none(directory)
-    return [_case(vector) for vector in content["reconcileVectors"] if vector["name"] not in RECOUNTED_ELSEWHERE]
+    cases = []
+    for vector in content["reconcileVectors"]:
+        fixtures = [obj for name in vector.get("fixtures", []) for obj in content["fixtures"][name]]
+        config = {**content["defaultConfig"], **vector.get("config", {})}
+        cases.append(_case({**vector, "config": config, "related": [*vector.get("objects", []), *fixtures]}))
+    return cases
 
 
 def _read(path: Path) -> Any:

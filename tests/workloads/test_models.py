@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from bizrq.quota.quantity import NANO
 from bizrq.workloads.config import DEFAULT, GpuModel
-from tests.workloads.language import costs, count, deployment, refusal, template
+from tests.workloads.language import costs, count, deployment, refusal, template, tfjob
 
 KNOWN = replace(
     DEFAULT,
@@ -89,6 +90,17 @@ PROVED = [
         (GKE, "In", ["nvidia-tesla-t4", "nvidia-tesla-a100"]), (GKE, "NotIn", ["nvidia-tesla-t4"])])}, {"A100"}),
     ("a selector narrows affinity", {"nodeSelector": {PRODUCT: "Tesla-T4"}, "affinity": affinity(
         [(GKE, "In", ["nvidia-tesla-t4", "nvidia-tesla-a100"])])}, {"T4"}),
+    ("several values that are one model", {"affinity": affinity(
+        [(PRODUCT, "In", ["Tesla-T4", "Tesla-T4-SHARED"])])}, {"T4"}),
+    ("any value proves nothing", {"affinity": affinity([(PRODUCT, "Exists", [])])}, set()),
+    ("one of two terms for each of two models, of which one is excluded", {"affinity": affinity(
+        [(GKE, "In", ["nvidia-tesla-t4", "nvidia-tesla-a100"]), (PRODUCT, "NotIn", ["Tesla-T4"])],
+        [(PRODUCT, "In", ["NVIDIA-A100-SXM4-80GB"])])}, {"A100", "A100-80G"}),
+    ("preferences prove nothing", {"affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [
+        {"weight": 1, "preference": {"matchExpressions": [
+            {"key": PRODUCT, "operator": "In", "values": ["Tesla-T4"]}]}}]}}}, set()),
+    ("nothing is left where constraints exclude each other", {"nodeSelector": {PRODUCT: "Tesla-T4"},
+     "affinity": affinity([(GKE, "In", ["nvidia-tesla-a100"])])}, set()),
     ("an exclusion alone proves nothing", {"affinity": affinity([(GKE, "NotIn", ["nvidia-tesla-t4"])])}, set()),
 ]  # fmt: skip
 
@@ -116,6 +128,34 @@ def test_a_label_that_constraints_allow_is_taken():
     demand = count(deployment(1, constrained(**fields), gpu="T4"), config=KNOWN)
     models = " ".join(f"{scope}.nvidia.com/gpu.T4=2" for scope in ("requests", "limits", "cards"))
     assert costs(demand, f"{BASE} {CARDS} {models} pods=1")
+
+
+MODEL = "biz.group.resource.quota/gpu-type"
+
+
+def test_a_role_may_have_a_model_of_its_own():
+    worker = {**template(GPU), "metadata": {"labels": {MODEL: "A100"}}}
+    job = tfjob({"gpu": "T4"}, Worker=(2, worker), Evaluator=(1, GPU))
+    resources = count(job, config=KNOWN).resources
+    models = {
+        name.rpartition(".")[2]: resources[name] // NANO for name in resources if "requests.nvidia.com/gpu." in name
+    }
+    assert models == {"A100": 4, "T4": 2}
+
+
+def test_a_role_may_have_a_model_where_the_workload_has_none():
+    pod = {**template("cpu=1"), "metadata": {"labels": {"biz.group.resource.quota/cpu-type": "A4"}}}
+    assert costs(count(deployment(2, pod)), "cpu=2 requests.cpu.A4=2 pods=2")
+
+
+def test_an_empty_label_of_a_role_is_none():
+    pod = {**template(GPU), "metadata": {"labels": {MODEL: ""}}}
+    assert count(deployment(1, pod, gpu="T4")).resources["requests.nvidia.com/gpu.T4"]
+
+
+def test_the_model_of_a_role_may_not_contradict_its_constraints():
+    pod = {**template(GPU, nodeSelector={PRODUCT: "Tesla-T4"}), "metadata": {"labels": {MODEL: "A100"}}}
+    assert "contradicts" in refusal(deployment(1, pod), config=KNOWN)
 
 
 def test_strict_models_are_those_of_the_configuration():

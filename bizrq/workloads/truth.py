@@ -1,0 +1,276 @@
+"""What a pod that runs really uses, and what of that its workload never asked for.
+
+This file alone compares what was declared with what was allocated: claims with their allocation, the devices that HAMi
+wrote into the pod, the model of the node's cards (spec: devices, C1 to C4, D7, D10, M6). It does not know watches:
+pods, nodes, claims and slices come in, names and amounts go out. A live object is never counted below its demand; what
+is found here is added to it (DESIGN 5.6).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from bizrq.quota.ledger import milliseconds
+from bizrq.quota.resources import Resources, growth, larger, total
+from bizrq.workloads import cards, counting, dra, hami
+from bizrq.workloads.config import CountingConfig
+from bizrq.workloads.dra import GROUP, Claims, Slices
+from bizrq.workloads.labels import MODEL_LABELS
+from bizrq.workloads.malformed import Malformed, a_list, a_map
+from bizrq.workloads.models import NODE_LABELS, emitted_name, gpu_models, known_model, takes_model
+from bizrq.workloads.podspec import IMPLICIT_CLASS, PodCost, pod_cost
+from bizrq.workloads.roles import PodSet, of_template
+
+#: Marks claims that the scheduler made for a classic request, and those that are made of templates.
+BRIDGED: Final = "resource.kubernetes.io/extended-resource-claim"
+FROM_TEMPLATE: Final = "resource.kubernetes.io/pod-claim-name"
+
+Object = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Actual:
+    """What one pod uses, by every emitted name, in nano-units; `shared` is what claims cost that others may use too.
+
+    `models` are those of cards that a node or an allocated device shows; empty where nothing does.
+    """
+
+    resources: Resources = field(default_factory=dict)
+    shared: Mapping[str, Resources] = field(default_factory=dict)
+    models: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Beyond:
+    """What a workload's pods use beyond what it declares, and that in words for people; empty where nothing."""
+
+    resources: Resources = field(default_factory=dict)
+    findings: tuple[str, ...] = ()
+
+
+NOTHING: Final = Beyond()
+
+
+@dataclass(frozen=True)
+class Place:
+    """What is known of where pods run: their nodes by name, and the ResourceSlices of pools."""
+
+    nodes: Mapping[str, Object] = field(default_factory=dict)
+    slices: Slices = lambda _driver, _pool: ()
+
+
+def is_counted(pod: Object, now: int) -> bool:
+    """Whether a pod holds anything: not over, nor past its deletion and grace (C1). `now` in milliseconds."""
+    status, metadata = a_map(pod.get("status"), "status"), a_map(pod.get("metadata"), "metadata")
+    if status.get("phase") in ("Succeeded", "Failed"):
+        return False
+    deleted, grace = metadata.get("deletionTimestamp"), metadata.get("deletionGracePeriodSeconds")
+    if not isinstance(deleted, str) or not isinstance(grace, int):
+        return True
+    # The grace period is in the timestamp already; Kubernetes adds it again when it counts.
+    return now <= milliseconds(deleted) + grace * 1000
+
+
+def declared(pod: Object, around: Claims) -> Actual:
+    """What a pod's own spec asks for, with the labels of whoever pays. Raises Malformed."""
+    pods = of_template("pod", 1, pod, "")
+    cost = pod_cost(pods.spec, pods.path, around.namespace, around.lookup)
+    try:
+        resources = counting.emitted(cost, pods, around)
+        shared = dra.of_shared(pods, around.of(pods))
+    except Malformed:
+        # A template or claim that is gone: what the pod has of it is nothing that anybody asks for now.
+        return Actual(counting.emitted(cost, _without_claims(pods), around))
+    return Actual(resources, shared)
+
+
+def actual(pod: Object, owned: Sequence[Object], around: Claims, place: Place) -> Actual:
+    """What a pod uses. `owned` are the ResourceClaims whose owner it is. Raises Malformed."""
+    pods = of_template("pod", 1, pod, "")
+    around = around.of(pods)
+    cost = pod_cost(pods.spec, pods.path, around.namespace, around.lookup)
+    node = place.nodes.get(str(pods.spec.get("nodeName")), {})
+    classic = _without_claims(pods)
+    model = node_model(node, around.config)
+    if around.config.hami.enabled:
+        model = hami.model_on(pods.annotations, _annotations(node), around.config) or model
+    if model is not None:
+        classic = _known_to_be(classic, model)
+    resources = counting.emitted(cost, classic, around)
+    models: set[str] = set()
+    if model is not None and any("/" in name and takes_model(name, around.config.catalog) for name in resources):
+        models.add(model)
+    if around.config.hami.enabled:
+        resources |= _of_hami(classic, cost, around, node)
+
+    claims = _claims_of(pod, pods, owned, around)
+    shared: dict[str, Resources] = {}
+    for name, claim in claims.shared.items():
+        found = dra.of_allocation(claim, pods, around, place.slices)
+        shared[name], models = found.resources, models | found.models
+    for claim in claims.own:
+        found = dra.of_allocation(claim, pods, around, place.slices)
+        resources, models = total((resources, found.resources)), models | found.models
+    if claims.awaited:
+        resources = total((resources, dra.of_templates(replace(pods, spec=claims.awaited), around)))
+    if claims.bridged is not None:
+        # It serves what containers ask for by classic or implicit names, so only what exceeds that is more (D7).
+        found = dra.of_allocation(claims.bridged, pods, around, place.slices)
+        resources, models = larger(resources, found.resources), models | found.models
+    return Actual(resources, shared, frozenset(models))
+
+
+def beyond(pods: Iterable[tuple[Object, Actual, Actual]], around: Claims) -> Beyond:
+    """What a workload's pods use beyond what they declare: (the pod, as declared, as it is), each of them.
+
+    What another model of card is, is charged at its name besides the one that was declared, until the workload is
+    relabelled.
+    """
+    more: dict[str, int] = {}
+    shared: dict[str, Resources] = {}
+    other: dict[str, list[str]] = {}
+    larger_: list[str] = []
+    for pod, asked, uses in pods:
+        found = growth(uses.resources, asked.resources)
+        for name, cost in uses.shared.items():
+            shared[name] = growth(cost, asked.shared.get(name, {}))
+        grown = {**found, **total(growth(c, asked.shared.get(n, {})) for n, c in uses.shared.items())}
+        name = str(a_map(pod.get("metadata"), "metadata").get("name"))
+        unasked = [m for m in sorted(uses.models) if any(key.endswith(f".{m}") for key in grown)]
+        for model in unasked:
+            other.setdefault(model, []).append(name)
+        if not unasked and any(_is_device(key) for key in grown):
+            larger_.append(name)
+        more = total((more, found))
+    more = total((more, *shared.values()))
+    if not more:
+        return NOTHING
+    said = around.labels.get(MODEL_LABELS["gpu"]) or "no model"
+    findings = [
+        f"declares {said}, but {_pods(named)} on {model}: charged for both; label it {MODEL_LABELS['gpu']}: {model}"
+        for model, named in sorted(other.items())
+    ]
+    if larger_:
+        findings.append(f"{_pods(larger_)} with more devices than its templates and claims ask for now")
+    return Beyond(more, tuple(findings))
+
+
+def node_model(node: Object, config: CountingConfig) -> str | None:
+    """The model of a node's cards by its labels, as far as the configuration knows it (M1)."""
+    labels = a_map(a_map(node.get("metadata"), "metadata").get("labels"), "metadata.labels")
+    for key in sorted(NODE_LABELS & labels.keys(), key=lambda key: (key != "nvidia.com/gpu.product", key)):
+        if isinstance(labels[key], str) and (model := known_model(labels[key], config)):
+            return model
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class _ClaimsOf:
+    """The claims of one pod. `awaited` is a PodSpec of the entries whose claim is not made yet, None for none."""
+
+    own: Sequence[Object]
+    shared: Mapping[str, Object]
+    bridged: Object | None
+    awaited: dict[str, Any] | None
+
+
+def _claims_of(pod: Object, pods: PodSet, owned: Sequence[Object], around: Claims) -> _ClaimsOf:
+    status = a_map(pod.get("status"), "status")
+    told = {
+        entry.get("name"): entry.get("resourceClaimName")
+        for entry in a_list(status.get("resourceClaimStatuses"), "status.resourceClaimStatuses")
+        if isinstance(entry, dict)
+    }
+    by_name = {str(_metadata(claim).get("name")): claim for claim in owned}
+    made_for = {_annotations(claim).get(FROM_TEMPLATE): claim for claim in owned}
+    used: dict[str, Object] = {}
+    shared: dict[str, Object] = {}
+    awaited: list[Any] = []
+    for entry in a_list(pods.spec.get("resourceClaims"), f"{pods.path}.resourceClaims"):
+        given = a_map(entry, f"{pods.path}.resourceClaims")
+        key, name = given.get("name"), given.get("resourceClaimName")
+        if isinstance(name, str):
+            claim = around.lookup.get(GROUP, "ResourceClaim", around.namespace, name)
+            if claim is not None:
+                shared[name] = claim
+            continue
+        if key in told and told[key] is None:
+            # The controller says that this pod needs none.
+            continue
+        made = told.get(key)
+        claim = by_name.get(str(made)) or made_for.get(key)
+        if claim is None and isinstance(made, str):
+            claim = around.lookup.get(GROUP, "ResourceClaim", around.namespace, made)
+        if claim is not None:
+            used[str(_metadata(claim).get("name"))] = claim
+        elif around.lookup.get(GROUP, "ResourceClaimTemplate", around.namespace, str(_template(given))) is not None:
+            awaited.append(given)
+    bridged = _bridged(status, owned)
+    # Whatever else names the pod as its owner is held for it too, whatever it calls itself.
+    used |= {name: claim for name, claim in by_name.items() if claim is not bridged and claim.get("status")}
+    return _ClaimsOf(list(used.values()), shared, bridged, {"resourceClaims": awaited} if awaited else None)
+
+
+def _bridged(status: Mapping[str, Any], owned: Sequence[Object]) -> Object | None:
+    """The one claim that the scheduler made for what containers ask for: its annotation alone can be forged (D7)."""
+    marked = [claim for claim in owned if _annotations(claim).get(BRIDGED) == "true"]
+    named = a_map(status.get("extendedResourceClaimStatus"), "status.extendedResourceClaimStatus")
+    if named.get("resourceClaimName"):
+        return next((c for c in marked if _metadata(c).get("name") == named["resourceClaimName"]), None)
+    return min(
+        marked, key=lambda c: (str(_metadata(c).get("creationTimestamp")), str(_metadata(c).get("name"))), default=None
+    )
+
+
+def _of_hami(pods: PodSet, cost: PodCost, around: Claims, node: Object) -> dict[str, int]:
+    """What HAMi wrote into the pod that it gave it, in place of what was asked for."""
+    config = around.config
+    models = gpu_models(around.of(pods).labels, pods, config)
+    memory = cards.card_memory(models, config) or _card_memory(node)
+    given = hami.allocated(cost, pods.annotations, memory, config)
+    found = dict(given)
+    for name, amount in given.items():
+        if takes_model(name, config.catalog):
+            for model in models:
+                found[emitted_name(name, model, MODEL_LABELS["gpu"], config.catalog)] = amount
+    return found
+
+
+def _card_memory(node: Object) -> tuple[int, int] | None:
+    """What a card of the node has, in MiB, by the label of NVIDIA's feature discovery."""
+    text = a_map(_metadata(node).get("labels"), "metadata.labels").get("nvidia.com/gpu.memory")
+    mib = int(text) if isinstance(text, str) and text.isascii() and text.isdigit() and len(text) < 10 else 0
+    return (mib, mib) if mib else None
+
+
+def _known_to_be(pods: PodSet, model: str) -> PodSet:
+    """The pods as of one model, whatever they say and ask for."""
+    spec = {key: value for key, value in pods.spec.items() if key not in ("nodeSelector", "affinity")}
+    annotations = {key: value for key, value in pods.annotations.items() if not key.endswith("use-gputype")}
+    return replace(pods, spec=spec, annotations=annotations, labels={**pods.labels, MODEL_LABELS["gpu"]: model})
+
+
+def _without_claims(pods: PodSet) -> PodSet:
+    return replace(pods, spec={key: value for key, value in pods.spec.items() if key != "resourceClaims"})
+
+
+def _is_device(name: str) -> bool:
+    return name.startswith("requests.") and "/" in name and not name.startswith(f"requests.{IMPLICIT_CLASS}")
+
+
+def _pods(names: Sequence[str]) -> str:
+    return f"pod {names[0]} runs" if len(names) == 1 else f"{len(names)} pods ({names[0]} and others) run"
+
+
+def _template(entry: Mapping[str, Any]) -> object:
+    return entry.get("resourceClaimTemplateName")
+
+
+def _metadata(obj: Mapping[str, Any]) -> dict[str, Any]:
+    return a_map(obj.get("metadata"), "metadata")
+
+
+def _annotations(obj: Mapping[str, Any]) -> dict[str, Any]:
+    return a_map(_metadata(obj).get("annotations"), "metadata.annotations")
