@@ -130,18 +130,22 @@ class Cluster:
     def charged_to(self, group: str) -> Iterator[tuple[Adapter, Object]]:
         """All stored objects of charged kinds that name the group, or stand in its namespaces and name none.
 
-        What something above them pays for is not among them.
+        What something above them pays for is not among them, nor what is about to go with its owner.
         """
-        namespaces = self._namespaces_of(group)
+        named = [("group", group), *(("unlabelled", namespace) for namespace in self._namespaces_of(group))]
         for key, informer in self.workloads.items():
-            adapter = self.adapters[key]
-            for obj in informer.store.index("group", group):
-                if self.payer_of(obj) is None:
-                    yield adapter, obj
-            for namespace in namespaces:
-                for obj in informer.store.index("unlabelled", namespace):
-                    if self.payer_of(obj) is None:
-                        yield adapter, obj
+            for index, value in named:
+                for kept in informer.store.kept_index(index, value):
+                    if isinstance(kept, Pod) and self._is_paid(kept):
+                        continue
+                    obj = kept.plain() if isinstance(kept, Pod) else cast("Object", kept)
+                    if self.payer_of(obj) is None and not self._is_going(obj):
+                        yield self.adapters[key], obj
+
+    def _is_paid(self, pod: Pod) -> bool:
+        """Whether it is known already that something above a pod pays: so it is with most that have the label."""
+        owner = pod.owner
+        return owner is not None and self._payers.get((POD[1], owner.uid, owner.name)) is not None
 
     def group_of(self, obj: Object) -> str | None:
         """The group that an object charges if nothing above it pays; None for a label that is none, too."""
@@ -212,11 +216,23 @@ class Cluster:
     def _is_left_behind(self, obj: Object) -> bool:
         """Whether an object's controller is there no more."""
         reference = controller_of(obj["metadata"])
-        if reference is None:
-            return False
+        store = self._store_of(reference) if reference is not None else None
+        return store is not None and reference is not None and store.by_uid(str(reference.get("uid"))) is None
+
+    def _is_going(self, obj: Object) -> bool:
+        """Whether an object's controller was deleted, so that the garbage collector takes the object or the reference.
+
+        Until then it is as little charged as whatever made it. A controller that was only never seen proves nothing.
+        """
+        reference = controller_of(obj["metadata"])
+        store = self._store_of(reference) if reference is not None else None
+        return store is not None and reference is not None and store.deleted_at(str(reference.get("uid"))) is not None
+
+    def _store_of(self, reference: Object) -> Store | None:
+        """The snapshot of the kind that an owner reference names."""
         group, _ = group_and_version(reference.get("apiVersion"))
         informer = self._kept.get((group, str(reference.get("kind"))))
-        return informer is not None and informer.store.by_uid(str(reference.get("uid"))) is None
+        return informer.store if informer is not None else None
 
     def _namespaces_of(self, group: str) -> list[str]:
         """The namespaces whose default the group is."""
