@@ -202,6 +202,9 @@ class Charge:
     `demand` is what the slot needs in all after the change, `before` what the stored object costs this group
     (nothing for a create or for a move from elsewhere). `enters` is true for those two: such a change always
     leaves its mark in the account, even where it costs nothing, so that a deletion of the group sees it.
+
+    `awaits` is the object whose write makes the change, where that is not the slot's own, and `seen` what the demand
+    was counted from besides what is written: uid and resourceVersion by place.
     """
 
     slot: Slot
@@ -211,6 +214,7 @@ class Charge:
     before: Resources = field(default_factory=dict)
     enters: bool = True
     awaits: Slot | None = None
+    seen: Mapping[Slot, tuple[str, int]] = field(default_factory=dict)
     roles: Sequence[Role] = ()
     roles_before: Sequence[Role] = ()
     missing: Mapping[str, Sequence[str]] = field(default_factory=dict)
@@ -219,6 +223,15 @@ class Charge:
     def is_grant(self) -> bool:
         """A budget handed to a child group rather than a workload that runs."""
         return self.slot.kind == GROUPS
+
+    @property
+    def awaited(self) -> Slot:
+        return self.awaits or self.slot
+
+    def has_seen(self, entry: Reservation) -> bool:
+        """Whether the write that an entry awaits is among what the demand was counted from, or can never be stored."""
+        uid, version = self.seen.get(entry.awaited, ("", 0))
+        return uid == entry.uid and (entry.resource_version is None or version > entry.resource_version)
 
     def worse_in(self) -> dict[str, int]:
         """What the change needs more than before; empty where it makes nothing worse."""
@@ -323,6 +336,15 @@ def decide(account: Account, charge: Charge, now: int) -> Verdict:
     if missing:
         return unspecified(account.group, missing)
 
+    crossing = [e.awaited for e in account.of(charge.slot) if e.awaited != charge.awaited and not charge.has_seen(e)]
+    if crossing:
+        # Together they may need more than each alone, and neither was counted with the other.
+        return Denied(
+            Reason.BUSY,
+            f"quota {account.group}: a change of {min(crossing)} is under way, by which {charge.slot} is counted: "
+            "try again",
+        )
+
     entry = _entry(account, charge, now)
     rises = growth(entry.extra, account.added(charge.slot))
     violations = []
@@ -368,12 +390,12 @@ def not_reconciled(group: str, charge: Charge, why: str = "") -> Denied:
 def _entry(account: Account, charge: Charge, now: int) -> Reservation:
     """The reservation that the change needs, merged with the one it shares.
 
-    The base may never be more than `used` really holds for the slot: nothing for a create, and for an update no
-    more than any entry of the slot says and than the stored object costs.
+    The base may never be more than `used` really holds for the slot: nothing for the create of what is charged, and
+    for any other write no more than any entry of the slot says and than the stored object costs.
     """
     mine = account.of(charge.slot)
     base: Resources = {}
-    if charge.resource_version is not None:
+    if charge.resource_version is not None or charge.awaits is not None:
         base = charge.before
         for entry in mine:
             base = smaller(base, entry.base)

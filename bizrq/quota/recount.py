@@ -73,9 +73,11 @@ def recount(snapshot: Snapshot) -> Recount:
     used = _of(names, add(self_used, total(child.cost for child in snapshot.children)))
 
     held = {counted.slot: counted.cost for counted in (*snapshot.workloads, *snapshot.children)}
+    awaited = _awaited(snapshot.reservations)
     kept, dropped = [], []
     for entry, sighting in snapshot.reservations:
-        if sighting is Sighting.AWAITED:
+        # What awaits another object may have been counted from the very write that is still to be seen.
+        if sighting is Sighting.AWAITED or awaited.get(entry.slot, set()) - {entry.awaited}:
             kept.append(replace(entry, base=_base(entry, held.get(entry.slot, {}))))
         else:
             dropped.append(entry)
@@ -96,6 +98,15 @@ def holding(hard: Limits, used: Resources, reservations: Iterable[Reservation]) 
     account = Account("", hard, used, reservations)
     taken = {name: account.taken(name) for name in hard}
     return larger(hard, taken)
+
+
+def _awaited(reservations: Iterable[tuple[Reservation, Sighting]]) -> dict[Slot, set[Slot]]:
+    """The objects whose writes are still to be seen, by the slot that they were promised to."""
+    awaited: dict[Slot, set[Slot]] = {}
+    for entry, sighting in reservations:
+        if sighting is Sighting.AWAITED:
+            awaited.setdefault(entry.slot, set()).add(entry.awaited)
+    return awaited
 
 
 def _of(names: set[str], amounts: Resources) -> dict[str, int]:

@@ -11,25 +11,29 @@ Time is not in it: an entry may expire as soon as the writes it was made for can
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from bizrq.quota.ledger import GROUPS, Account, Charge, Reservation, Slot, decide, read
+from bizrq.quota.quantity import NANO
 from bizrq.quota.recount import Counted, Sighting, Snapshot, holding, recount
 from bizrq.quota.verdict import Denied
 from tests.language import NOW, res, slot
 
 Amounts = tuple[tuple[str, int], ...]
+#: What a controller watches apart from one another: workloads, groups, and templates that workloads refer to.
+KINDS = ("deployments.apps", GROUPS, "podtemplates")
 
 
 class Status(NamedTuple):
-    """`used` is None until the first recount; `counted_at` has a version for workloads and one for groups."""
+    """`used` is None until the first recount; `counted_at` has a version for each of KINDS."""
 
     used: Amounts | None = None
     entries: tuple[str, ...] = ()
-    counted_at: tuple[int, int] = (0, 0)
+    counted_at: tuple[int, ...] = (0, 0, 0)
 
 
 class Stored(NamedTuple):
@@ -45,7 +49,7 @@ class Stored(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """What a controller keeps of a stored object."""
+    """What a controller keeps of a stored object; `cost` of one that refers to a template is its number of pods."""
 
     place: Slot
     uid: str
@@ -75,13 +79,17 @@ class Promise(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """How far a request is; `asked` is the write that was allowed, `ended` the version at which it was over."""
+    """How far a request is; `asked` is the write that was allowed, `ended` the version at which it was over.
+
+    One that is "reserved" still has to find what it was counted from, besides itself, as it `read` it.
+    """
 
     phase: str = "new"
     asked: Stored | None = None
     decided_on: int | None = None
     promises: tuple[Promise, ...] = ()
     ended: int = 0
+    read: tuple[Slot, int] | None = None
 
 
 #: What a granted charge leaves: the status, and the entry that stands for it, None where it needs none.
@@ -95,7 +103,7 @@ class World(NamedTuple):
     roots: tuple[tuple[str, Status], ...]
     caches: tuple[tuple[str, Status], ...]
     deleted: tuple[tuple[int, str], ...]
-    views: tuple[tuple[Kind, Kind], ...]
+    views: tuple[tuple[Kind, ...], ...]
     progress: tuple[Progress, ...]
 
 
@@ -109,13 +117,18 @@ class Request:
 
 @dataclass(frozen=True)
 class Scenario:
-    """Root groups with their `hard`, and what people ask for, in any order; a word of them each is a sentence."""
+    """Root groups with their `hard`, and what people ask for, in any order; a word of them each is a sentence.
+
+    `refers` has the workloads that refer to a template, which is stored from the start with one cpu: what such a
+    workload names is its number of pods, as cpu.
+    """
 
     groups: Mapping[str, str]
     asks: Sequence[str]
     controllers: int = 1
     kinds_apart: bool = False
     lost_replies: bool = False
+    refers: Mapping[str, str] = field(default_factory=dict)
     requests: tuple[Request, ...] = field(init=False)
     hard: Mapping[str, Amounts] = field(init=False)
 
@@ -125,15 +138,28 @@ class Scenario:
 
 
 def _request(sentence: str) -> Request:
-    """`create A cpu=6 in g`, `update A cpu=2`, `move A to h`, `delete A`, `touch A`; and the same of `group c`."""
+    """`create A cpu=6 in g`, `update A cpu=2`, `move A to h`, `delete A`, `touch A`; and the same of `group c`.
+
+    `edit T cpu=3` is of a template.
+    """
     verb, *words = sentence.split()
     place = slot(f"group {words.pop(1)}") if words[0] == "group" else slot(words[0])
+    place = _template(words[0]) if verb == "edit" else place
     amounts, _, group = " ".join(words[1:]).replace("to ", "in ").partition("in ")
     return Request(verb, place, group, amounts_of(res(amounts)))
 
 
+def _template(name: str) -> Slot:
+    return Slot(KINDS[2], "team-a", name)
+
+
 class Rules:
     """What webhooks and controllers do: as designed."""
+
+    #: Whether a webhook reads again, once its promise is stored, what it has counted from.
+    looks_again = True
+    #: Whether what refers to a template leaves a promise in the group that it moves away from, too.
+    marks_moves = True
 
     #: Whether a controller leaves a status alone that was counted from something newer than it has seen.
     minds_counted_at = True
@@ -202,16 +228,24 @@ def first(scenario: Scenario, *, cached: bool = False) -> World:
     roots = tuple(
         (name, nothing._replace(used=tuple((each, 0) for each, _ in hard))) for name, hard in scenario.hard.items()
     )
-    views = ((Kind(), Kind()),) * scenario.controllers
-    return World((), (), 0, roots, roots if cached else (), (), views, (Progress(),) * len(scenario.requests))
+    templates = sorted({_template(name) for name in scenario.refers.values()})
+    stored = tuple(Stored(place, f"u{place.name}", 0, "", amounts_of(res("cpu=1"))) for place in templates)
+    views = ((Kind(), Kind(), Kind(tuple(Seen(*each[:5]) for each in stored))),) * scenario.controllers
+    return World(stored, (), 0, roots, roots if cached else (), (), views, (Progress(),) * len(scenario.requests))
 
 
 def steps(world: World, scenario: Scenario, rules: Rules) -> Iterator[tuple[str, World]]:
     """What can happen next, in words, and the world after it."""
     for number, request in enumerate(scenario.requests):
         progress = world.progress[number]
-        if progress.phase == "new":
+        if progress.phase == "new" and request.verb == "edit":
+            yield from _edit(world, scenario, rules, number, request)
+        elif progress.phase == "new" and rules.marks_moves and _leaves(world, scenario, request):
+            yield from _mark(world, scenario, rules, number, request)
+        elif progress.phase in ("new", "marked"):
             yield from _ask(world, scenario, rules, number, request)
+        elif progress.phase == "reserved":
+            yield from _look_again(world, number, progress)
         elif progress.phase == "allowed":
             yield from _write(world, number, progress)
     for number in range(scenario.controllers):
@@ -228,9 +262,10 @@ def _ask(world: World, scenario: Scenario, rules: Rules, number: int, request: R
         versions: list[Stored | None] = [None]
     else:
         versions = [current, *(old for old in world.past if old.place == request.place)] if current else []
-    for old in versions:
-        asked, charge = _change(number, request, old)
+    for old, template in itertools.product(versions, _read(world, scenario.refers.get(request.place.name))):
+        asked, charge = _change(number, request, old, template)
         says = f"{number} {request.verb} {request.place.name} {dict(request.demand)} of version {old and old.version}"
+        says += f" with {template.place.name}@{template.version}" if template else ""
         if request.verb == "touch":
             yield f"{says}: no question", _allow(world, number, asked, old, None)
             continue
@@ -248,22 +283,104 @@ def _ask(world: World, scenario: Scenario, rules: Rules, number: int, request: R
             if granted is None:
                 continue
             after, entry = granted
+            read = (template.place, template.version) if template and entry and rules.looks_again else None
             if after == cached:
                 if cached == status or rules.answers_from_cache:
                     promise = entry and Promise(asked.group, entry.slot, entry.uid, entry.resource_version is None)
-                    yield f"{says}: nothing to store", _allow(world, number, asked, old, promise)
+                    yield f"{says}: nothing to store", _allow(world, number, asked, old, promise, read)
                 continue
             if cached != status:
                 continue  # The stored status is another: a conflict.
             promise = entry and Promise(asked.group, entry.slot, entry.uid, entry.resource_version is None)
             reserved = _with_status(world, asked.group, after)
-            yield f"{says}: reserved {after.entries}", _allow(reserved, number, asked, old, promise)
+            yield f"{says}: reserved {after.entries}", _allow(reserved, number, asked, old, promise, read)
             if scenario.lost_replies:
                 allowed = _allow(reserved, number, asked, old, promise)
                 yield f"{says}: reserved, reply lost", _again(allowed, number, "new")
 
 
-def _change(number: int, request: Request, old: Stored | None) -> tuple[Stored, Charge | None]:
+def _read(world: World, template: str | None) -> list[Stored | None]:
+    """A template as it is, and as a stale read has it; nothing for a workload that refers to none."""
+    if template is None:
+        return [None]
+    return [each for each in (*world.stored, *world.past) if each.place == _template(template)]
+
+
+def _leaves(world: World, scenario: Scenario, request: Request) -> bool:
+    current = _at(world.stored, request.place)
+    refers = request.verb == "move" and request.place.name in scenario.refers
+    return refers and current is not None and current.group != request.group
+
+
+def _mark(world: World, scenario: Scenario, rules: Rules, number: int, request: Request) -> Iterator[tuple[str, World]]:
+    """A move says so in the group that it leaves: an edit of the template would charge that one meanwhile."""
+    versions = [each for each in (*world.stored, *world.past) if each.place == request.place]
+    for old, template in itertools.product(versions, _read(world, scenario.refers[request.place.name])):
+        if old.group == request.group:
+            continue
+        assert template is not None
+        cost, seen = _times(old.demand, template), {template.place: (template.uid, template.version)}
+        found = _group(world, scenario, old.group)
+        assert found is not None
+        granted = rules.admit(*found, Charge(old.place, old.uid, old.version, cost, cost, enters=True, seen=seen))
+        if granted is None or granted[1] is None:
+            continue
+        known = world.progress[number]
+        promises = tuple(sorted({*known.promises, Promise(old.group, old.place, old.uid, of_create=False)}))
+        marked = _progress(_with_status(world, old.group, granted[0]), number, Progress("marked", promises=promises))
+        yield f"{number} moves {old.place.name}@{old.version}: says so in {old.group}: {granted[0].entries}", marked
+
+
+def _edit(world: World, scenario: Scenario, rules: Rules, number: int, request: Request) -> Iterator[tuple[str, World]]:
+    """A template's edit reaches a webhook: the workload that refers to it is charged, as it is or as a stale read
+    has it.
+
+    Only once it is there: that something begins to refer to a template just while that is edited is left to the
+    recount, since neither of the two can know of the other.
+    """
+    [name] = [name for name, template in scenario.refers.items() if _template(template) == request.place]
+    if _at(world.stored, slot(name)) is None:
+        return
+    users = [each for each in (*world.stored, *world.past) if each.place == slot(name)]
+    for old in _read(world, request.place.name):
+        assert old is not None
+        asked = old._replace(demand=request.demand)
+        for user in users:
+            says = f"{number} edits {old.place.name}@{old.version} to {dict(request.demand)} for {user.version}"
+            cost, before = _times(user.demand, asked), _times(user.demand, old)
+            seen = {user.place: (user.uid, user.version)}
+            charge = Charge(user.place, old.uid, old.version, cost, before, enters=False, awaits=old.place, seen=seen)
+            found = _group(world, scenario, user.group)
+            assert found is not None
+            hard, status = found
+            granted = rules.admit(hard, status, charge)
+            if granted is None:
+                continue
+            after, entry = granted
+            if entry is None:
+                yield f"{says}: nothing more", _allow(world, number, asked, old, None)
+                continue
+            promise = Promise(user.group, entry.slot, entry.uid, of_create=False)
+            reserved = _with_status(world, user.group, after)
+            read = (user.place, user.version) if rules.looks_again else None
+            yield f"{says}: reserved {after.entries}", _allow(reserved, number, asked, old, promise, read)
+
+
+def _look_again(world: World, number: int, progress: Progress) -> Iterator[tuple[str, World]]:
+    """What the promise was counted from is read once more, now that the promise is stored."""
+    assert progress.read is not None
+    place, version = progress.read
+    found = _at(world.stored, place)
+    if found is not None and found.version == version:
+        yield (
+            f"{number} finds {place.name}@{version} again",
+            _progress(world, number, progress._replace(phase="allowed", read=None)),
+        )
+    else:
+        yield f"{number} finds another {place.name}", _again(world, number, "new")
+
+
+def _change(number: int, request: Request, old: Stored | None, template: Stored | None) -> tuple[Stored, Charge | None]:
     """The object as it would be, and the charge; no charge for a deletion."""
     uid = old.uid if old else f"u{number}"
     status = old.status if old else (Status() if request.place.kind == GROUPS else None)
@@ -278,11 +395,18 @@ def _change(number: int, request: Request, old: Stored | None) -> tuple[Stored, 
         request.place,
         uid,
         old.version if old else None,
-        _cost(asked),
-        _cost(old) if old is not None and stays else {},
+        _times(asked.demand, template) if template else _cost(asked),
+        ((_times(old.demand, template) if template else _cost(old)) if old is not None and stays else {}),
         enters=not stays,
+        seen={template.place: (template.uid, template.version)} if template else {},
     )
     return asked, charge
+
+
+def _times(pods: Amounts, template: Stored | Seen | None) -> dict[str, int]:
+    """What so many pods of a template cost; nothing where there is no template."""
+    unit = dict(template.demand if isinstance(template, Stored) else template.cost) if template else {}
+    return {name: number * unit.get(name, 0) // NANO for name, number in pods}
 
 
 def _cost(found: Stored) -> dict[str, int]:
@@ -299,10 +423,18 @@ def _may_go(world: World, old: Stored) -> bool:
     return not old.status.entries and not any(found.group == old.place.name for found in world.stored)
 
 
-def _allow(world: World, number: int, asked: Stored, old: Stored | None, promise: Promise | None) -> World:
+def _allow(
+    world: World,
+    number: int,
+    asked: Stored,
+    old: Stored | None,
+    promise: Promise | None,
+    read: tuple[Slot, int] | None = None,
+) -> World:
     known = world.progress[number]
     promises = tuple(sorted({*known.promises, *((promise,) if promise else ())}))
-    return _progress(world, number, Progress("allowed", asked, old.version if old else None, promises))
+    phase = "reserved" if read else "allowed"
+    return _progress(world, number, Progress(phase, asked, old.version if old else None, promises, read=read))
 
 
 def _write(world: World, number: int, progress: Progress) -> Iterator[tuple[str, World]]:
@@ -342,19 +474,25 @@ def _store(world: World, old: Stored | None, new: Stored | None) -> World:
 
 def _watch(world: World, scenario: Scenario, number: int) -> Iterator[tuple[str, World]]:
     """A controller's watches deliver everything that there is, both kinds at once or each for itself."""
-    fresh = (_see(world, of_groups=False), _see(world, of_groups=True))
+    fresh = tuple(_see(world, kind) for kind in range(len(KINDS)))
     view = world.views[number]
-    wanted = [(fresh[0], view[1]), (view[0], fresh[1])] if scenario.kinds_apart else [fresh]
+    wanted = [fresh]
+    if scenario.kinds_apart:
+        wanted = [(*view[:kind], fresh[kind], *view[kind + 1 :]) for kind in range(len(KINDS))]
     for now in wanted:
         if now != view:
             yield f"controller {number} sees up to {world.version}", _view(world, number, now)
 
 
-def _see(world: World, *, of_groups: bool) -> Kind:
+def _kind(place: Slot) -> int:
+    return KINDS.index(place.kind)
+
+
+def _see(world: World, kind: int) -> Kind:
     seen = [
         Seen(each.place, each.uid, each.version, each.group, amounts_of(_cost(each)))
         for each in world.stored
-        if (each.place.kind == GROUPS) is of_groups
+        if _kind(each.place) == kind
     ]
     return Kind(tuple(seen), tuple(uid for _, uid in world.deleted), world.version)
 
@@ -366,11 +504,14 @@ def _publish(world: World, scenario: Scenario, rules: Rules, number: int) -> Ite
         found = _group(world, scenario, name)
         assert found is not None
         hard, status = found
-        versions = (view[0].version, view[1].version)
+        versions = tuple(kind.version for kind in view)
         if rules.minds_counted_at and any(v < c for v, c in zip(versions, status.counted_at, strict=True)):
             continue
         entries = [read(line) for line in status.entries]
-        counted = [[Counted(o.place, o.uid, dict(o.cost)) for o in kind.objects if o.group == name] for kind in view]
+        counted = [
+            [Counted(o.place, o.uid, _counted(o, view, scenario)) for o in kind.objects if o.group == name]
+            for kind in view[:2]
+        ]
         sightings = [(entry, _sight(world, rules, name, entry, view)) for entry in entries]
         after = rules.publish(hard, status, counted[0], counted[1], sightings)
         if after != status:
@@ -380,11 +521,18 @@ def _publish(world: World, scenario: Scenario, rules: Rules, number: int) -> Ite
             yield says, _with_status(world, name, after)
 
 
-def _sight(world: World, rules: Rules, group: str, entry: Reservation, view: tuple[Kind, Kind]) -> Sighting:
+def _counted(found: Seen, view: tuple[Kind, ...], scenario: Scenario) -> dict[str, int]:
+    """What a controller counts an object at, which may take a template that it has seen."""
+    name = scenario.refers.get(found.place.name)
+    return _times(found.cost, view[2].at(_template(name))) if name else dict(found.cost)
+
+
+def _sight(world: World, rules: Rules, group: str, entry: Reservation, view: tuple[Kind, ...]) -> Sighting:
     mine = Promise(group, entry.slot, entry.uid, entry.resource_version is None)
     made = [each for each in world.progress if mine in each.promises]
-    over = max((each.ended for each in made), default=0) if all(each.phase != "allowed" for each in made) else None
-    return rules.sighting(entry, view[entry.awaited.kind == GROUPS], over, _at(world.stored, entry.awaited))
+    open_ = any(each.phase in ("marked", "reserved", "allowed") for each in made)
+    over = None if open_ else max((each.ended for each in made), default=0)
+    return rules.sighting(entry, view[_kind(entry.awaited)], over, _at(world.stored, entry.awaited))
 
 
 def _at(objects: Sequence[Stored], place: Slot) -> Stored | None:
@@ -410,7 +558,7 @@ def _progress(world: World, number: int, progress: Progress) -> World:
     return world._replace(progress=(*world.progress[:number], progress, *world.progress[number + 1 :]))
 
 
-def _view(world: World, number: int, view: tuple[Kind, Kind]) -> World:
+def _view(world: World, number: int, view: tuple[Kind, ...]) -> World:
     return world._replace(views=(*world.views[:number], view, *world.views[number + 1 :]))
 
 
@@ -421,7 +569,9 @@ def broken(before: World, world: World, scenario: Scenario, rules: Rules) -> str
     """The first law that the world breaks, or the step to it."""
     for name, hard in scenario.hard.items():
         over = {
-            each: amount for each, amount in _demanded(world, name).items() if amount > dict(hard).get(each, amount)
+            each: amount
+            for each, amount in _demanded(world, scenario, name).items()
+            if amount > dict(hard).get(each, amount)
         }
         if over:
             return f"I1: {name} has more stored than its hard: {over}"
@@ -429,7 +579,7 @@ def broken(before: World, world: World, scenario: Scenario, rules: Rules) -> str
         return None
     names = [*scenario.groups, *(each.place.name for each in world.stored if each.status is not None)]
     for name in names:
-        taken, demanded = _taken(world, scenario, name), _demanded(world, name)
+        taken, demanded = _taken(world, scenario, name), _demanded(world, scenario, name)
         hard = dict((_group(world, scenario, name) or ({}, None))[0])
         was = _taken(before, scenario, name)
         for each, ceiling in hard.items():
@@ -440,13 +590,15 @@ def broken(before: World, world: World, scenario: Scenario, rules: Rules) -> str
     return None
 
 
-def _demanded(world: World, name: str) -> dict[str, int]:
+def _demanded(world: World, scenario: Scenario, name: str) -> dict[str, int]:
     """What is stored under a group, whatever a status says: of a child its `hard`, or what is in it if that is more."""
     demanded: dict[str, int] = {}
     for each in world.stored:
         if each.group == name:
-            inside = _demanded(world, each.place.name) if each.status is not None else {}
-            for resource, amount in each.demand:
+            inside = _demanded(world, scenario, each.place.name) if each.status is not None else {}
+            template = scenario.refers.get(each.place.name)
+            demand = _times(each.demand, _at(world.stored, _template(template))) if template else dict(each.demand)
+            for resource, amount in demand.items():
                 demanded[resource] = demanded.get(resource, 0) + max(amount, inside.get(resource, 0))
     return demanded
 
@@ -468,7 +620,7 @@ def unsettled(world: World, scenario: Scenario, rules: Rules) -> str | None:
         world = moves[0][1]
     for name in scenario.groups:
         hard, status = _group(world, scenario, name) or ({}, Status())
-        demanded = _demanded(world, name)
+        demanded = _demanded(world, scenario, name)
         if status.entries or dict(status.used or ()) != {each: demanded.get(each, 0) for each in hard}:
             return f"{name} never settles: {status}, though {demanded} is stored"
     return None

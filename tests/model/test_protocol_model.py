@@ -16,6 +16,8 @@ from tests.model.explorer import Admitted, Kind, Rules, Scenario, Status, Stored
 
 ONE = {"g": "cpu=10"}
 TWO = {"g": "cpu=10", "h": "cpu=10"}
+#: A refers to the template T.
+REFERS = {"A": "T"}
 SCENARIOS = {
     "two creates": Scenario(ONE, ["create A cpu=6 in g", "create B cpu=6 in g"]),
     "create, delete, create": Scenario(
@@ -91,6 +93,24 @@ SCENARIOS = {
     ),
     "two controllers, a move": Scenario(
         TWO, ["create A cpu=6 in g", "move A to h", "create B cpu=6 in g"], controllers=2
+    ),
+    "more pods and larger ones": Scenario(
+        ONE, ["create A cpu=2 in g", "update A cpu=4", "edit T cpu=2", "create B cpu=4 in g"], refers=REFERS
+    ),
+    "fewer pods, but larger ones": Scenario(
+        ONE, ["create A cpu=4 in g", "update A cpu=2", "edit T cpu=2", "create B cpu=6 in g"], refers=REFERS
+    ),
+    "two edits of a template": Scenario(
+        ONE, ["create A cpu=2 in g", "edit T cpu=4", "edit T cpu=2", "create B cpu=6 in g"], refers=REFERS
+    ),
+    "the template is seen apart from the pods": Scenario(
+        ONE, ["create A cpu=2 in g", "update A cpu=4", "edit T cpu=2"], refers=REFERS, kinds_apart=True
+    ),
+    "a move while its template is edited": Scenario(
+        TWO, ["create A cpu=2 in g", "move A to h", "edit T cpu=2", "create B cpu=7 in h"], refers=REFERS
+    ),
+    "two controllers, more pods and larger ones": Scenario(
+        ONE, ["create A cpu=2 in g", "update A cpu=4", "edit T cpu=2"], refers=REFERS, controllers=2
     ),
 }
 
@@ -181,6 +201,16 @@ class NoCountedAt(Rules):
     minds_counted_at = False
 
 
+class NoSecondLook(Rules):
+    """What a promise was counted from may have changed before the promise was stored, and nobody looks."""
+
+    looks_again = False
+
+
+class NoMarkWhereItLeaves(Rules):
+    marks_moves = False
+
+
 SHORT_CUTS: Sequence[tuple[type[Rules], str]] = [
     (Native, "two creates"),
     (Native, "a child is lowered, another created"),
@@ -194,6 +224,8 @@ SHORT_CUTS: Sequence[tuple[type[Rules], str]] = [
     (NoCountedAt, "two controllers"),
     (NoCountedAt, "two controllers, a child is lowered"),
     (NoCountedAt, "two controllers, a move"),
+    (NoSecondLook, "more pods and larger ones"),
+    (NoMarkWhereItLeaves, "a move while its template is edited"),
 ]
 
 
@@ -211,6 +243,24 @@ SLIPS = {
     "a recount that calls everything held": (recount, "_base", lambda entry, _: entry.amount, "two creates"),
     "a slot with one entry": (Reservation, "same_write", lambda _, __: True, "create, delete, create"),
     "the latest amount wins": (ledger, "larger", lambda _, new: dict(new), "grow races"),
+    "two writes that do not know of each other": (
+        ledger.Charge,
+        "has_seen",
+        lambda *_: True,
+        "more pods and larger ones",
+    ),
+    "a template's write with the base of a create": (
+        ledger,
+        "smaller",
+        lambda a, b: a,
+        "fewer pods, but larger ones",
+    ),
+    "a promise that goes before one that it was counted from": (
+        recount,
+        "_awaited",
+        lambda _: {},
+        "the template is seen apart from the pods",
+    ),
     "a child that holds only its hard": (
         explorer,
         "holding",

@@ -25,7 +25,7 @@ from bizrq.quota.ledger import (
     timestamp,
 )
 from bizrq.quota.verdict import Denied, Granted, Reason, Verdict
-from tests.language import NOW, account, create, entry, grant, move, res, role, slot, update
+from tests.language import NOW, account, create, entry, grant, move, res, role, slot, uid, update
 
 
 def granted(verdict: Verdict) -> Reservation:
@@ -412,12 +412,42 @@ def test_an_update_never_shares_with_the_create_of_its_object() -> None:
     assert group.taken("limits.cpu") == 6 * 10**9
 
 
+ONE, TWO = slot("podtemplates/team-a/one"), slot("podtemplates/team-a/two")
+
+
 def test_entries_that_await_different_objects_do_not_share() -> None:
+    """The second was counted with what the first awaits, as it is stored since."""
     group = account("nlp cpu=20")
-    one = replace(update("web", "", "cpu=2"), awaits=slot("batch/team-a/one"))
-    two = replace(update("web", "", "cpu=2"), awaits=slot("batch/team-a/two"))
+    one = replace(update("web", "", "cpu=2"), awaits=ONE)
+    two = replace(update("web", "", "cpu=2"), awaits=TWO, seen={ONE: (uid("web"), 8)})
     entries = after(group, one, two)
-    assert [str(each.awaited) for each in entries] == ["batch/team-a/one", "batch/team-a/two"]
+    assert [each.awaited for each in entries] == [ONE, TWO]
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [{}, {ONE: (uid("web"), 7)}, {ONE: ("another", 9)}, {TWO: (uid("web"), 9)}],
+    ids=["nothing", "the version that it was decided on", "another object of the name", "another object"],
+)
+def test_a_change_waits_for_another_that_it_was_not_counted_with(seen: dict[Slot, tuple[str, int]]) -> None:
+    """More pods, of a template that needs more: together they are more than each alone."""
+    group = account("nlp cpu=20")
+    after(group, replace(update("web", "cpu=1", "cpu=2"), awaits=ONE))
+    for charge in (update("web", "cpu=1", "cpu=4"), replace(update("web", "cpu=1", "cpu=2"), awaits=TWO)):
+        verdict = decide(group, replace(charge, seen=seen), NOW)
+        assert isinstance(verdict, Denied)
+        assert (verdict.reason, verdict.code) == (Reason.BUSY, 429)
+        assert verdict.message == (
+            "quota nlp: a change of podtemplates/team-a/one is under way, by which deployments.apps/team-a/web is "
+            "counted: try again"
+        )
+    assert isinstance(decide(group, update("web", "cpu=2", "cpu=1"), NOW), Granted)
+
+
+def test_what_is_charged_is_held_already_when_another_objects_create_makes_it_grow() -> None:
+    group = account("nlp cpu=10", used="cpu=8")
+    [entry] = after(group, replace(create("web", "cpu=10"), before=res("cpu=8"), enters=False, awaits=ONE))
+    assert (entry.resource_version, entry.base) == (None, res("cpu=8"))
 
 
 def test_the_expiry_always_moves_or_storing_the_entry_would_be_no_write() -> None:

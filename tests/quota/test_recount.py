@@ -59,6 +59,16 @@ def test_a_promise_goes_once_its_object_is_delivered_or_proved_over(sighting: Si
     assert (found.dropped == (promise,)) is not kept
 
 
+def test_promises_of_one_slot_that_await_different_objects_go_together() -> None:
+    """The second was counted from the very write that the first awaits, which is not in what is counted yet."""
+    first, second = entry("web", "cpu=4", rv=5), entry("web", "cpu=8", rv=6, awaits="podtemplates/team-a/t")
+    other = entry("web", "cpu=3", of="another")
+    half = look("cpu=10", entries=[(first, AWAITED), (second, DELIVERED), (other, DELIVERED)])
+    assert [each.awaited for each in half.reservations] == [slot("web"), slot("podtemplates/team-a/t")]
+    assert half.dropped == (other,)
+    assert look("cpu=10", entries=[(first, OVER), (second, DELIVERED)]).reservations == ()
+
+
 BASES = [
     ("nothing where nothing stands there", [], entry("web", "cpu=4"), ""),
     ("what stands there", [counted("web", "cpu=3")], entry("web", "cpu=4", rv=5), "cpu=3"),
