@@ -16,7 +16,7 @@ from bizrq.kube.client import KubeClient, Resource
 from bizrq.kube.groups import GROUPS as GROUP
 from bizrq.kube.groups import GroupStore, without_managed_fields
 from bizrq.kube.informer import Informer, Store
-from bizrq.kube.related import Related, resource_of
+from bizrq.kube.related import CONTEXT, Related, resource_of
 from bizrq.quota.ledger import GROUPS
 from bizrq.workloads.adapters import Adapter, GroupKind, Registry
 from bizrq.workloads.labels import LABEL, group_of
@@ -31,14 +31,6 @@ Object = dict[str, Any]
 
 POD: GroupKind = ("", "Pod")
 REPLICASET: GroupKind = ("apps", "ReplicaSet")
-#: What workloads refer to by name, charged itself or not: watched, so that a write of it can be awaited and changes
-#: what its users cost. A kind that is not installed is no error.
-CONTEXT = (
-    Resource("apps", "v1", "deployments", "Deployment"),
-    Resource("apps", "v1", "replicasets", "ReplicaSet"),
-    Resource("", "v1", "podtemplates", "PodTemplate"),
-    Resource("resource.k8s.io", "v1", "resourceclaimtemplates", "ResourceClaimTemplate"),
-)
 
 
 class Cluster:

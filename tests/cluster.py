@@ -244,16 +244,22 @@ async def has_kinds(client: KubeClient, definitions: list[Object]) -> None:
     for crd in definitions:
         spec = crd["spec"]
         names, namespaced = spec["names"], spec["scope"] == "Namespaced"
-        resource = Resource(spec["group"], spec["versions"][0]["name"], names["plural"], names["kind"], namespaced)
+        await served(
+            client, Resource(spec["group"], spec["versions"][0]["name"], names["plural"], names["kind"], namespaced)
+        )
 
-        async def listed(resource: Resource = resource) -> bool:
-            try:
-                await client.list(resource, limit=1)
-            except (NotFound, Unreachable):
-                return False
-            return True
 
-        await eventually(listed, 30, f"CRD {resource.key} established")
+async def served(client: KubeClient, resource: Resource) -> None:
+    """Wait until objects of a kind can be listed."""
+
+    async def listed() -> bool:
+        try:
+            await client.list(resource, limit=1)
+        except (NotFound, Unreachable):
+            return False
+        return True
+
+    await eventually(listed, 60, f"{resource.key} is served")
 
 
 async def sweep(client: KubeClient) -> None:

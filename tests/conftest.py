@@ -16,7 +16,10 @@ __all__ = ["client", "cluster", "namespace", "real_cluster", "unique"]
 # As the processes do it: drawn tracebacks would hold the event loop for seconds.
 configure_logging()
 
-VECTORS = Path(os.environ.get("BIZRQ_VECTORS") or Path(__file__).resolve().parents[2] / "shared" / "vectors")
+BESIDE = Path(__file__).resolve().parents[2] / "shared"
+VECTORS = Path(os.environ.get("BIZRQ_VECTORS") or BESIDE / "vectors")
+#: The definitions of custom kinds that their own projects publish, where somebody has them.
+DEFINITIONS = Path(os.environ.get("BIZRQ_CRDS") or BESIDE / "crds")
 
 FIXTURES = {
     "workload_vector": vectors.workloads,
@@ -24,6 +27,12 @@ FIXTURES = {
     "transition": vectors.transitions,
     "recount_vector": vectors.recounts,
 }
+
+
+@pytest.fixture(scope="session")
+def definitions() -> Path:
+    """A directory that may hold the CustomResourceDefinitions of the kinds' own projects."""
+    return DEFINITIONS
 
 
 def pytest_generate_tests(metafunc):

@@ -25,14 +25,22 @@ WATCHED = (
     Resource("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass", namespaced=False),
     NAMESPACES,
 )
-#: Kinds that a workload names one of, besides those that are counted: read each time, so that no answer is old.
-READ = (
+#: What workloads refer to by name, charged itself or not: the controller watches it, so that a write of it can be
+#: awaited and changes what its users cost. A kind that is not installed is no error.
+CONTEXT = (
     Resource("apps", "v1", "deployments", "Deployment"),
     Resource("apps", "v1", "replicasets", "ReplicaSet"),
     Resource("", "v1", "podtemplates", "PodTemplate"),
     Resource("resource.k8s.io", "v1", "resourceclaimtemplates", "ResourceClaimTemplate"),
+)
+#: Kinds that a workload names one of, besides those that are counted: where they are not watched they are read each
+#: time, so that no answer is old.
+READ = (
+    *CONTEXT,
     Resource("resource.k8s.io", "v1", "resourceclaims", "ResourceClaim"),
     Resource("resource.k8s.io", "v1", "deviceclasses", "DeviceClass", namespaced=False),
+    Resource("trainer.kubeflow.org", "v1alpha1", "trainingruntimes", "TrainingRuntime"),
+    Resource("trainer.kubeflow.org", "v1alpha1", "clustertrainingruntimes", "ClusterTrainingRuntime", namespaced=False),
 )
 _NEEDED = frozenset((resource.group, resource.kind) for resource in READ)
 #: A counted object refers to few others; one that keeps asking for more is not followed for ever.

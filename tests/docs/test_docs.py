@@ -21,7 +21,7 @@ from bizrq.api.config import Configuration, parse
 from bizrq.cli.main import app
 from bizrq.quota.ledger import read
 from bizrq.quota.verdict import BAD_OBJECT, TRY_AGAIN, Reason
-from bizrq.settings import load, settings
+from bizrq.settings import settings
 from bizrq.workloads.adapters import builtin
 from certs.main import certs
 from controller.main import control
@@ -228,19 +228,30 @@ def test_the_registration_that_compose_mounts_is_what_the_code_says() -> None:
     assert (ROOT / "deploy/registration.yaml").read_text("utf-8") == written
 
 
-def test_the_rights_reach_every_charged_kind() -> None:
-    """Whatever is charged can be read by the processes that charge it."""
-    roles = [
-        role for role in yaml.safe_load_all(page("deploy/rbac.yaml")) if role["metadata"]["name"] == "bizrq-counted"
-    ]
-    rules = next(role["rules"] for role in roles if role["kind"] == "ClusterRole")
-    for adapter in load(None).registry.charged:
-        assert any(
-            rule["apiGroups"] == [adapter.group]
-            and rule["resources"] == [adapter.plural]
-            and set(rule["verbs"]) >= {"get", "list", "watch"}
-            for rule in rules
-        ), adapter.resource
+def test_the_rights_that_compose_mounts_are_what_the_code_says() -> None:
+    """`python deploy/rbac.py` would write the file as it is."""
+    assert page("deploy/rbac.yaml") == script(ROOT / "deploy/rbac.py").document("bizrq-system", None)
+
+
+def test_a_kind_of_ones_own_gets_rules_and_rights_by_configuration(tmp_path: Path) -> None:
+    """The example of the page on kinds of your own, given to both scripts: nothing else has to be written."""
+    config = tmp_path / "config.yaml"
+    [config_text] = blocks(page("docs/adapters.md"), "yaml")
+    config.write_text(config_text)
+    registration = yaml.safe_load(
+        script(ROOT / "deploy/registration.py").document("https://webhooks:8443", "bizrq-system", config)
+    )
+    ruled = {
+        webhook["name"].partition(".")[0]: resource
+        for webhook in registration["webhooks"]
+        for rule in webhook["rules"]
+        for resource in rule["resources"]
+        if rule["apiGroups"] == ["ml.example.com"]
+    }
+    assert ruled == {"workloads": "trainers", "defaulted": "trainers", "scale": "trainers/scale"}
+    documents = yaml.safe_load_all(script(ROOT / "deploy/rbac.py").document("bizrq-system", config))
+    rules = [rule for found in documents for rule in found.get("rules", ()) if "ml.example.com" in rule["apiGroups"]]
+    assert rules == [{"apiGroups": ["ml.example.com"], "resources": ["trainers"], "verbs": ["get", "list", "watch"]}]
 
 
 def test_compose_starts_processes_with_flags_that_exist_and_mounts_files_that_are_there() -> None:

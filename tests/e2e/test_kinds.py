@@ -1,0 +1,270 @@
+"""One of each kind, from its creation to its deletion: `used` moves by the right amount, and back to zero.
+
+Every kind plays in a group of its own, all at once; each test waits for its own play. Besides the sandbox and a real
+API server with the stand-ins of `sandbox/crds`, a real one with the projects' own definitions plays it where those lie
+beside the project ($BIZRQ_CRDS).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import copy
+import warnings
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+import crds
+from bizrq.cli.station import Station
+from bizrq.kube.client import AlreadyExists, KubeClient, NotFound, Resource
+from bizrq.kube.groups import GROUPS
+from bizrq.workloads.adapters import builtin
+from bizrq.workloads.labels import LABEL
+from sandbox.server import Sandbox
+from tests.cluster import Cluster, Real, eventually, has_kinds, refusal, served, sweep
+from tests.e2e.rows import NODES, PODS, ROWS, Row, labelled
+from tests.objects import CRDS, NAMESPACES, Object, group
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+#: Seconds for one step of a play, while all of them go on.
+STEP = 40.0
+
+
+def whole(document: Object, patch: Object) -> Object:
+    """What a merge patch makes of a document."""
+    made = dict(document)
+    for key, value in patch.items():
+        old = made.get(key)
+        made[key] = whole(old, value) if isinstance(value, dict) and isinstance(old, dict) else copy.deepcopy(value)
+    return made
+
+
+class Play:
+    """One kind's life in its own group and namespace."""
+
+    def __init__(self, row: Row, client: KubeClient, name: str) -> None:
+        self.row, self.client, self.name = row, client, name
+        self.count = f"count/{row.name}"
+
+    async def run(self) -> None:
+        row, client = self.row, self.client
+        hard = {"limits.cpu": int(row.cost(3)["limits.cpu"]) + row.room, "pods": 100, self.count: 1}
+        await client.create(GROUPS, group(self.name, **hard))
+        namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self.name}}
+        await client.create(NAMESPACES, namespace)
+        await self.used("0", "0", 0)
+        for resource, obj in row.context:
+            with contextlib.suppress(AlreadyExists):
+                await client.create(resource, typed(resource, obj))
+
+        made = await self.create(row.resource, {"spec": whole(row.spec, row.sized(2))}, "w")
+        await self.costs(2)
+        over = await refusal(self.create(row.resource, {"spec": whole(row.spec, row.sized(2))}, "second"))
+        assert f"exceeded quota: {self.name}, requested: {self.count}=1" in over.message
+        children = await self.children(made)
+        if not row.fixed:
+            await self.grow()
+        if row.suspend is not None and row.resume is not None:
+            await self.pause()
+        if row.ended is not None and not self.acted:
+            await client.patch(row.resource, "w", {"status": row.ended}, namespace=self.name, subresource="status")
+            await self.used(str(row.left), str(row.left), 0)
+        for resource, child in reversed(children):
+            with contextlib.suppress(NotFound):
+                await client.delete(resource, child["metadata"]["name"], self.name)
+        await client.delete(row.resource, "w", self.name)
+        await self.used("0", "0", 0)
+
+    @property
+    def acted(self) -> bool:
+        """Whether somebody here writes the kind's status, so that ours would not stay."""
+        return self.row.name in ("tfjobs.kubeflow.org", "jobs.batch")
+
+    async def grow(self) -> None:
+        """Up by an edit, not up too far, and the same by /scale."""
+        row = self.row
+        await self.patch(row.sized(3))
+        await self.costs(3)
+        await self.refused(self.patch(row.sized(6)))
+        if not row.scale:
+            return
+        await self.scaled(2)
+        await self.costs(2)
+        await self.scaled(3)
+        await self.costs(3)
+        await self.refused(self.scaled(6))
+        await self.costs(3)
+
+    async def pause(self) -> None:
+        """Nothing while it is suspended, whatever its size; whoever resumes it is asked for all of it."""
+        row = self.row
+        assert row.suspend is not None
+        assert row.resume is not None
+        await self.patch(row.suspend)
+        await self.used("0", "0", 1)
+        await self.patch(row.sized(6))
+        error = await refusal(self.patch(row.resume))
+        cores = row.cost(6)["limits.cpu"]
+        assert f"exceeded quota: {self.name}, requested: limits.cpu={cores}, used: limits.cpu=0" in error.message
+        await self.patch(whole(row.resume, row.sized(3)))
+        await self.costs(3)
+
+    async def refused(self, request: Any) -> None:
+        row = self.row
+        error = await refusal(request)
+        was, wanted = (int(row.cost(size)["limits.cpu"]) for size in (3, 6))
+        said = f"exceeded quota: {self.name}, requested: limits.cpu={wanted - was}, used: limits.cpu={was}"
+        assert said in error.message
+        if row.fits is None:
+            assert "fits" not in error.message
+        else:
+            assert f"; fits: {row.fits} more {'replica' if row.fits == 1 else 'replicas'}" in error.message
+
+    async def children(self, owner: Object) -> list[tuple[Resource, Object]]:
+        """What the kind's controllers would make, with the group's label on it: it must not be charged again."""
+        made: list[tuple[Resource, Object]] = []
+        for number, (resource, obj) in enumerate(self.row.makes):
+            reference = {"apiVersion": owner["apiVersion"], "kind": owner["kind"], "name": owner["metadata"]["name"],
+                         "uid": owner["metadata"]["uid"], "controller": True}  # fmt: skip
+            if obj:
+                owner = await self.create(resource, obj, f"w-{number}", ownerReferences=[reference])
+            else:
+                owner = await eventually(lambda uid=owner["metadata"]["uid"]: self.pod_of(uid), STEP, "a pod is made")
+            made.append((resource, owner))
+        return made
+
+    async def pod_of(self, uid: str) -> Object | None:
+        """A pod that a controller of the cluster made of the object with this uid."""
+        for pod in (await self.client.list(PODS, self.name))[0]:
+            if any(owner["uid"] == uid for owner in pod["metadata"].get("ownerReferences", ())):
+                return pod
+        return None
+
+    async def create(self, resource: Resource, obj: Object, name: str, **metadata: Any) -> Object:
+        metadata |= {"name": name, "namespace": self.name, "labels": {LABEL: self.name}}
+        return await self.client.create(resource, typed(resource, {**labelled(obj, self.name), "metadata": metadata}))
+
+    async def patch(self, spec: Object) -> None:
+        await self.client.patch(self.row.resource, "w", {"spec": labelled(spec, self.name)}, namespace=self.name)
+
+    async def scaled(self, replicas: int) -> None:
+        scale = {"spec": {"replicas": replicas}}
+        await self.client.patch(self.row.resource, "w", scale, namespace=self.name, subresource="scale")
+
+    async def costs(self, size: int) -> None:
+        cost = self.row.cost(size)
+        await self.used(cost["limits.cpu"], cost["pods"], 1)
+
+    async def used(self, cores: str, pods: str, count: int) -> None:
+        """Wait until this is used, and nothing is promised any more."""
+        wanted = {"limits.cpu": cores, "pods": pods, self.count: str(count)}
+        last: Object = {}
+
+        async def settled() -> bool:
+            last.clear()
+            last.update((await self.client.get(GROUPS, self.name)).get("status") or {})
+            return last.get("used") == wanted and not last.get("reservations")
+
+        await eventually(settled, STEP, lambda: f"{self.row.name}: {wanted}, not {last}")
+
+
+def typed(resource: Resource, obj: Object) -> Object:
+    return {"apiVersion": resource.api_version, "kind": resource.kind, **obj}
+
+
+REAL_CRDS = "projects' definitions"
+
+
+@pytest_asyncio.fixture(
+    scope="module",
+    loop_scope="module",
+    params=[
+        "sandbox",
+        pytest.param("kubernetes", marks=pytest.mark.real),
+        pytest.param(REAL_CRDS, marks=pytest.mark.real),
+    ],
+)
+async def cluster(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, definitions: Path
+) -> AsyncIterator[Cluster]:
+    """As everywhere, and one more real API server, with the definitions that the kinds' own projects publish."""
+
+    if request.param == "sandbox":
+        async with Sandbox() as box:
+            path = box.write_kubeconfig(tmp_path_factory.mktemp("kinds") / "kubeconfig")
+            async with KubeClient.from_kubeconfig(path) as client:
+                await has_kinds(client, crds.stand_ins())
+            yield Cluster("sandbox", path, box)
+        return
+    if request.param == REAL_CRDS:
+        files = [path for path in sorted(definitions.glob("*.yaml")) if path.name != "mpijobs-v2beta1.yaml"]
+        if not files:
+            pytest.skip(f"no definitions in {definitions} ($BIZRQ_CRDS)")
+        real = Real(tmp_path_factory.mktemp("definitions"))
+        real.start()
+        try:
+            async with KubeClient.from_kubeconfig(real.kubeconfig) as client:
+                await applied(client, files)
+            yield Cluster(real.version, real.kubeconfig)
+        finally:
+            real.stop()
+        return
+    shared: Real = request.getfixturevalue("real_cluster")
+    async with KubeClient.from_kubeconfig(shared.kubeconfig) as client:
+        await has_kinds(client, crds.stand_ins())
+        yield Cluster(shared.version, shared.kubeconfig)
+        await sweep(client)
+
+
+async def applied(client: KubeClient, files: list[Path]) -> None:
+    """Create definitions as they are written (they are large: nobody here has to parse them), and wait for them."""
+
+    with warnings.catch_warnings():
+        # Of aiohttp, about bodies of more than a megabyte.
+        warnings.simplefilter("ignore", ResourceWarning)
+        bodies, yaml = [path.read_bytes() for path in files], "application/yaml"
+        await asyncio.gather(
+            *(client.request("POST", CRDS.path(), body=body, content_type=yaml, timeout=120) for body in bodies)
+        )
+
+    for resource in [each for row in ROWS for each in (row.resource, *(kind for kind, _ in row.context))]:
+        await served(client, resource)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def plays(
+    station: Station, client: KubeClient, request: pytest.FixtureRequest
+) -> AsyncIterator[dict[str, asyncio.Task[None]]]:
+    """A play for each kind, begun all at once."""
+    nodes = [f"kinds-{number}" for number in (1, 2)]
+    for name in nodes:
+        node = {"metadata": {"name": name, "labels": {"kinds": "two"}}, "status": {}}
+        with contextlib.suppress(AlreadyExists):
+            await client.create(NODES, typed(NODES, node))
+    names = {row.name: "kinds-" + row.name.replace(".", "-") for row in ROWS}
+    tasks = {row.name: asyncio.create_task(Play(row, client, names[row.name]).run()) for row in ROWS}
+    yield tasks
+    for task in tasks.values():
+        task.cancel()
+    await asyncio.gather(*tasks.values(), return_exceptions=True)
+    for name in names.values():
+        with contextlib.suppress(NotFound):
+            await client.delete(NAMESPACES, name)
+    for name in nodes:
+        await client.delete(NODES, name)
+
+
+@pytest.mark.parametrize("name", [row.name for row in ROWS])
+async def test_used_moves_by_the_right_amount_and_back_to_zero(plays: dict[str, asyncio.Task[None]], name: str) -> None:
+    """Created, grown, refused above the quota, suspended, resumed, ended, deleted; what it makes costs nothing more."""
+    await plays[name]
+
+
+async def test_every_charged_kind_has_its_row() -> None:
+    """A kind that is added to kinds.yaml is played here too."""
+    assert {row.name for row in ROWS} == {adapter.resource for adapter in builtin().charged}
+    assert {row.name for row in ROWS if row.scale} == {a.resource for a in builtin().charged if a.scale}
