@@ -52,8 +52,8 @@ def manifests(registry: Registry, namespace: str) -> list[Manifest]:
                 WEBHOOKS,
                 [rule("", ["namespaces"], "get"), rule("authorization.k8s.io", ["subjectaccessreviews"], "create")],
             ),
-            "Who may charge a group from where: a refusal is decided on a fresh read, and the API server knows who has\n"
-            "which right.",
+            "Who may charge a group from where: a refusal is decided on a fresh read, and the API server knows\n"
+            "who has which right.",
         ),
         Manifest(
             _role(CONTROLLER, [rule(GROUPS.group, groups, "patch")]), "A group that spent hours gets a finalizer."
