@@ -111,8 +111,11 @@ async def until_stopped(stop: Stop, *work: Awaitable[object]) -> None:
         await asyncio.gather(waiting, *tasks, return_exceptions=True)
 
 
-async def serve_metrics(host: str, port: int, ready: Callable[[], bool]) -> web.AppRunner:
-    """Serve /metrics, /healthz and /readyz over plain HTTP; the caller cleans the runner up."""
+async def serve_metrics(host: str, port: int, unready: Callable[[], str]) -> web.AppRunner:
+    """Serve /metrics, /healthz and /readyz over plain HTTP; the caller cleans the runner up.
+
+    `unready` says why the process is not ready, "" where it is.
+    """
 
     async def metrics(_: web.Request) -> web.Response:
         return web.Response(body=generate_latest(), headers={"Content-Type": CONTENT_TYPE_LATEST})
@@ -121,7 +124,8 @@ async def serve_metrics(host: str, port: int, ready: Callable[[], bool]) -> web.
         return web.Response(text="ok")
 
     async def readyz(_: web.Request) -> web.Response:
-        return web.Response(text="ok") if ready() else web.Response(status=503, text="not synced yet")
+        why = unready()
+        return web.Response(status=503, text=why) if why else web.Response(text="ok")
 
     app = web.Application()
     app.router.add_get("/metrics", metrics)

@@ -179,7 +179,11 @@ def certs(
             if once:
                 return
             if metrics_port:
-                metrics = await process.serve_metrics("0.0.0.0", metrics_port, lambda: keeper.done_once)  # noqa: S104
+                metrics = await process.serve_metrics(
+                    "0.0.0.0",  # noqa: S104 scraped from outside the pod
+                    metrics_port,
+                    lambda: "" if keeper.done_once else "no certificate yet",
+                )
             await process.until_stopped(stop, keeper.keep())
         finally:
             if metrics is not None:

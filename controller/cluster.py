@@ -13,10 +13,9 @@ from typing import Any, cast
 import structlog
 
 from bizrq.kube.client import KubeClient, Resource
-from bizrq.kube.groups import GROUPS as GROUP
 from bizrq.kube.groups import GroupStore, without_managed_fields
 from bizrq.kube.informer import Informer, Store
-from bizrq.kube.related import CONTEXT, Related, resource_of
+from bizrq.kube.related import CONTEXT, Related, resource_of, resources_of
 from bizrq.quota.ledger import GROUPS
 from bizrq.workloads.adapters import Adapter, GroupKind, Registry
 from bizrq.workloads.labels import LABEL, group_of
@@ -53,6 +52,7 @@ class Cluster:
             kind: Informer(
                 client,
                 resource_of(adapter),
+                others=resources_of(adapter)[1:],
                 on_change=self._pod_changed if kind == POD else self.workload_changed,
                 on_time_travel=self._restored,
                 indexes={"group": _label, "unlabelled": self._unlabelled, "owner": _controller_uid},
@@ -73,7 +73,6 @@ class Cluster:
             for resource in CONTEXT
             if (resource.group, resource.kind) not in self._kept
         }
-        self._resources = {r.key: r for r in (GROUP, *map(resource_of, watched.values()), *context)}
         #: What is counted from, by `plural.group`: a status says of each of them how far it had been seen.
         self.counted_from = {
             GROUPS: self.groups.informer,
@@ -97,10 +96,6 @@ class Cluster:
     def informers(self) -> Sequence[Informer]:
         return [*self.counted_from.values(), *self.related.informers]
 
-    @property
-    def synced(self) -> bool:
-        return all(informer.synced.is_set() for informer in self.informers)
-
     async def run(self) -> None:
         """Watch until cancelled."""
         async with asyncio.TaskGroup() as tasks:
@@ -117,7 +112,7 @@ class Cluster:
 
     def resource(self, kind: str) -> Resource:
         """Where a kind that is counted from is stored. KeyError for any other."""
-        return self._resources[kind]
+        return self.counted_from[kind].resource
 
     def charged_to(self, group: str) -> Iterator[tuple[Adapter, Object]]:
         """All stored objects of charged kinds that name the group, or stand in its namespaces and name none.

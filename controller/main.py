@@ -60,7 +60,7 @@ def control(
         metrics = None
         try:
             if metrics_port:
-                metrics = await process.serve_metrics("0.0.0.0", metrics_port, lambda: controller.ready)  # noqa: S104 scraped from outside the pod
+                metrics = await process.serve_metrics("0.0.0.0", metrics_port, lambda: controller.unready)  # noqa: S104 scraped from outside the pod
             await process.until_stopped(stop, controller.run())
         finally:
             if metrics is not None:

@@ -14,6 +14,7 @@ import structlog
 from bizrq import process
 from bizrq.kube.client import ApiError, Conflict, KubeClient, Unreachable
 from bizrq.kube.events import Recorder
+from bizrq.kube.informer import not_synced
 from bizrq.kube.lease import lead
 from bizrq.quota.names import DEFAULT, Catalog
 from bizrq.workloads.adapters import Registry
@@ -70,9 +71,9 @@ class Controller:
         self.leading = asyncio.Event()
 
     @property
-    def ready(self) -> bool:
-        """Whether its caches are what the API server has, so that it could lead."""
-        return self.cluster.synced
+    def unready(self) -> str:
+        """Why it could not lead: which of its caches are not yet what the API server has. "" where it could."""
+        return not_synced(self.cluster.informers)
 
     async def run(self) -> None:
         """Watch, and work while the Lease is held, until cancelled."""

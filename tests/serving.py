@@ -136,7 +136,7 @@ class Parts:
             self.running.append((webhooks, port))
 
             async def ready(webhooks: Webhooks = webhooks) -> bool:
-                return webhooks.ready
+                return not webhooks.unready
 
             await eventually(ready, what="a webhook is ready")
             self.balancer.backends.append(port)

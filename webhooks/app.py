@@ -21,7 +21,7 @@ from bizrq.api.config import NONE_ASKED, RightsAsked
 from bizrq.api.review import MalformedReview, Request
 from bizrq.kube.client import KubeClient
 from bizrq.kube.groups import GroupStore
-from bizrq.kube.informer import Informer
+from bizrq.kube.informer import Informer, not_synced
 from bizrq.kube.related import Related
 from bizrq.quota.names import DEFAULT, Catalog
 from bizrq.quota.verdict import Denied, Verdict
@@ -76,9 +76,9 @@ class Webhooks:
         self._watching: list[asyncio.Task[None]] = []
 
     @property
-    def ready(self) -> bool:
-        """Whether its cache is what the API server has, so that a request would be decided."""
-        return self.store.synced and self.related.synced and not self._draining
+    def unready(self) -> str:
+        """Why a request would not be decided well: a cache is not yet what the API server has. "" where it would."""
+        return "draining" if self._draining else not_synced(self._informers)
 
     async def synced(self) -> None:
         """Return once the cache is what the API server has."""
@@ -118,10 +118,8 @@ class Webhooks:
         await asyncio.gather(*self._watching, return_exceptions=True)
 
     async def _readyz(self, _: web.Request) -> web.Response:
-        if self.ready:
-            return web.Response(text="ok")
-        why = "draining" if self._draining else "groups are not synced yet"
-        return web.Response(status=503, text=why)
+        why = self.unready
+        return web.Response(status=503, text=why) if why else web.Response(text="ok")
 
     def _route(self, name: str, handler: Handler) -> Callable[[web.Request], Awaitable[web.Response]]:
         async def handle(http: web.Request) -> web.Response:

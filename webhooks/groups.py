@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +19,7 @@ from bizrq.api.review import Request
 from bizrq.api.selector import SelectorError
 from bizrq.kube.client import ApiError, KubeClient, NotFound, Resource, Unreachable
 from bizrq.kube.groups import GroupStore
-from bizrq.kube.related import NAMESPACES, Related, resource_of
+from bizrq.kube.related import NAMESPACES, Related, resources_of
 from bizrq.quota import tree
 from bizrq.quota.ledger import GROUPS, Charge, group_slot
 from bizrq.quota.names import DEFAULT, Catalog
@@ -181,7 +182,7 @@ class Groups:
         children = {child.name for child in await self._store.children(stored.name)}
         children |= {slot.name for slot in promised if slot.kind == GROUPS}
         workloads = {str(slot) for slot in promised if slot.kind != GROUPS}
-        namespaces = [n["metadata"]["name"] for n in await self._labelled(NAMESPACES, stored.name)]
+        namespaces = [n["metadata"]["name"] for n in await self._stored((NAMESPACES,), f"{LABEL}={stored.name}")]
         for adapter in self._registry.charged:
             if len(workloads) < NAMED:
                 workloads.update(await self._charged(adapter, stored.name, namespaces, deadline))
@@ -189,10 +190,10 @@ class Groups:
 
     async def _charged(self, adapter: Adapter, group: str, namespaces: Sequence[str], deadline: float) -> list[str]:
         """Up to two stored workloads of a kind that are charged to the group, the default of these namespaces."""
-        resource = resource_of(adapter)
-        items = await self._labelled(resource, group)
+        resources = resources_of(adapter)
+        items = await self._stored(resources, f"{LABEL}={group}")
         for namespace in namespaces:
-            items += (await self._client.list(resource, namespace, label_selector=f"!{LABEL}"))[0]
+            items += await self._stored(resources, f"!{LABEL}", namespace)
         found: list[str] = []
         for item in items:
             if counting.is_live(item, adapter) and not await self._is_paid(item, deadline):
@@ -201,12 +202,14 @@ class Groups:
                     break
         return found
 
-    async def _labelled(self, resource: Resource, group: str) -> list[dict[str, Any]]:
-        """The stored objects of a kind with the group's label, none where the kind is not installed."""
-        try:
-            return (await self._client.list(resource, label_selector=f"{LABEL}={group}"))[0]
-        except NotFound:
-            return []
+    async def _stored(
+        self, resources: Sequence[Resource], selector: str, namespace: str | None = None
+    ) -> list[dict[str, Any]]:
+        """The stored objects of a kind, in the first of these versions that is served; none where none is."""
+        for resource in resources:
+            with suppress(NotFound):
+                return (await self._client.list(resource, namespace, label_selector=selector))[0]
+        return []
 
     async def _is_paid(self, item: dict[str, Any], deadline: float) -> bool:
         """Whether something above the object pays for it."""

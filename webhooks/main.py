@@ -52,7 +52,7 @@ def serve(
 
         try:
             if metrics_port:
-                metrics = await process.serve_metrics(host, metrics_port, lambda: webhooks.ready)
+                metrics = await process.serve_metrics(host, metrics_port, lambda: webhooks.unready)
             await process.until_stopped(stop, work())
         finally:
             await webhooks.stop()

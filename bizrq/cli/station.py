@@ -94,6 +94,7 @@ class Station:
         self._cash_interval = cash_interval
         self._stack = contextlib.AsyncExitStack()
         self._controlling: asyncio.Task[None] | None = None
+        self._unready: Callable[[], str] = lambda: "the API server has not answered"
         self.sandbox = sandbox
         self.kubeconfig: Path | None = None
 
@@ -102,8 +103,9 @@ class Station:
             async with asyncio.timeout(START):
                 await self._start()
         except TimeoutError:
+            why = self._unready()
             await self._stack.aclose()
-            raise StationError(f"not ready after {START:.0f} s: see the log above") from None
+            raise StationError(f"not ready after {START:.0f} s: {why or 'see the log above'}") from None
         except BaseException:
             await self._stack.aclose()
             raise
@@ -157,6 +159,7 @@ class Station:
             identity=identity(),
             now=now,
         )
+        self._unready = lambda: controller.unready or webhooks.unready
         self._controlling = asyncio.create_task(controller.run(), name="controller")
         self._stack.push_async_callback(_cancelled, self._controlling)
         await self._while_controlling(controller.leading.wait())

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, overload
@@ -236,6 +236,7 @@ class Informer:
         resource: Resource,
         *,
         on_change: OnChange,
+        others: Sequence[Resource] = (),
         indexes: Mapping[str, Callable[[Object], Iterable[str]]] | None = None,
         transform: Callable[[Object], Kept] | None = None,
         label_selector: str | None = None,
@@ -245,7 +246,8 @@ class Informer:
         pace: Pace | None = None,
     ) -> None:
         """`transform` may drop what nobody reads, but must keep metadata's uid, name, namespace,
-        resourceVersion: in a dict, or as attributes (Compact).
+        resourceVersion: in a dict, or as attributes (Compact). `others` are the same kind in other versions: the
+        first that is served is followed.
 
         `on_time_travel(before, now)` is told the revisions when the server's history went backwards and the
         store followed it (store.epoch grew).
@@ -260,7 +262,8 @@ class Informer:
         self.handler_errors = 0
         self.stale_lists = 0  # lists that went backwards and were not confirmed
         self._client = client
-        self._resource = resource
+        self._versions = (resource, *others)
+        self._turn = 0
         self._on_change = on_change
         self._on_time_travel = on_time_travel
         self._transform = transform
@@ -280,6 +283,11 @@ class Informer:
         self._waiters: list[tuple[Callable[[], bool], asyncio.Future[None]]] = []
         self._wake = asyncio.Event()
         self._scope: asyncio.Timeout | None = None
+
+    @property
+    def resource(self) -> Resource:
+        """The kind, in the version that is followed."""
+        return self._versions[self._turn]
 
     def relist(self) -> None:
         """Asks for a fresh consistent list now; returns at once. Requests that come together share a list."""
@@ -323,6 +331,8 @@ class Informer:
                 await self._follow()
                 continue
             except NotFound as error:
+                if self._has_another_version():
+                    continue
                 if self._absent(error):
                     await self._sleep_or_asked(self._pace.poll)
                     continue
@@ -379,7 +389,7 @@ class Informer:
         if not self._list_due:
             if self._check_revision:
                 try:
-                    current = await self._client.revision(self._resource)
+                    current = await self._client.revision(self.resource)
                 except (Unreachable, ServerError):
                     self._away()
                     raise
@@ -396,7 +406,7 @@ class Informer:
         serving = self._asked
         self.lists += 1
         items, revision = await self._client.list(
-            self._resource,
+            self.resource,
             label_selector=self._label_selector,
             field_selector=self._field_selector,
             timeout=self._pace.initial,
@@ -432,7 +442,7 @@ class Informer:
         began, heard = loop.time(), False
         self.watches += 1
         events = self._client.watch(
-            self._resource,
+            self.resource,
             resource_version=since,
             label_selector=self._label_selector,
             field_selector=self._field_selector,
@@ -491,6 +501,14 @@ class Informer:
             self._silences = 0
             self._ask()
         self._log.debug("the watch was silent; watching anew", lists=self._list_due)
+
+    def _has_another_version(self) -> bool:
+        """Turn to the kind's next version; False after the last of them."""
+        self._turn = (self._turn + 1) % len(self._versions)
+        if self._turn == 0:
+            return False
+        self._ask()
+        return True
 
     def _absent(self, error: NotFound) -> bool:
         """The kind is not served. True if that is settled; one 404 after we had it may be a server that
@@ -668,6 +686,15 @@ def _plain(obj: Kept) -> Object: ...
 def _plain(obj: None) -> None: ...
 def _plain(obj: Kept | None) -> Object | None:
     return obj if obj is None or isinstance(obj, dict) else obj.plain()
+
+
+def not_synced(informers: Iterable[Informer]) -> str:
+    """Which kinds have not been listed yet, and why where the API server said so; "" where all have."""
+    return "; ".join(
+        f"{informer.resource.key} is not synced yet" + (f": {informer.problem}" if informer.problem else "")
+        for informer in informers
+        if not informer.synced.is_set()
+    )
 
 
 def _uid(obj: Kept) -> str:

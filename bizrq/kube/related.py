@@ -52,6 +52,11 @@ def resource_of(adapter: Adapter, version: str = "") -> Resource:
     return Resource(adapter.group, version or adapter.versions[0], adapter.plural, adapter.kind)
 
 
+def resources_of(adapter: Adapter) -> tuple[Resource, ...]:
+    """The same in each of its versions, of which a cluster may serve any: the first that is served has all objects."""
+    return tuple(resource_of(adapter, version) for version in adapter.versions)
+
+
 class Related:
     """The cluster as counting sees it."""
 
@@ -65,8 +70,8 @@ class Related:
     ) -> None:
         """`registry` has the kinds that may own one another, `kept` those that the caller watches anyway."""
         self._client = client
-        kinds = [resource_of(adapter) for adapter in registry.adapters]
-        self._readable = {(resource.group, resource.kind): resource for resource in (*kinds, *READ)}
+        self._readable = {(resource.group, resource.kind): (resource,) for resource in READ}
+        self._readable |= {(adapter.group, adapter.kind): resources_of(adapter) for adapter in registry.adapters}
         self._own = {
             (resource.group, resource.kind): Informer(
                 client,
@@ -116,15 +121,19 @@ class Related:
 
     async def _read(self, reference: Reference, timeout: float) -> Object | None:
         group, kind, namespace, name = reference
-        try:
-            return await self._client.get(self._readable[group, kind], name, namespace or None, timeout=timeout)
-        except (NotFound, ValueError):
-            return None
-        except Forbidden:
-            if (group, kind) in _NEEDED:
-                raise
-            # An owner of a kind that nobody gave us the right to read: what cannot be seen exempts nothing.
-            return None
+        for resource in self._readable[group, kind]:
+            try:
+                return await self._client.get(resource, name, namespace or None, timeout=timeout)
+            except NotFound:
+                continue
+            except ValueError:
+                return None
+            except Forbidden:
+                if (group, kind) in _NEEDED:
+                    raise
+                # An owner of a kind that nobody gave us the right to read: what cannot be seen exempts nothing.
+                return None
+        return None
 
 
 class Known:

@@ -9,14 +9,14 @@ from typing import Any
 import pytest_asyncio
 
 from bizrq.cli.station import Station, Where
-from bizrq.settings import load
+from bizrq.settings import Settings, load
 from tests.cluster import Cluster
 
 
-def station_on(cluster: Cluster, **how: Any) -> Station:
+def station_on(cluster: Cluster, configuration: Settings | None = None, **how: Any) -> Station:
     """Everything of bizrq, not started yet."""
     where = Where(cluster.kubeconfig if cluster.is_real else None, None, Path(cluster.kubeconfig))
-    return Station(load(None), where, sandbox=cluster.box, **how)
+    return Station(configuration or load(None), where, sandbox=cluster.box, **how)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

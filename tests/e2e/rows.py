@@ -52,8 +52,9 @@ class Row:
     #: The status that says it has ended, and the cores of what it made that still run then.
     ended: Object | None = None
     left: int = 0
-    #: Nothing of it grows by a spec that admission sees.
-    fixed: bool = False
+    #: Its size can be edited, and its creation in too large a size is refused.
+    edited: bool = True
+    refused: bool = True
     context: Sequence[tuple[Resource, Object]] = field(default=())
 
     @property
@@ -166,6 +167,7 @@ ROWS = [
         pods=lambda _: 2,
         cores=lambda size: 2 * size,
         fits=0,
+        refused=False,
     ),
     Row(
         JOBS,
@@ -179,9 +181,10 @@ ROWS = [
         {"schedule": "0 0 1 1 *", "jobTemplate": {"spec": {"template": NEVER}}},
         lambda _: {},
         pods=lambda _: 0,
-        fixed=True,
+        edited=False,
+        refused=False,
     ),
-    Row(PODS, ONE["spec"], lambda _: {}, pods=lambda _: 1, fixed=True),
+    Row(PODS, ONE["spec"], lambda _: {}, pods=lambda _: 1, edited=False, refused=False),
     Row(
         ROLLOUTS,
         {**REPLICAS, "strategy": {"canary": {}}},
@@ -257,6 +260,7 @@ ROWS = [
         Resource("trainer.kubeflow.org", "v1alpha1", "trainjobs", "TrainJob"),
         {"runtimeRef": {"name": "kinds-runtime"}},
         lambda size: {"trainer": {"numNodes": size}},
+        edited=False,
         suspend={"suspend": True},
         resume={"suspend": False},
         makes=[(JOBSETS, {"spec": {"replicatedJobs": [{"name": "j", "template": {"spec": {"template": NEVER}}}]}}),
@@ -274,6 +278,6 @@ ROWS = [
         suspend={"suspend": True},
         resume={"suspend": False},
         makes=[POD, POD],
-        ended={"applicationState": {"state": "COMPLETED"}},
+        ended={"applicationState": {"state": "COMPLETED"}, "driverInfo": {}},
     ),
 ]  # fmt: skip

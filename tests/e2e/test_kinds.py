@@ -61,12 +61,16 @@ class Play:
             with contextlib.suppress(AlreadyExists):
                 await client.create(resource, typed(resource, obj))
 
+        if row.refused:
+            over = await refusal(self.create(row.resource, {"spec": whole(row.spec, row.sized(6))}, "w"))
+            cores = row.cost(6)["limits.cpu"]
+            assert f"exceeded quota: {self.name}, requested: limits.cpu={cores}, used: limits.cpu=0" in over.message
         made = await self.create(row.resource, {"spec": whole(row.spec, row.sized(2))}, "w")
         await self.costs(2)
         over = await refusal(self.create(row.resource, {"spec": whole(row.spec, row.sized(2))}, "second"))
         assert f"exceeded quota: {self.name}, requested: {self.count}=1" in over.message
         children = await self.children(made)
-        if not row.fixed:
+        if row.edited:
             await self.grow()
         if row.suspend is not None and row.resume is not None:
             await self.pause()
@@ -106,6 +110,10 @@ class Play:
         assert row.resume is not None
         await self.patch(row.suspend)
         await self.used("0", "0", 1)
+        if not row.edited:
+            await self.patch(row.resume)
+            await self.costs(2)
+            return
         await self.patch(row.sized(6))
         error = await refusal(self.patch(row.resume))
         cores = row.cost(6)["limits.cpu"]

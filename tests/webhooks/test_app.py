@@ -138,7 +138,7 @@ async def test_draining_says_so_and_answers_what_is_under_way(api: Api, hooks: H
     await asyncio.sleep(0.3)
     stopping = asyncio.create_task(hooks.webhooks.stop())
     await asyncio.sleep(0)
-    assert not hooks.webhooks.ready
+    assert hooks.webhooks.unready
     await api.count("slow")
     assert (await under_way)["allowed"]
     await stopping
