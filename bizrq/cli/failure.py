@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+#: The answer is no.
+NO = 1
 BAD_INPUT = 2
 CLUSTER = 3
 

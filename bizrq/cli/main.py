@@ -10,7 +10,7 @@ import sys
 
 import typer
 
-from bizrq.cli import tree, up, usage, version
+from bizrq.cli import fit, tree, up, usage, version
 from bizrq.cli.failure import Failure
 
 app = typer.Typer(
@@ -23,6 +23,7 @@ app = typer.Typer(
 )
 app.command("up")(up.up)
 app.command("tree")(tree.tree)
+app.command("fit")(fit.fit)
 app.command("usage")(usage.usage)
 app.command("version")(version.version)
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+import sys
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -30,3 +32,25 @@ def table(*heads: str) -> Table:
     for head in heads:
         made.add_column(head, no_wrap=True)
     return made
+
+
+def tell(console: Console, lines: Iterable[str], margin: int) -> None:
+    """Print sentences right of a margin, where they stay on a terminal that is too narrow for one line.
+
+    A Command is never broken: it is there to be copied.
+    """
+    from rich.text import Text
+
+    from bizrq.cli.explanation import Command
+
+    for line in lines:
+        whole = not console.is_terminal or isinstance(line, Command)
+        broken = [Text(line)] if whole else Text(line).wrap(console, max(20, console.width - margin))
+        for part in broken:
+            console.print(Text(" " * margin) + part, soft_wrap=True)
+
+
+def print_json(document: Any) -> None:
+    import orjson
+
+    sys.stdout.write(orjson.dumps(document, option=orjson.OPT_INDENT_2).decode() + "\n")

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from bizrq.cli.failure import BAD_INPUT, Failure
+from bizrq.cli.manifests import Files, read_all
 
 if TYPE_CHECKING:
     from bizrq.workloads.usage import Row
@@ -21,7 +21,7 @@ class Output(StrEnum):
 
 
 def usage(
-    file: Annotated[list[Path], typer.Option("--file", "-f", help="A file of manifests, - for standard input.")],
+    file: Files,
     output: Annotated[Output, typer.Option("--output", "-o", help="A table for people, or JSON.")] = Output.TABLE,
     config: Annotated[Path | None, typer.Option(help="One YAML document: how workloads are counted.")] = None,
 ) -> None:
@@ -34,28 +34,13 @@ def usage(
         settings = load(config)
     except ConfigurationError as error:
         raise Failure(str(error), BAD_INPUT) from None
-    documents = [document for path in file for document in read(path)]
-    rows = count(documents, settings.counting, settings.registry)
+    rows = count(read_all(file), settings.counting, settings.registry)
     if output is Output.JSON:
         import orjson
 
         typer.echo(orjson.dumps([row.as_json() for row in rows], option=orjson.OPT_INDENT_2).decode())
     else:
         show(rows)
-
-
-def read(path: Path) -> list[Any]:
-    """The documents of a file; raises Failure."""
-    import yaml
-
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    try:
-        text = sys.stdin.read() if str(path) == "-" else path.read_text("utf-8")
-        return [document for document in yaml.load_all(text, loader) if document is not None]
-    except OSError as error:
-        raise Failure(f"{path}: {error.strerror}", BAD_INPUT) from None
-    except (yaml.YAMLError, UnicodeDecodeError, ValueError, RecursionError) as error:
-        raise Failure(f"{path}: not YAML: {' '.join(str(error).split())[:300]}", BAD_INPUT) from None
 
 
 def show(rows: list[Row]) -> None:

@@ -245,6 +245,11 @@ class KubeClient:
     def server(self) -> str:
         return self._endpoint.server
 
+    @property
+    def namespace(self) -> str:
+        """Where what names no namespace is: the context's, else `default`."""
+        return self._endpoint.namespace
+
     async def close(self) -> None:
         session, self._session = self._session, None
         if session is not None:

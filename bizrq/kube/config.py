@@ -63,6 +63,8 @@ class Endpoint:
     verify: bool = True
     server_name: str | None = None
     proxy: str | None = None
+    #: The namespace of what names none, as kubectl reads it.
+    namespace: str = "default"
 
     def tls(self, identity: Identity) -> ssl.SSLContext | None:
         """An SSL context for this server and identity; None for plain http. Raises ConfigError."""
@@ -130,6 +132,7 @@ def from_kubeconfig(path: str | Path, context: str | None = None) -> Endpoint:
         verify=not cluster.get("insecure-skip-tls-verify", False),
         server_name=cluster.get("tls-server-name") or None,
         proxy=cluster.get("proxy-url") or None,
+        namespace=str(scope.get("namespace") or "default"),
     )
 
 

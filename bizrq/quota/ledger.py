@@ -416,15 +416,23 @@ def _entry(account: Account, charge: Charge, now: int) -> Reservation:
     return fresh
 
 
-def replicas_that_fit(account: Account, charge: Charge) -> int | None:
-    """How many more replicas of the one role that grew would fit; None where several grew or none did."""
+def role_that_grew(charge: Charge) -> tuple[Role, int] | None:
+    """The one role that needs more than before, and how many replicas it had; None where several do or none does."""
     old = {role.name: role for role in charge.roles_before}
     nothing = Role("", 0, {})
     grown = [role for role in charge.roles if growth(_cost(role), _cost(old.get(role.name, nothing)))]
     if len(grown) != 1:
         return None
     [role] = grown
-    was = old.get(role.name, nothing).replicas
+    return role, old.get(role.name, nothing).replicas
+
+
+def replicas_that_fit(account: Account, charge: Charge) -> int | None:
+    """How many more replicas of the one role that grew would fit; None where several grew or none did."""
+    grown = role_that_grew(charge)
+    if grown is None:
+        return None
+    role, was = grown
     most: int | None = None
     for name, hard in account.hard.items():
         # What the slot itself has been promised is not in its way.

@@ -51,18 +51,18 @@ def usage(documents: Iterable[object], config: CountingConfig = DEFAULT, registr
     nothing: what admission would refuse as malformed is a row with an error.
     """
     kinds = (registry or builtin()).everything()
-    found = list(_flat(documents))
+    found = list(objects_in(documents))
     cluster = Documents(found)
     rows: list[Row] = []
     for document in found:
-        if _is_scale(document):
+        if is_scale(document):
             rows.append(_row(document, lambda d: _scaled(d, found, kinds), kinds, cluster, config))
         elif kinds.of(document) is not None:
             rows.append(_row(document, lambda d: d, kinds, cluster, config))
     return rows
 
 
-def _flat(documents: Iterable[object]) -> Iterator[dict[str, Any]]:
+def objects_in(documents: Iterable[object]) -> Iterator[dict[str, Any]]:
     """The objects among the documents, those in a List (as `kubectl get -o yaml` prints it) too."""
     for document in documents:
         if not isinstance(document, dict):
@@ -114,7 +114,7 @@ def _cost(workload: dict[str, Any], kinds: Registry, cluster: Documents, config:
     return counting.demand(workload, kinds, cluster, config).resources
 
 
-def _is_scale(document: Mapping[str, Any]) -> bool:
+def is_scale(document: Mapping[str, Any]) -> bool:
     group, _ = group_and_version(document.get("apiVersion"))
     return group == "autoscaling" and document.get("kind") == "Scale"
 

@@ -1,0 +1,31 @@
+"""Options that several verbs have, and what they come to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from bizrq.cli.failure import BAD_INPUT, Failure
+
+if TYPE_CHECKING:
+    from bizrq.settings import Settings
+
+Config = Annotated[
+    Path | None, typer.Option(help="One YAML document: how workloads are counted. The one that the webhooks have.")
+]
+Namespace = Annotated[
+    str | None, typer.Option("--namespace", "-n", help="Of what names none; by default the context's.")
+]
+
+
+def settings_of(config: Path | None) -> Settings:
+    """The settings of `--config`; raises Failure."""
+    from bizrq.api.config import ConfigurationError
+    from bizrq.settings import load
+
+    try:
+        return load(config)
+    except ConfigurationError as error:
+        raise Failure(str(error), BAD_INPUT) from None
