@@ -23,6 +23,7 @@ from rich.console import Console
 import crds
 from bizrq.api import group as wire
 from bizrq.cli import tree
+from bizrq.cli.figures import forest
 from bizrq.cli.station import CRDS, Station, Where
 from bizrq.kube.client import ApiError, KubeClient, NotFound, Resource
 from bizrq.kube.groups import GROUPS
@@ -332,7 +333,7 @@ async def on_cluster(kubeconfig: Path, context: str | None, console: Console) ->
 async def _end(client: KubeClient, console: Console) -> None:
     console.print("\nWho has what now:", style="bold")
     items, _ = await client.list(GROUPS)
-    tree.show(tree.in_order({g.name: g for g in map(wire.from_dict, items)}))
+    tree.show(forest(map(wire.from_dict, items)).in_order())
 
 
 def main() -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
@@ -27,7 +28,8 @@ def client_for(kubeconfig: Path | None, context: str | None) -> KubeClient:
     try:
         if kubeconfig is None and context is None:
             return KubeClient.from_environment()
-        return KubeClient.from_kubeconfig(kubeconfig or Path("~/.kube/config").expanduser(), context)
+        where = kubeconfig or os.environ.get("KUBECONFIG") or Path("~/.kube/config").expanduser()
+        return KubeClient.from_kubeconfig(where, context)
     except ConfigError as error:
         raise Failure(str(error), BAD_INPUT) from None
 

@@ -9,15 +9,22 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from bizrq.api.group import KIND as GROUP_KIND
+from bizrq.cli.figures import order
 from bizrq.quota import quantity
 from bizrq.quota.ledger import Account, replicas_that_fit, role_that_grew
 from bizrq.quota.verdict import Denied, Violation
+from bizrq.workloads.labels import LABEL
 
 if TYPE_CHECKING:
+    from bizrq.cli.figures import Figures, Forest, Sheet
+    from bizrq.cli.payers import Charged
     from bizrq.cli.rehearsal import Outcome
 
 #: Siblings that are named; a large family has more.
 _NAMED = 3
+#: Percent from which it is said who could give more.
+_SCARCE = 90
 
 
 def as_json(outcome: Outcome) -> dict[str, Any]:
@@ -145,3 +152,107 @@ def raise_command(group: str, hard: Mapping[str, int]) -> Command:
     amounts = {name: quantity.text(name, amount) for name, amount in sorted(hard.items())}
     patch = json.dumps({"spec": {"hard": amounts}}, separators=(",", ":"))
     return Command(f"  kubectl patch bizrq {group} --type=merge -p '{patch}'")
+
+
+def why_charged(outcome: Outcome) -> list[str]:
+    """Who pays, and why nobody had to be asked where that is so."""
+    if outcome.group is None:
+        if not outcome.fits:
+            return []
+        if outcome.kind == GROUP_KIND:
+            return ["It is a root: nothing is taken out of another group's budget."]
+        return [f"Neither it nor its namespace has the label {LABEL}: it is charged to no group."]
+    taken = "Its budget is taken out of" if outcome.kind == GROUP_KIND else "It is charged to"
+    lines = [f"{taken} {outcome.group}."]
+    if outcome.charge is None and outcome.fits:
+        lines.append("It needs nothing more than what is stored, so it is allowed whatever is left.")
+    return lines
+
+
+def demand_rows(outcome: Outcome) -> list[tuple[str, str, str, str, str]]:
+    """Per resource that it asks for and the group has a ceiling for: asked in all, had before, left, hard."""
+    charge, account = outcome.charge, outcome.account
+    if charge is None or account is None:
+        return []
+    rows: list[tuple[str, str, str, str, str]] = []
+    for name in sorted(account.hard, key=order):
+        asked, had = charge.demand.get(name, 0), charge.before.get(name, 0)
+        if not asked and not had:
+            continue
+        left = quantity.text(name, account.hard[name] - account.taken(name)) if name in account.used else "?"
+        rows.append((name, quantity.text(name, asked), quantity.text(name, had), left, _hard(account, name)))
+    return rows
+
+
+def _hard(account: Account, name: str) -> str:
+    return quantity.text(name, account.hard[name])
+
+
+def of_group(forest: Forest, name: str, workloads: Sequence[Charged]) -> list[str]:
+    """What the budget of a group goes into, resource by resource, the scarcest first, and who could help."""
+    sheet = forest.sheets[name]
+    conditions = [c for c in sheet.group.status.conditions if (c.type == "Ready") != (c.status == "True")]
+    lines = [f"{c.type} {c.status}: {c.message}" for c in conditions]
+    if not sheet.group.status.conditions:
+        lines.append("The controller has not counted it yet: workloads have to wait.")
+    for figures in sorted(sheet.figures, key=lambda f: (-(f.percent or 0), order(f.resource))):
+        lines += _of_resource(forest, sheet, figures, workloads)
+    if not sheet.figures:
+        lines.append("It has no ceilings: whatever is charged to it is admitted.")
+    return lines
+
+
+def _of_resource(forest: Forest, sheet: Sheet, f: Figures, workloads: Sequence[Charged]) -> list[str]:
+    if f.taken is None or f.left is None or f.percent is None:
+        return [f"{f.resource}: {f.text(f.hard)}, not counted yet"]
+    if f.left < 0:
+        state = f"over by {f.text(-f.left)}: nothing is stopped, growth is refused"
+    elif f.left == 0 and f.hard == 0:
+        state = "none may be used"
+    else:
+        state = f"{f.text(f.left)} left" if f.left else "nothing left"
+    lines = [f"{f.resource}: {f.text(f.taken)} of {f.text(f.hard)} taken, {state}"]
+    if f.own:
+        mine = sorted((w for w in workloads if w.cost.get(f.resource)), key=lambda w: -w.cost[f.resource])
+        named = ", ".join(f"{w.kind} {w.namespace}/{w.name} {w.text(f.resource)}" for w in mine[:_NAMED])
+        more = f" and {len(mine) - _NAMED} more" if len(mine) > _NAMED else ""
+        lines.append(f"  {f.text(f.own)} by its own workloads{f': {named}{more}' if named else ''}")
+    if f.granted:
+        lines.append(f"  {f.text(f.granted)} held by its children{_children(forest, sheet, f.resource)}")
+    if f.reserved:
+        lines.append(f"  {f.text(f.reserved)} promised to changes under way")
+    if f.percent >= _SCARCE and sheet.parent in forest.sheets:
+        lines += _who_could_raise(forest, sheet, f)
+    return lines
+
+
+def _children(forest: Forest, sheet: Sheet, resource: str) -> str:
+    """The children that hold most of a resource, with what they do not use of it."""
+    held = {
+        name: f for name in sheet.children for f in forest.sheets[name].figures if f.resource == resource and f.hard
+    }
+    largest = sorted(held.items(), key=lambda pair: (-pair[1].hard, pair[0]))[:_NAMED]
+    told = ", ".join(
+        f"{name} {f.text(f.hard)}" + (f" ({f.text(max(0, f.left))} of it left)" if f.left is not None else "")
+        for name, f in largest
+    )
+    more = f" and {len(held) - _NAMED} more" if len(held) > _NAMED else ""
+    return f": {told}{more}" if told else ""
+
+
+def _who_could_raise(forest: Forest, sheet: Sheet, f: Figures) -> list[str]:
+    parent = next((g for g in forest.sheets[sheet.parent].figures if g.resource == f.resource), None)
+    if parent is None:
+        return [f"  {sheet.parent}, its parent, has no ceiling there: it can be raised"]
+    if parent.left is not None and parent.left > 0:
+        return [f"  {sheet.parent}, its parent, has {parent.text(parent.left)} left to raise it by"]
+    siblings = [name for name in forest.sheets[sheet.parent].children if name != sheet.name]
+    able = [
+        (name, g)
+        for name in siblings
+        for g in forest.sheets[name].figures
+        if g.resource == f.resource and g.left is not None and g.left > 0
+    ]
+    largest = sorted(able, key=lambda pair: (-(pair[1].left or 0), pair[0]))[:_NAMED]
+    told = ", ".join(f"{name} {g.text(g.left)}" for name, g in largest)
+    return [f"  {sheet.parent}, its parent, has nothing left; siblings that have: {told or 'none'}"]

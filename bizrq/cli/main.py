@@ -10,7 +10,7 @@ import sys
 
 import typer
 
-from bizrq.cli import fit, tree, up, usage, version
+from bizrq.cli import describe, explain, fit, get, report, tree, up, usage, version
 from bizrq.cli.failure import Failure
 
 app = typer.Typer(
@@ -23,7 +23,11 @@ app = typer.Typer(
 )
 app.command("up")(up.up)
 app.command("tree")(tree.tree)
+app.command("get")(get.get)
+app.command("describe")(describe.describe)
+app.command("report")(report.report)
 app.command("fit")(fit.fit)
+app.command("explain")(explain.explain)
 app.command("usage")(usage.usage)
 app.command("version")(version.version)
 

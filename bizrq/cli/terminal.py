@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 #: A pipe has no width: lines stay whole there, for grep and for people's scripts.
-PIPE = 240
+PIPE = 4096
 
 
 def console() -> Console:
@@ -44,13 +44,36 @@ def tell(console: Console, lines: Iterable[str], margin: int) -> None:
     from bizrq.cli.explanation import Command
 
     for line in lines:
+        indent = margin + len(line) - len(line.lstrip())
         whole = not console.is_terminal or isinstance(line, Command)
-        broken = [Text(line)] if whole else Text(line).wrap(console, max(20, console.width - margin))
-        for part in broken:
-            console.print(Text(" " * margin) + part, soft_wrap=True)
+        text = Text(line.lstrip())
+        for part in [text] if whole else text.wrap(console, max(20, console.width - indent)):
+            console.print(Text(" " * indent) + part, soft_wrap=True)
+
+
+def print_whole(table: Table) -> None:
+    """Print a table whose lines are never cut: a terminal that is too narrow for them breaks them, as kubectl's."""
+    here = console()
+    here.width = PIPE
+    here.print(table)
 
 
 def print_json(document: Any) -> None:
     import orjson
 
     sys.stdout.write(orjson.dumps(document, option=orjson.OPT_INDENT_2).decode() + "\n")
+
+
+def ago(timestamp: str) -> str:
+    """The time since then as kubectl tells it: 45s, 12m, 5h, 3d."""
+    from datetime import UTC, datetime
+
+    try:
+        since = datetime.now(UTC) - datetime.fromisoformat(timestamp)
+    except ValueError:
+        return timestamp
+    seconds = max(0, int(since.total_seconds()))
+    for size, unit, most in ((1, "s", 120), (60, "m", 120 * 60), (3600, "h", 48 * 3600)):
+        if seconds < most:
+            return f"{seconds // size}{unit}"
+    return f"{seconds // 86400}d"

@@ -2,165 +2,187 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bizrq.cli.cluster import Context, Kubeconfig, ask, client_for
-from bizrq.cli.failure import BAD_INPUT, Failure
+from bizrq.cli.cluster import Context, Kubeconfig, client_for
+from bizrq.cli.groups import OnlyResource, Watch, check_known, decoded, listed, watched
+from bizrq.cli.tables import Form, Output, print_csv, print_document, print_names
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.text import Text
 
-    from bizrq.api.group import GroupObject
-    from bizrq.kube.client import KubeClient
+    from bizrq.cli.figures import Figures, Forest, Sheet
 
-#: Cells of a bar.
-_BAR = 10
-#: Columns of a terminal that has room for bars.
-_ROOM = 96
-
-
-class Output(StrEnum):
-    TABLE = "table"
-    JSON = "json"
+#: Columns of a terminal that has room for every number and for a long bar.
+_WIDE = 120
+#: Columns that are enough for a bar and for what is left.
+_NARROW = 72
 
 
 def tree(
     group: Annotated[str | None, typer.Argument(help="Only this group and what is below it.")] = None,
-    output: Annotated[Output, typer.Option("--output", "-o", help="A table for people, or JSON.")] = Output.TABLE,
+    output: Output = Form.TABLE,
+    resource: OnlyResource = None,
+    watch: Watch = False,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
 ) -> None:
-    """Show the tree of groups: hard, used, self, reserved and left of each resource."""
-    groups = ask(client_for(kubeconfig, context), _groups)
-    known = {g.name: g for g in groups}
-    if group is not None and group not in known:
-        raise Failure(f"there is no group {group}; there are: {', '.join(sorted(known)) or 'none'}", BAD_INPUT)
-    rows = in_order(known, group)
-    if output is Output.JSON:
-        import orjson
+    """Show the tree of groups: of each resource the ceiling, what is used by whom, reserved, and left.
 
-        document = [as_json(known, g) for g, _ in rows]
-        typer.echo(orjson.dumps(document, option=orjson.OPT_INDENT_2).decode())
+    In a terminal with bars: full what the group's own workloads use, shaded what its children were given, light what
+    is reserved. Models stand below their base.
+    """
+    client = client_for(kubeconfig, context)
+
+    def show_items(items: list[dict[str, Any]]) -> None:
+        from bizrq.cli.figures import forest
+
+        found = forest(decoded(items), resource)
+        if group is not None:
+            check_known([group], list(found.sheets))
+        show_as(found, group, output)
+
+    if not watch:
+        show_items(listed(client))
+        return
+
+    def show_again(items: list[dict[str, Any]]) -> None:
+        from bizrq.cli import terminal
+
+        terminal.console().clear()
+        show_items(items)
+
+    watched(client, show_again)
+
+
+def show_as(forest: Forest, top: str | None, form: Form) -> None:
+    """The tree below `top` in one of the forms."""
+    from bizrq.cli import report
+    from bizrq.cli.figures import row_of
+
+    rows = forest.in_order(top)
+    if form in (Form.JSON, Form.YAML):
+        print_document([as_json(sheet) for sheet, _ in rows], form)
+    elif form is Form.NAME:
+        print_names(sheet.name for sheet, _ in rows)
+    elif form is Form.CSV:
+        print_csv(report.HEADS, [row_of(sheet, figures) for sheet, _ in rows for figures in sheet.figures])
     else:
-        show(rows)
+        show(rows, every=form is Form.WIDE)
 
 
-async def _groups(client: KubeClient) -> list[GroupObject]:
-    from bizrq.api.group import from_dict
-    from bizrq.kube.groups import GROUPS
-
-    items, _ = await client.list(GROUPS)
-    return [from_dict(item) for item in items]
-
-
-def in_order(known: dict[str, GroupObject], top: str | None = None) -> list[tuple[GroupObject, str]]:
-    """The groups depth first, by name, each with the lines that lead to it; one whose parent is gone is a root."""
-    children: dict[str, list[GroupObject]] = {}
-    for g in sorted(known.values(), key=lambda g: g.name):
-        children.setdefault(g.parent if g.parent in known else "", []).append(g)
-    rows: list[tuple[GroupObject, str]] = []
-    # Each with the lines before its own, and the lines before its children's.
-    todo = [(known[top], "", "")] if top else [(g, "", "") for g in reversed(children.get("", []))]
-    while todo:
-        g, lead, below = todo.pop()
-        rows.append((g, lead))
-        mine = children.get(g.name, [])
-        for index, child in reversed(list(enumerate(mine))):
-            last = index == len(mine) - 1
-            todo.append((child, below + ("└─ " if last else "├─ "), below + ("   " if last else "│  ")))
-    return rows
-
-
-def numbers(g: GroupObject) -> dict[str, dict[str, int | None]]:
-    """Per resource hard, used, selfUsed, reserved and left, in nano-units; None what is not counted yet."""
-    from bizrq.api import group as wire
-    from bizrq.quota.ledger import Account
-
-    try:
-        hard, used = wire.hard_of(g), wire.amounts(g, g.status.used)
-        own, entries = wire.amounts(g, g.status.self_used), wire.reservations_of(g)
-    except wire.GroupUnreadable as error:
-        raise Failure(str(error), BAD_INPUT) from None
-    account = Account(g.name, hard, used, entries)
-    return {
-        name: {
-            "hard": amount,
-            "used": used.get(name),
-            "selfUsed": own.get(name),
-            "reserved": account.reserved.get(name, 0),
-            "left": amount - account.taken(name) if name in used else None,
-        }
-        for name, amount in sorted(hard.items())
-    }
-
-
-def as_json(known: dict[str, GroupObject], g: GroupObject) -> dict[str, Any]:
+def as_json(sheet: Sheet) -> dict[str, Any]:
     """One group as `tree -o json` prints it; what is not counted yet is null."""
-    from bizrq.quota import quantity
+
+    def row(f: Figures) -> dict[str, Any]:
+        amounts = {"hard": f.hard, "used": f.used, "selfUsed": f.own, "reserved": f.reserved, "left": f.left}
+        return {key: f.text(amount) for key, amount in amounts.items()}
 
     return {
-        "name": g.name,
-        "parent": g.parent,
-        "children": sorted(child.name for child in known.values() if child.parent == g.name),
-        "resources": {
-            name: {key: None if n is None else quantity.text(name, n) for key, n in row.items()}
-            for name, row in numbers(g).items()
-        },
+        "name": sheet.name,
+        "parent": sheet.parent,
+        "children": list(sheet.children),
+        "resources": {figures.resource: row(figures) for figures in sheet.figures},
     }
 
 
-def show(rows: list[tuple[GroupObject, str]]) -> None:
-    """The tree as a table; bars and colours only where a terminal shows them."""
+_Column = tuple[str, Callable[["Figures"], int | None]]
+_EVERY: tuple[_Column, ...] = (
+    ("HARD", lambda f: f.hard),
+    ("USED", lambda f: f.used),
+    ("SELF", lambda f: f.own),
+    ("GRANTED", lambda f: f.granted),
+    ("RESERVED", lambda f: f.reserved),
+    ("LEFT", lambda f: f.left),
+)
+_FEW: tuple[_Column, ...] = (("HARD", lambda f: f.hard), ("USED", lambda f: f.used), ("LEFT", lambda f: f.left))
+
+
+def show(rows: list[tuple[Sheet, str]], *, every: bool = False) -> None:
+    """The tree as a table; bars and colours only where a terminal shows them, `every` number whatever the width."""
     from rich.text import Text
 
     from bizrq.cli import terminal
-    from bizrq.quota import quantity
 
     console = terminal.console()
     if not rows:
         console.print("There are no groups yet: kubectl apply -f examples/tree.yaml makes some.")
         return
+    cells = _bar_cells(console)
+    columns = _EVERY if every or not console.is_terminal or console.width >= _WIDE else _FEW
     table = terminal.table("GROUP", "RESOURCE")
-    bars = console.is_terminal and console.width >= _ROOM
-    if bars:
+    if cells:
         table.add_column("")
-    for head in ("HARD", "USED", "SELF", "RESERVED", "LEFT"):
+    for head, _ in columns:
         table.add_column(head, justify="right", no_wrap=True)
-    for g, lead in rows:
-        resources = numbers(g)
-        name = Text(f"{lead}{g.name}", style="bold")
-        for resource, row in resources.items():
-            cells = [_cell(quantity.text(resource, n)) if n is not None else Text("?", "dim") for n in row.values()]
-            if row["left"] is not None and row["left"] < 0:
-                cells[-1].stylize("red")
-            bar = [_bar(row)] if bars else []
-            table.add_row(name, resource, *bar, *cells)
+    for sheet, lead in rows:
+        name = Text(f"{lead}{sheet.name}", style="bold red" if any(f.is_over for f in sheet.figures) else "bold")
+        before = ""
+        for figures in sheet.figures:
+            label = _label(figures.resource, before) if console.is_terminal else Text(figures.resource)
+            before = figures.resource
+            bar = [_bar(figures, cells)] if cells else []
+            table.add_row(name, label, *bar, *(_number(head, figures, of(figures)) for head, of in columns))
             name = Text(lead.replace("├─ ", "│  ").replace("└─ ", "   "))
-        if not resources:
+        if not sheet.figures:
             table.add_row(name, Text("no ceilings", "dim"))
     console.print(table)
 
 
-def _cell(text: str) -> Text:
+def _bar_cells(console: Console) -> int:
+    if not console.is_terminal or console.width < _NARROW:
+        return 0
+    return 20 if console.width >= _WIDE else 8
+
+
+def _label(resource: str, before: str) -> Text:
+    """A resource, and a model below its base by its own name alone."""
     from rich.text import Text
 
-    return Text("-", "dim") if text == "0" else Text(text)
+    from bizrq.quota.names import base_and_model
+
+    split, above = base_and_model(resource), base_and_model(before) if before else None
+    if split is not None and split[0] in (before, above[0] if above else ""):
+        return Text(f"  .{split[1]}")
+    return Text(resource)
 
 
-def _bar(row: dict[str, int | None]) -> Text:
-    """Used, then reserved, of hard."""
+def _number(head: str, figures: Figures, amount: int | None) -> Text:
     from rich.text import Text
 
-    hard, used, reserved = row["hard"] or 0, row["used"], row["reserved"] or 0
-    if used is None:
-        return Text("?" * _BAR, "dim")
-    taken = used + reserved
+    if amount is None:
+        return Text("?", "dim")
+    if head == "LEFT" and figures.is_over:
+        return Text(figures.text(amount) or "", "bold red")
+    return Text("-", "dim") if amount == 0 and head != "HARD" else Text(figures.text(amount) or "")
+
+
+def _bar(figures: Figures, cells: int) -> Text:
+    """The group's own use, what its children were given, then what is reserved, of `hard`."""
+    from rich.text import Text
+
+    hard, used, own = figures.hard, figures.used, figures.own
+    if used is None or own is None:
+        return Text("?" * cells, "dim")
+    taken = used + figures.reserved
     if taken > hard:
-        return Text("█" * _BAR, "red")
-    full = used * _BAR // hard if hard else 0
-    promised = taken * _BAR // hard - full if hard else 0
+        return Text("█" * cells, "red")
+    ends = [_end(amount, hard, cells) for amount in (own, used, taken)]
     style = "yellow" if hard and taken * 10 >= hard * 9 else "green"
-    return Text.assemble(("█" * full, style), ("▒" * promised, "cyan"), ("░" * (_BAR - full - promised), "dim"))
+    return Text.assemble(
+        ("█" * ends[0], style),
+        ("▓" * (ends[1] - ends[0]), style),
+        ("▒" * (ends[2] - ends[1]), "cyan"),
+        ("░" * (cells - ends[2]), "dim"),
+    )
+
+
+def _end(amount: int, hard: int, cells: int) -> int:
+    """The cell at which an amount ends: the last only where nothing is left, the first wherever there is something."""
+    if amount <= 0 or hard <= 0:
+        return 0
+    return cells if amount >= hard else min(cells - 1, max(1, amount * cells // hard))

@@ -187,6 +187,16 @@ def is_model_base(name: str, catalog: Catalog = DEFAULT) -> bool:
     return len(name) <= _MAX_NAME and _is_base(uncash(name), catalog)
 
 
+def base_and_model(name: str, catalog: Catalog = DEFAULT) -> tuple[str, str] | None:
+    """The base of a canonical name, and the model after it; None for a resource in itself. Hours have hours' base."""
+    resource = uncash(name)
+    split = None if _is_whole(resource, catalog) else _base_and_model(resource, catalog)
+    if split is None:
+        return None
+    base, model = split
+    return (cash(base) if is_cash(name) else base), model
+
+
 def model_name(base: str, model: str, catalog: Catalog = DEFAULT) -> str:
     """The name that a workload of this model emits besides the base's.
 

@@ -1,0 +1,163 @@
+"""The command line against a bare API server, whose groups say what these tests wrote; run as a person runs it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import io
+import os
+import re
+import threading
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from unittest import mock
+
+import pytest
+import pytest_asyncio
+import yaml
+
+import crds
+from bizrq.cli.main import run
+from bizrq.kube.client import KubeClient
+from bizrq.kube.groups import GROUPS
+from bizrq.quota.ledger import Reservation
+from sandbox.server import Sandbox
+from tests.cluster import has_kinds
+from tests.language import entry
+from tests.objects import DEPLOYMENTS, Object, deployment, group, named
+from tests.webhooks.conftest import Api
+
+_ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+_AGE = re.compile(r"\b\d+[smhd]\b")
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a person was told: exit code, stdout, stderr."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def plain(self) -> str:
+        """stdout without colours and without what fills lines up."""
+        return "\n".join(line.rstrip() for line in _ANSI.sub("", self.out).splitlines())
+
+    @property
+    def ageless(self) -> str:
+        """`plain`, with every age as AGO."""
+        return _AGE.sub("AGO", self.plain)
+
+
+class _Screen(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+_LOCK = threading.Lock()
+
+
+class Bizrq:
+    """`await bizrq("tree", width=80)`: as typed into a terminal of this width, or without one into a pipe."""
+
+    def __init__(self, kubeconfig: Path, client: KubeClient) -> None:
+        """`client` is an administrator's, of the same API server."""
+        self.kubeconfig = kubeconfig
+        self.client = client
+
+    async def __call__(self, *arguments: object, width: int | None = None, stdin: str = "", **environment: str) -> Said:
+        return await asyncio.to_thread(self._run, [str(a) for a in arguments], width, stdin, environment)
+
+    def _run(self, arguments: list[str], width: int | None, stdin: str, environment: dict[str, str]) -> Said:
+        out, err = (_Screen() if width else io.StringIO()), io.StringIO()
+        shown = {"COLUMNS": str(width), "LINES": "60", "TERM": "xterm-256color"} if width else {}
+        kept = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "COLUMNS", "FORCE_COLOR")}
+        here = {**kept, "KUBECONFIG": str(self.kubeconfig), **shown, **environment}
+        with (
+            _LOCK,
+            mock.patch.dict(os.environ, here, clear=True),
+            mock.patch("sys.argv", ["bizrq", *arguments]),
+            mock.patch("sys.stdin", io.StringIO(stdin)),
+            contextlib.redirect_stdout(out),
+            contextlib.redirect_stderr(err),
+        ):
+            try:
+                run()
+            except SystemExit as ended:
+                code = ended.code if isinstance(ended.code, int) else 0 if ended.code is None else 1
+            else:
+                code = 0
+        return Said(code, out.getvalue(), err.getvalue())
+
+
+def promised(place: str, **amounts: str) -> Reservation:
+    return entry(place, " ".join(f"{name}={amount}" for name, amount in named(dict(amounts)).items()))
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def bizrq(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Bizrq]:
+    """The tree of the story: nlp is over its A4 cores, vision has spent its hours, ocr is not counted yet."""
+    path = tmp_path_factory.mktemp("cli") / "kubeconfig"
+    async with (
+        Sandbox(controllers=False, bookmark_seconds=0.2) as box,
+        KubeClient.from_kubeconfig(box.write_kubeconfig(path)) as client,
+    ):
+        await has_kinds(client, [*crds.load(), *crds.stand_ins()])
+        api = Api(client)
+        a4, a100 = "limits.cpu.A4", "requests.nvidia.com/gpu.A100"
+        await api.group("corp", cpu="100", gpu="16", hours="1000", used={"cpu": "60", "gpu": "16", "hours": "520"})
+        await api.group("ai", "corp", cpu="60", gpu="16", hours="500", used={"cpu": "30", "gpu": "16", "hours": "120"})
+        await api.group("nlp", "ai", cpu="10", gpu="4", hours="100", **{a4: "3"})
+        await api.group("vision", "ai", cpu="20", gpu="12", hours="16", **{a100: "12"})
+        await client.create(GROUPS, group("ocr", "ai", cpu="5", gpu="0", hours="0"))
+        await _own(client, "corp", cpu="0", gpu="0", hours="20")
+        await _own(client, "ai", cpu="0", gpu="0", hours="4")
+        await api.count("nlp", promised("web", cpu="2"), cpu="6", **{a4: "4"})
+        await api.count("vision", cpu="8", gpu="8", hours="16", **{a100: "8"})
+        await _says(client, "ai", ("Ready", "True", "limits.cpu 30/60"), ("OverQuota", "False", "within its quota"))
+        over = "over quota by limits.cpu.A4=1; growth is refused, nothing is stopped"
+        await _says(client, "nlp", ("Ready", "True", "limits.cpu 6/10"), ("OverQuota", "True", over))
+        labels = {"biz.group.resource.quota/cpu-type": "A4"}
+        chat = deployment("chat", "nlp", 4)
+        chat["metadata"]["labels"] |= labels
+        await client.create(DEPLOYMENTS, chat)
+        await client.create(DEPLOYMENTS, deployment("search", "nlp", 2))
+        yield Bizrq(path, client)
+
+
+async def _own(client: KubeClient, name: str, **own: str) -> None:
+    """What a group's own workloads use, where its children have the rest."""
+    stored = await client.get(GROUPS, name)
+    stored["status"]["selfUsed"] = named(dict(own))
+    await client.replace(GROUPS, stored, subresource="status")
+
+
+async def _says(client: KubeClient, name: str, *conditions: tuple[str, str, str]) -> None:
+    """The conditions of a group, as a recount leaves them."""
+    stored = await client.get(GROUPS, name)
+    since = {"reason": "Said", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+    stored["status"]["conditions"] = [
+        {"type": kind, "status": status, "message": message, **since} for kind, status, message in conditions
+    ]
+    stored["status"]["lastReconcileTime"] = "2026-01-01T00:00:00Z"
+    await client.replace(GROUPS, stored, subresource="status")
+
+
+@pytest.fixture
+def nowhere(tmp_path: Path) -> Path:
+    """A kubeconfig of a server that does not answer."""
+    path = tmp_path / "nowhere"
+    path.write_text(
+        '{"clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}], "users": [], '
+        '"contexts": [{"name": "c", "context": {"cluster": "c"}}], "current-context": "c"}'
+    )
+    return path
+
+
+def written(folder: Path, *documents: Object) -> Path:
+    """A file of these manifests."""
+    path = folder / "manifests.yaml"
+    path.write_text(yaml.safe_dump_all(documents), "utf-8")
+    return path

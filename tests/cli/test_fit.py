@@ -1,0 +1,159 @@
+"""`bizrq fit` and `bizrq explain -f` as a person sees them; tests/webhooks/test_fit.py holds them against admission."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Bizrq, written
+from tests.objects import NAMESPACES, deployment, group
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+FIT = """\
+fits Deployment default/first, in vision, up to 12 replicas
+no   Deployment default/second, in vision
+     limits.cpu: asks for 3 more, 2 of 20 left: 1 short
+     replicas: asks for 3, 2 would fit
+     ai, its parent, has limits.cpu 30 left; to raise it:
+       kubectl patch bizrq vision --type=merge -p '{"spec":{"hard":{"limits.cpu":"21"}}}'
+     nlp, its sibling, could spare it: limits.cpu 2 left
+no   Deployment default/chat, in nlp
+     limits.cpu: asks for 5 more, 2 of 10 left: 3 short
+     replicas: has 4, asks for 9, 6 would fit
+     ai, its parent, has limits.cpu 30 left; to raise it:
+       kubectl patch bizrq nlp --type=merge -p '{"spec":{"hard":{"limits.cpu":"13"}}}'
+fits Deployment default/less, in vision, up to 2 replicas
+no   Deployment default/lost, in nobody
+     quota nobody does not exist: create the group, or correct the label
+fits Deployment default/free, charged to no group"""
+
+
+def manifests(folder: Path) -> Path:
+    return written(
+        folder,
+        deployment("first", "vision", 10),
+        deployment("second", "vision", 3),
+        deployment("chat", "nlp", 9),
+        deployment("less", "vision", 2),
+        deployment("lost", "nobody"),
+        deployment("free", None),
+    )
+
+
+@pytest.mark.parametrize("width", [80, 160, None])
+async def test_fit_says_what_falls_short_and_who_could_spare_it(
+    bizrq: Bizrq, tmp_path: Path, width: int | None
+) -> None:
+    """In the order of the file: what the first one takes the second one has not."""
+    said = await bizrq("fit", "-f", manifests(tmp_path), width=width)
+    assert (said.code, said.plain, said.err) == (1, FIT, "")
+
+
+async def test_fit_as_json_is_as_the_design_says(bizrq: Bizrq, tmp_path: Path) -> None:
+    said = await bizrq("fit", "-f", manifests(tmp_path), "-o", "json")
+    first, second, *_ = json.loads(said.out)
+    assert first == {
+        "kind": "Deployment", "namespace": "default", "name": "first", "group": "vision", "fits": True,
+        "violations": [], "maxReplicas": 12,
+    }  # fmt: skip
+    assert second["violations"] == [{"resource": "limits.cpu", "requested": "3", "used": "18", "hard": "20"}]
+    assert (said.code, second["fits"], second["maxReplicas"]) == (1, False, 2)
+    assert second["message"].startswith("exceeded quota: vision, requested: limits.cpu=3,")
+
+
+async def test_all_that_fits_is_exit_0_and_shrinking_fits_whatever_is_over(bizrq: Bizrq, tmp_path: Path) -> None:
+    said = await bizrq("fit", "-f", written(tmp_path, deployment("chat", "nlp", 3)))
+    assert (said.code, said.plain) == (0, "fits Deployment default/chat, in nlp")
+
+
+async def test_replicas_that_the_file_leaves_out_are_those_that_are_stored(bizrq: Bizrq, tmp_path: Path) -> None:
+    """As `kubectl apply` leaves them, where an autoscaler decides."""
+    chat = deployment("chat", "nlp", 1, cpu="2")
+    del chat["spec"]["replicas"]
+    [answer] = json.loads((await bizrq("fit", "-f", written(tmp_path, chat), "-o", "json")).out)
+    assert answer["violations"] == [{"resource": "limits.cpu", "requested": "4", "used": "8", "hard": "10"}]
+
+
+async def test_groups_of_a_file_are_decided_with_it_and_then_charged(bizrq: Bizrq, tmp_path: Path) -> None:
+    """As if they were stored and counted by the time that the workloads come."""
+    hours = {"hours": "0", "gpu": "0"}
+    path = written(
+        tmp_path,
+        group("speech", "ai", cpu="25", **hours),
+        group("music", "ai", cpu="6", **hours),
+        deployment("talk", "speech", 20),
+        deployment("more", "speech", 6),
+    )
+    said = await bizrq("fit", "-f", path)
+    assert said.plain.splitlines()[:3] == [
+        "fits BizGroupResourceQuota speech, in ai",
+        "no   BizGroupResourceQuota music, in ai",
+        "     limits.cpu: asks for 6 more, 5 of 60 left: 1 short",
+    ]
+    assert "fits Deployment default/talk, in speech, up to 25 replicas" in said.plain
+    assert "no   Deployment default/more, in speech" in said.plain
+
+
+async def test_the_namespace_of_the_flag_is_that_of_what_names_none(bizrq: Bizrq, tmp_path: Path) -> None:
+    """And the namespace's default group pays for what has no label."""
+    labels = {"biz.group.resource.quota": "vision"}
+    metadata = {"name": "team-v", "labels": labels}
+    await bizrq.client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
+    web = deployment("web", None, 13)
+    del web["metadata"]["namespace"]
+    said = await bizrq("fit", "-f", written(tmp_path, web), "-n", "team-v")
+    assert said.plain.startswith("no   Deployment team-v/web, in vision\n     limits.cpu: asks for 13 more, 12 of 20")
+
+
+EXPLAIN = """\
+Deployment default/chat
+  It is charged to nlp.
+  RESOURCE       ASKS  HAD  LEFT  HARD
+  limits.cpu        9    4     2    10
+  limits.cpu.A4     0    4    -1     3
+  It does not fit:
+    limits.cpu: asks for 5 more, 2 of 10 left: 3 short
+    replicas: has 4, asks for 9, 6 would fit
+    ai, its parent, has limits.cpu 30 left; to raise it:
+      kubectl patch bizrq nlp --type=merge -p '{"spec":{"hard":{"limits.cpu":"13"}}}'
+    vision, its sibling, could spare it: limits.cpu 12 left"""
+
+
+async def test_explain_says_of_a_manifest_who_pays_and_why_not(bizrq: Bizrq, tmp_path: Path) -> None:
+    said = await bizrq("explain", "-f", written(tmp_path, deployment("chat", "nlp", 9)), width=80)
+    assert (said.code, said.plain, said.err) == (0, EXPLAIN, "")
+    said = await bizrq("explain", "-f", "-", stdin=manifests(tmp_path).read_text())
+    assert (
+        "Neither it nor its namespace has the label biz.group.resource.quota: it is charged to no group." in said.plain
+    )
+
+
+async def test_what_cannot_be_read_is_said_in_one_line(bizrq: Bizrq, tmp_path: Path, nowhere: Path) -> None:
+    bad = tmp_path / "bad.yaml"
+    bad.write_text("a: [")
+    good = written(tmp_path, deployment("web", "nlp"))
+    for arguments, code, told in (
+        (["-f", tmp_path / "none.yaml"], 2, "none.yaml: No such file or directory"),
+        (["-f", bad], 2, "bad.yaml: not YAML: "),
+        (["-f", good, "--config", bad], 2, "bad.yaml: not YAML: "),
+        (["-f", good, "--kubeconfig", nowhere], 3, "http://127.0.0.1:1"),
+        (["-f", good, "--context", "other"], 2, "other"),
+    ):
+        for verb in ("fit", "explain"):
+            said = await bizrq(verb, *arguments)
+            assert (said.code, said.out) == (code, ""), said
+            assert said.err.startswith("bizrq: ")
+            assert told in said.err
+            assert said.err.count("\n") == 1
+    assert (await bizrq("explain")).err == "bizrq: explain what? Give the name of a group, or manifests with -f\n"
+    assert (await bizrq("fit")).code == 2
+
+
+async def test_a_folder_is_its_manifests(bizrq: Bizrq, tmp_path: Path) -> None:
+    written(tmp_path, deployment("less", "vision"))
+    assert (await bizrq("fit", "-f", tmp_path)).plain == "fits Deployment default/less, in vision, up to 12 replicas"
+    (tmp_path / "manifests.yaml").unlink()
+    assert "a folder without .json, .yaml, .yml" in (await bizrq("fit", "-f", tmp_path)).err
