@@ -17,7 +17,7 @@ import msgspec
 
 from bizrq.api import group as wire
 from bizrq.api.group import GroupObject, GroupUnreadable
-from bizrq.api.review import GroupVersionKind, GroupVersionResource, Request
+from bizrq.api.review import GroupVersionKind, GroupVersionResource, Request, UserInfo
 from bizrq.cli.around import Around
 from bizrq.kube.client import Forbidden, KubeClient, NotFound, Resource
 from bizrq.kube.groups import GROUPS, GroupStore
@@ -34,10 +34,16 @@ from bizrq.workloads.usage import is_scale, objects_in
 from webhooks import registration
 from webhooks.groups import Groups
 from webhooks.reserve import Check, Reserver
+from webhooks.rights import Rights
 from webhooks.workloads import Workloads
 
 Object = dict[str, Any]
 
+_OF_MYSELF = Resource(
+    "authorization.k8s.io", "v1", "selfsubjectaccessreviews", "SelfSubjectAccessReview", namespaced=False
+)
+#: Who asks, as refusals name them.
+_ME = UserInfo(username="you")
 #: Seconds for one verdict; nothing waits for anything here but reads.
 _PATIENCE = 30.0
 
@@ -78,16 +84,18 @@ class Rehearsal:
         self._groups = _Copies(client, groups)
         self._reserver = _Noting(self._groups, catalog=settings.catalog, pace=0.0, patience=0.0)
         self._around = Around(client, settings.registry, self._documents)
+        rights = _Mine(client, self._groups, settings.rights)
         self._workloads = Workloads(
             client,
             self._reserver,
             self._around,
+            rights,
             settings.registry,
             settings.counting,
             exempt=registration.exempt("bizrq-system"),
         )
         self._tree = Groups(
-            client, self._groups, self._reserver, self._around, settings.registry, catalog=settings.catalog
+            client, self._groups, self._reserver, self._around, rights, settings.registry, catalog=settings.catalog
         )
         self._stored: dict[Reference, Object] = {}
 
@@ -184,6 +192,7 @@ class Rehearsal:
             resource=GroupVersionResource(adapter.group, version, adapter.plural),
             name=new["metadata"].get("name") or f"{place[3]}{number}",
             namespace=place[2],
+            user_info=_ME,
             object=new,
             old_object=old,
         )
@@ -206,6 +215,7 @@ class Rehearsal:
             kind=GroupVersionKind(*_of(GROUPS)),
             resource=GroupVersionResource(GROUPS.group, GROUPS.version, GROUPS.plural),
             name=nobody.name,
+            user_info=_ME,
             object=new,
             old_object=stored,
         )
@@ -276,6 +286,21 @@ class _Copies(GroupStore):
             except GroupUnreadable:
                 continue
         return found
+
+
+class _Mine(Rights):
+    """What whoever runs this may do: anybody may ask that of themselves."""
+
+    async def _may(self, user: UserInfo | None, verb: str, name: str, deadline: float) -> bool:
+        attributes = {"group": GROUPS.group, "resource": GROUPS.plural, "name": name, "verb": verb}
+        review = {
+            "apiVersion": _OF_MYSELF.api_version,
+            "kind": _OF_MYSELF.kind,
+            "spec": {"resourceAttributes": attributes},
+        }
+        answer = await self._client.create(_OF_MYSELF, review, timeout=max(0.1, deadline - time.monotonic()))
+        status = answer.get("status") or {}
+        return status.get("allowed") is True and status.get("denied") is not True
 
 
 class _Noting(Reserver):

@@ -157,3 +157,15 @@ async def test_a_folder_is_its_manifests(bizrq: Bizrq, tmp_path: Path) -> None:
     assert (await bizrq("fit", "-f", tmp_path)).plain == "fits Deployment default/less, in vision, up to 12 replicas"
     (tmp_path / "manifests.yaml").unlink()
     assert "a folder without .json, .yaml, .yml" in (await bizrq("fit", "-f", tmp_path)).err
+
+
+async def test_who_may_charge_is_asked_of_whoever_runs_it(bizrq: Bizrq, tmp_path: Path) -> None:
+    """By the namespaces that a group picks, and by the verb `use` where the configuration asks for it."""
+    only = group("picky", "ai", cpu="5", hours="0", gpu="0")
+    only["spec"]["namespaceSelector"] = {"matchLabels": {"team": "picky"}}
+    config = tmp_path / "config"
+    config.write_text("rights: {use: true}")
+    path = written(tmp_path, only, deployment("web", "picky"), deployment("web2", "vision"))
+    said = await bizrq("fit", "-f", path, "--config", config)
+    assert "namespace default may not charge quota picky" in said.plain
+    assert "fits Deployment default/web2, in vision" in said.plain
