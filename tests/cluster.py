@@ -93,6 +93,11 @@ class Real:
             else:
                 return
 
+    @property
+    def pids(self) -> dict[str, int]:
+        """Of what runs, by the program's name."""
+        return {Path(str(list(process.args)[0])).name: process.pid for process in self._processes}  # type: ignore[arg-type]
+
     def stop(self) -> None:
         """End the processes, last first; what does not end in time is killed: the data is thrown away."""
         while self._processes:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import subprocess
 import sys
 from base64 import b64encode
@@ -42,6 +43,8 @@ class Arena:
     client: KubeClient
     kubeconfig: Path
     version: str
+    #: What runs, this process among it, by what it is.
+    pids: dict[str, int]
     _numbers: int = 0
     _bodies: dict[str, dict[str, Any]] = field(default_factory=dict)
 
@@ -90,6 +93,16 @@ class Arena:
 
         await eventually(counted, 60, f"group {name} counted")
 
+    def cpu(self) -> dict[str, float]:
+        """Seconds of CPU that each process has used: steadier than the clock where a machine is shared."""
+        tick = os.sysconf("SC_CLK_TCK")
+        used = {}
+        for name, pid in self.pids.items():
+            # utime and stime, by their places after the name, which may hold anything (proc(5)).
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            used[name] = (int(fields[11]) + int(fields[12])) / tick
+        return used
+
     async def status_writes(self) -> float:
         """Status writes of groups that the API server has seen succeed, by whatever process."""
         text = (await self.client.request("GET", "/metrics")).decode()
@@ -137,7 +150,9 @@ async def arena(folder: Path, *, replicas: int = 1) -> AsyncIterator[Arena]:
                 )
             )
             await _register(client, bundle, ports)
-            here = Arena(client, real.kubeconfig, real.version)
+            names = ["allow", *(f"webhooks {n}" for n in range(replicas)), "controller"]
+            ours = {name: process.pid for name, process in zip(names, processes, strict=True)}
+            here = Arena(client, real.kubeconfig, real.version, {**real.pids, **ours, "load": os.getpid()})
             await here.group("hot")
             await _answers(here)
             yield here
