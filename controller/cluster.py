@@ -31,6 +31,10 @@ Object = dict[str, Any]
 POD: GroupKind = ("", "Pod")
 REPLICASET: GroupKind = ("apps", "ReplicaSet")
 
+#: Seconds until a recount of what only came: it is reserved, so nobody waits, and one write counts a whole burst. What
+#: goes or shrinks is counted at once: somebody may wait for the room.
+UNHURRIED = 0.5
+
 
 class Cluster:
     """Informers of groups, of every kind that is charged or stands between a workload and its pods, and of CONTEXT.
@@ -250,9 +254,9 @@ class Cluster:
             edited = old is None or new is None or old.get("spec") != new.get("spec") or _uncounted(new)
             edited = edited or _meta(old, "deletionTimestamp") != _meta(new, "deletionTimestamp")
             # A status write is most often an admission's: its object is about to come, or the entry to expire.
-            self._enqueue(name, 0.0 if edited else 0.2)
+            self._enqueue(name, 0.0 if edited else UNHURRIED)
             if parent := spec.get("parentBizGroup"):
-                self._enqueue(parent, 0.0 if edited else 0.1)
+                self._enqueue(parent, 0.0 if edited else UNHURRIED)
 
     def workload_changed(self, old: Object | None, new: Object | None) -> None:
         """What the watch of any kind but pods brought."""
@@ -287,7 +291,7 @@ class Cluster:
         self.on_pod(old, new)
         for obj in (pod.plain() for pod in (old, new) if pod is not None):
             if self.payer_of(obj) is None and (group := self.group_of(obj)) is not None:
-                self._enqueue(group, 0.0)
+                self._enqueue(group, UNHURRIED if old is None else 0.0)
 
     def _restored(self, before: int, now: int) -> None:
         log.error("the API server's store went back in time", before=before, now=now)

@@ -78,6 +78,8 @@ class Real:
         self._folder = folder
         self._controllers = controllers
         self._processes: list[subprocess.Popen[bytes]] = []
+        #: Of what runs, by the program's name.
+        self.pids: dict[str, int] = {}
         self.kubeconfig = folder / "kubeconfig"
         self.version = real_version()
 
@@ -92,11 +94,6 @@ class Real:
                     raise
             else:
                 return
-
-    @property
-    def pids(self) -> dict[str, int]:
-        """Of what runs, by the program's name."""
-        return {Path(str(list(process.args)[0])).name: process.pid for process in self._processes}  # type: ignore[arg-type]
 
     def stop(self) -> None:
         """End the processes, last first; what does not end in time is killed: the data is thrown away."""
@@ -195,7 +192,9 @@ class Real:
         path = program(name)
         assert path is not None
         with Path(folder, f"{name}.log").open("wb") as log:
-            self._processes.append(subprocess.Popen([path, *arguments], stdout=log, stderr=log))
+            process = subprocess.Popen([path, *arguments], stdout=log, stderr=log)
+        self._processes.append(process)
+        self.pids[name] = process.pid
 
     def _wait(self, folder: Path, url: str, token: str) -> None:
         """Wait until the API server says that it is ready; raises RuntimeError with the end of the logs."""

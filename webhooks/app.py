@@ -31,6 +31,7 @@ from webhooks import registration
 from webhooks.groups import Answer, Groups
 from webhooks.reserve import Reserver
 from webhooks.rights import Rights
+from webhooks.turns import Turns
 from webhooks.workloads import Workloads
 
 log = structlog.get_logger(__name__)
@@ -71,6 +72,7 @@ class Webhooks:
             client, self.reserver, self.related, asked, registry, config, exempt=registration.exempt(namespace)
         )
         self._groups = Groups(client, self.store, self.reserver, self.related, asked, registry, catalog=catalog)
+        self._turns = Turns()
         self._draining = False
         self._runner: web.AppRunner | None = None
         self._watching: list[asyncio.Task[None]] = []
@@ -123,31 +125,37 @@ class Webhooks:
 
     def _route(self, name: str, handler: Handler) -> Callable[[web.Request], Awaitable[web.Response]]:
         async def handle(http: web.Request) -> web.Response:
-            arrived = time.monotonic()
-            deadline = arrived + _deadline(http.query.get("timeout", ""))
-            try:
-                body = await http.read()
-                request = review.decode(body)
-            except MalformedReview as error:
-                REVIEWS.labels(name, "Malformed").inc()
-                if not error.uid:
-                    return web.Response(status=400, text=str(error))
-                return _json(review.malformed(error.uid, str(error)))
-            try:
-                answer = await handler(request, deadline)
-            except Exception as error:
-                log.exception("review failed", webhook=name, uid=request.uid)
-                REVIEWS.labels(name, "Error").inc()
-                return _json(review.failed(request.uid, f"bizrq could not decide: {type(error).__name__}; see its log"))
-            finally:
-                SECONDS.labels(name).observe(time.monotonic() - arrived)
-            if isinstance(answer.verdict, Denied):
-                REVIEWS.labels(name, str(answer.verdict.reason)).inc()
-                return _json(review.denied(request.uid, answer.verdict))
-            REVIEWS.labels(name, "Granted").inc()
-            return _json(review.allowed(request.uid, answer.warnings))
+            peer, deadline = http.remote or "", time.monotonic() + _deadline(http.query.get("timeout", ""))
+            self._turns.came(peer)
+            response = await self._answer(name, handler, http, deadline)
+            await self._turns.turn(peer, deadline)
+            return response
 
         return handle
+
+    async def _answer(self, name: str, handler: Handler, http: web.Request, deadline: float) -> web.Response:
+        arrived = time.monotonic()
+        try:
+            body = await http.read()
+            request = review.decode(body)
+        except MalformedReview as error:
+            REVIEWS.labels(name, "Malformed").inc()
+            if not error.uid:
+                return web.Response(status=400, text=str(error))
+            return _json(review.malformed(error.uid, str(error)))
+        try:
+            answer = await handler(request, deadline)
+        except Exception as error:
+            log.exception("review failed", webhook=name, uid=request.uid)
+            REVIEWS.labels(name, "Error").inc()
+            return _json(review.failed(request.uid, f"bizrq could not decide: {type(error).__name__}; see its log"))
+        finally:
+            SECONDS.labels(name).observe(time.monotonic() - arrived)
+        if isinstance(answer.verdict, Denied):
+            REVIEWS.labels(name, str(answer.verdict.reason)).inc()
+            return _json(review.denied(request.uid, answer.verdict))
+        REVIEWS.labels(name, "Granted").inc()
+        return _json(review.allowed(request.uid, answer.warnings))
 
 
 def _plain(admit: Callable[[Request, float], Awaitable[Verdict]]) -> Handler:

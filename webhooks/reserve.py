@@ -31,8 +31,8 @@ Check = Callable[[GroupObject], Denied | None]
 #: Seconds between two status writes of a busy group by one process: the API server pays for each, and what waits is
 #: decided together. A lone request never waits. (A person's edit does not depend on this gap: `bizrq.kube.holds`.)
 PACE = 0.02
-#: The longest that spacing becomes where several processes write one group.
-MOST_SPACING = 0.06
+#: The longest that spacing becomes where writes are slow, or several processes write one group.
+MOST_SPACING = 0.1
 #: Seconds that a request waits for a group which no recount has published yet.
 PATIENCE = 3.0
 #: Requests decided in one write: what fits into MAX_ENTRIES several times over, and into some milliseconds.
@@ -70,6 +70,7 @@ class Reserver:
         self._lines: dict[str, list[_Pending]] = {}
         self._workers: dict[str, asyncio.Task[None]] = {}
         self._written: dict[str, float] = {}
+        self._took: dict[str, float] = {}
         self._spacing: dict[str, float] = {}
         #: Whether the last batch of a group held more than one request.
         self._busy: dict[str, bool] = {}
@@ -183,6 +184,7 @@ class Reserver:
                 if body is not None:
                     self._written[group] = time.monotonic()
                     await self._store.write_status(group, body, min(_WRITE_TIMEOUT, _left(batch)))
+                    self._took[group] = time.monotonic() - self._written[group]
                     self.writes += 1
             except (ApiError, Unreachable) as error:
                 if isinstance(error, Forbidden | Invalid):
@@ -196,7 +198,9 @@ class Reserver:
                 await asyncio.sleep(random.uniform(0, min(1.0, (0.004 if quick else 0.05) * 2 ** min(tries, 8))))  # noqa: S311 jitter
                 continue
             if not tries:
-                self._spacing[group] = max(self._pace, self._spacing.get(group, self._pace) * 0.8)
+                # Where a write is slow, the API server is busy: we write for no more than half of the time.
+                slow = min(MOST_SPACING, 2 * self._took.get(group, 0.0))
+                self._spacing[group] = max(self._pace, slow, self._spacing.get(group, self._pace) * 0.8)
             # Stored: from here every answer holds.
             for pending, verdict in zip(batch, verdicts, strict=True):
                 if not pending.answer.done():
