@@ -64,13 +64,9 @@ class Rights:
         """The verdict on a workload's charge by `decide`, or why it may not be made from there or by them."""
         if not charge.worse_in():
             return await decide(group, charge, deadline)
-        refused = None
-        if joins and self._asked.use:
-            try:
-                if not await self._may(request.user_info, "use", group, deadline):
-                    refused = may_not_use(request.user_info, group)
-            except (ApiError, Unreachable) as error:
-                return _unasked(request.user_info, "use", group, error)
+        refused = await self.use(request, group, deadline) if joins else None
+        if refused is not None and refused.reason is Reason.TIMEOUT:
+            return refused
         namespace, read = lookup.get("", "Namespace", "", request.namespace), False
         while True:
             labels = labels_of(namespace) if namespace is not None else None
@@ -87,6 +83,17 @@ class Rights:
             except (ApiError, Unreachable) as error:
                 return Denied(Reason.TIMEOUT, f"namespace {request.namespace} could not be read, try again: {error}")
             read = True
+
+    async def use(self, request: Request, group: str, deadline: float) -> Denied | None:
+        """Why they may not bring a workload into the group."""
+        if not self._asked.use:
+            return None
+        try:
+            if await self._may(request.user_info, "use", group, deadline):
+                return None
+        except (ApiError, Unreachable) as error:
+            return _unasked(request.user_info, group, error)
+        return may_not_use(request.user_info, group)
 
     async def grant(self, request: Request, verb: str, name: str, parent: str, deadline: float) -> Denied | None:
         """Why they may not create, raise or delete (`verb`) a group below this parent, "" for a root.
@@ -191,9 +198,9 @@ def may_not_grant(user: UserInfo | None, verb: str, name: str, parent: str) -> D
     )
 
 
-def _unasked(user: UserInfo | None, verb: str, group: str, error: Exception) -> Denied:
+def _unasked(user: UserInfo | None, group: str, error: Exception) -> Denied:
     return Denied(
-        Reason.TIMEOUT, f"whether {_named(user)} may {verb} quota {group} could not be asked, try again: {error}"
+        Reason.TIMEOUT, f"whether {_named(user)} may use quota {group} could not be asked, try again: {error}"
     )
 
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from bizrq.api import selector
 from bizrq.api.selector import SelectorError
+from sandbox.selectors import compile_selector, parse_labels
 
 
 def wants(key: str, operator: str, *values: str) -> dict[str, Any]:
@@ -90,3 +93,24 @@ def test_what_is_no_selector_is_told_by_its_path_and_picks_nothing(given: Any, w
             ask(given)
         assert words in str(caught.value)
         assert "\n" not in str(caught.value)
+
+
+_KEYS, _VALUES = st.sampled_from(["a", "b", "x.y/c"]), st.sampled_from(["", "1", "2"])
+_LABELS = st.dictionaries(_KEYS, _VALUES)
+_EXPRESSION = st.one_of(
+    st.builds(wants, _KEYS, st.sampled_from(["Exists", "DoesNotExist"])),
+    st.builds(
+        lambda key, operator, values: wants(key, operator, *values),
+        _KEYS,
+        st.sampled_from(["In", "NotIn"]),
+        st.lists(_VALUES, min_size=1, max_size=3),
+    ),
+)
+
+
+@given(_LABELS, st.lists(_EXPRESSION, max_size=3), _LABELS)
+def test_a_selector_picks_what_the_api_servers_parameter_picks(wanted: Any, expressions: Any, labels: Any) -> None:
+    """Two other readers: of the selector itself, and of the text that we make of it."""
+    picks = {"matchLabels": wanted, "matchExpressions": expressions}
+    for other in (compile_selector(picks), parse_labels(selector.text(picks))):
+        assert selector.matches(picks, labels) is (other is None or other(labels))

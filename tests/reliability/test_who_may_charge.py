@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import pytest
 import pytest_asyncio
 
+from bizrq.api import selector
 from bizrq.kube.client import AlreadyExists, ApiError, Forbidden, KubeClient
 from bizrq.kube.groups import GROUPS
 from bizrq.workloads.labels import LABEL
@@ -84,10 +85,10 @@ async def world(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> A
         for name, team in TEAMS.items():
             with contextlib.suppress(AlreadyExists):
                 await admin.create(NAMESPACES, namespace(name, **({"team": team} if team else {})))
-        for name, (selector, _) in PICKS.items():
+        for name, (wanted, _) in PICKS.items():
             made = group(name, cpu="1000")
-            if selector is not None:
-                made["spec"]["namespaceSelector"] = selector
+            if wanted is not None:
+                made["spec"]["namespaceSelector"] = wanted
             await admin.create(GROUPS, made)
         await settled(admin, list(PICKS), 30)
         yield World(admin, people)
@@ -175,6 +176,13 @@ async def test_creates_and_moves_are_as_the_matrix_says(world: World, user: str,
         for leftover in (name, f"{unique}-{number}"):
             with contextlib.suppress(ApiError):
                 await world.admin.delete(DEPLOYMENTS, leftover, where)
+
+
+async def test_selectors_pick_what_the_api_server_lists_by_them(world: World) -> None:
+    for name, (wanted, names) in PICKS.items():
+        if wanted is not None:
+            listed, _ = await world.admin.list(NAMESPACES, label_selector=selector.text(wanted))
+            assert {found["metadata"]["name"] for found in listed} & set(TEAMS) == names, name
 
 
 async def test_what_stands_is_not_touched(world: World, unique: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -30,6 +32,7 @@ from tests.objects import (
     group,
     namespace,
     template,
+    tfjob,
 )
 from tests.proxy import Proxy
 from tests.webhooks.conftest import Api, Hooks, changed, message, serving, stored
@@ -124,6 +127,15 @@ async def test_what_stands_in_a_namespace_that_is_not_picked_may_do_all_but_grow
     assert response["allowed"] is allowed, (case, response)
     if not allowed:
         assert "namespace default may not charge quota nlp" in message(response)
+
+
+async def test_what_costs_nothing_is_asked_nothing(api: Api, asking: Hooks, proxy: Proxy) -> None:
+    """A job that has ended may get whatever label, from wherever, by whomever."""
+    await picked(api, "nlp", SELECTOR, cpu="10")
+    old = stored(tfjob("train", "other"))
+    old["status"] = {"conditions": [{"type": "Succeeded", "status": "True"}]}
+    assert (await asking.update(old, changed(old, labelled("nlp")), user=BOB))["allowed"]
+    assert proxy.sent("POST") == 0
 
 
 async def test_a_namespace_that_was_labelled_a_moment_ago_may_charge_at_once(api: Api, hooks: Hooks) -> None:
@@ -369,6 +381,23 @@ async def test_a_right_that_cannot_be_asked_for_is_no_yes(api: Api, asking: Hook
     assert proxy.sent("PUT") == 0
 
 
+async def test_a_slow_answer_about_a_right_is_not_waited_for_beyond_the_deadline(
+    api: Api, asking: Hooks, proxy: Proxy
+) -> None:
+    await api.group("nlp", cpu="10")
+
+    async def slow(line: str) -> None:
+        if line.endswith("/subjectaccessreviews"):
+            await asyncio.sleep(3)
+
+    proxy.before.append(slow)
+    for request in (deployment("web", "nlp"), group("ai", "nlp", cpu="1")):
+        began = time.monotonic()
+        response = await asking.create(request, user=ALICE, timeout="1s")
+        assert time.monotonic() - began < 1.0
+        assert response["status"]["code"] == 429, response
+
+
 async def test_nobody_is_asked_where_nobody_wants_to_know(api: Api, hooks: Hooks, proxy: Proxy) -> None:
     """Off by default."""
     await api.group("nlp", cpu="10")
@@ -448,13 +477,14 @@ async def test_ones_own_group_may_be_lowered_and_picked_without_grant(api: Api, 
 
 
 async def test_lifting_a_ceiling_needs_grant_even_where_the_parent_holds_as_much_already(
-    api: Api, asking: Hooks
+    api: Api, asking: Hooks, proxy: Proxy
 ) -> None:
     """Lowered below what it uses, a group holds that of its parent; its ceiling is lower all the same."""
     await api.group("corp", cpu="100", used={"cpu": "50"})
     await api.group("ai", "corp", cpu="10", used={"cpu": "50"})
     old = await api.client.get(GROUPS, "ai")
     assert "bob may not raise group ai" in message(await asking.update(old, changed(old, hard(cpu="20")), user=BOB))
+    assert proxy.sent("PUT") == 0
 
 
 async def test_a_root_gains_a_name_without_grant_and_loses_none(api: Api, asking: Hooks) -> None:
