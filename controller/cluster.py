@@ -15,8 +15,9 @@ import structlog
 from bizrq.kube.client import KubeClient, Resource
 from bizrq.kube.groups import GroupStore, without_managed_fields
 from bizrq.kube.informer import Informer, Store
-from bizrq.kube.related import CONTEXT, Related, resource_of, resources_of
+from bizrq.kube.related import CONTEXT, NODES, SLICES, Related, resource_of, resources_of
 from bizrq.quota.ledger import GROUPS
+from bizrq.workloads import truth
 from bizrq.workloads.adapters import Adapter, GroupKind, Registry
 from bizrq.workloads.labels import LABEL, group_of
 from bizrq.workloads.lookup import Reference, group_and_version
@@ -30,6 +31,7 @@ Object = dict[str, Any]
 
 POD: GroupKind = ("", "Pod")
 REPLICASET: GroupKind = ("apps", "ReplicaSet")
+CLAIM: GroupKind = ("resource.k8s.io", "ResourceClaim")
 
 #: Seconds until a recount of what only came: it is reserved, so nobody waits, and one write counts a whole burst. What
 #: goes or shrinks is counted at once: somebody may wait for the room.
@@ -42,13 +44,20 @@ class Cluster:
     `enqueue(group, after)` is called for whatever moves.
     """
 
-    def __init__(self, client: KubeClient, registry: Registry, enqueue: Callable[[str, float], None]) -> None:
+    def __init__(
+        self,
+        client: KubeClient,
+        registry: Registry,
+        enqueue: Callable[[str, float], None],
+        annotations: Iterable[str] = (),
+    ) -> None:
+        """`annotations` of pods are kept, besides those that always count."""
         self.client = client
         self.registry = registry
         self._enqueue = enqueue
         self.groups = GroupStore(client, on_change=self._group_changed)
         self.adapters = {adapter.resource: adapter for adapter in registry.charged}
-        shapes = Shapes()
+        shapes = Shapes(annotations)
         transforms = {POD: lambda pod: trimmed(pod, shapes), REPLICASET: trimmed_replicaset}
         watched = {(a.group, a.kind): a for a in registry.adapters if registry.is_charged(a)}
         watched |= {kind: a for kind in transforms if (a := registry.by_kind(*kind)) is not None}
@@ -70,12 +79,13 @@ class Cluster:
             resource: Informer(
                 client,
                 resource,
-                on_change=self._reference_changed,
+                on_change=self._claim_changed if kind == CLAIM else self._reference_changed,
                 on_time_travel=self._restored,
+                indexes={"pod": _owning_pods} if kind == CLAIM else None,
                 transform=without_managed_fields,
             )
             for resource in CONTEXT
-            if (resource.group, resource.kind) not in self._kept
+            if (kind := (resource.group, resource.kind)) not in self._kept
         }
         #: What is counted from, by `plural.group`: a status says of each of them how far it had been seen.
         self.counted_from = {
@@ -85,6 +95,11 @@ class Cluster:
         }
         kept = {(resource.group, resource.kind): informer for resource, informer in context.items()}
         self.related = Related(client, registry, on_change=self._context_changed, kept={**self._kept, **kept})
+        self.claims = self.related.kept(CLAIM)
+        self.nodes = Informer(client, NODES, on_change=self._node_changed, transform=trimmed_node)
+        self.slices = Informer(
+            client, SLICES, on_change=lambda _old, _new: None, indexes={"pool": _pool}, transform=trimmed_slice
+        )
         #: Counts the changes of what bears on every workload (LimitRanges and the like).
         self.context = 0
         #: Who pays for what an owner made, by the kind that is made and the owner, until any owner changes.
@@ -95,10 +110,12 @@ class Cluster:
         self.on_move: Callable[[Object, Object], None] = lambda _old, _new: None
         #: Called with what changed; gives the groups whose workloads were counted by it.
         self.on_reference: Callable[[Reference], Iterable[str]] = lambda _reference: ()
+        #: Called with (claim before, claim after) besides the queue: the meter notes ends.
+        self.on_claim: Callable[[Object | None, Object | None], None] = lambda _old, _new: None
 
     @property
     def informers(self) -> Sequence[Informer]:
-        return [*self.counted_from.values(), *self.related.informers]
+        return [*self.counted_from.values(), *self.related.informers, self.nodes, self.slices]
 
     async def run(self) -> None:
         """Watch until cancelled."""
@@ -287,6 +304,16 @@ class Cluster:
         for group in self.on_reference(_reference(changed)):
             self._enqueue(group, 0.0)
 
+    def _claim_changed(self, old: Object | None, new: Object | None) -> None:
+        self.on_claim(old, new)
+        self._reference_changed(old, new)
+
+    def _node_changed(self, old: Object | None, new: Object | None) -> None:
+        """A node that shows another model, or whose model nobody knew, changes what its pods are known to use."""
+        if old is not None and (new is None or _shown(old) != _shown(new)):
+            for group in self.groups.values():
+                self._enqueue(group.name, 1.0)
+
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         self.on_pod(old, new)
         for obj in (pod.plain() for pod in (old, new) if pod is not None):
@@ -360,6 +387,48 @@ def _controller_uid(obj: Object) -> list[str]:
     reference = controller_of(obj["metadata"])
     uid = reference.get("uid") if reference is not None else None
     return [uid] if isinstance(uid, str) else []
+
+
+def _owning_pods(claim: Object) -> list[str]:
+    """The uids of the pods that a claim names as its owners, controller or not."""
+    owners = claim["metadata"].get("ownerReferences") or ()
+    return [owner["uid"] for owner in owners if owner.get("kind") == "Pod" and owner.get("apiVersion") == "v1"]
+
+
+def pool_key(driver: str, pool: str) -> str:
+    return f"{driver}/{pool}"
+
+
+def _pool(held: Object) -> list[str]:
+    spec = held["spec"]
+    return [pool_key(str(spec.get("driver")), str((spec.get("pool") or {}).get("name")))]
+
+
+def _shown(node: Object) -> object:
+    return node["metadata"].get("labels"), node["metadata"].get("annotations")
+
+
+def trimmed_node(node: Object) -> Object:
+    """A node as far as it tells which cards it has."""
+    metadata = node["metadata"]
+    kept = {key: metadata[key] for key in ("name", "uid", "resourceVersion")}
+    for key, counted in (("labels", truth.NODE_LABELS), ("annotations", truth.NODE_ANNOTATIONS)):
+        kept[key] = {name: value for name, value in (metadata.get(key) or {}).items() if name in counted}
+    return {"apiVersion": "v1", "kind": "Node", "metadata": kept}
+
+
+def trimmed_slice(held: Object) -> Object:
+    """A ResourceSlice as far as it tells what its devices are, and of how much."""
+    metadata, spec = held["metadata"], held.get("spec") or {}
+    told = {key: spec[key] for key in ("driver", "pool", "sharedCounters") if key in spec}
+    keys = ("name", "attributes", "capacity", "consumesCounters")
+    told["devices"] = [{key: device[key] for key in keys if key in device} for device in spec.get("devices") or ()]
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceSlice",
+        "metadata": {key: metadata[key] for key in ("name", "uid", "resourceVersion")},
+        "spec": told,
+    }
 
 
 def trimmed_replicaset(replicaset: Object) -> Object:

@@ -21,6 +21,7 @@ from bizrq.workloads.adapters import Registry
 from bizrq.workloads.config import CountingConfig
 from controller import metrics
 from controller.cluster import Cluster, now_ms
+from controller.evidence import Evidence
 from controller.meter import Stays
 from controller.queue import Queue
 from controller.reconcile import Reconciler
@@ -54,12 +55,15 @@ class Controller:
         self._namespace = namespace
         self._identity = identity
         self.queue = Queue()
-        self.cluster = Cluster(client, registry, self.queue.add)
+        annotations = [key for way in config.counts_as for key in (way.annotation, way.times) if key]
+        self.cluster = Cluster(client, registry, self.queue.add, annotations)
         self._recorder = Recorder(client, "bizrq-controller")
-        stays = self._stays = Stays(self.cluster, config, self.queue.add, now, cash_interval)
+        evidence = Evidence(self.cluster, config)
+        stays = self._stays = Stays(self.cluster, evidence, self.queue.add, now, cash_interval)
         self._reconciler = Reconciler(
             self.cluster,
             stays,
+            evidence,
             self._recorder,
             config,
             catalog=catalog,

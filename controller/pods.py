@@ -5,7 +5,7 @@ This file alone decides when a pod began and ended, by its own timestamps. It do
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from functools import lru_cache
 from sys import intern
 from typing import Any
@@ -14,6 +14,7 @@ import msgspec
 import orjson
 
 from bizrq.quota.ledger import ReservationError, milliseconds, timestamp
+from bizrq.workloads import hami
 from bizrq.workloads.labels import LABEL
 from bizrq.workloads.owners import controller_of
 
@@ -27,7 +28,7 @@ _SPEC = (
 _CONTAINER = ("name", "resources", "restartPolicy", "securityContext")
 _LABELS = (LABEL, "hami.io/webhook")
 #: What only few pods have, or have alike with no other: kept as it stands.
-_ANNOTATIONS = ("nvidia.com/use-gputype", "nvidia.com/nouse-gputype", "hami.io/vgpu-devices-allocated")
+_ANNOTATIONS = hami.ANNOTATIONS
 _METADATA = ("deletionTimestamp", "deletionGracePeriodSeconds")
 _STATUS = ("resourceClaimStatuses", "extendedResourceClaimStatus")
 
@@ -96,7 +97,9 @@ class Shapes:
     #: More kinds of pods than a cluster has; past it the sharing begins anew.
     MOST = 20_000
 
-    def __init__(self) -> None:
+    def __init__(self, annotations: Iterable[str] = ()) -> None:
+        """`annotations` are those that count besides HAMi's."""
+        self.annotations = frozenset((*_ANNOTATIONS, *annotations))
         self._parts: dict[bytes, Object] = {}
         self._owners: dict[str, Owner] = {}
 
@@ -138,7 +141,7 @@ def trimmed(pod: Object, shapes: Shapes) -> Pod:
         _interned(status.get("phase")),
         _started(status),
         _ended(metadata, status),
-        _rest(metadata, status),
+        _rest(metadata, status, shapes.annotations),
     )
 
 
@@ -146,9 +149,9 @@ def _only(found: Object, keys: Iterable[str]) -> Object:
     return {key: found[key] for key in keys if key in found}
 
 
-def _rest(metadata: Object, status: Object) -> Object | None:
+def _rest(metadata: Object, status: Object, counted: Collection[str]) -> Object | None:
     rest_of_metadata, rest_of_status = _only(metadata, _METADATA), _only(status, _STATUS)
-    annotations = _only(metadata.get("annotations") or {}, _ANNOTATIONS)
+    annotations = _only(metadata.get("annotations") or {}, counted)
     if annotations:
         rest_of_metadata["annotations"] = annotations
     if not rest_of_metadata and not rest_of_status:

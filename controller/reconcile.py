@@ -35,6 +35,7 @@ from bizrq.workloads.malformed import Malformed
 from bizrq.workloads.roles import has_ended
 from controller import metrics
 from controller.cluster import Cluster, Object
+from controller.evidence import Evidence
 from controller.meter import Stays
 
 log = structlog.get_logger(__name__)
@@ -42,6 +43,8 @@ log = structlog.get_logger(__name__)
 #: Seconds to wait for a watch that is behind what a status was counted from.
 _CATCH_UP = 10.0
 _WRITE = 10.0
+#: The condition and event for workloads that use other devices than they declare.
+_MISMATCH = "ModelMismatch"
 #: Seconds a read for an expired entry may take.
 _READ = 5.0
 
@@ -53,6 +56,7 @@ class Reconciler:
         self,
         cluster: Cluster,
         stays: Stays,
+        evidence: Evidence,
         recorder: Recorder,
         config: CountingConfig,
         *,
@@ -64,6 +68,7 @@ class Reconciler:
     ) -> None:
         self._cluster = cluster
         self._stays = stays
+        self._evidence = evidence
         self._recorder = recorder
         self._config = config
         self._catalog = catalog
@@ -173,7 +178,7 @@ class Reconciler:
         meter, stored = self._stays.advance(stored_meter, group.name, hard)
         groups = self._cluster.groups.informer.store
         meter = forget(meter, lambda uid: groups.by_uid(uid) is not None)
-        workloads, problems = self._workloads(group.name)
+        workloads, problems, mismatches = self._workloads(group.name)
         counted = recount(
             Snapshot(
                 hard=hard,
@@ -187,7 +192,7 @@ class Reconciler:
 
         def done() -> None:
             stored()
-            self._report(group, counted, problems)
+            self._report(group, counted, problems, mismatches)
 
         status = Status(
             hard=group.spec.hard,
@@ -196,7 +201,7 @@ class Reconciler:
             reservations=sorted([*map(str, counted.reservations), *kept_texts]),
             counted_at=self._counted_at(),
             observed_generation=group.metadata.generation,
-            conditions=self._conditions(group, _findings(counted, hard, problems)),
+            conditions=self._conditions(group, _findings(counted, hard, problems, mismatches)),
             cash=wire.stored_meter(meter),
             hold=group.status.hold,
         )
@@ -261,18 +266,25 @@ class Reconciler:
             return _Cost(version, context, round_, False, {}, str(error))
         return _Cost(version, context, round_, not lookup.has_read, cost)
 
-    def _workloads(self, name: str) -> tuple[list[Counted], list[str]]:
-        """What the group's own workloads cost, and those that cannot be counted, in words."""
+    def _workloads(self, name: str) -> tuple[list[Counted], list[str], list[str]]:
+        """What the group's own workloads cost; those that cannot be counted, and those that use others than declared.
+
+        The latter in words.
+        """
         counted: list[Counted] = []
         problems: list[str] = []
+        mismatches: list[str] = []
+        now = self._now()
         for adapter, obj in self._cluster.charged_to(name):
             metadata = obj["metadata"]
             slot = Slot(adapter.resource, metadata.get("namespace", ""), metadata["name"])
             cost = self._counted[metadata["uid"]]
             if cost.problem:
                 problems.append(f"{slot}: {cost.problem}")
-            counted.append(Counted(slot, metadata["uid"], cost.resources))
-        return counted, problems
+            beyond = self._evidence.beyond(obj, now, countable=not cost.problem)
+            mismatches.extend(f"{slot} {finding}" for finding in beyond.findings)
+            counted.append(Counted(slot, metadata["uid"], cost.resources, beyond.resources))
+        return counted, problems, mismatches
 
     def _children(self, name: str, meter: Meter) -> list[Counted]:
         """What each child holds, without the hours that its parent has taken over; raises GroupUnreadable."""
@@ -426,7 +438,7 @@ class Reconciler:
             conditions.append(Condition(kind, text, reason, message, since, group.metadata.generation))
         return conditions
 
-    def _report(self, group: GroupObject, counted: Recount, problems: list[str]) -> None:
+    def _report(self, group: GroupObject, counted: Recount, problems: list[str], mismatches: list[str]) -> None:
         """Shout once: drift, a group that goes over, cash that runs out."""
         reference = {
             "apiVersion": wire.API_VERSION,
@@ -448,6 +460,9 @@ class Reconciler:
             self._recorder.event(
                 reference, "Warning", "CashExhausted", f"spent: {', '.join(counted.exhausted)}; growth is refused"
             )
+        metrics.MISMATCHES.labels(group.name).set(len(mismatches))
+        if mismatches and _first_two(mismatches) != {c.type: c.message for c in group.status.conditions}.get(_MISMATCH):
+            self._recorder.event(reference, "Warning", _MISMATCH, _first_two(mismatches))
         if problems and not was.get("Uncountable"):
             self._recorder.event(reference, "Warning", "Uncountable", f"cannot be counted: {'; '.join(problems[:2])}")
 
@@ -483,7 +498,9 @@ def _differs(old: Status, new: Status) -> bool:
     return msgspec.structs.replace(old, **plain) != msgspec.structs.replace(new, **plain)
 
 
-def _findings(counted: Recount, hard: Resources, problems: list[str]) -> list[tuple[str, bool, str, str]]:
+def _findings(
+    counted: Recount, hard: Resources, problems: list[str], mismatches: list[str]
+) -> list[tuple[str, bool, str, str]]:
     """Conditions in a person's words."""
     cards = [f"{name} {_of(name, counted.used[name], hard[name])}" for name in sorted(hard)]
     over = counted.over
@@ -502,9 +519,15 @@ def _findings(counted: Recount, hard: Resources, problems: list[str]) -> list[tu
             else ("CashExhausted", False, "Left", "hours are left of every resource")
         )
     if problems:
-        more = f" and {len(problems) - 2} more" if len(problems) > 2 else ""
-        findings.append(("Uncountable", True, "Malformed", "; ".join(problems[:2]) + more))
+        findings.append(("Uncountable", True, "Malformed", _first_two(problems)))
+    if mismatches:
+        findings.append((_MISMATCH, True, "UsesOthers", _first_two(mismatches)))
     return findings
+
+
+def _first_two(lines: list[str]) -> str:
+    more = f" and {len(lines) - 2} more" if len(lines) > 2 else ""
+    return "; ".join(lines[:2]) + more
 
 
 def _of(name: str, used: int, hard: int) -> str:

@@ -32,13 +32,16 @@ CONTEXT = (
     Resource("apps", "v1", "replicasets", "ReplicaSet"),
     Resource("", "v1", "podtemplates", "PodTemplate"),
     Resource("resource.k8s.io", "v1", "resourceclaimtemplates", "ResourceClaimTemplate"),
+    Resource("resource.k8s.io", "v1", "resourceclaims", "ResourceClaim"),
+    Resource("resource.k8s.io", "v1", "deviceclasses", "DeviceClass", namespaced=False),
 )
+#: What tells which devices pods really have: the controller watches it. No count waits for it.
+NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
+SLICES = Resource("resource.k8s.io", "v1", "resourceslices", "ResourceSlice", namespaced=False)
 #: Kinds that a workload names one of, besides those that are counted: where they are not watched they are read each
 #: time, so that no answer is old.
 READ = (
     *CONTEXT,
-    Resource("resource.k8s.io", "v1", "resourceclaims", "ResourceClaim"),
-    Resource("resource.k8s.io", "v1", "deviceclasses", "DeviceClass", namespaced=False),
     Resource("trainer.kubeflow.org", "v1alpha1", "trainingruntimes", "TrainingRuntime"),
     Resource("trainer.kubeflow.org", "v1alpha1", "clustertrainingruntimes", "ClusterTrainingRuntime", namespaced=False),
 )
@@ -92,6 +95,10 @@ class Related:
     @property
     def synced(self) -> bool:
         return all(informer.synced.is_set() for informer in self.informers)
+
+    def kept(self, kind: GroupKind) -> Informer:
+        """The informer of a kind that is watched. KeyError for any other."""
+        return self._watched[kind]
 
     @property
     def watched(self) -> Known:

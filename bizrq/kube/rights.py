@@ -12,7 +12,7 @@ from typing import Any
 
 from bizrq.kube.events import CLUSTER_NAMESPACE
 from bizrq.kube.groups import GROUPS
-from bizrq.kube.related import CONTEXT, READ, WATCHED
+from bizrq.kube.related import CONTEXT, NODES, READ, SLICES, WATCHED
 from bizrq.workloads.adapters import Registry
 
 Rule = dict[str, Any]
@@ -56,7 +56,14 @@ def manifests(registry: Registry, namespace: str) -> list[Manifest]:
             "who has which right.",
         ),
         Manifest(
-            _role(CONTROLLER, [rule(GROUPS.group, groups, "patch")]), "A group that spent hours gets a finalizer."
+            _role(
+                CONTROLLER,
+                [
+                    rule(GROUPS.group, groups, "patch"),
+                    *(rule(resource.group, [resource.plural], "list", "watch") for resource in (NODES, SLICES)),
+                ],
+            ),
+            "A group that spent hours gets a finalizer. Nodes and slices tell which devices pods really have.",
         ),
         Manifest(
             _role(

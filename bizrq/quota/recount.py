@@ -12,16 +12,20 @@ from enum import Enum
 
 from bizrq.quota.ledger import Account, Reservation, Slot, slot_extra
 from bizrq.quota.names import is_cash
-from bizrq.quota.resources import Limits, Resources, add, larger, restrict, total
+from bizrq.quota.resources import Limits, Resources, add, larger, restrict, subtract_floor, total
 
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """One stored object of the snapshot and what it costs the group: a workload's demand, or what a child holds."""
+    """One stored object of the snapshot and what it costs the group: a workload's demand, or what a child holds.
+
+    `beyond` is what it uses though it never asked for it, as its pods show: used as well, and no drift.
+    """
 
     slot: Slot
     uid: str
     cost: Resources
+    beyond: Resources = field(default_factory=dict)
 
 
 class Sighting(Enum):
@@ -68,10 +72,12 @@ def recount(snapshot: Snapshot) -> Recount:
     Laws: `used = self_used + Σ children`; every kept entry's base is what `used` holds for its slot.
     """
     names = set(snapshot.hard)
-    own = total(w.cost for w in snapshot.workloads)
+    beyond = total(w.beyond for w in snapshot.workloads)
+    own = total((*(w.cost for w in snapshot.workloads), beyond))
     self_used = _of(names, add(own, snapshot.cash))
     used = _of(names, add(self_used, total(child.cost for child in snapshot.children)))
 
+    # Without what is beyond: that stays beside whatever is promised, so an entry must not be paid with it.
     held = {counted.slot: counted.cost for counted in (*snapshot.workloads, *snapshot.children)}
     awaited = _awaited(snapshot.reservations)
     kept, dropped = [], []
@@ -87,7 +93,7 @@ def recount(snapshot: Snapshot) -> Recount:
         self_used=self_used,
         reservations=tuple(account.reservations),
         dropped=tuple(dropped),
-        drift=_drift(snapshot, used),
+        drift=_drift(snapshot, subtract_floor(used, beyond) if beyond else used),
         over={n: account.taken(n) - hard for n, hard in snapshot.hard.items() if account.taken(n) > hard},
         exhausted=tuple(sorted(n for n, hard in snapshot.hard.items() if is_cash(n) and used[n] >= hard)),
     )

@@ -29,6 +29,9 @@ from bizrq.workloads.roles import PodSet
 _SCHEDULERS = ("", "default-scheduler", "hami-scheduler")
 _MOST = 2**31 - 1
 _MIG_MODE: Final = "nvidia.com/vgpu-mode"
+_TABLE: Final = resources.files("bizrq.workloads").joinpath("hami.yaml")
+#: Where a node tells which of its cards is which.
+REGISTERED: Final = "hami.io/node-nvidia-register"
 _NVIDIA_ALLOCATED: Final = "hami.io/vgpu-devices-allocated"
 
 
@@ -100,9 +103,6 @@ def table() -> tuple[Device, ...]:
     return tuple(_device(dict(entry)) for entry in yaml.safe_load(_TABLE.read_text("utf-8")))
 
 
-_TABLE = resources.files("bizrq.workloads").joinpath("hami.yaml")
-
-
 def _device(entry: dict[str, Any]) -> Device:
     for key, part in (("memory", Memory), ("cores", Cores), ("slices", Slices)):
         if key in entry:
@@ -123,6 +123,13 @@ def of_vendors(vendors: tuple[str, ...]) -> Mapping[str, tuple[Device, ...]]:
             for name in (device.count, *device.parts):
                 found[name] = (*found.get(name, ()), device)
     return found
+
+
+#: What counts of a pod's annotations.
+ANNOTATIONS: Final = (
+    *("nvidia.com/use-gputype", "nvidia.com/nouse-gputype", _MIG_MODE),
+    *dict.fromkeys(key for device in table() for key in (device.allocated, *device.soft) if key),
+)
 
 
 def adjust(cost: PodCost, pods: PodSet, labels: Mapping[str, Any], config: CountingConfig) -> dict[str, int]:
@@ -414,7 +421,7 @@ def _decoded(text: str) -> list[list[tuple[int, int]]] | None:
 
 def model_on(annotations: Mapping[str, Any], node: Mapping[str, Any], config: CountingConfig) -> str | None:
     """The model of the card that HAMi gave a pod, as its node registered it; None where nobody tells."""
-    text, registered = annotations.get(_NVIDIA_ALLOCATED), node.get("hami.io/node-nvidia-register")
+    text, registered = annotations.get(_NVIDIA_ALLOCATED), node.get(REGISTERED)
     if not isinstance(text, str) or not isinstance(registered, str):
         return None
     uuids = {device.partition(",")[0] for part in text.split(";") for device in part.split(":") if "," in device}

@@ -8,24 +8,29 @@ is found here is added to it (DESIGN 5.6).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from bizrq.quota.ledger import milliseconds
 from bizrq.quota.resources import Resources, growth, larger, total
-from bizrq.workloads import cards, counting, dra, hami
+from bizrq.workloads import cards, counting, dra, hami, models
 from bizrq.workloads.config import CountingConfig
 from bizrq.workloads.dra import GROUP, Claims, Slices
 from bizrq.workloads.labels import MODEL_LABELS
+from bizrq.workloads.lookup import Lookup
 from bizrq.workloads.malformed import Malformed, a_list, a_map
-from bizrq.workloads.models import NODE_LABELS, emitted_name, gpu_models, known_model, takes_model
+from bizrq.workloads.models import emitted_name, gpu_models, known_model, takes_model
 from bizrq.workloads.podspec import IMPLICIT_CLASS, PodCost, pod_cost
 from bizrq.workloads.roles import PodSet, of_template
 
 #: Marks claims that the scheduler made for a classic request, and those that are made of templates.
 BRIDGED: Final = "resource.kubernetes.io/extended-resource-claim"
 FROM_TEMPLATE: Final = "resource.kubernetes.io/pod-claim-name"
+
+#: What of a node tells which cards it has.
+NODE_LABELS: Final = frozenset({*models.NODE_LABELS, "nvidia.com/gpu.memory"})
+NODE_ANNOTATIONS: Final = frozenset({hami.REGISTERED})
 
 Object = dict[str, Any]
 
@@ -55,10 +60,23 @@ NOTHING: Final = Beyond()
 
 @dataclass(frozen=True)
 class Place:
-    """What is known of where pods run: their nodes by name, and the ResourceSlices of pools."""
+    """What is known of where pods run: a node by its name, and the ResourceSlices of a driver's pool."""
 
-    nodes: Mapping[str, Object] = field(default_factory=dict)
+    node: Callable[[str], Object | None] = lambda _name: None
     slices: Slices = lambda _driver, _pool: ()
+
+
+class Complete:
+    """What there is to look up for a pod that is stored: it has its defaults and its overhead, and needs no others."""
+
+    def __init__(self, lookup: Lookup) -> None:
+        self._lookup = lookup
+
+    def get(self, group: str, kind: str, namespace: str, name: str) -> Object | None:
+        return self._lookup.get(group, kind, namespace, name) if group == GROUP else None
+
+    def all_of(self, group: str, kind: str, namespace: str) -> Sequence[Object]:
+        return self._lookup.all_of(group, kind, namespace) if group == GROUP else ()
 
 
 def is_counted(pod: Object, now: int) -> bool:
@@ -91,7 +109,7 @@ def actual(pod: Object, owned: Sequence[Object], around: Claims, place: Place) -
     pods = of_template("pod", 1, pod, "")
     around = around.of(pods)
     cost = pod_cost(pods.spec, pods.path, around.namespace, around.lookup)
-    node = place.nodes.get(str(pods.spec.get("nodeName")), {})
+    node = place.node(str(pods.spec.get("nodeName"))) or {}
     classic = _without_claims(pods)
     model = node_model(node, around.config)
     if around.config.hami.enabled:
@@ -99,27 +117,27 @@ def actual(pod: Object, owned: Sequence[Object], around: Claims, place: Place) -
     if model is not None:
         classic = _known_to_be(classic, model)
     resources = counting.emitted(cost, classic, around)
-    models: set[str] = set()
+    shown: set[str] = set()
     if model is not None and any("/" in name and takes_model(name, around.config.catalog) for name in resources):
-        models.add(model)
+        shown.add(model)
     if around.config.hami.enabled:
         resources |= _of_hami(classic, cost, around, node)
 
-    claims = _claims_of(pod, pods, owned, around)
+    claims = claims_of(pod, owned, around)
     shared: dict[str, Resources] = {}
     for name, claim in claims.shared.items():
         found = dra.of_allocation(claim, pods, around, place.slices)
-        shared[name], models = found.resources, models | found.models
+        shared[name], shown = found.resources, shown | found.models
     for claim in claims.own:
         found = dra.of_allocation(claim, pods, around, place.slices)
-        resources, models = total((resources, found.resources)), models | found.models
+        resources, shown = total((resources, found.resources)), shown | found.models
     if claims.awaited:
         resources = total((resources, dra.of_templates(replace(pods, spec=claims.awaited), around)))
     if claims.bridged is not None:
         # It serves what containers ask for by classic or implicit names, so only what exceeds that is more (D7).
         found = dra.of_allocation(claims.bridged, pods, around, place.slices)
-        resources, models = larger(resources, found.resources), models | found.models
-    return Actual(resources, shared, frozenset(models))
+        resources, shown = larger(resources, found.resources), shown | found.models
+    return Actual(resources, shared, frozenset(shown))
 
 
 def beyond(pods: Iterable[tuple[Object, Actual, Actual]], around: Claims) -> Beyond:
@@ -160,14 +178,14 @@ def beyond(pods: Iterable[tuple[Object, Actual, Actual]], around: Claims) -> Bey
 def node_model(node: Object, config: CountingConfig) -> str | None:
     """The model of a node's cards by its labels, as far as the configuration knows it (M1)."""
     labels = a_map(a_map(node.get("metadata"), "metadata").get("labels"), "metadata.labels")
-    for key in sorted(NODE_LABELS & labels.keys(), key=lambda key: (key != "nvidia.com/gpu.product", key)):
+    for key in sorted(models.NODE_LABELS & labels.keys(), key=lambda key: (key != "nvidia.com/gpu.product", key)):
         if isinstance(labels[key], str) and (model := known_model(labels[key], config)):
             return model
     return None
 
 
 @dataclass(frozen=True, slots=True)
-class _ClaimsOf:
+class ClaimsOf:
     """The claims of one pod. `awaited` is a PodSpec of the entries whose claim is not made yet, None for none."""
 
     own: Sequence[Object]
@@ -176,7 +194,9 @@ class _ClaimsOf:
     awaited: dict[str, Any] | None
 
 
-def _claims_of(pod: Object, pods: PodSet, owned: Sequence[Object], around: Claims) -> _ClaimsOf:
+def claims_of(pod: Object, owned: Sequence[Object], around: Claims) -> ClaimsOf:
+    """The claims that a pod has or shares. `owned` are those whose owner it is. Raises Malformed."""
+    pods = of_template("pod", 1, pod, "")
     status = a_map(pod.get("status"), "status")
     told = {
         entry.get("name"): entry.get("resourceClaimName")
@@ -210,7 +230,7 @@ def _claims_of(pod: Object, pods: PodSet, owned: Sequence[Object], around: Claim
     bridged = _bridged(status, owned)
     # Whatever else names the pod as its owner is held for it too, whatever it calls itself.
     used |= {name: claim for name, claim in by_name.items() if claim is not bridged and claim.get("status")}
-    return _ClaimsOf(list(used.values()), shared, bridged, {"resourceClaims": awaited} if awaited else None)
+    return ClaimsOf(list(used.values()), shared, bridged, {"resourceClaims": awaited} if awaited else None)
 
 
 def _bridged(status: Mapping[str, Any], owned: Sequence[Object]) -> Object | None:
@@ -227,13 +247,13 @@ def _bridged(status: Mapping[str, Any], owned: Sequence[Object]) -> Object | Non
 def _of_hami(pods: PodSet, cost: PodCost, around: Claims, node: Object) -> dict[str, int]:
     """What HAMi wrote into the pod that it gave it, in place of what was asked for."""
     config = around.config
-    models = gpu_models(around.of(pods).labels, pods, config)
-    memory = cards.card_memory(models, config) or _card_memory(node)
+    possible = gpu_models(around.of(pods).labels, pods, config)
+    memory = cards.card_memory(possible, config) or _card_memory(node)
     given = hami.allocated(cost, pods.annotations, memory, config)
     found = dict(given)
     for name, amount in given.items():
         if takes_model(name, config.catalog):
-            for model in models:
+            for model in possible:
                 found[emitted_name(name, model, MODEL_LABELS["gpu"], config.catalog)] = amount
     return found
 

@@ -20,6 +20,7 @@ from bizrq.settings import load
 from bizrq.workloads import counting
 from bizrq.workloads.lookup import Nothing
 from controller.cluster import Cluster
+from controller.evidence import Evidence
 from controller.meter import Stays
 from controller.pods import Shapes, trimmed
 from tests.bench.measure import Spread
@@ -115,7 +116,7 @@ def _pods(count: int) -> tuple[Cluster, Stays, str]:
     settings = load(None)
     client = KubeClient(Endpoint("http://127.0.0.1:1", StaticCredentials({})))  # never asked
     cluster = Cluster(client, settings.registry, lambda _group, _after: None)
-    stays = Stays(cluster, settings.counting, lambda _group, _after: None, lambda: 1_800_000_000_000)
+    stays = Stays(cluster, Evidence(cluster, settings.counting), lambda _group, _after: None, lambda: 1_800_000_000_000)
     job = {
         "apiVersion": "kubeflow.org/v1",
         "kind": "TFJob",

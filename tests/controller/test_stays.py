@@ -19,6 +19,7 @@ from bizrq.quota.ledger import timestamp
 from bizrq.settings import settings
 from bizrq.workloads.labels import LABEL, MODEL_LABELS
 from controller.cluster import Cluster
+from controller.evidence import Evidence
 from controller.meter import Stays
 from controller.pods import Shapes, trimmed
 from tests.language import res
@@ -38,9 +39,8 @@ class Desk:
         found = settings(MODELS)
         client = KubeClient(Endpoint("http://127.0.0.1:1", StaticCredentials({})))
         self.cluster = Cluster(client, found.registry, lambda _group, _after: None)
-        self.stays = Stays(
-            self.cluster, found.counting, lambda group, _after: self.enqueued.append(group), lambda: self.now
-        )
+        evidence = Evidence(self.cluster, found.counting)
+        self.stays = Stays(self.cluster, evidence, lambda group, _after: self.enqueued.append(group), lambda: self.now)
         self._shapes = Shapes()
         self._jobs = self.cluster.workloads["tfjobs.kubeflow.org"].store
         self.job = tfjob("train", "nlp")

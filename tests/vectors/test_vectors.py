@@ -57,7 +57,7 @@ def test_live_pods_use_what_their_vector_says(recount_vector):
     claims = [claim(given) for given in recount_vector.get("claims", [])]
     lookup = Documents([*recount_vector["related"], *claims])
     nodes = {node["name"]: {"metadata": node} for node in recount_vector.get("nodes", [])}
-    place = Place(nodes, slices_of(recount_vector.get("resourceSlices", [])))
+    place = Place(nodes.get, slices_of(recount_vector.get("resourceSlices", [])))
     around = Claims(recount_vector.get("labels", {}), "default", lookup, config)
     used, shared = [], {}
     for given in recount_vector["pods"]:

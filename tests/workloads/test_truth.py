@@ -60,7 +60,8 @@ def place(*slices: Object, **nodes: dict[str, str]) -> Place:
     def of(driver: str, pool: str) -> list[Object]:
         return [s for s in slices if (s["spec"]["driver"], s["spec"]["pool"]["name"]) == (driver, pool)]
 
-    return Place({name: {"metadata": {"name": name, "labels": labels}} for name, labels in nodes.items()}, of)
+    known = {name: {"metadata": {"name": name, "labels": labels}} for name, labels in nodes.items()}
+    return Place(known.get, of)
 
 
 def around(*related: Object, config=KNOWN, gpu: str = "") -> Claims:
@@ -325,7 +326,7 @@ def test_a_node_registers_which_card_is_which():
     given["metadata"]["annotations"] = {ALLOCATED: "GPU-b,NVIDIA,4096,30:;"}
     register = "GPU-a,10,40960,100,NVIDIA-NVIDIA A100,0,true:GPU-b,10,15360,100,NVIDIA-Tesla T4,0,true:"
     node = {"metadata": {"name": "n1", "annotations": {"hami.io/node-nvidia-register": register}}}
-    found = more(given, at=replace(place(), nodes={"n1": node}), of=around(config=HAMI, gpu="A100"))
+    found = more(given, at=replace(place(), node={"n1": node}.get), of=around(config=HAMI, gpu="A100"))
     assert found.resources["requests.nvidia.com/gpu.T4"] == NANO
 
 
