@@ -18,6 +18,9 @@ PODS = Resource("", "v1", "pods", "Pod")
 POD_TEMPLATES = Resource("", "v1", "podtemplates", "PodTemplate")
 CLAIM_TEMPLATES = Resource("resource.k8s.io", "v1", "resourceclaimtemplates", "ResourceClaimTemplate")
 DEVICE_CLASSES = Resource("resource.k8s.io", "v1", "deviceclasses", "DeviceClass", namespaced=False)
+CLAIMS = Resource("resource.k8s.io", "v1", "resourceclaims", "ResourceClaim")
+SLICES = Resource("resource.k8s.io", "v1", "resourceslices", "ResourceSlice", namespaced=False)
+NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
 CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")
 NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
 CLUSTER_ROLES = Resource("rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole", namespaced=False)
@@ -34,7 +37,9 @@ REGISTRATIONS = Resource(
 )
 #: The charged kinds that tests make objects of.
 CHARGED = (DEPLOYMENTS, ROLLOUTS, TFJOBS, PODS)
-OF_KIND = {r.kind: r for r in (*CHARGED, POD_TEMPLATES, CLAIM_TEMPLATES, DEVICE_CLASSES, CONFIG_MAPS, GROUPS)}
+#: What workloads refer to, and what tells where they run.
+AROUND = (POD_TEMPLATES, CLAIM_TEMPLATES, CLAIMS, DEVICE_CLASSES, SLICES, NODES, CONFIG_MAPS)
+OF_KIND = {r.kind: r for r in (*CHARGED, *AROUND, GROUPS)}
 
 
 def group(name: str, parent: str = "", /, **hard: Any) -> Object:
@@ -113,6 +118,39 @@ def claim_template(name: str, count: int, of_class: str = "gpu", *, namespace: s
         "kind": "ResourceClaimTemplate",
         "metadata": {"name": name, "namespace": namespace},
         "spec": {"spec": {"devices": {"requests": requests}}},
+    }
+
+
+def claim(name: str, count: int = 1, of_class: str = "gpu", *, namespace: str = "default") -> Object:
+    """A claim for so many devices of a class, for whoever names it."""
+    spec = claim_template(name, count, of_class)["spec"]["spec"]
+    metadata = {"name": name, "namespace": namespace}
+    return {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": metadata, "spec": spec}
+
+
+def allocation(*devices: str, at: str | None = None, pool: str = "n1") -> Object:
+    """What a scheduler writes into a claim's status that got these devices for its request r."""
+    results = [{"request": "r", "driver": "gpu.example.com", "pool": pool, "device": device} for device in devices]
+    return {"devices": {"results": results}, **({"allocationTimestamp": at} if at else {})}
+
+
+def node(name: str, **labels: str) -> Object:
+    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}}
+
+
+def slice_of(pool: str, generation: int = 1, **models: str) -> Object:
+    """A ResourceSlice of a node's pool: devices by name, each with its model."""
+    devices = [{"name": name, "attributes": {"productName": {"string": model}}} for name, model in models.items()]
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceSlice",
+        "metadata": {"name": f"{pool}-{generation}"},
+        "spec": {
+            "driver": "gpu.example.com",
+            "nodeName": pool,
+            "pool": {"name": pool, "generation": generation, "resourceSliceCount": 1},
+            "devices": devices,
+        },
     }
 
 

@@ -19,7 +19,7 @@ from bizrq.api.group import GroupObject
 from bizrq.kube.client import Conflict, KubeClient, Resource
 from bizrq.kube.groups import GROUPS
 from bizrq.quota.ledger import Reservation
-from bizrq.settings import load
+from bizrq.settings import settings as settings_of
 from controller.manager import Controller
 from sandbox.clock import Clock, rfc3339
 from sandbox.server import Sandbox
@@ -55,9 +55,12 @@ class Books:
         self.proxy = Proxy(folder / "direct")
 
     @asynccontextmanager
-    async def controller(self, **how: Any) -> AsyncIterator[Controller]:
-        """A controller that leads, behind the proxy; it counts every group several times a second."""
-        settings = load(None)
+    async def controller(self, knobs: Object | None = None, **how: Any) -> AsyncIterator[Controller]:
+        """A controller that leads, behind the proxy; it counts every group several times a second.
+
+        `knobs` are its configuration.
+        """
+        settings = settings_of(knobs)
         async with KubeClient.from_kubeconfig(self.proxy.write_kubeconfig(self.folder / "proxied")) as client:
             controller = Controller(
                 client,
@@ -157,8 +160,8 @@ class Books:
 
     # Pods, by the sandbox's clock.
 
-    async def pod(self, name: str, owner: Object, gpu: int = 1, *, since: float = 0.0) -> Object:
-        """A pod of this owner, bound `since` seconds ago."""
+    async def pod(self, name: str, owner: Object, gpu: int = 1, *, since: float = 0.0, **more: Any) -> Object:
+        """A pod of this owner, bound `since` seconds ago; `more` of its spec."""
         reference = {
             "apiVersion": owner["apiVersion"],
             "kind": owner["kind"],
@@ -166,7 +169,8 @@ class Books:
             "uid": owner["metadata"]["uid"],
             "controller": True,
         }
-        spec = objects.template("1", **{"nvidia.com/gpu": gpu})["spec"]
+        devices = {"nvidia.com/gpu": gpu} if gpu else {}
+        spec = {**objects.template("1", **devices)["spec"], **more}
         metadata = {"name": name, "namespace": "default", "ownerReferences": [reference]}
         await self.create({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
         bound = rfc3339(self.box.clock.now() - timedelta(seconds=since))
