@@ -158,14 +158,22 @@ async def test_claims_of_a_template_are_admitted_counted_and_charged_until_they_
     await uses(client, unique, gpu="0")
     await remove(client, pods)
     await is_gone(client, names)
-    spent = hours(await uses(client, unique, gpu="0", **{A100: "0", T4: "0"}))
+    await uses(client, unique, gpu="0", **{A100: "0", T4: "0"})
     await eventually(lambda: _nothing_runs(client, unique), 20, "no running allocation")
-    assert 6 <= hours(await uses(client, unique)) - 0.01 <= spent < 6.2
+    spent = hours(await uses(client, unique))
+    assert 6 <= spent < 6.2
+    before = (await uses(client, unique)).status.last_reconcile_time
+    await eventually(lambda: _is_newer(client, unique, before), 20, "another recount")
+    assert hours(await uses(client, unique)) == spent
 
 
 async def _nothing_runs(client: KubeClient, name: str) -> bool:
     cash = wire.from_dict(await client.get(GROUPS, name)).status.cash
     return cash is None or not cash.running
+
+
+async def _is_newer(client: KubeClient, name: str, than: str | None) -> bool:
+    return wire.from_dict(await client.get(GROUPS, name)).status.last_reconcile_time != than
 
 
 async def test_a_claim_that_pods_share_is_counted_and_charged_once(client: KubeClient, unique: str) -> None:
