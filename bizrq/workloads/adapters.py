@@ -24,7 +24,15 @@ GroupKind: TypeAlias = tuple[str, str]
 #: What is written in code, by the name that a declaration calls it by.
 CODED_TEMPLATES: Final = frozenset({"rollout-workloadref"})
 CODED_KINDS: Final = frozenset(
-    {"cronjob", "inferenceservice", "knative-service", "rayjob", "sparkapplication", "trainjob"}
+    {
+        "cronjob",
+        "inferenceservice",
+        "knative-service",
+        "rayjob",
+        "scheduledsparkapplication",
+        "sparkapplication",
+        "trainjob",
+    }
 )
 CODED_SURGES: Final = frozenset({"deployment", "leaderworkerset", "rollout", "twice"})
 
@@ -55,7 +63,8 @@ class Const:
 class Number:
     """A whole number that stands in the object; `default` where it is absent, None being "no such operand".
 
-    Then, in this order: less `minus`, more `plus`, never below 0, within the clamps, and at least `at_least`.
+    Then, in this order: less `minus`, more `plus`, never below 0, at most `clamp_max`, at least `clamp_min` (the
+    larger of two that contradict each other) and `at_least`.
     """
 
     at: At
@@ -127,11 +136,9 @@ class Finished:
 
 @dataclass(frozen=True, slots=True)
 class Pods:
-    """How a workload's pods are found: labels with {name} in them, the kinds on their way up, or another kind's."""
+    """How a workload's pods are found: by their owners, of which these kinds may stand between."""
 
-    selector: str = ""
     owner_chain: tuple[str, ...] = ()
-    via: str = ""
 
 
 @dataclass(frozen=True)
@@ -513,8 +520,11 @@ def _finished(value: object, where: str) -> Finished:
 
 
 def _pods(value: object, where: str) -> Pods:
+    # Labels can be set by anybody, so owners tell; whoever gives `selector` or `via` besides is not wrong.
     entry = _Entry(value, where, ("selector", "ownerChain", "via"))
-    return Pods(entry.text("selector", ""), entry.all("ownerChain", _text), entry.text("via", ""))
+    for key in ("selector", "via"):
+        entry.text(key, "")
+    return Pods(entry.all("ownerChain", _text))
 
 
 def _group_kind(value: object, where: str) -> GroupKind:

@@ -13,7 +13,7 @@ from typing import Any
 
 from bizrq.workloads.adapters import Adapter
 from bizrq.workloads.config import CountingConfig
-from bizrq.workloads.malformed import MOST, a_count, a_map, a_text, at, malformed, show
+from bizrq.workloads.malformed import MOST, a_count, a_flag, a_map, a_text, at, malformed, show
 from bizrq.workloads.roles import PodSet
 
 _PERCENT = re.compile(r"([0-9]{1,5})%", re.ASCII)
@@ -69,9 +69,10 @@ def _of_deployment(strategy: dict[str, Any], replicas: int) -> int:
 
 
 def _of_rollout(strategy: dict[str, Any], replicas: int) -> int:
-    """Both versions in full where traffic is switched or shared out, else the canary's surge."""
+    """Both versions in full where traffic is switched or shared out, unless the old one shrinks; else the surge."""
     canary = a_map(strategy.get("canary"), "spec.strategy.canary")
-    if strategy.get("blueGreen") is not None or canary.get("trafficRouting") is not None:
+    shrinks = a_flag(canary.get("dynamicStableScale"), "spec.strategy.canary.dynamicStableScale")
+    if strategy.get("blueGreen") is not None or (canary.get("trafficRouting") is not None and not shrinks):
         return replicas
     return _of(canary.get("maxSurge"), "25%", replicas, "spec.strategy.canary.maxSurge")
 

@@ -222,10 +222,10 @@ def _read_number(factor: Number, scope: _Scope) -> int | None:
     if factor.minus is not None:
         number -= _number(factor.minus, scope) or 0
     number = max(0, number + factor.plus)
-    if factor.clamp_min is not None and (least := _number(factor.clamp_min, scope)) is not None:
-        number = max(number, least)
     if factor.clamp_max is not None and (most := _number(factor.clamp_max, scope)) is not None:
         number = min(number, most)
+    if factor.clamp_min is not None and (least := _number(factor.clamp_min, scope)) is not None:
+        number = max(number, least)
     return max(number, factor.at_least)
 
 

@@ -263,7 +263,8 @@ ROWS = [
         edited=False,
         suspend={"suspend": True},
         resume={"suspend": False},
-        makes=[(JOBSETS, {"spec": {"replicatedJobs": [{"name": "j", "template": {"spec": {"template": NEVER}}}]}}),
+        makes=[(JOBSETS, {"spec": {"replicatedJobs": [
+            {"name": "node", "template": {"spec": {"parallelism": 2, "completions": 2, "template": NEVER}}}]}}),
                (JOBS, {"spec": {"template": NEVER}})],
         ended=condition("Complete"),
         context=[(CLUSTER_RUNTIMES, RUNTIME)],
@@ -279,5 +280,14 @@ ROWS = [
         resume={"suspend": False},
         makes=[POD, POD],
         ended={"applicationState": {"state": "COMPLETED"}, "driverInfo": {}},
+    ),
+    Row(
+        Resource("sparkoperator.k8s.io", "v1beta2", "scheduledsparkapplications", "ScheduledSparkApplication"),
+        {"schedule": "@yearly", "template": {"type": "Scala", "mainApplicationFile": "x", "sparkVersion": "3.5.0",
+                                             "driver": SPARK_POD, "executor": SPARK_POD}},
+        lambda _: {},
+        pods=lambda _: 0,
+        edited=False,
+        refused=False,
     ),
 ]  # fmt: skip

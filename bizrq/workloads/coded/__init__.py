@@ -29,6 +29,7 @@ KINDS: Final[Mapping[str, Coder]] = {
     "inferenceservice": kserve.pod_sets,
     "knative-service": knative.pod_sets,
     "rayjob": rayjob.pod_sets,
+    "scheduledsparkapplication": spark.none_yet,
     "sparkapplication": spark.pod_sets,
     "trainjob": trainjob.pod_sets,
 }

@@ -12,7 +12,7 @@ from fractions import Fraction
 from typing import Any
 
 from bizrq.workloads.lookup import Lookup
-from bizrq.workloads.malformed import a_count, a_flag, a_list, a_map, a_text, malformed, show
+from bizrq.workloads.malformed import Malformed, a_count, a_flag, a_list, a_map, a_text, malformed, show
 from bizrq.workloads.roles import PodSet
 
 _MIB = {"": 1, "m": 1, "g": 1024, "t": 1024**2}
@@ -43,6 +43,19 @@ def pod_sets(
         PodSet("executor", _executors(spec, executor), _pod(spec, executor, "spec.executor", _beside(spec, conf)),
                "spec.executor"),
     ]  # fmt: skip
+
+
+def none_yet(obj: dict[str, Any], declared: Callable[[], list[PodSet]], namespace: str, lookup: Lookup) -> list[PodSet]:
+    """No pods: a ScheduledSparkApplication makes applications, which carry its labels and pay for themselves.
+
+    Raises Malformed where those could not be counted.
+    """
+    template = a_map(a_map(obj.get("spec"), "spec").get("template"), "spec.template")
+    try:
+        pod_sets({**obj, "spec": template}, declared, namespace, lookup)
+    except Malformed as wrong:
+        raise Malformed(f"spec.template -> {wrong}") from None
+    return []
 
 
 def _executors(spec: dict[str, Any], executor: dict[str, Any]) -> int:
@@ -103,7 +116,7 @@ def _beside(spec: dict[str, Any], conf: dict[str, Any]) -> int:
     mib = 0
     if spec.get("type") == "Python":
         mib += _mib(conf.get("spark.executor.pyspark.memory"), "spec.sparkConf[spark.executor.pyspark.memory]", 0)
-    if conf.get("spark.memory.offHeap.enabled") == "true":
+    if str(conf.get("spark.memory.offHeap.enabled", "false")).casefold() != "false":
         mib += _mib(conf.get("spark.memory.offHeap.size"), "spec.sparkConf[spark.memory.offHeap.size]", 0)
     return mib
 

@@ -9,19 +9,57 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from bizrq.workloads.adapters import builtin
 from bizrq.workloads.lookup import Lookup
-from bizrq.workloads.malformed import a_count, a_flag, a_list, a_map, a_text, at, child, malformed, show
+from bizrq.workloads.malformed import Malformed, a_count, a_flag, a_list, a_map, a_text, at, child, malformed, show
+from bizrq.workloads.owners import controller_of
 from bizrq.workloads.roles import PodSet, of_template
+from bizrq.workloads.roles import pod_sets as declared_sets
 
 _GROUP = "trainer.kubeflow.org"
 _CLUSTER, _NAMESPACED = "ClusterTrainingRuntime", "TrainingRuntime"
 _STEP = "trainer.kubeflow.org/trainjob-ancestor-step"
 _NODE = "node"
+_JOBSET = ("jobset.x-k8s.io", "JobSet")
 
 
 def pod_sets(
     obj: dict[str, Any], _declared: Callable[[], list[PodSet]], namespace: str, lookup: Lookup
 ) -> list[PodSet]:
+    """What the runtime says, and no less than the JobSet that was made of it: later edits of a runtime change nothing.
+
+    Raises Malformed where neither can be counted.
+    """
+    found: list[PodSet] = []
+    wrong: Malformed | None = None
+    for count in (_of_runtime, _of_jobset):
+        try:
+            found += count(obj, namespace, lookup)
+        except Malformed as error:
+            wrong = wrong or error
+    if wrong is not None and not found:
+        raise wrong
+    sets: dict[str, PodSet] = {}
+    for pods in found:
+        # The JobSet's come last: what its pods are is no more up to the runtime, how many is the larger of both.
+        known = sets.get(pods.name)
+        sets[pods.name] = pods if known is None else replace(pods, count=max(pods.count, known.count))
+    return list(sets.values())
+
+
+def _of_jobset(obj: dict[str, Any], namespace: str, lookup: Lookup) -> list[PodSet]:
+    """The sets of the JobSet that the operator made for the job, none before that."""
+    metadata = a_map(obj.get("metadata"), "metadata")
+    name, uid = metadata.get("name"), metadata.get("uid")
+    adapter = builtin().by_kind(*_JOBSET)
+    jobset = lookup.get(*_JOBSET, namespace, name) if isinstance(name, str) and name and uid else None
+    if jobset is None or adapter is None:
+        return []
+    owner = controller_of(jobset.get("metadata"))
+    return declared_sets(jobset, adapter, {}) if owner is not None and owner.get("uid") == uid else []
+
+
+def _of_runtime(obj: dict[str, Any], namespace: str, lookup: Lookup) -> list[PodSet]:
     """A set of pods for each job of the runtime, however often the runtime repeats it: the operator makes each once."""
     spec = a_map(obj.get("spec"), "spec")
     trainer = a_map(spec.get("trainer"), "spec.trainer")
@@ -40,6 +78,8 @@ def pod_sets(
         path = f"{jobs_path}[{index}]"
         job = a_map(given, path)
         name = a_text(job.get("name"), f"{path}.name") or str(index)
+        if any(pods.name == name for pods in sets):
+            name = f"{name}@{index}"
         template = a_map(job.get("template"), f"{path}.template")
         job_spec = a_map(template.get("spec"), f"{path}.template.spec")
         labels = at(template, ("metadata", "labels"), f"{path}.template")
@@ -50,7 +90,7 @@ def pod_sets(
         else:
             number = _count(job_spec, "parallelism", f"{path}.template.spec", 1)
         pods = of_template(name, number, job_spec.get("template"), f"{path}.template.spec.template")
-        if trains or scaled:
+        if trains or (launcher_is_node and name == _NODE):
             pods = _sized(pods, trainer.get("resourcesPerNode"))
         sets.append(pods)
     return sets
