@@ -231,7 +231,6 @@ async def cluster(
 
 async def applied(client: KubeClient, files: list[Path]) -> None:
     """Create definitions as they are written: they are large, and nobody here has to parse them."""
-
     with warnings.catch_warnings():
         # Of aiohttp, about bodies of more than a megabyte.
         warnings.simplefilter("ignore", ResourceWarning)
