@@ -198,6 +198,51 @@ async def test_one_that_gave_up_does_not_hold_up_the_others(
     assert reasons(list(verdicts)) == [Reason.TIMEOUT, None]
 
 
+async def test_who_runs_out_of_time_in_the_line_has_reserved_nothing(
+    api: Api, store: GroupStore, reserver: Reserver, proxy: Proxy
+) -> None:
+    """The write that was under way carries only those who were decided in it."""
+    await api.group("nlp", cpu="4")
+    await store.read("nlp", 5)
+    under_way = asyncio.Event()
+
+    async def slow(line: str) -> None:
+        if line.startswith("PUT"):
+            under_way.set()
+            await asyncio.sleep(0.6)
+
+    proxy.before.append(slow)
+    first = asyncio.create_task(reserver.reserve("nlp", create("first", "cpu=1"), soon()))
+    await under_way.wait()
+    assert reasons([await reserver.reserve("nlp", create("late", "cpu=1"), soon(0.2))]) == [Reason.TIMEOUT]
+    last = await reserver.reserve("nlp", create("last", "cpu=1"), soon())
+    assert reasons([await first, last]) == [None, None]
+    assert {e.slot.name for e in await api.entries("nlp")} == {"first", "last"}
+
+
+async def test_a_hot_group_keeps_no_other_waiting(
+    api: Api, store: GroupStore, reserver: Reserver, proxy: Proxy
+) -> None:
+    """Every group has a line of its own: while the hot one's write hangs, a cold one is decided at once."""
+    await api.group("hot", cpu="100")
+    await api.group("cold", cpu="4")
+    for name in ("hot", "cold"):
+        await store.read(name, 5)
+
+    async def slow(line: str) -> None:
+        if line.startswith("PUT") and "/hot/" in line:
+            await asyncio.sleep(2)
+
+    proxy.before.append(slow)
+    hot = [asyncio.create_task(reserver.reserve("hot", create(f"h{n}", "cpu=1"), soon())) for n in range(100)]
+    await asyncio.sleep(0.05)
+    began = time.monotonic()
+    assert reasons([await reserver.reserve("cold", create("c", "cpu=1"), soon())]) == [None]
+    assert time.monotonic() - began < 1.0
+    assert not any(task.done() for task in hot)
+    assert set(reasons(list(await asyncio.gather(*hot)))) == {None}
+
+
 async def test_a_group_that_is_about_to_be_counted_is_waited_for(
     api: Api, watched: GroupStore, reserver: Reserver
 ) -> None:
