@@ -12,7 +12,7 @@ from typing import Any
 
 import structlog
 
-from bizrq.quota.resources import Resources, larger, subtract_floor
+from bizrq.quota.resources import Resources, growth, larger, subtract_floor
 from bizrq.workloads import dra, truth
 from bizrq.workloads.config import CountingConfig
 from bizrq.workloads.dra import Claims
@@ -53,17 +53,32 @@ class Evidence:
         except Malformed:
             return NOTHING
         found: list[tuple[Object, Actual, Actual]] = []
+        # A workload has thousands of pods, and nearly all of them show nothing, like each other.
+        silent: set[object] = set()
         for pod in self._cluster.pods_of(workload):
-            if countable and not self._may_show(pod):
+            key = self.alike(pod)
+            if key in silent and not self.may_have_claims(pod):
                 continue
             plain = pod.plain()
             try:
-                if truth.is_counted(plain, now):
-                    asked, uses = self._pair(pod, plain, around)
-                    found.append((plain, asked if countable else Actual(), uses))
+                if not truth.is_counted(plain, now):
+                    continue
+                if countable and not self._may_show(pod):
+                    silent.add(key)
+                    continue
+                asked, uses = self._pair(pod, plain, around)
             except Malformed as error:
                 log.warning("pod tells nothing of what it uses", pod=f"{pod.namespace}/{pod.name}", error=str(error))
-        return truth.beyond(found, around) if found else NOTHING
+                continue
+            if not countable:
+                asked = Actual()
+            elif not uses.shared and not growth(uses.resources, asked.resources):
+                silent.add(key)
+                continue
+            found.append((plain, asked, uses))
+        more = truth.beyond(found, around) if found else NOTHING
+        # Why such a workload is charged so is told with it: `Uncountable`.
+        return more if countable else Beyond(more.resources)
 
     def cost(self, pod: Pod, payer: Object | None) -> Resources:
         """What a pod occupies while it runs, its claims aside: as declared, and as its node shows. Raises Malformed."""
@@ -75,10 +90,11 @@ class Evidence:
 
     def alike(self, pod: Pod) -> object:
         """What pods of one workload have in common that cost the same, their claims aside."""
-        return id(pod.spec), pod.node, *self._own(pod, (), claims=False)
+        return (id(pod.spec), pod.node, *self._own(pod, (), claims=False)) if pod.rest else (id(pod.spec), pod.node)
 
     def may_have_claims(self, pod: Pod) -> bool:
-        return bool(pod.spec.get("resourceClaims") or self._cluster.claims.store.kept_index("pod", pod.uid))
+        claims = self._cluster.claims.store
+        return bool(pod.spec.get("resourceClaims") or (len(claims) and claims.kept_index("pod", pod.uid)))
 
     def claims_of(self, pod: Pod) -> Mapping[str, Object]:
         """The allocated claims that a pod has or shares, by uid."""

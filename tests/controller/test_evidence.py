@@ -116,6 +116,23 @@ async def test_claims_that_outgrew_their_template_are_charged(books: Books) -> N
         assert "more devices than its templates" in str(found.status.conditions)
 
 
+async def test_a_workload_whose_template_is_gone_is_charged_what_its_pods_have(books: Books) -> None:
+    """Nobody frees six cards by deleting what says that they are used."""
+    async with books.controller(KNOBS):
+        await books.group("vision", gpu="8", cpu="8")
+        await books.create(device_class("gpu"))
+        template = await books.create(claim_template("devices", 2))
+        made = await books.create(job("train", gpu=0) | {"spec": _claiming()})
+        pod = await books.pod("train-0", made, gpu=0, **ENTRY)
+        await claims(books, "train-0-g", 2, **of_pod(pod))
+        await allocate(books, "train-0-g", "a", "b")
+        await books.uses("vision", gpu="2")
+        await books.remove(template)
+        found = await books.until("vision", lambda g: "Uncountable" in {c.type for c in g.status.conditions})
+        assert found.status.used == {**(found.status.used or {}), "requests.nvidia.com/gpu": "2", "limits.cpu": "1"}
+        assert "ModelMismatch" not in {c.type for c in found.status.conditions}
+
+
 def _claiming() -> Object:
     pod = {"spec": {"containers": [{"name": "tensorflow", "image": "x"}], **ENTRY}}
     return {"tfReplicaSpecs": {"Worker": {"replicas": 1, "template": pod}}}
