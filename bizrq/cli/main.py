@@ -10,7 +10,7 @@ import sys
 
 import typer
 
-from bizrq.cli import describe, explain, fit, get, report, tree, up, usage, version
+from bizrq.cli import describe, explain, fit, get, install, report, tree, up, usage, version
 from bizrq.cli.failure import Failure
 
 app = typer.Typer(
@@ -29,6 +29,8 @@ app.command("report")(report.report)
 app.command("fit")(fit.fit)
 app.command("explain")(explain.explain)
 app.command("usage")(usage.usage)
+app.command("install")(install.install)
+app.command("uninstall")(install.uninstall)
 app.command("version")(version.version)
 
 

@@ -1,0 +1,298 @@
+"""bizrq install and uninstall: what stands in a cluster where bizrq runs, put there and taken away."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+import time
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from bizrq.cli.cluster import Context, Kubeconfig, ask, client_for
+from bizrq.cli.failure import CLUSTER, Failure
+from bizrq.cli.options import settings_of
+
+if TYPE_CHECKING:
+    from bizrq.cli.installation import Plan
+    from bizrq.kube.client import KubeClient
+
+_Namespace = Annotated[str, typer.Option("--namespace", "-n", help="Where bizrq itself runs.")]
+_DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the objects instead, in their order.")]
+#: Seconds that a kind's deletion may take.
+_GONE = 120.0
+
+
+class Output(StrEnum):
+    YAML = "yaml"
+    JSON = "json"
+    NAME = "name"
+
+
+_Output = Annotated[Output, typer.Option("--output", "-o", help="How --dry-run prints them.")]
+
+
+def install(
+    image: Annotated[str | None, typer.Option(help="The processes' image, by default bizrq of this version.")] = None,
+    namespace: _Namespace = "bizrq-system",
+    config: Annotated[Path | None, typer.Option(help="The processes' configuration, one YAML document.")] = None,
+    replicas: Annotated[int, typer.Option(min=1, max=20, help="Of webhooks and of the controller, each.")] = 2,
+    wait: Annotated[bool, typer.Option(help="Register the webhooks once one is ready, not before.")] = True,
+    timeout: Annotated[int, typer.Option(min=1, help="Seconds to wait for a webhook.")] = 180,
+    dry_run: _DryRun = False,
+    output: _Output = Output.YAML,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+) -> None:
+    """Install bizrq in a cluster, or bring what is installed up to date; to do it again changes nothing.
+
+    The CRD, rights, the processes and their Service, then the registration, since a webhook that is registered and
+    not there refuses. Needs an administrator's rights.
+    """
+    from importlib.metadata import version
+
+    settings = settings_of(config)
+
+    from bizrq.cli import installation
+
+    text = config.read_text("utf-8") if config is not None else ""
+    plan = installation.Plan(namespace, image or f"bizrq:{version('bizrq')}", replicas, text)
+    objects = installation.objects(settings, plan)
+    if dry_run:
+        _print(objects, output)
+        return
+    *before, registration = objects
+
+    async def work(client: KubeClient) -> None:
+        for obj in before:
+            await _apply(client, obj)
+        if wait:
+            await _served(client, plan, timeout)
+        await _apply(client, registration)
+
+    ask(client_for(kubeconfig, context), work)
+
+
+def uninstall(
+    namespace: _Namespace = "bizrq-system",
+    crd: Annotated[bool, typer.Option("--crd", help="The CRD too, and with it every group and what it spent.")] = False,
+    dry_run: _DryRun = False,
+    output: _Output = Output.NAME,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+) -> None:
+    """Take bizrq out of a cluster: the registration first, so that nothing is refused meanwhile.
+
+    Groups and their CRD stay, unless --crd is given. The namespace goes only where install made it.
+    """
+    from bizrq.cli import installation
+
+    plan = installation.Plan(namespace, "", 1, " ")
+    objects = list(reversed(installation.objects(settings_of(None), plan)))
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": installation.SECRET, "namespace": namespace}}
+    kept = [obj for obj in objects if obj["kind"] == "CustomResourceDefinition"]
+    going = [obj for obj in objects if obj not in kept]
+    # The namespace last of what stands in it.
+    going.insert(next(i for i, obj in enumerate(going) if obj["kind"] == "ServiceAccount"), secret)
+    if dry_run:
+        _print([*going, *(kept if crd else [])], output)
+        return
+
+    async def work(client: KubeClient) -> None:
+        for obj in going:
+            await _delete(client, obj)
+        if crd:
+            await _free_groups(client)
+            for obj in kept:
+                await _delete(client, obj)
+                await _gone(client, obj)
+        else:
+            await _tell_what_stays(client)
+
+    ask(client_for(kubeconfig, context), work)
+
+
+def _print(objects: list[dict[str, Any]], form: Output) -> None:
+    if form is Output.NAME:
+        for obj in objects:
+            sys.stdout.write(f"{_named(obj)}\n")
+        return
+    if form is Output.JSON:
+        from bizrq.cli import terminal
+
+        terminal.print_json({"apiVersion": "v1", "kind": "List", "metadata": {}, "items": objects})
+        return
+    import yaml
+
+    class Plain(yaml.SafeDumper):
+        """Without anchors: what is the same twice is written twice."""
+
+        def ignore_aliases(self, data: Any) -> bool:
+            return True
+
+    yaml.dump_all(objects, sys.stdout, Dumper=Plain, sort_keys=False, width=110)
+
+
+def _named(obj: dict[str, Any]) -> str:
+    """As kubectl names it: deployment.apps/bizrq-webhooks."""
+    from bizrq.cli.installation import resource_of
+
+    resource = resource_of(obj)
+    kind = f"{resource.kind.lower()}.{resource.group}" if resource.group else resource.kind.lower()
+    return f"{kind}/{obj['metadata']['name']}"
+
+
+def _said(obj: dict[str, Any], what: str) -> None:
+    typer.echo(f"{_named(obj)} {what}")
+
+
+async def _apply(client: KubeClient, obj: dict[str, Any]) -> None:
+    """Create the object, or bring what we say of it into what stands there; what others say of it stays."""
+    import orjson
+
+    from bizrq.cli.installation import resource_of
+    from bizrq.kube.client import NotFound
+
+    resource, metadata = resource_of(obj), obj["metadata"]
+    name, namespace = metadata["name"], metadata.get("namespace")
+    strict = {"fieldValidation": "Strict"}
+    while True:
+        try:
+            stored = await client.get(resource, name, namespace)
+        except NotFound:
+            created = await _created(client, resource.path(namespace), obj, strict)
+            if created:
+                _said(obj, "created")
+                return
+            continue
+        if obj["kind"] == "Namespace":
+            # Whoever made it, it is theirs: our labels would have uninstall delete it.
+            _said(obj, "unchanged")
+            return
+        patch = _with_bundles(obj, stored)
+        path = resource.path(namespace, name)
+        kind = "application/merge-patch+json"
+        answer = await client.request("PATCH", path, body=orjson.dumps(patch), params=strict, content_type=kind)
+        _said(obj, "unchanged" if _wanted(orjson.loads(answer)) == _wanted(stored) else "configured")
+        return
+
+
+def _wanted(obj: dict[str, Any]) -> dict[str, Any]:
+    """What of an object people decide: not its status, nor what the API server counts."""
+    counted = ("resourceVersion", "generation", "managedFields")
+    metadata = {key: value for key, value in obj["metadata"].items() if key not in counted}
+    return {**{key: value for key, value in obj.items() if key != "status"}, "metadata": metadata}
+
+
+async def _created(client: KubeClient, path: str, obj: dict[str, Any], params: dict[str, str]) -> bool:
+    """Whether it was us; somebody else may have been faster."""
+    import orjson
+
+    from bizrq.kube.client import AlreadyExists
+
+    with contextlib.suppress(AlreadyExists):
+        await client.request("POST", path, body=orjson.dumps(obj), params=params)
+        return True
+    return False
+
+
+def _with_bundles(obj: dict[str, Any], stored: dict[str, Any]) -> dict[str, Any]:
+    """The registration with the caBundles that bizrq-certs has given it: a patch replaces the whole list."""
+    if "webhooks" not in obj:
+        return obj
+    bundles = {w["name"]: w["clientConfig"].get("caBundle") for w in stored.get("webhooks") or ()}
+    webhooks = [
+        {**w, "clientConfig": {**w["clientConfig"], **({"caBundle": bundle} if bundle else {})}}
+        for w in obj["webhooks"]
+        for bundle in [bundles.get(w["name"])]
+    ]
+    return {**obj, "webhooks": webhooks}
+
+
+async def _served(client: KubeClient, plan: Plan, timeout: int) -> None:
+    """Return once a webhook can answer; raises Failure after so many seconds."""
+    from bizrq.cli.installation import resource_of
+    from bizrq.kube.rights import WEBHOOKS
+
+    deployments = resource_of({"kind": "Deployment"})
+    until = time.monotonic() + timeout
+    while True:
+        stored = await client.get(deployments, WEBHOOKS, plan.namespace)
+        if (stored.get("status") or {}).get("availableReplicas"):
+            return
+        if time.monotonic() > until:
+            raise Failure(
+                f"no webhook is ready after {timeout} s, so none is registered and nothing is refused: look at "
+                f"kubectl -n {plan.namespace} describe pods, then run install again (or --no-wait)",
+                CLUSTER,
+            )
+        await asyncio.sleep(1.0)
+
+
+async def _delete(client: KubeClient, obj: dict[str, Any]) -> None:
+    from bizrq.cli.installation import resource_of
+    from bizrq.kube.client import NotFound
+
+    resource, metadata = resource_of(obj), obj["metadata"]
+    try:
+        if obj["kind"] == "Namespace":
+            stored = await client.get(resource, metadata["name"])
+            managed = (stored["metadata"].get("labels") or {}).get("app.kubernetes.io/managed-by")
+            if managed != metadata["labels"]["app.kubernetes.io/managed-by"]:
+                _said(obj, "stays: install did not make it")
+                return
+        await client.delete(resource, metadata["name"], metadata.get("namespace"))
+    except NotFound:
+        return
+    _said(obj, "deleted")
+
+
+async def _free_groups(client: KubeClient) -> None:
+    """Take our finalizer off the groups: the controller, which would do it, is gone."""
+    from bizrq.api.group import FINALIZER
+    from bizrq.kube.client import NotFound
+    from bizrq.kube.groups import GROUPS
+
+    try:
+        groups, _ = await client.list(GROUPS)
+    except NotFound:
+        return
+    for group in groups:
+        finalizers = group["metadata"].get("finalizers") or []
+        if FINALIZER in finalizers:
+            rest = [each for each in finalizers if each != FINALIZER]
+            with contextlib.suppress(NotFound):
+                await client.patch(GROUPS, group["metadata"]["name"], {"metadata": {"finalizers": rest}})
+
+
+async def _gone(client: KubeClient, obj: dict[str, Any]) -> None:
+    """Return when a CRD has gone with all of its objects; raises Failure."""
+    from bizrq.cli.installation import resource_of
+    from bizrq.kube.client import NotFound
+
+    until = time.monotonic() + _GONE
+    with contextlib.suppress(NotFound):
+        while time.monotonic() < until:
+            await client.get(resource_of(obj), obj["metadata"]["name"])
+            await asyncio.sleep(0.2)
+        raise Failure(f"{_named(obj)} is still there after {_GONE:.0f} s: something holds a group", CLUSTER)
+
+
+async def _tell_what_stays(client: KubeClient) -> None:
+    from bizrq.api.group import FINALIZER
+    from bizrq.kube.client import NotFound
+    from bizrq.kube.groups import GROUPS
+
+    try:
+        groups, _ = await client.list(GROUPS)
+    except NotFound:
+        return
+    held = sum(FINALIZER in (group["metadata"].get("finalizers") or []) for group in groups)
+    sys.stderr.write(f"bizrq: {len(groups)} groups and their CRD stay; bizrq uninstall --crd removes them\n")
+    if held:
+        sys.stderr.write(
+            f"bizrq: {held} of them have spent hours, and cannot be deleted one by one without a controller\n"
+        )
