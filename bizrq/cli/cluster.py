@@ -35,8 +35,8 @@ def client_for(kubeconfig: Path | None, context: str | None) -> KubeClient:
 
 
 def ask(client: KubeClient, work: Callable[[KubeClient], Awaitable[T]]) -> T:
-    """Run `work` against the cluster; raises Failure for one that is unreachable or refuses."""
-    from bizrq.kube.client import ApiError, Unreachable
+    """Run `work` against the cluster; raises Failure for one that is unreachable, refuses, or knows no groups."""
+    from bizrq.kube.client import ApiError, NotFound, Unreachable
 
     async def main() -> T:
         async with client:
@@ -44,5 +44,9 @@ def ask(client: KubeClient, work: Callable[[KubeClient], Awaitable[T]]) -> T:
 
     try:
         return asyncio.run(main())
+    except NotFound:
+        raise Failure(
+            f"bizrq is not installed in the cluster {client.server}: bizrq install, or bizrq up --kubeconfig F", CLUSTER
+        ) from None
     except (ApiError, Unreachable) as error:
         raise Failure(str(error), CLUSTER) from None

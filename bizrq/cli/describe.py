@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bizrq.cli.cluster import Context, Kubeconfig, ask, client_for
+from bizrq.cli.completion import group_names
 from bizrq.cli.groups import check_known, decoded
 from bizrq.cli.options import Config, settings_of
 from bizrq.cli.tables import Form, Output, print_document, print_names
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def describe(
-    group: Annotated[list[str], typer.Argument(help="The groups' names.")],
+    group: Annotated[list[str], typer.Argument(help="The groups' names.", autocompletion=group_names)],
     output: Output = Form.TABLE,
     config: Config = None,
     kubeconfig: Kubeconfig = None,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bizrq.cli.cluster import Context, Kubeconfig, ask, client_for
+from bizrq.cli.completion import group_names
 from bizrq.cli.failure import BAD_INPUT, Failure
 from bizrq.cli.fit import named, rehearsed
 from bizrq.cli.groups import check_known
@@ -28,7 +29,7 @@ _Files = Annotated[
 
 
 def explain(
-    group: Annotated[str | None, typer.Argument(help="Explain this group.")] = None,
+    group: Annotated[str | None, typer.Argument(help="Explain this group.", autocompletion=group_names)] = None,
     file: _Files = None,
     namespace: Namespace = None,
     config: Config = None,

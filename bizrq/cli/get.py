@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bizrq.cli.cluster import Context, Kubeconfig, client_for
+from bizrq.cli.completion import group_names
 from bizrq.cli.groups import Selector, Watch, check_known, decoded, listed, watched
 from bizrq.cli.tables import Form, Output, print_csv, print_document, print_names, print_table
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def get(
-    group: Annotated[list[str] | None, typer.Argument(help="Only these groups.")] = None,
+    group: Annotated[list[str] | None, typer.Argument(help="Only these groups.", autocompletion=group_names)] = None,
     output: Output = Form.TABLE,
     selector: Selector = None,
     watch: Watch = False,

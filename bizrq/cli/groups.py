@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bizrq.cli.cluster import ask
+from bizrq.cli.completion import group_names
 from bizrq.cli.failure import BAD_INPUT, Failure
 
 if TYPE_CHECKING:
     from bizrq.api.group import GroupObject
     from bizrq.kube.client import KubeClient
 
+Group = Annotated[str | None, typer.Argument(help="Only this group and what is below it.", autocompletion=group_names)]
 Selector = Annotated[str | None, typer.Option("--selector", "-l", help="Only groups with these labels, as kubectl's.")]
 OnlyResource = Annotated[
     str | None, typer.Option("--resource", "-r", help="Only this resource and its models, like limits.cpu.")

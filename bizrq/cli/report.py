@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bizrq.cli.cluster import Context, Kubeconfig, client_for
-from bizrq.cli.groups import OnlyResource, check_known, decoded, listed
+from bizrq.cli.groups import Group, OnlyResource, check_known, decoded, listed
 from bizrq.cli.tables import Form, Output, print_csv, print_document, print_names, print_table
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ _NARROW = ("group", "resource", "hard", "used", "reserved", "left", "percent")
 
 
 def report(
-    group: Annotated[str | None, typer.Argument(help="Only this group and what is below it.")] = None,
+    group: Group = None,
     output: Output = Form.TABLE,
     resource: OnlyResource = None,
     over: Annotated[int, typer.Option(min=0, help="Only what is taken to at least so many percent.")] = 0,

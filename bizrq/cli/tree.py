@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from bizrq.cli.cluster import Context, Kubeconfig, client_for
-from bizrq.cli.groups import OnlyResource, Watch, check_known, decoded, listed, watched
+from bizrq.cli.groups import Group, OnlyResource, Watch, check_known, decoded, listed, watched
 from bizrq.cli.tables import Form, Output, print_csv, print_document, print_names
 
 if TYPE_CHECKING:
@@ -24,7 +22,7 @@ _NARROW = 72
 
 
 def tree(
-    group: Annotated[str | None, typer.Argument(help="Only this group and what is below it.")] = None,
+    group: Group = None,
     output: Output = Form.TABLE,
     resource: OnlyResource = None,
     watch: Watch = False,

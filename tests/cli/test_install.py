@@ -164,9 +164,8 @@ async def test_another_configuration_is_another_pod() -> None:
     """Processes read it once, when they start."""
 
     def template(config: str) -> Object:
-        return next(
-            o for o in planned(config) if o["metadata"]["name"] == "bizrq-controller" and o["kind"] == "Deployment"
-        )
+        found = {(o["kind"], o["metadata"]["name"]): o for o in planned(config)}
+        return found["Deployment", "bizrq-controller"]["spec"]["template"]
 
     assert template("suspended: zero") != template("suspended: full")
     assert "--config" not in template("")["spec"]["containers"][0]["command"]
