@@ -29,6 +29,7 @@ from bizrq.workloads.adapters import Registry
 from bizrq.workloads.config import CountingConfig
 from webhooks import registration
 from webhooks.groups import Answer, Groups
+from webhooks.references import References
 from webhooks.reserve import Reserver
 from webhooks.rights import Rights
 from webhooks.turns import Turns
@@ -68,8 +69,16 @@ class Webhooks:
         self.reserver = Reserver(self.store, catalog=catalog)
         self.related = Related(client, registry)
         asked = Rights(client, self.store, rights)
+        self._references = References(client, self.reserver, self.related, registry, config)
         self._workloads = Workloads(
-            client, self.reserver, self.related, asked, registry, config, exempt=registration.exempt(namespace)
+            client,
+            self.reserver,
+            self.related,
+            asked,
+            self._references,
+            registry,
+            config,
+            exempt=registration.exempt(namespace),
         )
         self._groups = Groups(client, self.store, self.reserver, self.related, asked, registry, catalog=catalog)
         self._turns = Turns()
@@ -96,6 +105,7 @@ class Webhooks:
         app.router.add_post("/validate/groups", self._route("groups", self._groups.admit))
         app.router.add_post("/validate/workloads", self._route("workloads", _plain(self._workloads.admit)))
         app.router.add_post("/validate/scale", self._route("scale", _plain(self._workloads.scale)))
+        app.router.add_post("/validate/references", self._route("references", _plain(self._references.admit)))
         app.router.add_get("/healthz", _healthz)
         app.router.add_get("/readyz", self._readyz)
         return app

@@ -6,28 +6,36 @@ It fails closed: what cannot be counted is refused.
 
 from __future__ import annotations
 
-import re
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from bizrq.api.review import Request
 from bizrq.kube.client import ApiError, KubeClient, NotFound, Unreachable
 from bizrq.kube.related import Related, resource_of
-from bizrq.quota.ledger import Charge, Role, Slot
+from bizrq.quota.ledger import Charge, Slot
+from bizrq.quota.resources import growth
 from bizrq.quota.verdict import Denied, Granted, Reason, Verdict
 from bizrq.workloads import counting
 from bizrq.workloads.adapters import Adapter, Registry
 from bizrq.workloads.config import CountingConfig
 from bizrq.workloads.counting import NONE, Demand
 from bizrq.workloads.labels import LABEL
-from bizrq.workloads.lookup import Lookup
+from bizrq.workloads.lookup import Lookup, Recording
 from bizrq.workloads.malformed import Malformed
-from bizrq.workloads.owners import charged_group, payer
+from bizrq.workloads.owners import charged_group, controller_of, payer
+from webhooks.references import Due, References, roles, settle, written
 from webhooks.reserve import Reserver
 from webhooks.rights import Rights, joins
 
-_UID = re.compile(r"[A-Za-z0-9._:-]{1,128}", re.ASCII)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Own(Due):
+    """What a workload's own write is charged; `joins` as in `webhooks.rights`."""
+
+    lookup: Lookup
+    joins: bool = False
 
 
 class Workloads:
@@ -39,6 +47,7 @@ class Workloads:
         reserver: Reserver,
         related: Related,
         rights: Rights,
+        references: References,
         registry: Registry,
         config: CountingConfig,
         *,
@@ -52,6 +61,8 @@ class Workloads:
         self._rights = rights
         self._registry = registry
         self._config = config
+        self._references = references
+        self._grown = frozenset(kind for adapter in registry.charged for kind in adapter.grows)
 
     async def admit(self, request: Request, deadline: float) -> Verdict:
         """The verdict on a CREATE or UPDATE of a workload object."""
@@ -105,18 +116,43 @@ class Workloads:
     async def _admit(
         self, request: Request, adapter: Adapter, new: dict[str, Any], old: dict[str, Any] | None, deadline: float
     ) -> Verdict:
-        if charged_group(new, self._related.watched) is None or (old is not None and _unchanged(old, new)):
+        weighed = await self._weigh(request, adapter, new, old, deadline)
+        if not isinstance(weighed, list):
+            return weighed
+        decide = self._decide(request, deadline)
+        if not (adapter.refers or adapter.grows):
+            return await decide(weighed[-1])
+        first = [weighed]
+
+        async def gather() -> Sequence[Due] | Verdict:
+            return first.pop() if first else await self._weigh(request, adapter, new, old, deadline)
+
+        return await settle(gather, decide, deadline)
+
+    async def _weigh(
+        self, request: Request, adapter: Adapter, new: dict[str, Any], old: dict[str, Any] | None, deadline: float
+    ) -> list[Due] | Verdict:
+        """What the change is charged, as everything else is stored now; a verdict where nothing has to be."""
+        is_child = (adapter.group, adapter.kind) in self._grown and controller_of(new.get("metadata")) is not None
+        if charged_group(new, self._related.watched) is None and not is_child:
+            return Granted()
+        if old is not None and _unchanged(old, new):
             return Granted()
         try:
             lookup = await self._related.resolve(lambda found: self._count(new, old, found), _left(deadline))
+            made = await self._references.made_by(adapter, old, deadline) if adapter.grows and old is not None else []
         except (ApiError, Unreachable) as error:
             return _unread(f"what {adapter.kind} {_named(request)} refers to", error)
+        above = payer(new, self._registry, lookup)
+        if above is not None:
+            return await self._references.child(request, adapter, new, old, above, deadline)
         group = charged_group(new, lookup)
-        if group is None or payer(new, self._registry, lookup) is not None:
+        if group is None:
             return Granted()
-        demand = counting.demand(new, self._registry, lookup, self._config)
-        before = self._before(old, group, lookup)
-        if before is None:
+        asked = Recording(lookup)
+        own = counting.demand(new, self._registry, asked, self._config)
+        stood = self._before(old, group, lookup)
+        if stood is None:
             if request.namespace in self._exempt:
                 return Denied(
                     Reason.EXEMPT,
@@ -124,12 +160,34 @@ class Workloads:
                     f"remove the label {LABEL}",
                 )
             counting.check_template_labels(new, adapter, group)
+        demand = self._references.with_children(own, adapter, made, lookup)
+        before = self._references.with_children(stood, adapter, made, lookup) if stood is not None else None
         charge = charge_of(adapter, request, new, demand, old, before)
-        if not charge.enters and not charge.worse_in():
+        # While a child asks for more than what is written does, the child may be about to ask for less.
+        hides = bool(made) and stood is not None and bool(growth(own.resources, stood.resources))
+        if not charge.enters and not hides and not charge.worse_in():
             return Granted()
+        if not (adapter.refers or adapter.grows):
+            return [Own(group, charge, joins=joins(group, charge, new, old, self._registry, lookup), lookup=lookup)]
+        charge = replace(charge, enters=charge.enters or hides, seen=self._references.seen(asked.asked, lookup, made))
+        due = Own(group, charge, joins=joins(group, charge, new, old, self._registry, lookup), lookup=lookup)
+        due = replace(due, is_mark=before is not None and not charge.worse_in())
+        left = charged_group(old, lookup) if old is not None else None
+        if old is None or left is None or left == group or payer(old, self._registry, lookup) is not None:
+            return [due]
+        # What it refers to would charge the group that it leaves, until it has left: that has to see the move, too.
+        held = self._references.with_children(self._before(old, left, lookup) or NONE, adapter, made, lookup)
+        leaves = replace(charge, demand=held.resources, before=held.resources, enters=True, roles=(), missing={})
+        return [Own(left, leaves, is_mark=True, lookup=lookup), due]
+
+    def _decide(self, request: Request, deadline: float) -> Callable[[Due], Awaitable[Verdict]]:
         decide = self._reserver.consider if request.dry_run else self._reserver.reserve
-        new_here = joins(group, charge, new, old, self._registry, lookup)
-        return await self._rights.charge(request, group, charge, new_here, lookup, deadline, decide)
+
+        async def charged(due: Due) -> Verdict:
+            assert isinstance(due, Own)
+            return await self._rights.charge(request, due.group, due.charge, due.joins, due.lookup, deadline, decide)
+
+        return charged
 
     def _count(self, new: dict[str, Any], old: dict[str, Any] | None, lookup: Lookup) -> None:
         """Ask for both demands, so that what they refer to becomes known."""
@@ -156,31 +214,20 @@ def charge_of(
     before: Demand | None,
 ) -> Charge:
     """The change in the terms of the group that pays; raises Malformed for an unreadable resourceVersion."""
-    metadata = new.get("metadata") or {}
-    uid = str(metadata.get("uid", "")) or str(((old or {}).get("metadata") or {}).get("uid", "")) or request.uid
-    if not _UID.fullmatch(uid):
-        raise Malformed(f"metadata.uid: {uid[:64]!r} is no uid of an object")
-    version = None
-    if old is not None:
-        text = str((old.get("metadata") or {}).get("resourceVersion", ""))
-        if not (text.isascii() and text.isdigit() and len(text) < 20):
-            raise Malformed(f"metadata.resourceVersion: {text[:64]!r} is no version of a stored object")
-        version = int(text)
+    uid, version = written(request, new, old)
     return Charge(
-        slot=Slot(adapter.resource, request.namespace, request.name or str(metadata.get("name", ""))),
+        slot=Slot(
+            adapter.resource, request.namespace, request.name or str((new.get("metadata") or {}).get("name", ""))
+        ),
         uid=uid,
         resource_version=version,
         demand=demand.resources,
         before=before.resources if before else {},
         enters=before is None,
-        roles=_roles(demand),
-        roles_before=_roles(before) if before else (),
+        roles=roles(demand),
+        roles_before=roles(before) if before else (),
         missing=demand.missing,
     )
-
-
-def _roles(demand: Demand) -> tuple[Role, ...]:
-    return tuple(Role(role.name, role.replicas, role.per_pod) for role in demand.roles)
 
 
 def _unchanged(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:

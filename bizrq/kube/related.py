@@ -87,6 +87,10 @@ class Related:
         }
         self._watched = {**kept, **self._own}
 
+    def kind(self, group: str, kind: str) -> Resource | None:
+        """Where a kind is stored that counting may ask for by name; None for one that it never reads."""
+        return self._readable.get((group, kind))
+
     @property
     def informers(self) -> Sequence[Informer]:
         """Those that are its own, for the caller to run."""

@@ -21,6 +21,7 @@ class Reason(StrEnum):
 
     MALFORMED = "Malformed"
     EXEMPT = "NamespaceExempt"
+    IN_USE = "InUse"
     NO_GROUP = "NoSuchGroup"
     DELETING = "GroupDeleting"
     NAMESPACE = "NamespaceNotSelected"

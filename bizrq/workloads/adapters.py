@@ -156,6 +156,10 @@ class Adapter:
     creates: frozenset[GroupKind] = frozenset()
     #: Kinds that its objects own on behalf of whoever is above them: the walk goes on, nobody pays here.
     passes: frozenset[GroupKind] = frozenset()
+    #: Those of `creates` that may come to ask for more than it says, each as it stands (a cluster that scales itself).
+    grows: frozenset[GroupKind] = frozenset()
+    #: Roles that such a child does not have: they are added to what the child asks for.
+    beside: frozenset[str] = frozenset()
     pods: Pods = Pods()
     elastic_max: At | None = None
     surge: str | None = None
@@ -177,6 +181,11 @@ class Adapter:
         """Whether what an object of the kind asks for may change with its status alone."""
         counts = any(_reads_status(factor) for role in self.roles for factor in role.count)
         return counts or self.finished_when is not None or self.code is not None
+
+    @cached_property
+    def refers(self) -> bool:
+        """Whether the template of its objects may stand in another object."""
+        return any(role.code is not None for role in self.roles)
 
     @property
     def api_version(self) -> str:
@@ -346,8 +355,8 @@ def _text(value: object, where: str) -> str:
 
 
 _KEYS = (
-    "match", "root", "roles", "zeroWhen", "finishedWhen", "scale", "creates", "passes", "pods", "elasticMax",
-    "surge", "code", "lingers", "pays", "estimate", "override",
+    "match", "root", "roles", "zeroWhen", "finishedWhen", "scale", "creates", "passes", "grows", "beside",
+    "pods", "elasticMax", "surge", "code", "lingers", "pays", "estimate", "override",
 )  # fmt: skip
 
 
@@ -385,6 +394,8 @@ def _adapter(value: object, where: str) -> tuple[Adapter, bool]:
         scale=scale.keys if scale else None,
         creates=frozenset(entry.all("creates", _group_kind)),
         passes=frozenset(entry.all("passes", _group_kind)),
+        grows=frozenset(entry.all("grows", _group_kind)),
+        beside=frozenset(entry.all("beside", _text)),
         pods=entry.maybe("pods", _pods) or Pods(),
         elastic_max=entry.maybe("elasticMax", _at),
         surge=entry.one_of("surge", CODED_SURGES) if "surge" in entry else None,
@@ -393,6 +404,8 @@ def _adapter(value: object, where: str) -> tuple[Adapter, bool]:
         pays=entry.flag("pays", default=True),
         estimate=entry.flag("estimate"),
     )
+    for group, kind in sorted(adapter.grows - adapter.creates):
+        raise DeclarationError(f"{entry.path('grows')}: {group}/{kind} must stand in creates, too")
     return adapter, entry.flag("override")
 
 

@@ -6,9 +6,9 @@ models they use (`models`). It does not know groups, limits or what is used.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from bizrq.quota import resources
@@ -187,6 +187,24 @@ def of_live_pods(
         for name, amount in emitted(cost, found, around).items():
             total[name] = total.get(name, 0) + amount
     return Demand(total)
+
+
+def with_children(
+    own: Demand, children: Sequence[Demand], adapter: Adapter, config: CountingConfig = DEFAULT
+) -> Demand:
+    """What an object asks for whose children (`grows`) may ask for more than it says itself: whichever is more.
+
+    Of several the largest counts, since one is about to replace another; all of them do so under `surge: count`.
+    """
+    if not children:
+        return own
+    grown: Resources = {}
+    for child in children:
+        asks = {name: amount for name, amount in child.resources.items() if not name.startswith("count/")}
+        counted = adapter.surge is not None and config.surge == "count"
+        grown = resources.add(grown, asks) if counted else resources.larger(grown, asks)
+    beside = [resources.scale(role.per_pod, role.replicas) for role in own.roles if role.name in adapter.beside]
+    return replace(own, resources=resources.larger(own.resources, resources.total((grown, *beside))))
 
 
 def check_template_labels(obj: dict[str, Any], adapter: Adapter, group: str) -> None:

@@ -50,6 +50,23 @@ class Recording:
         return self._lookup.all_of(group, kind, namespace)
 
 
+class Instead:
+    """A cluster in which one object is another than it is."""
+
+    def __init__(self, lookup: Lookup, reference: Reference, obj: dict[str, Any] | None) -> None:
+        self._lookup = lookup
+        self._reference = reference
+        self._object = obj
+
+    def get(self, group: str, kind: str, namespace: str, name: str) -> dict[str, Any] | None:
+        if (group, kind, namespace, name) == self._reference:
+            return self._object
+        return self._lookup.get(group, kind, namespace, name)
+
+    def all_of(self, group: str, kind: str, namespace: str) -> Sequence[dict[str, Any]]:
+        return self._lookup.all_of(group, kind, namespace)
+
+
 #: Kinds that stand in no namespace, among those that counting asks for.
 CLUSTER_WIDE = frozenset(
     {

@@ -1,0 +1,399 @@
+"""Writes that make something else grow: what workloads refer to, and children that outgrow whoever pays for them.
+
+This file alone decides whose charge such a write is. Its promise stands in the payer's slot and names the object whose
+write it awaits (DESIGN 2). Two such writes know of each other only through what is stored; so a promise is stored
+first, and what it was counted from is read again before anybody is told yes (`settle`; tests/model has the reasons).
+
+Who refers to an object is listed in its namespace when it is written: that is rare, and an index kept by watch would
+have to be read again before it could be believed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from bizrq.api.review import Request
+from bizrq.kube.client import ApiError, KubeClient, NotFound, Unreachable
+from bizrq.kube.related import NAMESPACES, Related, resource_of
+from bizrq.quota.ledger import Charge, Role, Slot
+from bizrq.quota.resources import growth
+from bizrq.quota.verdict import TRY_AGAIN, Denied, Granted, Reason, Verdict
+from bizrq.workloads import counting
+from bizrq.workloads.adapters import Adapter, GroupKind, Registry
+from bizrq.workloads.config import CountingConfig
+from bizrq.workloads.counting import NONE, Demand
+from bizrq.workloads.lookup import Instead, Lookup, Recording, Reference, group_and_version
+from bizrq.workloads.malformed import Malformed
+from bizrq.workloads.owners import charged_group, controller_of, payer
+from bizrq.workloads.roles import has_ended
+from webhooks.reserve import Reserver
+
+Object = dict[str, Any]
+
+CLAIM_TEMPLATE: GroupKind = ("resource.k8s.io", "ResourceClaimTemplate")
+#: What a pod costs that has a claim of no devices: so much of a workload is held for certain while its template is
+#: gone. An immutable template grows only by being made anew.
+_NO_DEVICES: Object = {"spec": {"spec": {"devices": {}}}}
+#: Seconds that a write waits for another one that it would have to be counted with.
+PATIENCE = 3.0
+_PAUSE = 0.1
+#: A refusal to delete names this many workloads.
+NAMED = 2
+_UID = re.compile(r"[A-Za-z0-9._:-]{1,128}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """A charge that somebody else's write makes, and for whom."""
+
+    group: str
+    charge: Charge
+    whom: str = ""
+    #: It makes nothing worse, and is charged only to be seen by others.
+    is_mark: bool = False
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """Equal where nothing has changed that the charge is counted from."""
+        amounts = [tuple(sorted(found.items())) for found in (self.charge.demand, self.charge.before)]
+        return self.group, self.charge.slot, self.charge.uid, self.charge.resource_version, *amounts
+
+
+Gather = Callable[[], Awaitable[Sequence[Due] | Verdict]]
+Decide = Callable[[Due], Awaitable[Verdict]]
+
+
+async def settle(gather: Gather, decide: Decide, deadline: float) -> Verdict:
+    """Charge what is found, until a look after the last promise was stored finds nothing new.
+
+    Raises what `gather` does. What another write has to be waited for is tried again for a while.
+    """
+    granted: set[tuple[object, ...]] = set()
+    until = min(deadline, time.monotonic() + PATIENCE)
+    while True:
+        verdict: Verdict = Granted()
+        gathered = await gather()
+        if isinstance(gathered, Granted | Denied):
+            return gathered
+        due = [found for found in gathered if found.key not in granted]
+        for found in due:
+            verdict = await decide(found)
+            # A mark that cannot be left is no reason to refuse what makes nothing worse.
+            if isinstance(verdict, Denied) and (verdict.reason in TRY_AGAIN or not found.is_mark):
+                break
+            granted.add(found.key)
+        else:
+            if not due:
+                return Granted()
+            continue
+        if verdict.reason is not Reason.BUSY or time.monotonic() + _PAUSE > until:
+            return verdict
+        await asyncio.sleep(_PAUSE)
+
+
+class References:
+    """The webhook for what workloads refer to, and the part of the workloads' that is about what others made."""
+
+    def __init__(
+        self, client: KubeClient, reserver: Reserver, related: Related, registry: Registry, config: CountingConfig
+    ) -> None:
+        self._client = client
+        self._reserver = reserver
+        self._related = related
+        self._registry = registry
+        self._config = config
+
+    async def admit(self, request: Request, deadline: float) -> Verdict:
+        """The verdict on the write of an object that workloads may refer to."""
+        made, gone = request.object, request.old_object
+        about = made or gone
+        if about is None or request.sub_resource:
+            return Granted()
+        name = request.name or str(about["metadata"].get("name", ""))
+        reference = (request.kind.group, request.kind.kind, request.namespace, name)
+        try:
+            if request.operation == "DELETE":
+                return await self._delete(reference, about, deadline)
+            if request.operation == "CREATE" and reference[:2] != CLAIM_TEMPLATE:
+                return Granted()
+            uid, version = written(request, made or {}, gone)
+
+            async def gather() -> Sequence[Due]:
+                return await self._due(reference, uid, version, made, gone or _NO_DEVICES, deadline)
+
+            return await settle(gather, self._decide(request, deadline), deadline)
+        except Malformed as error:
+            return Denied(Reason.MALFORMED, f"{request.kind.kind} {request.namespace}/{request.name}: {error}")
+        except (ApiError, Unreachable) as error:
+            return Denied(
+                Reason.TIMEOUT,
+                f"what refers to {request.kind.kind} {request.namespace}/{request.name} could not be read, "
+                f"try again: {error}",
+            )
+
+    async def child(
+        self, request: Request, adapter: Adapter, new: Object, old: Object | None, above: Object, deadline: float
+    ) -> Verdict:
+        """The verdict on the write of what another object made, and pays for as it stands. Raises Malformed."""
+        maker = self._registry.of(above)
+        if maker is None or (adapter.group, adapter.kind) not in maker.grows:
+            return Granted()
+        uid, version = written(request, new, old)
+
+        async def gather() -> Sequence[Due]:
+            return await self._outgrown(maker, above, adapter, new, old, uid, version, deadline)
+
+        try:
+            return await settle(gather, self._decide(request, deadline), deadline)
+        except (ApiError, Unreachable) as error:
+            return Denied(Reason.TIMEOUT, f"what {named(above)} made could not be read, try again: {error}")
+
+    async def made_by(self, maker: Adapter, above: Object, deadline: float) -> list[Object]:
+        """The children of an object that may ask for more than it does, as they are stored. Raises ApiError, …"""
+        uid, namespace = above["metadata"].get("uid"), above["metadata"].get("namespace", "")
+        kinds = [kind for group, name in sorted(maker.grows) if (kind := self._registry.by_kind(group, name))]
+        found = await self._list(kinds, namespace, deadline)
+        return [obj for _, obj in found if (controller_of(obj["metadata"]) or {}).get("uid") == uid]
+
+    def with_children(self, own: Demand, adapter: Adapter, children: Iterable[Object], lookup: Lookup) -> Demand:
+        """What an object asks for with its children as they stand."""
+        made = [self._stored(child, kind, lookup) for child in children if (kind := self._registry.of(child))]
+        return counting.with_children(own, made, adapter, self._config)
+
+    def seen(
+        self, asked: Iterable[Reference], lookup: Lookup, beside: Iterable[Object] = ()
+    ) -> dict[Slot, tuple[str, int]]:
+        """What counting has asked for by name, and other objects, as `Charge.seen` has it."""
+        named = [(ref, lookup.get(*ref)) for ref in asked if ref[3]]
+        objects = [obj for _, obj in named if obj is not None]
+        return {place: state for obj in (*objects, *beside) if (place := self._place(obj)) and (state := _state(obj))}
+
+    # Gathering.
+
+    async def _due(
+        self, reference: Reference, uid: str, version: int | None, new: Object | None, old: Object, deadline: float
+    ) -> list[Due]:
+        """What the workloads that refer to an object need more with its new content, by group and place."""
+        place = self._place({**old, **(new or {})})
+        assert place is not None
+        due: list[Due] = []
+        for adapter, obj, group, lookup in await self._users(reference, (new, old), deadline):
+            try:
+                before: Demand | None = counting.own_demand(obj, adapter, Instead(lookup, reference, old), self._config)
+            except Malformed:
+                before = None
+            recording = Recording(Instead(lookup, reference, new))
+            try:
+                after = counting.own_demand(obj, adapter, recording, self._config)
+            except Malformed as error:
+                if before is None:
+                    # It could not be counted before either: nothing is known to grow.
+                    continue
+                raise Malformed(f"{named(obj)} refers to it: {error}") from None
+            charge = Charge(
+                slot=Slot(adapter.resource, obj["metadata"]["namespace"], obj["metadata"]["name"]),
+                uid=uid,
+                resource_version=version,
+                demand=after.resources,
+                before=before.resources if before else {},
+                enters=False,
+                awaits=place,
+                seen=self.seen((ref for ref in recording.asked if ref != reference), lookup, [obj]),
+                roles=roles(after),
+                roles_before=roles(before or NONE),
+                missing=after.missing,
+            )
+            if charge.worse_in():
+                due.append(Due(group, charge, f"{named(obj)}, which refers to {reference[1]} {reference[3]}"))
+        return sorted(due, key=lambda found: (found.group, found.charge.slot))
+
+    async def _users(
+        self, reference: Reference, contents: Sequence[Object | None], deadline: float
+    ) -> list[tuple[Adapter, Object, str, Lookup]]:
+        """The charged workloads of the namespace that ask for an object, whichever of these it is."""
+        of_claims, name = reference[:2] == CLAIM_TEMPLATE, reference[3].encode()
+        kinds = [a for a in self._registry.charged if of_claims or a.refers]
+        # Most of what stands there names it nowhere, and need not be counted; templates that stand elsewhere may.
+        found = [
+            (adapter, obj)
+            for adapter, obj in await self._list(kinds, reference[2], deadline)
+            if name in orjson.dumps(obj) or (of_claims and (adapter.refers or adapter.code is not None))
+        ]
+
+        def asks(adapter: Adapter, obj: Object, lookup: Lookup) -> bool:
+            asked = [counting.references(obj, adapter, Instead(lookup, reference, c), self._config) for c in contents]
+            return any(reference in each for each in asked)
+
+        def pays(adapter: Adapter, obj: Object, lookup: Lookup) -> str | None:
+            try:
+                group = charged_group(obj, lookup)
+            except Malformed:
+                return None
+            is_user = group is not None and asks(adapter, obj, lookup)
+            return group if is_user and payer(obj, self._registry, lookup) is None else None
+
+        lookup = await self._related.resolve(lambda known: [pays(*each, known) for each in found], _left(deadline))
+        return [(*each, group, lookup) for each in found if (group := pays(*each, lookup)) is not None]
+
+    async def _outgrown(
+        self,
+        maker: Adapter,
+        above: Object,
+        adapter: Adapter,
+        new: Object,
+        old: Object | None,
+        uid: str,
+        version: int | None,
+        deadline: float,
+    ) -> list[Due]:
+        """What the payer of a child needs more with it. A child that grows leaves its mark even where that is less
+        than the payer asks for itself: the payer may be about to ask for less.
+        """
+        metadata = above["metadata"]
+        try:
+            stored = await self._client.get(
+                resource_of(maker), metadata["name"], metadata["namespace"], timeout=_left(deadline)
+            )
+        except NotFound:
+            return []
+        if stored["metadata"]["uid"] != metadata["uid"]:
+            return []
+        siblings = [obj for obj in await self.made_by(maker, stored, deadline) if obj["metadata"]["uid"] != uid]
+        asked: set[Reference] = set()
+
+        def count(lookup: Lookup) -> None:
+            payer(stored, self._registry, lookup)
+            for obj, kind in ((new, adapter), (old, adapter), (stored, maker), *((s, adapter) for s in siblings)):
+                if obj is not None:
+                    asked.update(counting.references(obj, kind, lookup, self._config))
+
+        lookup = await self._related.resolve(count, _left(deadline))
+        group = charged_group(stored, lookup)
+        if group is None or payer(stored, self._registry, lookup) is not None:
+            return []
+        mine = counting.own_demand(new, adapter, lookup, self._config)
+        was = self._stored(old, adapter, lookup) if old is not None else NONE
+        if not growth(mine.resources, was.resources):
+            return []
+        own = self._stored(stored, maker, lookup)
+        others = [self._stored(sibling, adapter, lookup) for sibling in siblings]
+        after = counting.with_children(own, [*others, mine], maker, self._config)
+        # What has ended is charged for the pods that are left of it, and those nobody knows here.
+        ended = has_ended(stored, maker)
+        before = NONE if ended else counting.with_children(own, [*others, was] if old else others, maker, self._config)
+        place = self._place(new)
+        charge = Charge(
+            slot=Slot(maker.resource, metadata["namespace"], metadata["name"]),
+            uid=uid,
+            resource_version=version,
+            demand=after.resources,
+            before=before.resources,
+            enters=True,
+            awaits=place,
+            seen=self.seen(asked, lookup, [stored, *siblings]),
+            missing=mine.missing,
+        )
+        whom = f"{named(stored)}, which made {adapter.kind} {new['metadata'].get('name')}"
+        return [Due(group, charge, whom, is_mark=not charge.worse_in())]
+
+    async def _list(self, kinds: Iterable[Adapter], namespace: str, deadline: float) -> list[tuple[Adapter, Object]]:
+        """The objects of these kinds in a namespace; none of a kind that is not installed. Raises ApiError, …"""
+
+        async def of(adapter: Adapter) -> list[tuple[Adapter, Object]]:
+            try:
+                objects, _ = await self._client.list(resource_of(adapter), namespace, timeout=_left(deadline))
+            except NotFound:
+                return []
+            return [(adapter, obj) for obj in objects]
+
+        lists = await asyncio.gather(*(of(adapter) for adapter in kinds))
+        return [found for each in lists for found in each]
+
+    def _stored(self, obj: Object, adapter: Adapter, lookup: Lookup) -> Demand:
+        """What a stored object asks for itself; one that cannot be counted counts as nothing."""
+        try:
+            return counting.own_demand(obj, adapter, lookup, self._config)
+        except Malformed:
+            return NONE
+
+    def _place(self, obj: Mapping[str, Any]) -> Slot | None:
+        group, _ = group_and_version(obj.get("apiVersion"))
+        resource = self._related.kind(group, str(obj.get("kind")))
+        metadata = obj.get("metadata") or {}
+        return resource and Slot(resource.key, metadata.get("namespace", ""), metadata.get("name", ""))
+
+    # Deciding.
+
+    def _decide(self, request: Request, deadline: float) -> Decide:
+        decide = self._reserver.consider if request.dry_run else self._reserver.reserve
+
+        async def charged(due: Due) -> Verdict:
+            verdict = await decide(due.group, due.charge, deadline)
+            return _told(verdict, due.whom) if isinstance(verdict, Denied) else verdict
+
+        return charged
+
+    async def _delete(self, reference: Reference, gone: Object, deadline: float) -> Verdict:
+        """What charged workloads use must not go: nobody could count them any more. With its namespace it may."""
+        users = await self._users(reference, (gone,), deadline)
+        if not users:
+            return Granted()
+        try:
+            namespace = await self._client.get(NAMESPACES, reference[2], timeout=_left(deadline))
+        except NotFound:
+            return Granted()
+        if namespace["metadata"].get("deletionTimestamp"):
+            return Granted()
+        names = sorted(named(obj) for _, obj, _, _ in users)
+        more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+        return Denied(
+            Reason.IN_USE,
+            f"{reference[1]} {reference[2]}/{reference[3]} is used by {' and '.join(names[:NAMED])}{more}: "
+            "delete those first, or have them use another",
+        )
+
+
+def written(request: Request, new: Mapping[str, Any], old: Mapping[str, Any] | None) -> tuple[str, int | None]:
+    """The uid of the object that a review writes, and the version that it is written on, None for a create.
+
+    Raises Malformed for what no API server would say.
+    """
+    uid = str((new.get("metadata") or {}).get("uid", "")) or str(((old or {}).get("metadata") or {}).get("uid", ""))
+    uid = uid or request.uid
+    if not _UID.fullmatch(uid):
+        raise Malformed(f"metadata.uid: {uid[:64]!r} is no uid of an object")
+    if old is None:
+        return uid, None
+    text = str((old.get("metadata") or {}).get("resourceVersion", ""))
+    if not (text.isascii() and text.isdigit() and len(text) < 20):
+        raise Malformed(f"metadata.resourceVersion: {text[:64]!r} is no version of a stored object")
+    return uid, int(text)
+
+
+def roles(demand: Demand) -> tuple[Role, ...]:
+    return tuple(Role(role.name, role.replicas, role.per_pod) for role in demand.roles)
+
+
+def named(obj: Mapping[str, Any]) -> str:
+    return f"{obj.get('kind')} {obj['metadata'].get('namespace', '')}/{obj['metadata'].get('name', '')}"
+
+
+def _told(verdict: Denied, whom: str) -> Denied:
+    return Denied(verdict.reason, f"{verdict.message}; charged for {whom}", verdict.violations)
+
+
+def _state(obj: Mapping[str, Any]) -> tuple[str, int] | None:
+    metadata = obj.get("metadata") or {}
+    uid, version = metadata.get("uid"), str(metadata.get("resourceVersion", ""))
+    return (uid, int(version)) if isinstance(uid, str) and version.isascii() and version.isdigit() else None
+
+
+def _left(deadline: float) -> float:
+    return max(0.1, deadline - time.monotonic())
