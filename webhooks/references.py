@@ -11,17 +11,18 @@ have to be read again before it could be believed.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import orjson
 
 from bizrq.api.review import Request
 from bizrq.kube.client import ApiError, KubeClient, NotFound, Unreachable
-from bizrq.kube.related import NAMESPACES, Related, resource_of
+from bizrq.kube.related import NAMESPACES, Related, resource_of, resources_of
 from bizrq.quota.ledger import Charge, Role, Slot
 from bizrq.quota.resources import growth
 from bizrq.quota.verdict import TRY_AGAIN, Denied, Granted, Reason, Verdict
@@ -66,11 +67,14 @@ class Due:
         return self.group, self.charge.slot, self.charge.uid, self.charge.resource_version, *amounts
 
 
-Gather = Callable[[], Awaitable[Sequence[Due] | Verdict]]
-Decide = Callable[[Due], Awaitable[Verdict]]
+_D = TypeVar("_D", bound=Due)
 
 
-async def settle(gather: Gather, decide: Decide, deadline: float) -> Verdict:
+async def settle(
+    gather: Callable[[], Awaitable[Sequence[_D] | Verdict]],
+    decide: Callable[[_D], Awaitable[Verdict]],
+    deadline: float,
+) -> Verdict:
     """Charge what is found, until a look after the last promise was stored finds nothing new.
 
     Raises what `gather` does. What another write has to be waited for is tried again for a while.
@@ -181,8 +185,7 @@ class References:
         self, reference: Reference, uid: str, version: int | None, new: Object | None, old: Object, deadline: float
     ) -> list[Due]:
         """What the workloads that refer to an object need more with its new content, by group and place."""
-        place = self._place({**old, **(new or {})})
-        assert place is not None
+        place = self._place(new or old)
         due: list[Due] = []
         for adapter, obj, group, lookup in await self._users(reference, (new, old), deadline):
             try:
@@ -259,7 +262,10 @@ class References:
         metadata = above["metadata"]
         try:
             stored = await self._client.get(
-                resource_of(maker), metadata["name"], metadata["namespace"], timeout=_left(deadline)
+                resource_of(maker, group_and_version(above.get("apiVersion"))[1]),
+                metadata["name"],
+                metadata["namespace"],
+                timeout=_left(deadline),
             )
         except NotFound:
             return []
@@ -307,11 +313,11 @@ class References:
         """The objects of these kinds in a namespace; none of a kind that is not installed. Raises ApiError, …"""
 
         async def of(adapter: Adapter) -> list[tuple[Adapter, Object]]:
-            try:
-                objects, _ = await self._client.list(resource_of(adapter), namespace, timeout=_left(deadline))
-            except NotFound:
-                return []
-            return [(adapter, obj) for obj in objects]
+            for resource in resources_of(adapter):
+                with contextlib.suppress(NotFound):
+                    objects, _ = await self._client.list(resource, namespace, timeout=_left(deadline))
+                    return [(adapter, obj) for obj in objects]
+            return []
 
         lists = await asyncio.gather(*(of(adapter) for adapter in kinds))
         return [found for each in lists for found in each]
@@ -331,7 +337,7 @@ class References:
 
     # Deciding.
 
-    def _decide(self, request: Request, deadline: float) -> Decide:
+    def _decide(self, request: Request, deadline: float) -> Callable[[Due], Awaitable[Verdict]]:
         decide = self._reserver.consider if request.dry_run else self._reserver.reserve
 
         async def charged(due: Due) -> Verdict:

@@ -57,6 +57,14 @@ MADE = (
     f"{_BUILT_IN} && has(object.metadata.ownerReferences) && "
     "object.metadata.ownerReferences.exists(o, has(o.controller) && o.controller)"
 )
+#: Of what a workload may refer to, only the template counts. Nothing of Kubernetes' own waits for us to delete: a
+#: namespace that goes, or what went with its owner.
+_TEMPLATE = "(has({0}.spec) && has({0}.spec.template) ? {0}.spec.template : has({0}.template) ? {0}.template : {{}})"
+REFERRED = (
+    "request.operation == 'UPDATE' ? "
+    f"{_TEMPLATE.format('object')} != {_TEMPLATE.format('oldObject')} : "
+    f"request.operation != 'DELETE' || !{_BUILT_IN}"
+)
 SPEC_CHANGED = "request.operation != 'UPDATE' || object.spec != oldObject.spec"
 
 
@@ -81,6 +89,7 @@ def configuration(registry: Registry, client_config: ClientConfig, *, namespace:
         _rule(a.group, list(a.versions), [a.plural], ["CREATE", "UPDATE"], "Namespaced") for a in registry.charged
     ]
     changed = {"name": "charge-changed", "expression": CHARGED}
+    grown = _grown(registry, client_config, [elsewhere, unlabelled], unlabelled, changed, common)
     not_made = {"name": "not-made-by-kubernetes", "expression": f"!({MADE})"}
     return {
         "apiVersion": "admissionregistration.k8s.io/v1",
@@ -127,6 +136,19 @@ def configuration(registry: Registry, client_config: ClientConfig, *, namespace:
                 "matchConditions": [changed, not_made],
                 **common,
             },
+            *grown,
+            {
+                # What workloads refer to carries no label of theirs: the webhook looks for them.
+                "name": f"references.{API_GROUP}",
+                "clientConfig": client_config("/validate/references"),
+                "namespaceSelector": {"matchExpressions": [elsewhere]},
+                "rules": [
+                    *(_template_rules() if any(a.refers for a in registry.charged) else ()),
+                    _rule("resource.k8s.io", ["v1"], ["resourceclaimtemplates"], ["CREATE", "DELETE"], "Namespaced"),
+                ],
+                "matchConditions": [{"name": "bears-on-workloads", "expression": REFERRED}],
+                **common,
+            },
             {
                 # A Scale carries no labels, so there is nothing to select by.
                 "name": f"scale.{API_GROUP}",
@@ -142,6 +164,46 @@ def configuration(registry: Registry, client_config: ClientConfig, *, namespace:
             },
         ],
     }
+
+
+def _template_rules() -> list[dict[str, Any]]:
+    return [
+        _rule("apps", ["v1"], ["deployments", "replicasets"], ["UPDATE"], "Namespaced"),
+        _rule("", ["v1"], ["podtemplates"], ["UPDATE"], "Namespaced"),
+    ]
+
+
+def _grown(
+    registry: Registry,
+    client_config: ClientConfig,
+    namespaces: list[dict[str, Any]],
+    unlabelled: dict[str, Any],
+    changed: dict[str, str],
+    common: dict[str, Any],
+) -> list[dict[str, Any]]:
+    """Children that may outgrow whoever pays for them: not all operators hand the label down to them."""
+    makers = [a for a in registry.charged if a.grows]
+    children = [a for a in registry.charged if any((a.group, a.kind) in maker.grows for maker in makers)]
+    if not children:
+        return []
+    kinds = ", ".join(f"'{kind}'" for kind in sorted({maker.kind for maker in makers}))
+    owned = (
+        "has(object.metadata.ownerReferences) && "
+        f"object.metadata.ownerReferences.exists(o, has(o.controller) && o.controller && o.kind in [{kinds}])"
+    )
+    return [
+        {
+            "name": f"grown.{API_GROUP}",
+            "clientConfig": client_config("/validate/workloads"),
+            "namespaceSelector": {"matchExpressions": namespaces},
+            "objectSelector": {"matchExpressions": [unlabelled]},
+            "rules": [
+                _rule(a.group, list(a.versions), [a.plural], ["CREATE", "UPDATE"], "Namespaced") for a in children
+            ],
+            "matchConditions": [changed, {"name": "made-by-what-pays", "expression": owned}],
+            **common,
+        }
+    ]
 
 
 def _rule(group: str, versions: list[str], resources: list[str], operations: list[str], scope: str) -> dict[str, Any]:

@@ -124,14 +124,14 @@ class Workloads:
             return await decide(weighed[-1])
         first = [weighed]
 
-        async def gather() -> Sequence[Due] | Verdict:
+        async def gather() -> Sequence[Own] | Verdict:
             return first.pop() if first else await self._weigh(request, adapter, new, old, deadline)
 
         return await settle(gather, decide, deadline)
 
     async def _weigh(
         self, request: Request, adapter: Adapter, new: dict[str, Any], old: dict[str, Any] | None, deadline: float
-    ) -> list[Due] | Verdict:
+    ) -> list[Own] | Verdict:
         """What the change is charged, as everything else is stored now; a verdict where nothing has to be."""
         is_child = (adapter.group, adapter.kind) in self._grown and controller_of(new.get("metadata")) is not None
         if charged_group(new, self._related.watched) is None and not is_child:
@@ -167,11 +167,11 @@ class Workloads:
         hides = bool(made) and stood is not None and bool(growth(own.resources, stood.resources))
         if not charge.enters and not hides and not charge.worse_in():
             return Granted()
-        if not (adapter.refers or adapter.grows):
-            return [Own(group, charge, joins=joins(group, charge, new, old, self._registry, lookup), lookup=lookup)]
-        charge = replace(charge, enters=charge.enters or hides, seen=self._references.seen(asked.asked, lookup, made))
         due = Own(group, charge, joins=joins(group, charge, new, old, self._registry, lookup), lookup=lookup)
-        due = replace(due, is_mark=before is not None and not charge.worse_in())
+        if not (adapter.refers or adapter.grows):
+            return [due]
+        charge = replace(charge, enters=charge.enters or hides, seen=self._references.seen(asked.asked, lookup, made))
+        due = replace(due, charge=charge, is_mark=before is not None and not charge.worse_in())
         left = charged_group(old, lookup) if old is not None else None
         if old is None or left is None or left == group or payer(old, self._registry, lookup) is not None:
             return [due]
@@ -180,11 +180,10 @@ class Workloads:
         leaves = replace(charge, demand=held.resources, before=held.resources, enters=True, roles=(), missing={})
         return [Own(left, leaves, is_mark=True, lookup=lookup), due]
 
-    def _decide(self, request: Request, deadline: float) -> Callable[[Due], Awaitable[Verdict]]:
+    def _decide(self, request: Request, deadline: float) -> Callable[[Own], Awaitable[Verdict]]:
         decide = self._reserver.consider if request.dry_run else self._reserver.reserve
 
-        async def charged(due: Due) -> Verdict:
-            assert isinstance(due, Own)
+        async def charged(due: Own) -> Verdict:
             return await self._rights.charge(request, due.group, due.charge, due.joins, due.lookup, deadline, decide)
 
         return charged

@@ -89,7 +89,8 @@ class Related:
 
     def kind(self, group: str, kind: str) -> Resource | None:
         """Where a kind is stored that counting may ask for by name; None for one that it never reads."""
-        return self._readable.get((group, kind))
+        found = self._readable.get((group, kind))
+        return found[0] if found else None
 
     @property
     def informers(self) -> Sequence[Informer]:

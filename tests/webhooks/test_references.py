@@ -1,0 +1,201 @@
+"""Writes of what workloads refer to, and of children that outgrow whoever pays: charged to the workload that grows."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from bizrq.quota.ledger import Slot
+from bizrq.workloads.labels import LABEL
+from tests.language import slot
+from tests.objects import (
+    DEPLOYMENTS,
+    NAMESPACES,
+    OF_KIND,
+    ROLLOUTS,
+    Object,
+    claim_template,
+    claiming,
+    deployment,
+    device_class,
+    pod_template,
+    referring,
+    template,
+)
+from tests.proxy import Proxy
+from tests.webhooks.conftest import Api, Hooks, changed, message
+
+WEB = slot("rollouts.argoproj.io/default/web")
+
+
+async def store(api: Api, obj: Object) -> Object:
+    return await api.client.create(OF_KIND[obj["kind"]], obj)
+
+
+def sized(cpu: str):
+    def change(obj: Object) -> None:
+        (obj["spec"] if "spec" in obj else obj)["template"] = template(cpu)
+
+    return change
+
+
+async def edit(hooks: Hooks, old: Object, cpu: str, **how: Any) -> Object:
+    return await hooks.review("references", "UPDATE", changed(old, sized(cpu)), old, **how)
+
+
+@pytest.mark.parametrize("make", [lambda: deployment("shape", None, 0), lambda: pod_template("shape")])
+async def test_a_larger_template_is_charged_to_the_rollout_that_refers_to_it(api: Api, hooks: Hooks, make: Any) -> None:
+    """The promise stands in the Rollout's slot, and names the object whose write it awaits."""
+    await api.group("nlp", cpu="10", used={"cpu": "2"})
+    shape = await store(api, make())
+    await store(api, referring("web", "nlp", shape, 2))
+    assert (await edit(hooks, shape, "3"))["allowed"]
+    [promise] = await api.entries("nlp")
+    assert (promise.slot, promise.uid) == (WEB, shape["metadata"]["uid"])
+    assert promise.awaited == Slot(OF_KIND[shape["kind"]].key, "default", "shape")
+    assert promise.resource_version == int(shape["metadata"]["resourceVersion"])
+    assert (promise.amount["limits.cpu"], promise.base["limits.cpu"]) == (6 * 10**9, 2 * 10**9)
+
+
+async def test_a_refusal_names_the_rollout_and_its_group(api: Api, hooks: Hooks) -> None:
+    await api.group("nlp", cpu="5", used={"cpu": "2"})
+    shape = await store(api, pod_template("shape"))
+    await store(api, referring("web", "nlp", shape, 2))
+    assert message(await edit(hooks, shape, "3")) == (
+        "exceeded quota: nlp, requested: limits.cpu=4, used: limits.cpu=2, limited: limits.cpu=5; "
+        "left: limits.cpu=3; fits: 0 more replicas; charged for Rollout default/web, which refers to PodTemplate shape"
+    )
+
+
+async def test_every_group_that_grows_has_to_grant_it_in_the_order_of_their_names(api: Api, hooks: Hooks) -> None:
+    shape = await store(api, pod_template("shape"))
+    for name, cpu in (("a", "10"), ("b", "3"), ("c", "3")):
+        await api.group(name, cpu=cpu, used={"cpu": "2"})
+        await store(api, referring(f"web-{name}", name, shape, 2))
+    assert "exceeded quota: b," in message(await edit(hooks, shape, "3"))
+    await api.count("b", cpu="0")
+    assert "exceeded quota: c," in message(await edit(hooks, shape, "2"))
+
+
+async def test_what_makes_no_rollout_grow_is_allowed_and_written_nowhere(api: Api, hooks: Hooks, proxy: Proxy) -> None:
+    """Smaller, over quota, of somebody else's, without a label, in a group that is not there."""
+    await api.group("nlp", cpu="1", used={"cpu": "9"})
+    shape = await store(api, pod_template("shape", "3"))
+    await store(api, pod_template("other"))
+    await store(api, referring("web", "nlp", shape, 2))
+    assert (await edit(hooks, shape, "2"))["allowed"]
+    assert (await edit(hooks, await api.client.get(OF_KIND["PodTemplate"], "other", "default"), "9"))["allowed"]
+    lone = await store(api, pod_template("lone"))
+    await store(api, referring("free", None, lone, 2))
+    assert (await edit(hooks, lone, "9"))["allowed"]
+    assert proxy.sent("PUT") == 0
+
+
+async def test_a_dry_run_of_a_template_is_decided_and_writes_nothing(api: Api, hooks: Hooks, proxy: Proxy) -> None:
+    await api.group("nlp", cpu="5", used={"cpu": "2"})
+    shape = await store(api, pod_template("shape"))
+    await store(api, referring("web", "nlp", shape, 2))
+    assert (await edit(hooks, shape, "2", dry_run=True))["allowed"]
+    assert "exceeded quota: nlp" in message(await edit(hooks, shape, "3", dry_run=True))
+    assert proxy.sent("PUT") == 0
+
+
+async def test_more_pods_wait_for_larger_ones_that_are_under_way(api: Api, hooks: Hooks) -> None:
+    """Each alone would fit. The Rollout is told so after a while, and is counted with the template once that stands."""
+    await api.group("nlp", cpu="10", used={"cpu": "2"})
+    shape = await store(api, pod_template("shape"))
+    web = await store(api, referring("web", "nlp", shape, 2))
+    assert (await edit(hooks, shape, "2"))["allowed"]
+    more = changed(web, lambda o: o["spec"].update(replicas=6))
+    answer = await hooks.update(web, more, timeout="2s")
+    assert (answer["status"]["code"], "a change of podtemplates/default/shape is under way" in message(answer)) == (
+        429,
+        True,
+    )
+    await api.client.replace(OF_KIND["PodTemplate"], changed(shape, sized("2")))
+    assert "requested: limits.cpu=8" in message(await hooks.update(web, more))
+    assert (await hooks.update(web, changed(web, lambda o: o["spec"].update(replicas=5))))["allowed"]
+
+
+async def test_larger_pods_wait_for_more_of_them_and_are_counted_with_these(api: Api, hooks: Hooks) -> None:
+    """The wait ends as soon as the other write is stored."""
+    await api.group("nlp", cpu="10", used={"cpu": "2"})
+    shape = await store(api, pod_template("shape"))
+    web = await store(api, referring("web", "nlp", shape, 2))
+    more = changed(web, lambda o: o["spec"].update(replicas=4))
+    assert (await hooks.update(web, more))["allowed"]
+    waiting = asyncio.create_task(edit(hooks, shape, "2"))
+    await asyncio.sleep(0.3)
+    assert not waiting.done()
+    await api.client.replace(ROLLOUTS, more)
+    assert (await waiting)["allowed"]
+    assert max(each.amount["limits.cpu"] for each in await api.entries("nlp")) == 8 * 10**9
+
+
+async def test_a_rollout_that_moves_says_so_in_the_group_that_it_leaves(api: Api, hooks: Hooks) -> None:
+    """Or the template would be charged there, and the group that it enters would not know."""
+    await api.group("nlp", cpu="10", used={"cpu": "2"})
+    await api.group("vision", cpu="10")
+    shape = await store(api, pod_template("shape"))
+    web = await store(api, referring("web", "nlp", shape, 2))
+    moved = changed(web, lambda o: o["metadata"].update(labels={LABEL: "vision"}))
+    assert (await hooks.update(web, moved))["allowed"]
+    [leaves], [enters] = await api.entries("nlp"), await api.entries("vision")
+    assert (leaves.slot, leaves.uid, leaves.extra["limits.cpu"]) == (enters.slot, enters.uid, 0)
+    assert enters.extra["limits.cpu"] == 2 * 10**9
+    assert "a change of rollouts.argoproj.io/default/web is under way" in message(
+        await edit(hooks, shape, "2", timeout="1s")
+    )
+
+
+# -- Claim templates ---------------------------------------------------------------------------------------------------
+
+
+async def devices(api: Api, group: str = "nlp", replicas: int = 2) -> Object:
+    """A Deployment whose pods have a claim each, of a template that is not there."""
+    await store(api, device_class("gpu"))
+    return await store(api, claiming(deployment("web", group, replicas), "devices"))
+
+
+async def test_a_claim_template_that_is_made_anew_is_charged_to_its_users(api: Api, hooks: Hooks) -> None:
+    await api.group("nlp", gpu="10")
+    await devices(api)
+    assert "requested: requests.nvidia.com/gpu=12" in message(
+        await hooks.review("references", "CREATE", claim_template("devices", 6))
+    )
+    new = changed(claim_template("devices", 5), lambda o: o["metadata"].update(uid="u5"))
+    assert (await hooks.review("references", "CREATE", new))["allowed"]
+    [promise] = await api.entries("nlp")
+    assert (str(promise.slot), promise.uid, promise.resource_version) == ("deployments.apps/default/web", "u5", None)
+    assert str(promise.awaited) == "resourceclaimtemplates.resource.k8s.io/default/devices"
+    assert promise.amount["requests.nvidia.com/gpu"] == 10 * 10**9
+
+
+async def test_a_claim_template_that_is_used_stays_and_the_refusal_names_two_users(api: Api, hooks: Hooks) -> None:
+    await store(api, device_class("gpu"))
+    used = await store(api, claim_template("devices", 1))
+    free = await store(api, claim_template("free", 1))
+    for name in ("a", "b", "c"):
+        await store(api, claiming(deployment(name, "nlp", 0), "devices"))
+    await store(api, claiming(deployment("d", None), "free"))
+    assert message(await hooks.review("references", "DELETE", None, used)) == (
+        "ResourceClaimTemplate default/devices is used by Deployment default/a and Deployment default/b and 1 more: "
+        "delete those first, or have them use another"
+    )
+    assert (await hooks.review("references", "DELETE", None, free))["allowed"]
+
+
+async def test_with_its_namespace_a_claim_template_may_go(api: Api, hooks: Hooks) -> None:
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "going"}}
+    await api.client.create(NAMESPACES, namespace)
+    await store(api, device_class("gpu"))
+    used = await store(api, claim_template("devices", 1, namespace="going"))
+    held = claiming(deployment("web", "nlp", namespace="going"), "devices")
+    held["metadata"]["finalizers"] = ["example.com/held"]
+    await store(api, held)
+    assert "is used by" in message(await hooks.review("references", "DELETE", None, used))
+    await api.client.delete(NAMESPACES, "going")
+    assert (await hooks.review("references", "DELETE", None, used))["allowed"]
+    await api.client.patch(DEPLOYMENTS, "web", {"metadata": {"finalizers": None}}, namespace="going")
