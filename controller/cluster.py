@@ -108,6 +108,8 @@ class Cluster:
         self.on_pod: Callable[[Pod | None, Pod | None], None] = lambda _old, _new: None
         #: Called with (workload before, after) where the group that it charges changed.
         self.on_move: Callable[[Object, Object], None] = lambda _old, _new: None
+        #: Called with the uid of whatever made an object that changed.
+        self.on_child: Callable[[str], None] = lambda _uid: None
         #: Called with what changed; gives the groups whose workloads were counted by it.
         self.on_reference: Callable[[Reference], Iterable[str]] = lambda _reference: ()
         #: Called with (claim before, claim after) besides the queue: the meter notes ends.
@@ -209,6 +211,12 @@ class Cluster:
             level = below
         return found
 
+    def children_of(self, workload: Object, kinds: Iterable[GroupKind]) -> list[Object]:
+        """What a workload made itself of these kinds."""
+        uid = workload["metadata"]["uid"]
+        informers = [informer for kind in sorted(kinds) if (informer := self._kept.get(kind)) is not None]
+        return [obj for informer in informers for obj in informer.store.index("owner", uid)]
+
     def pod(self, uid: str) -> Pod | None:
         return cast("Pod | None", self.pods.store.kept(uid))
 
@@ -289,6 +297,8 @@ class Cluster:
         adapter = self.registry.of(changed)
         if not respecified and (adapter is None or not adapter.reads_status):
             return
+        for owner in (uid for obj in (old, new) if obj is not None for uid in _controller_uid(obj)):
+            self.on_child(owner)
         groups = {self.group_of(self.payer_of(obj) or obj) for obj in (old, new) if obj is not None}
         if respecified:
             groups.update(self.on_reference(_reference(changed)))

@@ -25,8 +25,9 @@ from bizrq.quota import quantity
 from bizrq.quota.cash import Meter, forget, hours, inherit, spent, total
 from bizrq.quota.ledger import LIFETIME, Reservation, ReservationError, Slot, group_slot, read, timestamp
 from bizrq.quota.names import DEFAULT, Catalog, is_cash
-from bizrq.quota.recount import Counted, Recount, Sighting, Snapshot, recount
+from bizrq.quota.recount import Counted, Recount, Sighting, Snapshot, held_for_others, recount
 from bizrq.quota.resources import Resources, nonzero, restrict, subtract_floor
+from bizrq.quota.resources import total as total_of
 from bizrq.workloads import counting
 from bizrq.workloads.adapters import Adapter
 from bizrq.workloads.config import CountingConfig
@@ -81,10 +82,15 @@ class Reconciler:
         self._reconciled: dict[str, float] = {}
         self._held: dict[str, tuple[str, Resources]] = {}
         self._counted: dict[str, _Cost] = {}
+        #: What each workload cost when it could last be counted, by uid: it is held at least at that.
+        self._last: dict[str, Resources] = {}
+        #: By group, the workloads that we could never count, by uid, and what the group held for them together.
+        self._unknown: dict[str, tuple[frozenset[str], Resources]] = {}
         #: By what a cost was counted: the workloads' uids with their groups.
         self._referrers: dict[Reference, dict[str, str]] = {}
         self._holds = Holds(clock)
         cluster.on_reference = self._recounted_for
+        cluster.on_child = self._outdated
 
     async def reconcile(self, name: str) -> float | None:
         """Recount one group and write what differs; returns the seconds after which to look again, None when gone.
@@ -96,6 +102,7 @@ class Reconciler:
             self._first_seen.pop(name, None)
             self._reconciled.pop(name, None)
             self._held.pop(name, None)
+            self._unknown.pop(name, None)
             self._stays.drop(name)
             return None
         if not await self._caught_up(group):
@@ -178,13 +185,15 @@ class Reconciler:
         meter, stored = self._stays.advance(stored_meter, group.name, hard)
         groups = self._cluster.groups.informer.store
         meter = forget(meter, lambda uid: groups.by_uid(uid) is not None)
-        workloads, problems, mismatches = self._workloads(group.name)
+        sightings = [(entry, self._sighting(entry, expired)) for entry in entries]
+        workloads, problems, mismatches, unknown = self._workloads(group.name)
+        workloads += self._held_for(group, unknown, workloads, sightings)
         counted = recount(
             Snapshot(
                 hard=hard,
                 workloads=workloads,
                 children=children,
-                reservations=[(entry, self._sighting(entry, expired)) for entry in entries],
+                reservations=sightings,
                 cash=restrict(spent(meter), hard),
                 published=published,
             )
@@ -222,6 +231,7 @@ class Reconciler:
             self._counted = {
                 uid: cost for uid, cost in self._counted.items() if any(store.by_uid(uid) for store in stores)
             }
+            self._last = {uid: cost for uid, cost in self._last.items() if uid in self._counted}
             self._referrers = {
                 reference: known
                 for reference, uids in self._referrers.items()
@@ -241,39 +251,57 @@ class Reconciler:
             self._counted.pop(uid, None)
         return set(referrers.values())
 
+    def _outdated(self, uid: str) -> None:
+        """What a workload made is another now, by which it may be counted."""
+        self._counted.pop(uid, None)
+
     async def _cost(self, group: str, adapter: Adapter, obj: Object, round_: object) -> _Cost:
         """A workload's demand; for one that has ended, that of its pods that still run (spec: workloads, section 8)."""
         version, context = obj["metadata"]["resourceVersion"], self._cluster.context
+        uid = obj["metadata"]["uid"]
         asked: dict[Reference, None] = {}
 
-        def count(found: Lookup) -> None:
+        def count(found: Lookup) -> counting.Demand:
             recording = Recording(found)
             try:
-                counting.demand(obj, self._cluster.registry, recording, self._config)
+                return self._demand(adapter, obj, recording)
             finally:
                 asked.update(recording.asked)
 
         lookup = await self._cluster.related.resolve(count, _READ)
         for reference in asked:
-            self._referrers.setdefault(reference, {})[obj["metadata"]["uid"]] = group
+            self._referrers.setdefault(reference, {})[uid] = group
         try:
             if adapter.lingers and self._config.terminal == "live-pods" and has_ended(obj, adapter):
                 pods = [pod.plain() for pod in self._cluster.pods_of(obj)]
                 cost = counting.of_live_pods(obj, pods, lookup, self._config).resources
                 return _Cost(version, context, round_, False, cost)
-            cost = counting.demand(obj, self._cluster.registry, lookup, self._config).resources
+            cost = self._last[uid] = self._demand(adapter, obj, lookup).resources
         except Malformed as error:
-            return _Cost(version, context, round_, False, {}, str(error))
+            return _Cost(version, context, round_, False, self._last.get(uid, {}), str(error))
         return _Cost(version, context, round_, not lookup.has_read, cost)
 
-    def _workloads(self, name: str) -> tuple[list[Counted], list[str], list[str]]:
+    def _demand(self, adapter: Adapter, obj: Object, lookup: Lookup) -> counting.Demand:
+        """What a workload asks for, with children that may have grown beyond it (DESIGN 3). Raises Malformed."""
+        demand = counting.demand(obj, self._cluster.registry, lookup, self._config)
+        if not adapter.grows or has_ended(obj, adapter):
+            return demand
+        made = [
+            counting.own_demand(child, kind, lookup, self._config)
+            for child in self._cluster.children_of(obj, adapter.grows)
+            if (kind := self._cluster.registry.of(child)) is not None
+        ]
+        return counting.with_children(demand, made, adapter, self._config)
+
+    def _workloads(self, name: str) -> tuple[list[Counted], list[str], list[str], dict[str, Slot]]:
         """What the group's own workloads cost; those that cannot be counted, and those that use others than declared.
 
-        The latter in words.
+        The latter in words. Then the places, by uid, of those that we could never count.
         """
         counted: list[Counted] = []
         problems: list[str] = []
         mismatches: list[str] = []
+        unknown: dict[str, Slot] = {}
         now = self._now()
         for adapter, obj in self._cluster.charged_to(name):
             metadata = obj["metadata"]
@@ -281,10 +309,41 @@ class Reconciler:
             cost = self._counted[metadata["uid"]]
             if cost.problem:
                 problems.append(f"{slot}: {cost.problem}")
-            beyond = self._evidence.beyond(obj, now, countable=not cost.problem)
+                if metadata["uid"] not in self._last:
+                    unknown[metadata["uid"]] = slot
+            beyond = self._evidence.beyond(obj, now, countable=metadata["uid"] not in unknown)
             mismatches.extend(f"{slot} {finding}" for finding in beyond.findings)
             counted.append(Counted(slot, metadata["uid"], cost.resources, beyond.resources))
-        return counted, problems, mismatches
+        return counted, problems, mismatches, unknown
+
+    def _held_for(
+        self,
+        group: GroupObject,
+        unknown: dict[str, Slot],
+        counted: list[Counted],
+        sightings: list[tuple[Reservation, Sighting]],
+    ) -> list[Counted]:
+        """What workloads are held at that we could never count: as much as their group held for them before us.
+
+        Found once, when one of them is first met; then it is no more than those of them that have been counted since
+        leave of it, and nothing once none is left.
+        """
+        if not unknown:
+            self._unknown.pop(group.name, None)
+            return []
+        known, held = self._unknown.get(group.name, (frozenset(), {}))
+        if unknown.keys() - known:
+            try:
+                published = wire.amounts(group, group.status.self_used)
+            except GroupUnreadable:
+                published = {}
+            held = held_for_others(published, sightings, counted)
+        else:
+            found = total_of(each.cost for each in counted if each.uid in known - unknown.keys())
+            held = subtract_floor(held, found)
+        self._unknown[group.name] = frozenset(unknown), held
+        uid = min(unknown, key=lambda each: unknown[each])
+        return [Counted(unknown[uid], uid, held)]
 
     def _children(self, name: str, meter: Meter) -> list[Counted]:
         """What each child holds, without the hours that its parent has taken over; raises GroupUnreadable."""

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from bizrq.quota.ledger import Account, Reservation, Slot, slot_extra
+from bizrq.quota.ledger import GROUPS, Account, Reservation, Slot, slot_extra
 from bizrq.quota.names import is_cash
-from bizrq.quota.resources import Limits, Resources, add, larger, restrict, subtract_floor, total
+from bizrq.quota.resources import Limits, Resources, add, growth, larger, restrict, subtract_floor, total
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +97,23 @@ def recount(snapshot: Snapshot) -> Recount:
         over={n: account.taken(n) - hard for n, hard in snapshot.hard.items() if account.taken(n) > hard},
         exhausted=tuple(sorted(n for n, hard in snapshot.hard.items() if is_cash(n) and used[n] >= hard)),
     )
+
+
+def held_for_others(
+    published: Resources, reservations: Iterable[tuple[Reservation, Sighting]], counted: Iterable[Counted]
+) -> dict[str, int]:
+    """What an account held for its own workloads beyond those that are counted: so much those need that cannot be.
+
+    `published` is `self_used` as the status has it; what is promised and will be dropped belongs to it, so that
+    nothing is ever held less for them than before.
+    """
+    over: dict[Slot, list[Reservation]] = {}
+    for entry, sighting in reservations:
+        if sighting is not Sighting.AWAITED and entry.slot.kind != GROUPS:
+            over.setdefault(entry.slot, []).append(entry)
+    before = total((published, *(slot_extra(entries) for entries in over.values())))
+    held = growth(before, total(part for each in counted for part in (each.cost, each.beyond)))
+    return {name: amount for name, amount in held.items() if not is_cash(name)}
 
 
 def holding(hard: Limits, used: Resources, reservations: Iterable[Reservation]) -> dict[str, int]:

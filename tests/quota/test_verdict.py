@@ -89,6 +89,7 @@ def test_every_reason_has_the_code_that_its_client_needs() -> None:
     }
     assert {reason for reason, code in codes.items() if code == 403} == {
         Reason.EXEMPT,
+        Reason.IN_USE,
         Reason.NO_GROUP,
         Reason.DELETING,
         Reason.NAMESPACE,
@@ -110,6 +111,7 @@ def test_reasons_are_stable_words_and_listed_in_the_order_in_which_they_are_chec
     assert [str(reason) for reason in Reason] == [
         "Malformed",
         "NamespaceExempt",
+        "InUse",
         "NoSuchGroup",
         "GroupDeleting",
         "NamespaceNotSelected",

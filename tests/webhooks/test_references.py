@@ -36,7 +36,7 @@ async def store(api: Api, obj: Object) -> Object:
 
 def sized(cpu: str):
     def change(obj: Object) -> None:
-        (obj["spec"] if "spec" in obj else obj)["template"] = template(cpu)
+        obj.get("spec", obj)["template"] = template(cpu)
 
     return change
 
