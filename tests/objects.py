@@ -13,6 +13,8 @@ Object = dict[str, Any]
 
 DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
 ROLLOUTS = Resource("argoproj.io", "v1alpha1", "rollouts", "Rollout")
+RAYCLUSTERS = Resource("ray.io", "v1", "rayclusters", "RayCluster")
+RAYJOBS = Resource("ray.io", "v1", "rayjobs", "RayJob")
 TFJOBS = Resource("kubeflow.org", "v1", "tfjobs", "TFJob")
 PODS = Resource("", "v1", "pods", "Pod")
 POD_TEMPLATES = Resource("", "v1", "podtemplates", "PodTemplate")
@@ -36,7 +38,7 @@ REGISTRATIONS = Resource(
     namespaced=False,
 )
 #: The charged kinds that tests make objects of.
-CHARGED = (DEPLOYMENTS, ROLLOUTS, TFJOBS, PODS)
+CHARGED = (DEPLOYMENTS, ROLLOUTS, TFJOBS, RAYJOBS, RAYCLUSTERS, PODS)
 #: What workloads refer to, and what tells where they run.
 AROUND = (POD_TEMPLATES, CLAIM_TEMPLATES, CLAIMS, DEVICE_CLASSES, SLICES, NODES, CONFIG_MAPS)
 OF_KIND = {r.kind: r for r in (*CHARGED, *AROUND, GROUPS)}
@@ -159,6 +161,35 @@ def claiming(obj: Object, template: str) -> Object:
     claims = [{"name": "devices", "resourceClaimTemplateName": template}]
     obj["spec"]["template"]["spec"]["resourceClaims"] = claims
     return obj
+
+
+def ray_spec(workers: int) -> Object:
+    """A head and so many workers, one cpu each."""
+    group = {"groupName": "w", "replicas": workers, "minReplicas": 0, "maxReplicas": 100, "template": template()}
+    return {"headGroupSpec": {"rayStartParams": {}, "template": template()}, "workerGroupSpecs": [group]}
+
+
+def rayjob(name: str, group: str | None, workers: int, *, namespace: str = "default") -> Object:
+    """A cluster of its own, and a pod of one cpu that submits the job."""
+    submitter = template()
+    submitter["spec"]["restartPolicy"] = "Never"
+    spec = {"entrypoint": "x", "rayClusterSpec": ray_spec(workers), "submitterPodTemplate": submitter}
+    metadata = {"name": name, "namespace": namespace, "labels": {LABEL: group} if group else {}}
+    return {"apiVersion": "ray.io/v1", "kind": "RayJob", "metadata": metadata, "spec": spec}
+
+
+def raycluster(name: str, workers: int, owner: Object, *, labels: Object | None = None) -> Object:
+    """What the operator makes of a RayJob."""
+    reference = {
+        "apiVersion": owner["apiVersion"],
+        "kind": owner["kind"],
+        "name": owner["metadata"]["name"],
+        "uid": owner["metadata"]["uid"],
+        "controller": True,
+    }
+    namespace = owner["metadata"]["namespace"]
+    metadata = {"name": name, "namespace": namespace, "labels": labels or {}, "ownerReferences": [reference]}
+    return {"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": metadata, "spec": ray_spec(workers)}
 
 
 def tfjob(name: str, group: str, workers: Any = 1, *, namespace: str = "default", gpu: int = 1) -> Object:

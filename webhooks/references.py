@@ -45,6 +45,8 @@ _NO_DEVICES: Object = {"spec": {"spec": {"devices": {}}}}
 #: Seconds that a write waits for another one that it would have to be counted with.
 PATIENCE = 3.0
 _PAUSE = 0.1
+#: Seconds before the deadline in which nothing is tried again: the last answer says more than "too late".
+_LAST = 0.3
 #: A refusal to delete names this many workloads.
 NAMED = 2
 _UID = re.compile(r"[A-Za-z0-9._:-]{1,128}", re.ASCII)
@@ -80,7 +82,7 @@ async def settle(
     Raises what `gather` does. What another write has to be waited for is tried again for a while.
     """
     granted: set[tuple[object, ...]] = set()
-    until = min(deadline, time.monotonic() + PATIENCE)
+    until = min(deadline - _LAST, time.monotonic() + PATIENCE)
     while True:
         verdict: Verdict = Granted()
         gathered = await gather()

@@ -33,6 +33,7 @@ from bizrq.workloads.owners import charged_group
 from bizrq.workloads.usage import is_scale, objects_in
 from webhooks import registration
 from webhooks.groups import Groups
+from webhooks.references import References
 from webhooks.reserve import Check, Reserver
 from webhooks.rights import Rights
 from webhooks.workloads import Workloads
@@ -90,6 +91,7 @@ class Rehearsal:
             self._reserver,
             self._around,
             rights,
+            References(client, self._reserver, self._around, settings.registry, settings.counting),
             settings.registry,
             settings.counting,
             exempt=registration.exempt("bizrq-system"),

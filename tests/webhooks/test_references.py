@@ -21,6 +21,9 @@ from tests.objects import (
     deployment,
     device_class,
     pod_template,
+    ray_spec,
+    raycluster,
+    rayjob,
     referring,
     template,
 )
@@ -146,7 +149,7 @@ async def test_a_rollout_that_moves_says_so_in_the_group_that_it_leaves(api: Api
     assert (leaves.slot, leaves.uid, leaves.extra["limits.cpu"]) == (enters.slot, enters.uid, 0)
     assert enters.extra["limits.cpu"] == 2 * 10**9
     assert "a change of rollouts.argoproj.io/default/web is under way" in message(
-        await edit(hooks, shape, "2", timeout="1s")
+        await edit(hooks, shape, "2", timeout="2s")
     )
 
 
@@ -199,3 +202,87 @@ async def test_with_its_namespace_a_claim_template_may_go(api: Api, hooks: Hooks
     await api.client.delete(NAMESPACES, "going")
     assert (await hooks.review("references", "DELETE", None, used))["allowed"]
     await api.client.patch(DEPLOYMENTS, "web", {"metadata": {"finalizers": None}}, namespace="going")
+
+
+# -- Children that outgrow whoever pays --------------------------------------------------------------------------------
+
+TRAIN = slot("rayjobs.ray.io/default/train")
+
+
+def workers(number: int):
+    return lambda obj: obj["spec"].update(ray_spec(number))
+
+
+async def cluster_of(api: Api, workers: int = 2, labels: Object | None = None) -> tuple[Object, Object]:
+    """A RayJob of two workers (4 cpu with head and submitter) and the cluster that was made of it."""
+    job = await store(api, rayjob("train", "nlp", 2))
+    return job, await store(api, raycluster("train-abc", workers, job, labels=labels))
+
+
+@pytest.mark.parametrize("labels", [{}, {LABEL: "nlp"}], ids=["no label", "the label"])
+async def test_a_child_that_outgrows_its_payer_is_charged_to_it(api: Api, hooks: Hooks, labels: Object) -> None:
+    """Head, five workers, and the submitter besides; what is awaited is the cluster's write."""
+    await api.group("nlp", cpu="8", used={"cpu": "4"})
+    _, made = await cluster_of(api, labels=labels)
+    assert message(await hooks.update(made, changed(made, workers(7)))) == (
+        "exceeded quota: nlp, requested: limits.cpu=5, used: limits.cpu=4, limited: limits.cpu=8; left: limits.cpu=4; "
+        "charged for RayJob default/train, which made RayCluster train-abc"
+    )
+    assert (await hooks.update(made, changed(made, workers(5))))["allowed"]
+    [promise] = await api.entries("nlp")
+    assert (promise.slot, promise.uid) == (TRAIN, made["metadata"]["uid"])
+    assert str(promise.awaited) == "rayclusters.ray.io/default/train-abc"
+    assert (promise.amount["limits.cpu"], promise.base["limits.cpu"]) == (7 * 10**9, 4 * 10**9)
+    assert "count/rayclusters.ray.io" not in promise.amount
+
+
+async def test_a_child_that_is_made_or_grows_within_what_is_paid_leaves_its_mark(api: Api, hooks: Hooks) -> None:
+    """Or its payer could ask for less meanwhile, and what it frees would be given away. Over quota it is let be."""
+    await api.group("nlp", cpu="3", used={"cpu": "4"})
+    job = await store(api, rayjob("train", "nlp", 2))
+    made = changed(raycluster("train-abc", 2, job), lambda o: o["metadata"].update(uid="u-abc"))
+    assert (await hooks.create(made))["allowed"]
+    [promise] = await api.entries("nlp")
+    assert (promise.slot, promise.uid, promise.extra["limits.cpu"]) == (TRAIN, "u-abc", 0)
+
+
+async def test_a_child_that_shrinks_writes_nothing(api: Api, hooks: Hooks, proxy: Proxy) -> None:
+    await api.group("nlp", cpu="3", used={"cpu": "4"})
+    _, made = await cluster_of(api, 5)
+    assert (await hooks.update(made, changed(made, workers(4))))["allowed"]
+    assert proxy.sent("PUT") == 0
+
+
+async def test_of_two_clusters_the_larger_one_counts(api: Api, hooks: Hooks) -> None:
+    """As while a service is upgraded."""
+    await api.group("nlp", cpu="8", used={"cpu": "7"})
+    job, _ = await cluster_of(api, 5)
+    second = raycluster("train-def", 6, job)
+    assert (await hooks.create(second))["allowed"]
+    [promise] = await api.entries("nlp")
+    assert (promise.amount["limits.cpu"], promise.base["limits.cpu"]) == (8 * 10**9, 7 * 10**9)
+    assert "requested: limits.cpu=2" in message(await hooks.create(changed(second, workers(7))))
+
+
+async def test_a_payer_that_changes_is_counted_with_its_child_as_it_stands(api: Api, hooks: Hooks) -> None:
+    """To ask for as many as run already costs nothing, and says so; a larger submitter comes on top of them."""
+    await api.group("nlp", cpu="8", used={"cpu": "7"})
+    job, _ = await cluster_of(api, 5)
+    four = changed(job, lambda o: o["spec"].update(rayClusterSpec=ray_spec(4)))
+    assert (await hooks.update(job, four))["allowed"]
+    [promise] = await api.entries("nlp")
+    assert (promise.awaited, promise.amount["limits.cpu"], promise.extra["limits.cpu"]) == (TRAIN, 7 * 10**9, 0)
+    submitter = changed(job, lambda o: o["spec"].update(submitterPodTemplate=template("3")))
+    assert "requested: limits.cpu=2" in message(await hooks.update(job, submitter))
+
+
+async def test_what_is_no_child_of_a_payer_is_charged_as_ever(api: Api, hooks: Hooks, proxy: Proxy) -> None:
+    """A forged owner, and none that pays."""
+    await api.group("nlp", cpu="1")
+    job = await store(api, rayjob("free", None, 2))
+    assert (await hooks.create(raycluster("free-abc", 5, job)))["allowed"]
+    forged = changed(
+        raycluster("abc", 5, job, labels={LABEL: "nlp"}), lambda o: o["metadata"]["ownerReferences"][0].update(uid="x")
+    )
+    assert "exceeded quota: nlp, requested: limits.cpu=6" in message(await hooks.create(forged))
+    assert proxy.sent("PUT") == 0
