@@ -26,7 +26,7 @@ from bizrq.quota.cash import Meter, forget, hours, inherit, spent, total
 from bizrq.quota.ledger import LIFETIME, Reservation, ReservationError, Slot, group_slot, read, timestamp
 from bizrq.quota.names import DEFAULT, Catalog, is_cash
 from bizrq.quota.recount import Counted, Recount, Sighting, Snapshot, held_for_others, recount
-from bizrq.quota.resources import Resources, nonzero, restrict, subtract_floor
+from bizrq.quota.resources import Resources, growth, nonzero, restrict, subtract_floor
 from bizrq.quota.resources import total as total_of
 from bizrq.workloads import counting
 from bizrq.workloads.adapters import Adapter
@@ -311,9 +311,11 @@ class Reconciler:
                 problems.append(f"{slot}: {cost.problem}")
                 if metadata["uid"] not in self._last:
                     unknown[metadata["uid"]] = slot
-            beyond = self._evidence.beyond(obj, now, countable=metadata["uid"] not in unknown)
+            beyond = self._evidence.beyond(obj, now, countable=not cost.problem)
+            # Of what cannot be counted the pods show all that they have, and some of it is what it is held at.
+            more = growth(beyond.resources, cost.resources) if cost.problem else beyond.resources
             mismatches.extend(f"{slot} {finding}" for finding in beyond.findings)
-            counted.append(Counted(slot, metadata["uid"], cost.resources, beyond.resources))
+            counted.append(Counted(slot, metadata["uid"], cost.resources, more))
         return counted, problems, mismatches, unknown
 
     def _held_for(
