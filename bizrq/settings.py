@@ -21,12 +21,16 @@ from bizrq.workloads.malformed import nearest, show
 
 @dataclass(frozen=True)
 class Settings:
-    """What a configuration comes to: how to count, which kinds, which names, which rights are asked for."""
+    """What a configuration comes to: how to count, which kinds, which names, which rights are asked for.
+
+    `controllers` are the accounts whose ownerReferences are believed besides Kubernetes' own controllers.
+    """
 
     counting: CountingConfig
     registry: Registry
     catalog: Catalog
     rights: RightsAsked
+    controllers: tuple[str, ...]
 
 
 def load(path: Path | None) -> Settings:
@@ -72,7 +76,7 @@ def settings(document: object) -> Settings:
         catalog = counting.catalog.extended(kinds=[adapter.resource for adapter in registry.charged])
     except (DeclarationError, UnknownResource) as error:
         raise ConfigurationError(str(error)) from None
-    return Settings(counting, registry, catalog, given.rights)
+    return Settings(counting, registry, catalog, given.rights, tuple(given.controllers))
 
 
 def _vendors(named: list[str]) -> tuple[str, ...]:

@@ -29,6 +29,9 @@ log = structlog.get_logger(__name__)
 
 Object = dict[str, Any]
 
+#: Owners that are gone whose group is remembered: far more than are deleted while a release is on its way.
+_REMEMBERED = 10_000
+
 POD: GroupKind = ("", "Pod")
 REPLICASET: GroupKind = ("apps", "ReplicaSet")
 CLAIM: GroupKind = ("resource.k8s.io", "ResourceClaim")
@@ -104,12 +107,17 @@ class Cluster:
         self.context = 0
         #: Who pays for what an owner made, by the kind that is made and the owner, until any owner changes.
         self._payers: dict[tuple[object, object, object], Reference | None] = {}
+        #: By uid, what a group paid for until its controller let go of it without anybody paying from then on. It is
+        #: counted there as long as it lives and this process does: nothing that is stored tells whose it was.
+        self._detached: dict[str, tuple[str, Informer]] = {}
+        #: Which group owners paid that are gone, by uid: their deletion may be seen before their children's release.
+        self._paid: dict[str, str] = {}
         #: Called with (pod before, pod after) besides the queue: the meter notes ends.
         self.on_pod: Callable[[Pod | None, Pod | None], None] = lambda _old, _new: None
         #: Called with (workload before, after) where the group that it charges changed.
         self.on_move: Callable[[Object, Object], None] = lambda _old, _new: None
-        #: Called with the uid of whatever made an object that changed.
-        self.on_child: Callable[[str], None] = lambda _uid: None
+        #: Called with the uid of a workload below which something changed that may cost more or less.
+        self.on_below: Callable[[str], None] = lambda _uid: None
         #: Called with what changed; gives the groups whose workloads were counted by it.
         self.on_reference: Callable[[Reference], Iterable[str]] = lambda _reference: ()
         #: Called with (claim before, claim after) besides the queue: the meter notes ends.
@@ -140,8 +148,13 @@ class Cluster:
     def charged_to(self, group: str) -> Iterator[tuple[Adapter, Object]]:
         """All stored objects of charged kinds that name the group, or stand in its namespaces and name none.
 
-        What something above them pays for is not among them, nor what is about to go with its owner.
+        What something above them pays for is not among them, nor what is about to go with its owner; what was let go
+        of is.
         """
+        for obj in self._let_go(group):
+            adapter = self.registry.of(obj)
+            if adapter is not None:
+                yield adapter, obj
         named = [("group", group), *(("unlabelled", namespace) for namespace in self._namespaces_of(group))]
         for key, informer in self.workloads.items():
             for index, value in named:
@@ -160,9 +173,25 @@ class Cluster:
     def group_of(self, obj: Object) -> str | None:
         """The group that an object charges if nothing above it pays; None for a label that is none, too."""
         try:
-            return charged_group(obj, self.related.watched)
+            group = charged_group(obj, self.related.watched)
         except Malformed:
             return None
+        if group is None and (kept := self._detached.get(obj["metadata"]["uid"])) is not None:
+            return kept[0]
+        return group
+
+    def detached_of(self, group: str) -> list[str]:
+        """What the group goes on paying for though nothing there says so, in words."""
+        return [f"{o['kind']} {o['metadata']['namespace']}/{o['metadata']['name']}" for o in self._let_go(group)]
+
+    def _let_go(self, group: str) -> list[Object]:
+        found = (kept.store.by_uid(uid) for uid, (named, kept) in self._detached.items() if named == group)
+        return [obj for obj in found if obj is not None]
+
+    def made_by(self, owner: Object, kind: GroupKind) -> Sequence[Object]:
+        """The stored objects of a kind that name this one as their controller."""
+        informer = self._kept.get(kind)
+        return list(informer.store.index("owner", owner["metadata"]["uid"])) if informer is not None else ()
 
     def payer_of(self, obj: Object) -> Object | None:
         """The top-most object that pays for this one, None where it pays for itself."""
@@ -287,6 +316,7 @@ class Cluster:
         """What the watch of any kind but pods brought."""
         moved = _ties(old) != _ties(new)
         if moved:
+            self._note_release(old, new)
             self._payers.clear()
         if old is not None and new is not None and list(_label(old)) != list(_label(new)):
             self.on_move(old, new)
@@ -297,9 +327,10 @@ class Cluster:
         adapter = self.registry.of(changed)
         if not respecified and (adapter is None or not adapter.reads_status):
             return
-        for owner in (uid for obj in (old, new) if obj is not None for uid in _controller_uid(obj)):
-            self.on_child(owner)
-        groups = {self.group_of(self.payer_of(obj) or obj) for obj in (old, new) if obj is not None}
+        payers = [self.payer_of(obj) or obj for obj in (old, new) if obj is not None]
+        for found in payers:
+            self.on_below(found["metadata"]["uid"])
+        groups = {self.group_of(found) for found in payers}
         if respecified:
             groups.update(self.on_reference(_reference(changed)))
         for group in groups:
@@ -325,10 +356,44 @@ class Cluster:
                 self._enqueue(group.name, 1.0)
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
+        plain = [pod.plain() if pod is not None else None for pod in (old, new)]
+        if (old is None) != (new is None) or (old is not None and new is not None and old.owner != new.owner):
+            self._note_release(*plain)
         self.on_pod(old, new)
-        for obj in (pod.plain() for pod in (old, new) if pod is not None):
-            if self.payer_of(obj) is None and (group := self.group_of(obj)) is not None:
-                self._enqueue(group, UNHURRIED if old is None else 0.0)
+        for obj in plain:
+            pays = self.payer_of(obj) if obj is not None else None
+            if obj is None or (pays is not None and _holds(old) == _holds(new)):
+                continue
+            if pays is not None:
+                self.on_below(pays["metadata"]["uid"])
+            if (group := self.group_of(pays or obj)) is not None:
+                self._enqueue(group, UNHURRIED if old is None or pays is not None else 0.0)
+
+    def _note_release(self, old: Object | None, new: Object | None) -> None:
+        """Remember whose an object was whose controller let go of it, where nobody pays for it any more."""
+        if old is None:
+            return
+        uid, pays = old["metadata"]["uid"], self.payer_of(old)
+        group = self.group_of(pays or old)
+        if new is None:
+            self._detached.pop(uid, None)
+            if group is not None:
+                self._remember(uid, group)
+            return
+        before, after = controller_of(old["metadata"]), controller_of(new["metadata"])
+        if before is not None and after is None and not any(_label(new)):
+            group = group if pays is not None else self._paid.get(str(before.get("uid")))
+            informer = self._kept.get((group_and_version(new.get("apiVersion"))[0], str(new.get("kind"))))
+            if group is not None and informer is not None and self.group_of(new) is None:
+                log.warning("let go of and still there", group=group, kind=new.get("kind"), uid=uid)
+                self._detached[uid] = group, informer
+        elif self.payer_of(new) is not None or any(_label(new)):
+            self._detached.pop(uid, None)
+
+    def _remember(self, uid: str, group: str) -> None:
+        self._paid[uid] = group
+        while len(self._paid) > _REMEMBERED:
+            del self._paid[next(iter(self._paid))]
 
     def _restored(self, before: int, now: int) -> None:
         log.error("the API server's store went back in time", before=before, now=now)
@@ -347,6 +412,14 @@ class Cluster:
         self.context += 1
         for group in self.groups.values():
             self._enqueue(group.name, 1.0)
+
+
+def _holds(pod: Pod | None) -> object:
+    """What a pod asks for and for whom, as far as it is active; equal while nothing of that changed."""
+    if pod is None or not pod.is_active:
+        return None
+    status = (pod.rest or {}).get("status") if pod.is_resized else None
+    return pod.owner, id(pod.spec), pod.labels, status
 
 
 def now_ms() -> int:

@@ -65,6 +65,18 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
     #: Rarer parts of `metadata` and `status`, by these names.
     rest: Object | None
 
+    @property
+    def is_active(self) -> bool:
+        """Whether it counts among those that its owner has: not over, nor going."""
+        leaving = (self.rest or {}).get("metadata", {}).get("deletionTimestamp") is not None
+        return self.phase not in ("Succeeded", "Failed") and not leaving
+
+    @property
+    def is_resized(self) -> bool:
+        """Whether what it holds may be more than what its spec says."""
+        status = (self.rest or {}).get("status", {})
+        return "containerStatuses" in status or "initContainerStatuses" in status
+
     def plain(self) -> Object:
         """The object that counting reads. What stands in it is shared: not to be changed."""
         rest = self.rest or {}
@@ -141,7 +153,7 @@ def trimmed(pod: Object, shapes: Shapes) -> Pod:
         _interned(status.get("phase")),
         _started(status),
         _ended(metadata, status),
-        _rest(metadata, status, shapes.annotations),
+        _rest(metadata, spec, status, shapes.annotations),
     )
 
 
@@ -149,14 +161,33 @@ def _only(found: Object, keys: Iterable[str]) -> Object:
     return {key: found[key] for key in keys if key in found}
 
 
-def _rest(metadata: Object, status: Object, counted: Collection[str]) -> Object | None:
-    rest_of_metadata, rest_of_status = _only(metadata, _METADATA), _only(status, _STATUS)
+def _rest(metadata: Object, spec: Object, status: Object, counted: Collection[str]) -> Object | None:
+    rest_of_metadata, rest_of_status = _only(metadata, _METADATA), {**_only(status, _STATUS), **_resized(spec, status)}
     annotations = _only(metadata.get("annotations") or {}, counted)
     if annotations:
         rest_of_metadata["annotations"] = annotations
     if not rest_of_metadata and not rest_of_status:
         return None
     return {"metadata": rest_of_metadata, "status": rest_of_status}
+
+
+def _resized(spec: Object, status: Object) -> Object:
+    """What tells that containers have other resources than they ask for now, as after a resize in place."""
+    found: Object = {}
+    for containers, statuses in (("containers", "containerStatuses"), ("initContainers", "initContainerStatuses")):
+        asked = {c.get("name"): c.get("resources") or {} for c in spec.get(containers) or ()}
+        told = [_only(s, ("name", "resources", "allocatedResources")) for s in status.get(statuses) or ()]
+        if any(_has_other(s, asked.get(s.get("name")) or {}) for s in told):
+            found[statuses] = told
+    if found:
+        found["conditions"] = [c for c in status.get("conditions") or () if c.get("type") == "PodResizePending"]
+    return found
+
+
+def _has_other(told: Object, asked: Object) -> bool:
+    has, allocated = told.get("resources"), told.get("allocatedResources")
+    differs = has is not None and any((has.get(k) or {}) != (asked.get(k) or {}) for k in ("requests", "limits"))
+    return differs or (allocated is not None and allocated != (asked.get("requests") or {}))
 
 
 def _interned(text: str | None) -> str | None:

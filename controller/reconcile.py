@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 import msgspec
@@ -26,10 +26,10 @@ from bizrq.quota.cash import Meter, forget, hours, inherit, spent, total
 from bizrq.quota.ledger import LIFETIME, Reservation, ReservationError, Slot, group_slot, read, timestamp
 from bizrq.quota.names import DEFAULT, Catalog, is_cash
 from bizrq.quota.recount import Counted, Recount, Sighting, Snapshot, held_for_others, recount
-from bizrq.quota.resources import Resources, growth, nonzero, restrict, subtract_floor
+from bizrq.quota.resources import Resources, add, growth, nonzero, restrict, subtract_floor
 from bizrq.quota.resources import total as total_of
 from bizrq.workloads import counting
-from bizrq.workloads.adapters import Adapter
+from bizrq.workloads.adapters import Adapter, GroupKind
 from bizrq.workloads.config import CountingConfig
 from bizrq.workloads.lookup import Lookup, Recording, Reference
 from bizrq.workloads.malformed import Malformed
@@ -38,6 +38,7 @@ from controller import metrics
 from controller.cluster import Cluster, Object
 from controller.evidence import Evidence
 from controller.meter import Stays
+from controller.surplus import Surplus
 
 log = structlog.get_logger(__name__)
 
@@ -86,11 +87,14 @@ class Reconciler:
         self._last: dict[str, Resources] = {}
         #: By group, the workloads that we could never count, by uid, and what the group held for them together.
         self._unknown: dict[str, tuple[frozenset[str], Resources]] = {}
+        #: Workloads below which something changed since they were counted.
+        self._stale: set[str] = set()
+        self._surplus = Surplus(cluster, config)
         #: By what a cost was counted: the workloads' uids with their groups.
         self._referrers: dict[Reference, dict[str, str]] = {}
         self._holds = Holds(clock)
         cluster.on_reference = self._recounted_for
-        cluster.on_child = self._outdated
+        cluster.on_below = self._changed_below
 
     async def reconcile(self, name: str) -> float | None:
         """Recount one group and write what differs; returns the seconds after which to look again, None when gone.
@@ -186,7 +190,7 @@ class Reconciler:
         groups = self._cluster.groups.informer.store
         meter = forget(meter, lambda uid: groups.by_uid(uid) is not None)
         sightings = [(entry, self._sighting(entry, expired)) for entry in entries]
-        workloads, problems, mismatches, unknown = self._workloads(group.name)
+        workloads, told, unknown = self._workloads(group.name)
         workloads += self._held_for(group, unknown, workloads, sightings)
         counted = recount(
             Snapshot(
@@ -196,12 +200,13 @@ class Reconciler:
                 reservations=sightings,
                 cash=restrict(spent(meter), hard),
                 published=published,
+                covered=self._covered(entries),
             )
         )
 
         def done() -> None:
             stored()
-            self._report(group, counted, problems, mismatches)
+            self._report(group, counted, told)
 
         status = Status(
             hard=group.spec.hard,
@@ -210,7 +215,7 @@ class Reconciler:
             reservations=sorted([*map(str, counted.reservations), *kept_texts]),
             counted_at=self._counted_at(),
             observed_generation=group.metadata.generation,
-            conditions=self._conditions(group, _findings(counted, hard, problems, mismatches)),
+            conditions=self._conditions(group, _findings(counted, hard, told)),
             cash=wire.stored_meter(meter),
             hold=group.status.hold,
         )
@@ -232,6 +237,7 @@ class Reconciler:
                 uid: cost for uid, cost in self._counted.items() if any(store.by_uid(uid) for store in stores)
             }
             self._last = {uid: cost for uid, cost in self._last.items() if uid in self._counted}
+            self._stale.intersection_update(self._counted)
             self._referrers = {
                 reference: known
                 for reference, uids in self._referrers.items()
@@ -239,10 +245,15 @@ class Reconciler:
             }
 
     def _is_counted(self, obj: Object, round_: object) -> bool:
-        known = self._counted.get(obj["metadata"]["uid"])
-        if known is None or known.version != obj["metadata"]["resourceVersion"]:
+        uid = obj["metadata"]["uid"]
+        known = self._counted.get(uid)
+        if uid in self._stale or known is None or known.version != obj["metadata"]["resourceVersion"]:
             return False
         return known.round is round_ or (known.settled and known.context == self._cluster.context)
+
+    def _changed_below(self, uid: str) -> None:
+        if uid in self._counted:
+            self._stale.add(uid)
 
     def _recounted_for(self, reference: Reference) -> set[str]:
         """The groups of the workloads that were counted by an object which is another now; forgets their costs."""
@@ -251,20 +262,19 @@ class Reconciler:
             self._counted.pop(uid, None)
         return set(referrers.values())
 
-    def _outdated(self, uid: str) -> None:
-        """What a workload made is another now, by which it may be counted."""
-        self._counted.pop(uid, None)
-
     async def _cost(self, group: str, adapter: Adapter, obj: Object, round_: object) -> _Cost:
         """A workload's demand; for one that has ended, that of its pods that still run (spec: workloads, section 8)."""
         version, context = obj["metadata"]["resourceVersion"], self._cluster.context
         uid = obj["metadata"]["uid"]
+        self._stale.discard(uid)
         asked: dict[Reference, None] = {}
 
         def count(found: Lookup) -> counting.Demand:
             recording = Recording(found)
             try:
-                return self._demand(adapter, obj, recording)
+                demand = self._demand(adapter, obj, recording)
+                self._surplus.of(adapter, obj, demand.resources, recording)
+                return demand
             finally:
                 asked.update(recording.asked)
 
@@ -279,7 +289,8 @@ class Reconciler:
             cost = self._last[uid] = self._demand(adapter, obj, lookup).resources
         except Malformed as error:
             return _Cost(version, context, round_, False, self._last.get(uid, {}), str(error))
-        return _Cost(version, context, round_, not lookup.has_read, cost)
+        counted = _Cost(version, context, round_, not lookup.has_read, cost)
+        return await self._beyond(adapter, obj, counted, lookup)
 
     def _demand(self, adapter: Adapter, obj: Object, lookup: Lookup) -> counting.Demand:
         """What a workload asks for, with children that may have grown beyond it (DESIGN 3). Raises Malformed."""
@@ -293,14 +304,50 @@ class Reconciler:
         ]
         return counting.with_children(demand, made, adapter, self._config)
 
-    def _workloads(self, name: str) -> tuple[list[Counted], list[str], list[str], dict[str, Slot]]:
-        """What the group's own workloads cost; those that cannot be counted, and those that use others than declared.
+    async def _beyond(self, adapter: Adapter, obj: Object, cost: _Cost, lookup: Lookup) -> _Cost:
+        """The cost with what is below the workload beyond it.
 
-        The latter in words. Then the places, by uid, of those that we could never count.
+        More than was known of it is believed once the watches of all owners have caught up: one may be behind that of
+        the pods. Less is what a smaller demand has left behind, and counts if it has not gone in time.
+        """
+        uid = obj["metadata"]["uid"]
+        found, known = self._surplus.of(adapter, obj, cost.resources, lookup), self._counted.get(uid)
+        if not found.resources:
+            return msgspec.structs.replace(cost, held=cost.resources)
+        held = add(cost.resources, found.resources)
+        grown = known is None or known.grown
+        if known is None or growth(held, known.held):
+            await self._catch_up(found.kinds)
+            fresh = self._cluster.workloads[adapter.resource].store.by_uid(uid)
+            if fresh is None or fresh["metadata"]["resourceVersion"] != cost.version:
+                # It is counted anew, or is gone.
+                return msgspec.structs.replace(cost, held=known.held if known is not None else cost.resources)
+            found = self._surplus.of(adapter, obj, cost.resources, lookup)
+            held = add(cost.resources, found.resources)
+            grown = known is None or known.grown or bool(growth(held, known.held))
+        since = known.since if known is not None and known.since else self._clock()
+        if not grown and self._clock() - since < LIFETIME / 1000:
+            return msgspec.structs.replace(cost, settled=False, held=held, since=since)
+        return msgspec.structs.replace(
+            cost, held=held, since=since, grown=bool(found.resources), beyond=found.resources, finding=found.finding
+        )
+
+    async def _catch_up(self, kinds: Iterable[GroupKind]) -> None:
+        """Have the snapshots of these kinds be no older than this moment. Raises ApiError, Unreachable."""
+        revision = await self._cluster.client.revision(self._cluster.resource("pods"))
+        for kind in kinds:
+            adapter = self._cluster.registry.by_kind(*kind)
+            informer = self._cluster.informer(adapter.resource) if adapter is not None else None
+            if informer is not None:
+                await informer.catch_up(revision, _CATCH_UP)
+
+    def _workloads(self, name: str) -> tuple[list[Counted], _Told, dict[str, Slot]]:
+        """What the group's own workloads cost, and what people have to know of them.
+
+        Then the places, by uid, of those that we could never count.
         """
         counted: list[Counted] = []
-        problems: list[str] = []
-        mismatches: list[str] = []
+        told = _Told(detached=self._cluster.detached_of(name))
         unknown: dict[str, Slot] = {}
         now = self._now()
         for adapter, obj in self._cluster.charged_to(name):
@@ -308,15 +355,17 @@ class Reconciler:
             slot = Slot(adapter.resource, metadata.get("namespace", ""), metadata["name"])
             cost = self._counted[metadata["uid"]]
             if cost.problem:
-                problems.append(f"{slot}: {cost.problem}")
+                told.problems.append(f"{slot}: {cost.problem}")
                 if metadata["uid"] not in self._last:
                     unknown[metadata["uid"]] = slot
-            beyond = self._evidence.beyond(obj, now, countable=not cost.problem)
+            if cost.finding:
+                told.surplus.append(cost.finding)
+            shown = self._evidence.beyond(obj, now, countable=not cost.problem)
             # Of what cannot be counted the pods show all that they have, and some of it is what it is held at.
-            more = growth(beyond.resources, cost.resources) if cost.problem else beyond.resources
-            mismatches.extend(f"{slot} {finding}" for finding in beyond.findings)
-            counted.append(Counted(slot, metadata["uid"], cost.resources, more))
-        return counted, problems, mismatches, unknown
+            more = growth(shown.resources, cost.resources) if cost.problem else shown.resources
+            told.mismatches.extend(f"{slot} {finding}" for finding in shown.findings)
+            counted.append(Counted(slot, metadata["uid"], cost.resources, add(cost.beyond, more)))
+        return counted, told, unknown
 
     def _held_for(
         self,
@@ -346,6 +395,18 @@ class Reconciler:
         self._unknown[group.name] = frozenset(unknown), held
         uid = min(unknown, key=lambda each: unknown[each])
         return [Counted(unknown[uid], uid, held)]
+
+    def _covered(self, entries: Iterable[Reservation]) -> list[Counted]:
+        """Stored objects that entries speak of and that something above them pays for."""
+        covered: list[Counted] = []
+        for entry in entries:
+            informer = self._cluster.workloads.get(entry.slot.kind)
+            stored = informer.store.get(entry.slot.name, entry.slot.namespace) if informer is not None else None
+            pays = self._cluster.payer_of(stored) if stored is not None else None
+            if stored is not None and pays is not None:
+                cost = self._surplus.child_cost(stored, pays)
+                covered.append(Counted(entry.slot, stored["metadata"]["uid"], cost))
+        return covered
 
     def _children(self, name: str, meter: Meter) -> list[Counted]:
         """What each child holds, without the hours that its parent has taken over; raises GroupUnreadable."""
@@ -499,7 +560,7 @@ class Reconciler:
             conditions.append(Condition(kind, text, reason, message, since, group.metadata.generation))
         return conditions
 
-    def _report(self, group: GroupObject, counted: Recount, problems: list[str], mismatches: list[str]) -> None:
+    def _report(self, group: GroupObject, counted: Recount, told: _Told) -> None:
         """Shout once: drift, a group that goes over, cash that runs out."""
         reference = {
             "apiVersion": wire.API_VERSION,
@@ -521,11 +582,32 @@ class Reconciler:
             self._recorder.event(
                 reference, "Warning", "CashExhausted", f"spent: {', '.join(counted.exhausted)}; growth is refused"
             )
-        metrics.MISMATCHES.labels(group.name).set(len(mismatches))
-        if mismatches and _first_two(mismatches) != {c.type: c.message for c in group.status.conditions}.get(_MISMATCH):
-            self._recorder.event(reference, "Warning", _MISMATCH, _first_two(mismatches))
-        if problems and not was.get("Uncountable"):
-            self._recorder.event(reference, "Warning", "Uncountable", f"cannot be counted: {'; '.join(problems[:2])}")
+        metrics.MISMATCHES.labels(group.name).set(len(told.mismatches))
+        said = {c.type: c.message for c in group.status.conditions}
+        for kind, _, _, message in told.conditions():
+            # Another model is news each time that it is another one.
+            if said.get(kind) != message if kind == _MISMATCH else not was.get(kind):
+                self._recorder.event(reference, "Warning", kind, message)
+
+
+@dataclass(slots=True)
+class _Told:
+    """What people have to know of a group's workloads, in words."""
+
+    problems: list[str] = field(default_factory=list)
+    surplus: list[str] = field(default_factory=list)
+    detached: list[str] = field(default_factory=list)
+    mismatches: list[str] = field(default_factory=list)
+
+    def conditions(self) -> list[tuple[str, bool, str, str]]:
+        """A true condition for each that says something; its type is also the reason of the event that tells of it."""
+        kinds = (
+            ("Uncountable", "Malformed", "", self.problems),
+            (_MISMATCH, "UsesOthers", "", self.mismatches),
+            ("Surplus", "BeyondOwner", "", self.surplus),
+            ("Detached", "LetGo", "counted though no owner pays any more, label or delete: ", self.detached),
+        )
+        return [(kind, True, reason, head + _first_two(lines)) for kind, reason, head, lines in kinds if lines]
 
 
 def _meter(group: GroupObject, status: Status) -> Meter:
@@ -542,6 +624,13 @@ class _Cost(msgspec.Struct, frozen=True):
     settled: bool
     resources: Resources
     problem: str = ""
+    #: What it and all below it hold; what of that is counted beyond its own demand, and that in words; whether it was
+    #: more than had been known, and since when there is any.
+    held: Resources = msgspec.field(default_factory=dict)
+    beyond: Resources = msgspec.field(default_factory=dict)
+    finding: str = ""
+    grown: bool = False
+    since: float = 0.0
 
 
 @lru_cache(maxsize=16_384)
@@ -559,9 +648,7 @@ def _differs(old: Status, new: Status) -> bool:
     return msgspec.structs.replace(old, **plain) != msgspec.structs.replace(new, **plain)
 
 
-def _findings(
-    counted: Recount, hard: Resources, problems: list[str], mismatches: list[str]
-) -> list[tuple[str, bool, str, str]]:
+def _findings(counted: Recount, hard: Resources, told: _Told) -> list[tuple[str, bool, str, str]]:
     """Conditions in a person's words."""
     cards = [f"{name} {_of(name, counted.used[name], hard[name])}" for name in sorted(hard)]
     over = counted.over
@@ -579,11 +666,7 @@ def _findings(
             if counted.exhausted
             else ("CashExhausted", False, "Left", "hours are left of every resource")
         )
-    if problems:
-        findings.append(("Uncountable", True, "Malformed", _first_two(problems)))
-    if mismatches:
-        findings.append((_MISMATCH, True, "UsesOthers", _first_two(mismatches)))
-    return findings
+    return findings + told.conditions()
 
 
 def _first_two(lines: list[str]) -> str:

@@ -368,11 +368,14 @@ class Api:
         if subresource != "status":
             builtins.check_types(resource, new)
         self._shape(call, resource, new)
+        if subresource == "resize":
+            new = lifecycle.resized(resource, new, old)
         obj = lifecycle.updated(resource, new, old, subresource if subresource != "scale" else "")
         if subresource not in ("status", "finalize"):
             builtins.fill_defaults(resource, obj)
             self._complete(resource, obj)
-        self._validate(resource, obj, old)
+        # Whatever may change by a resize, nothing of it may by an update.
+        self._validate(resource, obj, obj if subresource == "resize" else old)
         return obj
 
     def _update_attributes(

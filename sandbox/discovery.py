@@ -100,6 +100,8 @@ def _subresources(resource: Resource) -> list[Json]:
         found.append(entry("status", resource.kind, ["get", "patch", "update"]))
     if "binding" in resource.subresources:
         found.append(entry("binding", "Binding", ["create"]))
+    if "resize" in resource.subresources:
+        found.append(entry("resize", resource.kind, ["get", "patch", "update"]))
     if "finalize" in resource.subresources:
         found.append(entry("finalize", resource.kind, ["update"]))
     return found

@@ -21,6 +21,7 @@ from sandbox.status import (
 
 Json = dict[str, Any]
 
+_RESIZABLE = frozenset({"cpu", "memory"})
 ORPHAN, FOREGROUND = "orphan", "foregroundDeletion"
 _PROTECTED_NAMESPACES = frozenset({"default", "kube-system", "kube-public"})
 _INITIAL_STATUS: dict[str, Json] = {
@@ -145,6 +146,34 @@ def updated(resource: Resource, new: Json, old: Json, subresource: str) -> Json:
     if "generation" in before and _substance(resource, result) != _substance(resource, old):
         meta["generation"] = before["generation"] + 1
     return result
+
+
+def resized(resource: Resource, new: Json, old: Json) -> Json:
+    """A pod as its resize asks for it: other cpu and memory of containers, nothing else (ValidatePodResize)."""
+    spec = dict(old.get("spec") or {})
+    wanted = {c.get("name"): c for c in (new.get("spec") or {}).get("containers") or ()}
+    containers = []
+    for container in spec.get("containers") or ():
+        asked = (wanted.get(container["name"]) or container).get("resources") or {}
+        has = container.get("resources") or {}
+        amounts = {
+            key: {**_others(has.get(key)), **{n: v for n, v in (asked.get(key) or {}).items() if n in _RESIZABLE}}
+            for key in ("limits", "requests")
+        }
+        containers.append(
+            {**container, "resources": {**has, **{key: found for key, found in amounts.items() if found}}}
+        )
+    spec["containers"] = containers
+    if spec != (new.get("spec") or {}):
+        text = "Forbidden: only cpu and memory resources are mutable"
+        raise invalid(
+            resource.group, resource.kind, old["metadata"]["name"], [FieldError("FieldValueForbidden", "spec", text)]
+        )
+    return {**new, "spec": spec}
+
+
+def _others(amounts: Any) -> Json:
+    return {name: amount for name, amount in (amounts or {}).items() if name not in _RESIZABLE}
 
 
 def _check_lock(resource: Resource, meta: Json, before: Json) -> None:

@@ -12,6 +12,7 @@ from bizrq.workloads.labels import LABEL
 Object = dict[str, Any]
 
 DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
+REPLICASETS = Resource("apps", "v1", "replicasets", "ReplicaSet")
 ROLLOUTS = Resource("argoproj.io", "v1alpha1", "rollouts", "Rollout")
 RAYCLUSTERS = Resource("ray.io", "v1", "rayclusters", "RayCluster")
 RAYJOBS = Resource("ray.io", "v1", "rayjobs", "RayJob")
@@ -41,7 +42,7 @@ REGISTRATIONS = Resource(
 CHARGED = (DEPLOYMENTS, ROLLOUTS, TFJOBS, RAYJOBS, RAYCLUSTERS, PODS)
 #: What workloads refer to, and what tells where they run.
 AROUND = (POD_TEMPLATES, CLAIM_TEMPLATES, CLAIMS, DEVICE_CLASSES, SLICES, NODES, CONFIG_MAPS)
-OF_KIND = {r.kind: r for r in (*CHARGED, *AROUND, GROUPS)}
+OF_KIND = {r.kind: r for r in (*CHARGED, REPLICASETS, *AROUND, GROUPS)}
 
 
 def group(name: str, parent: str = "", /, **hard: Any) -> Object:

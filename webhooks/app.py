@@ -10,7 +10,7 @@ import asyncio
 import re
 import ssl
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 import structlog
 from aiohttp import web
@@ -28,7 +28,11 @@ from bizrq.quota.verdict import Denied, Verdict
 from bizrq.workloads.adapters import Registry
 from bizrq.workloads.config import CountingConfig
 from webhooks import registration
+from webhooks.autoscalers import Autoscalers
+from webhooks.children import Children
 from webhooks.groups import Answer, Groups
+from webhooks.namespaces import Namespaces
+from webhooks.orphans import Orphans
 from webhooks.references import References
 from webhooks.reserve import Reserver
 from webhooks.rights import Rights
@@ -63,6 +67,7 @@ class Webhooks:
         *,
         catalog: Catalog = DEFAULT,
         rights: RightsAsked = NONE_ASKED,
+        controllers: Sequence[str] = (),
         namespace: str = "bizrq-system",
     ) -> None:
         self.store = GroupStore(client)
@@ -70,16 +75,21 @@ class Webhooks:
         self.related = Related(client, registry)
         asked = Rights(client, self.store, rights)
         self._references = References(client, self.reserver, self.related, registry, config)
+        children = Children(client, self.related, registry, config, controllers)
         self._workloads = Workloads(
             client,
             self.reserver,
             self.related,
             asked,
             self._references,
+            children,
             registry,
             config,
             exempt=registration.exempt(namespace),
         )
+        self._orphans = Orphans(client, self.related, registry, config)
+        self._namespaces = Namespaces(client, self.store, self.related, registry)
+        self._autoscalers = Autoscalers(client, self.store, self.related, registry, config, catalog)
         self._groups = Groups(client, self.store, self.reserver, self.related, asked, registry, catalog=catalog)
         self._turns = Turns()
         self._draining = False
@@ -106,6 +116,9 @@ class Webhooks:
         app.router.add_post("/validate/workloads", self._route("workloads", _plain(self._workloads.admit)))
         app.router.add_post("/validate/scale", self._route("scale", _plain(self._workloads.scale)))
         app.router.add_post("/validate/references", self._route("references", _plain(self._references.admit)))
+        app.router.add_post("/validate/orphans", self._route("orphans", _plain(self._orphans.admit)))
+        app.router.add_post("/validate/namespaces", self._route("namespaces", self._namespaces.admit))
+        app.router.add_post("/validate/autoscalers", self._route("autoscalers", self._autoscalers.admit))
         app.router.add_get("/healthz", _healthz)
         app.router.add_get("/readyz", self._readyz)
         return app

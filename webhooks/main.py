@@ -38,6 +38,7 @@ def serve(
             settings.counting,
             catalog=settings.catalog,
             rights=settings.rights,
+            controllers=settings.controllers,
             namespace=namespace,
         )
         metrics = None

@@ -1,7 +1,7 @@
 """What the API server has to know to ask: one ValidatingWebhookConfiguration.
 
 This file alone decides which requests are sent to the webhooks (spec: Kubernetes admissionregistration/v1). Each
-webhook fails closed; selectors and match conditions keep everything else away from it.
+webhook fails closed, but for those that say why not; selectors and match conditions keep everything else away from it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 from bizrq.api.group import API_GROUP, PLURAL
 from bizrq.workloads.adapters import Registry
-from bizrq.workloads.labels import LABEL, MODEL_LABELS
+from bizrq.workloads.labels import LABEL, MODEL_LABELS, REQUIRED
 
 NAME = "bizrq"
 TIMEOUT_SECONDS = 10
@@ -29,6 +29,11 @@ def _of(owner: str, path: str, default: str) -> str:
 def _label(owner: str) -> str:
     labels = f"{owner}.metadata.labels"
     return f"(has({labels}) && k in {labels} ? {labels}[k] : '')"
+
+
+def _finalized(finalizer: str) -> str:
+    finalizers = "oldObject.metadata.finalizers"
+    return f"(has({finalizers}) && {finalizers}.exists(f, f == '{finalizer}'))"
 
 
 #: An update is sent unless nothing that is charged can have changed: spec, labels, owners.
@@ -65,6 +70,20 @@ REFERRED = (
     f"{_TEMPLATE.format('object')} != {_TEMPLATE.format('oldObject')} : "
     f"request.operation != 'DELETE' || !{_BUILT_IN}"
 )
+#: A deletion that leaves what the object made. Where nobody says how to delete, its finalizer does; and a batch/v1 Job
+#: is orphaned then (Kubernetes `registry/batch/job/strategy.go`, DefaultGarbageCollectionPolicy).
+ORPHANING = (
+    "has(request.options) && ("
+    "(has(request.options.propagationPolicy) && request.options.propagationPolicy == 'Orphan') || "
+    "(has(request.options.orphanDependents) && request.options.orphanDependents) || "
+    "(!has(request.options.propagationPolicy) && !has(request.options.orphanDependents) && "
+    f"({_finalized('orphan')} || (request.resource.group == 'batch' && request.resource.resource == 'jobs' && "
+    f"!{_finalized('foregroundDeletion')}))))"
+)
+#: The default group of a namespace is another than before.
+DEFAULT_CHANGED = (
+    f"['{LABEL}'].exists(k, {_label('object')} != (request.operation == 'CREATE' ? '' : {_label('oldObject')}))"
+)
 SPEC_CHANGED = "request.operation != 'UPDATE' || object.spec != oldObject.spec"
 
 
@@ -88,6 +107,7 @@ def configuration(registry: Registry, client_config: ClientConfig, *, namespace:
     charged = [
         _rule(a.group, list(a.versions), [a.plural], ["CREATE", "UPDATE"], "Namespaced") for a in registry.charged
     ]
+    makers = [a for a in registry.charged if a.creates and a.pays]
     changed = {"name": "charge-changed", "expression": CHARGED}
     grown = _grown(registry, client_config, [elsewhere, unlabelled], unlabelled, changed, common)
     not_made = {"name": "not-made-by-kubernetes", "expression": f"!({MADE})"}
@@ -148,6 +168,62 @@ def configuration(registry: Registry, client_config: ClientConfig, *, namespace:
                 ],
                 "matchConditions": [{"name": "bears-on-workloads", "expression": REFERRED}],
                 **common,
+            },
+            {
+                # Where every workload has to charge a group, one that names none is refused, and so is taking the label
+                # away; what a workload there made is let be if that one pays.
+                "name": f"required.{API_GROUP}",
+                "clientConfig": client_config("/validate/workloads"),
+                "namespaceSelector": {
+                    "matchExpressions": [
+                        {"key": REQUIRED, "operator": "In", "values": ["true"]},
+                        unlabelled,
+                        elsewhere,
+                    ]
+                },
+                "objectSelector": {"matchExpressions": [unlabelled]},
+                "rules": charged,
+                "matchConditions": [changed, not_made],
+                **common,
+            },
+            {
+                # A pod may be resized whoever pays for it, labelled or not: nothing else of the workload changes.
+                "name": f"resize.{API_GROUP}",
+                "clientConfig": client_config("/validate/workloads"),
+                "namespaceSelector": {"matchExpressions": [elsewhere]},
+                "rules": [_rule("", ["v1"], ["pods/resize"], ["UPDATE"], "Namespaced")],
+                "matchConditions": [{"name": "spec-changed", "expression": SPEC_CHANGED}],
+                **common,
+            },
+            {
+                "name": f"orphans.{API_GROUP}",
+                "clientConfig": client_config("/validate/orphans"),
+                "namespaceSelector": {"matchExpressions": [elsewhere]},
+                "rules": [_rule(a.group, list(a.versions), [a.plural], ["DELETE"], "Namespaced") for a in makers],
+                "matchConditions": [{"name": "orphaning", "expression": ORPHANING}],
+                **common,
+            },
+            {
+                # The selector of a webhook on namespaces looks at the labels of the namespace itself.
+                "name": f"namespaces.{API_GROUP}",
+                "clientConfig": client_config("/validate/namespaces"),
+                "namespaceSelector": {"matchExpressions": [elsewhere]},
+                "rules": [_rule("", ["v1"], ["namespaces"], ["CREATE", "UPDATE"], "Cluster")],
+                "matchConditions": [{"name": "default-changed", "expression": DEFAULT_CHANGED}],
+                **common,
+            },
+            {
+                # It only warns, so nobody has to wait for it.
+                "name": f"autoscalers.{API_GROUP}",
+                "clientConfig": client_config("/validate/autoscalers"),
+                "namespaceSelector": {"matchExpressions": [elsewhere]},
+                "rules": [
+                    _rule("autoscaling", ["v2", "v1"], ["horizontalpodautoscalers"], ["CREATE", "UPDATE"], "Namespaced")
+                ],
+                "matchConditions": [{"name": "spec-changed", "expression": SPEC_CHANGED}],
+                **common,
+                "failurePolicy": "Ignore",
+                "sideEffects": "None",
             },
             {
                 # A Scale carries no labels, so there is nothing to select by.

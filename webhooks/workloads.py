@@ -9,11 +9,14 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
+
+import structlog
 
 from bizrq.api.review import Request
 from bizrq.kube.client import ApiError, KubeClient, NotFound, Unreachable
-from bizrq.kube.related import Related, resource_of
+from bizrq.kube.related import Known, Related, resource_of
 from bizrq.quota.ledger import Charge, Slot
 from bizrq.quota.resources import growth
 from bizrq.quota.verdict import Denied, Granted, Reason, Verdict
@@ -21,20 +24,25 @@ from bizrq.workloads import counting
 from bizrq.workloads.adapters import Adapter, Registry
 from bizrq.workloads.config import CountingConfig
 from bizrq.workloads.counting import NONE, Demand
-from bizrq.workloads.labels import LABEL
-from bizrq.workloads.lookup import Lookup, Recording
+from bizrq.workloads.labels import LABEL, group_of
+from bizrq.workloads.lookup import Lookup, Recording, Reference
 from bizrq.workloads.malformed import Malformed
-from bizrq.workloads.owners import charged_group, controller_of, payer
+from bizrq.workloads.owners import charged_group, payer, requires_group
+from webhooks.children import Children
 from webhooks.references import Due, References, roles, settle, written
 from webhooks.reserve import Reserver
 from webhooks.rights import Rights, joins
+
+log = structlog.get_logger(__name__)
+
+Object = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Own(Due):
     """What a workload's own write is charged; `joins` as in `webhooks.rights`."""
 
-    lookup: Lookup
+    lookup: Known
     joins: bool = False
 
 
@@ -48,6 +56,7 @@ class Workloads:
         related: Related,
         rights: Rights,
         references: References,
+        children: Children,
         registry: Registry,
         config: CountingConfig,
         *,
@@ -59,6 +68,7 @@ class Workloads:
         self._reserver = reserver
         self._related = related
         self._rights = rights
+        self._children = children
         self._registry = registry
         self._config = config
         self._references = references
@@ -71,7 +81,7 @@ class Workloads:
             adapter is None
             or not self._registry.is_charged(adapter)
             or request.operation not in ("CREATE", "UPDATE")
-            or request.sub_resource
+            or request.sub_resource not in ("", "resize")
         ):
             return Granted()
         if request.object is None:
@@ -114,41 +124,78 @@ class Workloads:
             return _malformed(adapter.kind, request, error)
 
     async def _admit(
-        self, request: Request, adapter: Adapter, new: dict[str, Any], old: dict[str, Any] | None, deadline: float
+        self, request: Request, adapter: Adapter, new: Object, old: Object | None, deadline: float
     ) -> Verdict:
-        weighed = await self._weigh(request, adapter, new, old, deadline)
-        if not isinstance(weighed, list):
-            return weighed
-        decide = self._decide(request, deadline)
-        if not (adapter.refers or adapter.grows):
-            return await decide(weighed[-1])
-        first = [weighed]
+        """The verdict; where it hangs on what the namespace says, on a fresh read of that before it is no.
 
-        async def gather() -> Sequence[Own] | Verdict:
-            return first.pop() if first else await self._weigh(request, adapter, new, old, deadline)
-
-        return await settle(gather, decide, deadline)
-
-    async def _weigh(
-        self, request: Request, adapter: Adapter, new: dict[str, Any], old: dict[str, Any] | None, deadline: float
-    ) -> list[Own] | Verdict:
-        """What the change is charged, as everything else is stored now; a verdict where nothing has to be."""
-        is_child = (adapter.group, adapter.kind) in self._grown and controller_of(new.get("metadata")) is not None
-        if charged_group(new, self._related.watched) is None and not is_child:
-            return Granted()
+        Of a /scale nobody tells whether the namespace says anything, so the watch is believed where it says no.
+        """
         if old is not None and _unchanged(old, new):
             return Granted()
         try:
-            lookup = await self._related.resolve(lambda found: self._count(new, old, found), _left(deadline))
-            made = await self._references.made_by(adapter, old, deadline) if adapter.grows and old is not None else []
+            verdict = await self._judge(request, adapter, new, old, deadline)
+            unsure = isinstance(verdict, Denied) or (verdict is None and request.sub_resource != "scale")
+            if (
+                unsure
+                and group_of(new) is None
+                and (fresh := await self._related.reread(("", "Namespace", "", request.namespace), _left(deadline)))
+            ):
+                verdict = await self._judge(request, adapter, new, old, deadline, fresh)
         except (ApiError, Unreachable) as error:
             return _unread(f"what {adapter.kind} {_named(request)} refers to", error)
+        return verdict or Granted()
+
+    async def _judge(
+        self,
+        request: Request,
+        adapter: Adapter,
+        new: Object,
+        old: Object | None,
+        deadline: float,
+        fresh: Mapping[Reference, Object | None] = MappingProxyType({}),
+    ) -> Verdict | None:
+        """The verdict, None where no group pays nor has to. Raises Malformed, ApiError, Unreachable."""
+        weighed = await self._weigh(request, adapter, new, old, deadline, fresh)
+        if not isinstance(weighed, list):
+            return weighed
+        own, decide = weighed[-1], self._decide(request, deadline)
+        if not (adapter.refers or adapter.grows):
+            verdict = await decide(own)
+        else:
+            first = [weighed]
+
+            async def gather() -> Sequence[Own] | Verdict:
+                if first:
+                    return first.pop()
+                return await self._weigh(request, adapter, new, old, deadline, fresh) or Granted()
+
+            verdict = await settle(gather, decide, deadline)
+        if isinstance(verdict, Denied) and self._children.lets_go(request, new, old, own.lookup):
+            log.warning("charged without room: its controller let go of it", slot=str(own.charge.slot), group=own.group)
+            return Granted()
+        return verdict
+
+    async def _weigh(
+        self,
+        request: Request,
+        adapter: Adapter,
+        new: Object,
+        old: Object | None,
+        deadline: float,
+        fresh: Mapping[Reference, Object | None],
+    ) -> list[Own] | Verdict | None:
+        """What the change is charged, as everything else is stored now; a verdict where nothing has to be.
+
+        None where no group pays nor has to. Raises Malformed, ApiError, Unreachable.
+        """
+        lookup = await self._related.resolve(lambda found: self._count(new, old, found), _left(deadline), fresh)
         above = payer(new, self._registry, lookup)
         if above is not None:
-            return await self._references.child(request, adapter, new, old, above, deadline)
+            return await self._of_child(request, adapter, new, old, above, lookup, deadline)
         group = charged_group(new, lookup)
         if group is None:
-            return Granted()
+            return self._ungrouped(request, adapter, new, old, lookup)
+        made = await self._references.made_by(adapter, old, deadline) if adapter.grows and old is not None else []
         asked = Recording(lookup)
         own = counting.demand(new, self._registry, asked, self._config)
         stood = self._before(old, group, lookup)
@@ -187,6 +234,55 @@ class Workloads:
             return await self._rights.charge(request, due.group, due.charge, due.joins, due.lookup, deadline, decide)
 
         return charged
+
+    async def _of_child(
+        self,
+        request: Request,
+        adapter: Adapter,
+        new: Object,
+        old: Object | None,
+        above: Object,
+        lookup: Known,
+        deadline: float,
+    ) -> list[Own] | Verdict:
+        """What is charged for an object that `above` pays for: nothing, what it outgrows that by, or all of it."""
+        grows = (adapter.group, adapter.kind) in self._grown
+        if not grows or old is None:
+            unpaid = await self._children.unpaid(request, adapter, new, old, above, lookup, deadline)
+            group = charged_group(above, lookup)
+            if unpaid is not None and group is not None:
+                before = unpaid.before or self._before(old, group, lookup)
+                charge = charge_of(adapter, request, new, unpaid.demand, old, before)
+                if not charge.enters and not charge.worse_in():
+                    return Granted()
+                enters = joins(group, charge, new, old, self._registry, lookup)
+                return [Own(group, charge, joins=enters, lookup=lookup)]
+        return await self._references.child(request, adapter, new, old, above, deadline)
+
+    def _ungrouped(
+        self, request: Request, adapter: Adapter, new: Object, old: Object | None, lookup: Known
+    ) -> Denied | None:
+        """Why an object that charges nobody may not do so where every workload has to charge a group.
+
+        What stood there before may go on as it is; a controller's release and what is going anyway are nobody's to
+        refuse. Raises Malformed.
+        """
+        if not requires_group(request.namespace, lookup) or request.namespace in self._exempt:
+            return None
+        if old is not None:
+            if (old.get("metadata") or {}).get("deletionTimestamp") or self._children.lets_go(
+                request, new, old, lookup
+            ):
+                return None
+            stood = self._before(old, None, lookup)
+            demand = counting.demand(new, self._registry, lookup, self._config)
+            if stood is not None and not growth(demand.resources, stood.resources):
+                return None
+        return Denied(
+            Reason.REQUIRED,
+            f"namespace {request.namespace} requires a group: label {adapter.kind} {_named(request)} "
+            f"{LABEL} with the group that pays for it",
+        )
 
     def _count(self, new: dict[str, Any], old: dict[str, Any] | None, lookup: Lookup) -> None:
         """Ask for both demands, so that what they refer to becomes known."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
@@ -72,6 +72,8 @@ class Configuration(_Model):
     hami: _Hami = Field(default_factory=lambda: _Hami.model_validate({}))
     rights: RightsAsked = NONE_ASKED
     counts_as: list[_CountsAs] = []
+    #: Accounts whose ownerReferences are believed besides those of Kubernetes' own controllers, `*` being any text.
+    controllers: list[Annotated[str, Field(min_length=1)]] = []
     #: In the grammar that `bizrq.workloads.adapters` reads.
     adapters: list[dict[str, Any]] = []
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from bizrq.kube.client import Forbidden, KubeClient, NotFound, Resource
@@ -42,7 +43,12 @@ class Around(Related):
     def watched(self) -> Known:
         return _Seen(self._files, self._found)
 
-    async def resolve(self, count: Callable[[Lookup], object], timeout: float) -> Known:
+    async def resolve(
+        self,
+        count: Callable[[Lookup], object],
+        timeout: float,
+        fresh: Mapping[Reference, Object | None] = MappingProxyType({}),
+    ) -> Known:
         for _ in range(_ROUNDS):
             recording = Recording(self.watched)
             with contextlib.suppress(ValueError):
@@ -52,6 +58,10 @@ class Around(Related):
                 break
             await asyncio.gather(*(self.read(reference) for reference in wanted))
         return self.watched
+
+    async def reread(self, reference: Reference, timeout: float) -> Mapping[Reference, Object | None]:
+        """Nothing is older here than this command."""
+        return {}
 
     async def read(self, reference: Reference) -> None:
         """Ask the cluster for what a reference means; raises ApiError, Unreachable."""

@@ -32,6 +32,7 @@ from bizrq.workloads.malformed import Malformed
 from bizrq.workloads.owners import charged_group
 from bizrq.workloads.usage import is_scale, objects_in
 from webhooks import registration
+from webhooks.children import Children
 from webhooks.groups import Groups
 from webhooks.references import References
 from webhooks.reserve import Check, Reserver
@@ -92,6 +93,7 @@ class Rehearsal:
             self._around,
             rights,
             References(client, self._reserver, self._around, settings.registry, settings.counting),
+            Children(client, self._around, settings.registry, settings.counting, settings.controllers),
             settings.registry,
             settings.counting,
             exempt=registration.exempt("bizrq-system"),

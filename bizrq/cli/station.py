@@ -143,6 +143,7 @@ class Station:
             settings.counting,
             catalog=settings.catalog,
             rights=settings.rights,
+            controllers=settings.controllers,
             namespace=self._namespace,
         )
         self._stack.push_async_callback(webhooks.stop)

@@ -110,14 +110,20 @@ class Related:
         """What can be answered without asking anybody."""
         return Known(self._watched, {})
 
-    async def resolve(self, count: Callable[[Lookup], object], timeout: float) -> Known:
+    async def resolve(
+        self,
+        count: Callable[[Lookup], object],
+        timeout: float,
+        fresh: Mapping[Reference, Object | None] = MappingProxyType({}),
+    ) -> Known:
         """A lookup that answers everything `count` asks for; what has to be read is read now.
 
-        What `count` raises is its own affair: it will raise it again. Raises ApiError, Unreachable.
+        `fresh` has been read already, and stands above what is watched. What `count` raises is its own affair: it will
+        raise it again. Raises ApiError, Unreachable.
         """
         read: dict[Reference, Object | None] = {}
         for _ in range(_ROUNDS):
-            recording = Recording(Known(self._watched, read))
+            recording = Recording(Known(self._watched, read, fresh))
             with contextlib.suppress(ValueError):
                 count(recording)
             wanted = [
@@ -129,7 +135,20 @@ class Related:
                 break
             for reference in wanted:
                 read[reference] = await self._read(reference, timeout)
-        return Known(self._watched, read)
+        return Known(self._watched, read, fresh)
+
+    async def reread(self, reference: Reference, timeout: float) -> Mapping[Reference, Object | None]:
+        """What is stored of one object that is watched, where its watch says something else; for `resolve`.
+
+        Raises ApiError, Unreachable.
+        """
+        group, kind, namespace, name = reference
+        resource = next(r for r in WATCHED if (r.group, r.kind) == (group, kind))
+        try:
+            stored = without_managed_fields(await self._client.get(resource, name, namespace or None, timeout=timeout))
+        except NotFound:
+            stored = None
+        return {} if stored == self.watched.get(*reference) else {reference: stored}
 
     async def _read(self, reference: Reference, timeout: float) -> Object | None:
         group, kind, namespace, name = reference
@@ -151,9 +170,15 @@ class Related:
 class Known:
     """What is watched and what has been read, as the pure core asks for it."""
 
-    def __init__(self, watched: dict[tuple[str, str], Informer], read: dict[Reference, Object | None]) -> None:
+    def __init__(
+        self,
+        watched: dict[tuple[str, str], Informer],
+        read: dict[Reference, Object | None],
+        fresh: Mapping[Reference, Object | None] = MappingProxyType({}),
+    ) -> None:
         self._watched = watched
         self._read = read
+        self._fresh = fresh
 
     @property
     def has_read(self) -> bool:
@@ -161,6 +186,8 @@ class Known:
         return bool(self._read)
 
     def get(self, group: str, kind: str, namespace: str, name: str) -> Object | None:
+        if (group, kind, namespace, name) in self._fresh:
+            return self._fresh[group, kind, namespace, name]
         informer = self._watched.get((group, kind))
         if informer is not None:
             return informer.store.get(name, namespace or None)

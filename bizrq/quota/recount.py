@@ -42,7 +42,8 @@ class Snapshot:
 
     `reservations` pairs each entry of the stored status with what is known of its object. `cash` is what the group's
     own pods have spent, by `cash/` name. `published` is `used` as the status has it now, `was_reserved` what its
-    reservations add; both empty where there is none.
+    reservations add; both empty where there is none. `covered` are objects that entries speak of and that another one
+    of the workloads pays for: part of its cost, not of the sum.
     """
 
     hard: Limits
@@ -51,6 +52,7 @@ class Snapshot:
     reservations: Sequence[tuple[Reservation, Sighting]] = ()
     cash: Resources = field(default_factory=dict)
     published: Resources = field(default_factory=dict)
+    covered: Sequence[Counted] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +80,7 @@ def recount(snapshot: Snapshot) -> Recount:
     used = _of(names, add(self_used, total(child.cost for child in snapshot.children)))
 
     # Without what is beyond: that stays beside whatever is promised, so an entry must not be paid with it.
-    held = {counted.slot: counted.cost for counted in (*snapshot.workloads, *snapshot.children)}
+    held = {counted.slot: counted.cost for counted in (*snapshot.covered, *snapshot.workloads, *snapshot.children)}
     awaited = _awaited(snapshot.reservations)
     kept, dropped = [], []
     for entry, sighting in snapshot.reservations:

@@ -22,6 +22,8 @@ class Reason(StrEnum):
     MALFORMED = "Malformed"
     EXEMPT = "NamespaceExempt"
     IN_USE = "InUse"
+    REQUIRED = "GroupRequired"
+    ORPHANS = "LeavesOrphans"
     NO_GROUP = "NoSuchGroup"
     DELETING = "GroupDeleting"
     NAMESPACE = "NamespaceNotSelected"
@@ -43,6 +45,8 @@ class Reason(StrEnum):
     IMMUTABLE = "Immutable"
     MISSING_NAMES = "MissingNames"
     NOT_EMPTY = "NotEmpty"
+    # namespaces
+    CHARGED_HERE = "WorkloadsCharged"
 
 
 #: What a client may simply send again: nothing is wrong with the request.

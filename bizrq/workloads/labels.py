@@ -12,6 +12,8 @@ from typing import Any, Final
 from bizrq.workloads.malformed import a_map, a_text, malformed, show
 
 LABEL: Final = "biz.group.resource.quota"
+#: On a Namespace, with the value "true": every workload there has to charge a group.
+REQUIRED: Final = f"{LABEL}/required"
 MODEL_LABELS: Final[Mapping[str, str]] = {
     "cpu": f"{LABEL}/cpu-type",
     "memory": f"{LABEL}/memory-type",

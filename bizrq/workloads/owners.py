@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from bizrq.workloads.adapters import Adapter, Registry
-from bizrq.workloads.labels import LABEL, group_of
+from bizrq.workloads.labels import LABEL, REQUIRED, group_of
 from bizrq.workloads.lookup import Lookup, group_and_version
 
 #: The longest way up that is followed (as Kueue does).
@@ -29,6 +29,11 @@ def default_group(namespace: str, lookup: Lookup) -> str | None:
     """The group of workloads without a label in a namespace: the same label, on the Namespace."""
     value = _labels(lookup.get("", "Namespace", "", namespace)).get(LABEL)
     return value if isinstance(value, str) and value else None
+
+
+def requires_group(namespace: str, lookup: Lookup) -> bool:
+    """Whether every workload of a namespace has to charge a group: the label `REQUIRED`, on the Namespace."""
+    return _labels(lookup.get("", "Namespace", "", namespace)).get(REQUIRED) == "true"
 
 
 def namespace_name(obj: Mapping[str, Any]) -> str:

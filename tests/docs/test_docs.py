@@ -247,7 +247,8 @@ def test_a_kind_of_ones_own_gets_rules_and_rights_by_configuration(tmp_path: Pat
         for resource in rule["resources"]
         if rule["apiGroups"] == ["ml.example.com"]
     }
-    assert ruled == {"workloads": "trainers", "defaulted": "trainers", "scale": "trainers/scale"}
+    named = dict.fromkeys(("workloads", "defaulted", "required", "orphans"), "trainers")
+    assert ruled == {**named, "scale": "trainers/scale"}
     documents = yaml.safe_load_all(script(ROOT / "deploy/rbac.py").document("bizrq-system", config))
     rules = [rule for found in documents for rule in found.get("rules", ()) if "ml.example.com" in rule["apiGroups"]]
     assert rules == [{"apiGroups": ["ml.example.com"], "resources": ["trainers"], "verbs": ["get", "list", "watch"]}]

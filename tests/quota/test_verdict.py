@@ -90,6 +90,9 @@ def test_every_reason_has_the_code_that_its_client_needs() -> None:
     assert {reason for reason, code in codes.items() if code == 403} == {
         Reason.EXEMPT,
         Reason.IN_USE,
+        Reason.REQUIRED,
+        Reason.ORPHANS,
+        Reason.CHARGED_HERE,
         Reason.NO_GROUP,
         Reason.DELETING,
         Reason.NAMESPACE,
@@ -112,6 +115,8 @@ def test_reasons_are_stable_words_and_listed_in_the_order_in_which_they_are_chec
         "Malformed",
         "NamespaceExempt",
         "InUse",
+        "GroupRequired",
+        "LeavesOrphans",
         "NoSuchGroup",
         "GroupDeleting",
         "NamespaceNotSelected",
@@ -132,4 +137,5 @@ def test_reasons_are_stable_words_and_listed_in_the_order_in_which_they_are_chec
         "Immutable",
         "MissingNames",
         "NotEmpty",
+        "WorkloadsCharged",
     ]

@@ -68,7 +68,9 @@ async def hooks(through: KubeClient) -> AsyncIterator[Hooks]:
 async def serving(client: KubeClient, **configuration: Any) -> AsyncIterator[Hooks]:
     """Webhooks of this configuration, ready."""
     made = settings(configuration)
-    webhooks = Webhooks(client, made.registry, made.counting, catalog=made.catalog, rights=made.rights)
+    webhooks = Webhooks(
+        client, made.registry, made.counting, catalog=made.catalog, rights=made.rights, controllers=made.controllers
+    )
     port = await webhooks.start("127.0.0.1", 0, None)
     async with aiohttp.ClientSession(f"http://127.0.0.1:{port}") as session:
         hooks = Hooks(session, webhooks)
