@@ -245,9 +245,11 @@ class Workloads:
         lookup: Known,
         deadline: float,
     ) -> list[Own] | Verdict:
-        """What is charged for an object that `above` pays for: nothing, what it outgrows that by, or all of it."""
-        grows = (adapter.group, adapter.kind) in self._grown
-        if not grows or old is None:
+        """What is charged for an object that `above` pays for: nothing, what it outgrows that by, or all of it.
+
+        Of children that may outgrow their payer the largest is charged, so a second one of them is left to the recount.
+        """
+        if (adapter.group, adapter.kind) not in self._grown:
             unpaid = await self._children.unpaid(request, adapter, new, old, above, lookup, deadline)
             group = charged_group(above, lookup)
             if unpaid is not None and group is not None:

@@ -84,8 +84,8 @@ async def test_a_write_that_never_came_is_awaited_for_a_minute_and_looked_up(boo
 # -- Children that outgrow whoever pays --------------------------------------------------------------------------------
 
 
-async def test_a_payer_is_counted_with_the_largest_of_its_children(books: Books) -> None:
-    """Head, workers and the submitter besides; never less than the RayJob says itself."""
+async def test_a_payer_is_counted_with_a_child_that_outgrew_it_and_with_a_second_one(books: Books) -> None:
+    """Head, workers and the submitter besides; never less than the RayJob says itself. It never makes a second one."""
     async with books.controller():
         await books.group("nlp", cpu="20")
         job = await books.create(rayjob("train", "nlp", 2))
@@ -93,7 +93,11 @@ async def test_a_payer_is_counted_with_the_largest_of_its_children(books: Books)
         made = await books.create(raycluster("train-abc", 5, job))
         await books.uses("nlp", cpu="7")
         other = await books.create(raycluster("train-def", 6, job, labels={LABEL: "nlp"}))
-        await books.uses("nlp", cpu="8")
+        await books.uses("nlp", cpu="13")
+        found = await books.until(
+            "nlp", lambda g: any(c.type == "Surplus" and c.status == "True" for c in g.status.conditions)
+        )
+        assert "train-def" in next(c.message for c in found.status.conditions if c.type == "Surplus")
         await books.remove(other)
         await books.uses("nlp", cpu="7")
         await books.client.patch(RAYCLUSTERS, "train-abc", {"spec": ray_spec(1)}, namespace="default")
