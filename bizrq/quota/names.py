@@ -465,12 +465,15 @@ def _nearest(resource: str, candidates: Mapping[str, str]) -> tuple[bool, str]:
     """Whether it is close, and the candidate most like it: always one, and always the same."""
     matcher = difflib.SequenceMatcher(b=resource[:96].lower(), autojunk=False)
 
-    def likeness(candidate: str) -> float:
+    best, meant = -1.0, ""
+    for candidate in sorted(candidates):
         matcher.set_seq1(candidate.lower())
-        return matcher.ratio()
-
-    ratio, meant = max(((likeness(candidate), candidate) for candidate in sorted(candidates)), key=lambda pair: pair[0])
-    return ratio >= 0.6, candidates[meant]
+        # Both are bounds from above, and a fraction of the work.
+        if matcher.real_quick_ratio() <= best or matcher.quick_ratio() <= best:
+            continue
+        if (ratio := matcher.ratio()) > best:
+            best, meant = ratio, candidate
+    return best >= 0.6, candidates[meant]
 
 
 def _echo(text: str) -> str:
