@@ -8,7 +8,7 @@ UV_VERSION := 0.13.8
 UV := .venv/bin/uv
 BIN := .venv/bin
 
-.PHONY: help setup demo test lint types imports unit bench clean
+.PHONY: help setup demo test lint types imports unit bench reliability clean
 
 help: ## these targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -43,6 +43,9 @@ unit: setup ## pytest
 
 bench: setup ## the benchmarks of docs/results.md; a real API server is needed for most
 	@$(BIN)/python -m tests.bench
+
+reliability: setup ## the experiments of docs/results.md in full; an hour where a real API server can be started
+	@$(BIN)/python -m tests.reliability
 
 clean: ## remove what setup made
 	rm -rf .venv

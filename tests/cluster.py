@@ -16,8 +16,9 @@ import ssl
 import subprocess
 import time
 import urllib.request
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -73,15 +74,24 @@ class Cluster:
 class Real:
     """The processes of a real API server, from `start` to `stop`."""
 
-    def __init__(self, folder: Path, controllers: str = "*") -> None:
-        """`controllers` are those that kube-controller-manager runs."""
+    def __init__(
+        self, folder: Path, controllers: str = "*", *, flags: Mapping[str, Sequence[str]] | None = None
+    ) -> None:
+        """`controllers` are those that kube-controller-manager runs, `flags` more of them by program."""
         self._folder = folder
         self._controllers = controllers
-        self._processes: list[subprocess.Popen[bytes]] = []
-        #: Of what runs, by the program's name.
-        self.pids: dict[str, int] = {}
+        self._flags = flags or {}
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._commands: dict[str, tuple[Path, list[str]]] = {}
+        #: Where etcd answers.
+        self.etcd = ""
         self.kubeconfig = folder / "kubeconfig"
         self.version = real_version()
+
+    @property
+    def pids(self) -> dict[str, int]:
+        """Of what runs, by the program's name."""
+        return {name: process.pid for name, process in self._processes.items()}
 
     def start(self) -> None:
         """Start everything; a port that somebody took meanwhile costs one more try."""
@@ -98,7 +108,7 @@ class Real:
     def stop(self) -> None:
         """End the processes, last first; what does not end in time is killed: the data is thrown away."""
         while self._processes:
-            process = self._processes.pop()
+            _, process = self._processes.popitem()
             process.terminate()
             try:
                 process.wait(3)
@@ -122,7 +132,7 @@ class Real:
         )
         token = secrets.token_hex(16)
         tokens.write_text(f"{token},admin,admin,system:masters\n")
-        etcd = f"http://127.0.0.1:{client}"
+        etcd = self.etcd = f"http://127.0.0.1:{client}"
         peers = f"http://127.0.0.1:{peer}"
         self._run(
             folder,
@@ -172,7 +182,8 @@ class Real:
         }
         self.kubeconfig.touch(mode=0o600)
         self.kubeconfig.write_text(yaml.safe_dump(config))
-        self._wait(folder, f"{server}/readyz", token)
+        self._ready = partial(self._wait, folder, f"{server}/readyz", token)
+        self._ready()
         if program("kube-controller-manager") is not None:
             self._run(
                 folder,
@@ -188,13 +199,30 @@ class Real:
                 f"--root-ca-file={certificates / 'apiserver.crt'}",
             )
 
+    def kill(self, name: str) -> None:
+        """kill -9."""
+        process = self._processes.pop(name)
+        process.kill()
+        process.wait()
+
+    def revive(self, name: str) -> None:
+        """Start a program that was killed as it was started first, on what it had stored."""
+        self._spawn(name)
+
+    def wait(self) -> None:
+        """Return once the API server says that it is ready; raises RuntimeError with the end of the logs."""
+        self._ready()
+
     def _run(self, folder: Path, name: str, *arguments: str) -> None:
+        self._commands[name] = folder, [*arguments, *self._flags.get(name, ())]
+        self._spawn(name)
+
+    def _spawn(self, name: str) -> None:
         path = program(name)
         assert path is not None
-        with Path(folder, f"{name}.log").open("wb") as log:
-            process = subprocess.Popen([path, *arguments], stdout=log, stderr=log)
-        self._processes.append(process)
-        self.pids[name] = process.pid
+        folder, arguments = self._commands[name]
+        with Path(folder, f"{name}.log").open("ab") as log:
+            self._processes[name] = subprocess.Popen([path, *arguments], stdout=log, stderr=log)
 
     def _wait(self, folder: Path, url: str, token: str) -> None:
         """Wait until the API server says that it is ready; raises RuntimeError with the end of the logs."""
@@ -205,7 +233,7 @@ class Real:
         while True:
             with contextlib.suppress(OSError), urllib.request.urlopen(request, timeout=2, context=trust):
                 return
-            ended = any(process.poll() is not None for process in self._processes)
+            ended = any(process.poll() is not None for process in self._processes.values())
             if ended or time.monotonic() > until:
                 logs = [path.read_text("utf-8", "replace")[-600:] for path in folder.glob("*.log")]
                 raise RuntimeError("the API server did not become ready:\n" + "\n".join(logs))

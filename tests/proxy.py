@@ -42,6 +42,8 @@ class Proxy:
         #: "VERB /path" of every request, in the order of arrival.
         self.requests: list[str] = []
         self._thawed: list[tuple[str, asyncio.Event]] = []
+        #: Paths whose watches are frozen as soon as they are opened.
+        self.frozen: set[str] = set()
 
     @property
     def url(self) -> str:
@@ -90,6 +92,13 @@ class Proxy:
             if watched == path:
                 thawed.clear()
 
+    def thaw(self, path: str) -> None:
+        """The watches of this path bring what they kept back, and new ones are well."""
+        self.frozen.discard(path)
+        for watched, thawed in self._thawed:
+            if watched == path:
+                thawed.set()
+
     async def hang_up(self) -> None:
         """Break every connection and take no more."""
         runner, self._runner = self._runner, None
@@ -127,7 +136,8 @@ class Proxy:
         response = web.StreamResponse(status=answered.status, headers=headers)
         response.enable_chunked_encoding()
         thawed = asyncio.Event()
-        thawed.set()
+        if request.path not in self.frozen:
+            thawed.set()
         self._thawed.append((request.path, thawed))
         try:
             await response.prepare(request)

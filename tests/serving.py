@@ -9,12 +9,17 @@ import asyncio
 import contextlib
 import itertools
 import ssl
+import sys
 import time
 from base64 import b64encode
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
+
+import aiohttp
 
 import crds
 from bizrq.kube.client import AlreadyExists, ApiError, KubeClient, NotFound
@@ -23,12 +28,14 @@ from bizrq.settings import settings
 from certs.pki import make_ca, make_serving
 from certs.store import ServingCertificate, write_directory
 from controller.manager import Controller
-from tests.cluster import Cluster, eventually, has_kinds
+from tests.cluster import Cluster, _free_ports, eventually, has_kinds
 from tests.objects import NAMESPACES, REGISTRATIONS, group
 from webhooks import registration
 from webhooks.app import Webhooks
 
 SYSTEM = "bizrq-system"
+
+T = TypeVar("T")
 
 
 class Balancer:
@@ -37,6 +44,8 @@ class Balancer:
     def __init__(self) -> None:
         self.backends: list[int] = []
         self.port = 0
+        #: Called with a backend's port and what it says; False withholds it and ends the connection.
+        self.passes: Callable[[int, bytes], bool] = lambda _port, _chunk: True
         self._turn = itertools.count()
         self._server: asyncio.Server | None = None
         self._streams: set[asyncio.Task[None]] = set()
@@ -48,6 +57,10 @@ class Balancer:
     async def stop(self) -> None:
         assert self._server is not None
         self._server.close()
+        await self.hang_up()
+
+    async def hang_up(self) -> None:
+        """Break every connection: whoever comes again is handed to a backend anew."""
         for task in list(self._streams):
             task.cancel()
         await asyncio.gather(*self._streams, return_exceptions=True)
@@ -66,7 +79,7 @@ class Balancer:
                 except OSError:
                     continue
                 try:
-                    await asyncio.gather(_copy(reader, back), _copy(there, writer))
+                    await asyncio.gather(_copy(reader, back), self._replies(port, there, writer))
                 finally:
                     back.close()
                 return
@@ -76,6 +89,13 @@ class Balancer:
             self._streams.discard(task)
             writer.close()
 
+    async def _replies(self, port: int, source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            while (chunk := await source.read(65536)) and self.passes(port, chunk):
+                target.write(chunk)
+                await target.drain()
+        target.close()
+
 
 async def _copy(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
     with contextlib.suppress(OSError):
@@ -83,6 +103,28 @@ async def _copy(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> N
             target.write(chunk)
             await target.drain()
     target.close()
+
+
+@dataclass(eq=False)
+class Running:
+    """A process of ours. `port` is where a webhook listens, 0 for a controller."""
+
+    process: asyncio.subprocess.Process
+    port: int
+
+    def kill(self) -> None:
+        """kill -9."""
+        with contextlib.suppress(ProcessLookupError):
+            self.process.kill()
+
+    async def end(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            self.process.terminate()
+        try:
+            await asyncio.wait_for(self.process.wait(), 10)
+        except TimeoutError:
+            self.kill()
+            await self.process.wait()
 
 
 class Parts:
@@ -100,6 +142,7 @@ class Parts:
         serving = make_serving(ca, ["127.0.0.1", "localhost"], datetime.now(UTC))
         self.certificates = folder / "certificates"
         self.certificates.mkdir()
+        Path(folder, "ca.crt").write_bytes(ca.certificate_pem)
         write_directory(self.certificates, {"tls.crt": serving.certificate_pem, "tls.key": serving.key_pem})
         self._bundle = b64encode(ca.certificate_pem).decode()
 
@@ -120,6 +163,10 @@ class Parts:
         for webhooks, _port in self.running:
             await webhooks.stop()
         await self._stack.aclose()
+
+    async def enter(self, other: AbstractAsyncContextManager[T]) -> T:
+        """Something that ends with these parts."""
+        return await self._stack.enter_async_context(other)
 
     def tls(self) -> ssl.SSLContext:
         certificate = ServingCertificate(self.certificates)
@@ -148,11 +195,60 @@ class Parts:
             await eventually(ready, what="a webhook is ready")
             self.balancer.backends.append(port)
 
+    async def webhook_process(self, kubeconfig: Path | None = None) -> Running:
+        """A `bizrq-webhooks` of its own, behind the balancer once it serves."""
+        [port] = _free_ports(1)
+        process = await self._spawn(
+            "bizrq-webhooks",
+            *("--cert-dir", str(self.certificates), "--kubeconfig", str(kubeconfig or self.cluster.kubeconfig)),
+            *("--host", "127.0.0.1", "--port", str(port), "--metrics-port", "0"),
+        )
+        running = Running(process, port)
+        self._stack.push_async_callback(running.end)
+
+        async def serves() -> bool:
+            assert process.returncode is None, f"bizrq-webhooks ended by itself: see {self.folder}/bizrq-webhooks.log"
+            return await self._is_ready(port)
+
+        await eventually(serves, 60, "a webhook is ready")
+        self.balancer.backends.append(port)
+        return running
+
+    async def controller_process(self, kubeconfig: Path | None = None, recount_interval: str = "1s") -> Running:
+        """A `bizrq-controller` of its own; whoever sees a group counted knows that it leads."""
+        process = await self._spawn(
+            "bizrq-controller",
+            *("--kubeconfig", str(kubeconfig or self.cluster.kubeconfig), "--metrics-port", "0"),
+            *("--recount-interval", recount_interval),
+        )
+        running = Running(process, 0)
+        self._stack.push_async_callback(running.end)
+        return running
+
+    async def _spawn(self, name: str, *arguments: str) -> asyncio.subprocess.Process:
+        program = Path(sys.executable).with_name(name)
+        with Path(self.folder, f"{name}.log").open("ab") as log:
+            return await asyncio.create_subprocess_exec(program, *arguments, stdout=log, stderr=log)
+
+    async def _is_ready(self, port: int) -> bool:
+        trust = ssl.create_default_context(cafile=self.folder / "ca.crt")
+        async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=trust)) as session:
+            try:
+                async with session.get(f"https://127.0.0.1:{port}/readyz") as answer:
+                    return answer.status == 200
+            except aiohttp.ClientError:
+                return False
+
     async def controller(
-        self, *, clock: Callable[[], float] = time.monotonic, recount_interval: float = 1.0
+        self,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        recount_interval: float = 1.0,
+        kubeconfig: Path | None = None,
     ) -> asyncio.Task[None]:
         """A controller that leads; to cancel it is to stop it."""
-        client = await self._stack.enter_async_context(KubeClient.from_kubeconfig(self.cluster.kubeconfig))
+        path = kubeconfig or self.cluster.kubeconfig
+        client = await self._stack.enter_async_context(KubeClient.from_kubeconfig(path))
         made = self.settings
         box = self.cluster.box
         told: dict[str, Any] = {"now": lambda: int(box.clock.now().timestamp() * 1000)} if box else {}

@@ -1,54 +1,28 @@
-"""bizrq in parts on a cluster, and a second webhook that refuses or delays: validators run side by side."""
+"""The ground and the stage for the short forms: webhooks and controller in this process, a clock to set forward."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 import pytest_asyncio
 
-from bizrq.kube.client import KubeClient
-from bizrq.kube.groups import GROUPS
-from tests.cluster import Cluster, eventually
-from tests.contract.conftest import Hook
+from tests.cluster import Cluster
 from tests.controller.conftest import Monotonic
-from tests.serving import Parts
+from tests.reliability.stage import Ground, Stage, ground_on, stage_on
+
+SEED = 1
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def clock() -> Monotonic:
-    """The controller's own clock: setting it forward makes promises expire."""
-    return Monotonic()
+async def ground(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Ground]:
+    """A cluster on which a test starts what it needs."""
+    async with ground_on(cluster, tmp_path_factory.mktemp("ground"), seed=SEED, clock=Monotonic()) as ground:
+        yield ground
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def parts(cluster: Cluster, clock: Monotonic, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Parts]:
+async def stage(ground: Ground) -> AsyncIterator[Stage]:
     """Three webhooks behind one address and a controller, registered."""
-    async with Parts(cluster, tmp_path_factory.mktemp("parts")) as parts:
-        await parts.webhooks(3)
-        await parts.controller(clock=clock, recount_interval=0.5)
-        await parts.register()
-        yield parts
-
-
-@pytest_asyncio.fixture(loop_scope="module")
-async def chaos(client: KubeClient, tmp_path: Path) -> AsyncIterator[Hook]:
-    """Answers as the test says, beside ours."""
-    hook = Hook(client, tmp_path)
-    await hook.start()
-    yield hook
-    await hook.stop()
-
-
-async def expire(client: KubeClient, clock: Monotonic, *names: str) -> None:
-    """Have the promises that these groups have now expire: once the controller has seen them."""
-    for name in names:
-        for _ in range(2):
-            before = (await client.get(GROUPS, name))["status"].get("lastReconcileTime")
-
-            async def looked(name: str = name, before: object = before) -> bool:
-                return (await client.get(GROUPS, name))["status"].get("lastReconcileTime") != before
-
-            await eventually(looked, 15, f"{name} is looked at")
-    clock.advance(61)
+    async with stage_on(ground) as stage:
+        yield stage

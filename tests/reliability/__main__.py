@@ -1,0 +1,194 @@
+"""`make reliability`: the experiments in full. `python -m tests.reliability [R1 R4 …] [--seed N] [--write]`.
+
+One row an experiment: what it has to show, what it measured, PASS or FAIL. Exit code 1 if one fails.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import platform
+import re
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+import crds
+from bizrq.kube.client import KubeClient
+from sandbox.server import Sandbox
+from tests.cluster import Cluster, has_kinds, why_not_real
+from tests.controller.conftest import Monotonic
+from tests.reliability import table
+from tests.reliability.experiments.protocol import r25
+from tests.reliability.stage import Ground, Outcome, ground_on, real_on, stage_on
+from tests.reliability.table import ALONE, KILLED, STAGED, Experiment
+
+RESULTS = Path(__file__).resolve().parents[2] / "docs" / "results.md"
+IDS = [*sorted((e.id for e in (*STAGED, *ALONE, KILLED)), key=lambda text: int(text[1:])), "R25"]
+
+
+@dataclass(frozen=True)
+class Row:
+    id: str
+    on: str
+    passes: str
+    figures: str
+    passed: bool
+    seconds: float
+
+    def __str__(self) -> str:
+        cells = (self.id, self.on, self.passes, self.figures, "PASS" if self.passed else "FAIL")
+        return "| " + " | ".join(cells) + " |"
+
+
+class Run:
+    """Plays what was asked for, and keeps a row of each."""
+
+    def __init__(self, wanted: list[str], seed: int, short: bool, console: Console) -> None:
+        self.rows: list[Row] = []
+        self._wanted = wanted
+        self._seed = seed
+        self._short = short
+        self._console = console
+
+    async def on_sandbox(self, folder: Path) -> None:
+        async with Sandbox() as box:
+            cluster = Cluster("sandbox", box.write_kubeconfig(folder / "kubeconfig"), box)
+            async with KubeClient.from_kubeconfig(cluster.kubeconfig) as client:
+                await has_kinds(client, crds.stand_ins())
+            await self._on(cluster, folder)
+
+    async def on_kubernetes(self, folder: Path) -> None:
+        async with real_on(folder) as (real, cluster):
+            await self._on(cluster, folder)
+            if KILLED.id in self._wanted:
+                # Last: it kills the cluster again and again.
+                async with self._ground(cluster, folder) as ground:
+                    await self._play(KILLED, cluster, lambda size: KILLED.play(ground, real=real, **size))
+
+    async def without_cluster(self) -> None:
+        if "R25" in self._wanted:
+            size = table.R25_SHORT if self._short else table.R25_FULL
+            await self._row("R25", "no cluster", table.R25_PASSES, lambda: asyncio.to_thread(self._r25, size))
+
+    def _r25(self, size: dict[str, int]) -> Outcome:
+        return r25(number=self._seed, **size)
+
+    def _ground(self, cluster: Cluster, folder: Path):
+        clock = Monotonic() if self._short else None
+        return ground_on(cluster, folder, seed=self._seed, say=self._say, clock=clock)
+
+    async def _on(self, cluster: Cluster, folder: Path) -> None:
+        async with self._ground(cluster, folder) as ground:
+            if any(experiment.id in self._wanted for experiment in STAGED):
+                async with stage_on(ground) as stage:
+                    await self._all(STAGED, stage)
+            await self._all(ALONE, ground)
+
+    async def _all(self, experiments: tuple[Experiment, ...], ground: Ground) -> None:
+        for experiment in experiments:
+            if experiment.id in self._wanted:
+                await self._play(experiment, ground.cluster, lambda size, of=experiment: of.play(ground, **size))
+
+    async def _play(
+        self, experiment: Experiment, cluster: Cluster, play: Callable[[dict[str, object]], Awaitable[Outcome]]
+    ) -> None:
+        size = experiment.short if self._short else experiment.full
+        await self._row(experiment.id, cluster.version, experiment.passes, lambda: play(size))
+
+    async def _row(self, name: str, on: str, passes: str, play: Callable[[], Awaitable[Outcome]]) -> None:
+        self._console.print(f"{name} on {on} …", style="dim")
+        began = time.monotonic()
+        try:
+            outcome = await play()
+        except (Exception, ExceptionGroup, pytest.fail.Exception) as error:
+            # Whatever goes wrong is this experiment's result; the others are still worth their while.
+            self._console.print_exception(max_frames=6)
+            figures, passed = " ".join(f"{type(error).__name__}: {error}".split())[:300], False
+        else:
+            figures, passed = "; ".join([outcome.figures, *outcome.missed]), not outcome.missed
+        row = Row(name, on, passes, figures, passed, time.monotonic() - began)
+        self.rows.append(row)
+        self._console.print(f"{row} {row.seconds:.0f} s", soft_wrap=True, markup=False)
+
+    def _say(self, line: str) -> None:
+        self._console.print(f"  {line}", style="dim")
+
+
+def told(rows: list[Row], seed: int, short: bool) -> str:
+    """The table of docs/results.md."""
+    form = "short forms" if short else "in full"
+    ran = f"{datetime.now(UTC):%Y-%m-%d}, {platform.machine()}, Python {platform.python_version()}, seed {seed}, {form}"
+    return "\n".join(
+        [
+            "| id | on | passes when | figures | |",
+            "|---|---|---|---|---|",
+            *map(str, sorted(rows, key=lambda row: (int(row.id[1:]), row.on))),
+            "",
+            f"`make reliability`, {ran}.",
+        ]
+    )
+
+
+def write(text: str) -> None:
+    """Put the table in place of the one between its marks; the words around it are a person's."""
+    before = RESULTS.read_text("utf-8")
+    part = f"<!-- reliability -->\n{text}\n<!-- /reliability -->"
+    after, count = re.subn(
+        r"<!-- reliability -->.*?<!-- /reliability -->", lambda _: part, before, count=1, flags=re.DOTALL
+    )
+    if not count:
+        raise SystemExit(f"{RESULTS} has no marks <!-- reliability --> to write between")
+    RESULTS.write_text(after, "utf-8")
+
+
+async def main(names: list[str], seed: int, cluster: str, short: bool, console: Console) -> list[Row]:
+    run = Run(names, seed, short, console)
+    await run.without_cluster()
+    on_cluster = [name for name in names if name != "R25"]
+    with tempfile.TemporaryDirectory(prefix="bizrq-reliability-") as folder:
+        if on_cluster and cluster in ("sandbox", "all"):
+            await run.on_sandbox(Path(folder))
+        if on_cluster and cluster in ("kubernetes", "all"):
+            place = Path(folder, "kubernetes")
+            place.mkdir()
+            await run.on_kubernetes(place)
+    return run.rows
+
+
+def started() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.reliability", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("names", nargs="*", metavar="ID", help=f"by default all of {' '.join(IDS)}")
+    parser.add_argument("--seed", type=int, default=int(time.time()) % 100_000, help="by default another each time")
+    parser.add_argument("--cluster", choices=("sandbox", "kubernetes", "all"), help="by default real where it can be")
+    parser.add_argument("--short", action="store_true", help="the sizes of make test")
+    parser.add_argument("--write", action="store_true", help="replace the table in docs/results.md")
+    arguments = parser.parse_args()
+    names = [name.upper() for name in arguments.names] or IDS
+    if unknown := sorted(set(names) - set(IDS)):
+        parser.error(f"no experiment {', '.join(unknown)}: take some of {' '.join(IDS)}")
+    why = why_not_real()
+    cluster = arguments.cluster or ("sandbox" if why else "kubernetes")
+    if why and cluster != "sandbox":
+        parser.error(f"there can be no Kubernetes here: {why}")
+    console = Console(stderr=True, highlight=False)
+    console.print(f"seed {arguments.seed}")
+    if why:
+        console.print(f"on the sandbox, which is no proof for Kubernetes: {why}", soft_wrap=True)
+    rows = asyncio.run(main(names, arguments.seed, cluster, arguments.short, console))
+    text = told(rows, arguments.seed, arguments.short)
+    if arguments.write:
+        write(text)
+    sys.stdout.write(text + "\n")
+    return 0 if all(row.passed for row in rows) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(started())

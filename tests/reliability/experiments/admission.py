@@ -1,0 +1,185 @@
+"""R1, R2, R6, R7 and R24: many requests at one group. Exactly what fits is admitted, nothing leaks."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Awaitable, Callable
+
+from bizrq.api import group as wire
+from bizrq.kube.groups import GROUPS
+from bizrq.quota.quantity import NANO
+from tests.objects import DEPLOYMENTS, Object, deployment
+from tests.oracle import settled
+from tests.reliability.stage import COUNT, Outcome, Stage, answers, creates, told
+
+
+async def r1(stage: Stage, *, requests: int, fits: int, concurrency: int, writes: float) -> Outcome:
+    """More creates than fit. `writes` is how many status writes an admission may cost, recounts among them."""
+    name = stage.name()
+    await stage.namespace(name)
+    await stage.group(name, count=str(fits))
+    missed: list[str] = []
+    async with stage.recorder(name) as recorder:
+        began = asyncio.get_running_loop().time()
+        refused = await answers(creates(stage.client, name, name, requests), concurrency)
+        took = asyncio.get_running_loop().time() - began
+        admitted = sum(error is None for error in refused)
+        assert admitted == fits, f"{admitted} admitted where {fits} fit: {told(refused)}"
+        false = [e for e in refused if e and (e.status != 403 or "exceeded quota" not in e.message)]
+        assert not false, f"refused for another reason: {told(false)}"
+        assert await stage.counts(name) == fits
+        revisions = await recorder.laws()
+        share = len(recorder.revisions(name)) / fits
+    if share > writes:
+        missed.append(f"{share:.3f} status writes an admission, {writes:g} allowed")
+    await stage.clear(name)
+    return Outcome(
+        f"{admitted} admitted of {requests} ({requests / took:.0f} answers a second), {share:.3f} status writes an "
+        f"admission, {revisions} revisions checked",
+        missed,
+    )
+
+
+async def r2(stage: Stage, *, requests: int, again: int, concurrency: int) -> Outcome:
+    """Half of the creates are refused beside us, and one existing name is created again and again."""
+    rng = stage.random("R2")
+    name = stage.name()
+    await stage.namespace(name)
+    await stage.group(name, count=str(2 * requests))
+
+    async def half(_: Object) -> Object:
+        await asyncio.sleep(rng.random() * 0.02)
+        return {"allowed": rng.random() < 0.5, "status": {"code": 403, "message": "chaos"}}
+
+    async with (
+        stage.chaos(half, resource="deployments", operation="CREATE"),
+        stage.recorder(name) as recorder,
+    ):
+        refused = await answers(creates(stage.client, name, name, requests), concurrency)
+        stored = sum(error is None for error in refused)
+        other = [e for e in refused if e and not e.message.endswith("chaos")]
+        # What was not answered in time leaves a promise at most, as what chaos refused does.
+        assert {e.status for e in other} <= {429, 500}, f"refused for another reason: {told(other)}"
+        most = max(wire.account_of(group).taken(COUNT) for group in recorder.revisions(name)) // NANO
+        # A slot for each name that was ever asked for, and until the next recount one that is stored besides.
+        assert most <= requests + 1, f"{most} charged for {requests} names"
+        await stage.expire(name)
+        began = asyncio.get_running_loop().time()
+        left = await stage.counts(name)
+        leaked = asyncio.get_running_loop().time() - began
+        assert left == stored, f"{left} counted where {stored} are stored"
+        revisions = await recorder.laws()
+    await stage.clear(name)
+
+    one = stage.name()
+    await stage.namespace(one)
+    await stage.group(one, count=str(requests))
+    await stage.client.create(DEPLOYMENTS, deployment("w0", one, 0, namespace=one))
+    await stage.counts(one)
+    async with stage.recorder(one) as recorder:
+        refused = await answers(creates(stage.client, one, one, 1) * again, concurrency)
+        assert {e.status for e in refused if e} == {409}, f"a name that is taken: {told(refused)}"
+        assert len([e for e in refused if e]) == again
+        slots = max((wire.account_of(group).taken(COUNT) for group in recorder.revisions(one)), default=NANO) // NANO
+        assert slots <= 2, f"{slots} charged where one is stored and one name is asked for"
+        await stage.expire(one)
+        assert await stage.counts(one) == 1
+        revisions += await recorder.laws()
+    return Outcome(
+        f"{stored} of {requests} stored, {len(other)} not answered in time, {left} charged {leaked:.0f} s after the "
+        f"last answer; {again} creates of one "
+        f"name charged {slots - 1} slot more; {revisions} revisions checked"
+    )
+
+
+async def r6(stage: Stage, *, requests: int, concurrency: int) -> Outcome:
+    """A scale-down that is refused elsewhere frees nothing."""
+    name = stage.name()
+    await stage.namespace(name)
+    await stage.group(name, cpu="6")
+    await stage.client.create(DEPLOYMENTS, deployment("big", name, 4, namespace=name))
+    await settled(stage.client, [name], 30)
+
+    async def no_scaling_down(review: Object) -> Object:
+        await asyncio.sleep(0.01)
+        return {"allowed": review["name"] != "big", "status": {"code": 403, "message": "chaos"}}
+
+    def scale(replicas: int) -> Callable[[], Awaitable[Object]]:
+        body = {"spec": {"replicas": replicas}}
+        return lambda: stage.client.patch(DEPLOYMENTS, "big", body, namespace=name, subresource="scale")
+
+    def one(number: int) -> Callable[[], Awaitable[Object]]:
+        return lambda: stage.client.create(DEPLOYMENTS, deployment(f"s{number}", name, 1, namespace=name))
+
+    async with (
+        stage.chaos(no_scaling_down, resource="deployments/scale", operation="UPDATE"),
+        stage.recorder(name) as recorder,
+    ):
+        mixed = [action for n in range(requests) for action in (scale(n % 4), one(n))]
+        refused = await answers(mixed, concurrency)
+        admitted = sum(error is None for error in refused[1::2])
+        assert admitted == 2, f"{admitted} cores admitted beside 4 of 6: {told(refused[1::2])}"
+        assert all(refused[::2]), "a scale-down that chaos refuses went through"
+        await stage.expire(name)
+        found = (await settled(stage.client, [name], stage.patience))[name]
+        assert found.status.used == {"limits.cpu": "6"}, found.status.used
+        revisions = await recorder.laws()
+    return Outcome(
+        f"{requests} scale-downs refused, {admitted} of {requests} creates fit; {revisions} revisions checked"
+    )
+
+
+async def r7(stage: Stage, *, requests: int, concurrency: int) -> Outcome:
+    """Dry runs are decided and change nothing."""
+    name = stage.name()
+    await stage.namespace(name)
+    await stage.group(name, count=str(2 * requests))
+    before = wire.from_dict(await stage.client.get(GROUPS, name)).status
+    async with stage.recorder(name) as recorder:
+        refused = await answers(creates(stage.client, name, name, requests, dry_run=True), concurrency)
+        assert not any(refused), told(refused)
+        after = wire.from_dict(await stage.client.get(GROUPS, name)).status
+        assert (after.used, after.reservations) == (before.used, []), (after.used, after.reservations)
+        await recorder.laws()
+        promised = [group for group in recorder.revisions(name) if group.status.reservations]
+        assert not promised, promised[0].status.reservations
+    return Outcome(f"{requests} dry runs: used and reservations as before")
+
+
+async def r24(stage: Stage, *, patches: int, rounds: int) -> Outcome:
+    """Patches of one Deployment at once: what is promised is the most that any of them asked for, not their sum."""
+    name = stage.name()
+    await stage.namespace(name)
+    await stage.group(name, cpu="5")
+    await stage.client.create(DEPLOYMENTS, deployment("web", name, 2, namespace=name, cpu="100m"))
+    await settled(stage.client, [name], 30)
+    numbers = itertools.cycle(range(2, 8))
+
+    def patch(replicas: int) -> Callable[[], Awaitable[Object]]:
+        body = {"spec": {"replicas": replicas, "template": {"metadata": {"annotations": {"n": str(replicas)}}}}}
+        return lambda: stage.client.patch(DEPLOYMENTS, "web", body, namespace=name)
+
+    conflicts = 0
+    async with stage.recorder(name) as recorder:
+        for _ in range(rounds):
+            refused = await answers([patch(next(numbers)) for _ in range(patches)], patches)
+            # Five tries on the server's side; what still meets a newer version is told so, by the API server.
+            assert {e.status for e in refused if e} <= {409}, told(refused)
+            conflicts += sum(e is not None for e in refused)
+        await recorder.caught_up()
+        for group in recorder.revisions(name):
+            # One entry for all; its base may be behind `used` where a review was decided on an older object.
+            asked = [entry.amount["limits.cpu"] for entry in wire.reservations_of(group)]
+            assert len(asked) <= 1, group.status.reservations
+            assert all(amount <= 7 * NANO // 10 for amount in asked), f"revision {group.resource_version}: {asked}"
+        await stage.expire(name)
+        found = (await settled(stage.client, [name], stage.patience))[name]
+        web = await stage.client.get(DEPLOYMENTS, "web", name)
+        used = wire.amounts(found, found.status.used)["limits.cpu"]
+        assert used == web["spec"]["replicas"] * NANO // 10, f"{used / NANO:g} used, {web['spec']['replicas']} replicas"
+        revisions = await recorder.laws()
+    return Outcome(
+        f"{rounds} × {patches} patches, never more than the largest charged; {conflicts} conflicts were the API "
+        f"server's own; {revisions} revisions checked"
+    )

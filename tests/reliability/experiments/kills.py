@@ -1,0 +1,226 @@
+"""R3 and R23: kill -9 of the webhooks at the worst moments, of etcd and of the API server. Never over, no leak."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from aiohttp import web
+
+from bizrq.kube.client import ApiError, Unreachable
+from bizrq.kube.groups import GROUPS
+from tests.cluster import Real
+from tests.objects import DEPLOYMENTS, deployment, group
+from tests.oracle import EtcdRecorder, settled
+from tests.proxy import Proxy
+from tests.reliability.stage import COUNT, REPLICAS, Ground, Outcome, expected, under_way
+from tests.serving import Parts, Running
+
+#: Where a webhook is killed: its status write is on its way; stored, and nobody told it; it was told and has answered
+#: nobody; it has answered the first of those that were decided together.
+MOMENTS = ("before the write", "after the write", "before the reply", "mid-batch")
+
+
+@dataclass
+class Killer:
+    """Kills the replica that comes first to the armed moment."""
+
+    parts: Parts
+    path: str
+    armed: str = ""
+    done: Counter[str] = field(default_factory=Counter)
+    #: Chunks of answers that a doomed replica may still send, by its port.
+    doomed: dict[int, tuple[str, int]] = field(default_factory=dict)
+    killed: asyncio.Queue[Victim] = field(default_factory=asyncio.Queue)
+    victims: dict[int, Victim] = field(default_factory=dict)
+
+    def strike(self, moment: str, victim: Victim) -> None:
+        self.armed = ""
+        self.done[moment] += 1
+        self.parts.balancer.backends.remove(victim.running.port)
+        victim.running.kill()
+        self.killed.put_nowait(victim)
+
+    def passes(self, port: int, _chunk: bytes) -> bool:
+        moment, left = self.doomed.get(port, ("", 0))
+        if not moment:
+            return True
+        if left:
+            self.doomed[port] = moment, left - 1
+            return True
+        del self.doomed[port]
+        self.strike(moment, self.victims.pop(port))
+        return False
+
+
+class Victim:
+    """A webhook replica with a proxy of its own to the API server, which knows the moment."""
+
+    def __init__(self, killer: Killer, proxy: Proxy, kubeconfig: Path) -> None:
+        self._killer = killer
+        self._kubeconfig = proxy.write_kubeconfig(kubeconfig)
+        self.running: Running
+        proxy.before.append(self._before)
+        proxy.after.append(self._after)
+
+    async def start(self) -> None:
+        self.running = await self._killer.parts.webhook_process(self._kubeconfig)
+        self._killer.victims[self.running.port] = self
+
+    async def _before(self, line: str) -> web.Response | None:
+        if self._killer.armed == MOMENTS[0] and line == self._killer.path:
+            self._killer.strike(MOMENTS[0], self)
+            await self.running.process.wait()
+            return web.Response(status=503)
+        return None
+
+    async def _after(self, line: str, status: int) -> bool:
+        moment = self._killer.armed
+        if line != self._killer.path or status != 200 or moment not in MOMENTS[1:]:
+            return False
+        if moment == MOMENTS[1]:
+            self._killer.strike(moment, self)
+            await self.running.process.wait()
+            return True
+        self._killer.armed = ""
+        self._killer.doomed[self.running.port] = moment, MOMENTS.index(moment) - 2
+        return False
+
+
+async def r3(ground: Ground, *, kills: int, workers: int, fits: int) -> Outcome:
+    """Creates and deletes go on all the time, more than fit; each worker has a name of its own."""
+    rng = ground.random("R3")
+    name = ground.name()
+    await ground.namespace(name)
+    answers: Counter[str] = Counter()
+    async with ground.parts() as parts:
+        await parts.controller(**({"clock": ground.clock} if ground.clock else {}), recount_interval=0.5)
+        killer = Killer(parts, f"PUT {GROUPS.path(name=name, subresource='status')}")
+        parts.balancer.passes = killer.passes
+        proxies = [Proxy(ground.cluster.kubeconfig) for _ in range(REPLICAS)]
+        for proxy in proxies:
+            await parts.enter(proxy)
+        victims = [Victim(killer, proxy, parts.folder / f"proxied-{n}") for n, proxy in enumerate(proxies)]
+        await asyncio.gather(*(victim.start() for victim in victims))
+        await parts.register()
+        await ground.group(name, count=str(fits))
+
+        async def work(number: int) -> None:
+            obj = deployment(f"w{number}", name, 0, namespace=name)
+            while True:
+                try:
+                    await ground.client.create(DEPLOYMENTS, obj)
+                except ApiError as error:
+                    # 403 is full, 429 try again; 500 is the API server's: the webhook that it asked was killed.
+                    expected(error, 403, 429, 500)
+                    answers[str(error.status)] += 1
+                    await asyncio.sleep(0.02)
+                else:
+                    answers["stored"] += 1
+                    await asyncio.sleep(rng.random() * 0.1)
+                    await ground.client.delete(DEPLOYMENTS, f"w{number}", name)
+
+        async def restart() -> None:
+            while True:
+                await (await killer.killed.get()).start()
+
+        async with ground.recorder(name) as recorder:
+            async with under_way(restart(), *map(work, range(workers))) as tasks:
+                moments = [MOMENTS[n % len(MOMENTS)] for n in range(kills)]
+                rng.shuffle(moments)
+                for number, moment in enumerate(moments, 1):
+                    before = killer.done.total()
+                    killer.armed = moment
+                    async with asyncio.timeout(120):
+                        while killer.done.total() == before:
+                            tasks.check()
+                            await asyncio.sleep(0.01)
+                    if number % 10 == 0:
+                        ground.say(f"{number} kills")
+                while len(parts.balancer.backends) < REPLICAS:
+                    tasks.check()
+                    await asyncio.sleep(0.05)
+            await ground.expire(name)
+            left, stored = await ground.counts(name), await ground.stored(name)
+            assert left == stored, f"{left} counted where {stored} are stored"
+            revisions = await recorder.laws()
+        await ground.clear(name)
+    listed = ", ".join(f"{killer.done[moment]} {moment}" for moment in MOMENTS)
+    return Outcome(
+        f"{kills} kills ({listed}) under {answers['stored']} creates stored, {answers['403']} refused, "
+        f"{answers['500']} failed with their webhook; never over {fits}, {left} charged and stored at the end; "
+        f"{revisions} revisions checked"
+    )
+
+
+async def r23(ground: Ground, *, real: Real, kills: int, requests: int, fits: int, concurrency: int) -> Outcome:
+    """etcd, the API server or both are killed each time so many more are stored. Read back from etcd itself."""
+    rng = ground.random("R23")
+    name = ground.name()
+    answers: Counter[str] = Counter()
+    await ground.namespace(name)
+    async with ground.parts() as parts:
+        await asyncio.gather(*(parts.webhook_process() for _ in range(REPLICAS)))
+        await parts.controller_process()
+        await parts.register()
+        await ground.client.create(GROUPS, group(name, count=str(fits)))
+        await settled(ground.client, [name], 60)
+        names = iter(range(requests))
+        whole = asyncio.Event()
+        whole.set()
+
+        async def work() -> None:
+            for number in names:
+                await whole.wait()
+                obj = deployment(f"w{number}", name, 0, namespace=name)
+                try:
+                    await ground.client.create(DEPLOYMENTS, obj)
+                except ApiError as error:
+                    # 403 is full, or a server that starts; the others are a server that was killed.
+                    expected(error, 403, 429, 500, 502, 503, 504)
+                    answers[str(error.status)] += 1
+                except Unreachable:
+                    answers["no answer"] += 1
+                else:
+                    answers["stored"] += 1
+
+        async with EtcdRecorder(ground.watcher, name, real.etcd) as recorder:
+            struck: Counter[str] = Counter()
+            async with under_way(*(work() for _ in range(concurrency))) as tasks:
+                for number in range(1, kills + 1):
+                    until = number * fits // (kills + 1)
+                    async with asyncio.timeout(300):
+                        while answers["stored"] < until:
+                            tasks.check()
+                            await asyncio.sleep(0.01)
+                    await asyncio.sleep(rng.random() * 0.2)
+                    struck_now = rng.choice((["etcd"], ["kube-apiserver"], ["etcd", "kube-apiserver"]))
+                    for program in struck_now:
+                        real.kill(program)
+                        struck[program] += 1
+                    # Requests meet nothing for a moment; then those that follow wait, or all would be used up.
+                    await asyncio.sleep(rng.random() * 0.3)
+                    whole.clear()
+                    for program in struck_now:
+                        real.revive(program)
+                    await asyncio.to_thread(real.wait)
+                    whole.set()
+                    ground.say(f"{number} kills, {answers['stored']} stored")
+                await tasks.ended()
+            left = await ground.counts(name)
+            stored = await ground.stored(name)
+            assert left == stored <= fits, f"{left} counted, {stored} stored, {fits} fit"
+            # What was lost with the servers is free again: exactly what fits can be stored now.
+            for number in range(stored, fits):
+                await ground.client.create(DEPLOYMENTS, deployment(f"z{number}", name, 0, namespace=name))
+            assert await ground.counts(name) == fits
+            revisions = await recorder.laws()
+    listed = ", ".join(f"{program} {count} times" for program, count in sorted(struck.items()))
+    lost = answers.total() - answers["stored"] - answers["403"]
+    return Outcome(
+        f"{listed} killed; {answers['stored']} stored, {answers['403']} refused, {lost} lost their answer or failed; "
+        f"{stored} stored in fact, then filled up to exactly {fits} ({COUNT}); {revisions} revisions read from etcd "
+        "and checked"
+    )

@@ -1,0 +1,278 @@
+"""Where an experiment is played: a cluster with bizrq in parts on it, a second webhook for chaos, a seed.
+
+The same experiments run small in `make test` (webhooks and controller in this process, expiry by a clock that is set
+forward) and in full in `make reliability` (processes of their own, expiry by waiting for it).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import random
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import crds
+from bizrq.api import group as wire
+from bizrq.kube.client import ApiError, KubeClient
+from bizrq.kube.groups import GROUPS
+from bizrq.quota.quantity import NANO
+from bizrq.workloads.labels import LABEL
+from tests.cluster import Cluster, Real, eventually, has_kinds
+from tests.contract.conftest import Answer, Hook, rule, webhook
+from tests.controller.conftest import Monotonic
+from tests.objects import DEPLOYMENTS, NAMESPACES, Object, deployment, group
+from tests.oracle import Recorder, settled
+from tests.serving import Parts
+
+COUNT = "count/deployments.apps"
+#: Webhook replicas of every experiment.
+REPLICAS = 3
+
+_numbers = itertools.count(1)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What an experiment measured, and each target that it missed, in words. A broken law is raised instead."""
+
+    figures: str
+    missed: Sequence[str] = ()
+
+
+@dataclass
+class Ground:
+    """A cluster without bizrq. `clock` is the controllers' own where a test may set it forward."""
+
+    cluster: Cluster
+    client: KubeClient
+    #: The oracle's, so that its watches wait for nobody.
+    watcher: KubeClient
+    folder: Path
+    seed: int
+    say: Callable[[str], None] = lambda _: None
+    clock: Monotonic | None = None
+
+    def random(self, of: str) -> random.Random:
+        """Everything that is drawn follows from the seed and the experiment."""
+        return random.Random(f"{self.seed} {of}")
+
+    @property
+    def patience(self) -> float:
+        """Seconds until what was promised in vain has to be gone."""
+        return 30.0 if self.clock else 90.0
+
+    def name(self) -> str:
+        """A name for a group and a namespace that nothing else has."""
+        return f"x{next(_numbers)}"
+
+    async def namespace(self, name: str) -> str:
+        await self.client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+        return name
+
+    async def group(self, name: str, parent: str = "", /, **hard: str) -> str:
+        """A group, once it is counted."""
+        await self.client.create(GROUPS, group(name, parent, **hard))
+        await settled(self.client, [name], 60)
+        return name
+
+    def recorder(self, only: str) -> Recorder:
+        return Recorder(self.watcher, only)
+
+    @contextlib.asynccontextmanager
+    async def parts(self) -> AsyncIterator[Parts]:
+        with tempfile.TemporaryDirectory(dir=self.folder) as folder:
+            async with Parts(self.cluster, Path(folder)) as parts:
+                yield parts
+
+    @contextlib.asynccontextmanager
+    async def chaos(self, answer: Answer, *, resource: str, operation: str) -> AsyncIterator[Hook]:
+        """A webhook beside ours: the API server asks both at once and awaits both."""
+        with tempfile.TemporaryDirectory(dir=self.folder) as folder:
+            hook = Hook(self.client, Path(folder))
+            hook.answer = answer
+            await hook.start()
+            try:
+                beside = webhook("chaos", rule("apps", resource, operation), timeoutSeconds=20)
+                await hook.register(beside)
+                yield hook
+            finally:
+                await hook.stop()
+
+    async def expire(self, *names: str) -> None:
+        """Have the promises that these groups have now expire, once the controller has seen them."""
+        if self.clock is None:
+            return
+        for name in names:
+            for _ in range(2):
+                before = (await self.client.get(GROUPS, name))["status"].get("lastReconcileTime")
+
+                async def looked(name: str = name, before: object = before) -> bool:
+                    return (await self.client.get(GROUPS, name))["status"].get("lastReconcileTime") != before
+
+                await eventually(looked, 15, f"{name} is looked at")
+        self.clock.advance(61)
+
+    async def counts(self, name: str) -> int:
+        """The Deployments that a group is charged for, once nothing is promised any more."""
+        [found] = (await settled(self.client, [name], self.patience)).values()
+        return wire.amounts(found, found.status.used)[COUNT] // NANO
+
+    async def stored(self, of: str) -> int:
+        """The Deployments with the group's label."""
+        return len((await self.client.list(DEPLOYMENTS, label_selector=f"{LABEL}={of}"))[0])
+
+    async def clear_groups(self, only: str) -> None:
+        """Delete the groups that begin so, leaves first: what was promised to a child keeps its parent for a while."""
+
+        async def gone() -> bool:
+            groups = [obj["metadata"]["name"] for obj in (await self.client.list(GROUPS))[0]]
+            ours = [name for name in groups if f"{name}-".startswith(f"{only}-")]
+            await answers([lambda name=name: self.client.delete(GROUPS, name) for name in ours], 10)
+            return not ours
+
+        await eventually(gone, self.patience + 60, f"the groups {only} are gone")
+
+    async def clear(self, namespace: str) -> None:
+        """Delete what an experiment left, so that the next one does not pay for it."""
+        await self.client.request("DELETE", DEPLOYMENTS.path(namespace), timeout=120)
+
+
+@dataclass
+class Stage(Ground):
+    """A cluster with three webhooks and a controller, registered."""
+
+    bizrq: Parts = field(kw_only=True)
+
+
+@contextlib.asynccontextmanager
+async def ground_on(
+    cluster: Cluster,
+    folder: Path,
+    *,
+    seed: int,
+    say: Callable[[str], None] = lambda _: None,
+    clock: Monotonic | None = None,
+) -> AsyncIterator[Ground]:
+    async with (
+        KubeClient.from_kubeconfig(cluster.kubeconfig) as client,
+        KubeClient.from_kubeconfig(cluster.kubeconfig) as watcher,
+    ):
+        yield Ground(cluster, client, watcher, folder, seed, say, clock)
+
+
+@contextlib.asynccontextmanager
+async def real_on(folder: Path) -> AsyncIterator[tuple[Real, Cluster]]:
+    """A real cluster of one's own: native quota recounts every 50 ms as ours does, etcd keeps all, readable."""
+    real = Real(
+        folder,
+        controllers="resourcequota-controller,namespace-controller",
+        flags={
+            "kube-apiserver": ["--storage-media-type=application/json", "--etcd-compaction-interval=0"],
+            "kube-controller-manager": ["--resource-quota-sync-period=50ms"],
+        },
+    )
+    await asyncio.to_thread(real.start)
+    try:
+        async with KubeClient.from_kubeconfig(real.kubeconfig) as client:
+            await has_kinds(client, crds.stand_ins())
+        yield real, Cluster(real.version, real.kubeconfig)
+    finally:
+        real.stop()
+
+
+@contextlib.asynccontextmanager
+async def stage_on(ground: Ground) -> AsyncIterator[Stage]:
+    """bizrq on the cluster: in this process where the clock can be set, else as processes."""
+    async with ground.parts() as parts:
+        if ground.clock is not None:
+            await parts.webhooks(REPLICAS)
+            await parts.controller(clock=ground.clock, recount_interval=0.5)
+        else:
+            await asyncio.gather(*(parts.webhook_process() for _ in range(REPLICAS)))
+            await parts.controller_process()
+        await parts.register()
+        stage = Stage(
+            ground.cluster,
+            ground.client,
+            ground.watcher,
+            ground.folder,
+            ground.seed,
+            ground.say,
+            ground.clock,
+            bizrq=parts,
+        )
+        yield stage
+
+
+async def answers(requests: Sequence[Callable[[], Awaitable[Any]]], concurrency: int) -> list[ApiError | None]:
+    """The refusal of each request, None for a yes; so many at a time."""
+    gate = asyncio.Semaphore(concurrency)
+
+    async def one(request: Callable[[], Awaitable[Any]]) -> ApiError | None:
+        async with gate:
+            try:
+                await request()
+            except ApiError as error:
+                return error
+        return None
+
+    return await asyncio.gather(*map(one, requests))
+
+
+def creates(
+    client: KubeClient, of: str, namespace: str, count: int, *, dry_run: bool = False
+) -> list[Callable[[], Awaitable[Object]]]:
+    """Creates of that many Deployments without replicas: they cost their count."""
+
+    def make(number: int) -> Callable[[], Awaitable[Object]]:
+        obj = deployment(f"w{number}", of, 0, namespace=namespace)
+        return lambda: client.create(DEPLOYMENTS, obj, dry_run=dry_run)
+
+    return [make(number) for number in range(count)]
+
+
+def expected(error: ApiError, *statuses: int) -> None:
+    """Raise a refusal that must not reach a client."""
+    if error.status not in statuses:
+        raise error
+
+
+def told(refused: Sequence[ApiError | None]) -> dict[str, int]:
+    """How often each answer came, in the order of their words."""
+    words = [f"{error.status} …{error.message[-70:]}" if error else "yes" for error in refused]
+    return {word: words.count(word) for word in sorted(set(words))}
+
+
+class Tasks:
+    """What runs beside the block of `under_way`."""
+
+    def __init__(self, tasks: Sequence[asyncio.Future[Any]]) -> None:
+        self._tasks = tasks
+
+    def check(self) -> None:
+        """Raise what ended one of them."""
+        for task in self._tasks:
+            if task.done():
+                task.result()
+
+    async def ended(self) -> None:
+        """Wait until all have ended by themselves."""
+        await asyncio.gather(*self._tasks)
+
+
+@contextlib.asynccontextmanager
+async def under_way(*tasks: Awaitable[Any]) -> AsyncIterator[Tasks]:
+    """What runs beside the block, and is cancelled after it; its failure is the block's."""
+    running = [asyncio.ensure_future(task) for task in tasks]
+    try:
+        yield Tasks(running)
+        Tasks(running).check()
+    finally:
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)

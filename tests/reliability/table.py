@@ -1,0 +1,136 @@
+"""The table of experiments: what each has to show, its size in full and its size in `make test`."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tests.reliability.experiments import admission, groups, kills, races
+from tests.reliability.stage import Outcome
+
+Size = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """`play` is called with the stage or the ground that it wants, and a size."""
+
+    id: str
+    play: Callable[..., Awaitable[Outcome]]
+    passes: str
+    full: Size
+    short: Size
+
+    @property
+    def ran(self) -> str:
+        """The size in full, for the table."""
+        return ", ".join(f"{name.replace('_', ' ')} {value:g}" for name, value in self.full.items())
+
+
+#: On a cluster where three webhooks and a controller run already.
+STAGED = (
+    Experiment(
+        "R1",
+        admission.r1,
+        "exactly what fits; never over; no false refusal; no 409; ≤ 0.2 status writes an admission",
+        {"requests": 10_000, "fits": 1_000, "concurrency": 200, "writes": 0.2},
+        # A short run is mostly its beginning, when batches are small, and recounts come twice a second.
+        {"requests": 300, "fits": 100, "concurrency": 50, "writes": 0.6},
+    ),
+    Experiment(
+        "R2",
+        admission.r2,
+        "nothing leaked after 90 s; meanwhile at most one slot more than is stored",
+        {"requests": 2_000, "again": 500, "concurrency": 100},
+        {"requests": 80, "again": 50, "concurrency": 20},
+    ),
+    Experiment(
+        "R6",
+        admission.r6,
+        "never over",
+        {"requests": 200, "concurrency": 50},
+        {"requests": 10, "concurrency": 10},
+    ),
+    Experiment(
+        "R7",
+        admission.r7,
+        "used and reservations unchanged",
+        {"requests": 1_000, "concurrency": 100},
+        {"requests": 100, "concurrency": 25},
+    ),
+    Experiment(
+        "R8",
+        groups.r8,
+        "I1 to I3 at every revision",
+        {"requests": 200, "children": 20, "concurrency": 200},
+        {"requests": 80, "children": 8, "concurrency": 16},
+    ),
+    Experiment(
+        "R9",
+        groups.r9,
+        "no orphans; both fail in ≤ 5 %",
+        {"rounds": 1_000, "at_once": 8, "both": 0.05},
+        {"rounds": 12, "at_once": 4, "both": 0.5},
+    ),
+    Experiment(
+        "R12",
+        groups.r12,
+        "the parent never ends over; told to people",
+        {"requests": 400, "concurrency": 100},
+        {"requests": 40, "concurrency": 12},
+    ),
+    Experiment(
+        "R24",
+        admission.r24,
+        "charge = max(old, new)",
+        {"patches": 40, "rounds": 10},
+        {"patches": 40, "rounds": 1},
+    ),
+    Experiment(
+        "R26",
+        races.r26,
+        "p99 under 2 s",
+        {"edits": 100, "concurrency": 200, "p99": 2.0},
+        {"edits": 3, "concurrency": 20, "p99": 10.0},
+    ),
+)
+
+#: On a cluster where they start and stop what they need.
+ALONE = (
+    Experiment(
+        "R3",
+        kills.r3,
+        "never over; nothing leaked after the expiry",
+        {"kills": 100, "workers": 30, "fits": 20},
+        {"kills": 4, "workers": 8, "fits": 6},
+    ),
+    Experiment(
+        "R4",
+        races.r4,
+        "ours never over",
+        {"seconds": 60, "fits": 60, "workers": 120, "delay": 3.0},
+        {"seconds": 3, "fits": 6, "workers": 12, "delay": 0.3},
+    ),
+    Experiment(
+        "R5",
+        races.r5,
+        "no revision under-counted",
+        {"seconds": 180, "fits": 20, "workers": 30},
+        {"seconds": 1.5, "fits": 8, "workers": 12},
+    ),
+)
+
+#: On a real cluster that it may kill.
+KILLED = Experiment(
+    "R23",
+    kills.r23,
+    "I1 and I2 hold",
+    {"kills": 20, "requests": 10_000, "fits": 1_000, "concurrency": 200},
+    {"kills": 2, "requests": 120, "fits": 60, "concurrency": 20},
+)
+
+#: Without a cluster; `make test` has its own in tests/laws.
+R25_PASSES = "I1 to I3"
+R25_FULL = {"plays": 4_000, "steps": 50}
+R25_SHORT = {"plays": 400, "steps": 50}

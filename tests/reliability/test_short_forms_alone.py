@@ -1,0 +1,27 @@
+"""The experiments that start and stop bizrq themselves, in seconds each; R23 kills a cluster of its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.reliability.conftest import SEED
+from tests.reliability.stage import Ground, ground_on, real_on
+from tests.reliability.table import ALONE, KILLED, Experiment
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest.mark.parametrize("experiment", ALONE, ids=lambda experiment: experiment.id)
+async def test_an_experiment_in_short(ground: Ground, experiment: Experiment) -> None:
+    outcome = await experiment.play(ground, **experiment.short)
+    assert not outcome.missed, outcome
+
+
+@pytest.mark.real
+async def test_etcd_and_the_api_server_are_killed(tmp_path: Path) -> None:
+    """R23 in short. There is no such thing on the sandbox: it stores nothing."""
+    async with real_on(tmp_path) as (real, cluster), ground_on(cluster, tmp_path, seed=SEED) as ground:
+        outcome = await KILLED.play(ground, real=real, **KILLED.short)
+    assert not outcome.missed, outcome
