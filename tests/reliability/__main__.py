@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import platform
 import re
 import sys
 import tempfile
@@ -31,6 +30,7 @@ from tests.reliability.stage import Ground, Outcome, ground_on, real_on, stage_o
 from tests.reliability.table import ALONE, KILLED, STAGED, Experiment
 
 RESULTS = Path(__file__).resolve().parents[2] / "docs" / "results.md"
+MARK, END_MARK = "<!-- make reliability writes this -->", "<!-- up to here -->"
 IDS = [*sorted((e.id for e in (*STAGED, *ALONE, KILLED)), key=lambda text: int(text[1:])), "R25"]
 
 
@@ -41,21 +41,29 @@ class Row:
     passes: str
     figures: str
     passed: bool
+    #: The day, the seed, and whether it was the short form.
+    form: str
     seconds: float
 
+    @property
+    def place(self) -> str:
+        """How the row begins: another run of the same on the same comes in its place."""
+        return f"| {self.id} | {self.on} |"
+
     def __str__(self) -> str:
-        cells = (self.id, self.on, self.passes, self.figures, "PASS" if self.passed else "FAIL")
-        return "| " + " | ".join(cells) + " |"
+        said = f"{'PASS' if self.passed else 'FAIL'} ({self.form})"
+        return f"{self.place} {self.passes} | {self.figures.replace('|', '/')} | {said} |"
 
 
 class Run:
     """Plays what was asked for, and keeps a row of each."""
 
-    def __init__(self, wanted: list[str], seed: int, short: bool, console: Console) -> None:
+    def __init__(self, wanted: list[str], seed: int, short: bool, writes: bool, console: Console) -> None:
         self.rows: list[Row] = []
         self._wanted = wanted
         self._seed = seed
         self._short = short
+        self._writes = writes
         self._console = console
 
     async def on_sandbox(self, folder: Path) -> None:
@@ -114,43 +122,36 @@ class Run:
             figures, passed = " ".join(f"{type(error).__name__}: {error}".split())[:300], False
         else:
             figures, passed = "; ".join([outcome.figures, *outcome.missed]), not outcome.missed
-        row = Row(name, on, passes, figures, passed, time.monotonic() - began)
+        form = f"{datetime.now(UTC):%Y-%m-%d}, seed {self._seed}{', short' if self._short else ''}"
+        row = Row(name, on, passes, figures, passed, form, time.monotonic() - began)
         self.rows.append(row)
+        if self._writes:
+            write(row)
         self._console.print(f"{row} {row.seconds:.0f} s", soft_wrap=True, markup=False)
 
     def _say(self, line: str) -> None:
         self._console.print(f"  {line}", style="dim")
 
 
-def told(rows: list[Row], seed: int, short: bool) -> str:
-    """The table of docs/results.md."""
-    form = "short forms" if short else "in full"
-    ran = f"{datetime.now(UTC):%Y-%m-%d}, {platform.machine()}, Python {platform.python_version()}, seed {seed}, {form}"
-    return "\n".join(
-        [
-            "| id | on | passes when | figures | |",
-            "|---|---|---|---|---|",
-            *map(str, sorted(rows, key=lambda row: (int(row.id[1:]), row.on))),
-            "",
-            f"`make reliability`, {ran}.",
-        ]
-    )
+def told(rows: list[str]) -> str:
+    """The table of docs/results.md, by number and by what it ran on."""
+    ordered = sorted(rows, key=lambda row: (int(row.split("|")[1].strip(" R")), row))
+    return "\n".join(["| id | on | passes when | figures | result |", "|---|---|---|---|---|", *ordered])
 
 
-def write(text: str) -> None:
-    """Put the table in place of the one between its marks; the words around it are a person's."""
+def write(row: Row) -> None:
+    """Put the row in place of its last one in the table between the marks; the words around it are a person's."""
     before = RESULTS.read_text("utf-8")
-    part = f"<!-- reliability -->\n{text}\n<!-- /reliability -->"
-    after, count = re.subn(
-        r"<!-- reliability -->.*?<!-- /reliability -->", lambda _: part, before, count=1, flags=re.DOTALL
-    )
-    if not count:
-        raise SystemExit(f"{RESULTS} has no marks <!-- reliability --> to write between")
-    RESULTS.write_text(after, "utf-8")
+    found = re.search(f"{MARK}\n(.*?){END_MARK}", before, flags=re.DOTALL)
+    if found is None:
+        raise SystemExit(f"{RESULTS} has no marks {MARK} and {END_MARK} to write between")
+    others = [line for line in found[1].splitlines() if re.match(r"\| R\d", line) and not line.startswith(row.place)]
+    after = f"{MARK}\n{told([*others, str(row)])}\n{END_MARK}"
+    RESULTS.write_text(before.replace(found[0], after), "utf-8")
 
 
-async def main(names: list[str], seed: int, cluster: str, short: bool, console: Console) -> list[Row]:
-    run = Run(names, seed, short, console)
+async def main(run: Run, names: list[str], cluster: str) -> None:
+    """Play them: first what needs no cluster, last what kills one."""
     await run.without_cluster()
     on_cluster = [name for name in names if name != "R25"]
     with tempfile.TemporaryDirectory(prefix="bizrq-reliability-") as folder:
@@ -160,7 +161,6 @@ async def main(names: list[str], seed: int, cluster: str, short: bool, console: 
             place = Path(folder, "kubernetes")
             place.mkdir()
             await run.on_kubernetes(place)
-    return run.rows
 
 
 def started() -> int:
@@ -182,12 +182,10 @@ def started() -> int:
     console.print(f"seed {arguments.seed}")
     if why:
         console.print(f"on the sandbox, which is no proof for Kubernetes: {why}", soft_wrap=True)
-    rows = asyncio.run(main(names, arguments.seed, cluster, arguments.short, console))
-    text = told(rows, arguments.seed, arguments.short)
-    if arguments.write:
-        write(text)
-    sys.stdout.write(text + "\n")
-    return 0 if all(row.passed for row in rows) else 1
+    run = Run(names, arguments.seed, arguments.short, arguments.write, console)
+    asyncio.run(main(run, names, cluster))
+    sys.stdout.write(told([str(row) for row in run.rows]) + "\n")
+    return 0 if all(row.passed for row in run.rows) else 1
 
 
 if __name__ == "__main__":

@@ -122,9 +122,18 @@ class Ground:
         [found] = (await settled(self.client, [name], self.patience)).values()
         return wire.amounts(found, found.status.used)[COUNT] // NANO
 
-    async def stored(self, of: str) -> int:
-        """The Deployments with the group's label."""
-        return len((await self.client.list(DEPLOYMENTS, label_selector=f"{LABEL}={of}"))[0])
+    async def agreed(self, name: str) -> int:
+        """The Deployments that the group is charged for, once those are the ones that are stored: nothing leaked."""
+        charged, stored = -1, -1
+
+        async def agree() -> bool:
+            nonlocal charged, stored
+            charged = await self.counts(name)
+            stored = len((await self.client.list(DEPLOYMENTS, label_selector=f"{LABEL}={name}"))[0])
+            return charged == stored
+
+        await eventually(agree, self.patience, lambda: f"{charged} charged where {stored} are stored")
+        return stored
 
     async def clear_groups(self, only: str) -> None:
         """Delete the groups that begin so, leaves first: what was promised to a child keeps its parent for a while."""
@@ -244,7 +253,7 @@ def expected(error: ApiError, *statuses: int) -> None:
 
 def told(refused: Sequence[ApiError | None]) -> dict[str, int]:
     """How often each answer came, in the order of their words."""
-    words = [f"{error.status} …{error.message[-70:]}" if error else "yes" for error in refused]
+    words = [f"{error.status}" if error else "yes" for error in refused]
     return {word: words.count(word) for word in sorted(set(words))}
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from bizrq.api import group as wire
 from bizrq.kube.groups import GROUPS
 from bizrq.quota.quantity import NANO
+from tests.cluster import eventually
 from tests.objects import group
 from tests.oracle import settled
 from tests.reliability.stage import COUNT, Outcome, Stage, answers, creates, told
@@ -39,7 +40,7 @@ async def r8(stage: Stage, *, requests: int, children: int, concurrency: int) ->
         await settled(stage.client, [name], stage.patience)
         revisions = await recorder.laws()
     done = sum(error is None for error in refused)
-    return Outcome(f"{done} of {requests} went through; {revisions} revisions checked")
+    return Outcome(f"{done} of {requests} went through, the others {told(refused)}; {revisions} revisions checked")
 
 
 async def r9(stage: Stage, *, rounds: int, at_once: int, both: float) -> Outcome:
@@ -105,8 +106,12 @@ async def r12(stage: Stage, *, requests: int, concurrency: int) -> Outcome:
         assert used <= requests, f"the parent ends with {used} of {requests}"
         own = wire.amounts(found[child], found[child].status.used)[COUNT] // NANO
         hard = wire.hard_of(found[child])[COUNT] // NANO
-        over = {c.type: c.status for c in found[child].status.conditions}["OverQuota"]
-        assert (over == "True") is (own > hard), f"{own} of {hard}, OverQuota is {over}"
+
+        async def is_right() -> bool:
+            conditions = wire.from_dict(await stage.client.get(GROUPS, child)).status.conditions
+            return {c.type: c.status == "True" for c in conditions}["OverQuota"] is (own > hard)
+
+        await eventually(is_right, 30, f"{child} is told whether {own} of {hard} is over")
         revisions = await recorder.laws(lowered={child})
         await lower(parent, used // 2)
 
@@ -116,9 +121,12 @@ async def r12(stage: Stage, *, requests: int, concurrency: int) -> Outcome:
         [error] = await answers([more], 1)
         assert error is not None, "a parent that is over took another child"
         assert error.status == 403, error
-        found = await settled(stage.client, [parent], stage.patience)
-        over = {c.type: c.status for c in found[parent].status.conditions}["OverQuota"]
-        assert over == "True", found[parent].status.conditions
+
+        async def is_told() -> bool:
+            conditions = wire.from_dict(await stage.client.get(GROUPS, parent)).status.conditions
+            return {c.type: c.status for c in conditions}["OverQuota"] == "True"
+
+        await eventually(is_told, 30, f"{parent} is told OverQuota")
         revisions += await recorder.laws(lowered={child, parent})
     await stage.clear(name)
     return Outcome(
