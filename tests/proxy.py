@@ -42,6 +42,7 @@ class Proxy:
         #: "VERB /path" of every request, in the order of arrival.
         self.requests: list[str] = []
         self._thawed: list[tuple[str, asyncio.Event]] = []
+        self._streams: list[tuple[str, web.StreamResponse, asyncio.Transport]] = []
         #: Paths whose watches are frozen as soon as they are opened.
         self.frozen: set[str] = set()
 
@@ -99,6 +100,16 @@ class Proxy:
             if watched == path:
                 thawed.set()
 
+    async def spoil(self, path: str, last: bytes) -> int:
+        """Every open watch of this path says `last` and breaks; returns how many there were."""
+        streams = [(response, transport) for watched, response, transport in self._streams if watched == path]
+        for response, transport in streams:
+            await response.write(last)
+            # What was written has to be on its way before the connection is cut.
+            await asyncio.sleep(0.01)
+            transport.abort()
+        return len(streams)
+
     async def hang_up(self) -> None:
         """Break every connection and take no more."""
         runner, self._runner = self._runner, None
@@ -141,6 +152,9 @@ class Proxy:
         self._thawed.append((request.path, thawed))
         try:
             await response.prepare(request)
+            assert request.transport is not None
+            stream = request.path, response, request.transport
+            self._streams.append(stream)
             async for chunk in answered.content.iter_any():
                 await thawed.wait()
                 await response.write(chunk)
@@ -149,4 +163,5 @@ class Proxy:
             pass
         finally:
             self._thawed.remove((request.path, thawed))
+            self._streams = [stream for stream in self._streams if stream[1] is not response]
         return response

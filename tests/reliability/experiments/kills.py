@@ -69,8 +69,13 @@ class Victim:
         self.running = await self._killer.parts.webhook_process(self._kubeconfig)
         self._killer.victims[self.running.port] = self
 
+    @property
+    def _lives(self) -> bool:
+        """A write may still be under way of a replica that was killed before."""
+        return self.running.port in self._killer.parts.balancer.backends
+
     async def _before(self, line: str) -> web.Response | None:
-        if self._killer.armed == MOMENTS[0] and line == self._killer.path:
+        if self._killer.armed == MOMENTS[0] and line == self._killer.path and self._lives:
             self._killer.strike(MOMENTS[0], self)
             await self.running.process.wait()
             return web.Response(status=503)
@@ -78,7 +83,7 @@ class Victim:
 
     async def _after(self, line: str, status: int) -> bool:
         moment = self._killer.armed
-        if line != self._killer.path or status != 200 or moment not in MOMENTS[1:]:
+        if line != self._killer.path or status != 200 or moment not in MOMENTS[1:] or not self._lives:
             return False
         if moment == MOMENTS[1]:
             self._killer.strike(moment, self)
