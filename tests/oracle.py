@@ -103,7 +103,7 @@ class Recorder:
     async def laws(self, *, lowered: Collection[str] = ()) -> int:
         """Check every revision; returns how many there were. `lowered` are groups whose `hard` a person lowered."""
         await self.caught_up()
-        return check([event for event in self.events if self._is_ours(event[2], event[3])], lowered)
+        return check(concerning(self.only, self.events), lowered)
 
     def revisions(self, name: str) -> list[GroupObject]:
         """The versions of a group that were stored since the recording began, as far as they were seen."""
@@ -112,10 +112,6 @@ class Recorder:
             for _, what, kind, obj in self.events
             if kind is GROUPS and what in ("ADDED", "MODIFIED") and obj["metadata"]["name"] == name
         ]
-
-    def _is_ours(self, kind: Resource, obj: Object) -> bool:
-        name = obj["metadata"]["name"] if kind is GROUPS else group_of(obj) or ""
-        return not self.only or f"{name}-".startswith(f"{self.only}-")
 
 
 class EtcdRecorder(Recorder):
@@ -198,6 +194,25 @@ def _stored_at(kind: Resource) -> str:
 def _key(kind: Resource, obj: Object) -> str:
     metadata = obj["metadata"]
     return _stored_at(kind) + "/".join(filter(None, (metadata.get("namespace"), metadata["name"])))
+
+
+def concerning(only: str, events: Iterable[Event]) -> list[Event]:
+    """What concerns the groups that begin so: what is charged to another, or to none, from now on is gone from them."""
+    if not only:
+        return list(events)
+    found: list[Event] = []
+    ours: set[tuple[str, str, str]] = set()
+    for version, what, kind, obj in events:
+        metadata = obj["metadata"]
+        key = (kind.key, metadata.get("namespace", ""), metadata["name"])
+        name = metadata["name"] if kind.key == GROUP_KIND else group_of(obj) or ""
+        if f"{name}-".startswith(f"{only}-"):
+            ours.add(key)
+            found.append((version, what, kind, obj))
+        elif key in ours:
+            ours.discard(key)
+            found.append((version, "DELETED", kind, obj))
+    return found
 
 
 def check(events: Iterable[Event], lowered: Iterable[str] = ()) -> int:

@@ -78,8 +78,8 @@ class Run:
             await self._on(cluster, folder)
             if KILLED.id in self._wanted:
                 # Last: it kills the cluster again and again.
-                async with self._ground(cluster, folder) as ground:
-                    await self._play(KILLED, cluster, lambda size: KILLED.play(ground, real=real, **size))
+                async with self._ground(cluster, folder) as ground, stage_on(ground) as stage:
+                    await self._play(KILLED, cluster, lambda size: KILLED.play(stage, real=real, **size))
 
     async def without_cluster(self) -> None:
         if "R25" in self._wanted:

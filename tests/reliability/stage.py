@@ -32,6 +32,8 @@ from tests.serving import Parts
 COUNT = "count/deployments.apps"
 #: Webhook replicas of every experiment.
 REPLICAS = 3
+#: How the name of the webhook beside ours begins.
+CHAOS = "chaos"
 
 _numbers = itertools.count(1)
 
@@ -97,7 +99,7 @@ class Ground:
             hook.answer = answer
             await hook.start()
             try:
-                beside = webhook("chaos", rule("apps", resource, operation), timeoutSeconds=20)
+                beside = webhook(CHAOS, rule("apps", resource, operation), timeoutSeconds=20)
                 await hook.register(beside)
                 yield hook
             finally:

@@ -15,7 +15,7 @@ from bizrq.workloads.adapters import builtin
 from bizrq.workloads.labels import LABEL
 from tests import objects
 from tests.objects import DEPLOYMENTS, Object, deployment
-from tests.oracle import LISTED, WATCHED, Event, check
+from tests.oracle import LISTED, WATCHED, Event, check, concerning
 
 WEB = Slot("deployments.apps", "default", "web")
 
@@ -138,6 +138,27 @@ def test_what_was_there_before_the_recording_counts_too() -> None:
     assert check([*before, *[(10, "ADDED", DEPLOYMENTS, web(0, name="small"))]]) == 3
     with pytest.raises(AssertionError, match="revision 10: I1 broken for nlp"):
         check([*before, (10, "ADDED", DEPLOYMENTS, web(1, name="more"))])
+
+
+@pytest.mark.parametrize("group", [None, "vision"])
+def test_what_leaves_the_groups_that_are_judged_is_charged_to_them_no_more(group: str | None) -> None:
+    left = events(
+        *GOOD[:4], ("MODIFIED", DEPLOYMENTS, web(4, group)), ("MODIFIED", GROUPS, stored("nlp", "4", "0", at=5))
+    )
+    assert check(concerning("nlp", left)) == 6
+    # That it comes back unpromised is seen.
+    back = [*left, (7, "MODIFIED", DEPLOYMENTS, web(4))]
+    with pytest.raises(AssertionError, match="revision 7: I2 broken for nlp"):
+        check(concerning("nlp", back))
+
+
+def test_groups_of_others_are_not_judged() -> None:
+    others = events(
+        *GOOD[:4], ("ADDED", DEPLOYMENTS, web(9, "nl", "more")), ("ADDED", DEPLOYMENTS, web(9, None, "most"))
+    )
+    assert len(concerning("nlp", others)) == 4
+    assert len(concerning("", others)) == 6
+    assert concerning("nlp", events(("ADDED", GROUPS, stored("nlp-a", "1", "0"))))
 
 
 @pytest.mark.parametrize("kind", WATCHED[1:], ids=lambda kind: kind.key)

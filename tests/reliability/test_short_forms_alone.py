@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.controller.conftest import Monotonic
 from tests.reliability.conftest import SEED
-from tests.reliability.stage import Ground, ground_on, real_on
+from tests.reliability.stage import Ground, ground_on, real_on, stage_on
 from tests.reliability.table import ALONE, KILLED, Experiment
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -22,6 +23,10 @@ async def test_an_experiment_in_short(ground: Ground, experiment: Experiment) ->
 @pytest.mark.real
 async def test_etcd_and_the_api_server_are_killed(tmp_path: Path) -> None:
     """R23 in short. There is no such thing on the sandbox: it stores nothing."""
-    async with real_on(tmp_path) as (real, cluster), ground_on(cluster, tmp_path, seed=SEED) as ground:
-        outcome = await KILLED.play(ground, real=real, **KILLED.short)
+    async with (
+        real_on(tmp_path) as (real, cluster),
+        ground_on(cluster, tmp_path, seed=SEED, clock=Monotonic()) as ground,
+        stage_on(ground) as stage,
+    ):
+        outcome = await KILLED.play(stage, real=real, **KILLED.short)
     assert not outcome.missed, outcome

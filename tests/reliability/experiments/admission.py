@@ -9,9 +9,10 @@ from collections.abc import Awaitable, Callable
 from bizrq.api import group as wire
 from bizrq.kube.groups import GROUPS
 from bizrq.quota.quantity import NANO
+from tests.contract.conftest import NAME
 from tests.objects import DEPLOYMENTS, Object, deployment
 from tests.oracle import settled
-from tests.reliability.stage import COUNT, Outcome, Stage, answers, creates, told
+from tests.reliability.stage import CHAOS, COUNT, Outcome, Stage, answers, creates, told
 
 
 async def r1(stage: Stage, *, requests: int, fits: int, concurrency: int, writes: float) -> Outcome:
@@ -59,8 +60,9 @@ async def r2(stage: Stage, *, requests: int, again: int, concurrency: int) -> Ou
         refused = await answers(creates(stage.client, name, name, requests), concurrency)
         stored = sum(error is None for error in refused)
         other = [e for e in refused if e and not e.message.endswith("chaos")]
-        # What was not answered in time leaves a promise at most, as what chaos refused does.
-        assert {e.status for e in other} <= {429, 500}, f"refused for another reason: {told(other)}"
+        # Under load chaos may not answer the API server in time: that is its refusal too. Ours has none to give.
+        ours = [e for e in other if f'failed calling webhook "{CHAOS}.{NAME}"' not in e.message]
+        assert not ours, f"refused for another reason, {told(ours)}: {ours[0].message}"
         most = max(wire.account_of(group).taken(COUNT) for group in recorder.revisions(name)) // NANO
         # A slot for each name that was ever asked for, and until the next recount one that is stored besides.
         assert most <= requests + 1, f"{most} charged for {requests} names"
@@ -87,7 +89,7 @@ async def r2(stage: Stage, *, requests: int, again: int, concurrency: int) -> Ou
         assert await stage.counts(one) == 1
         revisions += await recorder.laws()
     return Outcome(
-        f"{stored} of {requests} stored, {len(other)} not answered in time, {left} charged {leaked:.0f} s after the "
+        f"{stored} of {requests} stored, {len(other)} that chaos did not answer, {left} charged {leaked:.0f} s after the "
         f"last answer; {again} creates of one "
         f"name charged {slots - 1} slot more; {revisions} revisions checked"
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,15 +13,18 @@ from aiohttp import web
 from bizrq.kube.client import ApiError, Unreachable
 from bizrq.kube.groups import GROUPS
 from tests.cluster import Real
-from tests.objects import DEPLOYMENTS, deployment, group
-from tests.oracle import EtcdRecorder, settled
+from tests.objects import DEPLOYMENTS, deployment
+from tests.oracle import EtcdRecorder
 from tests.proxy import Proxy
-from tests.reliability.stage import COUNT, REPLICAS, Ground, Outcome, expected, under_way
+from tests.reliability.stage import COUNT, REPLICAS, Ground, Outcome, Stage, expected, under_way
 from tests.serving import Parts, Running
 
 #: Where a webhook is killed: its status write is on its way; stored, and nobody told it; it was told and has answered
 #: nobody; it has answered the first of those that were decided together.
 MOMENTS = ("before the write", "after the write", "before the reply", "mid-batch")
+
+#: What is killed at once.
+VICTIMS = (("etcd",), ("kube-apiserver",), ("etcd", "kube-apiserver"))
 
 
 @dataclass
@@ -165,67 +169,63 @@ async def r3(ground: Ground, *, kills: int, workers: int, fits: int) -> Outcome:
     )
 
 
-async def r23(ground: Ground, *, real: Real, kills: int, requests: int, fits: int, concurrency: int) -> Outcome:
-    """etcd, the API server or both are killed each time so many more are stored. Read back from etcd itself."""
-    rng = ground.random("R23")
-    name = ground.name()
+async def r23(stage: Stage, *, real: Real, kills: int, requests: int, fits: int, concurrency: int) -> Outcome:
+    """etcd, the API server or both are killed while creates go on. Read back from etcd itself."""
+    rng = stage.random("R23")
+    name = stage.name()
+    await stage.namespace(name)
+    await stage.group(name, count=str(fits))
     answers: Counter[str] = Counter()
-    await ground.namespace(name)
-    async with ground.parts() as parts:
-        await asyncio.gather(*(parts.webhook_process() for _ in range(REPLICAS)))
-        await parts.controller_process()
-        await parts.register()
-        await ground.client.create(GROUPS, group(name, count=str(fits)))
-        await settled(ground.client, [name], 60)
-        names = iter(range(requests))
-        whole = asyncio.Event()
-        whole.set()
+    struck: Counter[str] = Counter()
+    numbers = itertools.count()
+    over = asyncio.Event()
 
-        async def work() -> None:
-            for number in names:
-                await whole.wait()
-                obj = deployment(f"w{number}", name, 0, namespace=name)
-                try:
-                    await ground.client.create(DEPLOYMENTS, obj)
-                except ApiError as error:
-                    # 403 is full, or a server that starts; the others are a server that was killed.
-                    expected(error, 403, 429, 500, 502, 503, 504)
-                    answers[str(error.status)] += 1
-                except Unreachable:
-                    answers["no answer"] += 1
-                else:
-                    answers["stored"] += 1
+    async def work() -> None:
+        for number in numbers:
+            if number >= requests and over.is_set():
+                return
+            try:
+                await stage.client.create(DEPLOYMENTS, deployment(f"w{number}", name, 0, namespace=name))
+            except ApiError as error:
+                # 403 is full, or a server that starts; the others are a server that was killed.
+                expected(error, 403, 429, 500, 502, 503, 504)
+                answers[str(error.status)] += 1
+            except Unreachable:
+                answers["no answer"] += 1
+            else:
+                answers["stored"] += 1
+                continue
+            await asyncio.sleep(0.05)
 
-        async with EtcdRecorder(ground.watcher, name, real.etcd) as recorder:
-            struck: Counter[str] = Counter()
-            async with under_way(*(work() for _ in range(concurrency))) as tasks:
-                for number in range(1, kills + 1):
-                    until = number * fits // (kills + 1)
-                    async with asyncio.timeout(300):
-                        while answers["stored"] < until:
-                            tasks.check()
-                            await asyncio.sleep(0.01)
-                    await asyncio.sleep(rng.random() * 0.2)
-                    struck_now = rng.choice((["etcd"], ["kube-apiserver"], ["etcd", "kube-apiserver"]))
-                    for program in struck_now:
-                        real.kill(program)
-                        struck[program] += 1
-                    # Requests meet nothing for a moment; then those that follow wait, or all would be used up.
-                    await asyncio.sleep(rng.random() * 0.3)
-                    whole.clear()
-                    for program in struck_now:
-                        real.revive(program)
-                    await asyncio.to_thread(real.wait)
-                    whole.set()
-                    ground.say(f"{number} kills, {answers['stored']} stored")
-                await tasks.ended()
-            stored = await ground.agreed(name)
-            assert stored <= fits, f"{stored} stored, {fits} fit"
-            # What was lost with the servers is free again: exactly what fits can be stored now.
-            for number in range(stored, fits):
-                await ground.client.create(DEPLOYMENTS, deployment(f"z{number}", name, 0, namespace=name))
-            assert await ground.counts(name) == fits
-            revisions = await recorder.laws()
+    async with EtcdRecorder(stage.watcher, name, real.etcd) as recorder:
+        async with under_way(*(work() for _ in range(concurrency))) as tasks:
+            programs = [VICTIMS[n % len(VICTIMS)] for n in range(kills)]
+            rng.shuffle(programs)
+            for number, struck_now in enumerate(programs, 1):
+                # What was promised to requests that died may fill the group, so that no more are stored for a while.
+                until = asyncio.get_running_loop().time() + 5
+                while answers["stored"] < number * fits // (kills + 1) and asyncio.get_running_loop().time() < until:
+                    tasks.check()
+                    await asyncio.sleep(0.01)
+                await asyncio.sleep(rng.random() * 0.2)
+                for program in struck_now:
+                    real.kill(program)
+                    struck[program] += 1
+                await asyncio.sleep(rng.random() * 0.3)
+                for program in struck_now:
+                    real.revive(program)
+                await asyncio.to_thread(real.wait)
+                stage.say(f"{number} kills, {answers['stored']} stored")
+            over.set()
+            await tasks.ended()
+        await stage.expire(name)
+        stored = await stage.agreed(name)
+        assert stored <= fits, f"{stored} stored, {fits} fit"
+        # What was lost with the servers is free again: exactly what fits can be stored now.
+        for number in range(stored, fits):
+            await stage.client.create(DEPLOYMENTS, deployment(f"z{number}", name, 0, namespace=name))
+        assert await stage.counts(name) == fits
+        revisions = await recorder.laws()
     listed = ", ".join(f"{program} {count} times" for program, count in sorted(struck.items()))
     lost = answers.total() - answers["stored"] - answers["403"]
     return Outcome(
