@@ -89,9 +89,8 @@ async def r2(stage: Stage, *, requests: int, again: int, concurrency: int) -> Ou
         assert await stage.counts(one) == 1
         revisions += await recorder.laws()
     return Outcome(
-        f"{stored} of {requests} stored, {len(other)} that chaos did not answer, {left} charged {leaked:.0f} s after the "
-        f"last answer; {again} creates of one "
-        f"name charged {slots - 1} slot more; {revisions} revisions checked"
+        f"{stored} of {requests} stored, {len(other)} that chaos did not answer, {left} charged {leaked:.0f} s after "
+        f"the last answer; {again} creates of one name charged {slots - 1} slot more; {revisions} revisions checked"
     )
 
 
