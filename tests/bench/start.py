@@ -29,6 +29,7 @@ def command_line() -> list[str]:
             ("version", ["version"], 0),
             ("usage", ["usage", "-f", str(EXAMPLES / "deployment.yaml")], 0),
             ("tree", ["tree", "--kubeconfig", str(nowhere)], 3),
+            ("fit", ["fit", "-f", str(EXAMPLES / "deployment.yaml"), "--kubeconfig", str(nowhere)], 3),
         ):
             seconds = []
             for _ in range(7):

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import io
 import json
 import re
+import signal
+import sys
+from pathlib import Path
 
 import pytest
 import yaml
 
+from bizrq.kube.groups import GROUPS
 from tests.cli.conftest import Bizrq
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -34,11 +39,11 @@ corp          limits.cpu                    ▓▓▓▓░░░░   100    60
                 .A100                       █████░░░    12     8     4
               cash/requests.nvidia.com/gpu  ████████    16    16     -"""
 WIDE = """\
-GROUP   RESOURCE                                            HARD  USED  SELF  GRANTED  RESERVED  LEFT
-nlp     limits.cpu                    ████████████▒▒▒▒░░░░    10     6     6        -         2     2
-          .A4                         ████████████████████     3     4     4        -         -    -1
-        requests.nvidia.com/gpu       ░░░░░░░░░░░░░░░░░░░░     4     -     -        -         -     4
-        cash/requests.nvidia.com/gpu  ░░░░░░░░░░░░░░░░░░░░   100     -     -        -         -   100"""
+GROUP  RESOURCE                                            HARD  USED  SELF  GRANTED  RESERVED  LEFT
+nlp    limits.cpu                    ████████████▒▒▒▒░░░░    10     6     6        -         2     2
+         .A4                         ████████████████████     3     4     4        -         -    -1
+       requests.nvidia.com/gpu       ░░░░░░░░░░░░░░░░░░░░     4     -     -        -         -     4
+       cash/requests.nvidia.com/gpu  ░░░░░░░░░░░░░░░░░░░░   100     -     -        -         -   100"""
 PIPE = """\
 GROUP      RESOURCE       HARD  USED  SELF  GRANTED  RESERVED  LEFT
 ai         limits.cpu       60    30     -       30         -    30
@@ -55,9 +60,7 @@ async def test_a_tree_in_a_narrow_terminal_has_bars_and_what_is_left(bizrq: Bizr
 
 
 async def test_a_tree_in_a_wide_terminal_has_every_number(bizrq: Bizrq) -> None:
-    assert (await bizrq("tree", "nlp", width=160)).plain == WIDE.replace("   RESOURCE", "  RESOURCE").replace(
-        "\n     ", "\n    "
-    ).replace("nlp  ", "nlp ")
+    assert (await bizrq("tree", "nlp", width=160)).plain == WIDE
 
 
 async def test_a_tree_in_a_pipe_is_plain_whole_and_of_one_resource_where_that_is_asked_for(bizrq: Bizrq) -> None:
@@ -210,3 +213,27 @@ async def test_a_resource_that_no_group_names_is_said_with_those_that_are(bizrq:
     said = await bizrq("tree", "-r", "limits.memory")
     assert (said.code, said.out) == (2, "")
     assert said.err.startswith("bizrq: no group has a ceiling for limits.memory; there are: limits.cpu, limits.cpu.A4,")
+
+
+@pytest.mark.parametrize("verb", ["tree", "get"])
+async def test_watching_shows_it_again_after_every_change_until_it_is_interrupted(bizrq: Bizrq, verb: str) -> None:
+    """A program of its own, since it is ended by a signal; Ctrl-C is no failure."""
+    words = [verb, "vision", "-o", "csv", "--watch", "--kubeconfig", bizrq.kubeconfig]
+    process = await asyncio.create_subprocess_exec(
+        Path(sys.executable).with_name("bizrq"), *map(str, words), stdout=asyncio.subprocess.PIPE
+    )
+    assert process.stdout is not None
+    try:
+        async with asyncio.timeout(30):
+            first = (await process.stdout.readline()).decode()
+            await process.stdout.readline()
+            await bizrq.client.patch(GROUPS, "vision", {"metadata": {"labels": {"seen": verb}}})
+            while (await process.stdout.readline()).decode() != first:
+                pass
+            process.send_signal(signal.SIGINT)
+            await process.stdout.read()
+            assert await process.wait() == 0
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()

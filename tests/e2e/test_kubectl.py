@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from bizrq.kube.client import KubeClient
-from tests.cluster import Cluster
+from tests.cluster import Cluster, eventually
 from tests.objects import Object, deployment, group
 from tests.oracle import settled
 
@@ -109,3 +109,73 @@ async def test_a_server_side_dry_run_is_decided_and_charges_nothing(
     assert code == 1
     assert "exceeded quota" in err
     assert (await settled(client, [unique]))[unique].status.used == before.status.used
+
+
+async def test_get_and_describe_tell_of_a_group_without_our_command_line(
+    kubectl: Kubectl, client: KubeClient, unique: str
+) -> None:
+    """Columns, wide ones, selectors, every form of -o; conditions with messages for people, and events."""
+    labelled = group(unique, cpu="10", hours="5", gpu="4")
+    labelled["metadata"]["labels"] = {"of": unique}
+    child = group(f"{unique}-child", unique, cpu="4", hours="1", gpu="0")
+    assert (await kubectl("create", "-f", "-", stdin=labelled))[0] == 0
+    assert (await kubectl("wait", "--for=condition=Ready", f"bizrq/{unique}", "--timeout=30s"))[0] == 0
+    assert (await kubectl("create", "-f", "-", stdin=child))[0] == 0
+    await settled(client, [unique, f"{unique}-child"])
+    await kubectl("apply", "-f", "-", stdin=deployment(unique, unique, 6))
+    await settled(client, [unique])
+    patch = json.dumps({"spec": {"hard": {"limits.cpu": "8"}}})
+    await kubectl("patch", "bizrq", unique, "--type=merge", "-p", patch)
+    await settled(client, [unique])
+
+    code, out, err = await kubectl("get", "bizgroupresourcequotas", "-l", f"of={unique}", "-o", "wide")
+    assert code == 0, err
+    header, row = out.splitlines()
+    columns = ["NAME", "PARENT", "READY", "OVER", "USED/HARD", "AGE", "QUOTA", "HOURS", "COUNTED"]
+    assert header.split() == columns
+    assert row.split()[:3] == [unique, "True", "True"]
+    assert "limits.cpu 10/8" in row
+    assert "over quota by limits.cpu=2; growth is refused, nothing is stopped" in row
+    assert "hours are left of every resource" in row
+    code, out, err = await kubectl("get", "bizrq", unique, f"{unique}-child", "-o", "name")
+    kind = "bizgroupresourcequota.quota.biz.group"
+    assert out.split() == [f"{kind}/{unique}", f"{kind}/{unique}-child"], err
+    code, out, err = await kubectl("get", "bizrq", f"{unique}-child", "-o", "yaml")
+    assert yaml.safe_load(out)["spec"]["parentBizGroup"] == unique, err
+    code, out, err = await kubectl("get", "bizrq", "-o", "custom-columns=N:.metadata.name,C:.spec.hard.limits\\.cpu")
+    assert [f"{unique}-child", "4"] in [line.split() for line in out.splitlines()], err
+
+    async def described() -> bool:
+        text = (await kubectl("describe", "bizrq", unique))[1]
+        return "over quota by limits.cpu=2" in text.partition("Events:")[2]
+
+    await eventually(described, 20, "the event is told")
+    code, out, err = await kubectl("describe", "bizrq", unique)
+    for told in ("Hard:", "Self Used:", "limits.cpu:", "Message:", "over quota by limits.cpu=2"):
+        assert told in out, out
+    assert (await kubectl("label", "bizrq", unique, "tier=front"))[0] == 0
+    assert (await kubectl("delete", "deployment", unique))[0] == 0
+    await settled(client, [unique])
+    for name in (f"{unique}-child", unique):
+        code, _, err = await kubectl("delete", "bizrq", name, "--timeout=20s")
+        assert code == 0, err
+
+
+async def test_kubectl_knows_the_kind_and_explains_it(kubectl: Kubectl) -> None:
+    code, out, err = await kubectl("api-resources", "--api-group=quota.biz.group", "--no-headers")
+    assert out.split() == [
+        "bizgroupresourcequotas",
+        "bizrq",
+        "quota.biz.group/v1alpha1",
+        "false",
+        "BizGroupResourceQuota",
+    ]
+    for field, told in (
+        ("bizrq.spec.hard", "The ceilings by resource"),
+        ("bizrq.status.selfUsed", "own workloads use"),
+    ):
+        code, out, err = await kubectl("explain", field)
+        assert code == 0, err
+        assert told in " ".join(out.split())
+    code, out, err = await kubectl("get", "quota", "-A")
+    assert code == 0, err
