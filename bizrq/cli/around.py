@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 from bizrq.kube.client import Forbidden, KubeClient, NotFound, Resource
-from bizrq.kube.related import READ, WATCHED, Known, Related, resource_of
+from bizrq.kube.related import READ, WATCHED, Known, Related, resources_of
 from bizrq.workloads.adapters import Registry
 from bizrq.workloads.lookup import Documents, Lookup, Recording, Reference
 
@@ -29,10 +29,9 @@ class Around(Related):
         super().__init__(client, registry)
         self._files = Documents(documents)
         self._found: dict[Reference, list[Object]] = {}
-        self._resources: dict[tuple[str, str], Resource] = {
-            (resource.group, resource.kind): resource
-            for resource in (*map(resource_of, registry.adapters), *READ, *WATCHED)
-        }
+        kinds = {(resource.group, resource.kind): (resource,) for resource in (*READ, *WATCHED)}
+        kinds |= {(adapter.group, adapter.kind): resources_of(adapter) for adapter in registry.adapters}
+        self._resources: dict[tuple[str, str], tuple[Resource, ...]] = kinds
         self.unread: set[str] = set()
 
     def given(self, place: Reference) -> Object | None:
@@ -66,17 +65,21 @@ class Around(Related):
     async def read(self, reference: Reference) -> None:
         """Ask the cluster for what a reference means; raises ApiError, Unreachable."""
         group, kind, namespace, name = reference
-        resource = self._resources[group, kind]
-        try:
-            if name:
-                self._found[reference] = [await self._client.get(resource, name, namespace or None)]
-            else:
-                self._found[reference] = (await self._client.list(resource, namespace or None))[0]
-        except (NotFound, ValueError):
-            self._found[reference] = []
-        except Forbidden:
-            self.unread.add(f"{resource.plural} in {namespace}" if namespace else resource.plural)
-            self._found[reference] = []
+        self._found[reference] = []
+        for resource in self._resources[group, kind]:
+            try:
+                if name:
+                    self._found[reference] = [await self._client.get(resource, name, namespace or None)]
+                else:
+                    self._found[reference] = (await self._client.list(resource, namespace or None))[0]
+            except NotFound:
+                # Another version of the kind may be served.
+                continue
+            except ValueError:
+                pass
+            except Forbidden:
+                self.unread.add(f"{resource.plural} in {namespace}" if namespace else resource.plural)
+            return
 
 
 class _Seen(Known):

@@ -13,7 +13,7 @@ from typing import Any
 
 from bizrq.cli.around import Around
 from bizrq.kube.client import Forbidden, KubeClient, NotFound, Resource
-from bizrq.kube.related import NAMESPACES, resource_of
+from bizrq.kube.related import NAMESPACES, resources_of
 from bizrq.quota import quantity
 from bizrq.quota.resources import Resources
 from bizrq.settings import Settings
@@ -52,7 +52,7 @@ class Found:
 async def charged_to(client: KubeClient, settings: Settings, group: str) -> Found:
     """The workloads of a group, by kind and name; raises ApiError, Unreachable."""
     around = Around(client, settings.registry, ())
-    namespaces = await _list(client, NAMESPACES, around.unread, f"{LABEL}={group}")
+    namespaces = await _list(client, [NAMESPACES], around.unread, f"{LABEL}={group}")
     defaulted = [namespace["metadata"]["name"] for namespace in namespaces]
     lists = await asyncio.gather(
         *(_of_kind(client, adapter, group, defaulted, around.unread) for adapter in settings.registry.charged)
@@ -82,21 +82,23 @@ def _charged(item: Object, cost: Resources, error: str = "") -> Charged:
 async def _of_kind(
     client: KubeClient, adapter: Adapter, group: str, defaulted: list[str], unread: set[str]
 ) -> list[Object]:
-    resource = resource_of(adapter)
     lists = await asyncio.gather(
-        _list(client, resource, unread, f"{LABEL}={group}"),
-        *(_list(client, resource, unread, f"!{LABEL}", namespace) for namespace in defaulted),
+        _list(client, resources_of(adapter), unread, f"{LABEL}={group}"),
+        *(_list(client, resources_of(adapter), unread, f"!{LABEL}", namespace) for namespace in defaulted),
     )
     return [item for items in lists for item in items]
 
 
 async def _list(
-    client: KubeClient, resource: Resource, unread: set[str], selector: str, namespace: str | None = None
+    client: KubeClient, versions: Sequence[Resource], unread: set[str], selector: str, namespace: str | None = None
 ) -> list[Object]:
-    try:
-        return (await client.list(resource, namespace, label_selector=selector))[0]
-    except NotFound:
-        return []
-    except Forbidden:
-        unread.add(resource.plural)
-        return []
+    """The objects of a kind, in the first of its versions that is served."""
+    for resource in versions:
+        try:
+            return (await client.list(resource, namespace, label_selector=selector))[0]
+        except NotFound:
+            continue
+        except Forbidden:
+            unread.add(resource.plural)
+            break
+    return []

@@ -21,7 +21,7 @@ from bizrq.api.review import GroupVersionKind, GroupVersionResource, Request, Us
 from bizrq.cli.around import Around
 from bizrq.kube.client import Forbidden, KubeClient, NotFound, Resource
 from bizrq.kube.groups import GROUPS, GroupStore
-from bizrq.kube.related import resource_of
+from bizrq.kube.related import CONTEXT, resources_of
 from bizrq.quota.ledger import Account, Charge
 from bizrq.quota.verdict import Denied, Granted, Reason, Verdict
 from bizrq.settings import Settings
@@ -46,6 +46,8 @@ _OF_MYSELF = Resource(
 )
 #: Who asks, as refusals name them.
 _ME = UserInfo(username="you")
+#: Kinds whose change may make another workload grow.
+_REFERRED = {(resource.group, resource.kind) for resource in CONTEXT}
 #: Seconds for one verdict; nothing waits for anything here but reads.
 _PATIENCE = 30.0
 
@@ -87,12 +89,13 @@ class Rehearsal:
         self._reserver = _Noting(self._groups, catalog=settings.catalog, pace=0.0, patience=0.0)
         self._around = Around(client, settings.registry, self._documents)
         rights = _Mine(client, self._groups, settings.rights)
+        self._references = References(client, self._reserver, self._around, settings.registry, settings.counting)
         self._workloads = Workloads(
             client,
             self._reserver,
             self._around,
             rights,
-            References(client, self._reserver, self._around, settings.registry, settings.counting),
+            self._references,
             Children(client, self._around, settings.registry, settings.counting, settings.controllers),
             settings.registry,
             settings.counting,
@@ -135,13 +138,17 @@ class Rehearsal:
         self._stored = {place: obj for place, obj in zip(dict(wanted), stored, strict=True) if obj is not None}
 
     async def _read(self, place: Reference, adapter: Adapter) -> Object | None:
-        try:
-            return await self._client.get(resource_of(adapter), place[3], place[2])
-        except (NotFound, ValueError):
-            return None
-        except Forbidden:
-            self._around.unread.add(f"{adapter.plural} in {place[2]}")
-            return None
+        for resource in resources_of(adapter):
+            try:
+                return await self._client.get(resource, place[3], place[2])
+            except NotFound:
+                continue
+            except ValueError:
+                break
+            except Forbidden:
+                self._around.unread.add(f"{adapter.plural} in {place[2]}")
+                break
+        return None
 
     def _charged(self, document: Object) -> Adapter | None:
         adapter = self._settings.registry.of(document)
@@ -202,11 +209,22 @@ class Rehearsal:
         )
         self._reserver.noted = None
         verdict = await self._workloads.admit(request, time.monotonic() + _PATIENCE)
+        if isinstance(verdict, Granted) and old is not None and (adapter.group, adapter.kind) in _REFERRED:
+            verdict = await self._of_what_it_bears_on(request)
         payer = charged_group(new, self._around.watched)
         outcome = self._with_account(replace(nobody, group=payer, verdict=verdict))
         if outcome.fits and "name" in new["metadata"]:
             self._stored[place] = {**new, "metadata": {"resourceVersion": "1", **new["metadata"]}}
         return outcome
+
+    async def _of_what_it_bears_on(self, request: Request) -> Verdict:
+        """The verdict on what a change of an object does to workloads that refer to it."""
+        verdict = await self._references.admit(request, time.monotonic() + _PATIENCE)
+        if isinstance(verdict, Denied) and verdict.reason is Reason.TIMEOUT:
+            # Whoever runs this may not list what could refer to it.
+            self._around.unread.add(f"what refers to {request.kind.kind} {request.namespace}/{request.name}")
+            return Granted()
+        return verdict
 
     async def _of_group(self, number: int, nobody: Outcome, document: Object) -> Outcome:
         old = self._groups.cached(nobody.name)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Bizrq, written
-from tests.objects import NAMESPACES, deployment, group
+from tests.objects import DEPLOYMENTS, NAMESPACES, ROLLOUTS, deployment, group, rollout
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -169,3 +169,16 @@ async def test_who_may_charge_is_asked_of_whoever_runs_it(bizrq: Bizrq, tmp_path
     said = await bizrq("fit", "-f", path, "--config", config)
     assert "namespace default may not charge quota picky" in said.plain
     assert "fits Deployment default/web2, in vision" in said.plain
+
+
+async def test_what_a_rollout_takes_its_template_from_grows_the_rollout(bizrq: Bizrq, tmp_path: Path) -> None:
+    """The Deployment is charged to nobody; whoever refers to it pays."""
+    shape = deployment("shape", None, 0)
+    await bizrq.client.create(DEPLOYMENTS, shape)
+    user = rollout("user", "vision", 4)
+    del user["spec"]["template"]
+    user["spec"]["workloadRef"] = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "shape"}
+    await bizrq.client.create(ROLLOUTS, user)
+    said = await bizrq("fit", "-f", written(tmp_path, deployment("shape", None, 0, cpu="8")))
+    assert said.code == 1, said
+    assert said.plain.startswith("no   Deployment default/shape, in vision\n     limits.cpu: asks for 28 more, 12 of 20")

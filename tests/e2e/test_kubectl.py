@@ -126,7 +126,8 @@ async def test_get_and_describe_tell_of_a_group_without_our_command_line(
     await settled(client, [unique])
     patch = json.dumps({"spec": {"hard": {"limits.cpu": "8"}}})
     await kubectl("patch", "bizrq", unique, "--type=merge", "-p", patch)
-    await settled(client, [unique])
+    # What is used is settled already; that it is over is seen by the next recount.
+    assert (await kubectl("wait", "--for=condition=OverQuota", f"bizrq/{unique}", "--timeout=30s"))[0] == 0
 
     code, out, err = await kubectl("get", "bizgroupresourcequotas", "-l", f"of={unique}", "-o", "wide")
     assert code == 0, err
