@@ -194,9 +194,10 @@ def with_children(
 ) -> Demand:
     """What an object asks for whose children (`grows`) may ask for more than it says itself: whichever is more.
 
-    Of several the largest counts, since one is about to replace another; all of them do so under `surge: count`.
+    Of several the largest counts, since one is about to replace another; all of them do so under `surge: count`. One
+    that is suspended or has ended asks for no pods, and its children are about to go.
     """
-    if not children:
+    if not children or not own.roles:
         return own
     grown: Resources = {}
     for child in children:
