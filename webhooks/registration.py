@@ -70,15 +70,14 @@ REFERRED = (
     f"{_TEMPLATE.format('object')} != {_TEMPLATE.format('oldObject')} : "
     f"request.operation != 'DELETE' || !{_BUILT_IN}"
 )
-#: A deletion that leaves what the object made. Where nobody says how to delete, its finalizer does; and a batch/v1 Job
-#: is orphaned then (Kubernetes `registry/batch/job/strategy.go`, DefaultGarbageCollectionPolicy).
+#: A deletion that is asked to leave what the object made; where nobody says how to delete, its finalizer does. That the
+#: API server leaves the pods of a batch/v1 Job when nobody says anything is no wish: they are counted and told.
 ORPHANING = (
     "has(request.options) && ("
     "(has(request.options.propagationPolicy) && request.options.propagationPolicy == 'Orphan') || "
     "(has(request.options.orphanDependents) && request.options.orphanDependents) || "
     "(!has(request.options.propagationPolicy) && !has(request.options.orphanDependents) && "
-    f"({_finalized('orphan')} || (request.resource.group == 'batch' && request.resource.resource == 'jobs' && "
-    f"!{_finalized('foregroundDeletion')}))))"
+    f"{_finalized('orphan')}))"
 )
 #: The default group of a namespace is another than before.
 DEFAULT_CHANGED = (

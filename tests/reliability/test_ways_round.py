@@ -159,7 +159,7 @@ async def test_pods_are_not_orphaned_where_nobody_would_pay_for_them(team: Team)
     await team.uses("0")
 
 
-async def test_a_job_is_not_orphaned_by_saying_nothing(team: Team) -> None:
+async def test_the_pods_of_a_job_that_is_deleted_by_saying_nothing_are_counted_and_told(team: Team) -> None:
     """The API server leaves the pods of a batch/v1 Job behind unless somebody says otherwise."""
     jobs = Resource("batch", "v1", "jobs", "Job")
     pods = template("1")["spec"]
@@ -172,9 +172,14 @@ async def test_a_job_is_not_orphaned_by_saying_nothing(team: Team) -> None:
             "template": {"metadata": {"labels": {}}, "spec": {**pods, "restartPolicy": "Never"}},
         },
     }
-    await team.pods(jobs, job, 2)
-    assert "which nobody would pay for" in (await refusal(team.delete(jobs, "job", None))).message
-    await team.delete(jobs, "job", "Background")
+    made = await team.pods(jobs, job, 2)
+    await team.uses("2")
+    await team.delete(jobs, "job", None)
+    assert f"Pod {team.name}/" in await team.told("Detached")
+    await team.uses("2")
+    for pod in made:
+        await team.delete(PODS, pod["metadata"]["name"], None)
+    await team.uses("0")
 
 
 async def test_orphans_that_have_the_label_pay_for_themselves(team: Team) -> None:
