@@ -59,9 +59,9 @@ class Surplus:
     def of(self, adapter: Adapter, workload: Object, charged: Resources, lookup: Lookup) -> Found:
         """What the workload's children ask for beyond what it is `charged`; nothing of one that has ended.
 
-        A child that cannot be counted adds nothing. Raises nothing.
+        A child that cannot be counted adds nothing, and one of a kind that does not pay is its own. Raises nothing.
         """
-        if not adapter.creates or has_ended(workload, adapter):
+        if not adapter.creates or not adapter.pays or has_ended(workload, adapter):
             return NOTHING
         owners: dict[str, Path] = {}
         broods: dict[str, _Brood] = {}
