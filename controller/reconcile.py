@@ -308,15 +308,16 @@ class Reconciler:
         """The cost with what is below the workload beyond it.
 
         More than was known of it is believed once the watches of all owners have caught up: one may be behind that of
-        the pods. Less is what a smaller demand has left behind, and counts if it has not gone in time.
+        the pods. Less is what a smaller demand has left behind, and counts if it has not gone in time; so does what the
+        children of a workload that rolls still have of an earlier version.
         """
         uid = obj["metadata"]["uid"]
         found, known = self._surplus.of(adapter, obj, cost.resources, lookup), self._counted.get(uid)
         if not found.resources:
             return msgspec.structs.replace(cost, held=cost.resources)
         held = add(cost.resources, found.resources)
-        grown = known is None or known.grown
-        if known is None or growth(held, known.held):
+        grown = known is not None and known.grown
+        if found.at_once and (known is None or growth(held, known.held)):
             await self._catch_up(found.kinds)
             fresh = self._cluster.workloads[adapter.resource].store.by_uid(uid)
             if fresh is None or fresh["metadata"]["resourceVersion"] != cost.version:
@@ -324,7 +325,7 @@ class Reconciler:
                 return msgspec.structs.replace(cost, held=known.held if known is not None else cost.resources)
             found = self._surplus.of(adapter, obj, cost.resources, lookup)
             held = add(cost.resources, found.resources)
-            grown = known is None or known.grown or bool(growth(held, known.held))
+            grown = grown or (found.at_once and (known is None or bool(growth(held, known.held))))
         since = known.since if known is not None and known.since else self._clock()
         if not grown and self._clock() - since < LIFETIME / 1000:
             return msgspec.structs.replace(cost, settled=False, held=held, since=since)

@@ -35,6 +35,8 @@ class Found:
     resources: Resources = field(default_factory=dict)
     kinds: frozenset[GroupKind] = frozenset()
     finding: str = ""
+    #: False where all of it is of owners that roll from one version to the next: their children follow with a lag.
+    at_once: bool = False
 
 
 NOTHING = Found()
@@ -114,19 +116,20 @@ class Surplus:
     ) -> Found:
         more: dict[str, int] = {}
         findings: list[str] = []
+        at_once = False
         for uid, brood in broods.items():
             maker, owner = owners[uid][-1]
             reached = reach(owner, maker, workload, brood.asking, lookup, self._config)
             beyond = surplus(brood.costs, resources.larger(reached, grown.get(uid, {})))
             if not beyond:
                 continue
-            more = resources.total((more, beyond))
+            more, at_once = resources.total((more, beyond)), at_once or maker.surge is None
             held = ", ".join(f"{name}={quantity.text(name, beyond[name])}" for name in sorted(beyond)[:4])
             findings.append(
                 f"what {maker.resource}/{owner['metadata']['namespace']}/{owner['metadata']['name']} owns "
                 f"(last {brood.latest[1]}) asks for more than it does: {held}"
             )
-        return Found(more, kinds, "; ".join(findings)) if more else NOTHING
+        return Found(more, kinds, "; ".join(findings), at_once) if more else NOTHING
 
     def _pods(self, path: Path) -> list[Pod]:
         return cast("list[Pod]", list(self._cluster.pods.store.kept_index("owner", path[-1][1]["metadata"]["uid"])))
