@@ -242,9 +242,7 @@ class Cluster:
 
     def children_of(self, workload: Object, kinds: Iterable[GroupKind]) -> list[Object]:
         """What a workload made itself of these kinds."""
-        uid = workload["metadata"]["uid"]
-        informers = [informer for kind in sorted(kinds) if (informer := self._kept.get(kind)) is not None]
-        return [obj for informer in informers for obj in informer.store.index("owner", uid)]
+        return [obj for kind in sorted(kinds) for obj in self.made_by(workload, kind)]
 
     def pod(self, uid: str) -> Pod | None:
         return cast("Pod | None", self.pods.store.kept(uid))

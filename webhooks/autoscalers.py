@@ -6,7 +6,6 @@ it scales, and each step that it takes is decided like anybody else's (`Workload
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -27,6 +26,7 @@ from bizrq.workloads.config import CountingConfig
 from bizrq.workloads.lookup import group_and_version
 from bizrq.workloads.malformed import Malformed, a_count, a_map, at
 from bizrq.workloads.owners import charged_group, payer
+from webhooks.deadline import seconds_left
 from webhooks.groups import Answer
 from webhooks.workloads import charge_of
 
@@ -75,12 +75,14 @@ class Autoscalers:
         adapter, name = found
         most = a_count(spec.get("maxReplicas"), "spec.maxReplicas")
         try:
-            target = await self._client.get(resource_of(adapter), name, request.namespace, timeout=_left(deadline))
+            target = await self._client.get(
+                resource_of(adapter), name, request.namespace, timeout=seconds_left(deadline)
+            )
         except NotFound:
             return None
         grown = counting.with_scale(target, adapter, most)
         lookup = await self._related.resolve(
-            lambda known: counting.demand(grown, self._registry, known, self._config), _left(deadline)
+            lambda known: counting.demand(grown, self._registry, known, self._config), seconds_left(deadline)
         )
         group = charged_group(target, lookup)
         if group is None or payer(target, self._registry, lookup) is not None:
@@ -89,7 +91,7 @@ class Autoscalers:
         demand = counting.demand(grown, self._registry, lookup, self._config)
         about = Request(request.uid, "UPDATE", request.kind, request.resource, name, request.namespace)
         charge = charge_of(adapter, about, grown, demand, target, before)
-        stored = await self._store.read(group, _left(deadline))
+        stored = await self._store.read(group, seconds_left(deadline))
         whose = f"maxReplicas {most} of {adapter.kind} {request.namespace}/{name}"
         if stored is None:
             return f"{whose} cannot be reached: quota {group} does not exist"
@@ -116,7 +118,3 @@ class Autoscalers:
         if adapter is None or adapter.scale is None or not self._registry.is_charged(adapter):
             return None
         return adapter, name
-
-
-def _left(deadline: float) -> float:
-    return max(0.1, deadline - time.monotonic())

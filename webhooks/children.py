@@ -11,7 +11,6 @@ through is found by the recount (`controller/surplus.py`).
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -28,6 +27,7 @@ from bizrq.workloads.lookup import Lookup
 from bizrq.workloads.malformed import Malformed
 from bizrq.workloads.owners import controller_of, payer
 from bizrq.workloads.reach import answerable, child_demand, reach, surplus
+from webhooks.deadline import seconds_left
 
 Object = dict[str, Any]
 
@@ -115,7 +115,7 @@ class Children:
             self._before(family, old, known)
             child_demand(new, adapter, pays, known, self._config)
 
-        lookup = await self._related.resolve(ask, _left(deadline))
+        lookup = await self._related.resolve(ask, seconds_left(deadline))
         demand = child_demand(new, adapter, pays, lookup, self._config)
         before = self._before(family, old, lookup)
         if before is not None and not growth(demand.resources, before.resources):
@@ -141,7 +141,7 @@ class Children:
         made, direct = (family.adapter.group, family.adapter.kind), family.owner["metadata"]["uid"]
         passing = {a.kind for a in self._registry.adapters if made in a.passes}
         namespace, own = family.owner["metadata"]["namespace"], child["metadata"]
-        stored, _ = await self._client.list(resource_of(family.adapter), namespace, timeout=_left(deadline))
+        stored, _ = await self._client.list(resource_of(family.adapter), namespace, timeout=seconds_left(deadline))
         items = [
             item
             for item in stored
@@ -151,7 +151,7 @@ class Children:
             and (maker["uid"] == direct or maker["kind"] in passing)
         ]
         lookup = await self._related.resolve(
-            lambda known: [self._cost(family, item, known) for item in items], _left(deadline)
+            lambda known: [self._cost(family, item, known) for item in items], seconds_left(deadline)
         )
         return [self._cost(family, item, lookup) for item in items]
 
@@ -167,7 +167,3 @@ class Children:
     def _is_child(self, family: _Family, obj: Object, lookup: Lookup) -> bool:
         found = answerable(obj, self._registry, lookup)
         return found is not None and found[0]["metadata"]["uid"] == family.owner["metadata"]["uid"]
-
-
-def _left(deadline: float) -> float:
-    return max(0.1, deadline - time.monotonic())

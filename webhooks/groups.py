@@ -6,7 +6,6 @@ in `bizrq.quota.tree`, and whether the parent can bear it is the ledger's questi
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -30,6 +29,7 @@ from bizrq.workloads import counting
 from bizrq.workloads.adapters import Adapter, Registry
 from bizrq.workloads.labels import LABEL
 from bizrq.workloads.owners import controller_of, payer
+from webhooks.deadline import seconds_left
 from webhooks.reserve import Reserver
 from webhooks.rights import Rights, takes_more
 
@@ -215,8 +215,7 @@ class Groups:
         """Whether something above the object pays for it."""
         if controller_of(item["metadata"]) is None:
             return False
-        left = max(0.1, deadline - time.monotonic())
-        lookup = await self._related.resolve(lambda found: payer(item, self._registry, found), left)
+        lookup = await self._related.resolve(lambda found: payer(item, self._registry, found), seconds_left(deadline))
         return payer(item, self._registry, lookup) is not None
 
 

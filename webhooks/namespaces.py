@@ -9,7 +9,6 @@ counted by the controller after. It was admitted to some group, and the recount 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -26,6 +25,7 @@ from bizrq.workloads.adapters import Adapter, Registry
 from bizrq.workloads.labels import LABEL, label, labels_of
 from bizrq.workloads.malformed import Malformed
 from bizrq.workloads.owners import payer
+from webhooks.deadline import seconds_left
 from webhooks.groups import NAMED, Answer
 
 Object = dict[str, Any]
@@ -54,7 +54,7 @@ class Namespaces:
                 standing = await self._standing(request.name, before, deadline)
                 if standing:
                     return Answer(_refused(request.name, before, after, standing))
-            if after is None or before == after or await self._store.read(after, _left(deadline)) is not None:
+            if after is None or before == after or await self._store.read(after, seconds_left(deadline)) is not None:
                 return Answer(Granted())
         except (ApiError, Unreachable) as error:
             what = f"what namespace {request.name} charges"
@@ -65,7 +65,7 @@ class Namespaces:
     async def _standing(self, namespace: str, group: str | None, deadline: float) -> list[str]:
         """Up to two workloads there that name no group and pay for themselves, those among them that are promised."""
         found: set[str] = set()
-        promised = await self._store.read(group, _left(deadline)) if group is not None else None
+        promised = await self._store.read(group, seconds_left(deadline)) if group is not None else None
         for adapter in self._registry.charged:
             found.update(await self._unlabelled(adapter, namespace, deadline))
             if len(found) >= NAMED:
@@ -83,13 +83,13 @@ class Namespaces:
     async def _unlabelled(self, adapter: Adapter, namespace: str, deadline: float) -> list[str]:
         try:
             items, _ = await self._client.list(
-                resource_of(adapter), namespace, label_selector=f"!{LABEL}", timeout=_left(deadline)
+                resource_of(adapter), namespace, label_selector=f"!{LABEL}", timeout=seconds_left(deadline)
             )
         except NotFound:
             return []
         items = [item for item in items if counting.is_live(item, adapter)]
         lookup = await self._related.resolve(
-            lambda known: [payer(item, self._registry, known) for item in items], _left(deadline)
+            lambda known: [payer(item, self._registry, known) for item in items], seconds_left(deadline)
         )
         free = [item for item in items if payer(item, self._registry, lookup) is None]
         return [f"{adapter.resource}/{namespace}/{item['metadata']['name']}" for item in free[:NAMED]]
@@ -113,7 +113,3 @@ def _refused(namespace: str, before: str | None, after: str | None, standing: Se
         f"the label {LABEL} of namespace {namespace} cannot change while workloads without a label {why}: "
         f"{', '.join(standing)}; label or delete them first",
     )
-
-
-def _left(deadline: float) -> float:
-    return max(0.1, deadline - time.monotonic())

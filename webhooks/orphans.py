@@ -10,7 +10,6 @@ group all the same as long as it has seen it paid (`controller/cluster.py`, "det
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 from bizrq.api.review import Request
@@ -24,6 +23,7 @@ from bizrq.workloads.lookup import Lookup
 from bizrq.workloads.malformed import Malformed
 from bizrq.workloads.owners import charged_group, controller_of, payer
 from bizrq.workloads.reach import child_demand
+from webhooks.deadline import seconds_left
 
 Object = dict[str, Any]
 
@@ -44,7 +44,9 @@ class Orphans:
         if request.operation != "DELETE" or adapter is None or obj is None or request.sub_resource:
             return Granted()
         try:
-            lookup = await self._related.resolve(lambda found: payer(obj, self._registry, found), _left(deadline))
+            lookup = await self._related.resolve(
+                lambda found: payer(obj, self._registry, found), seconds_left(deadline)
+            )
             above = payer(obj, self._registry, lookup)
             group = charged_group(above if above is not None else obj, lookup)
             if group is None or not adapter.pays or not self._registry.is_charged(adapter):
@@ -73,12 +75,12 @@ class Orphans:
                 continue
             namespace, uid = owner["metadata"]["namespace"], owner["metadata"]["uid"]
             try:
-                found, _ = await self._client.list(resource_of(made), namespace, timeout=_left(deadline))
+                found, _ = await self._client.list(resource_of(made), namespace, timeout=seconds_left(deadline))
             except NotFound:
                 continue
             for item in [item for item in found if _owner_uid(item) == uid]:
                 lookup = await self._related.resolve(
-                    lambda known, item=item, made=made: self._escapes(item, made, owner, known), _left(deadline)
+                    lambda known, item=item, made=made: self._escapes(item, made, owner, known), seconds_left(deadline)
                 )
                 if self._escapes(item, made, owner, lookup):
                     return f"{kind} {item['metadata']['name']}"
@@ -96,7 +98,3 @@ class Orphans:
 def _owner_uid(item: Object) -> object:
     reference = controller_of(item["metadata"])
     return reference.get("uid") if reference is not None else None
-
-
-def _left(deadline: float) -> float:
-    return max(0.1, deadline - time.monotonic())

@@ -34,6 +34,7 @@ from bizrq.workloads.lookup import Instead, Lookup, Recording, Reference, group_
 from bizrq.workloads.malformed import Malformed
 from bizrq.workloads.owners import charged_group, controller_of, payer
 from bizrq.workloads.roles import has_ended
+from webhooks.deadline import seconds_left
 from webhooks.reserve import Reserver
 
 Object = dict[str, Any]
@@ -244,7 +245,9 @@ class References:
             is_user = group is not None and asks(adapter, obj, lookup)
             return group if is_user and payer(obj, self._registry, lookup) is None else None
 
-        lookup = await self._related.resolve(lambda known: [pays(*each, known) for each in found], _left(deadline))
+        lookup = await self._related.resolve(
+            lambda known: [pays(*each, known) for each in found], seconds_left(deadline)
+        )
         return [(*each, group, lookup) for each in found if (group := pays(*each, lookup)) is not None]
 
     async def _outgrown(
@@ -267,7 +270,7 @@ class References:
                 resource_of(maker, group_and_version(above.get("apiVersion"))[1]),
                 metadata["name"],
                 metadata["namespace"],
-                timeout=_left(deadline),
+                timeout=seconds_left(deadline),
             )
         except NotFound:
             return []
@@ -282,7 +285,7 @@ class References:
                 if obj is not None:
                     asked.update(counting.references(obj, kind, lookup, self._config))
 
-        lookup = await self._related.resolve(count, _left(deadline))
+        lookup = await self._related.resolve(count, seconds_left(deadline))
         group = charged_group(stored, lookup)
         if group is None or payer(stored, self._registry, lookup) is not None:
             return []
@@ -317,7 +320,7 @@ class References:
         async def of(adapter: Adapter) -> list[tuple[Adapter, Object]]:
             for resource in resources_of(adapter):
                 with contextlib.suppress(NotFound):
-                    objects, _ = await self._client.list(resource, namespace, timeout=_left(deadline))
+                    objects, _ = await self._client.list(resource, namespace, timeout=seconds_left(deadline))
                     return [(adapter, obj) for obj in objects]
             return []
 
@@ -354,7 +357,7 @@ class References:
         if not users:
             return Granted()
         try:
-            namespace = await self._client.get(NAMESPACES, reference[2], timeout=_left(deadline))
+            namespace = await self._client.get(NAMESPACES, reference[2], timeout=seconds_left(deadline))
         except NotFound:
             return Granted()
         if namespace["metadata"].get("deletionTimestamp"):
@@ -401,7 +404,3 @@ def _state(obj: Mapping[str, Any]) -> tuple[str, int] | None:
     metadata = obj.get("metadata") or {}
     uid, version = metadata.get("uid"), str(metadata.get("resourceVersion", ""))
     return (uid, int(version)) if isinstance(uid, str) and version.isascii() and version.isdigit() else None
-
-
-def _left(deadline: float) -> float:
-    return max(0.1, deadline - time.monotonic())

@@ -23,6 +23,7 @@ from bizrq.kube.holds import Holds
 from bizrq.quota.ledger import Charge, decide, not_reconciled
 from bizrq.quota.names import DEFAULT, Catalog
 from bizrq.quota.verdict import Denied, Granted, Reason, Verdict
+from webhooks.deadline import seconds_left
 
 log = structlog.get_logger(__name__)
 
@@ -99,7 +100,7 @@ class Reserver:
         """The verdict that `reserve` would give now; nothing is written (dry runs)."""
         await self._reconciled(group, deadline)
         try:
-            stored = await self._store.read(group, max(0.1, deadline - time.monotonic()))
+            stored = await self._store.read(group, seconds_left(deadline))
         except (ApiError, Unreachable) as error:
             log.warning("group not read", group=group, error=str(error))
             return _out_of_time(group)
@@ -111,7 +112,7 @@ class Reserver:
         for _ in range(HOLD_TRIES):
             if not holds.wanted(stored, self._now()):
                 return
-            left = max(0.1, deadline - time.monotonic())
+            left = seconds_left(deadline)
             try:
                 await self._store.write_status(stored.name, wire.with_hold(stored, self._now()), left)
             except Conflict:

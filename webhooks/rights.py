@@ -6,7 +6,6 @@ answer, by SubjectAccessReview; what cannot be asked is refused with "try again"
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from typing import Any, Protocol
 
@@ -28,6 +27,7 @@ from bizrq.quota.verdict import Denied, Reason, Verdict
 from bizrq.workloads.adapters import Registry
 from bizrq.workloads.lookup import Lookup
 from bizrq.workloads.owners import charged_group, makers
+from webhooks.deadline import seconds_left
 from webhooks.reserve import Check
 
 log = structlog.get_logger(__name__)
@@ -79,7 +79,7 @@ class Rights:
                 return verdict
             # The namespace was not known, or as a watch had it: a refusal is decided on a fresh read.
             try:
-                namespace = await self._client.get(NAMESPACES, request.namespace, timeout=_left(deadline))
+                namespace = await self._client.get(NAMESPACES, request.namespace, timeout=seconds_left(deadline))
             except (ApiError, Unreachable) as error:
                 return Denied(Reason.TIMEOUT, f"namespace {request.namespace} could not be read, try again: {error}")
             read = True
@@ -107,7 +107,7 @@ class Rights:
             if await self._may(request.user_info, "grant", above, deadline):
                 return None
             passed.add(above)
-            stored = await self._store.read(above, _left(deadline))
+            stored = await self._store.read(above, seconds_left(deadline))
             above = stored.parent if stored is not None else ""
         if await self._may(request.user_info, "grant", ROOTS, deadline):
             return None
@@ -125,7 +125,7 @@ class Rights:
             "resourceAttributes": {"group": API_GROUP, "resource": PLURAL, "name": name, "verb": verb},
         }
         review = {"apiVersion": REVIEWS.api_version, "kind": REVIEWS.kind, "spec": spec}
-        answer = await self._client.create(REVIEWS, review, timeout=_left(deadline))
+        answer = await self._client.create(REVIEWS, review, timeout=seconds_left(deadline))
         status = answer.get("status") or {}
         if problem := status.get("evaluationError"):
             log.warning("rights could not all be evaluated", user=user.username, verb=verb, group=name, error=problem)
@@ -216,7 +216,3 @@ def labels_of(obj: Mapping[str, Any]) -> Mapping[str, str]:
 
 def _held(group: Group) -> dict[str, int]:
     return holding(group.hard, group.used, group.reservations)
-
-
-def _left(deadline: float) -> float:
-    return max(0.1, deadline - time.monotonic())

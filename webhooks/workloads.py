@@ -6,7 +6,6 @@ It fails closed: what cannot be counted is refused.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -29,6 +28,7 @@ from bizrq.workloads.lookup import Lookup, Recording, Reference
 from bizrq.workloads.malformed import Malformed
 from bizrq.workloads.owners import charged_group, payer, requires_group
 from webhooks.children import Children
+from webhooks.deadline import seconds_left
 from webhooks.references import Due, References, roles, settle, written
 from webhooks.reserve import Reserver
 from webhooks.rights import Rights, joins
@@ -105,7 +105,10 @@ class Workloads:
         try:
             wanted = counting.scale_replicas(request.object)
             parent = await self._client.get(
-                resource_of(adapter, request.resource.version), request.name, request.namespace, timeout=_left(deadline)
+                resource_of(adapter, request.resource.version),
+                request.name,
+                request.namespace,
+                timeout=seconds_left(deadline),
             )
         except NotFound:
             return Granted()
@@ -138,7 +141,11 @@ class Workloads:
             if (
                 unsure
                 and group_of(new) is None
-                and (fresh := await self._related.reread(("", "Namespace", "", request.namespace), _left(deadline)))
+                and (
+                    fresh := await self._related.reread(
+                        ("", "Namespace", "", request.namespace), seconds_left(deadline)
+                    )
+                )
             ):
                 verdict = await self._judge(request, adapter, new, old, deadline, fresh)
         except (ApiError, Unreachable) as error:
@@ -188,7 +195,7 @@ class Workloads:
 
         None where no group pays nor has to. Raises Malformed, ApiError, Unreachable.
         """
-        lookup = await self._related.resolve(lambda found: self._count(new, old, found), _left(deadline), fresh)
+        lookup = await self._related.resolve(lambda found: self._count(new, old, found), seconds_left(deadline), fresh)
         above = payer(new, self._registry, lookup)
         if above is not None:
             return await self._of_child(request, adapter, new, old, above, lookup, deadline)
@@ -353,7 +360,3 @@ def _malformed(kind: str, request: Request, error: Malformed) -> Denied:
 
 def _unread(what: str, error: Exception) -> Denied:
     return Denied(Reason.TIMEOUT, f"{what} could not be read, try again: {error}")
-
-
-def _left(deadline: float) -> float:
-    return max(0.1, deadline - time.monotonic())
