@@ -12,6 +12,7 @@ from typing import Any
 
 from bizrq.kube.events import CLUSTER_NAMESPACE
 from bizrq.kube.groups import GROUPS
+from bizrq.kube.hours import CARD_HOURS, STATEMENTS
 from bizrq.kube.related import CONTEXT, NODES, READ, SLICES, WATCHED
 from bizrq.workloads.adapters import Registry
 
@@ -60,10 +61,14 @@ def manifests(registry: Registry, namespace: str) -> list[Manifest]:
                 CONTROLLER,
                 [
                     rule(GROUPS.group, groups, "patch"),
+                    rule(GROUPS.group, [CARD_HOURS.plural], "get", "list", "watch", "create", "delete"),
+                    rule(GROUPS.group, [f"{CARD_HOURS.plural}/status"], "update"),
+                    rule(GROUPS.group, [STATEMENTS.plural], "get", "create"),
                     *(rule(resource.group, [resource.plural], "list", "watch") for resource in (NODES, SLICES)),
                 ],
             ),
-            "A group that spent hours gets a finalizer. Nodes and slices tell which devices pods really have.",
+            "A group that spent hours gets a finalizer; its record moves, its statements are written once.\n"
+            "Nodes and slices tell which devices pods really have.",
         ),
         Manifest(
             _role(

@@ -1,0 +1,258 @@
+"""The record of a group's card-hours on the wire: BizGroupCardHours moves, a BizGroupStatement never does.
+
+This file alone decides how a stored record reads; docs/card-hours.md shows it to people. What it means is
+`bizrq.quota.cash`'s. Amounts in it are integers of nano-units x milliseconds, costs and carried hours quantities.
+A group's record is the sum of its pages, each an object of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
+
+from bizrq.api.group import API_GROUP, API_VERSION, Metadata
+from bizrq.quota import quantity
+
+CARD_HOURS, CARD_HOURS_PLURAL = "BizGroupCardHours", "bizgroupcardhours"
+STATEMENT, STATEMENTS_PLURAL = "BizGroupStatement", "bizgroupstatements"
+#: On every page and statement: the group's name, to select by.
+GROUP_LABEL = f"{API_GROUP}/group"
+
+Amounts = dict[str, str]
+_Shape = TypeVar("_Shape")
+
+
+class HoursUnreadable(ValueError):
+    """A stored record that cannot be counted with; says which line and why."""
+
+
+class Correction(msgspec.Struct, omit_defaults=True, rename="camel"):
+    """What a person credited or debited, as a line of the period in which the controller found it."""
+
+    uid: str
+    amounts: Amounts = {}
+    at: str = ""
+    by: str = ""
+    reason: str = ""
+
+
+class Lines(msgspec.Struct, omit_defaults=True, rename="camel"):
+    """One period that is not closed. Without `start` it is from the beginning, without `end` it never ends."""
+
+    start: str | None = None
+    end: str | None = None
+    settled: list[str] = []
+    late: list[str] = []
+    corrections: list[Correction] = []
+
+
+class Total(msgspec.Struct, omit_defaults=True, rename="camel"):
+    start: str | None = None
+    end: str | None = None
+    total: Amounts = {}
+
+
+class Inherited(msgspec.Struct, omit_defaults=True, rename="camel"):
+    """What a child that is being deleted had spent, by period."""
+
+    uid: str
+    name: str
+    parts: list[Total] = []
+
+
+class CardHoursSpec(msgspec.Struct, omit_defaults=True, rename="camel"):
+    group: str
+    uid: str
+    page: int = 0
+
+
+class CardHoursStatus(msgspec.Struct, omit_defaults=True, rename="camel"):
+    watermark: str = ""
+    pages: int = 1
+    writer: str = ""
+    spent: str = ""
+    count: int = 0
+    open: Lines = msgspec.field(default_factory=Lines)
+    closing: list[Lines] = []
+    periods: list[Total] = []
+    earlier: Total | None = None
+    running: list[str] = []
+    finished: list[str] = []
+    moved: list[str] = []
+    inferred: list[str] = []
+    inferred_earlier: int = 0
+    inherited: list[Inherited] = []
+    applied: list[str] = []
+    carried: Amounts = {}
+
+
+class CardHours(msgspec.Struct, rename="camel"):
+    """One page of a group's record."""
+
+    metadata: Metadata
+    spec: CardHoursSpec
+    status: CardHoursStatus = msgspec.field(default_factory=CardHoursStatus)
+    api_version: str = API_VERSION
+    kind: str = CARD_HOURS
+
+
+class StatementSpec(msgspec.Struct, omit_defaults=True, rename="camel"):
+    group: str
+    uid: str
+    end: str
+    start: str | None = None
+    page: int = 0
+    spent: str = ""
+    total: Amounts = {}
+    carried: Amounts = {}
+    settled: list[str] = []
+    late: list[str] = []
+    corrections: list[Correction] = []
+    inferred: list[str] = []
+
+
+class Statement(msgspec.Struct, rename="camel"):
+    """One page of what a group spent in one period; never edited."""
+
+    metadata: Metadata
+    spec: StatementSpec
+    api_version: str = API_VERSION
+    kind: str = STATEMENT
+
+
+def record_of(obj: Mapping[str, Any]) -> CardHours:
+    """One page from parsed JSON; raises HoursUnreadable."""
+    return _convert(obj, CardHours, CARD_HOURS)
+
+
+def statement_of(obj: Mapping[str, Any]) -> Statement:
+    """One statement from parsed JSON; raises HoursUnreadable."""
+    return _convert(obj, Statement, STATEMENT)
+
+
+def _convert(obj: Mapping[str, Any], shape: type[_Shape], kind: str) -> _Shape:
+    try:
+        return msgspec.convert(obj, shape)
+    except msgspec.MsgspecError as error:
+        raise HoursUnreadable(f"not a {kind}: {error}") from None
+
+
+# Lines. Their words are parted by single spaces; no name of a kind, a namespace, an object or a resource has one.
+
+
+class Running(NamedTuple):
+    """All that runs for one workload at one cost: the start of each, in milliseconds, by uid.
+
+    For a claim the uid is followed by `@` and the time of its allocation.
+    """
+
+    workload: str
+    cost: dict[str, int]
+    since: dict[str, int]
+
+
+class Inferred(NamedTuple):
+    """What vanished unseen: charged to the last proof that it lived; it was gone when somebody looked again."""
+
+    workload: str
+    uid: str
+    start: str
+    charged_to: str
+    seen_gone: str
+    cost: dict[str, int]
+
+
+def settled_line(workload: str, amounts: Mapping[str, int]) -> str:
+    """`KIND/NAMESPACE/NAME RESOURCE=AMOUNT…`, sorted; KIND is `plural.group`, or `others` for what is folded."""
+    return " ".join([workload, *(f"{name}={amount}" for name, amount in sorted(amounts.items()))])
+
+
+def settled(line: str) -> tuple[str, dict[str, int]]:
+    """The workload of a line and what it spent, in nano-units x milliseconds; raises HoursUnreadable."""
+    workload, *words = line.split(" ")
+    return workload, {name: integer(text) for name, text in map(_pair, words)}
+
+
+def late_line(start: str | None, workload: str, amounts: Mapping[str, int]) -> str:
+    """As a settled line, after the start of the closed period that it belongs to; `-` is from the beginning."""
+    return f"{start or '-'} {settled_line(workload, amounts)}"
+
+
+def late(line: str) -> tuple[str | None, str, dict[str, int]]:
+    """The start of the closed period (None: from the beginning), the workload, and how much; may be below 0."""
+    start, _, rest = line.partition(" ")
+    workload, amounts = settled(rest)
+    return (None if start == "-" else start), workload, amounts
+
+
+def running_line(workload: str, cost: Mapping[str, str], since: Mapping[str, int]) -> str:
+    """`KIND/NAMESPACE/NAME RESOURCE=QUANTITY… : UID@START…`; `cost` as canonical texts."""
+    costs = [f"{name}={value}" for name, value in sorted(cost.items())]
+    return " ".join([workload, *costs, ":", *(f"{uid}@{start}" for uid, start in sorted(since.items()))])
+
+
+def running(line: str) -> Running:
+    """Raises HoursUnreadable."""
+    head, colon, tail = line.partition(" : ")
+    if not colon:
+        raise HoursUnreadable(f"{line[:80]!r} has no ' : '")
+    workload, cost = _head(head)
+    since: dict[str, int] = {}
+    for word in tail.split(" "):
+        uid, _, start = word.rpartition("@")
+        since[uid] = integer(start)
+    return Running(workload, dict(cost), since)
+
+
+def inferred_line(found: Inferred) -> str:
+    costs = [f"{name}={quantity.text(name, value)}" for name, value in sorted(found.cost.items())]
+    bounds = [f"charged-to={found.charged_to}", f"seen-gone={found.seen_gone}"]
+    return " ".join([found.workload, f"{found.uid}@{found.start}", *bounds, *costs])
+
+
+def inferred(line: str) -> Inferred:
+    """Raises HoursUnreadable."""
+    words = line.split(" ")
+    if len(words) < 4 or not words[2].startswith("charged-to=") or not words[3].startswith("seen-gone="):
+        raise HoursUnreadable(f"{line[:80]!r} tells no bounds")
+    workload, who, charged_to, seen_gone, *costs = words
+    uid, _, start = who.rpartition("@")
+    cost = dict(_head(" ".join([workload, *costs]))[1])
+    return Inferred(workload, uid, start, charged_to.partition("=")[2], seen_gone.partition("=")[2], cost)
+
+
+def amounts_text(amounts: Mapping[str, int]) -> Amounts:
+    """Integers as they are written: JSON numbers of this size are not everybody's."""
+    return {name: str(amount) for name, amount in sorted(amounts.items())}
+
+
+def amounts_of(stored: Mapping[str, str]) -> dict[str, int]:
+    """Raises HoursUnreadable."""
+    return {name: integer(text) for name, text in stored.items()}
+
+
+def integer(text: str) -> int:
+    """Raises HoursUnreadable."""
+    digits = text.removeprefix("-")
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= 60):
+        raise HoursUnreadable(f"{text[:80]!r} is no amount")
+    return int(text)
+
+
+def _pair(word: str) -> tuple[str, str]:
+    name, equals, value = word.partition("=")
+    if not (name and equals):
+        raise HoursUnreadable(f"{word[:80]!r} is no RESOURCE=AMOUNT")
+    return name, value
+
+
+@lru_cache(maxsize=16_384)
+def _head(text: str) -> tuple[str, tuple[tuple[str, int], ...]]:
+    workload, *words = text.split(" ")
+    try:
+        return workload, tuple((name, quantity.parse_sum(value)) for name, value in map(_pair, words))
+    except quantity.QuantityError as error:
+        raise HoursUnreadable(f"{text[:80]!r}: {error}") from None

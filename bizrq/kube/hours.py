@@ -1,0 +1,32 @@
+"""The stored records of card-hours, as they are asked for: pages and statements of one group or of all.
+
+This file alone decides where they stand. Watching and writing them is the controller's.
+"""
+
+from __future__ import annotations
+
+from bizrq.api import hours as wire
+from bizrq.api.group import API_GROUP
+from bizrq.api.hours import CardHours, Statement
+from bizrq.kube.client import KubeClient, Resource
+
+CARD_HOURS = Resource(API_GROUP, "v1alpha1", wire.CARD_HOURS_PLURAL, wire.CARD_HOURS, namespaced=False)
+STATEMENTS = Resource(API_GROUP, "v1alpha1", wire.STATEMENTS_PLURAL, wire.STATEMENT, namespaced=False)
+
+
+async def pages(client: KubeClient, group: str = "") -> list[CardHours]:
+    """The pages of one group's record, or of all, listed now. Raises ApiError, Unreachable, HoursUnreadable."""
+    items, _ = await client.list(CARD_HOURS, label_selector=_of(group))
+    found = map(wire.record_of, items)
+    return sorted(found, key=lambda page: (page.spec.group, page.spec.page))
+
+
+async def statements(client: KubeClient, group: str = "") -> list[Statement]:
+    """The statements of one group, or of all, oldest first. Raises ApiError, Unreachable, HoursUnreadable."""
+    items, _ = await client.list(STATEMENTS, label_selector=_of(group))
+    found = map(wire.statement_of, items)
+    return sorted(found, key=lambda each: (each.spec.group, each.spec.end, each.spec.page))
+
+
+def _of(group: str) -> str | None:
+    return f"{wire.GROUP_LABEL}={group}" if group else None
