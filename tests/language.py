@@ -10,12 +10,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from bizrq.quota import quantity
-from bizrq.quota.ledger import Account, Charge, Reservation, Role, Slot, group_slot
+from bizrq.quota.ledger import Account, Charge, Reservation, Role, Slot, group_slot, milliseconds
 from bizrq.quota.tree import Group
 
 #: The short names of tests, for what the story of every demo uses.
 SHORT = {"cpu": "limits.cpu", "mem": "limits.memory", "gpu": "requests.nvidia.com/gpu"}
 NOW = 1_700_000_000_000
+
+
+def at(text: str) -> int:
+    """`2026-11-23T00:00Z` in milliseconds since 1970."""
+    return milliseconds(text)
 
 
 def name(word: str) -> str:

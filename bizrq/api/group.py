@@ -11,11 +11,13 @@ from typing import Any
 
 import msgspec
 
-from bizrq.quota import names, quantity
+from bizrq.quota import names, quantity, terms
 from bizrq.quota.cash import Meter, Running
 from bizrq.quota.ledger import Account, Reservation, milliseconds, read, timestamp
+from bizrq.quota.periods import schedule
 from bizrq.quota.recount import holding
 from bizrq.quota.resources import text_of
+from bizrq.quota.terms import Terms
 from bizrq.quota.tree import Group as TreeGroup
 
 API_GROUP = "quota.biz.group"
@@ -38,9 +40,27 @@ class Metadata(msgspec.Struct, omit_defaults=True, rename="camel"):
     labels: dict[str, str] = {}
 
 
+class Rollover(msgspec.Struct, omit_defaults=True, rename="camel"):
+    fraction: str = ""
+    cap: Hard = {}
+
+
+class CashSpec(msgspec.Struct, omit_defaults=True, rename="camel"):
+    """How hours are granted; `terms_of` reads it."""
+
+    period: str = ""
+    time_zone: str = ""
+    anchor: str = ""
+    rollover: Rollover | None = None
+    mode: str = ""
+    max_run_time: str = ""
+    thresholds: list[int] | None = None
+
+
 class Spec(msgspec.Struct, omit_defaults=True, rename="camel"):
     parent_biz_group: str | None = None
     hard: Hard = {}
+    cash: CashSpec | None = None
     #: As `bizrq.api.selector` reads it, which says what is wrong with it where a group as a whole is still readable.
     namespace_selector: dict[str, Any] | None = None
 
@@ -55,8 +75,15 @@ class Condition(msgspec.Struct, rename="camel"):
 
 
 class Cash(msgspec.Struct, omit_defaults=True, rename="camel"):
-    """The meter: totals and watermark in the write that publishes them (`docs/card-hours.md`)."""
+    """The meter: totals and watermark in the write that publishes them (`docs/card-hours.md`).
 
+    `period_start` to `liens` are what admission needs of it, amounts in hours by `cash/` name.
+    """
+
+    period_start: str = ""
+    period_end: str = ""
+    carried: dict[str, str] = {}
+    liens: dict[str, str] = {}
     watermark: str = ""
     settled: dict[str, str] = {}
     running: list[str] = []
@@ -145,6 +172,32 @@ def hard_of(group: GroupObject, catalog: names.Catalog = names.DEFAULT) -> dict[
 @lru_cache(maxsize=4096)
 def _hard(items: tuple[tuple[str, str | int], ...], catalog: names.Catalog) -> dict[str, int]:
     return names.parse_hard(dict(items), catalog)
+
+
+def terms_of(group: GroupObject, catalog: names.Catalog = names.DEFAULT) -> Terms:
+    """`spec.cash` as it is meant; raises GroupUnreadable."""
+    asked = group.spec.cash
+    if asked is None:
+        return terms.DEFAULT
+    rollover = asked.rollover
+    try:
+        return terms.read(
+            schedule=schedule(asked.period, asked.time_zone, asked.anchor),
+            fraction=None if rollover is None else rollover.fraction,
+            cap={} if rollover is None else _cap(rollover, catalog),
+            mode=asked.mode,
+            max_run_time=asked.max_run_time,
+            thresholds=asked.thresholds,
+        )
+    except ValueError as error:
+        raise GroupUnreadable(f"group {group.name}: spec.cash.{error}") from None
+
+
+def _cap(rollover: Rollover, catalog: names.Catalog) -> dict[str, int]:
+    try:
+        return names.parse_hard({names.cash(name): amount for name, amount in rollover.cap.items()}, catalog)
+    except names.InvalidHard as error:
+        raise ValueError(f"rollover.cap: {error}") from None
 
 
 def amounts(group: GroupObject, stored: Hard | None) -> dict[str, int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,6 +14,8 @@ from bizrq.api import group as wire
 from bizrq.api.group import GroupUnreadable
 from bizrq.quota.cash import Meter, Running
 from bizrq.quota.ledger import Reservation
+from bizrq.quota.periods import schedule
+from bizrq.quota.terms import DEFAULT, Terms
 from tests.language import NOW, entry, res
 
 LINE = "v1 deployments.apps/team-a/web uid=u-web until=2023-11-14T22:13:20.000Z limits.cpu=4"
@@ -272,3 +275,50 @@ def test_any_reservations_are_themselves_in_any_order(entries: list[Reservation]
     one = wire.with_reservations(group(), entries)
     assert one == wire.with_reservations(group(), entries[::-1])
     assert sorted(map(str, wire.reservations_of(wire.decode(one)))) == sorted(map(str, entries))
+
+
+def granted(**cash: Any) -> wire.GroupObject:
+    return wire.from_dict({**STORED, "spec": {**STORED["spec"], "cash": cash}})
+
+
+def test_how_hours_are_granted_is_read_as_it_is_meant() -> None:
+    assert wire.terms_of(wire.from_dict(STORED)) == DEFAULT
+    said = granted(
+        period="weekly",
+        timeZone="Europe/Berlin",
+        anchor="2026-01-05T09:00",
+        rollover={"fraction": "50%", "cap": {"cpu": "1.5", "nvidia.com/gpu": 1}},
+        mode="safe",
+        maxRunTime="12h",
+        thresholds=[90],
+    )
+    with pytest.raises(GroupUnreadable, match=r"^group nlp: spec\.cash\.rollover\.cap: cash/nvidia\.com/gpu: unknown"):
+        wire.terms_of(said)
+    assert said.spec.cash is not None
+    assert said.spec.cash.rollover is not None
+    said.spec.cash.rollover.cap = {"cpu": "1.5", "requests.nvidia.com/gpu": "0.5"}
+    assert wire.terms_of(said) == Terms(
+        schedule("weekly", "Europe/Berlin", "2026-01-05T09:00"),
+        rollover=50,
+        cap=res("cash/requests.cpu=1.5 cash/gpu=500m"),
+        safe=True,
+        max_run_time=12 * 3_600_000,
+        thresholds=(90,),
+    )
+    assert wire.from_dict(msgspec.to_builtins(said)) == said
+
+
+@pytest.mark.parametrize(
+    ("cash", "message"),
+    [
+        ({"timeZone": "UTC"}, "timeZone: there is no period"),
+        ({"period": "daily", "timeZone": "Berlin"}, "timeZone: 'Berlin' is no time zone: did you mean Europe/Berlin?"),
+        ({"mode": "s"}, "mode: 's' is none of open, safe"),
+        ({"rollover": {"cap": {"count/pods": "1"}}}, "rollover.cap: cash/count/pods: unknown resource name"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_meant_about_hours_names_its_place(cash: dict[str, Any], message: str) -> None:
+    with pytest.raises(GroupUnreadable) as error:
+        wire.terms_of(granted(**cash))
+    assert str(error.value).startswith(f"group nlp: spec.cash.{message}")

@@ -151,3 +151,79 @@ async def test_a_bad_namespace_selector_is_refused_by_the_schema_alone(
     made["spec"]["namespaceSelector"] = selector
     error = await refusal(client.create(GROUPS, made))
     assert (error.status, error.reason) == (422, "Invalid")
+
+
+CASH = {
+    "period": "weekly",
+    "timeZone": "Europe/Berlin",
+    "anchor": "2026-01-05T09:00",
+    "rollover": {"fraction": "50%", "cap": {"requests.nvidia.com/gpu": "12.5", "limits.cpu": 3}},
+    "mode": "safe",
+    "maxRunTime": "1d12h",
+    "thresholds": [80, 100],
+}
+
+
+@pytest.mark.parametrize(
+    "cash", [CASH, {}, {"rollover": {}}, {"mode": "open"}, {"thresholds": []}, {"period": "daily"}], ids=str
+)
+async def test_how_hours_are_granted_is_stored_as_it_was_written(client: KubeClient, unique: str, cash: Any) -> None:
+    made = group(unique)
+    made["spec"]["cash"] = cash
+    assert (await client.create(GROUPS, made))["spec"]["cash"] == cash
+
+
+@pytest.mark.parametrize(
+    ("cash", "words"),
+    [
+        ({"period": "hourly"}, "daily"),
+        ({"period": ""}, "daily"),
+        ({"timeZone": "UTC"}, "need a period"),
+        ({"anchor": "2026-01-05"}, "need a period"),
+        ({"period": "daily", "anchor": "5.1.2026"}, "anchor"),
+        ({"period": "daily", "timeZone": ""}, "timeZone"),
+        ({"rollover": {"fraction": "0%"}}, "fraction"),
+        ({"rollover": {"fraction": "101%"}}, "fraction"),
+        ({"rollover": {"cap": {"limits.cpu": "-1"}}}, "must be a quantity of at least 0"),
+        ({"rollover": {"cap": {"limits.cpu": "1" * 33}}}, "cap"),
+        ({"mode": "careful"}, "open"),
+        ({"maxRunTime": "12h"}, "write mode: safe with it"),
+        ({"mode": "open", "maxRunTime": "12h"}, "write mode: safe with it"),
+        ({"mode": "safe", "maxRunTime": "12"}, "maxRunTime"),
+        ({"mode": "safe", "maxRunTime": ""}, "maxRunTime"),
+        ({"thresholds": [0]}, "thresholds"),
+        ({"thresholds": [1001]}, "thresholds"),
+        ({"thresholds": [80, 80]}, "uplicate"),
+        ({"thresholds": list(range(1, 12))}, "thresholds"),
+    ],
+    ids=str,
+)
+async def test_what_cannot_be_meant_about_hours_is_refused_by_the_schema_alone(
+    client: KubeClient, unique: str, cash: Any, words: str
+) -> None:
+    made = group(unique)
+    made["spec"]["cash"] = cash
+    error = await refusal(client.create(GROUPS, made))
+    assert (error.status, error.reason) == (422, "Invalid")
+    assert words in error.message
+
+
+@pytest.mark.parametrize("cash", [{"period": "daily"}, CASH], ids=str)
+async def test_only_a_root_says_when_its_tree_is_granted_hours(client: KubeClient, unique: str, cash: Any) -> None:
+    child = group(unique, "corp")
+    child["spec"]["cash"] = cash
+    assert "only a root sets cash.period" in (await refusal(client.create(GROUPS, child))).message
+    child["spec"]["cash"] = {key: value for key, value in cash.items() if key in ("rollover", "mode", "thresholds")}
+    await client.create(GROUPS, child)
+
+
+async def test_what_admission_has_to_know_of_hours_is_stored_in_the_status(client: KubeClient, unique: str) -> None:
+    made = await client.create(GROUPS, group(unique, cpu="4"))
+    cash = {
+        "periodStart": "2026-11-16T00:00:00.000Z",
+        "periodEnd": "2026-11-23T00:00:00.000Z",
+        "carried": {"cash/limits.cpu": "1500m"},
+        "liens": {"cash/limits.cpu": "12"},
+    }
+    told = await client.replace(GROUPS, {**made, "status": {"cash": cash}}, subresource="status")
+    assert told["status"]["cash"] == cash

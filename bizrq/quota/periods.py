@@ -1,0 +1,179 @@
+"""When hours are granted anew: days, weeks or months by the wall clock of a time zone.
+
+This file alone decides where periods begin and end. It does not know groups or clocks: instants are integer
+milliseconds since 1970, periods half open, and the rules of time zones are data (IANA's, PEP 615).
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta, tzinfo
+from functools import lru_cache
+from itertools import pairwise
+from typing import NamedTuple
+from zoneinfo import ZoneInfo, available_timezones
+
+PERIODS = ("daily", "weekly", "monthly")
+#: A Monday, and the first of a month: where nobody says more, days begin at midnight, weeks on Mondays.
+DEFAULT_ANCHOR = datetime(2024, 1, 1)  # noqa: DTZ001 a wall time
+#: A lifetime that is to end does so no sooner: by then everybody who charges has heard of it. In milliseconds.
+NOTICE = 600_000
+#: An end moves no less than this: what a change of a zone's rules moves a boundary by is no change of schedule.
+SLACK = 3 * 3_600_000
+
+_ANCHOR = re.compile(r"\d{4}-\d\d-\d\d(T\d\d:\d\d(:\d\d)?)?", re.ASCII)
+_DAY = timedelta(days=1)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class ScheduleError(ValueError):
+    """No schedule. The message is one line: what is wrong, what to write instead."""
+
+
+class Period(NamedTuple):
+    """From `start` up to `end`: None is from the beginning, or for ever."""
+
+    start: int | None = None
+    end: int | None = None
+
+    def holds(self, at: int) -> bool:
+        return (self.start is None or self.start <= at) and (self.end is None or at < self.end)
+
+    def within(self, start: int, end: int) -> int:
+        """How many milliseconds of an interval fall into the period."""
+        first = start if self.start is None else max(start, self.start)
+        last = end if self.end is None else min(end, self.end)
+        return max(0, last - first)
+
+
+LIFETIME = Period()
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """`period` is one of PERIODS, or "" for a budget of a lifetime; `anchor` any wall time at which one begins."""
+
+    period: str = ""
+    zone: str = "UTC"
+    anchor: datetime = DEFAULT_ANCHOR
+
+    def after(self, at: int) -> int | None:
+        """The first boundary after an instant; None for a lifetime, and where the calendar ends."""
+        if not self.period:
+            return None
+        zone = _zone(self.zone)
+        number = self._number(_wall(at, zone)) - 2
+        while (wall := self._boundary(number)) is not None:
+            # Where a zone has skipped a whole day, two boundaries are one instant.
+            if (found := _instant(wall, zone)) > at:
+                return found
+            number += 1
+        return None
+
+    def _number(self, wall: datetime) -> int:
+        """How many periods lie between the anchor and about this wall time."""
+        if self.period == "monthly":
+            return (wall.year - self.anchor.year) * 12 + wall.month - self.anchor.month
+        return (wall - self.anchor) // (_DAY * (7 if self.period == "weekly" else 1))
+
+    def _boundary(self, number: int) -> datetime | None:
+        """The wall time at which the period of this number begins; a month's last day stands for those it lacks."""
+        try:
+            if self.period != "monthly":
+                return self.anchor + number * _DAY * (7 if self.period == "weekly" else 1)
+            months = self.anchor.year * 12 + self.anchor.month - 1 + number
+            first = self.anchor.replace(year=months // 12, month=months % 12 + 1, day=1)
+            return first + _DAY * (min(self.anchor.day, _days_of(first)) - 1)
+        except (OverflowError, ValueError):
+            return None
+
+
+def schedule(period: str = "", zone: str = "", anchor: str = "") -> Schedule:
+    """The schedule as `spec.cash` says it; raises ScheduleError."""
+    if period and period not in PERIODS:
+        raise ScheduleError(f"period: {period[:80]!r} is none of {', '.join(PERIODS)}")
+    if not period and (zone or anchor):
+        raise ScheduleError(f"{'timeZone' if zone else 'anchor'}: there is no period: write period, or leave it out")
+    if zone and zone not in _zones():
+        near = difflib.get_close_matches(zone[:80], _zones(), n=1, cutoff=0.5)
+        raise ScheduleError(
+            f"timeZone: {zone[:80]!r} is no time zone: "
+            + (f"did you mean {near[0]}?" if near else "write a name of the IANA database, like Europe/Berlin")
+        )
+    return Schedule(period, zone or "UTC", _anchor(anchor) if anchor else DEFAULT_ANCHOR)
+
+
+def _anchor(text: str) -> datetime:
+    try:
+        if not _ANCHOR.fullmatch(text):
+            raise ValueError
+        return datetime.fromisoformat(text)
+    except ValueError:
+        raise ScheduleError(
+            f"anchor: {text[:80]!r} is no local time: write a date like 2026-01-05, or 2026-01-05T09:00"
+        ) from None
+
+
+def first(schedule: Schedule, now: int) -> Period:
+    """The period of what is charged for the first time."""
+    return Period(None, schedule.after(now + NOTICE))
+
+
+def as_scheduled(schedule: Schedule, current: Period, now: int) -> Period:
+    """The open period, with the end that the schedule gives it.
+
+    A changed schedule begins at its first boundary that is not before the end that was told; one that is taken away
+    ends there. So an end only moves on, and no hour that is settled changes its period.
+    """
+    if current.end is None:
+        return Period(current.start, schedule.after(max(now, current.start or now) + NOTICE))
+    boundary = schedule.after(current.end - SLACK)
+    # Nearer than that it is the same boundary, and the next period makes up for it.
+    moved = boundary is not None and boundary > current.end + SLACK
+    return Period(current.start, boundary if moved else current.end)
+
+
+def following(schedule: Schedule, current: Period) -> Period:
+    """The period after one that has an end."""
+    if current.end is None:
+        raise ValueError("a lifetime has nothing after it")
+    return Period(current.end, schedule.after(current.end + SLACK))
+
+
+def split(start: int, end: int, edges: Sequence[int]) -> list[tuple[int, int]]:
+    """An interval, cut at those of the edges that lie in it, in order; none of an empty interval."""
+    cuts = sorted({start, end, *(edge for edge in edges if start < edge < end)})
+    return list(pairwise(cuts)) if start < end else []
+
+
+def text(at: int, zone: str = "UTC") -> str:
+    """An instant as people read it: the zone's wall time with its offset."""
+    return (_EPOCH + timedelta(milliseconds=at)).astimezone(_zone(zone)).isoformat()
+
+
+def _wall(at: int, zone: tzinfo) -> datetime:
+    return (_EPOCH + timedelta(milliseconds=at)).astimezone(zone).replace(tzinfo=None)
+
+
+def _instant(wall: datetime, zone: tzinfo) -> int:
+    """The first instant with this wall time; one that the zone skips comes as much later as it skips."""
+    return (wall.replace(tzinfo=zone, fold=0) - _EPOCH) // timedelta(milliseconds=1)
+
+
+def _days_of(first: datetime) -> int:
+    if first.month == 12:
+        return 31
+    return (first.replace(month=first.month + 1) - first).days
+
+
+@lru_cache(maxsize=1)
+def _zones() -> frozenset[str]:
+    # What is no place is no zone to be billed in: it is whatever the machine has.
+    return frozenset(zone for zone in available_timezones() if zone not in ("localtime", "Factory", "posixrules"))
+
+
+def _zone(name: str) -> ZoneInfo:
+    return ZoneInfo(name)
