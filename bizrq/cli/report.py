@@ -1,14 +1,17 @@
-"""bizrq report: a row for every group and resource, for people, spreadsheets and scripts."""
+"""bizrq report: a row for every group and resource, and bills of their hours; for people, spreadsheets and scripts."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from bizrq.cli.cluster import Context, Kubeconfig, client_for
+from bizrq.cli.failure import BAD_INPUT, Failure
 from bizrq.cli.groups import Group, OnlyResource, check_known, decoded, listed
 from bizrq.cli.tables import Form, Output, print_csv, print_document, print_names, print_table
+from bizrq.quota.bill import By
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -17,17 +20,52 @@ if TYPE_CHECKING:
 HEADS = ("group", "parent", "resource", "hard", "used", "selfUsed", "granted", "reserved", "left", "percent")
 _NARROW = ("group", "resource", "hard", "used", "reserved", "left", "percent")
 
+_Hours = Annotated[bool, typer.Option("--hours", help="Bill hours, by group and of the current period.")]
+_By = Annotated[
+    list[By] | None, typer.Option("--by", help="Bill hours by this; give it again to part them further.")
+]
+_Period = Annotated[
+    str | None,
+    typer.Option(
+        metavar="<current|last|all|START>",
+        help="Bill the hours of this period; START is the date or time at which it began, or one in it.",
+    ),
+]
+_Html = Annotated[
+    Path | None, typer.Option(help="Write bills of hours and a forecast as one page with charts; - for standard output.")
+]
+
 
 def report(
     group: Group = None,
     output: Output = Form.TABLE,
     resource: OnlyResource = None,
     over: Annotated[int, typer.Option(min=0, help="Only what is taken to at least so many percent.")] = 0,
+    hours: _Hours = False,
+    by: _By = None,
+    period: _Period = None,
+    html: _Html = None,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
 ) -> None:
-    """Report what every group has of every resource: ceiling, used by itself and by its children, reserved, left."""
-    items = listed(client_for(kubeconfig, context))
+    """Report what every group has of every resource: ceiling, used by itself and by its children, reserved, left.
+
+    With --hours, --by, --period or --html: which hours were spent, when and on what.
+    """
+    client = client_for(kubeconfig, context)
+    if hours or by or period is not None or html is not None:
+        if over:
+            raise Failure("--over is of ceilings, not of hours that were spent: leave it out, or --hours", BAD_INPUT)
+        from bizrq.cli.billing import bill, write_page
+
+        if html is not None:
+            if by or output is not Form.TABLE:
+                raise Failure("--html writes one page with every bill: leave out --by and --output", BAD_INPUT)
+            write_page(client, html, group, resource, period or "current")
+        else:
+            bill(client, group, resource, by or [By.GROUP], period or "current", output)
+        return
+    items = listed(client)
 
     from bizrq.cli.figures import forest, row_of
 

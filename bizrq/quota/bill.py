@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from bizrq.quota.names import DEFAULT, Catalog, base_and_model
+from bizrq.quota.periods import Period
 from bizrq.quota.resources import Resources
 
 
@@ -22,13 +23,6 @@ class By(StrEnum):
     NAMESPACE = "namespace"
     WORKLOAD = "workload"
     MODEL = "model"
-
-
-class Period(NamedTuple):
-    """Half open, in milliseconds since 1970; no start is from the beginning, no end is for a lifetime."""
-
-    start: int | None
-    end: int | None
 
 
 class Line(NamedTuple):

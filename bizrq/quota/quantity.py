@@ -175,10 +175,11 @@ def round_up_milli(nano: int) -> int:
 @lru_cache(maxsize=16_384)
 def text(resource: str, nano: int) -> str:
     """The text of an amount of a resource: powers of 1024 for what is counted in bytes, else of 1000."""
-    return canonical(nano, Format.BINARY_SI if _in_bytes(resource) else Format.DECIMAL_SI)
+    return canonical(nano, Format.BINARY_SI if in_bytes(resource) else Format.DECIMAL_SI)
 
 
-def _in_bytes(resource: str) -> bool:
+def in_bytes(resource: str) -> bool:
+    """Whether an amount of this resource, or of its hours, is one of bytes."""
     name = resource.removeprefix("cash/")
     if name.startswith(("requests.", "limits.")):
         name = name.partition(".")[2]

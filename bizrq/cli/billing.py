@@ -1,0 +1,249 @@
+"""Bills of hours: what `bizrq report` prints of them in every form, and its page.
+
+This file alone decides the columns of a bill. What stands in its rows is `bizrq.quota.bill`'s, of which lines
+`books.py`'s, and how the page looks `page.py`'s.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bizrq.cli.books import Books, begins, chosen, hours, local, read, unit
+from bizrq.cli.charts import Bar
+from bizrq.cli.cluster import ask
+from bizrq.cli.failure import BAD_INPUT, Failure
+from bizrq.cli.figures import canonical
+from bizrq.cli.groups import check_known
+from bizrq.cli.page import Section, Table, page
+from bizrq.cli.tables import Form, print_csv, print_document, print_names, print_table
+from bizrq.quota.bill import By, Line, Row, rolled_up, rows, span, totals
+from bizrq.quota.ledger import milliseconds, timestamp
+from bizrq.quota.names import base_and_model, uncash
+from bizrq.quota.periods import Period
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+    from bizrq.kube.client import KubeClient
+
+#: Rows of these have beside their own hours those of what is below.
+_OF_TREES = {By.GROUP, By.PERIOD}
+
+
+@dataclass(frozen=True)
+class Bill:
+    """The rows of what was asked for; `with_below` has, by row, the hours of groups below it too."""
+
+    books: Books
+    top: str | None
+    by: Sequence[By]
+    lines: Sequence[Line]
+    rows: Sequence[Row]
+    with_below: dict[tuple[object, ...], int]
+
+    @property
+    def zone(self) -> str:
+        """The zone that all of the bill's periods are told in."""
+        zones = {self.books.zone(name) for name in ([self.top] if self.top else {line.group for line in self.lines})}
+        return zones.pop() if len(zones) == 1 else "UTC"
+
+
+def bill(
+    client: KubeClient, group: str | None, resource: str | None, by: Sequence[By], which: str, form: Form
+) -> None:
+    """Print which hours were spent on what. Raises Failure."""
+    books = _books(client, group, past=which != "current")
+    found = _bill(books, group, _of(chosen(books, which), resource), by)
+    _say_open_ends(found)
+    if form in (Form.JSON, Form.YAML):
+        print_document([_as_json(found, row) for row in found.rows], form)
+    elif form is Form.CSV:
+        print_csv(_heads(found, Form.CSV), [_as_json(found, row) for row in found.rows])
+    elif form is Form.NAME:
+        print_names(sorted({line.group for line in found.lines}))
+    else:
+        _print(found, form)
+
+
+def write_page(client: KubeClient, file: Path, group: str | None, resource: str | None, which: str) -> None:
+    """Write the bills and the forecast as one page. Raises Failure."""
+    books = _books(client, group, past=True)
+    found = _bill(books, group, _of(chosen(books, which), resource), [By.GROUP])
+    _say_open_ends(found)
+    title = f"Card-hours of {group}" if group else "Card-hours"
+    text = page(title, _facts(found), _sections(found, _of(chosen(books, "all"), resource)))
+    if str(file) == "-":
+        sys.stdout.write(text)
+        return
+    try:
+        file.write_text(text, "utf-8")
+    except OSError as error:
+        raise Failure(f"--html {file}: {error.strerror}", BAD_INPUT) from None
+
+
+def _books(client: KubeClient, group: str | None, *, past: bool) -> Books:
+    async def work(client: KubeClient) -> Books:
+        return await read(client, statements=past)
+
+    books = ask(client, work)
+    if group is not None:
+        check_known([group], sorted({*books.groups, *(each.spec.group for each in books.statements)}))
+    return books.below(group)
+
+
+def _of(lines: list[Line], resource: str | None) -> list[Line]:
+    """The lines, only of this resource and its models where one is given; raises Failure."""
+    if resource is None:
+        return lines
+    wanted = uncash(canonical(resource))
+
+    def is_of(name: str) -> bool:
+        return name == wanted or (base_and_model(name) or ("",))[0] == wanted
+
+    there = {name for line in lines for name in line.amounts}
+    if there and not any(map(is_of, there)):
+        raise Failure(f"no hours of {wanted} are recorded; there are: {', '.join(sorted(there))}", BAD_INPUT)
+    return [line._replace(amounts={name: n for name, n in line.amounts.items() if is_of(name)}) for line in lines]
+
+
+def _bill(books: Books, top: str | None, lines: list[Line], by: Sequence[By]) -> Bill:
+    found = rows(lines, by)
+    if By.GROUP not in by or not _OF_TREES.issuperset(by):
+        return Bill(books, top, by, lines, found, {})
+    inside = {page.spec.group for page in books.pages} | {line.group for line in lines}
+    whole = rows(rolled_up(lines, lambda group: [name for name in books.above(group) if name in inside]), by)
+    own = {_key(row): row.amount for row in found}
+    return Bill(
+        books,
+        top,
+        by,
+        lines,
+        [row._replace(amount=own.get(_key(row), 0)) for row in whole],
+        {_key(row): row.amount for row in whole},
+    )
+
+
+def _key(row: Row) -> tuple[object, ...]:
+    return row[:-2]
+
+
+def _say_open_ends(found: Bill) -> None:
+    """What is over and not closed may still change: somebody who bills by it wants to know."""
+    closing = {
+        begins(Period(milliseconds(each.start) if each.start else None, None), found.books.zone(page.spec.group))
+        for page in found.books.pages
+        for each in page.status.closing
+    }
+    told = {begins(line.period, found.books.zone(line.group)) for line in found.lines}
+    for start in sorted(closing & told):
+        sys.stderr.write(f"bizrq: the period that began {start} is not closed yet: ends of pods may still come in\n")
+
+
+# Forms
+
+
+def _heads(found: Bill, form: Form) -> list[str]:
+    by = [each.value for each in By if each in found.by]
+    below = ["withBelow"] if found.with_below else []
+    if form is Form.TABLE:
+        return [*by, "resource", "hours", *below, "percent"]
+    return [*by, "resource", "hours", *below, "unit", "percent", "from", "to", "exact"]
+
+
+def _as_json(found: Bill, row: Row) -> dict[str, Any]:
+    whole = totals(found.rows)[row.resource]
+    values = {
+        **{each.value: value for each, value in zip(By, row[1:6], strict=True) if each in found.by},
+        "resource": row.resource,
+        "hours": hours(row.resource, row.amount),
+        "unit": unit(row.resource),
+        "percent": _percent(row.amount, whole),
+        "from": None if row.span.start is None else timestamp(row.span.start),
+        "to": None if row.span.end is None else timestamp(row.span.end),
+        "exact": str(row.amount),
+    }
+    if row.period is not None:
+        values["period"] = begins(row.period, found.zone)
+    if found.with_below:
+        values["withBelow"] = hours(row.resource, found.with_below[_key(row)])
+    return values
+
+
+def _percent(amount: int, whole: int) -> int | None:
+    """Of the whole, to the nearest; None where a whole of credits has no shares."""
+    return (amount * 200 + whole) // (2 * whole) if whole > 0 else None
+
+
+def _print(found: Bill, form: Form) -> None:
+    from rich.text import Text
+
+    from bizrq.cli import terminal
+
+    console = terminal.console()
+    if not found.rows:
+        console.print("No hours are recorded: give a group a budget of them, like cash/requests.nvidia.com/gpu.")
+        return
+    terminal.tell(console, [_caption(found)], 0)
+    heads = _heads(found, form)
+    sums, cells = totals(found.rows), []
+    for number, row in enumerate(found.rows):
+        cells.append([_cell(head, _as_json(found, row)[head]) for head in heads])
+        mine = [each for each in found.rows if each.resource == row.resource]
+        if row is mine[-1] and len(mine) > 1:
+            total = {"resource": row.resource, "hours": hours(row.resource, sums[row.resource])}
+            total |= {heads[0]: "TOTAL", "unit": unit(row.resource), "exact": str(sums[row.resource])}
+            cells.append([Text(total.get(head, ""), "bold") for head in heads])
+    right = [head.upper() for head in ("hours", "withBelow", "percent", "exact")]
+    print_table([head.upper() for head in heads], cells, right=right)
+
+
+def _cell(head: str, value: Any) -> Text:
+    from rich.text import Text
+
+    if value is None or value == "":
+        return Text("-", "dim")
+    return Text(f"{value}%" if head == "percent" else str(value))
+
+
+def _caption(found: Bill) -> str:
+    return ", ".join(f"{name.lower()} {text}" for name, text in _facts(found)).capitalize()
+
+
+def _facts(found: Bill) -> list[tuple[str, str]]:
+    """Of whom, of when, and how far it is known."""
+    whole = span([line.period for line in found.lines]) if found.lines else Period()
+    zone = found.zone
+    start = begins(whole, zone)
+    facts = [
+        ("Groups", f"{found.top} and below" if found.top else "all"),
+        ("From", start),
+        ("To", "for ever" if whole.end is None else local(whole.end, zone)),
+    ]
+    watermarks = [milliseconds(page.status.watermark) for page in found.books.pages if page.status.watermark]
+    if watermarks:
+        facts.append(("Counted up to", local(min(watermarks), zone)))
+    return [*facts, ("Time zone", zone)]
+
+
+# The page
+
+
+def _sections(found: Bill, ever: Sequence[Line]) -> list[Section]:
+    return [Section(f"{name}, in {unit(name)}", _tables(found, ever, name)) for name in totals(found.rows)]
+
+
+def _tables(found: Bill, ever: Sequence[Line], resource: str) -> list[Table]:
+    tables = [_table(found, "Over periods", [By.PERIOD], rows(ever, [By.PERIOD]), resource, "columns")]
+    tables.append(_table(found, "By group", [By.GROUP], found.rows, resource))
+    for title, by in (
+        ("By namespace", By.NAMESPACE),
+        ("By workload", By.WORKLOAD),
+        ("By model", By.MODEL),
+    ):
+        made = rows(found.lines, [by])
+        tables.append(_table(found, title, [by], made, resource))
+    return tables

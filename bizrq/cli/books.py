@@ -1,0 +1,197 @@
+"""The hours that groups have spent, as their records and statements tell them, for the verbs that bill, foresee, check.
+
+This file alone decides which lines of a record stand in a bill, of which period a person speaks, and how hours read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from zoneinfo import ZoneInfo
+
+from bizrq.api import hours as wire
+from bizrq.api.group import GroupObject
+from bizrq.api.hours import CardHours, Correction, HoursUnreadable, Lines, Statement
+from bizrq.cli.failure import BAD_INPUT, Failure
+from bizrq.kube import hours as stored
+from bizrq.kube.client import KubeClient
+from bizrq.kube.groups import GROUPS, without_managed_fields
+from bizrq.quota import quantity
+from bizrq.quota.bill import Line
+from bizrq.quota.cash import HOUR
+from bizrq.quota.ledger import milliseconds
+from bizrq.quota.periods import Period
+from bizrq.quota.resources import Resources
+
+#: What stands where a workload does, of hours that are none's.
+CORRECTIONS = "corrections"
+_GIB = 2**30
+
+
+@dataclass(frozen=True)
+class Books:
+    """All of it, read at about one time. `groups` are by name, the rest in the order of groups, periods and pages."""
+
+    groups: Mapping[str, GroupObject]
+    pages: Sequence[CardHours]
+    statements: Sequence[Statement] = field(default=())
+
+    def above(self, group: str) -> list[str]:
+        """The groups above one, the nearest first; none above one that is gone."""
+        found: list[str] = []
+        while group in self.groups and (parent := self.groups[group].parent) in self.groups and parent not in found:
+            found.append(parent)
+            group = parent
+        return found
+
+    def root(self, group: str) -> str:
+        return [group, *self.above(group)][-1]
+
+    def zone(self, group: str) -> str:
+        """The time zone by which the periods of a group's tree begin."""
+        known = self.groups.get(self.root(group))
+        return (known.spec.cash.time_zone if known is not None and known.spec.cash is not None else "") or "UTC"
+
+    def below(self, top: str | None) -> Books:
+        """What belongs to a group and to those below it; without one all, groups that are gone among them."""
+        if top is None:
+            return self
+        names = {name for name in self.groups if top in (name, *self.above(name))} | {top}
+        return Books(
+            self.groups,
+            [page for page in self.pages if page.spec.group in names],
+            [statement for statement in self.statements if statement.spec.group in names],
+        )
+
+    def open(self) -> list[Line]:
+        """What the open periods have come to, running pods up to the last look."""
+        return [line for page in self.pages for line in _lines_of(page, page.status.open)]
+
+    def over(self) -> list[Line]:
+        """What stands in statements, and what is over and may still change."""
+        closing = [line for page in self.pages for period in page.status.closing for line in _lines_of(page, period)]
+        return [*closing, *(line for statement in self.statements for line in lines_of(statement))]
+
+
+async def read(client: KubeClient, *, statements: bool) -> Books:
+    """Groups and records, and statements where somebody asks for what is over. Raises Failure for what is unreadable."""
+    from bizrq.cli.groups import decoded
+
+    items, _ = await client.list(GROUPS, transform=without_managed_fields)
+    groups = {group.name: group for group in decoded(items)}
+    try:
+        pages = await stored.pages(client)
+        return Books(groups, pages, await stored.statements(client) if statements else ())
+    except HoursUnreadable as error:
+        raise Failure(str(error), BAD_INPUT) from None
+
+
+# Lines
+
+
+def _lines_of(page: CardHours, lines: Lines) -> Iterator[Line]:
+    """One period of one page that is not closed."""
+    group, period = page.spec.group, period_of(lines.start, lines.end)
+    yield from _recorded(group, period, lines.settled, lines.late, lines.corrections)
+    watermark = milliseconds(page.status.watermark) if page.status.watermark else 0
+    for text in page.status.running:
+        running = wire.running(text)
+        length = sum(period.within(start, watermark) for start in running.since.values())
+        yield _line(group, period, running.workload, {name: n * length for name, n in running.cost.items()})
+    for child in page.status.inherited:
+        for part in child.parts:
+            if period_of(part.start, part.end) == period:
+                yield _line(group, period, wire.inherited_from(child.name), wire.amounts_of(part.total))
+
+
+def lines_of(statement: Statement) -> Iterator[Line]:
+    spec = statement.spec
+    yield from _recorded(spec.group, period_of(spec.start, spec.end), spec.settled, spec.late, spec.corrections)
+
+
+def _recorded(
+    group: str, period: Period, settled: Iterable[str], late: Iterable[str], corrections: Iterable[Correction]
+) -> Iterator[Line]:
+    for text in settled:
+        yield _line(group, period, *wire.settled(text))
+    for text in late:
+        yield _line(group, period, *wire.late(text)[1:])
+    for correction in corrections:
+        yield Line(group, period, "", CORRECTIONS, wire.amounts_of(correction.amounts))
+
+
+def _line(group: str, period: Period, workload: str, amounts: Resources) -> Line:
+    return Line(group, period, workload.split("/")[1] if workload.count("/") == 2 else "", workload, amounts)
+
+
+def period_of(start: str | None, end: str | None) -> Period:
+    return Period(milliseconds(start) if start else None, milliseconds(end) if end else None)
+
+
+# Periods
+
+
+def chosen(books: Books, which: str) -> list[Line]:
+    """The lines of `current`, `last` or `all` periods, or of the one that begins or lies so; raises Failure."""
+    if which == "current":
+        return books.open()
+    over = books.over()
+    if which == "all":
+        return [*over, *books.open()]
+    if which == "last":
+        last: dict[str, int] = {}
+        for line in over:
+            root = books.root(line.group)
+            last[root] = max(last.get(root, 0), line.period.end or 0)
+        return [line for line in over if line.period.end == last[books.root(line.group)]]
+    return _named(books, [*over, *books.open()], which)
+
+
+def _named(books: Books, lines: Sequence[Line], which: str) -> list[Line]:
+    """Of the periods that begin on this date, or else of those that it lies in."""
+    try:
+        asked = datetime.fromisoformat(which)
+    except ValueError:
+        raise Failure(
+            f"--period {which}: write current, last, all, or a date or time like 2026-01-05 or 2026-01-05T09:00",
+            BAD_INPUT,
+        ) from None
+    beginning = [line for line in lines if begins(line.period, books.zone(line.group)).startswith(which)]
+
+    def holds(line: Line) -> bool:
+        zone = ZoneInfo(books.zone(line.group))
+        at = asked if asked.tzinfo else asked.replace(tzinfo=zone)
+        return line.period.holds(int(at.timestamp() * 1000))
+
+    found = beginning or [line for line in lines if holds(line)]
+    if not found:
+        there = sorted({begins(line.period, books.zone(line.group)) for line in lines})
+        raise Failure(f"no hours are recorded for {which}; periods begin: {', '.join(there) or 'none yet'}", BAD_INPUT)
+    return found
+
+
+def begins(period: Period, zone: str) -> str:
+    """When a period begins by the wall clock of its tree: the name by which a person calls it."""
+    return "the beginning" if period.start is None else local(period.start, zone)
+
+
+def local(at: int, zone: str) -> str:
+    """A time by the wall clock of a zone, as short as it can be said."""
+    text = datetime.fromtimestamp(at / 1000, UTC).astimezone(ZoneInfo(zone)).replace(tzinfo=None)
+    return text.date().isoformat() if text == datetime.combine(text, text.min.time()) else text.isoformat("T", "minutes")
+
+
+# Hours
+
+
+def hours(resource: str, amount: int) -> str:
+    """An amount in `unit(resource)`, rounded up to the thousandth (DESIGN 6)."""
+    of_one = HOUR * quantity.NANO // 1000 * (_GIB if quantity.in_bytes(resource) else 1)
+    milli = -(-amount // of_one)
+    sign, milli = "-" if milli < 0 else "", abs(milli)
+    return f"{sign}{milli // 1000}.{milli % 1000:03d}"
+
+
+def unit(resource: str) -> str:
+    return "GiB-hours" if quantity.in_bytes(resource) else "hours"
