@@ -9,6 +9,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,25 +38,27 @@ _OF_TREES = {By.GROUP, By.PERIOD}
 
 @dataclass(frozen=True)
 class Bill:
-    """The rows of what was asked for; `with_below` has, by row, the hours of groups below it too."""
+    """The rows of what was asked for; `subtree` has, by row, the hours of groups below it too."""
 
     books: Books
     top: str | None
     by: Sequence[By]
     lines: Sequence[Line]
     rows: Sequence[Row]
-    with_below: dict[tuple[object, ...], int]
+    subtree: dict[tuple[object, ...], int]
 
-    @property
+    @cached_property
+    def totals(self) -> dict[str, int]:
+        return totals(self.rows)
+
+    @cached_property
     def zone(self) -> str:
         """The zone that all of the bill's periods are told in."""
         zones = {self.books.zone(name) for name in ([self.top] if self.top else {line.group for line in self.lines})}
         return zones.pop() if len(zones) == 1 else "UTC"
 
 
-def bill(
-    client: KubeClient, group: str | None, resource: str | None, by: Sequence[By], which: str, form: Form
-) -> None:
+def bill(client: KubeClient, group: str | None, resource: str | None, by: Sequence[By], which: str, form: Form) -> None:
     """Print which hours were spent on what. Raises Failure."""
     books = _books(client, group, past=which != "current")
     found = _bill(books, group, _of(chosen(books, which), resource), by)
@@ -114,8 +118,9 @@ def _bill(books: Books, top: str | None, lines: list[Line], by: Sequence[By]) ->
     found = rows(lines, by)
     if By.GROUP not in by or not _OF_TREES.issuperset(by):
         return Bill(books, top, by, lines, found, {})
-    inside = {page.spec.group for page in books.pages} | {line.group for line in lines}
-    whole = rows(rolled_up(lines, lambda group: [name for name in books.above(group) if name in inside]), by)
+    # Not of groups above the one that was asked for: only a part of theirs is here.
+    over = set(books.above(top)) if top is not None else set()
+    whole = rows(rolled_up(lines, lambda group: [name for name in books.above(group) if name not in over]), by)
     own = {_key(row): row.amount for row in found}
     return Bill(
         books,
@@ -148,28 +153,27 @@ def _say_open_ends(found: Bill) -> None:
 
 def _heads(found: Bill, form: Form) -> list[str]:
     by = [each.value for each in By if each in found.by]
-    below = ["withBelow"] if found.with_below else []
+    below = ["subtree"] if found.subtree else []
     if form is Form.TABLE:
         return [*by, "resource", "hours", *below, "percent"]
     return [*by, "resource", "hours", *below, "unit", "percent", "from", "to", "exact"]
 
 
 def _as_json(found: Bill, row: Row) -> dict[str, Any]:
-    whole = totals(found.rows)[row.resource]
     values = {
         **{each.value: value for each, value in zip(By, row[1:6], strict=True) if each in found.by},
         "resource": row.resource,
         "hours": hours(row.resource, row.amount),
         "unit": unit(row.resource),
-        "percent": _percent(row.amount, whole),
+        "percent": _percent(row.amount, found.totals[row.resource]),
         "from": None if row.span.start is None else timestamp(row.span.start),
         "to": None if row.span.end is None else timestamp(row.span.end),
         "exact": str(row.amount),
     }
     if row.period is not None:
         values["period"] = begins(row.period, found.zone)
-    if found.with_below:
-        values["withBelow"] = hours(row.resource, found.with_below[_key(row)])
+    if found.subtree:
+        values["subtree"] = hours(row.resource, found.subtree[_key(row)])
     return values
 
 
@@ -189,15 +193,15 @@ def _print(found: Bill, form: Form) -> None:
         return
     terminal.tell(console, [_caption(found)], 0)
     heads = _heads(found, form)
-    sums, cells = totals(found.rows), []
-    for number, row in enumerate(found.rows):
-        cells.append([_cell(head, _as_json(found, row)[head]) for head in heads])
-        mine = [each for each in found.rows if each.resource == row.resource]
-        if row is mine[-1] and len(mine) > 1:
-            total = {"resource": row.resource, "hours": hours(row.resource, sums[row.resource])}
-            total |= {heads[0]: "TOTAL", "unit": unit(row.resource), "exact": str(sums[row.resource])}
-            cells.append([Text(total.get(head, ""), "bold") for head in heads])
-    right = [head.upper() for head in ("hours", "withBelow", "percent", "exact")]
+    cells: list[list[Text]] = []
+    for resource, mine in groupby(found.rows, key=lambda row: row.resource):
+        told = [_as_json(found, row) for row in mine]
+        cells += [[_cell(head, row[head]) for head in heads] for row in told]
+        if len(told) > 1:
+            whole = found.totals[resource]
+            total = {"resource": resource, "hours": hours(resource, whole), "unit": unit(resource), "exact": str(whole)}
+            cells.append([Text({**total, heads[0]: "TOTAL"}.get(head, ""), "bold") for head in heads])
+    right = [head.upper() for head in ("hours", "subtree", "percent", "exact")]
     print_table([head.upper() for head in heads], cells, right=right)
 
 
@@ -210,40 +214,68 @@ def _cell(head: str, value: Any) -> Text:
 
 
 def _caption(found: Bill) -> str:
-    return ", ".join(f"{name.lower()} {text}" for name, text in _facts(found)).capitalize()
+    of, when, *until = (text for _, text in _facts(found))
+    return ", ".join([of, when, *(f"counted up to {text}" for text in until)])
 
 
 def _facts(found: Bill) -> list[tuple[str, str]]:
     """Of whom, of when, and how far it is known."""
-    whole = span([line.period for line in found.lines]) if found.lines else Period()
-    zone = found.zone
-    start = begins(whole, zone)
-    facts = [
-        ("Groups", f"{found.top} and below" if found.top else "all"),
-        ("From", start),
-        ("To", "for ever" if whole.end is None else local(whole.end, zone)),
-    ]
+    whole, zone = span([line.period for line in found.lines]), found.zone
+    end = "for ever" if whole.end is None else f"to {local(whole.end, zone)}"
+    facts = [("Groups", f"{found.top} and below" if found.top else "all groups")]
+    facts.append(("Period", f"{begins(whole, zone)} {end}, {zone}"))
     watermarks = [milliseconds(page.status.watermark) for page in found.books.pages if page.status.watermark]
     if watermarks:
         facts.append(("Counted up to", local(min(watermarks), zone)))
-    return [*facts, ("Time zone", zone)]
+    return facts
 
 
 # The page
 
 
 def _sections(found: Bill, ever: Sequence[Line]) -> list[Section]:
-    return [Section(f"{name}, in {unit(name)}", _tables(found, ever, name)) for name in totals(found.rows)]
+    return [Section(f"{name}, in {unit(name)}", _tables(found, ever, name)) for name in found.totals]
 
 
 def _tables(found: Bill, ever: Sequence[Line], resource: str) -> list[Table]:
-    tables = [_table(found, "Over periods", [By.PERIOD], rows(ever, [By.PERIOD]), resource, "columns")]
-    tables.append(_table(found, "By group", [By.GROUP], found.rows, resource))
-    for title, by in (
-        ("By namespace", By.NAMESPACE),
-        ("By workload", By.WORKLOAD),
-        ("By model", By.MODEL),
-    ):
-        made = rows(found.lines, [by])
-        tables.append(_table(found, title, [by], made, resource))
-    return tables
+    def of(lines: Sequence[Line], by: By) -> list[Row]:
+        return [row for row in rows(lines, [by]) if row.resource == resource]
+
+    by_model = of(found.lines, By.MODEL)
+    return [
+        _table(found, By.PERIOD, of(ever, By.PERIOD), "Over periods"),
+        _table(found, By.GROUP, [row for row in found.rows if row.resource == resource]),
+        _table(found, By.NAMESPACE, of(found.lines, By.NAMESPACE)),
+        _table(found, By.WORKLOAD, of(found.lines, By.WORKLOAD)),
+        *([_table(found, By.MODEL, by_model)] if any(row.model for row in by_model) else []),
+    ]
+
+
+#: What stands where a row has no such thing.
+_NONE = {By.NAMESPACE: "in no namespace", By.MODEL: "of no model"}
+
+
+def _table(found: Bill, by: By, made: Sequence[Row], title: str = "") -> Table:
+    """The rows as text; periods in their order, all else the largest first."""
+    if by is not By.PERIOD:
+        made = sorted(made, key=lambda row: -row.amount)
+    all_of_it = sum(row.amount for row in made)
+    texts: list[list[str]] = []
+    for row in made:
+        value = begins(row.period, found.zone) if row.period else getattr(row, by.value)
+        below = [hours(row.resource, found.subtree[_key(row)])] if by is By.GROUP else []
+        share = _percent(row.amount, all_of_it)
+        texts.append(
+            [value or _NONE.get(by, ""), hours(row.resource, row.amount), *below, "" if share is None else f"{share} %"]
+        )
+    whole = hours(made[0].resource, all_of_it) if made else ""
+    below = ["With groups below"] if by is By.GROUP else []
+    return Table(
+        title or f"By {by.value}",
+        [by.value.capitalize(), "Hours", *below, "Share"],
+        1,
+        texts,
+        [Bar(text[0], row.amount, text[1]) for row, text in zip(made, texts, strict=True)],
+        ["Total", whole, *[""] * len(below), ""],
+        kind="columns" if by is By.PERIOD else "bars",
+    )

@@ -13,6 +13,7 @@ from zoneinfo import ZoneInfo
 from bizrq.api import hours as wire
 from bizrq.api.group import GroupObject
 from bizrq.api.hours import CardHours, Correction, HoursUnreadable, Lines, Statement
+from bizrq.cli import terminal
 from bizrq.cli.failure import BAD_INPUT, Failure
 from bizrq.kube import hours as stored
 from bizrq.kube.client import KubeClient
@@ -20,7 +21,7 @@ from bizrq.kube.groups import GROUPS, without_managed_fields
 from bizrq.quota import quantity
 from bizrq.quota.bill import Line
 from bizrq.quota.cash import HOUR
-from bizrq.quota.ledger import milliseconds
+from bizrq.quota.ledger import group_slot, milliseconds
 from bizrq.quota.periods import Period
 from bizrq.quota.resources import Resources
 
@@ -75,7 +76,7 @@ class Books:
 
 
 async def read(client: KubeClient, *, statements: bool) -> Books:
-    """Groups and records, and statements where somebody asks for what is over. Raises Failure for what is unreadable."""
+    """Groups and records, and statements for who asks for what is over. Raises Failure for what is unreadable."""
     from bizrq.cli.groups import decoded
 
     items, _ = await client.list(GROUPS, transform=without_managed_fields)
@@ -102,7 +103,7 @@ def _lines_of(page: CardHours, lines: Lines) -> Iterator[Line]:
     for child in page.status.inherited:
         for part in child.parts:
             if period_of(part.start, part.end) == period:
-                yield _line(group, period, wire.inherited_from(child.name), wire.amounts_of(part.total))
+                yield _line(group, period, str(group_slot(child.name)), wire.amounts_of(part.total))
 
 
 def lines_of(statement: Statement) -> Iterator[Line]:
@@ -122,6 +123,7 @@ def _recorded(
 
 
 def _line(group: str, period: Period, workload: str, amounts: Resources) -> Line:
+    workload = terminal.plain(workload)
     return Line(group, period, workload.split("/")[1] if workload.count("/") == 2 else "", workload, amounts)
 
 
@@ -178,8 +180,8 @@ def begins(period: Period, zone: str) -> str:
 
 def local(at: int, zone: str) -> str:
     """A time by the wall clock of a zone, as short as it can be said."""
-    text = datetime.fromtimestamp(at / 1000, UTC).astimezone(ZoneInfo(zone)).replace(tzinfo=None)
-    return text.date().isoformat() if text == datetime.combine(text, text.min.time()) else text.isoformat("T", "minutes")
+    text = datetime.fromtimestamp(at // 1000, UTC).astimezone(ZoneInfo(zone)).replace(tzinfo=None).isoformat()
+    return text.removesuffix("T00:00:00").removesuffix(":00")
 
 
 # Hours

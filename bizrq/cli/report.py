@@ -21,9 +21,7 @@ HEADS = ("group", "parent", "resource", "hard", "used", "selfUsed", "granted", "
 _NARROW = ("group", "resource", "hard", "used", "reserved", "left", "percent")
 
 _Hours = Annotated[bool, typer.Option("--hours", help="Bill hours, by group and of the current period.")]
-_By = Annotated[
-    list[By] | None, typer.Option("--by", help="Bill hours by this; give it again to part them further.")
-]
+_By = Annotated[list[By] | None, typer.Option("--by", help="Bill hours by this; give it again to part them further.")]
 _Period = Annotated[
     str | None,
     typer.Option(
@@ -32,7 +30,7 @@ _Period = Annotated[
     ),
 ]
 _Html = Annotated[
-    Path | None, typer.Option(help="Write bills of hours and a forecast as one page with charts; - for standard output.")
+    Path | None, typer.Option(help="Write bills of hours and a forecast as one page with charts, - to standard output.")
 ]
 
 

@@ -34,6 +34,11 @@ def table(*heads: str) -> Table:
     return made
 
 
+def plain(text: str) -> str:
+    """What somebody wrote, without what a terminal would obey and what turns the direction of writing."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+
+
 def tell(console: Console, lines: Iterable[str], margin: int) -> None:
     """Print sentences right of a margin, where they stay on a terminal that is too narrow for one line.
 

@@ -97,8 +97,10 @@ def totals(found: Iterable[Row]) -> dict[str, int]:
 
 
 def span(periods: Collection[Period]) -> Period:
-    """From the first start to the last end."""
+    """From the first start to the last end; of nothing, all time."""
     starts, ends = [p.start for p in periods], [p.end for p in periods]
+    if not periods:
+        return Period()
     return Period(
         None if None in starts else min(s for s in starts if s is not None),
         None if None in ends else max(e for e in ends if e is not None),
