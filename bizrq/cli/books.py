@@ -50,9 +50,12 @@ class Books:
         return [group, *self.above(group)][-1]
 
     def zone(self, group: str) -> str:
-        """The time zone by which the periods of a group's tree begin."""
-        known = self.groups.get(self.root(group))
-        return (known.spec.cash.time_zone if known is not None and known.spec.cash is not None else "") or "UTC"
+        """The time zone by which the periods of a group's tree begin; of a tree that is gone, that of all others."""
+        roots = [self.groups.get(self.root(group))]
+        if roots == [None]:
+            roots = [each for each in self.groups.values() if not each.parent]
+        zones = {each.spec.cash.time_zone if each.spec.cash is not None else "" for each in roots if each is not None}
+        return (zones.pop() if len(zones) == 1 else "") or "UTC"
 
     def below(self, top: str | None) -> Books:
         """What belongs to a group and to those below it; without one all, groups that are gone among them."""
@@ -124,7 +127,8 @@ def _recorded(
 
 def _line(group: str, period: Period, workload: str, amounts: Resources) -> Line:
     workload = terminal.plain(workload)
-    return Line(group, period, workload.split("/")[1] if workload.count("/") == 2 else "", workload, amounts)
+    _, namespace, _ = [*workload.split("/", 2), "", ""][:3]
+    return Line(group, period, namespace, workload, amounts)
 
 
 def period_of(start: str | None, end: str | None) -> Period:
