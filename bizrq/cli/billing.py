@@ -14,15 +14,17 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bizrq.cli.books import Books, begins, chosen, hours, local, read, unit
+from bizrq.cli.books import Books, begins, chosen, hours, left, local, read, unit
 from bizrq.cli.charts import Bar
 from bizrq.cli.cluster import ask
 from bizrq.cli.failure import BAD_INPUT, Failure
 from bizrq.cli.figures import canonical
+from bizrq.cli.forecast import Foreseen, burned_by, foreseen, when
 from bizrq.cli.groups import check_known
 from bizrq.cli.page import Section, Table, page
 from bizrq.cli.tables import Form, print_csv, print_document, print_names, print_table
 from bizrq.quota.bill import By, Line, Row, rolled_up, rows, span, totals
+from bizrq.quota.cash import HOUR
 from bizrq.quota.ledger import milliseconds, timestamp
 from bizrq.quota.names import base_and_model, uncash
 from bizrq.quota.periods import Period
@@ -79,7 +81,8 @@ def write_page(client: KubeClient, file: Path, group: str | None, resource: str 
     found = _bill(books, group, _of(chosen(books, which), resource), [By.GROUP])
     _say_open_ends(found)
     title = f"Card-hours of {group}" if group else "Card-hours"
-    text = page(title, _facts(found), _sections(found, _of(chosen(books, "all"), resource)))
+    inside = [each for each in foreseen(books, None) if group in (None, each.group, *books.above(each.group))]
+    text = page(title, _facts(found), _sections(found, _of(chosen(books, "all"), resource), inside))
     if str(file) == "-":
         sys.stdout.write(text)
         return
@@ -233,11 +236,16 @@ def _facts(found: Bill) -> list[tuple[str, str]]:
 # The page
 
 
-def _sections(found: Bill, ever: Sequence[Line]) -> list[Section]:
-    return [Section(f"{name}, in {unit(name)}", _tables(found, ever, name)) for name in found.totals]
+def _sections(found: Bill, ever: Sequence[Line], ahead: Sequence[Foreseen]) -> list[Section]:
+    return [
+        Section(
+            f"{name}, in {unit(name)}", _tables(found, ever, [each for each in ahead if each.resource == name], name)
+        )
+        for name in found.totals
+    ]
 
 
-def _tables(found: Bill, ever: Sequence[Line], resource: str) -> list[Table]:
+def _tables(found: Bill, ever: Sequence[Line], ahead: Sequence[Foreseen], resource: str) -> list[Table]:
     def of(lines: Sequence[Line], by: By) -> list[Row]:
         return [row for row in rows(lines, [by]) if row.resource == resource]
 
@@ -248,6 +256,7 @@ def _tables(found: Bill, ever: Sequence[Line], resource: str) -> list[Table]:
         _table(found, By.NAMESPACE, of(found.lines, By.NAMESPACE)),
         _table(found, By.WORKLOAD, of(found.lines, By.WORKLOAD)),
         *([_table(found, By.MODEL, by_model)] if any(row.model for row in by_model) else []),
+        *([_forecast(ahead)] if ahead else []),
     ]
 
 
@@ -278,4 +287,41 @@ def _table(found: Bill, by: By, made: Sequence[Row], title: str = "") -> Table:
         [Bar(text[0], row.amount, text[1]) for row, text in zip(made, texts, strict=True)],
         ["Total", whole, *[""] * len(below), ""],
         kind="columns" if by is By.PERIOD else "bars",
+    )
+
+
+def _forecast(ahead: Sequence[Foreseen]) -> Table:
+    """Each budget with the bar of what is used of it, in parts of a thousand: budgets differ too much for one scale."""
+
+    def share(each: Foreseen, amount: int) -> int:
+        return amount * 1000 // each.budget.hard if each.budget.hard else 1000 * bool(amount)
+
+    texts = [
+        [
+            each.group,
+            hours(each.resource, each.budget.hard),
+            hours(each.resource, each.used),
+            left(each.resource, each.budget.hard, each.used),
+            hours(each.resource, each.budget.burn * HOUR),
+            when(each),
+            burned_by(each),
+        ]
+        for each in ahead
+    ]
+    return Table(
+        "Forecast",
+        ["Group", "Budget", "Used", "Left", "Burn an hour", "Out", "By"],
+        1,
+        texts,
+        [
+            Bar(
+                each.group,
+                share(each, each.used),
+                f"{share(each, each.used) // 10} % used",
+                share(each, each.later),
+                1000,
+            )
+            for each in ahead
+        ],
+        note="If what runs now goes on: pale what will be used when the period ends, or in thirty days where none does.",
     )

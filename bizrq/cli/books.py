@@ -193,10 +193,21 @@ def local(at: int, zone: str) -> str:
 
 def hours(resource: str, amount: int) -> str:
     """An amount in `unit(resource)`, rounded up to the thousandth (DESIGN 6)."""
-    of_one = HOUR * quantity.NANO // 1000 * (_GIB if quantity.in_bytes(resource) else 1)
-    milli = -(-amount // of_one)
-    sign, milli = "-" if milli < 0 else "", abs(milli)
-    return f"{sign}{milli // 1000}.{milli % 1000:03d}"
+    return _decimal(_thousandths(resource, amount))
+
+
+def left(resource: str, hard: int, used: int) -> str:
+    """What is left beside what is shown of the two."""
+    return _decimal(_thousandths(resource, hard) - _thousandths(resource, used))
+
+
+def _thousandths(resource: str, amount: int) -> int:
+    return -(-amount // (HOUR * quantity.NANO // 1000 * (_GIB if quantity.in_bytes(resource) else 1)))
+
+
+def _decimal(thousandths: int) -> str:
+    whole, rest = divmod(abs(thousandths), 1000)
+    return f"{'-' if thousandths < 0 else ''}{whole}.{rest:03d}"
 
 
 def unit(resource: str) -> str:

@@ -261,3 +261,30 @@ async def test_the_page_has_every_bill_and_nothing_that_runs_or_loads(bizrq: Biz
     for told in ("43.501", "-2.000", "61.000", "By model", "A100", "2026-11-09"):
         assert told in page.texts, told
     assert (await bizrq("report", "--html", "-")).out == text
+
+
+FORECAST = f"""\
+GROUP   RESOURCE                   BUDGET     USED     LEFT   BURN  OUT
+corp    {GPU}  1000.000  500.000  500.000  0.000  not before 2026-11-23
+ai      {GPU}   500.000  151.000  349.000  0.000  not before 2026-11-23
+nlp     {GPU}   100.000   43.501   56.499  1.000  2026-11-20T20:30, in 56 h
+vision  {GPU}    50.000    0.000   50.000  0.000  not before 2026-11-23
+nlp burns {GPU} by deployments.apps/team-a/serve 100%"""
+
+
+async def test_a_forecast_says_when_a_budget_is_out_and_who_burns_it(bizrq: Bizrq) -> None:
+    said = await bizrq("forecast", width=160)
+    assert (said.code, said.plain, said.err) == (0, FORECAST, "")
+    [row] = json.loads((await bizrq("forecast", "nlp", "-o", "json")).out)
+    assert row == {
+        "group": "nlp", "resource": GPU, "budget": "100.000", "used": "43.501", "left": "56.499", "burn": "1.000",
+        "unit": "hours", "counted": NOW, "until": W3, "out": "2026-11-20T19:30:00.000Z",
+        "workloads": [{"workload": SERVE, "percent": 100}],
+    }  # fmt: skip
+    assert yaml.safe_load((await bizrq("forecast", "nlp", "-o", "yaml")).out) == [row]
+    assert (await bizrq("forecast", "-o", "name")).out == "bizgroupresourcequota.quota.biz.group/nlp\n"
+    [told] = csv.DictReader(io.StringIO((await bizrq("forecast", "nlp", "-o", "csv")).out))
+    assert told["workloads"] == f"{SERVE} 100%"
+    said = await bizrq("forecast", "-r", "limits.cpu")
+    assert (said.code, said.out) == (2, "")
+    assert "no group has a ceiling for cash/limits.cpu" in said.err

@@ -55,7 +55,18 @@ async def test_version_is_one_line_and_an_unknown_verb_is_exit_2(bizrq: Bizrq) -
 
 
 @pytest.mark.parametrize(
-    "line", ["tree", "get", "report", "describe nlp", "explain nlp", "uninstall", "install --no-wait"]
+    "line",
+    [
+        "tree",
+        "get",
+        "report",
+        "report --hours",
+        "forecast",
+        "describe nlp",
+        "explain nlp",
+        "uninstall",
+        "install --no-wait",
+    ],
 )
 @on_the_loop
 async def test_a_cluster_that_is_not_there_is_exit_3_in_one_line(bizrq: Bizrq, nowhere: Path, line: str) -> None:
