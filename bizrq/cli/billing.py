@@ -290,11 +290,19 @@ def _table(found: Bill, by: By, made: Sequence[Row], title: str = "") -> Table:
     )
 
 
+#: A budget that is used three times over makes no other's bar short.
+_LONGEST = 1500
+
+
 def _forecast(ahead: Sequence[Foreseen]) -> Table:
     """Each budget with the bar of what is used of it, in parts of a thousand: budgets differ too much for one scale."""
 
     def share(each: Foreseen, amount: int) -> int:
-        return amount * 1000 // each.budget.hard if each.budget.hard else 1000 * bool(amount)
+        return amount * 1000 // each.budget.hard if each.budget.hard else 1000 * (amount > 0)
+
+    def bar(each: Foreseen) -> Bar:
+        used, later = share(each, each.used), share(each, each.later)
+        return Bar(each.group, min(_LONGEST, used), f"{used // 10} % used", min(_LONGEST, later), 1000)
 
     texts = [
         [
@@ -313,15 +321,6 @@ def _forecast(ahead: Sequence[Foreseen]) -> Table:
         ["Group", "Budget", "Used", "Left", "Burn an hour", "Out", "By"],
         1,
         texts,
-        [
-            Bar(
-                each.group,
-                share(each, each.used),
-                f"{share(each, each.used) // 10} % used",
-                share(each, each.later),
-                1000,
-            )
-            for each in ahead
-        ],
-        note="If what runs now goes on: pale what will be used when the period ends, or in thirty days where none does.",
+        [bar(each) for each in ahead],
+        note="If what runs now goes on: pale what will be used at the period's end, or in thirty days where none ends.",
     )
