@@ -333,7 +333,7 @@ class Cluster:
             groups.update(self.on_reference(_reference(changed)))
         for group in groups:
             if group is not None:
-                self._enqueue(group, 0.0)
+                self._enqueue(group, UNHURRIED if old is None else 0.0)
 
     def _reference_changed(self, old: Object | None, new: Object | None) -> None:
         """What the watch of CONTEXT brought: its users are another price now."""

@@ -51,6 +51,8 @@ SECONDS = Histogram(
 
 #: What the API server waits for where it does not say (admissionregistration/v1 timeoutSeconds).
 _DEFAULT_TIMEOUT = 10.0
+#: The most that is set aside of it for the way here and back.
+_TRAVEL = 2.0
 _DURATION = re.compile(r"(?:(\d{1,4})m)?(?:(\d{1,6}(?:\.\d{1,9})?)s)?(?:(\d{1,7})ms)?", re.ASCII)
 
 Handler = Callable[[Request, float], Awaitable[Answer]]
@@ -197,11 +199,15 @@ def _json(body: bytes) -> web.Response:
 
 
 def _deadline(text: str) -> float:
-    """Seconds to answer in, out of `?timeout=`: a little less than the API server waits, for the way back."""
+    """Seconds to answer in, out of `?timeout=`.
+
+    The API server's began before it connected: a fifth is for the way here and back, which takes a second where both
+    are busy.
+    """
     match = _DURATION.fullmatch(text)
     if not text or match is None:
         seconds = _DEFAULT_TIMEOUT
     else:
         minutes, whole, millis = match.groups()
         seconds = 60 * int(minutes or 0) + float(whole or 0) + int(millis or 0) / 1000
-    return max(0.05, seconds - min(0.5, seconds / 10))
+    return max(0.05, seconds - min(_TRAVEL, seconds / 5))

@@ -32,15 +32,16 @@ Check = Callable[[GroupObject], Denied | None]
 #: Seconds between two status writes of a busy group by one process: the API server pays for each, and what waits is
 #: decided together. A lone request never waits. (A person's edit does not depend on this gap: `bizrq.kube.holds`.)
 PACE = 0.02
-#: The longest that spacing becomes where writes are slow, or several processes write one group.
-MOST_SPACING = 0.1
+#: The longest that spacing becomes. It grows with each conflict, so that most writes get through however slow: a
+#: process that loses again and again would let all who wait there run out of time.
+MOST_SPACING = 1.0
 #: Seconds that a request waits for a group which no recount has published yet.
 PATIENCE = 3.0
 #: Requests decided in one write: what fits into MAX_ENTRIES several times over, and into some milliseconds.
 BATCH = 500
-#: Tries to leave a hold, against writers who do not know of it yet.
-HOLD_TRIES = 20
 _WRITE_TIMEOUT = 10.0
+#: Seconds after a conflict within which the next try begins: those who lost together should not meet again.
+QUICKLY = 0.02
 
 
 @dataclass(eq=False, slots=True)
@@ -109,19 +110,12 @@ class Reserver:
 
     async def hold(self, stored: GroupObject, deadline: float) -> None:
         """Ask all writers of a busy group to let an edit of it pass; an edit that gets no hold only takes longer."""
-        for _ in range(HOLD_TRIES):
-            if not holds.wanted(stored, self._now()):
-                return
-            left = seconds_left(deadline)
-            try:
-                await self._store.write_status(stored.name, wire.with_hold(stored, self._now()), left)
-            except Conflict:
-                newer = await self._store.read(stored.name, left)
-                if newer is None:
-                    return
-                stored = newer
-            else:
-                return
+        if not holds.wanted(stored, self._now()):
+            return
+        try:
+            await self._store.merge_status(stored.name, wire.hold(stored, self._now()), seconds_left(deadline))
+        except (ApiError, Unreachable) as error:
+            log.warning("group not held for an edit", group=stored.name, error=str(error))
 
     async def _reconciled(self, group: str, deadline: float) -> None:
         """Wait a little for the first recount of a group that is there: unknown is not zero, nor forever."""
@@ -150,14 +144,11 @@ class Reserver:
     async def _serve(self, group: str) -> None:
         """Answer everything that waits on the group, batch by batch, then go."""
         try:
-            while self._lines[group]:
+            while self._first(group):
                 if len(self._lines[group]) > 1 or self._busy.get(group, False):
                     spacing = self._spacing.get(group, self._pace)
                     await asyncio.sleep(self._written.get(group, 0.0) + spacing - time.monotonic())
-                line = self._lines[group]
-                batch, self._lines[group] = line[:BATCH], line[BATCH:]
-                self._busy[group] = len(batch) > 1
-                await self._commit(group, batch)
+                await self._commit(group)
         except Exception:
             log.exception("group commit failed", group=group)
             raise
@@ -167,10 +158,14 @@ class Reserver:
                 if not pending.answer.done():
                     pending.answer.set_result(_out_of_time(group))
 
-    async def _commit(self, group: str, batch: list[_Pending]) -> None:
-        """Decide a batch and store what it was granted, reading again before every further try."""
+    async def _commit(self, group: str) -> None:
+        """Decide those who wait first and store what they were granted.
+
+        Before every further try it is read again, and whoever has come meanwhile takes part.
+        """
         stored, fresh, tries = self._store.cached(group), False, 0
-        while batch := [p for p in batch if not p.answer.done() and p.deadline > time.monotonic()]:
+        while batch := self._first(group):
+            self._busy[group] = len(batch) > 1
             try:
                 if stored is None and not fresh:
                     stored, fresh = await self._store.read(group, _left(batch)), True
@@ -190,13 +185,13 @@ class Reserver:
             except (ApiError, Unreachable) as error:
                 if isinstance(error, Forbidden | Invalid):
                     log.error("group status cannot be written", group=group, error=str(error))
+                stored, fresh, tries = None, False, tries + 1
                 if isinstance(error, Conflict):
                     self.conflicts += 1
-                    # Others write this group too: together we keep to the pace.
-                    self._spacing[group] = min(MOST_SPACING, self._spacing.get(group, self._pace) * 1.25)
-                stored, fresh, tries = None, False, tries + 1
-                quick = isinstance(error, Conflict | NotFound)
-                await asyncio.sleep(random.uniform(0, min(1.0, (0.004 if quick else 0.05) * 2 ** min(tries, 8))))  # noqa: S311 jitter
+                    # Others write this group too: together we keep to the pace. Whoever has just written rests now.
+                    self._spacing[group] = min(MOST_SPACING, self._spacing.get(group, self._pace) * 1.5)
+                most = QUICKLY if isinstance(error, Conflict | NotFound) else min(1.0, 0.05 * 2 ** min(tries, 8))
+                await asyncio.sleep(random.uniform(0, most))  # noqa: S311 jitter
                 continue
             if not tries:
                 # Where a write is slow, the API server is busy: we write for no more than half of the time.
@@ -207,6 +202,12 @@ class Reserver:
                 if not pending.answer.done():
                     pending.answer.set_result(verdict)
             return
+
+    def _first(self, group: str) -> list[_Pending]:
+        """Those who have waited longest and still have time, no more than fit into one write."""
+        now = time.monotonic()
+        line = self._lines[group] = [p for p in self._lines[group] if not p.answer.done() and p.deadline > now]
+        return line[:BATCH]
 
     def _decide(
         self, group: str, stored: GroupObject | None, batch: list[_Pending]

@@ -254,11 +254,9 @@ def with_reservations(group: GroupObject, entries: Iterable[Reservation]) -> byt
     return encode(msgspec.structs.replace(group, status=status))
 
 
-def with_hold(group: GroupObject, now: int) -> bytes:
-    """The body of the status write that asks writers to let an edit of this generation pass."""
-    hold = Hold(group.metadata.generation, timestamp(now))
-    status = msgspec.structs.replace(group.status, hold=hold)
-    return encode(msgspec.structs.replace(group, status=status))
+def hold(group: GroupObject, now: int) -> bytes:
+    """The merge patch of the status that asks writers to let an edit of this generation pass."""
+    return _encoder.encode({"status": {"hold": Hold(group.metadata.generation, timestamp(now))}})
 
 
 def status_text(values: Mapping[str, int]) -> Hard:

@@ -51,10 +51,14 @@ def manifests(registry: Registry, namespace: str) -> list[Manifest]:
         Manifest(
             _role(
                 WEBHOOKS,
-                [rule("", ["namespaces"], "get"), rule("authorization.k8s.io", ["subjectaccessreviews"], "create")],
+                [
+                    rule("", ["namespaces"], "get"),
+                    rule("authorization.k8s.io", ["subjectaccessreviews"], "create"),
+                    rule(GROUPS.group, [f"{GROUPS.plural}/status"], "patch"),
+                ],
             ),
             "Who may charge a group from where: a refusal is decided on a fresh read, and the API server knows\n"
-            "who has which right.",
+            "who has which right. A patch of the status lets a person's edit pass.",
         ),
         Manifest(
             _role(

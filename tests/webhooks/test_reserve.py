@@ -76,6 +76,50 @@ async def test_a_conflict_can_turn_a_yes_into_a_no(api: Api, store: GroupStore, 
     assert reasons([await reserver.reserve("nlp", create("big", "cpu=4"), soon())]) == [Reason.EXCEEDED]
 
 
+async def test_whoever_comes_while_a_write_meets_a_conflict_takes_part_in_the_next(
+    api: Api, store: GroupStore, reserver: Reserver, proxy: Proxy
+) -> None:
+    """In the order of arrival: who came first is decided first, and the last of them finds no room."""
+    await api.group("nlp", cpu="10")
+    await store.read("nlp", 5)
+    late: list[asyncio.Task[Verdict]] = []
+
+    async def theirs_first(line: str) -> None:
+        if line.startswith("PUT") and not late:
+            late.extend(asyncio.create_task(reserver.reserve("nlp", create(name, "cpu=3"), soon())) for name in "bc")
+            await api.count("nlp", entry("theirs", "cpu=3"))
+
+    proxy.before.append(theirs_first)
+    first = await reserver.reserve("nlp", create("a", "cpu=3"), soon())
+    assert reasons([first, *(await asyncio.gather(*late))]) == [None, None, Reason.EXCEEDED]
+    assert proxy.sent("PUT") == 2
+
+
+async def test_who_loses_again_and_again_tries_again_at_once_and_writes_less_often_from_then_on(
+    api: Api, store: GroupStore, reserver: Reserver, proxy: Proxy
+) -> None:
+    """Whoever won rests now: to wait longer each time would mean to lose until the deadline."""
+    await api.group("nlp", cpu="100")
+    await store.read("nlp", 5)
+    losses = 12
+
+    async def theirs_first(line: str) -> None:
+        nonlocal losses
+        if line.startswith("PUT") and losses:
+            losses -= 1
+            await api.count("nlp", entry(f"theirs{losses}", "cpu=1"))
+
+    proxy.before.append(theirs_first)
+    began = time.monotonic()
+    assert reasons([await reserver.reserve("nlp", create("web", "cpu=1"), soon())]) == [None]
+    assert time.monotonic() - began < 1.5
+    assert (reserver.conflicts, reserver.writes) == (12, 1)
+    began = time.monotonic()
+    both = [reserver.reserve("nlp", create(name, "cpu=1"), soon()) for name in "ab"]
+    assert reasons(list(await asyncio.gather(*both))) == [None, None]
+    assert time.monotonic() - began > 0.5
+
+
 async def test_nothing_is_refused_from_the_cache(api: Api, store: GroupStore, reserver: Reserver, proxy: Proxy) -> None:
     """The cache still shows a full group; a fresh read shows that it is empty."""
     await api.group("nlp", cpu="10", used={"cpu": "10"})
@@ -322,6 +366,35 @@ async def test_a_persons_edit_gets_between_the_writes_of_a_busy_group(api: Api, 
     admitted = sum(await asyncio.gather(*clients))
     assert reserver.writes <= (time.monotonic() - began) / PACE + 2
     assert admitted > reserver.writes
+
+
+async def test_a_hold_is_left_however_old_the_version_is_that_the_edit_was_made_from(
+    api: Api, reserver: Reserver, proxy: Proxy
+) -> None:
+    """Others write the group all the time; the hold changes nothing but itself."""
+    await api.group("nlp", cpu="4")
+    stale = await api.count("nlp", entry("theirs", "cpu=1"))
+    await api.count("nlp", entry("theirs", "cpu=2"))
+    await reserver.hold(stale, soon())
+    held = await api.read("nlp")
+    assert held.status.hold is not None
+    assert held.status.hold.generation == stale.metadata.generation
+    assert [str(e.slot.name) for e in await api.entries("nlp")] == ["theirs"]
+    assert (await api.entries("nlp"))[0].amount["limits.cpu"] == 2 * 10**9
+    await reserver.hold(held, soon())
+    assert proxy.sent("PATCH") == 1, "a hold has to rest before the next one"
+
+
+async def test_an_edit_that_gets_no_hold_is_not_refused_for_that(api: Api, reserver: Reserver, proxy: Proxy) -> None:
+    await api.group("nlp", cpu="4")
+    stored = await api.count("nlp", entry("theirs", "cpu=1"))
+
+    async def forbidden(line: str) -> web.Response | None:
+        return web.Response(status=403) if line.startswith("PATCH") else None
+
+    proxy.before.append(forbidden)
+    await reserver.hold(stored, soon())
+    assert (await api.read("nlp")).status.hold is None
 
 
 def _group(name: str) -> dict:
