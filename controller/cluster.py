@@ -14,7 +14,7 @@ import structlog
 
 from bizrq.kube.client import KubeClient, Resource
 from bizrq.kube.groups import GroupStore, without_managed_fields
-from bizrq.kube.informer import Informer, Store
+from bizrq.kube.informer import Informer, Store, uid_of
 from bizrq.kube.related import CONTEXT, NODES, SLICES, Related, resource_of, resources_of
 from bizrq.quota.ledger import GROUPS
 from bizrq.workloads import truth
@@ -107,6 +107,7 @@ class Cluster:
         self.context = 0
         #: Who pays for what an owner made, by the kind that is made and the owner, until any owner changes.
         self._payers: dict[tuple[object, object, object], Reference | None] = {}
+        self._makes: dict[GroupKind, list[tuple[Adapter, Store]]] = {}
         #: By uid, what a group paid for until its controller let go of it without anybody paying from then on. It is
         #: counted there as long as it lives and this process does: nothing that is stored tells whose it was.
         self._detached: dict[str, tuple[str, Informer]] = {}
@@ -225,20 +226,25 @@ class Cluster:
         for _ in range(MOST_HOPS):
             below: list[tuple[Adapter, str]] = []
             for above, uid in level:
-                for made in {*above.creates, *above.passes}:
-                    informer, adapter = self._kept.get(made), self.registry.by_kind(*made)
-                    if informer is None or adapter is None:
-                        continue
-                    if made == POD:
-                        pods = cast("Collection[Pod]", informer.store.kept_index("owner", uid))
-                        found.extend(pods)
-                        if through_pods:
-                            below.extend((adapter, pod.uid) for pod in pods)
-                    else:
-                        objects = informer.store.index("owner", uid)
-                        below.extend((adapter, obj["metadata"]["uid"]) for obj in objects)
+                for adapter, store in self._made(above):
+                    children = store.kept_index("owner", uid)
+                    if (adapter.group, adapter.kind) == POD:
+                        found.extend(cast("Collection[Pod]", children))
+                    if children and (through_pods or (adapter.group, adapter.kind) != POD):
+                        below.extend((adapter, uid_of(child)) for child in children)
+            if not below:
+                break
             level = below
         return found
+
+    def _made(self, adapter: Adapter) -> list[tuple[Adapter, Store]]:
+        """The kinds that one makes or lets through, as far as they are watched."""
+        kind = adapter.group, adapter.kind
+        if kind not in self._makes:
+            below = sorted({*adapter.creates, *adapter.passes})
+            known = [(self.registry.by_kind(*made), self._kept.get(made)) for made in below]
+            self._makes[kind] = [(found, informer.store) for found, informer in known if found and informer]
+        return self._makes[kind]
 
     def children_of(self, workload: Object, kinds: Iterable[GroupKind]) -> list[Object]:
         """What a workload made itself of these kinds."""

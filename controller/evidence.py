@@ -48,6 +48,9 @@ class Evidence:
 
         All that they use, where the workload itself cannot be counted: it holds that all the same.
         """
+        pods = self._cluster.pods_of(workload)
+        if not pods:
+            return NOTHING
         try:
             around = self._around(workload)
         except Malformed:
@@ -55,7 +58,7 @@ class Evidence:
         found: list[tuple[Object, Actual, Actual]] = []
         # A workload has thousands of pods, and nearly all of them show nothing, like each other.
         silent: set[object] = set()
-        for pod in self._cluster.pods_of(workload):
+        for pod in pods:
             key = self.alike(pod)
             if key in silent and not self.may_have_claims(pod):
                 continue

@@ -6,6 +6,7 @@ in `bizrq.quota.tree`, and whether the parent can bear it is the ledger's questi
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -182,18 +183,20 @@ class Groups:
         children = {child.name for child in await self._store.children(stored.name)}
         children |= {slot.name for slot in promised if slot.kind == GROUPS}
         workloads = {str(slot) for slot in promised if slot.kind != GROUPS}
-        namespaces = [n["metadata"]["name"] for n in await self._stored((NAMESPACES,), f"{LABEL}={stored.name}")]
-        for adapter in self._registry.charged:
-            if len(workloads) < NAMED:
-                workloads.update(await self._charged(adapter, stored.name, namespaces, deadline))
+        if not children and len(workloads) < NAMED:
+            named = await self._stored((NAMESPACES,), f"{LABEL}={stored.name}", deadline)
+            namespaces = [namespace["metadata"]["name"] for namespace in named]
+            # All kinds at once: the API server takes its time over each, and asks again if the group moved meanwhile.
+            kinds = (self._charged(adapter, stored.name, namespaces, deadline) for adapter in self._registry.charged)
+            workloads.update(*await asyncio.gather(*kinds))
         return tree.validate(tree.Delete(Group(stored.name, "", {}), sorted(children), sorted(workloads))) or Granted()
 
     async def _charged(self, adapter: Adapter, group: str, namespaces: Sequence[str], deadline: float) -> list[str]:
         """Up to two stored workloads of a kind that are charged to the group, the default of these namespaces."""
         resources = resources_of(adapter)
-        items = await self._stored(resources, f"{LABEL}={group}")
+        items = await self._stored(resources, f"{LABEL}={group}", deadline)
         for namespace in namespaces:
-            items += await self._stored(resources, f"!{LABEL}", namespace)
+            items += await self._stored(resources, f"!{LABEL}", deadline, namespace)
         found: list[str] = []
         for item in items:
             if counting.is_live(item, adapter) and not await self._is_paid(item, deadline):
@@ -203,12 +206,13 @@ class Groups:
         return found
 
     async def _stored(
-        self, resources: Sequence[Resource], selector: str, namespace: str | None = None
+        self, resources: Sequence[Resource], selector: str, deadline: float, namespace: str | None = None
     ) -> list[dict[str, Any]]:
         """The stored objects of a kind, in the first of these versions that is served; none where none is."""
         for resource in resources:
             with suppress(NotFound):
-                return (await self._client.list(resource, namespace, label_selector=selector))[0]
+                left = seconds_left(deadline)
+                return (await self._client.list(resource, namespace, label_selector=selector, timeout=left))[0]
         return []
 
     async def _is_paid(self, item: dict[str, Any], deadline: float) -> bool:

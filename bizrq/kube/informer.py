@@ -144,7 +144,7 @@ class Store:
 
     def put(self, obj: Kept) -> None:
         """Only the informer writes."""
-        uid, (namespace, name) = _uid(obj), _key(obj)
+        uid, (namespace, name) = uid_of(obj), _key(obj)
         held = self._by_uid.get(uid)
         if held is not None:
             self._unindex(held)
@@ -159,15 +159,15 @@ class Store:
             elif isinstance(found, _Several):
                 found[uid] = obj
             else:
-                under[value] = _Several({_uid(found): found, uid: obj})
+                under[value] = _Several({uid_of(found): found, uid: obj})
 
     def remove(self, obj: Kept) -> None:
-        uid, (namespace, name) = _uid(obj), _key(obj)
+        uid, (namespace, name) = uid_of(obj), _key(obj)
         held = self._by_uid.pop(uid, None)
         if held is not None:
             self._unindex(held)
         named = self._by_name.get(namespace, {})
-        if name in named and _uid(named[name]) == uid:
+        if name in named and uid_of(named[name]) == uid:
             del named[name]
             if not named:
                 del self._by_name[namespace]
@@ -194,7 +194,7 @@ class Store:
             under = self._indexes[index]
             found = under[value]
             if isinstance(found, _Several):
-                del found[_uid(held)]
+                del found[uid_of(held)]
             if not isinstance(found, _Several) or not found:
                 del under[value]
 
@@ -465,9 +465,9 @@ class Informer:
                             self._stream_failures = 0
                             initial, silence, self._scope = None, self._pace.silence, scope
                     elif kind == "DELETED":
-                        initial.pop(_uid(obj), None)
+                        initial.pop(uid_of(obj), None)
                     else:
-                        initial[_uid(obj)] = self._transformed(obj)
+                        initial[uid_of(obj)] = self._transformed(obj)
                     if initial is None and self._list_due:
                         return
                     scope.reschedule(loop.time() + silence)
@@ -541,7 +541,7 @@ class Informer:
         Raises _Backwards, once, for a list that is older than the store; the list after it is believed.
         """
         store = self.store
-        incoming = {_uid(item): item for item in items}
+        incoming = {uid_of(item): item for item in items}
         held_newer = any(
             held is not None and _revision(held) > _revision(item)
             for uid, item in incoming.items()
@@ -556,7 +556,7 @@ class Informer:
         before = store.resource_version
         changes: list[tuple[Kept | None, Kept | None]] = []
         for held in store.all_kept():
-            if _uid(held) not in incoming:
+            if uid_of(held) not in incoming:
                 store.remove(held)
                 changes.append((held, None))
         for uid, new in incoming.items():
@@ -592,7 +592,7 @@ class Informer:
             return
         if kind not in ("ADDED", "MODIFIED", "DELETED"):
             raise _Distrust(f"an event of unknown type {kind[:40]!r}")
-        uid = _uid(obj)
+        uid = uid_of(obj)
         held = store.kept(uid)
         if revision <= store.resource_version:
             if self._is_known(kind, uid, held, revision):
@@ -610,7 +610,7 @@ class Informer:
             return
         namespace, name = _key(obj)
         other = store.kept_as(name, namespace)
-        if other is not None and _uid(other) != uid:
+        if other is not None and uid_of(other) != uid:
             store.remove(other)
             self._changed(other, None)
         new = self._transformed(obj)
@@ -697,7 +697,7 @@ def not_synced(informers: Iterable[Informer]) -> str:
     )
 
 
-def _uid(obj: Kept) -> str:
+def uid_of(obj: Kept) -> str:
     """Raises ValueError: an object without a uid did not come from an API server."""
     if not isinstance(obj, dict):
         return obj.uid
