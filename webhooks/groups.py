@@ -97,12 +97,13 @@ class Groups:
             new = self._asked(asked, stored)
         except GroupUnreadable as error:
             return Answer(Denied(Reason.BAD_HARD, str(error)))
-        if (denied := _bad_selector(asked, stored)) is not None:
+        if (denied := _bad_selector(asked, stored) or _bad_cash(asked, stored, self._catalog)) is not None:
             return Answer(denied)
         old = self._old(stored)
         # A `hard` that cannot be read never let anything in: to repair it is to create it.
         unread = stored is not None and old is not None and stored.spec.hard and not old.hard
-        if takes_more(new, None if unread else old):
+        grants = stored is not None and stored.spec.cash != asked.spec.cash
+        if grants or takes_more(new, None if unread else old):
             verb = "create" if stored is None else "raise"
             if (denied := await self._rights.grant(request, verb, new.name, new.parent, deadline)) is not None:
                 return Answer(denied)
@@ -154,6 +155,7 @@ class Groups:
             hard=wire.hard_of(asked, self._catalog),
             used=wire.amounts(stored, stored.status.used) if stored else {},
             reservations=wire.reservations_of(stored) if stored else (),
+            schedules=wire.schedules(asked),
         )
 
     def _old(self, stored: GroupObject | None) -> Group | None:
@@ -232,6 +234,17 @@ def _bad_selector(asked: GroupObject, stored: GroupObject | None) -> Denied | No
         selector.check(given)
     except SelectorError as error:
         return Denied(Reason.BAD_SELECTOR, f"group {asked.name}: spec.namespaceSelector: {error}")
+    return None
+
+
+def _bad_cash(asked: GroupObject, stored: GroupObject | None, catalog: Catalog) -> Denied | None:
+    """What is wrong with a spec.cash that was not there before; one that is stored keeps nobody from edits."""
+    if stored is not None and stored.spec.cash == asked.spec.cash:
+        return None
+    try:
+        wire.terms_of(asked, catalog)
+    except GroupUnreadable as error:
+        return Denied(Reason.BAD_CASH, str(error))
     return None
 
 

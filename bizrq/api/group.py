@@ -174,6 +174,12 @@ def _hard(items: tuple[tuple[str, str | int], ...], catalog: names.Catalog) -> d
     return names.parse_hard(dict(items), catalog)
 
 
+def schedules(group: GroupObject) -> bool:
+    """Whether the group says when hours are granted, as only a root may."""
+    asked = group.spec.cash
+    return asked is not None and bool(asked.period or asked.time_zone or asked.anchor)
+
+
 def terms_of(group: GroupObject, catalog: names.Catalog = names.DEFAULT) -> Terms:
     """`spec.cash` as it is meant; raises GroupUnreadable."""
     asked = group.spec.cash
@@ -242,6 +248,7 @@ def tree_group(group: GroupObject, catalog: names.Catalog = names.DEFAULT) -> Tr
         used=amounts(group, group.status.used),
         reservations=reservations_of(group),
         deleting=group.metadata.deletion_timestamp is not None,
+        schedules=schedules(group),
     )
 
 

@@ -22,7 +22,10 @@ _LABEL_SAFE = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A group as stored or as asked for: `hard` by canonical name, in nano-units; `parent` "" is a root."""
+    """A group as stored or as asked for: `hard` by canonical name, in nano-units; `parent` "" is a root.
+
+    `schedules` says whether it asks for periods, time zone or anchor of its own.
+    """
 
     name: str
     parent: str
@@ -30,6 +33,7 @@ class Group:
     used: Resources = field(default_factory=dict)
     reservations: Sequence[Reservation] = ()
     deleting: bool = False
+    schedules: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +96,16 @@ def parent_is_another(change: Write) -> Denied | None:
     if change.new.parent != change.new.name:
         return None
     return Denied(Reason.PARENT, f"group {change.new.name} cannot be its own parent")
+
+
+def only_a_root_schedules(change: Write) -> Denied | None:
+    if not change.new.parent or not change.new.schedules or (change.old is not None and change.old.schedules):
+        return None
+    return Denied(
+        Reason.BAD_CASH,
+        f"group {change.new.name}: only a root sets spec.cash.period, timeZone and anchor, since a tree's hours are "
+        f"granted together: set them on the root above {change.new.parent}",
+    )
 
 
 def parent_exists(change: Write) -> Denied | None:
@@ -162,6 +176,7 @@ ALONE: Sequence[Callable[[Write], Denied | None]] = (
     name_is_label_safe,
     parent_never_changes,
     parent_is_another,
+    only_a_root_schedules,
     every_child_names_all,
 )
 #: A create or an update, in this order.

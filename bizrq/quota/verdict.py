@@ -40,6 +40,7 @@ class Reason(StrEnum):
     BAD_NAME = "BadName"
     BAD_HARD = "BadHard"
     BAD_SELECTOR = "BadSelector"
+    BAD_CASH = "BadCash"
     MAY_NOT_GRANT = "MayNotGrant"
     PARENT = "BadParent"
     IMMUTABLE = "Immutable"
@@ -52,7 +53,16 @@ class Reason(StrEnum):
 #: What a client may simply send again: nothing is wrong with the request.
 TRY_AGAIN = frozenset({Reason.PARENT_NOT_RECONCILED, Reason.BUSY, Reason.FULL, Reason.TIMEOUT})
 #: The object itself cannot be read.
-BAD_OBJECT = frozenset({Reason.MALFORMED, Reason.BAD_NAME, Reason.BAD_HARD, Reason.BAD_SELECTOR, Reason.IMMUTABLE})
+BAD_OBJECT = frozenset(
+    {
+        Reason.MALFORMED,
+        Reason.BAD_NAME,
+        Reason.BAD_HARD,
+        Reason.BAD_SELECTOR,
+        Reason.BAD_CASH,
+        Reason.IMMUTABLE,
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,6 +52,13 @@ ALLOWED = [
         "a change under a parent that is being deleted",
         Write(group("nlp", "ai"), CORP["nlp"], replace(CORP["ai"], deleting=True)),
     ),
+    ("a root that says when hours are granted", Write(replace(group("corp"), schedules=True))),
+    (
+        "a change of a child that says so already",
+        Write(
+            replace(group("ai", "corp", "cpu=1"), schedules=True), replace(CORP["ai"], schedules=True), CORP["corp"]
+        ),
+    ),
     ("the deletion of a leaf", Delete(CORP["nlp"])),
 ]
 
@@ -63,6 +70,13 @@ def test_the_tree_allows(why: str, change: Write | Delete) -> None:
 
 BAD_NAME = "use at most 63 of a-z, 0-9, '-' and '.', with a letter or digit at both ends"
 REFUSED = [
+    (
+        "a child that says when hours are granted",
+        Write(replace(group("ai", "corp"), schedules=True), CORP["ai"], CORP["corp"]),
+        Reason.BAD_CASH,
+        "group ai: only a root sets spec.cash.period, timeZone and anchor, since a tree's hours are granted together: "
+        "set them on the root above corp",
+    ),
     (
         "a name that is no label value",
         Write(group("a" * 64)),
@@ -188,6 +202,7 @@ def test_the_first_broken_rule_speaks() -> None:
         refused(Write(group("Corp", "Corp"), old)),
         refused(Write(group("corp", "corp"), named)),
         refused(Write(group("corp", "corp"), replace(named, parent="corp"))),
+        refused(Write(replace(other, schedules=True), group("ai", "other"), children=[group("nlp", "ai")])),
         refused(Write(other, group("ai", "other"), children=[group("nlp", "ai")])),
         refused(Write(other, group("ai", "other"))),
         refused(Write(other, parent=replace(group("other", hard="mem=1"), deleting=True))),
@@ -197,6 +212,7 @@ def test_the_first_broken_rule_speaks() -> None:
         Reason.BAD_NAME,
         Reason.IMMUTABLE,
         Reason.PARENT,
+        Reason.BAD_CASH,
         Reason.MISSING_NAMES,
         Reason.PARENT,
         Reason.PARENT,

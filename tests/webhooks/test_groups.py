@@ -110,6 +110,45 @@ async def test_lowering_below_what_is_used_is_allowed_with_a_warning(api: Api, h
     assert "limits.cpu 50 (used 60)" in warning
 
 
+def cash(**said: Any):
+    return lambda obj: obj["spec"].update(cash=said)
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ({"period": "daily", "timeZone": "Europe/Berln"}, "timeZone: 'Europe/Berln' is no time zone: did you mean"),
+        ({"period": "daily", "anchor": "2026-02-30"}, "anchor: '2026-02-30' is no local time"),
+        ({"period": "hourly"}, "period: 'hourly' is none of daily, weekly, monthly"),
+        ({"rollover": {"fraction": "half"}}, "rollover.fraction: 'half' is none"),
+        ({"rollover": {"cap": {"limits.cpux": "1"}}}, "rollover.cap: cash/limits.cpux: unknown resource name: did you"),
+        ({"mode": "careful"}, "mode: 'careful' is none of open, safe"),
+        ({"mode": "safe", "maxRunTime": "0h"}, "maxRunTime: '0h' is no time to run"),
+        ({"thresholds": [0]}, "thresholds: write percents from 1 to 1000"),
+    ],
+    ids=str,
+)
+async def test_what_cannot_be_meant_about_hours_is_refused_and_what_is_stored_keeps_nobody_from_edits(
+    hooks: Hooks, said: dict[str, Any], words: str
+) -> None:
+    root = group("corp", cpu="100")
+    response = await hooks.create(changed(root, cash(**said)))
+    assert f"group corp: spec.cash.{words}" in message(response)
+    assert response["status"]["code"] == 422
+    stored = changed(root, cash(**said))
+    assert (await hooks.update(stored, changed(stored, hard(cpu="50"))))["allowed"]
+
+
+async def test_only_a_root_says_when_hours_are_granted(api: Api, hooks: Hooks) -> None:
+    root = group("corp", hours="100")
+    assert (await hooks.create(changed(root, cash(period="weekly", timeZone="Europe/Berlin"))))["allowed"]
+    await api.group("corp", hours="100")
+    child = group("ai", "corp", hours="10")
+    refused = message(await hooks.create(changed(child, cash(period="weekly"))))
+    assert "only a root sets spec.cash.period, timeZone and anchor" in refused
+    assert (await hooks.create(changed(child, cash(mode="safe", rollover={}, thresholds=[90]))))["allowed"]
+
+
 async def test_a_parent_being_deleted_takes_no_child(api: Api, hooks: Hooks) -> None:
     await api.client.create(
         GROUPS, changed(group("corp", cpu="100"), lambda o: o["metadata"].update(finalizers=["quota.biz.group/x"]))
