@@ -23,21 +23,32 @@ from bizrq.kube.groups import GROUPS as GROUP
 from bizrq.kube.holds import Holds
 from bizrq.quota import quantity
 from bizrq.quota.cash import Meter, forget, hours, inherit, spent, total
-from bizrq.quota.ledger import LIFETIME, Reservation, ReservationError, Slot, group_slot, read, timestamp
+from bizrq.quota.ledger import (
+    LIFETIME,
+    Reservation,
+    ReservationError,
+    Slot,
+    group_slot,
+    milliseconds,
+    read,
+    timestamp,
+)
 from bizrq.quota.names import DEFAULT, Catalog, is_cash
 from bizrq.quota.recount import Counted, Recount, Sighting, Snapshot, held_for_others, recount
 from bizrq.quota.resources import Resources, add, growth, nonzero, restrict, subtract_floor
 from bizrq.quota.resources import total as total_of
+from bizrq.quota.terms import Terms, lien, possible
 from bizrq.workloads import counting
 from bizrq.workloads.adapters import Adapter, GroupKind
 from bizrq.workloads.config import CountingConfig
 from bizrq.workloads.lookup import Lookup, Recording, Reference
 from bizrq.workloads.malformed import Malformed
-from bizrq.workloads.roles import has_ended
+from bizrq.workloads.roles import has_ended, longest_run, runs_since
 from controller import metrics
 from controller.cluster import Cluster, Object
 from controller.evidence import Evidence
 from controller.meter import Stays
+from controller.pods import Pod
 from controller.surplus import Surplus
 
 log = structlog.get_logger(__name__)
@@ -166,7 +177,7 @@ class Reconciler:
     def _status(self, group: GroupObject, expired: set[str]) -> tuple[Status, Callable[[], None]]:
         """The status that the snapshot makes, and what to call once it is stored."""
         try:
-            hard = wire.hard_of(group, self._catalog)
+            hard, terms = wire.hard_of(group, self._catalog), wire.terms_of(group, self._catalog)
             stored_meter = wire.meter_of(group)
             children = self._children(group.name, stored_meter)
         except GroupUnreadable as error:
@@ -190,7 +201,7 @@ class Reconciler:
         groups = self._cluster.groups.informer.store
         meter = forget(meter, lambda uid: groups.by_uid(uid) is not None)
         sightings = [(entry, self._sighting(entry, expired)) for entry in entries]
-        workloads, told, unknown = self._workloads(group.name)
+        workloads, told, unknown = self._workloads(group.name, terms, meter.watermark or self._now())
         workloads += self._held_for(group, unknown, workloads, sightings)
         counted = recount(
             Snapshot(
@@ -201,6 +212,7 @@ class Reconciler:
                 cash=restrict(spent(meter), hard),
                 published=published,
                 covered=self._covered(entries),
+                safe=terms.safe,
             )
         )
 
@@ -216,7 +228,7 @@ class Reconciler:
             counted_at=self._counted_at(),
             observed_generation=group.metadata.generation,
             conditions=self._conditions(group, _findings(counted, hard, told)),
-            cash=wire.stored_meter(meter),
+            cash=wire.with_liens(wire.stored_meter(meter), counted.liens),
             hold=group.status.hold,
         )
         return status, done
@@ -342,8 +354,8 @@ class Reconciler:
             if informer is not None:
                 await informer.catch_up(revision, _CATCH_UP)
 
-    def _workloads(self, name: str) -> tuple[list[Counted], _Told, dict[str, Slot]]:
-        """What the group's own workloads cost, and what people have to know of them.
+    def _workloads(self, name: str, terms: Terms, at: int) -> tuple[list[Counted], _Told, dict[str, Slot]]:
+        """What the group's own workloads cost, with what they may still cost from `at`, and what people have to know.
 
         Then the places, by uid, of those that we could never count.
         """
@@ -365,8 +377,34 @@ class Reconciler:
             # Of what cannot be counted the pods show all that they have, and some of it is what it is held at.
             more = growth(shown.resources, cost.resources) if cost.problem else shown.resources
             told.mismatches.extend(f"{slot} {finding}" for finding in shown.findings)
-            counted.append(Counted(slot, metadata["uid"], cost.resources, add(cost.beyond, more)))
+            found = Counted(slot, metadata["uid"], cost.resources, add(cost.beyond, more))
+            counted.append(self._pledged(found, adapter, obj, terms, at, told) if terms.safe else found)
         return counted, told, unknown
+
+    def _pledged(self, found: Counted, adapter: Adapter, obj: Object, terms: Terms, at: int, told: _Told) -> Counted:
+        """A workload with what it may cost where hours are safe: it was admitted only because that was left."""
+        own = longest_run(obj, adapter)
+        run = terms.max_run_time if own is None else own
+        if run is None:
+            if any(not name.startswith("count/") for name in found.cost):
+                told.unbounded.append(str(found.slot))
+            return found
+        whole = possible(found.cost, run)
+        if (since := _instant(runs_since(obj, adapter))) is not None:
+            return replace(found, whole=whole, lien=lien(found.cost, run, at - since))
+        # Nobody says since when: each of its pods may run as long.
+        ran: Resources = {}
+        for pod in self._cluster.pods_of(obj):
+            if pod.started is not None and pod.ended is None:
+                ran = add(ran, possible(self._pod_cost(pod, obj), min(run, max(0, at - pod.started))))
+        return replace(found, whole=whole, lien=subtract_floor(whole, ran))
+
+    def _pod_cost(self, pod: Pod, obj: Object) -> Resources:
+        """What a pod occupies; nothing where it cannot be counted, so that its workload may still cost as much."""
+        try:
+            return self._evidence.cost(pod, obj)
+        except Malformed:
+            return {}
 
     def _held_for(
         self,
@@ -597,6 +635,7 @@ class _Told:
 
     problems: list[str] = field(default_factory=list)
     surplus: list[str] = field(default_factory=list)
+    unbounded: list[str] = field(default_factory=list)
     detached: list[str] = field(default_factory=list)
     mismatches: list[str] = field(default_factory=list)
 
@@ -606,9 +645,18 @@ class _Told:
             ("Uncountable", "Malformed", "", self.problems),
             (_MISMATCH, "UsesOthers", "", self.mismatches),
             ("Surplus", "BeyondOwner", "", self.surplus),
+            ("Unbounded", "RunsOn", "nothing bounds their run, so their hours are not sure: ", self.unbounded),
             ("Detached", "LetGo", "counted though no owner pays any more, label or delete: ", self.detached),
         )
         return [(kind, True, reason, head + _first_two(lines)) for kind, reason, head, lines in kinds if lines]
+
+
+def _instant(text: str | None) -> int | None:
+    """A time as milliseconds; None where there is none that can be read."""
+    try:
+        return milliseconds(text) if text else None
+    except ReservationError:
+        return None
 
 
 def _meter(group: GroupObject, status: Status) -> Meter:

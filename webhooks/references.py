@@ -67,7 +67,8 @@ class Due:
     def key(self) -> tuple[object, ...]:
         """Equal where nothing has changed that the charge is counted from."""
         amounts = [tuple(sorted(found.items())) for found in (self.charge.demand, self.charge.before)]
-        return self.group, self.charge.slot, self.charge.uid, self.charge.resource_version, *amounts
+        runs = (self.charge.run, self.charge.run_before)
+        return self.group, self.charge.slot, self.charge.uid, self.charge.resource_version, *amounts, *runs
 
 
 _D = TypeVar("_D", bound=Due)
@@ -215,6 +216,9 @@ class References:
                 roles=roles(after),
                 roles_before=roles(before or NONE),
                 missing=after.missing,
+                run=after.run,
+                run_before=before.run if before else None,
+                bounded_by=place_of_deadline(adapter),
             )
             if charge.worse_in():
                 due.append(Due(group, charge, f"{named(obj)}, which refers to {reference[1]} {reference[3]}"))
@@ -310,6 +314,9 @@ class References:
             awaits=place,
             seen=self.seen(asked, lookup, [stored, *siblings]),
             missing=mine.missing,
+            run=after.run,
+            run_before=before.run,
+            bounded_by=place_of_deadline(maker),
         )
         whom = f"{named(stored)}, which made {adapter.kind} {new['metadata'].get('name')}"
         return [Due(group, charge, whom, is_mark=not charge.worse_in())]
@@ -404,3 +411,8 @@ def _state(obj: Mapping[str, Any]) -> tuple[str, int] | None:
     metadata = obj.get("metadata") or {}
     uid, version = metadata.get("uid"), str(metadata.get("resourceVersion", ""))
     return (uid, int(version)) if isinstance(uid, str) and version.isascii() and version.isdigit() else None
+
+
+def place_of_deadline(adapter: Adapter) -> str:
+    """Where an object of the kind says how long it runs at most, "" where it cannot."""
+    return ".".join(adapter.deadline.at.keys) if adapter.deadline is not None else ""

@@ -29,7 +29,7 @@ from bizrq.workloads.malformed import Malformed
 from bizrq.workloads.owners import charged_group, payer, requires_group
 from webhooks.children import Children
 from webhooks.deadline import seconds_left
-from webhooks.references import Due, References, roles, settle, written
+from webhooks.references import Due, References, place_of_deadline, roles, settle, written
 from webhooks.reserve import Reserver
 from webhooks.rights import Rights, joins
 
@@ -219,13 +219,13 @@ class Workloads:
         charge = charge_of(adapter, request, new, demand, old, before)
         # While a child asks for more than what is written does, the child may be about to ask for less.
         hides = bool(made) and stood is not None and bool(growth(own.resources, stood.resources))
-        if not charge.enters and not hides and not charge.worse_in():
+        if not charge.enters and not hides and not charge.may_need_more():
             return Granted()
         due = Own(group, charge, joins=joins(group, charge, new, old, self._registry, lookup), lookup=lookup)
         if not (adapter.refers or adapter.grows):
             return [due]
         charge = replace(charge, enters=charge.enters or hides, seen=self._references.seen(asked.asked, lookup, made))
-        due = replace(due, charge=charge, is_mark=before is not None and not charge.worse_in())
+        due = replace(due, charge=charge, is_mark=before is not None and not charge.may_need_more())
         left = charged_group(old, lookup) if old is not None else None
         if old is None or left is None or left == group or payer(old, self._registry, lookup) is not None:
             return [due]
@@ -262,7 +262,7 @@ class Workloads:
             if unpaid is not None and group is not None:
                 before = unpaid.before or self._before(old, group, lookup)
                 charge = charge_of(adapter, request, new, unpaid.demand, old, before)
-                if not charge.enters and not charge.worse_in():
+                if not charge.enters and not charge.may_need_more():
                     return Granted()
                 enters = joins(group, charge, new, old, self._registry, lookup)
                 return [Own(group, charge, joins=enters, lookup=lookup)]
@@ -331,6 +331,9 @@ def charge_of(
         roles=roles(demand),
         roles_before=roles(before) if before else (),
         missing=demand.missing,
+        run=demand.run,
+        run_before=before.run if before else None,
+        bounded_by=place_of_deadline(adapter),
     )
 
 

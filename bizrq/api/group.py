@@ -13,7 +13,7 @@ import msgspec
 
 from bizrq.quota import names, quantity, terms
 from bizrq.quota.cash import Meter, Running
-from bizrq.quota.ledger import Account, Reservation, milliseconds, read, timestamp
+from bizrq.quota.ledger import Account, Hours, Reservation, milliseconds, read, timestamp
 from bizrq.quota.periods import schedule
 from bizrq.quota.recount import holding
 from bizrq.quota.resources import text_of
@@ -83,7 +83,7 @@ class Cash(msgspec.Struct, omit_defaults=True, rename="camel"):
     period_start: str = ""
     period_end: str = ""
     carried: dict[str, str] = {}
-    liens: dict[str, str] = {}
+    liens: dict[str, str] | None = None
     watermark: str = ""
     settled: dict[str, str] = {}
     running: list[str] = []
@@ -206,7 +206,7 @@ def _cap(rollover: Rollover, catalog: names.Catalog) -> dict[str, int]:
         raise ValueError(f"rollover.cap: {error}") from None
 
 
-def amounts(group: GroupObject, stored: Hard | None) -> dict[str, int]:
+def amounts(group: GroupObject, stored: Mapping[str, str | int] | None) -> dict[str, int]:
     """A map of the status in nano-units; raises GroupUnreadable."""
     try:
         return {name: quantity.parse_sum(value) for name, value in (stored or {}).items()}
@@ -225,13 +225,30 @@ def reservations_of(group: GroupObject) -> tuple[Reservation, ...]:
 def account_of(group: GroupObject, catalog: names.Catalog = names.DEFAULT) -> Account:
     """The account to decide on; raises GroupUnreadable."""
     used = amounts(group, group.status.used)
-    return Account(group.name, hard_of(group, catalog), used, reservations_of(group))
+    return Account(group.name, hard_of(group, catalog), used, reservations_of(group), hours_of(group, catalog))
+
+
+def hours_of(group: GroupObject, catalog: names.Catalog = names.DEFAULT) -> Hours:
+    """What an account has to know of hours besides `used`; raises GroupUnreadable."""
+    said, stored = terms_of(group, catalog), group.status.cash or Cash()
+    if not (said.safe or stored.period_end):
+        return Hours()
+    return Hours(
+        next_grant=stored.period_end,
+        safe=said.safe,
+        max_run_time=said.max_run_time,
+        liens=None if stored.liens is None else amounts(group, stored.liens),
+        carried=amounts(group, stored.carried),
+    )
 
 
 def is_counted(group: GroupObject, catalog: names.Catalog = names.DEFAULT) -> bool:
-    """Whether every name of `spec.hard` is published in `used`; raises GroupUnreadable."""
-    used = group.status.used
-    return used is not None and all(name in used for name in hard_of(group, catalog))
+    """Whether all that an account has to know is published; raises GroupUnreadable."""
+    used, cash = group.status.used, group.status.cash
+    if used is None or any(name not in used for name in hard_of(group, catalog)):
+        return False
+    is_safe = group.spec.cash is not None and group.spec.cash.mode == "safe"
+    return not is_safe or (cash is not None and cash.liens is not None) or not any(map(names.is_cash, used))
 
 
 def held_of(group: GroupObject, catalog: names.Catalog = names.DEFAULT) -> dict[str, int]:
@@ -304,6 +321,13 @@ def stored_meter(meter: Meter) -> Cash | None:
             for uid, amounts in sorted(meter.inherited.items())
         },
     )
+
+
+def with_liens(cash: Cash | None, liens: Mapping[str, int] | None) -> Cash | None:
+    """What is published of hours, with what workloads may still cost where hours are safe."""
+    if liens is None:
+        return cash
+    return msgspec.structs.replace(cash or Cash(), liens=text_of(liens))
 
 
 def _integer(text: str) -> int:

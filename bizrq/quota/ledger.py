@@ -10,11 +10,12 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 
 from bizrq.quota import quantity
-from bizrq.quota.names import cash, is_cash
-from bizrq.quota.resources import Limits, Resources, growth, larger, smaller, subtract_floor
+from bizrq.quota.names import cash, is_cash, uncash
+from bizrq.quota.resources import Limits, Resources, growth, larger, restrict, smaller, subtract_floor
+from bizrq.quota.terms import possible, span_text
 from bizrq.quota.verdict import Denied, Granted, Reason, Verdict, Violation, exceeded, unspecified
 
 GROUPS = "bizgroupresourcequotas.quota.biz.group"
@@ -205,6 +206,9 @@ class Charge:
 
     `awaits` is the object whose write makes the change, where that is not the slot's own, and `seen` what the demand
     was counted from besides what is written: uid and resourceVersion by place.
+
+    `run` is how long it runs at most, in milliseconds, None where nothing bounds it, and `run_before` the stored
+    object's; `bounded_by` is the place where the kind says so, "" for one that has none.
     """
 
     slot: Slot
@@ -218,6 +222,9 @@ class Charge:
     roles: Sequence[Role] = ()
     roles_before: Sequence[Role] = ()
     missing: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    run: int | None = None
+    run_before: int | None = None
+    bounded_by: str = ""
 
     @property
     def is_grant(self) -> bool:
@@ -237,6 +244,37 @@ class Charge:
         """What the change needs more than before; empty where it makes nothing worse."""
         return growth(self.demand, self.before)
 
+    def may_need_more(self) -> bool:
+        """Whether an account may have to give more for it: the demand grows, or the time that it runs."""
+        return bool(self.worse_in()) or self.runs_longer()
+
+    def runs_longer(self) -> bool:
+        """Whether it may run longer than before, which where hours are safe may need more of them."""
+        return self.run_before is not None and (self.run is None or self.run > self.run_before)
+
+
+@dataclass(frozen=True, slots=True)
+class Hours:
+    """What an account knows of its hours besides `used`; amounts by `cash/` name, in nano-units x hours.
+
+    `next_grant` is when they are granted anew, as people read it, "" for never. Where they are `safe`, `liens` is what
+    the workloads that are counted may still cost, None where no recount has said; one that nothing bounds is taken to
+    run for `max_run_time`. `carried` is what is left of what came over from the period before.
+    """
+
+    next_grant: str = ""
+    safe: bool = False
+    max_run_time: int | None = None
+    liens: Resources | None = None
+    carried: Resources = field(default_factory=dict)
+
+    def run(self, own: int | None) -> int | None:
+        """How long a workload is taken to run that has this bound of its own."""
+        return self.max_run_time if own is None else own
+
+
+_NO_HOURS = Hours()
+
 
 class Account:
     """A running copy of one group's account. `decide` asks it, `reserve` changes it.
@@ -244,11 +282,19 @@ class Account:
     `used` is as published: a name of `hard` that it lacks is unknown, not zero.
     """
 
-    __slots__ = ("_by_slot", "_bytes", "_count", "_extra", "group", "hard", "reserved", "used")
+    __slots__ = ("_by_slot", "_bytes", "_count", "_extra", "group", "hard", "hours", "reserved", "used")
 
-    def __init__(self, group: str, hard: Limits, used: Resources, reservations: Iterable[Reservation] = ()) -> None:
+    def __init__(
+        self,
+        group: str,
+        hard: Limits,
+        used: Resources,
+        reservations: Iterable[Reservation] = (),
+        hours: Hours = _NO_HOURS,
+    ) -> None:
         self.group = group
         self.hard = hard
+        self.hours = hours
         self.used = used
         self.reserved: dict[str, int] = {}
         self._by_slot: dict[Slot, tuple[Reservation, ...]] = {}
@@ -272,12 +318,23 @@ class Account:
         return self._by_slot.get(slot, ())
 
     def unknown(self) -> list[str]:
-        """Names that `hard` has and no recount has published yet."""
-        return sorted(name for name in self.hard if name not in self.used)
+        """Names that `hard` has and no recount has published yet, or whose liens none has."""
+        lacks_liens = self.hours.safe and self.hours.liens is None
+        return sorted(n for n in self.hard if n not in self.used or (lacks_liens and is_cash(n)))
 
     def taken(self, name: str) -> int:
-        """What is used and promised of a resource, in nano-units."""
-        return self.used.get(name, 0) + self.reserved.get(name, 0)
+        """What is used and promised of a resource, in nano-units; what came over pays for liens first."""
+        return self.used.get(name, 0) + self.reserved.get(name, 0) + max(0, self._lien(name))
+
+    def ceiling(self, name: str, *, grant: bool = False) -> int:
+        """How much may be taken: where hours are safe, a workload may use what came over and nobody else is to."""
+        return self.hard[name] + (0 if grant else max(0, -self._lien(name)))
+
+    def _lien(self, name: str) -> int:
+        """What is to be paid of liens beside what came over; below 0 what that has left."""
+        if not self.hours.safe or self.hours.liens is None:
+            return 0
+        return self.hours.liens.get(name, 0) - self.hours.carried.get(name, 0)
 
     def full(self) -> bool:
         return self._count >= MAX_ENTRIES or self._bytes >= MAX_BYTES
@@ -322,12 +379,14 @@ def slot_extra(entries: Iterable[Reservation]) -> dict[str, int]:
 def decide(account: Account, charge: Charge, now: int) -> Verdict:
     """Whether the account can bear the change. Pure: the account is not touched.
 
-    The order is DESIGN 3's: nothing worse, then what is unknown (8), then unstated requests, cash (7) and the
+    The order is DESIGN 3's: nothing worse, then what is unknown (8), then unstated requests and runs, cash (7) and the
     ceilings (6), all violations at once. What is granted must be stored, as `reserve` leaves it, before the answer
     goes out: an entry that stands there already does not do (DESIGN 5.3).
     """
+    charge = priced(account, charge)
     more = charge.worse_in()
-    if not more and not charge.enters:
+    unbounded = _unbounded(account, charge, more)
+    if not more and not charge.enters and unbounded is None:
         return Granted()
     unknown = account.unknown()
     if unknown:
@@ -335,6 +394,8 @@ def decide(account: Account, charge: Charge, now: int) -> Verdict:
     missing = {name: who for name, who in charge.missing.items() if name in account.hard and who}
     if missing:
         return unspecified(account.group, missing)
+    if unbounded is not None:
+        return unbounded
 
     crossing = [e.awaited for e in account.of(charge.slot) if e.awaited != charge.awaited and not charge.has_seen(e)]
     if crossing:
@@ -347,16 +408,19 @@ def decide(account: Account, charge: Charge, now: int) -> Verdict:
 
     entry = _entry(account, charge, now)
     rises = growth(entry.extra, account.added(charge.slot))
+    ceiling = partial(account.ceiling, grant=charge.is_grant)
     violations = []
     for name, amount in more.items():
         spent = cash(name)
-        if not charge.is_grant and spent in account.hard and account.taken(spent) >= account.hard[spent]:
+        if not (charge.is_grant or account.hours.safe) and _is_spent(account, spent):
             violations.append(Violation(spent, amount, account.taken(spent), account.hard[spent]))
-        if name in account.hard and account.taken(name) + rises.get(name, 0) > account.hard[name]:
-            violations.append(Violation(name, amount, account.taken(name), account.hard[name]))
+        if name in account.hard and account.taken(name) + rises.get(name, 0) > ceiling(name):
+            violations.append(Violation(name, amount, account.taken(name), ceiling(name)))
     if violations:
-        return exceeded(account.group, violations, replicas_that_fit(account, charge))
-    beside = sorted(n for n in rises if n in account.hard and account.taken(n) + rises[n] > account.hard[n])
+        return exceeded(
+            account.group, violations, replicas_that_fit(account, charge), _notes(account, charge, violations)
+        )
+    beside = sorted(n for n in rises if n in account.hard and account.taken(n) + rises[n] > ceiling(n))
     if beside:
         # It does not grow in these, but an earlier change of the object may still land and grow in them.
         return Denied(
@@ -378,6 +442,68 @@ def decide(account: Account, charge: Charge, now: int) -> Verdict:
         )
     # From here the change is admitted as soon as the entry is stored.
     return Granted(entry)
+
+
+def priced(account: Account, charge: Charge) -> Charge:
+    """The change with what it may cost at most, where hours are safe; nothing where nothing bounds its run.
+
+    What the stored object had counts for no more than what the new one could cost in as long a run: it may have run
+    already, and that much of its lien is gone.
+    """
+    if not account.hours.safe or charge.is_grant:
+        return charge
+    run = account.hours.run(charge.run) or 0
+    names = [name for name in account.hard if is_cash(name)]
+
+    def cost(demand: Resources, length: int) -> dict[str, int]:
+        return restrict(possible(demand, length), names)
+
+    was = account.hours.run(charge.run_before) or 0
+    before = smaller(cost(charge.before, was), cost(charge.demand, min(run, was)))
+    return replace(
+        charge,
+        demand={**charge.demand, **cost(charge.demand, run)},
+        before={**charge.before, **before},
+        roles=[replace(role, per_pod={**role.per_pod, **cost(role.per_pod, run)}) for role in charge.roles],
+        roles_before=[
+            replace(role, per_pod={**role.per_pod, **cost(role.per_pod, was)}) for role in charge.roles_before
+        ],
+    )
+
+
+def _unbounded(account: Account, charge: Charge, more: Resources) -> Denied | None:
+    """Why nobody can say what the change may cost, where hours are safe and it may need more of them."""
+    hours = account.hours
+    longest, own = hours.max_run_time, charge.run
+    metered = any(charge.demand.get(uncash(name), 0) for name in account.hard if is_cash(name))
+    grows = charge.runs_longer() or any(cash(name) in account.hard for name in more)
+    if not hours.safe or charge.is_grant or not metered or not grows:
+        return None
+    if own is None and longest is None:
+        own_way = f"set {charge.bounded_by}, or have" if charge.bounded_by else "have"
+        what = f"nothing bounds the run of {charge.slot}: {own_way} spec.cash.maxRunTime of the group set"
+    elif own is not None and longest is not None and own > longest:
+        what = f"{charge.slot} may run for {span_text(own)}: set {charge.bounded_by} to {longest // 1000} or less"
+    else:
+        return None
+    return Denied(Reason.UNBOUNDED, f"quota {account.group} admits only runs whose whole cost is sure, and {what}")
+
+
+def _is_spent(account: Account, name: str) -> bool:
+    return name in account.hard and account.taken(name) >= account.hard[name]
+
+
+def _notes(account: Account, charge: Charge, violations: Iterable[Violation]) -> list[str]:
+    """What a refusal says of hours besides the numbers."""
+    if charge.is_grant or not any(is_cash(violation.resource) for violation in violations):
+        return []
+    hours, notes = account.hours, []
+    run = hours.run(charge.run)
+    if hours.safe and run is not None:
+        notes.append(f"requested is what it may cost in {span_text(run)}, used has what others may still cost")
+    if hours.next_grant:
+        notes.append(f"next grant {hours.next_grant}")
+    return notes
 
 
 def not_reconciled(group: str, charge: Charge, why: str = "") -> Denied:
@@ -429,16 +555,17 @@ def role_that_grew(charge: Charge) -> tuple[Role, int] | None:
 
 def replicas_that_fit(account: Account, charge: Charge) -> int | None:
     """How many more replicas of the one role that grew would fit; None where several grew or none did."""
+    charge = priced(account, charge)
     grown = role_that_grew(charge)
     if grown is None:
         return None
     role, was = grown
     most: int | None = None
-    for name, hard in account.hard.items():
+    for name in account.hard:
         # What the slot itself has been promised is not in its way.
-        left = max(0, hard - account.taken(name) + account.added(charge.slot).get(name, 0))
+        left = max(0, account.ceiling(name) - account.taken(name) + account.added(charge.slot).get(name, 0))
         each = role.per_pod.get(name, 0)
-        if is_cash(name):
+        if is_cash(name) and not account.hours.safe:
             if left == 0 and role.per_pod.get(name.removeprefix("cash/"), 0):
                 return 0
             continue

@@ -11,21 +11,34 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from bizrq.quota.ledger import GROUPS, Account, Reservation, Slot, slot_extra
-from bizrq.quota.names import is_cash
-from bizrq.quota.resources import Limits, Resources, add, growth, larger, restrict, subtract_floor, total
+from bizrq.quota.names import is_cash, uncash
+from bizrq.quota.resources import (
+    Limits,
+    Resources,
+    add,
+    growth,
+    larger,
+    nonzero,
+    restrict,
+    subtract_floor,
+    total,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Counted:
     """One stored object of the snapshot and what it costs the group: a workload's demand, or what a child holds.
 
-    `beyond` is what it uses though it never asked for it, as its pods show: used as well, and no drift.
+    `beyond` is what it uses though it never asked for it, as its pods show: used as well, and no drift. Where hours are
+    safe, `whole` is what it may cost in all, and `lien` what of that is still to come, by `cash/` name.
     """
 
     slot: Slot
     uid: str
     cost: Resources
     beyond: Resources = field(default_factory=dict)
+    whole: Resources = field(default_factory=dict)
+    lien: Resources = field(default_factory=dict)
 
 
 class Sighting(Enum):
@@ -43,7 +56,7 @@ class Snapshot:
     `reservations` pairs each entry of the stored status with what is known of its object. `cash` is what the group's
     own pods have spent, by `cash/` name. `published` is `used` as the status has it now, `was_reserved` what its
     reservations add; both empty where there is none. `covered` are objects that entries speak of and that another one
-    of the workloads pays for: part of its cost, not of the sum.
+    of the workloads pays for: part of its cost, not of the sum. `safe` says whether hours are promised as a whole.
     """
 
     hard: Limits
@@ -53,11 +66,15 @@ class Snapshot:
     cash: Resources = field(default_factory=dict)
     published: Resources = field(default_factory=dict)
     covered: Sequence[Counted] = ()
+    safe: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Recount:
-    """A status to publish. `drift` is what was stored but neither used nor promised before, in nano-units."""
+    """A status to publish. `drift` is what was stored but neither used nor promised before, in nano-units.
+
+    `liens` is None where hours are not safe, or not yet: an entry of before does not say what it may cost.
+    """
 
     used: dict[str, int]
     self_used: dict[str, int]
@@ -66,6 +83,7 @@ class Recount:
     drift: dict[str, int]
     over: dict[str, int]
     exhausted: tuple[str, ...]
+    liens: dict[str, int] | None = None
 
 
 def recount(snapshot: Snapshot) -> Recount:
@@ -80,13 +98,13 @@ def recount(snapshot: Snapshot) -> Recount:
     used = _of(names, add(self_used, total(child.cost for child in snapshot.children)))
 
     # Without what is beyond: that stays beside whatever is promised, so an entry must not be paid with it.
-    held = {counted.slot: counted.cost for counted in (*snapshot.covered, *snapshot.workloads, *snapshot.children)}
+    held = {counted.slot: counted for counted in (*snapshot.covered, *snapshot.workloads, *snapshot.children)}
     awaited = _awaited(snapshot.reservations)
     kept, dropped = [], []
     for entry, sighting in snapshot.reservations:
         # What awaits another object may have been counted from the very write that is still to be seen.
         if sighting is Sighting.AWAITED or awaited.get(entry.slot, set()) - {entry.awaited}:
-            kept.append(replace(entry, base=_base(entry, held.get(entry.slot, {}))))
+            kept.append(replace(entry, base=_base(entry, held.get(entry.slot))))
         else:
             dropped.append(entry)
     account = Account("", snapshot.hard, used, kept)
@@ -98,6 +116,7 @@ def recount(snapshot: Snapshot) -> Recount:
         drift=_drift(snapshot, subtract_floor(used, beyond) if beyond else used),
         over={n: account.taken(n) - hard for n, hard in snapshot.hard.items() if account.taken(n) > hard},
         exhausted=tuple(sorted(n for n, hard in snapshot.hard.items() if is_cash(n) and used[n] >= hard)),
+        liens=_liens(snapshot, kept),
     )
 
 
@@ -139,9 +158,27 @@ def _of(names: set[str], amounts: Resources) -> dict[str, int]:
     return {name: amounts.get(name, 0) for name in sorted(names)}
 
 
-def _base(entry: Reservation, counted: Resources) -> dict[str, int]:
-    """What `used` holds of the entry's amount."""
-    return {name: counted[name] for name in entry.amount if counted.get(name, 0)}
+def _base(entry: Reservation, counted: Counted | None) -> dict[str, int]:
+    """What `used` holds of the entry's amount, and of a workload's hours its lien.
+
+    The lien shrinks as the workload runs, so a base for hours is never raised: the one that admission found holds for
+    as long as the object's write is awaited.
+    """
+    if counted is None:
+        return {}
+    held = {**counted.cost, **{name: min(entry.base.get(name, 0), most) for name, most in counted.whole.items()}}
+    return {name: held[name] for name in entry.amount if held.get(name, 0)}
+
+
+def _liens(snapshot: Snapshot, kept: Iterable[Reservation]) -> dict[str, int] | None:
+    """What the workloads may still cost together, once every entry says what its own may."""
+    if not snapshot.safe:
+        return None
+    hours = [name for name in snapshot.hard if is_cash(name)]
+    for entry in kept:
+        if entry.slot.kind != GROUPS and any(entry.amount.get(uncash(n), 0) and n not in entry.amount for n in hours):
+            return None
+    return nonzero(restrict(total(counted.lien for counted in snapshot.workloads), hours))
 
 
 def _drift(snapshot: Snapshot, used: Mapping[str, int]) -> dict[str, int]:

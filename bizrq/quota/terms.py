@@ -9,10 +9,11 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from bizrq.quota.names import is_cash
+from bizrq.quota.names import cash, is_cash
 from bizrq.quota.periods import Schedule
 from bizrq.quota.resources import Limits, Resources
 
+HOUR = 3_600_000
 MODES = ("open", "safe")
 THRESHOLDS = (80, 100)
 
@@ -79,6 +80,25 @@ def span(text: str) -> int:
     if not seconds:
         raise TermsError(f"maxRunTime: {text[:80]!r} is no time to run: write one like 12h, 90m or 1d12h")
     return seconds * 1000
+
+
+def span_text(length: int) -> str:
+    """Milliseconds as `span` reads them, to the second above."""
+    rest, words = -(-length // 1000), []
+    for unit, letter in zip(_SECONDS, "dhms", strict=True):
+        number, rest = divmod(rest, unit)
+        words += [f"{number}{letter}"] if number else []
+    return "".join(words) or "0s"
+
+
+def possible(demand: Resources, run: int) -> dict[str, int]:
+    """What a demand costs at most that runs for so many milliseconds: hours by `cash/` name, rounded up."""
+    return {cash(name): -(-amount * run // HOUR) for name, amount in demand.items() if amount}
+
+
+def lien(demand: Resources, run: int, ran: int) -> dict[str, int]:
+    """What it may still cost of that which has run so long already."""
+    return possible(demand, min(run, max(0, run - ran)))
 
 
 def carried(terms: Terms, hard: Limits, used: Resources) -> dict[str, int]:

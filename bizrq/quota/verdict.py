@@ -31,6 +31,7 @@ class Reason(StrEnum):
     NOT_RECONCILED = "NotReconciled"
     PARENT_NOT_RECONCILED = "ParentNotReconciled"
     UNSPECIFIED = "MustSpecify"
+    UNBOUNDED = "UnboundedRun"
     CASH = "CashExhausted"
     EXCEEDED = "QuotaExceeded"
     BUSY = "AnotherChangeUnderWay"
@@ -105,7 +106,7 @@ class Denied:
 Verdict = Granted | Denied
 
 
-def exceeded(group: str, violations: Sequence[Violation], fits: int | None) -> Denied:
+def exceeded(group: str, violations: Sequence[Violation], fits: int | None, notes: Sequence[str] = ()) -> Denied:
     """The refusal of a change that needs more than is left: native quota's words first, then what would help.
 
     Native words: kubernetes `resourcequota/controller.go` (checkRequest).
@@ -117,6 +118,7 @@ def exceeded(group: str, violations: Sequence[Violation], fits: int | None) -> D
     )
     if fits is not None:
         message += f"; fits: {fits} more {'replica' if fits == 1 else 'replicas'}"
+    message = "; ".join((message, *notes))
     cash_only = all(v.resource.startswith("cash/") for v in ordered)
     return Denied(Reason.CASH if cash_only else Reason.EXCEEDED, message, ordered)
 

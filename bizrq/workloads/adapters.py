@@ -135,6 +135,14 @@ class Finished:
 
 
 @dataclass(frozen=True, slots=True)
+class Deadline:
+    """Where an object says how many seconds it runs at most, and from when they count."""
+
+    at: At
+    since: At
+
+
+@dataclass(frozen=True, slots=True)
 class Pods:
     """How a workload's pods are found: by their owners, of which these kinds may stand between."""
 
@@ -152,6 +160,7 @@ class Adapter:
     roles: tuple[Role, ...] = ()
     zero_when: tuple[Equals, ...] = ()
     finished_when: Finished | None = None
+    deadline: Deadline | None = None
     scale: tuple[str, ...] | None = None
     creates: frozenset[GroupKind] = frozenset()
     #: Kinds that its objects own on behalf of whoever is above them: the walk goes on, nobody pays here.
@@ -355,7 +364,7 @@ def _text(value: object, where: str) -> str:
 
 
 _KEYS = (
-    "match", "root", "roles", "zeroWhen", "finishedWhen", "scale", "creates", "passes", "grows", "beside",
+    "match", "root", "roles", "zeroWhen", "finishedWhen", "deadline", "scale", "creates", "passes", "grows", "beside",
     "pods", "elasticMax", "surge", "code", "lingers", "pays", "estimate", "override",
 )  # fmt: skip
 
@@ -391,6 +400,7 @@ def _adapter(value: object, where: str) -> tuple[Adapter, bool]:
         roles=roles,
         zero_when=entry.all("zeroWhen", read.equals),
         finished_when=entry.maybe("finishedWhen", _finished),
+        deadline=entry.maybe("deadline", _deadline),
         scale=scale.keys if scale else None,
         creates=frozenset(entry.all("creates", _group_kind)),
         passes=frozenset(entry.all("passes", _group_kind)),
@@ -530,6 +540,11 @@ def _finished(value: object, where: str) -> Finished:
         phases=frozenset(phase.all("values", _text)) if phase else frozenset(),
         unless=entry.maybe("unless", _Reader(("spec",)).equals),
     )
+
+
+def _deadline(value: object, where: str) -> Deadline:
+    entry = _Entry(value, where, ("path", "since"))
+    return Deadline(_at(entry.text("path"), entry.path("path")), _at(entry.text("since"), entry.path("since")))
 
 
 def _pods(value: object, where: str) -> Pods:

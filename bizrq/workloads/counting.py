@@ -25,7 +25,7 @@ from bizrq.workloads.models import add_models, gpu_models
 from bizrq.workloads.owners import payer
 from bizrq.workloads.podspec import IMPLICIT_CLASS, PodCost, pod_cost
 from bizrq.workloads.policies import at_most
-from bizrq.workloads.roles import PodSet, has_ended, is_suspended, of_template, pod_sets
+from bizrq.workloads.roles import PodSet, has_ended, is_suspended, longest_run, of_template, pod_sets
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +42,13 @@ class Demand:
     """What a workload object asks for. `resources` has every emitted name, in nano-units; an absent one is 0.
 
     `missing` tells for requests.cpu, limits.cpu, requests.memory and limits.memory which containers do not state it.
+    `run` is how long it runs at most, in milliseconds, None where nothing bounds it.
     """
 
     resources: Resources = field(default_factory=dict)
     roles: tuple[RoleDemand, ...] = ()
     missing: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    run: int | None = None
 
 
 NONE = Demand()
@@ -84,8 +86,9 @@ def own_demand(obj: dict[str, Any], adapter: Adapter, lookup: Lookup, config: Co
     if has_ended(obj, adapter):
         return NONE
     total: dict[str, int] = {f"count/{adapter.resource}": NANO}
+    run = longest_run(obj, adapter)
     if is_suspended(obj, adapter) and config.suspended == "zero":
-        return Demand(total)
+        return Demand(total, run=run)
     around = Claims(labels_of(obj), namespace_of(obj), lookup, config)
     roles: list[RoleDemand] = []
     missing: dict[str, list[str]] = {}
@@ -104,7 +107,8 @@ def own_demand(obj: dict[str, Any], adapter: Adapter, lookup: Lookup, config: Co
     for claim in shared.values():
         for name, amount in claim.items():
             total[name] = total.get(name, 0) + amount
-    return Demand(_bounded(total), tuple(roles), {name: tuple(containers) for name, containers in missing.items()})
+    named = {name: tuple(containers) for name, containers in missing.items()}
+    return Demand(_bounded(total), tuple(roles), named, run)
 
 
 def _bounded(total: dict[str, int]) -> dict[str, int]:

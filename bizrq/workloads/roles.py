@@ -81,6 +81,18 @@ def _status(obj: dict[str, Any], place: At) -> Any:
     return value
 
 
+def longest_run(obj: dict[str, Any], adapter: Adapter) -> int | None:
+    """How long the workload lets itself run, in milliseconds; None where nothing that can be read bounds it."""
+    seconds = _status(obj, adapter.deadline.at) if adapter.deadline is not None else None
+    return seconds * 1000 if type(seconds) is int and seconds >= 0 else None
+
+
+def runs_since(obj: dict[str, Any], adapter: Adapter) -> str | None:
+    """The time from which that counts, as its status has it; None before."""
+    since = _status(obj, adapter.deadline.since) if adapter.deadline is not None else None
+    return since if isinstance(since, str) and since else None
+
+
 def is_suspended(obj: dict[str, Any], adapter: Adapter) -> bool:
     """Whether the workload says that it wants no pods now. Raises Malformed."""
     scope = _Scope(obj)

@@ -55,9 +55,7 @@ ALLOWED = [
     ("a root that says when hours are granted", Write(replace(group("corp"), schedules=True))),
     (
         "a change of a child that says so already",
-        Write(
-            replace(group("ai", "corp", "cpu=1"), schedules=True), replace(CORP["ai"], schedules=True), CORP["corp"]
-        ),
+        Write(replace(group("ai", "corp", "cpu=1"), schedules=True), replace(CORP["ai"], schedules=True), CORP["corp"]),
     ),
     ("the deletion of a leaf", Delete(CORP["nlp"])),
 ]

@@ -85,6 +85,7 @@ def test_every_reason_has_the_code_that_its_client_needs() -> None:
         Reason.BAD_NAME,
         Reason.BAD_HARD,
         Reason.BAD_SELECTOR,
+        Reason.BAD_CASH,
         Reason.IMMUTABLE,
     }
     assert {reason for reason, code in codes.items() if code == 403} == {
@@ -99,6 +100,7 @@ def test_every_reason_has_the_code_that_its_client_needs() -> None:
         Reason.MAY_NOT_USE,
         Reason.NOT_RECONCILED,
         Reason.UNSPECIFIED,
+        Reason.UNBOUNDED,
         Reason.CASH,
         Reason.EXCEEDED,
         Reason.MAY_NOT_GRANT,
@@ -124,6 +126,7 @@ def test_reasons_are_stable_words_and_listed_in_the_order_in_which_they_are_chec
         "NotReconciled",
         "ParentNotReconciled",
         "MustSpecify",
+        "UnboundedRun",
         "CashExhausted",
         "QuotaExceeded",
         "AnotherChangeUnderWay",
@@ -132,6 +135,7 @@ def test_reasons_are_stable_words_and_listed_in_the_order_in_which_they_are_chec
         "BadName",
         "BadHard",
         "BadSelector",
+        "BadCash",
         "MayNotGrant",
         "BadParent",
         "Immutable",

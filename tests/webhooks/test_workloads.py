@@ -273,3 +273,64 @@ async def _scale(hooks: Hooks, parent: dict[str, Any], number: int | None, **how
 def _like(old: dict[str, Any]):
     """Gives an object the identity of a stored one."""
     return lambda obj: obj["metadata"].update(old["metadata"])
+
+
+HOURS = "cash/requests.nvidia.com/gpu"
+
+
+async def safe_group(api: Api, liens: dict[str, str] | None, **cash: Any) -> None:
+    """100 card-hours in safe mode; `liens` as a recount would publish them, None before one has."""
+    made = group("vision", hours="100", gpu="8")
+    made["spec"]["cash"] = {"mode": "safe", **cash}
+    await api.client.create(GROUPS, made)
+    await api.count("vision")
+    stored = await api.client.get(GROUPS, "vision")
+    if liens is not None:
+        stored["status"]["cash"] = {"liens": liens, "periodEnd": "2026-11-23T00:00:00+01:00"}
+        await api.client.replace(GROUPS, stored, subresource="status")
+
+
+def bounded(name: str, workers: int, hours: int | None) -> dict[str, Any]:
+    job = tfjob(name, "vision", workers)
+    if hours is not None:
+        job["spec"]["runPolicy"] = {"activeDeadlineSeconds": hours * 3600}
+    return job
+
+
+async def test_safe_hours_are_promised_for_the_whole_run(api: Api, hooks: Hooks) -> None:
+    await safe_group(api, {HOURS: "40"})
+    assert (await hooks.create(bounded("a", 4, 10)))["allowed"]
+    [promise] = await api.entries("vision")
+    assert promise.amount[HOURS] == 40 * 10**9
+    assert message(await hooks.create(bounded("b", 4, 10))) == (
+        f"exceeded quota: vision, requested: {HOURS}=40, used: {HOURS}=80, limited: {HOURS}=100; left: {HOURS}=20; "
+        "fits: 2 more replicas; requested is what it may cost in 10h, used has what others may still cost; "
+        "next grant 2026-11-23T00:00:00+01:00"
+    )
+    assert "set spec.runPolicy.activeDeadlineSeconds, or have spec.cash.maxRunTime" in message(
+        await hooks.create(bounded("c", 1, None))
+    )
+
+
+async def test_a_run_that_is_made_longer_is_charged_though_nothing_grows(api: Api, hooks: Hooks) -> None:
+    await safe_group(api, {HOURS: "90"}, maxRunTime="30h")
+    job = await api.client.create(OF_KIND["TFJob"], bounded("a", 2, 10))
+
+    def longer(hours: int) -> dict[str, Any]:
+        return changed(job, lambda o: o["spec"].update(runPolicy={"activeDeadlineSeconds": hours * 3600}))
+
+    assert (await hooks.update(job, longer(15)))["allowed"]
+    assert f"requested: {HOURS}=12" in message(await hooks.update(job, longer(16)))
+    assert "to 108000 or less" in message(await hooks.update(job, longer(31)))
+    assert (await hooks.update(job, longer(9)))["allowed"]
+
+
+async def test_safe_hours_wait_for_the_recount_that_says_what_runs_may_still_cost(api: Api, hooks: Hooks) -> None:
+    await safe_group(api, None)
+    waiting = asyncio.create_task(hooks.create(bounded("a", 1, 1)))
+    done, _ = await asyncio.wait({waiting}, timeout=0.3)
+    assert not done
+    stored = await api.client.get(GROUPS, "vision")
+    stored["status"]["cash"] = {"liens": {}}
+    await api.client.replace(GROUPS, stored, subresource="status")
+    assert (await waiting)["allowed"]
