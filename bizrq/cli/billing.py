@@ -282,7 +282,7 @@ def _table(found: Bill, by: By, made: Sequence[Row], title: str = "") -> Table:
     return Table(
         title or f"By {by.value}",
         [by.value.capitalize(), "Hours", *below, "Share"],
-        1,
+        range(1, 4),
         texts,
         [Bar(text[0], row.amount, text[1]) for row, text in zip(made, texts, strict=True)],
         ["Total", whole, *[""] * len(below), ""],
@@ -319,7 +319,7 @@ def _forecast(ahead: Sequence[Foreseen]) -> Table:
     return Table(
         "Forecast",
         ["Group", "Budget", "Used", "Left", "Burn an hour", "Out", "By"],
-        1,
+        range(1, 5),
         texts,
         [bar(each) for each in ahead],
         note="If what runs now goes on: pale what will be used at the period's end, or in thirty days where none ends.",

@@ -15,6 +15,15 @@ _WIDTH = 640
 _LABEL = 64
 #: What a label below a column needs.
 _COLUMN = 90
+#: For whatever shows a page without its style: seen on white and on black.
+_COLORS = {
+    "bar": "#3b7dc4",
+    "later": "#8fb4dc",
+    "over": "#d04437",
+    "credit": "#3f9a68",
+    "rest": "#8884",
+    "limit": "#888",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +60,7 @@ def bars(title: str, rows: Sequence[Bar]) -> Element:
         parts = [
             element("title", f"{row.label}: {row.text}"),
             element("text", _cut(row.label), y=top + 12),
-            element("text", row.text, x=_WIDTH, y=top + 12, class_="end"),
+            element("text", row.text, x=_WIDTH, y=top + 12, text_anchor="end"),
             _box("rest", 0, top + 18, _WIDTH, 10),
             _box("later", 0, top + 18, _length(row.later, most, _WIDTH), 10),
             _box(_kind(row), 0, top + 18, length, 10),
@@ -79,7 +88,7 @@ def columns(title: str, rows: Sequence[Bar]) -> Element:
             parts.append(element("text", row.text, x=left, y=bottom - tall - 6))
             parts.append(element("text", row.label, x=left, y=bottom + 18))
         drawn.append(element("g", *parts))
-    axis = element("line", class_="axis", x1=0, x2=_WIDTH, y1=bottom, y2=bottom)
+    axis = element("line", class_="axis", stroke="#888", x1=0, x2=_WIDTH, y1=bottom, y2=bottom)
     return _chart(title, bottom + 26, [axis, *drawn])
 
 
@@ -101,7 +110,7 @@ def _length(amount: int, most: int, longest: int) -> int:
 
 
 def _box(kind: str, x: int, y: int, width: int, height: int) -> Element:
-    return element("rect", class_=kind, x=x, y=y, width=width, height=height)
+    return element("rect", class_=kind, fill=_COLORS[kind], x=x, y=y, width=width, height=height)
 
 
 def _cut(label: str) -> str:

@@ -6,7 +6,7 @@ its policy allows no script, no other file and no network.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 from xml.etree.ElementTree import Element, tostring
@@ -15,6 +15,8 @@ from bizrq.cli.charts import Bar, bars, columns, element
 
 #: Rows of a table; `-o csv` has them all. And bars beside them.
 TABLE, CHART = 200, 15
+#: Columns of a table that has room beside its chart.
+_PAIRED = 4
 
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1b1f24; --soft: #57606a; --paper: #ffffff; --line: #d0d7de; --rest: #eef1f4;
@@ -30,25 +32,26 @@ p, dd, caption { color: var(--soft); }
 dl { display: grid; gap: 0 1rem; grid-template-columns: max-content 1fr; }
 dd { margin: 0; }
 a { color: inherit; }
-section.pair { align-items: start; display: grid; gap: 1rem 2.5rem; margin-bottom: 2rem;
-  grid-template-columns: repeat(auto-fit, minmax(min(100%, 26rem), 1fr)); }
-section.pair > h3 { grid-column: 1 / -1; margin-bottom: 0; }
+.pair { align-items: flex-start; display: flex; flex-wrap: wrap; gap: 1rem 2.5rem; margin-bottom: 2rem; }
+.pair > * { flex: 1 1 26rem; min-width: 0; }
+.wide { margin-bottom: 2rem; }
+.wide > svg { margin-bottom: 1rem; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; width: 100%; }
 caption { text-align: left; }
 th, td { border-bottom: 1px solid var(--line); padding: .25rem .5rem; text-align: left; vertical-align: top;
   overflow-wrap: anywhere; }
 th.n, td.n { text-align: right; white-space: nowrap; overflow-wrap: normal; }
 thead th { border-bottom: 2px solid var(--line); white-space: nowrap; }
-tbody th { font-weight: normal; }
+tbody th { font-weight: normal; min-width: 7rem; }
 tfoot th, tfoot td { border-bottom: 0; border-top: 2px solid var(--line); font-weight: bold; }
 svg { display: block; height: auto; max-width: 40rem; width: 100%; }
 svg text { fill: currentColor; font-size: 12px; font-variant-numeric: tabular-nums; }
-svg .end { text-anchor: end; }
 .rest { fill: var(--rest); } .bar { fill: var(--bar); } .later { fill: var(--later); } .over { fill: var(--over); }
 .credit { fill: var(--credit); } .limit { fill: var(--ink); } .axis { stroke: var(--soft); }
 @media print { :root { color-scheme: light; --ink: #000; --soft: #444; --paper: #fff; --line: #999; --rest: #eee;
     --bar: #2f6fb3; --later: #a9c9ec; --over: #b3261e; --credit: #2e7d4f; }
-  body { max-width: none; padding: 0; font-size: 10pt; } nav { display: none; } thead { display: table-header-group; }
+  body { max-width: none; padding: 0; font-size: 10pt; } nav { display: none; } .pair { display: block; }
+  thead { display: table-header-group; }
   tr, svg, h2, h3 { break-inside: avoid; } h2, h3 { break-after: avoid; } * { print-color-adjust: exact; } }
 """
 #: Nothing is loaded and nothing runs, whatever a name may hold.
@@ -57,11 +60,11 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows of text under heads, with the bars beside them; the first `words` columns are no numbers."""
+    """Rows of text under heads, with the bars beside them; `numbers` are the columns that are read from the right."""
 
     title: str
     heads: Sequence[str]
-    words: int
+    numbers: Collection[int]
     rows: Sequence[Sequence[str]]
     chart: Sequence[Bar]
     total: Sequence[str] = ()
@@ -112,12 +115,13 @@ def _pair(table: Table, title: str) -> Element:
     # Of periods the last ones, of everything else the largest.
     shown = table.chart[-52:] if table.kind == "columns" else table.chart[:CHART]
     chart = [drawn(title, shown)] if any(bar.amount or bar.later for bar in shown) else []
-    return element("section", element("h3", table.title), *chart, _table(table), class_="pair")
+    layout = "wide" if len(table.heads) > _PAIRED else "pair"
+    return element("section", element("h3", table.title), element("div", *chart, _table(table), class_=layout))
 
 
 def _table(table: Table) -> Element:
     def cells(row: Sequence[str]) -> Element:
-        kinds = ["" if column < table.words else "n" for column in range(len(row))]
+        kinds = ["n" if column in table.numbers else "" for column in range(len(row))]
         return element(
             "tr",
             *(
@@ -128,7 +132,7 @@ def _table(table: Table) -> Element:
 
     rows = table.rows[-TABLE:] if table.kind == "columns" else table.rows[:TABLE]
     heads = [
-        element("th", head, scope="col", **_class("" if column < table.words else "n"))
+        element("th", head, scope="col", **_class("n" if column in table.numbers else ""))
         for column, head in enumerate(table.heads)
     ]
     note = [table.note] if table.note else []
