@@ -5,9 +5,10 @@ This file alone decides which lines of a record stand in a bill, of which period
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import chain
 from zoneinfo import ZoneInfo
 
 from bizrq.api import hours as wire
@@ -69,13 +70,21 @@ class Books:
         )
 
     def open(self) -> list[Line]:
-        """What the open periods have come to, running pods up to the last look."""
-        return [line for page in self.pages for line in _lines_of(page, page.status.open)]
+        """What the open periods have come to, running pods up to the last look. Raises Failure."""
+        return _read(lambda: [line for page in self.pages for line in lines_of_page(page, page.status.open)])
 
     def over(self) -> list[Line]:
-        """What stands in statements, and what is over and may still change."""
-        closing = [line for page in self.pages for period in page.status.closing for line in _lines_of(page, period)]
-        return [*closing, *(line for statement in self.statements for line in lines_of(statement))]
+        """What stands in statements, and what is over and may still change. Raises Failure."""
+        closing = ((page, period) for page in self.pages for period in page.status.closing)
+        lines = [lines_of_page(page, period) for page, period in closing] + list(map(lines_of, self.statements))
+        return _read(lambda: list(chain.from_iterable(lines)))
+
+
+def _read(lines: Callable[[], list[Line]]) -> list[Line]:
+    try:
+        return lines()
+    except HoursUnreadable as error:
+        raise Failure(f"{error}; bizrq audit says where", BAD_INPUT) from None
 
 
 async def read(client: KubeClient, *, statements: bool) -> Books:
@@ -94,7 +103,7 @@ async def read(client: KubeClient, *, statements: bool) -> Books:
 # Lines
 
 
-def _lines_of(page: CardHours, lines: Lines) -> Iterator[Line]:
+def lines_of_page(page: CardHours, lines: Lines) -> Iterator[Line]:
     """One period of one page that is not closed."""
     group, period = page.spec.group, period_of(lines.start, lines.end)
     yield from _recorded(group, period, lines.settled, lines.late, lines.corrections)

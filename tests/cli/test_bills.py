@@ -16,64 +16,15 @@ import yaml
 
 import crds
 from bizrq.api import hours as wire
-from bizrq.api.group import API_VERSION
 from bizrq.kube.client import KubeClient
 from bizrq.kube.groups import GROUPS
-from bizrq.kube.hours import CARD_HOURS, STATEMENTS
-from bizrq.quota.ledger import milliseconds
-from bizrq.quota.resources import text_of, total
 from sandbox.server import Sandbox
 from tests.cli.conftest import Bizrq
+from tests.cli.records import GPU, HOUR, NOW, W1, W2, W3, record, runs, spent, statement, stored
 from tests.cluster import has_kinds
-from tests.language import res
-from tests.objects import Object, group
+from tests.objects import group
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-
-#: Mondays, by the wall clock of Berlin.
-W1, W2, W3 = "2026-11-08T23:00:00.000Z", "2026-11-15T23:00:00.000Z", "2026-11-22T23:00:00.000Z"
-GPU = "requests.nvidia.com/gpu"
-NOW = "2026-11-18T11:00:00.000Z"
-HOUR = 3_600_000
-
-
-def spent(workload: str, amounts: str) -> str:
-    """A line of so many hours of each."""
-    return wire.settled_line(workload, {name: n * HOUR for name, n in res(amounts).items()})
-
-
-def runs(workload: str, cost: str, **since: str) -> str:
-    return wire.running_line(workload, text_of(res(cost)), {uid: milliseconds(at) for uid, at in since.items()})
-
-
-def record(of: str, status: Object, page: int = 0) -> Object:
-    name = of if not page else f"{of}.{page}.uid"
-    return {
-        "apiVersion": API_VERSION,
-        "kind": wire.CARD_HOURS,
-        "metadata": {"name": name, "labels": {wire.GROUP_LABEL: of}},
-        "spec": {"group": of, "uid": f"uid-of-{of}", **({"page": page} if page else {})},
-        "status": {"watermark": NOW, **status},
-    }
-
-
-def statement(of: str, start: str, end: str, *settled: str, **more: object) -> Object:
-    amounts = total(wire.settled(line)[1] for line in settled)
-    return {
-        "apiVersion": API_VERSION,
-        "kind": wire.STATEMENT,
-        "metadata": {"name": f"{of}.{start[:10].replace('-', '')}.uid", "labels": {wire.GROUP_LABEL: of}},
-        "spec": {
-            "group": of,
-            "uid": f"uid-of-{of}",
-            "start": start,
-            "end": end,
-            "total": wire.amounts_text(amounts),
-            "settled": list(settled),
-            **more,
-        },
-    }
-
 
 TRAIN, SERVE = "tfjobs.kubeflow.org/team-a/train", "deployments.apps/team-a/serve"
 #: Names are what their owners like them to be.
@@ -107,7 +58,8 @@ async def bizrq(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Bizrq
         corrections = [
             {"uid": "c", "amounts": {"requests.nvidia.com/gpu": str(-2 * HOUR * 10**9)}, "by": "ann", "reason": "down"}
         ]
-        for made in (
+        await stored(
+            client,
             record("ai", {"open": {**OPEN, "settled": [spent(TRAIN, "gpu=1")]}}),
             record("nlp", {"open": {**OPEN, "settled": settled}, "running": running, "pages": 2}),
             record("nlp", {"open": {**OPEN, "settled": [wire.settled_line(TRAIN, {"requests.nvidia.com/gpu": 1})]}}, 1),
@@ -118,15 +70,9 @@ async def bizrq(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Bizrq
                     "closing": [{"start": W1, "end": W2, "settled": [spent("jobs.batch/team-c/x", "gpu=7")]}],
                 },
             ),
-        ):
-            await client.create(CARD_HOURS, {key: value for key, value in made.items() if key != "status"})
-            there = await client.get(CARD_HOURS, made["metadata"]["name"])
-            await client.replace(CARD_HOURS, {**there, "status": made["status"]}, subresource="status")
-        for made in (
             statement("nlp", W1, W2, spent(TRAIN, "gpu=20 gpu.A100=20"), spent(SERVE, "gpu=5")),
             statement("old", "2026-11-01T23:00:00.000Z", W1, spent("jobs.batch/team-c/y", "gpu=9")),
-        ):
-            await client.create(STATEMENTS, made)
+        )
         yield Bizrq(path, client)
 
 

@@ -57,15 +57,8 @@ async def test_version_is_one_line_and_an_unknown_verb_is_exit_2(bizrq: Bizrq) -
 @pytest.mark.parametrize(
     "line",
     [
-        "tree",
-        "get",
-        "report",
-        "report --hours",
-        "forecast",
-        "describe nlp",
-        "explain nlp",
-        "uninstall",
-        "install --no-wait",
+        *("tree", "get", "report", "report --hours", "forecast", "audit", "describe nlp", "explain nlp"),
+        *("uninstall", "install --no-wait"),
     ],
 )
 @on_the_loop

@@ -202,7 +202,7 @@ async def test_explain_says_what_a_groups_budget_goes_into(bizrq: Bizrq) -> None
     assert "corp, its parent, has nothing left; siblings that have: none" in above
 
 
-@pytest.mark.parametrize("verb", ["get", "tree", "report", "forecast", "describe", "explain"])
+@pytest.mark.parametrize("verb", ["get", "tree", "report", "forecast", "audit", "describe", "explain"])
 async def test_a_group_that_is_not_there_is_said_with_those_that_are(bizrq: Bizrq, verb: str) -> None:
     said = await bizrq(verb, "npl")
     assert (said.code, said.out) == (2, "")
