@@ -7,6 +7,7 @@ from typing import Any
 from bizrq.api import group as wire
 from bizrq.kube.client import Resource
 from bizrq.kube.groups import GROUPS
+from bizrq.kube.hours import CORRECTIONS
 from bizrq.workloads.labels import LABEL
 
 Object = dict[str, Any]
@@ -42,7 +43,7 @@ REGISTRATIONS = Resource(
 CHARGED = (DEPLOYMENTS, ROLLOUTS, TFJOBS, RAYJOBS, RAYCLUSTERS, PODS)
 #: What workloads refer to, and what tells where they run.
 AROUND = (POD_TEMPLATES, CLAIM_TEMPLATES, CLAIMS, DEVICE_CLASSES, SLICES, NODES, CONFIG_MAPS)
-OF_KIND = {r.kind: r for r in (*CHARGED, REPLICASETS, *AROUND, GROUPS)}
+OF_KIND = {r.kind: r for r in (*CHARGED, REPLICASETS, *AROUND, GROUPS, CORRECTIONS)}
 
 
 def group(name: str, parent: str = "", /, **hard: Any) -> Object:
@@ -51,6 +52,11 @@ def group(name: str, parent: str = "", /, **hard: Any) -> Object:
     if parent:
         spec["parentBizGroup"] = parent
     return {"apiVersion": wire.API_VERSION, "kind": wire.KIND, "metadata": {"name": name}, "spec": spec}
+
+
+def correction(name: str, group: str, hours: dict[str, str], *, by: str = "alice", reason: str = "mended") -> Object:
+    spec = {"group": group, "hours": hours, "reason": reason, "by": by}
+    return {"apiVersion": wire.API_VERSION, "kind": CORRECTIONS.kind, "metadata": {"name": name}, "spec": spec}
 
 
 SHORT = {

@@ -30,6 +30,7 @@ from bizrq.workloads.config import CountingConfig
 from webhooks import registration
 from webhooks.autoscalers import Autoscalers
 from webhooks.children import Children
+from webhooks.corrections import Corrections
 from webhooks.groups import Answer, Groups
 from webhooks.namespaces import Namespaces
 from webhooks.orphans import Orphans
@@ -93,6 +94,7 @@ class Webhooks:
         self._namespaces = Namespaces(client, self.store, self.related, registry)
         self._autoscalers = Autoscalers(client, self.store, self.related, registry, config, catalog)
         self._groups = Groups(client, self.store, self.reserver, self.related, asked, registry, catalog=catalog)
+        self._corrections = Corrections(self.store, asked, catalog=catalog)
         self._turns = Turns()
         self._draining = False
         self._runner: web.AppRunner | None = None
@@ -120,6 +122,7 @@ class Webhooks:
         app.router.add_post("/validate/references", self._route("references", _plain(self._references.admit)))
         app.router.add_post("/validate/orphans", self._route("orphans", _plain(self._orphans.admit)))
         app.router.add_post("/validate/namespaces", self._route("namespaces", self._namespaces.admit))
+        app.router.add_post("/validate/corrections", self._route("corrections", _plain(self._corrections.admit)))
         app.router.add_post("/validate/autoscalers", self._route("autoscalers", self._autoscalers.admit))
         app.router.add_get("/healthz", _healthz)
         app.router.add_get("/readyz", self._readyz)

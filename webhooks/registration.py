@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from bizrq.api.corrections import PLURAL as CORRECTIONS
 from bizrq.api.group import API_GROUP, PLURAL
 from bizrq.workloads.adapters import Registry
 from bizrq.workloads.labels import LABEL, MODEL_LABELS, REQUIRED
@@ -209,6 +210,12 @@ def configuration(registry: Registry, client_config: ClientConfig, *, namespace:
                 "namespaceSelector": {"matchExpressions": [elsewhere]},
                 "rules": [_rule("", ["v1"], ["namespaces"], ["CREATE", "UPDATE"], "Cluster")],
                 "matchConditions": [{"name": "default-changed", "expression": DEFAULT_CHANGED}],
+                **common,
+            },
+            {
+                "name": f"corrections.{API_GROUP}",
+                "clientConfig": client_config("/validate/corrections"),
+                "rules": [_rule(API_GROUP, ["v1alpha1"], [CORRECTIONS], ["CREATE"], "Cluster")],
                 **common,
             },
             {

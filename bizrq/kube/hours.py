@@ -5,12 +5,14 @@ This file alone decides where they stand. Watching and writing them is the contr
 
 from __future__ import annotations
 
+from bizrq.api import corrections
 from bizrq.api import hours as wire
 from bizrq.api.group import API_GROUP
 from bizrq.api.hours import CardHours, Statement
 from bizrq.kube.client import KubeClient, Resource
 
 CARD_HOURS = Resource(API_GROUP, "v1alpha1", wire.CARD_HOURS_PLURAL, wire.CARD_HOURS, namespaced=False)
+CORRECTIONS = Resource(API_GROUP, "v1alpha1", corrections.PLURAL, corrections.KIND, namespaced=False)
 STATEMENTS = Resource(API_GROUP, "v1alpha1", wire.STATEMENTS_PLURAL, wire.STATEMENT, namespaced=False)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from bizrq.kube.events import CLUSTER_NAMESPACE
 from bizrq.kube.groups import GROUPS
-from bizrq.kube.hours import CARD_HOURS, STATEMENTS
+from bizrq.kube.hours import CARD_HOURS, CORRECTIONS, STATEMENTS
 from bizrq.kube.related import CONTEXT, NODES, READ, SLICES, WATCHED
 from bizrq.workloads.adapters import Registry
 
@@ -68,10 +68,13 @@ def manifests(registry: Registry, namespace: str) -> list[Manifest]:
                     rule(GROUPS.group, [CARD_HOURS.plural], "get", "list", "watch", "create", "delete"),
                     rule(GROUPS.group, [f"{CARD_HOURS.plural}/status"], "update"),
                     rule(GROUPS.group, [STATEMENTS.plural], "get", "create"),
+                    rule(GROUPS.group, [CORRECTIONS.plural], "get", "list", "watch"),
+                    rule(GROUPS.group, [f"{CORRECTIONS.plural}/status"], "patch"),
                     *(rule(resource.group, [resource.plural], "list", "watch") for resource in (NODES, SLICES)),
                 ],
             ),
-            "A group that spent hours gets a finalizer; its record moves, its statements are written once.\n"
+            "A group that spent hours gets a finalizer; its record moves, its statements are written once, and what\n"
+            "people correct becomes a line of it and is told to be.\n"
             "Nodes and slices tell which devices pods really have.",
         ),
         Manifest(

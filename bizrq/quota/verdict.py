@@ -47,6 +47,8 @@ class Reason(StrEnum):
     IMMUTABLE = "Immutable"
     MISSING_NAMES = "MissingNames"
     NOT_EMPTY = "NotEmpty"
+    # corrections
+    BAD_CORRECTION = "BadCorrection"
     # namespaces
     CHARGED_HERE = "WorkloadsCharged"
 
@@ -61,6 +63,7 @@ BAD_OBJECT = frozenset(
         Reason.BAD_HARD,
         Reason.BAD_SELECTOR,
         Reason.BAD_CASH,
+        Reason.BAD_CORRECTION,
         Reason.IMMUTABLE,
     }
 )

@@ -86,6 +86,7 @@ def test_every_reason_has_the_code_that_its_client_needs() -> None:
         Reason.BAD_HARD,
         Reason.BAD_SELECTOR,
         Reason.BAD_CASH,
+        Reason.BAD_CORRECTION,
         Reason.IMMUTABLE,
     }
     assert {reason for reason, code in codes.items() if code == 403} == {
@@ -141,5 +142,6 @@ def test_reasons_are_stable_words_and_listed_in_the_order_in_which_they_are_chec
         "Immutable",
         "MissingNames",
         "NotEmpty",
+        "BadCorrection",
         "WorkloadsCharged",
     ]

@@ -18,6 +18,7 @@ from bizrq.api import group as wire
 from bizrq.api.group import GroupObject
 from bizrq.kube.client import KubeClient
 from bizrq.kube.groups import GROUPS
+from bizrq.kube.hours import CORRECTIONS
 from bizrq.quota.ledger import Reservation
 from bizrq.settings import settings
 from sandbox.server import Sandbox
@@ -181,7 +182,7 @@ class Hooks:
 
 
 def _path(obj: Object) -> str:
-    return "groups" if obj["kind"] == wire.KIND else "workloads"
+    return {wire.KIND: "groups", CORRECTIONS.kind: "corrections"}.get(obj["kind"], "workloads")
 
 
 def message(response: Object) -> str:

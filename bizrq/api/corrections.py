@@ -1,0 +1,68 @@
+"""The BizGroupCorrection on the wire: what a person credits to a group or debits.
+
+This file alone decides how one reads. Who may make one is the webhook's question; the controller makes it a line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from bizrq.api.group import API_GROUP, API_VERSION, Metadata
+from bizrq.quota import names, quantity
+from bizrq.quota.names import DEFAULT, Catalog
+from bizrq.quota.terms import HOUR
+
+KIND, PLURAL = "BizGroupCorrection", "bizgroupcorrections"
+RESOURCE = f"{PLURAL}.{API_GROUP}"
+
+
+class Spec(msgspec.Struct, rename="camel"):
+    group: str
+    hours: dict[str, str]
+    reason: str
+    by: str
+
+
+class Status(msgspec.Struct, omit_defaults=True):
+    applied: str = ""
+
+
+class CorrectionObject(msgspec.Struct, rename="camel"):
+    metadata: Metadata
+    spec: Spec
+    status: Status = msgspec.field(default_factory=Status)
+    api_version: str = API_VERSION
+    kind: str = KIND
+
+
+class CorrectionUnreadable(ValueError):
+    """No correction; says which field and why."""
+
+
+def from_dict(obj: Mapping[str, Any]) -> CorrectionObject:
+    """One correction from parsed JSON; raises CorrectionUnreadable."""
+    try:
+        return msgspec.convert(obj, CorrectionObject)
+    except msgspec.MsgspecError as error:
+        raise CorrectionUnreadable(f"not a {KIND}: {error}") from None
+
+
+def amounts_of(correction: CorrectionObject, catalog: Catalog = DEFAULT) -> dict[str, int]:
+    """What it adds, by canonical name without cash/, in nano-units x milliseconds; raises CorrectionUnreadable."""
+    found: dict[str, int] = {}
+    for given, text in sorted(correction.spec.hours.items()):
+        try:
+            name = names.uncash(names.normalize(names.cash(given), catalog))
+            amount = quantity.parse(text)
+        except (names.UnknownResource, quantity.QuantityError) as error:
+            raise CorrectionUnreadable(f"spec.hours: {given[:80]}: {error}") from None
+        if not amount or name in found:
+            what = "is 0" if not amount else f"is also given as {name}"
+            raise CorrectionUnreadable(f"spec.hours: {given[:80]}: {what}")
+        found[name] = amount * HOUR
+    if not found:
+        raise CorrectionUnreadable("spec.hours: names no hours")
+    return found
