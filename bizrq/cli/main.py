@@ -10,7 +10,7 @@ import sys
 
 import typer
 
-from bizrq.cli import audit, describe, explain, fit, forecast, get, install, report, tree, up, usage, version
+from bizrq.cli import audit, correct, describe, explain, fit, forecast, get, install, report, tree, up, usage, version
 from bizrq.cli.failure import Failure
 
 app = typer.Typer(
@@ -28,6 +28,7 @@ app.command("describe")(describe.describe)
 app.command("report")(report.report)
 app.command("forecast")(forecast.forecast)
 app.command("audit")(audit.audit)
+app.command("correct")(correct.correct)
 app.command("fit")(fit.fit)
 app.command("explain")(explain.explain)
 app.command("usage")(usage.usage)

@@ -58,7 +58,7 @@ async def test_version_is_one_line_and_an_unknown_verb_is_exit_2(bizrq: Bizrq) -
     "line",
     [
         *("tree", "get", "report", "report --hours", "forecast", "audit", "describe nlp", "explain nlp"),
-        *("uninstall", "install --no-wait"),
+        *("correct nlp requests.nvidia.com/gpu=1 --reason x", "uninstall", "install --no-wait"),
     ],
 )
 @on_the_loop
@@ -110,6 +110,9 @@ async def test_a_real_terminal_gets_bars_and_a_pipe_none(bizrq: Bizrq) -> None:
         (["tree", "v"], ["vision"]),
         (["describe", "nlp", "o"], ["ocr"]),
         (["fit", "-f", "no-such"], []),
+        (["report", "--by", "w"], ["workload"]),
+        (["forecast", "v"], ["vision"]),
+        (["correct", "n"], ["nlp"]),
     ],
 )
 @on_the_loop
