@@ -18,6 +18,7 @@ from pydantic import BaseModel
 from typer.main import get_command
 
 from bizrq.api.config import Configuration, parse
+from bizrq.api.group import KIND, from_dict, hard_of, terms_of
 from bizrq.cli.main import app
 from bizrq.quota.ledger import read
 from bizrq.quota.verdict import BAD_OBJECT, TRY_AGAIN, Reason
@@ -192,6 +193,16 @@ def test_examples_of_configuration_are_accepted(name: str) -> None:
         document = yaml.safe_load(example)
         parse(document)
         settings(document)
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.yaml")), ids=lambda path: path.name)
+def test_groups_of_the_examples_can_be_read(path: Path) -> None:
+    """Names, amounts and terms are such as admission takes."""
+    for document in yaml.safe_load_all(path.read_text("utf-8")):
+        if document["kind"] == KIND:
+            group = from_dict(document)
+            assert hard_of(group)
+            assert terms_of(group)
 
 
 def test_kinds_has_the_table_that_the_declarations_say() -> None:
