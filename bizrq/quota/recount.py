@@ -12,6 +12,7 @@ from enum import Enum
 
 from bizrq.quota.ledger import GROUPS, Account, Reservation, Slot, slot_extra
 from bizrq.quota.names import is_cash, uncash
+from bizrq.quota.quantity import round_up_milli
 from bizrq.quota.resources import (
     Limits,
     Resources,
@@ -56,7 +57,8 @@ class Snapshot:
     `reservations` pairs each entry of the stored status with what is known of its object. `cash` is what the group's
     own pods have spent, by `cash/` name. `published` is `used` as the status has it now, `was_reserved` what its
     reservations add; both empty where there is none. `covered` are objects that entries speak of and that another one
-    of the workloads pays for: part of its cost, not of the sum. `safe` says whether hours are promised as a whole.
+    of the workloads pays for: part of its cost, not of the sum. `safe` says whether hours are promised as a whole;
+    `exact` is `cash` before it was rounded.
     """
 
     hard: Limits
@@ -67,6 +69,7 @@ class Snapshot:
     published: Resources = field(default_factory=dict)
     covered: Sequence[Counted] = ()
     safe: bool = False
+    exact: Resources = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +181,11 @@ def _liens(snapshot: Snapshot, kept: Iterable[Reservation]) -> dict[str, int] | 
     for entry in kept:
         if entry.slot.kind != GROUPS and any(entry.amount.get(uncash(n), 0) and n not in entry.amount for n in hours):
             return None
-    return nonzero(restrict(total(counted.lien for counted in snapshot.workloads), hours))
+    liens = total(counted.lien for counted in snapshot.workloads)
+    # Beside what is spent, which is rounded, they come to no more than both together: what just fits, fits.
+    spent = snapshot.exact or snapshot.cash
+    both = {name: round_up_milli(spent.get(name, 0) + liens.get(name, 0)) for name in hours}
+    return nonzero({name: both[name] - round_up_milli(spent.get(name, 0)) for name in hours})
 
 
 def _drift(snapshot: Snapshot, used: Mapping[str, int]) -> dict[str, int]:

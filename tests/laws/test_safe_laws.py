@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bizrq.quota.ledger import Account, Charge, Hours, Reservation, Slot, decide
-from bizrq.quota.quantity import NANO
+from bizrq.quota.quantity import NANO, round_up_milli
 from bizrq.quota.recount import Counted, Sighting, Snapshot, recount
 from bizrq.quota.terms import HOUR, lien, possible
 from bizrq.quota.verdict import Granted
@@ -167,9 +167,10 @@ class World:
         counted = [self.counted(uid, job) for uid, job in self.seen.items() if not job.is_over(self.now)]
         spent = self.spent()
         self.told = -(-spent // HOUR)
-        cash = {CASH: max(0, self.told - self.carried * NANO)}
         entries = [(entry, self.sighting(entry)) for entry in self.entries]
-        found = recount(Snapshot(HARD, counted, [], entries, cash, self.used, safe=True))
+        exact = {CASH: max(0, self.told - self.carried * NANO)}
+        cash = {CASH: round_up_milli(exact[CASH])}
+        found = recount(Snapshot(HARD, counted, [], entries, cash, self.used, safe=True, exact=exact))
         assert found.liens is not None
         self.used, self.liens = found.used, found.liens
         self.entries = list(found.reservations)

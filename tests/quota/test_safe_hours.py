@@ -10,7 +10,7 @@ from bizrq.quota.ledger import Account, Charge, Hours, Reservation, decide, read
 from bizrq.quota.recount import Counted, Sighting, Snapshot, recount
 from bizrq.quota.terms import HOUR, lien, possible, span_text
 from bizrq.quota.verdict import Denied, Granted, Reason
-from tests.language import NOW, account, create, entry, grant, res, role, slot, uid, update
+from tests.language import NOW, account, create, entry, grant, name, res, role, slot, uid, update
 
 SAFE = Hours(safe=True, liens={})
 JOB = "jobs.batch/team-a/train"
@@ -241,6 +241,18 @@ def test_liens_are_what_all_workloads_may_still_cost() -> None:
     assert found.used == res("gpu=3 cash/gpu=5")
     assert recount(replace(snapshot(a), safe=False)).liens is None
     assert recount(snapshot()).liens == {}
+
+
+def test_what_is_spent_and_what_may_still_be_come_to_no_more_than_both_together() -> None:
+    """Nine jobs of ten hours each have run for some seconds: ten hours are left for the tenth, to the nano."""
+    spent, still = 12_345_678_901, 90 * 10**9 - 12_345_678_901
+    a = replace(counted(JOB, "gpu=9", "cash/gpu=90", ""), lien={"cash/requests.nvidia.com/gpu": still})
+    exact, cash = {name("cash/gpu"): spent}, res("cash/gpu=12346m")
+    found = recount(replace(snapshot(a), cash=cash, exact=exact))
+    assert found.liens == res("cash/gpu=77654m")
+    group = Account("nlp", res("gpu=10 cash/gpu=100"), found.used, hours=replace(SAFE, liens=found.liens))
+    granted(group, job("gpu=1", 10))
+    assert refused(group, job("gpu=1", 10.001)).reason is Reason.CASH
 
 
 def test_no_lien_is_told_while_an_entry_does_not_say_what_its_own_may_be() -> None:
