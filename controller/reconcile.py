@@ -294,7 +294,7 @@ class Reconciler:
         for reference in asked:
             self._referrers.setdefault(reference, {})[uid] = group
         try:
-            if adapter.lingers and self._config.terminal == "live-pods" and has_ended(obj, adapter):
+            if counting.is_charged_for_pods(obj, adapter, self._config):
                 pods = [pod.plain() for pod in self._cluster.pods_of(obj)]
                 cost = counting.of_live_pods(obj, pods, lookup, self._config).resources
                 return _Cost(version, context, round_, False, cost)

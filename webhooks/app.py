@@ -77,7 +77,7 @@ class Webhooks:
         self.reserver = Reserver(self.store, catalog=catalog)
         self.related = Related(client, registry)
         asked = Rights(client, self.store, rights)
-        self._references = References(client, self.reserver, self.related, registry, config)
+        self._references = References(client, self.reserver, self.related, asked, registry, config)
         children = Children(client, self.related, registry, config, controllers)
         self._workloads = Workloads(
             client,
@@ -91,9 +91,9 @@ class Webhooks:
             exempt=registration.exempt(namespace),
         )
         self._orphans = Orphans(client, self.related, registry, config)
-        self._namespaces = Namespaces(client, self.store, self.related, registry)
+        self._namespaces = Namespaces(client, self.store, self.related, asked, registry, config)
         self._autoscalers = Autoscalers(client, self.store, self.related, registry, config, catalog)
-        self._groups = Groups(client, self.store, self.reserver, self.related, asked, registry, catalog=catalog)
+        self._groups = Groups(client, self.store, self.reserver, self.related, asked, registry, config, catalog=catalog)
         self._corrections = Corrections(self.store, asked, catalog=catalog)
         self._turns = Turns()
         self._draining = False

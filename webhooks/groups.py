@@ -26,13 +26,14 @@ from bizrq.quota.names import DEFAULT, Catalog
 from bizrq.quota.recount import holding
 from bizrq.quota.tree import Group, Write
 from bizrq.quota.verdict import Denied, Granted, Reason, Verdict
-from bizrq.workloads import counting
 from bizrq.workloads.adapters import Adapter, Registry
+from bizrq.workloads.config import CountingConfig
 from bizrq.workloads.labels import LABEL
 from bizrq.workloads.owners import controller_of, payer
 from webhooks.deadline import seconds_left
 from webhooks.reserve import Reserver
 from webhooks.rights import Rights, takes_more
+from webhooks.standing import standing
 
 #: A deletion's refusal names this many children or workloads.
 NAMED = 2
@@ -57,6 +58,7 @@ class Groups:
         related: Related,
         rights: Rights,
         registry: Registry,
+        config: CountingConfig,
         *,
         catalog: Catalog = DEFAULT,
     ) -> None:
@@ -66,6 +68,7 @@ class Groups:
         self._related = related
         self._rights = rights
         self._registry = registry
+        self._config = config
         self._catalog = catalog
 
     async def admit(self, request: Request, deadline: float) -> Answer:
@@ -200,8 +203,8 @@ class Groups:
         for namespace in namespaces:
             items += await self._stored(resources, f"!{LABEL}", deadline, namespace)
         found: list[str] = []
-        for item in items:
-            if counting.is_live(item, adapter) and not await self._is_paid(item, deadline):
+        for item in await standing(items, adapter, self._client, self._related, self._config, deadline):
+            if not await self._is_paid(item, deadline):
                 found.append(f"{adapter.resource}/{item['metadata']['namespace']}/{item['metadata']['name']}")
                 if len(found) == NAMED:
                     break

@@ -20,13 +20,15 @@ from bizrq.kube.groups import GroupStore
 from bizrq.kube.related import Related, resource_of
 from bizrq.quota.ledger import GROUPS
 from bizrq.quota.verdict import Denied, Granted, Reason
-from bizrq.workloads import counting
 from bizrq.workloads.adapters import Adapter, Registry
+from bizrq.workloads.config import CountingConfig
 from bizrq.workloads.labels import LABEL, label, labels_of
 from bizrq.workloads.malformed import Malformed
 from bizrq.workloads.owners import payer
 from webhooks.deadline import seconds_left
 from webhooks.groups import NAMED, Answer
+from webhooks.rights import Rights
+from webhooks.standing import standing
 
 Object = dict[str, Any]
 
@@ -34,11 +36,21 @@ Object = dict[str, Any]
 class Namespaces:
     """The webhook for the labels of namespaces."""
 
-    def __init__(self, client: KubeClient, store: GroupStore, related: Related, registry: Registry) -> None:
+    def __init__(
+        self,
+        client: KubeClient,
+        store: GroupStore,
+        related: Related,
+        rights: Rights,
+        registry: Registry,
+        config: CountingConfig,
+    ) -> None:
         self._client = client
         self._store = store
         self._related = related
+        self._rights = rights
         self._registry = registry
+        self._config = config
 
     async def admit(self, request: Request, deadline: float) -> Answer:
         """The answer to a CREATE or UPDATE of a namespace."""
@@ -50,6 +62,11 @@ class Namespaces:
         except Malformed as error:
             return Answer(Denied(Reason.MALFORMED, f"namespace {request.name}: {error}"))
         try:
+            # Whatever comes there without a label is brought into the group.
+            if after is not None and before != after:
+                refused = await self._rights.use(request, after, deadline)
+                if refused is not None:
+                    return Answer(refused)
             if before != after and request.old_object is not None:
                 standing = await self._standing(request.name, before, deadline)
                 if standing:
@@ -87,7 +104,7 @@ class Namespaces:
             )
         except NotFound:
             return []
-        items = [item for item in items if counting.is_live(item, adapter)]
+        items = await standing(items, adapter, self._client, self._related, self._config, deadline)
         lookup = await self._related.resolve(
             lambda known: [payer(item, self._registry, known) for item in items], seconds_left(deadline)
         )

@@ -36,6 +36,7 @@ from bizrq.workloads.owners import charged_group, controller_of, payer
 from bizrq.workloads.roles import has_ended
 from webhooks.deadline import seconds_left
 from webhooks.reserve import Reserver
+from webhooks.rights import Rights
 
 Object = dict[str, Any]
 
@@ -110,11 +111,18 @@ class References:
     """The webhook for what workloads refer to, and the part of the workloads' that is about what others made."""
 
     def __init__(
-        self, client: KubeClient, reserver: Reserver, related: Related, registry: Registry, config: CountingConfig
+        self,
+        client: KubeClient,
+        reserver: Reserver,
+        related: Related,
+        rights: Rights,
+        registry: Registry,
+        config: CountingConfig,
     ) -> None:
         self._client = client
         self._reserver = reserver
         self._related = related
+        self._rights = rights
         self._registry = registry
         self._config = config
 
@@ -353,7 +361,9 @@ class References:
         decide = self._reserver.consider if request.dry_run else self._reserver.reserve
 
         async def charged(due: Due) -> Verdict:
-            verdict = await decide(due.group, due.charge, deadline)
+            # Whoever refers to it was let into the group already, which may have closed itself to the namespace since.
+            known = self._related.watched
+            verdict = await self._rights.charge(request, due.group, due.charge, False, known, deadline, decide)
             return _told(verdict, due.whom) if isinstance(verdict, Denied) else verdict
 
         return charged

@@ -89,7 +89,9 @@ class Rehearsal:
         self._reserver = _Noting(self._groups, catalog=settings.catalog, pace=0.0, patience=0.0)
         self._around = Around(client, settings.registry, self._documents)
         rights = _Mine(client, self._groups, settings.rights)
-        self._references = References(client, self._reserver, self._around, settings.registry, settings.counting)
+        self._references = References(
+            client, self._reserver, self._around, rights, settings.registry, settings.counting
+        )
         self._workloads = Workloads(
             client,
             self._reserver,
@@ -102,7 +104,14 @@ class Rehearsal:
             exempt=registration.exempt("bizrq-system"),
         )
         self._tree = Groups(
-            client, self._groups, self._reserver, self._around, rights, settings.registry, catalog=settings.catalog
+            client,
+            self._groups,
+            self._reserver,
+            self._around,
+            rights,
+            settings.registry,
+            settings.counting,
+            catalog=settings.catalog,
         )
         self._stored: dict[Reference, Object] = {}
 

@@ -182,9 +182,7 @@ def of_live_pods(
     around = Claims(labels_of(obj), namespace_of(obj), lookup, config)
     total: dict[str, int] = {}
     for pod in pods:
-        status = pod.get("status")
-        phase = status.get("phase") if isinstance(status, dict) else None
-        if phase in ("Succeeded", "Failed"):
+        if is_over(pod):
             continue
         found = of_template("pod", 1, pod, "")
         cost = pod_cost(found.spec, found.path, around.namespace, lookup)
@@ -239,6 +237,17 @@ def _own_template(obj: dict[str, Any]) -> tuple[object, str]:
 def is_live(obj: dict[str, Any], adapter: Adapter) -> bool:
     """Whether a stored object is one that count/ counts, if nothing above it pays: it has not ended."""
     return not has_ended(obj, adapter)
+
+
+def is_charged_for_pods(obj: dict[str, Any], adapter: Adapter, config: CountingConfig = DEFAULT) -> bool:
+    """Whether a workload has ended and costs what pods of it still run (`of_live_pods`)."""
+    return adapter.lingers and config.terminal == "live-pods" and has_ended(obj, adapter)
+
+
+def is_over(pod: Mapping[str, Any]) -> bool:
+    """Whether a pod has ended."""
+    status = pod.get("status")
+    return isinstance(status, dict) and status.get("phase") in ("Succeeded", "Failed")
 
 
 def with_scale(obj: dict[str, Any], adapter: Adapter, replicas: int) -> dict[str, Any]:

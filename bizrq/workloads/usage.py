@@ -17,7 +17,6 @@ from bizrq.workloads.config import DEFAULT, CountingConfig
 from bizrq.workloads.lookup import Documents, group_and_version
 from bizrq.workloads.malformed import Malformed, a_map, malformed, show
 from bizrq.workloads.owners import charged_group, is_below, payer
-from bizrq.workloads.roles import has_ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +99,7 @@ def _row(document: dict[str, Any], find: Any, kinds: Registry, cluster: Document
 
 def _cost(workload: dict[str, Any], kinds: Registry, cluster: Documents, config: CountingConfig) -> Resources:
     adapter = counting.adapter_of(workload, kinds)
-    if adapter.lingers and config.terminal == "live-pods" and has_ended(workload, adapter):
+    if counting.is_charged_for_pods(workload, adapter, config):
         if payer(workload, kinds, cluster) is not None:
             return {}
         namespace = counting.namespace_of(workload)

@@ -8,9 +8,10 @@ import pytest
 
 from bizrq.kube.groups import GROUPS
 from tests.language import entry
-from tests.objects import DEPLOYMENTS, deployment, group
+from tests.objects import DEPLOYMENTS, PODS, TFJOBS, deployment, group, tfjob
 from tests.proxy import Proxy
 from tests.webhooks.conftest import Api, Hooks, changed, message
+from tests.webhooks.test_children import child
 
 
 def hard(**amounts: str):
@@ -193,6 +194,19 @@ async def test_a_deletion_sees_what_is_promised_and_not_stored_yet(api: Api, hoo
     await api.group("nlp", cpu="10")
     await api.count("nlp", entry("web", "cpu=1"))
     assert "has workloads: deployments.apps/team-a/web" in message(await hooks.delete(await stored(api, "nlp")))
+
+
+async def test_a_deletion_sees_the_pods_that_a_job_has_left(api: Api, hooks: Hooks) -> None:
+    """A parameter server runs on after its job has ended, and is charged."""
+    await api.group("nlp", cpu="10")
+    job = await api.client.create(TFJOBS, tfjob("train", "nlp", 2))
+    ended = {"conditions": [{"type": "Succeeded", "status": "True"}]}
+    await api.client.patch(TFJOBS, "train", {"status": ended}, namespace="default", subresource="status")
+    assert (await hooks.delete(await stored(api, "nlp")))["allowed"]
+    await api.client.create(PODS, child(job, "ps-0", None))
+    assert "has workloads: tfjobs.kubeflow.org/default/train" in message(await hooks.delete(await stored(api, "nlp")))
+    await api.client.patch(PODS, "ps-0", {"status": {"phase": "Succeeded"}}, namespace="default", subresource="status")
+    assert (await hooks.delete(await stored(api, "nlp")))["allowed"]
 
 
 async def test_a_dry_run_of_a_child_writes_nothing(api: Api, hooks: Hooks, proxy: Proxy) -> None:

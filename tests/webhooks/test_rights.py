@@ -25,12 +25,16 @@ from tests.objects import (
     CLUSTER_ROLES,
     DEPLOYMENTS,
     NAMESPACES,
+    OF_KIND,
+    ROLLOUTS,
     Object,
     bound,
     cluster_role,
     deployment,
     group,
     namespace,
+    pod_template,
+    referring,
     template,
     tfjob,
 )
@@ -179,6 +183,17 @@ async def test_a_selector_that_is_none_is_refused_where_it_is_new(api: Api, hook
     assert unread is not None
     assert unread.reason is Reason.NOT_RECONCILED
     assert unread.message.startswith("quota nlp cannot be read: spec.namespaceSelector: matchExpressions[0].operator: ")
+
+
+async def test_what_a_workload_refers_to_does_not_let_it_grow_either(api: Api, hooks: Hooks) -> None:
+    """A Rollout of a namespace that the group has closed itself to, and the template that it refers to."""
+    await picked(api, "nlp", SELECTOR, cpu="10")
+    await api.client.create(NAMESPACES, namespace("theirs", team="vision"))
+    shape = await api.client.create(OF_KIND["PodTemplate"], pod_template("shape", namespace="theirs"))
+    await api.client.create(ROLLOUTS, referring("web", "nlp", shape, 2, namespace="theirs"))
+    larger = changed(shape, lambda o: o.update(template=template("2")))
+    refused = message(await hooks.review("references", "UPDATE", larger, shape))
+    assert refused.startswith("namespace theirs may not charge quota nlp: ")
 
 
 # The right to use.
@@ -358,6 +373,23 @@ async def test_a_workload_without_a_label_uses_the_default_of_its_namespace(api:
     assert "bob may not charge quota nlp" in message(await asking.create(bare, user=BOB))
     await may(api, "bob", "use", "nlp")
     assert (await asking.create(bare, user=BOB))["allowed"]
+
+
+async def test_who_makes_a_group_the_default_of_a_namespace_has_to_have_use_on_it(api: Api, asking: Hooks) -> None:
+    """Whatever comes there without a label is brought into it; taking the default away needs nothing."""
+    await api.group("nlp", cpu="9")
+    plain, given = namespace("team"), namespace("team", **{LABEL: "nlp"})
+    for old in (None, plain):
+        how: Any = {"resource": NAMESPACES, "user": BOB}
+        response = await asking.review("namespaces", "UPDATE" if old else "CREATE", given, old, **how)
+        assert message(response).startswith("bob may not charge quota nlp: ")
+    assert (await asking.review("namespaces", "UPDATE", plain, given, resource=NAMESPACES, user=BOB))["allowed"]
+    await may(api, "bob", "use", "nlp")
+
+    async def allowed() -> bool:
+        return (await asking.review("namespaces", "UPDATE", given, plain, resource=NAMESPACES, user=BOB))["allowed"]
+
+    await eventually(allowed)
 
 
 async def test_a_refusal_for_a_group_that_is_not_there_says_so_first(api: Api, asking: Hooks) -> None:
