@@ -17,7 +17,7 @@ from bizrq.kube.groups import GroupStore, without_managed_fields
 from bizrq.kube.informer import Informer, Store, uid_of
 from bizrq.kube.related import CONTEXT, NODES, SLICES, Related, resource_of, resources_of
 from bizrq.quota.ledger import GROUPS
-from bizrq.workloads import truth
+from bizrq.workloads import dra, truth
 from bizrq.workloads.adapters import Adapter, GroupKind, Registry
 from bizrq.workloads.labels import LABEL, group_of
 from bizrq.workloads.lookup import Reference, group_and_version
@@ -84,7 +84,7 @@ class Cluster:
                 resource,
                 on_change=self._claim_changed if kind == CLAIM else self._reference_changed,
                 on_time_travel=self._restored,
-                indexes={"pod": _owning_pods} if kind == CLAIM else None,
+                indexes={"pod": _owning_pods, "group": _claiming} if kind == CLAIM else None,
                 transform=without_managed_fields,
             )
             for resource in CONTEXT
@@ -250,6 +250,10 @@ class Cluster:
         """What a workload made itself of these kinds."""
         return [obj for kind in sorted(kinds) for obj in self.made_by(workload, kind)]
 
+    def claims_of(self, group: str) -> list[Object]:
+        """The claims that name the group themselves."""
+        return list(self.claims.store.index("group", group))
+
     def pod(self, uid: str) -> Pod | None:
         return cast("Pod | None", self.pods.store.kept(uid))
 
@@ -351,6 +355,9 @@ class Cluster:
 
     def _claim_changed(self, old: Object | None, new: Object | None) -> None:
         self.on_claim(old, new)
+        if old is None or new is None or _told(old) != _told(new):
+            for group in (group for claim in (old, new) if claim is not None for group in _claiming(claim)):
+                self._enqueue(group, 0.0)
         self._reference_changed(old, new)
 
     def _node_changed(self, old: Object | None, new: Object | None) -> None:
@@ -480,6 +487,19 @@ def _owning_pods(claim: Object) -> list[str]:
     """The uids of the pods that a claim names as its owners, controller or not."""
     owners = claim["metadata"].get("ownerReferences") or ()
     return [owner["uid"] for owner in owners if owner.get("kind") == "Pod" and owner.get("apiVersion") == "v1"]
+
+
+def claimed_by(claim: Object) -> str | None:
+    """The group that a claim itself names; a label that is none charges nobody."""
+    try:
+        return dra.payer_of_claim(claim)
+    except Malformed:
+        return None
+
+
+def _claiming(claim: Object) -> list[str]:
+    group = claimed_by(claim)
+    return [group] if group is not None else []
 
 
 def pool_key(driver: str, pool: str) -> str:

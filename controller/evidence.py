@@ -16,11 +16,11 @@ from bizrq.quota.resources import Resources, growth, larger, subtract_floor
 from bizrq.workloads import dra, truth
 from bizrq.workloads.config import CountingConfig
 from bizrq.workloads.dra import Claims
-from bizrq.workloads.labels import LABEL, MODEL_LABELS, label, labels_of
+from bizrq.workloads.labels import MODEL_LABELS, labels_of
 from bizrq.workloads.malformed import Malformed
 from bizrq.workloads.roles import of_template
 from bizrq.workloads.truth import NOTHING, Actual, Beyond, Complete, Place
-from controller.cluster import Cluster, pool_key
+from controller.cluster import Cluster, claimed_by, pool_key
 from controller.pods import Pod, Shapes
 
 log = structlog.get_logger(__name__)
@@ -81,7 +81,7 @@ class Evidence:
             found.append((plain, asked, uses))
         more = truth.beyond(found, around) if found else NOTHING
         # Why such a workload is charged so is told with it: `Uncountable`.
-        return more if countable else Beyond(more.resources)
+        return more if countable else Beyond(more.resources, shared=more.shared)
 
     def cost(self, pod: Pod, payer: Object | None) -> Resources:
         """What a pod occupies while it runs, its claims aside: as declared, and as its node shows. Raises Malformed."""
@@ -187,12 +187,7 @@ def is_allocated(claim: Object) -> bool:
 
 def payer_of_claim(claim: Object) -> str | None:
     """The group that a claim itself names. Not for those whose owner is a pod: their label came from a template."""
-    if any(owner.get("kind") == "Pod" for owner in claim["metadata"].get("ownerReferences") or ()):
-        return None
-    try:
-        return label(labels_of(claim), LABEL)
-    except Malformed:
-        return None
+    return claimed_by(claim)
 
 
 def _asks_for_devices(spec: Object, config: CountingConfig) -> bool:

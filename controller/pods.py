@@ -23,7 +23,7 @@ Object = dict[str, Any]
 #: What a pod costs, and what proves its model.
 _SPEC = (
     *("containers", "initContainers", "overhead", "resources", "resourceClaims", "runtimeClassName"),
-    *("nodeSelector", "affinity", "schedulerName"),
+    *("nodeSelector", "affinity", "schedulerName", "schedulingGroup"),
 )
 _CONTAINER = ("name", "resources", "restartPolicy", "securityContext")
 _LABELS = (LABEL, "hami.io/webhook")

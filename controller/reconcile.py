@@ -7,7 +7,7 @@ are `bizrq.quota.recount`'s.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -35,17 +35,19 @@ from bizrq.quota.ledger import (
 )
 from bizrq.quota.names import DEFAULT, Catalog, is_cash
 from bizrq.quota.recount import Counted, Recount, Sighting, Snapshot, held_for_others, recount
-from bizrq.quota.resources import Resources, add, growth, nonzero, restrict, subtract_floor
+from bizrq.quota.resources import Resources, add, growth, larger, nonzero, restrict, subtract_floor
 from bizrq.quota.resources import total as total_of
 from bizrq.quota.terms import Terms, lien, possible
 from bizrq.workloads import counting
 from bizrq.workloads.adapters import Adapter, GroupKind
 from bizrq.workloads.config import CountingConfig
+from bizrq.workloads.dra import CLAIMS, Claims, of_claim
+from bizrq.workloads.labels import labels_of
 from bizrq.workloads.lookup import Lookup, Recording, Reference
 from bizrq.workloads.malformed import Malformed
 from bizrq.workloads.roles import has_ended, longest_run, runs_since
 from controller import metrics
-from controller.cluster import Cluster, Object
+from controller.cluster import Cluster, Object, claimed_by
 from controller.evidence import Evidence
 from controller.meter import Stays
 from controller.pods import Pod
@@ -94,8 +96,11 @@ class Reconciler:
         self._reconciled: dict[str, float] = {}
         self._held: dict[str, tuple[str, Resources]] = {}
         self._counted: dict[str, _Cost] = {}
-        #: What each workload cost when it could last be counted, by uid: it is held at least at that.
-        self._last: dict[str, Resources] = {}
+        #: What each workload asked for when it could last be counted, by uid: it is held at least at that.
+        self._last: dict[str, counting.Demand] = {}
+        #: By the place of a claim that workloads may share, those that named it when they were last counted, by uid:
+        #: since when they are there, whose they are and what they are.
+        self._users: dict[Slot, dict[str, tuple[str, str, Slot]]] = {}
         #: By group, the workloads that we could never count, by uid, and what the group held for them together.
         self._unknown: dict[str, tuple[frozenset[str], Resources]] = {}
         #: Workloads below which something changed since they were counted.
@@ -240,7 +245,11 @@ class Reconciler:
         round_ = object()
         while todo := [found for found in self._cluster.charged_to(name) if not self._is_counted(found[1], round_)]:
             for adapter, obj in todo:
-                self._counted[obj["metadata"]["uid"]] = await self._cost(name, adapter, obj, round_)
+                self._counted[obj["metadata"]["uid"]] = cost = await self._cost(name, adapter, obj, round_)
+                for place in cost.shared:
+                    metadata = obj["metadata"]
+                    user = str(metadata.get("creationTimestamp")), name, _slot(adapter, obj)
+                    self._users.setdefault(place, {})[metadata["uid"]] = user
         # No await between the last look and the return: what arrives later comes with its own event.
         stored = sum(len(informer.store) for informer in self._cluster.workloads.values())
         if len(self._counted) > 2 * stored + 1000:
@@ -248,7 +257,12 @@ class Reconciler:
             self._counted = {
                 uid: cost for uid, cost in self._counted.items() if any(store.by_uid(uid) for store in stores)
             }
-            self._last = {uid: cost for uid, cost in self._last.items() if uid in self._counted}
+            self._last = {uid: demand for uid, demand in self._last.items() if uid in self._counted}
+            self._users = {
+                place: known
+                for place, users in self._users.items()
+                if (known := {uid: user for uid, user in users.items() if uid in self._counted})
+            }
             self._stale.intersection_update(self._counted)
             self._referrers = {
                 reference: known
@@ -296,12 +310,13 @@ class Reconciler:
         try:
             if counting.is_charged_for_pods(obj, adapter, self._config):
                 pods = [pod.plain() for pod in self._cluster.pods_of(obj)]
-                cost = counting.of_live_pods(obj, pods, lookup, self._config).resources
-                return _Cost(version, context, round_, False, cost)
-            cost = self._last[uid] = self._demand(adapter, obj, lookup).resources
+                demand = counting.of_live_pods(obj, pods, lookup, self._config)
+                return _Cost(version, context, round_, False, demand.resources, demand.shared)
+            demand = self._last[uid] = self._demand(adapter, obj, lookup)
         except Malformed as error:
-            return _Cost(version, context, round_, False, self._last.get(uid, {}), str(error))
-        counted = _Cost(version, context, round_, not lookup.has_read, cost)
+            demand = self._last.get(uid, counting.NONE)
+            return _Cost(version, context, round_, False, demand.resources, demand.shared, str(error))
+        counted = _Cost(version, context, round_, not lookup.has_read, demand.resources, demand.shared)
         return await self._beyond(adapter, obj, counted, lookup)
 
     def _demand(self, adapter: Adapter, obj: Object, lookup: Lookup) -> counting.Demand:
@@ -362,10 +377,11 @@ class Reconciler:
         counted: list[Counted] = []
         told = _Told(detached=self._cluster.detached_of(name))
         unknown: dict[str, Slot] = {}
+        claims = _Claims()
         now = self._now()
         for adapter, obj in self._cluster.charged_to(name):
             metadata = obj["metadata"]
-            slot = Slot(adapter.resource, metadata.get("namespace", ""), metadata["name"])
+            slot = _slot(adapter, obj)
             cost = self._counted[metadata["uid"]]
             if cost.problem:
                 told.problems.append(f"{slot}: {cost.problem}")
@@ -379,7 +395,51 @@ class Reconciler:
             told.mismatches.extend(f"{slot} {finding}" for finding in shown.findings)
             found = Counted(slot, metadata["uid"], cost.resources, add(cost.beyond, more))
             counted.append(self._pledged(found, adapter, obj, terms, at, told) if terms.safe else found)
-        return counted, told, unknown
+            claims.add(slot, cost.shared, shown.shared)
+            for place, claim in cost.shared.items() if terms.safe else ():
+                claims.pledge(self._pledged(Counted(place, "", claim), adapter, obj, terms, at, told))
+        return counted + self._claims(name, claims, told), told, unknown
+
+    def _claims(self, name: str, claims: _Claims, told: _Told) -> list[Counted]:
+        """What claims cost the group that it pays for, each once: those that name it, and those that its workloads do
+        and no other group's did before them.
+        """
+        lookup = self._cluster.related.watched
+        for claim in self._cluster.claims_of(name):
+            metadata = claim["metadata"]
+            place, uid = Slot(CLAIMS, metadata["namespace"], metadata["name"]), metadata["uid"]
+            around = Claims(labels_of(claim), metadata["namespace"], lookup, self._config)
+            try:
+                self._last[uid] = counting.Demand(of_claim(claim, around))
+            except Malformed as error:
+                told.problems.append(f"{place}: {error}")
+            claims.add(place, {place: self._last.get(uid, counting.NONE).resources}, {})
+        counted: list[Counted] = []
+        for place, cost in sorted(claims.declared.items()):
+            payer = self._payer_of_claim(place) or name
+            if payer == name:
+                found = Counted(place, str(place), cost, growth(claims.shown[place], cost))
+                whole, lien_ = claims.pledged.get(place, ({}, {}))
+                counted.append(replace(found, whole=whole, lien=lien_))
+            else:
+                told.claims.append(f"{claims.user[place]} uses {place}, which group {payer} pays for")
+        return counted
+
+    def _payer_of_claim(self, place: Slot) -> str | None:
+        """The group that a claim names, else that of the first workload that is there and names it."""
+        claim = self._cluster.claims.store.get(place.name, place.namespace) if place.kind == CLAIMS else None
+        named = claimed_by(claim) if claim is not None else None
+        users = self._users.get(place, {})
+        if named is not None or len({group for _, group, _ in users.values()}) < 2:
+            return named
+        known = [
+            user
+            for uid, user in users.items()
+            if (cost := self._counted.get(uid)) is not None
+            and place in cost.shared
+            and self._cluster.workloads[user[2].kind].store.by_uid(uid)
+        ]
+        return min(known)[1] if known else None
 
     def _pledged(self, found: Counted, adapter: Adapter, obj: Object, terms: Terms, at: int, told: _Told) -> Counted:
         """A workload with what it may cost where hours are safe: it was admitted only because that was left."""
@@ -637,6 +697,7 @@ class _Told:
     surplus: list[str] = field(default_factory=list)
     unbounded: list[str] = field(default_factory=list)
     detached: list[str] = field(default_factory=list)
+    claims: list[str] = field(default_factory=list)
     mismatches: list[str] = field(default_factory=list)
 
     def conditions(self) -> list[tuple[str, bool, str, str]]:
@@ -646,6 +707,7 @@ class _Told:
             (_MISMATCH, "UsesOthers", "", self.mismatches),
             ("Surplus", "BeyondOwner", "", self.surplus),
             ("Unbounded", "RunsOn", "nothing bounds their run, so their hours are not sure: ", self.unbounded),
+            ("ForeignClaim", "OfAnother", "give each its own: ", self.claims),
             ("Detached", "LetGo", "counted though no owner pays any more, label or delete: ", self.detached),
         )
         return [(kind, True, reason, head + _first_two(lines)) for kind, reason, head, lines in kinds if lines]
@@ -664,6 +726,34 @@ def _meter(group: GroupObject, status: Status) -> Meter:
     return wire.meter_of(msgspec.structs.replace(group, status=status))
 
 
+@dataclass(slots=True)
+class _Claims:
+    """What a group's workloads make of claims that others may name as well, and what their pods show of them."""
+
+    declared: dict[Slot, Resources] = field(default_factory=dict)
+    shown: dict[Slot, Resources] = field(default_factory=dict)
+    user: dict[Slot, Slot] = field(default_factory=dict)
+    #: The most that any of them may still cost, and might have at its begin, where hours are safe.
+    pledged: dict[Slot, tuple[Resources, Resources]] = field(default_factory=dict)
+
+    def pledge(self, found: Counted) -> None:
+        whole, lien_ = self.pledged.get(found.slot, ({}, {}))
+        self.pledged[found.slot] = larger(whole, found.whole), larger(lien_, found.lien)
+
+    def add(self, user: Slot, declared: Mapping[Slot, Resources], shown: Mapping[Slot, Resources]) -> None:
+        for found, costs in ((self.declared, declared), (self.shown, shown)):
+            for place, cost in costs.items():
+                found[place] = larger(found.get(place, {}), cost)
+        for place in (*declared, *shown):
+            self.user.setdefault(place, user)
+            self.declared.setdefault(place, {})
+            self.shown.setdefault(place, {})
+
+
+def _slot(adapter: Adapter, obj: Object) -> Slot:
+    return Slot(adapter.resource, obj["metadata"].get("namespace", ""), obj["metadata"]["name"])
+
+
 class _Cost(msgspec.Struct, frozen=True):
     """What a stored object costs, by its version. `settled` where nothing else that changes can change it."""
 
@@ -672,6 +762,8 @@ class _Cost(msgspec.Struct, frozen=True):
     round: object
     settled: bool
     resources: Resources
+    #: Claims that others may name as well, as in `counting.Demand`.
+    shared: Mapping[Slot, Resources] = msgspec.field(default_factory=dict)
     problem: str = ""
     #: What it and all below it hold; what of that is counted beyond its own demand, and that in words; whether it was
     #: more than had been known, and since when there is any.

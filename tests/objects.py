@@ -170,6 +170,12 @@ def claiming(obj: Object, template: str) -> Object:
     return obj
 
 
+def sharing(obj: Object, name: str) -> Object:
+    """The workload with pods that all use this claim."""
+    obj["spec"]["template"]["spec"]["resourceClaims"] = [{"name": "devices", "resourceClaimName": name}]
+    return obj
+
+
 def ray_spec(workers: int) -> Object:
     """A head and so many workers, one cpu each."""
     group = {"groupName": "w", "replicas": workers, "minReplicas": 0, "maxReplicas": 100, "template": template()}

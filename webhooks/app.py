@@ -31,6 +31,7 @@ from webhooks import registration
 from webhooks.autoscalers import Autoscalers
 from webhooks.children import Children
 from webhooks.corrections import Corrections
+from webhooks.claims import SharedClaims
 from webhooks.groups import Answer, Groups
 from webhooks.namespaces import Namespaces
 from webhooks.orphans import Orphans
@@ -90,6 +91,7 @@ class Webhooks:
             config,
             exempt=registration.exempt(namespace),
         )
+        self._claims = SharedClaims(self.reserver, self.related, asked, self._references, config)
         self._orphans = Orphans(client, self.related, registry, config)
         self._namespaces = Namespaces(client, self.store, self.related, asked, registry, config)
         self._autoscalers = Autoscalers(client, self.store, self.related, registry, config, catalog)
@@ -120,6 +122,7 @@ class Webhooks:
         app.router.add_post("/validate/workloads", self._route("workloads", _plain(self._workloads.admit)))
         app.router.add_post("/validate/scale", self._route("scale", _plain(self._workloads.scale)))
         app.router.add_post("/validate/references", self._route("references", _plain(self._references.admit)))
+        app.router.add_post("/validate/claims", self._route("claims", _plain(self._claims.admit)))
         app.router.add_post("/validate/orphans", self._route("orphans", _plain(self._orphans.admit)))
         app.router.add_post("/validate/namespaces", self._route("namespaces", self._namespaces.admit))
         app.router.add_post("/validate/corrections", self._route("corrections", _plain(self._corrections.admit)))

@@ -19,7 +19,7 @@ from bizrq.api.review import Request
 from bizrq.api.selector import SelectorError
 from bizrq.kube.client import ApiError, KubeClient, NotFound, Resource, Unreachable
 from bizrq.kube.groups import GroupStore
-from bizrq.kube.related import NAMESPACES, Related, resources_of
+from bizrq.kube.related import CONTEXT, NAMESPACES, Related, resources_of
 from bizrq.quota import tree
 from bizrq.quota.ledger import GROUPS, Charge, group_slot
 from bizrq.quota.names import DEFAULT, Catalog
@@ -28,6 +28,7 @@ from bizrq.quota.tree import Group, Write
 from bizrq.quota.verdict import Denied, Granted, Reason, Verdict
 from bizrq.workloads.adapters import Adapter, Registry
 from bizrq.workloads.config import CountingConfig
+from bizrq.workloads.dra import CLAIM, payer_of_claim
 from bizrq.workloads.labels import LABEL
 from bizrq.workloads.owners import controller_of, payer
 from webhooks.deadline import seconds_left
@@ -37,6 +38,9 @@ from webhooks.standing import standing
 
 #: A deletion's refusal names this many children or workloads.
 NAMED = 2
+
+
+_CLAIMS = next(resource for resource in CONTEXT if (resource.group, resource.kind) == CLAIM)
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +197,7 @@ class Groups:
             namespaces = [namespace["metadata"]["name"] for namespace in named]
             # All kinds at once: the API server takes its time over each, and asks again if the group moved meanwhile.
             kinds = (self._charged(adapter, stored.name, namespaces, deadline) for adapter in self._registry.charged)
-            workloads.update(*await asyncio.gather(*kinds))
+            workloads.update(*await asyncio.gather(self._claims(stored.name, deadline), *kinds))
         return tree.validate(tree.Delete(Group(stored.name, "", {}), sorted(children), sorted(workloads))) or Granted()
 
     async def _charged(self, adapter: Adapter, group: str, namespaces: Sequence[str], deadline: float) -> list[str]:
@@ -209,6 +213,12 @@ class Groups:
                 if len(found) == NAMED:
                     break
         return found
+
+    async def _claims(self, group: str, deadline: float) -> list[str]:
+        """Claims that name the group themselves."""
+        found = await self._stored((_CLAIMS,), f"{LABEL}={group}", deadline)
+        places = (claim["metadata"] for claim in found if payer_of_claim(claim) is not None)
+        return [f"{_CLAIMS.key}/{place['namespace']}/{place['name']}" for place in places]
 
     async def _stored(
         self, resources: Sequence[Resource], selector: str, deadline: float, namespace: str | None = None

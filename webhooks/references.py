@@ -24,12 +24,14 @@ from bizrq.api.review import Request
 from bizrq.kube.client import ApiError, KubeClient, NotFound, Unreachable
 from bizrq.kube.related import NAMESPACES, Related, resource_of, resources_of
 from bizrq.quota.ledger import Charge, Role, Slot
-from bizrq.quota.resources import growth
+from bizrq.quota.resources import growth, larger
 from bizrq.quota.verdict import TRY_AGAIN, Denied, Granted, Reason, Verdict
 from bizrq.workloads import counting
 from bizrq.workloads.adapters import Adapter, GroupKind, Registry
 from bizrq.workloads.config import CountingConfig
 from bizrq.workloads.counting import NONE, Demand
+from bizrq.workloads.dra import CLAIM, CLAIMS, POD_GROUP, Claims, of_another, of_claim, payer_of_claim
+from bizrq.workloads.labels import labels_of
 from bizrq.workloads.lookup import Instead, Lookup, Recording, Reference, group_and_version
 from bizrq.workloads.malformed import Malformed
 from bizrq.workloads.owners import charged_group, controller_of, payer
@@ -180,7 +182,7 @@ class References:
 
     def with_children(self, own: Demand, adapter: Adapter, children: Iterable[Object], lookup: Lookup) -> Demand:
         """What an object asks for with its children as they stand."""
-        made = [self._stored(child, kind, lookup) for child in children if (kind := self._registry.of(child))]
+        made = [self.stored(child, kind, lookup) for child in children if (kind := self._registry.of(child))]
         return counting.with_children(own, made, adapter, self._config)
 
     def seen(
@@ -191,6 +193,59 @@ class References:
         objects = [obj for _, obj in named if obj is not None]
         return {place: state for obj in (*objects, *beside) if (place := self._place(obj)) and (state := _state(obj))}
 
+    async def shared(
+        self, own: Charge, group: str, new: Demand, stood: Demand, lookup: Lookup, deadline: float
+    ) -> list[Due]:
+        """What a workload's write makes claims cost the group that others may name as well: each in its own place.
+
+        `own` is what the write is charged besides. What others hold of a claim already costs nothing more, but leaves
+        its mark: they may be about to let go of it. Raises Malformed where a claim is another group's, ApiError, ….
+        """
+        due: list[Due] = []
+        for place, cost in sorted(new.shared.items()):
+            before = stood.shared.get(place, {})
+            if not growth(cost, before):
+                continue
+            held = await self.held(place, group, own.awaited, lookup, deadline)
+            charge = Charge(
+                slot=place,
+                uid=own.uid,
+                resource_version=own.resource_version,
+                demand=larger(cost, held),
+                before=larger(before, held),
+                awaits=own.awaited,
+                is_shared=True,
+                run=own.run,
+                # Whoever else holds it may be over sooner.
+                run_before=0,
+                bounded_by=own.bounded_by,
+            )
+            due.append(Due(group, charge, _of_claim(place), is_mark=not charge.may_need_more()))
+        return due
+
+    async def held(
+        self, place: Slot, group: str, writing: Slot | None, lookup: Lookup, deadline: float
+    ) -> dict[str, int]:
+        """What a claim that may be shared costs the group as it is stored, but for what is being written.
+
+        Raises Malformed where it is another group's, ApiError, Unreachable.
+        """
+        reference = _reference(place)
+        claim = lookup.get(*reference)
+        payer_ = payer_of_claim(claim) if claim is not None and place.kind == CLAIMS else None
+        held = dict(of_claim(claim, self._around(claim, lookup))) if claim is not None and payer_ == group else {}
+        for adapter, obj, of, known in await self.users(reference, (claim,), deadline):
+            if self._place(obj) == writing:
+                continue
+            if of != group:
+                raise Malformed(of_another(place, of, group))
+            stood = self.stored(obj, adapter, Instead(known, reference, claim))
+            held = larger(held, stood.shared.get(place, {}))
+        return held
+
+    def _around(self, claim: Object, lookup: Lookup) -> Claims:
+        return Claims(labels_of(claim), counting.namespace_of(claim), lookup, self._config)
+
     # Gathering.
 
     async def _due(
@@ -199,7 +254,7 @@ class References:
         """What the workloads that refer to an object need more with its new content, by group and place."""
         place = self._place(new or old)
         due: list[Due] = []
-        for adapter, obj, group, lookup in await self._users(reference, (new, old), deadline):
+        for adapter, obj, group, lookup in await self.users(reference, (new, old), deadline):
             try:
                 before: Demand | None = counting.own_demand(obj, adapter, Instead(lookup, reference, old), self._config)
             except Malformed:
@@ -227,16 +282,18 @@ class References:
                 run=after.run,
                 run_before=before.run if before else None,
                 bounded_by=place_of_deadline(adapter),
+                unmodelled=after.unmodelled,
             )
+            due += await self.shared(charge, group, after, before or NONE, Instead(lookup, reference, new), deadline)
             if charge.worse_in():
                 due.append(Due(group, charge, f"{named(obj)}, which refers to {reference[1]} {reference[3]}"))
         return sorted(due, key=lambda found: (found.group, found.charge.slot))
 
-    async def _users(
+    async def users(
         self, reference: Reference, contents: Sequence[Object | None], deadline: float
     ) -> list[tuple[Adapter, Object, str, Lookup]]:
         """The charged workloads of the namespace that ask for an object, whichever of these it is."""
-        of_claims, name = reference[:2] == CLAIM_TEMPLATE, reference[3].encode()
+        of_claims, name = reference[:2] in (CLAIM_TEMPLATE, CLAIM, POD_GROUP), reference[3].encode()
         kinds = [a for a in self._registry.charged if of_claims or a.refers]
         # Most of what stands there names it nowhere, and need not be counted; templates that stand elsewhere may.
         found = [
@@ -302,11 +359,11 @@ class References:
         if group is None or payer(stored, self._registry, lookup) is not None:
             return []
         mine = counting.own_demand(new, adapter, lookup, self._config)
-        was = self._stored(old, adapter, lookup) if old is not None else NONE
+        was = self.stored(old, adapter, lookup) if old is not None else NONE
         if not growth(mine.resources, was.resources):
             return []
-        own = self._stored(stored, maker, lookup)
-        others = [self._stored(sibling, adapter, lookup) for sibling in siblings]
+        own = self.stored(stored, maker, lookup)
+        others = [self.stored(sibling, adapter, lookup) for sibling in siblings]
         after = counting.with_children(own, [*others, mine], maker, self._config)
         # What has ended is charged for the pods that are left of it, and those nobody knows here.
         ended = has_ended(stored, maker)
@@ -325,9 +382,11 @@ class References:
             run=after.run,
             run_before=before.run,
             bounded_by=place_of_deadline(maker),
+            unmodelled=mine.unmodelled,
         )
         whom = f"{named(stored)}, which made {adapter.kind} {new['metadata'].get('name')}"
-        return [Due(group, charge, whom, is_mark=not charge.worse_in())]
+        claims = await self.shared(charge, group, after, before, lookup, deadline)
+        return [Due(group, charge, whom, is_mark=not charge.worse_in()), *claims]
 
     async def _list(self, kinds: Iterable[Adapter], namespace: str, deadline: float) -> list[tuple[Adapter, Object]]:
         """The objects of these kinds in a namespace; none of a kind that is not installed. Raises ApiError, …"""
@@ -342,7 +401,7 @@ class References:
         lists = await asyncio.gather(*(of(adapter) for adapter in kinds))
         return [found for each in lists for found in each]
 
-    def _stored(self, obj: Object, adapter: Adapter, lookup: Lookup) -> Demand:
+    def stored(self, obj: Object, adapter: Adapter, lookup: Lookup) -> Demand:
         """What a stored object asks for itself; one that cannot be counted counts as nothing."""
         try:
             return counting.own_demand(obj, adapter, lookup, self._config)
@@ -364,13 +423,13 @@ class References:
             # Whoever refers to it was let into the group already, which may have closed itself to the namespace since.
             known = self._related.watched
             verdict = await self._rights.charge(request, due.group, due.charge, False, known, deadline, decide)
-            return _told(verdict, due.whom) if isinstance(verdict, Denied) else verdict
+            return told(verdict, due.whom) if isinstance(verdict, Denied) else verdict
 
         return charged
 
     async def _delete(self, reference: Reference, gone: Object, deadline: float) -> Verdict:
         """What charged workloads use must not go: nobody could count them any more. With its namespace it may."""
-        users = await self._users(reference, (gone,), deadline)
+        users = await self.users(reference, (gone,), deadline)
         if not users:
             return Granted()
         try:
@@ -413,7 +472,19 @@ def named(obj: Mapping[str, Any]) -> str:
     return f"{obj.get('kind')} {obj['metadata'].get('namespace', '')}/{obj['metadata'].get('name', '')}"
 
 
-def _told(verdict: Denied, whom: str) -> Denied:
+def _reference(place: Slot) -> Reference:
+    """The object that a place of shared claims is named after."""
+    if place.kind == CLAIMS:
+        return (*CLAIM, place.namespace, place.name)
+    return (*POD_GROUP, place.namespace, place.name.rpartition(".")[0])
+
+
+def _of_claim(place: Slot) -> str:
+    kind = "ResourceClaim" if place.kind == CLAIMS else "claim of PodGroup"
+    return f"{kind} {place.namespace}/{place.name}"
+
+
+def told(verdict: Denied, whom: str) -> Denied:
     return Denied(verdict.reason, f"{verdict.message}; charged for {whom}", verdict.violations)
 
 

@@ -84,6 +84,11 @@ ORPHANING = (
 DEFAULT_CHANGED = (
     f"['{LABEL}'].exists(k, {_label('object')} != (request.operation == 'CREATE' ? '' : {_label('oldObject')}))"
 )
+#: A claim that people made, whose labels say whose it is; a pod's own came in with the pod.
+CLAIMED = (
+    "!(has(object.metadata.ownerReferences) && object.metadata.ownerReferences.exists(o, o.kind == 'Pod')) && "
+    f"(request.operation != 'UPDATE' || [{_LABELS}].exists(k, {_label('object')} != {_label('oldObject')}))"
+)
 SPEC_CHANGED = "request.operation != 'UPDATE' || object.spec != oldObject.spec"
 
 
@@ -167,6 +172,15 @@ def configuration(registry: Registry, client_config: ClientConfig, *, namespace:
                     _rule("resource.k8s.io", ["v1"], ["resourceclaimtemplates"], ["CREATE", "DELETE"], "Namespaced"),
                 ],
                 "matchConditions": [{"name": "bears-on-workloads", "expression": REFERRED}],
+                **common,
+            },
+            {
+                # One that names a group is charged to it, and one that is made anew to those that name it.
+                "name": f"claims.{API_GROUP}",
+                "clientConfig": client_config("/validate/claims"),
+                "namespaceSelector": {"matchExpressions": [elsewhere]},
+                "rules": [_rule("resource.k8s.io", ["v1"], ["resourceclaims"], ["CREATE", "UPDATE"], "Namespaced")],
+                "matchConditions": [{"name": "claimed", "expression": CLAIMED}],
                 **common,
             },
             {

@@ -29,9 +29,9 @@ from bizrq.workloads.malformed import Malformed
 from bizrq.workloads.owners import charged_group, payer, requires_group
 from webhooks.children import Children
 from webhooks.deadline import seconds_left
-from webhooks.references import Due, References, place_of_deadline, roles, settle, written
+from webhooks.references import Due, References, place_of_deadline, roles, settle, told, written
 from webhooks.reserve import Reserver
-from webhooks.rights import Rights, joins
+from webhooks.rights import Decide, Rights, joins
 
 log = structlog.get_logger(__name__)
 
@@ -165,9 +165,14 @@ class Workloads:
         weighed = await self._weigh(request, adapter, new, old, deadline, fresh)
         if not isinstance(weighed, list):
             return weighed
-        own, decide = weighed[-1], self._decide(request, deadline)
-        if not (adapter.refers or adapter.grows):
+        own, decide = weighed[-1], self._decide(request, deadline, self._by(request))
+        if not (adapter.refers or adapter.grows or len(weighed) > 1):
             verdict = await decide(own)
+        elif weighed[0].charge.is_shared and isinstance(
+            refused := await self._decide(request, deadline, self._reserver.consider)(own), Denied
+        ):
+            # Or what it shares with others would be promised to it for a while.
+            verdict = refused
         else:
             first = [weighed]
 
@@ -219,26 +224,32 @@ class Workloads:
         charge = charge_of(adapter, request, new, demand, old, before)
         # While a child asks for more than what is written does, the child may be about to ask for less.
         hides = bool(made) and stood is not None and bool(growth(own.resources, stood.resources))
+        shared = await self._references.shared(charge, group, demand, before or NONE, lookup, deadline)
+        claims = [Own(d.group, d.charge, d.whom, d.is_mark, lookup=lookup) for d in shared]
         if not charge.enters and not hides and not charge.may_need_more():
-            return Granted()
+            return claims or Granted()
         due = Own(group, charge, joins=joins(group, charge, new, old, self._registry, lookup), lookup=lookup)
         if not (adapter.refers or adapter.grows):
-            return [due]
+            return [*claims, due]
         charge = replace(charge, enters=charge.enters or hides, seen=self._references.seen(asked.asked, lookup, made))
         due = replace(due, charge=charge, is_mark=before is not None and not charge.may_need_more())
         left = charged_group(old, lookup) if old is not None else None
         if old is None or left is None or left == group or payer(old, self._registry, lookup) is not None:
-            return [due]
+            return [*claims, due]
         # What it refers to would charge the group that it leaves, until it has left: that has to see the move, too.
         held = self._references.with_children(self._before(old, left, lookup) or NONE, adapter, made, lookup)
-        leaves = replace(charge, demand=held.resources, before=held.resources, enters=True, roles=(), missing={})
-        return [Own(left, leaves, is_mark=True, lookup=lookup), due]
+        leaves = replace(
+            charge, demand=held.resources, before=held.resources, enters=True, roles=(), missing={}, unmodelled={}
+        )
+        return [Own(left, leaves, is_mark=True, lookup=lookup), *claims, due]
 
-    def _decide(self, request: Request, deadline: float) -> Callable[[Own], Awaitable[Verdict]]:
-        decide = self._reserver.consider if request.dry_run else self._reserver.reserve
+    def _by(self, request: Request) -> Decide:
+        return self._reserver.consider if request.dry_run else self._reserver.reserve
 
+    def _decide(self, request: Request, deadline: float, decide: Decide) -> Callable[[Own], Awaitable[Verdict]]:
         async def charged(due: Own) -> Verdict:
-            return await self._rights.charge(request, due.group, due.charge, due.joins, due.lookup, deadline, decide)
+            verdict = await self._rights.charge(request, due.group, due.charge, due.joins, due.lookup, deadline, decide)
+            return told(verdict, due.whom) if due.whom and isinstance(verdict, Denied) else verdict
 
         return charged
 
@@ -334,6 +345,7 @@ def charge_of(
         run=demand.run,
         run_before=before.run if before else None,
         bounded_by=place_of_deadline(adapter),
+        unmodelled=demand.unmodelled,
     )
 
 

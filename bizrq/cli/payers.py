@@ -71,7 +71,7 @@ async def charged_to(client: KubeClient, settings: Settings, group: str) -> Foun
 
 
 def _cost(item: Object, settings: Settings, lookup: Any) -> Resources:
-    return counting.demand(item, settings.registry, lookup, settings.counting).resources
+    return counting.in_all(counting.demand(item, settings.registry, lookup, settings.counting))
 
 
 def _charged(item: Object, cost: Resources, error: str = "") -> Charged:

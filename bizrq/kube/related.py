@@ -42,6 +42,7 @@ SLICES = Resource("resource.k8s.io", "v1", "resourceslices", "ResourceSlice", na
 #: time, so that no answer is old.
 READ = (
     *CONTEXT,
+    Resource("scheduling.k8s.io", "v1alpha2", "podgroups", "PodGroup"),
     Resource("trainer.kubeflow.org", "v1alpha1", "trainingruntimes", "TrainingRuntime"),
     Resource("trainer.kubeflow.org", "v1alpha1", "clustertrainingruntimes", "ClusterTrainingRuntime", namespaced=False),
 )

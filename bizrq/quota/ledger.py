@@ -13,10 +13,10 @@ from datetime import UTC, datetime
 from functools import cached_property, lru_cache, partial
 
 from bizrq.quota import quantity
-from bizrq.quota.names import cash, is_cash, uncash
+from bizrq.quota.names import DEFAULT, Catalog, base_and_model, cash, is_cash, uncash
 from bizrq.quota.resources import Limits, Resources, growth, larger, restrict, smaller, subtract_floor
 from bizrq.quota.terms import possible, span_text
-from bizrq.quota.verdict import Denied, Granted, Reason, Verdict, Violation, exceeded, unspecified
+from bizrq.quota.verdict import Denied, Granted, Reason, Verdict, Violation, exceeded, unmodelled, unspecified
 
 GROUPS = "bizgroupresourcequotas.quota.biz.group"
 #: How long a promise is kept, in milliseconds. An API write ends within 34 s (DESIGN 5).
@@ -205,7 +205,9 @@ class Charge:
     leaves its mark in the account, even where it costs nothing, so that a deletion of the group sees it.
 
     `awaits` is the object whose write makes the change, where that is not the slot's own, and `seen` what the demand
-    was counted from besides what is written: uid and resourceVersion by place.
+    was counted from besides what is written: uid and resourceVersion by place. What `is_shared` several writes charge,
+    each for all of it: together they need no more than the one that needs most. `unmodelled` are names of cards of
+    which no model is said, where models are `hard`'s.
 
     `run` is how long it runs at most, in milliseconds, None where nothing bounds it, and `run_before` the stored
     object's; `bounded_by` is the place where the kind says so, "" for one that has none.
@@ -225,6 +227,8 @@ class Charge:
     run: int | None = None
     run_before: int | None = None
     bounded_by: str = ""
+    unmodelled: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    is_shared: bool = False
 
     @property
     def is_grant(self) -> bool:
@@ -282,7 +286,7 @@ class Account:
     `used` is as published: a name of `hard` that it lacks is unknown, not zero.
     """
 
-    __slots__ = ("_by_slot", "_bytes", "_count", "_extra", "group", "hard", "hours", "reserved", "used")
+    __slots__ = ("_by_slot", "_bytes", "_catalog", "_count", "_extra", "group", "hard", "hours", "reserved", "used")
 
     def __init__(
         self,
@@ -291,8 +295,10 @@ class Account:
         used: Resources,
         reservations: Iterable[Reservation] = (),
         hours: Hours = _NO_HOURS,
+        catalog: Catalog = DEFAULT,
     ) -> None:
         self.group = group
+        self._catalog = catalog
         self.hard = hard
         self.hours = hours
         self.used = used
@@ -321,6 +327,11 @@ class Account:
         """Names that `hard` has and no recount has published yet, or whose liens none has."""
         lacks_liens = self.hours.safe and self.hours.liens is None
         return sorted(n for n in self.hard if n not in self.used or (lacks_liens and is_cash(n)))
+
+    def models_of(self, base: str) -> list[str]:
+        """The names in `hard` of single models of what `base` counts."""
+        found = ((name, base_and_model(name, self._catalog)) for name in self.hard)
+        return [name for name, split in found if split is not None and split[0] == base]
 
     def taken(self, name: str) -> int:
         """What is used and promised of a resource, in nano-units; what came over pays for liens first."""
@@ -394,11 +405,14 @@ def decide(account: Account, charge: Charge, now: int) -> Verdict:
     missing = {name: who for name, who in charge.missing.items() if name in account.hard and who}
     if missing:
         return unspecified(account.group, missing)
+    unsaid = {name: who for name, who in charge.unmodelled.items() if name in more and account.models_of(name)}
+    if unsaid:
+        return unmodelled(account.group, unsaid)
     if unbounded is not None:
         return unbounded
 
     crossing = [e.awaited for e in account.of(charge.slot) if e.awaited != charge.awaited and not charge.has_seen(e)]
-    if crossing:
+    if crossing and not charge.is_shared:
         # Together they may need more than each alone, and neither was counted with the other.
         return Denied(
             Reason.BUSY,

@@ -132,5 +132,11 @@ def unspecified(group: str, missing: Mapping[str, Sequence[str]]) -> Denied:
     return Denied(Reason.UNSPECIFIED, f"failed quota: {group}: must specify {'; '.join(parts)}")
 
 
+def unmodelled(group: str, unsaid: Mapping[str, Sequence[str]]) -> Denied:
+    """The refusal of cards of no model in a group that gives out models, where everybody has to say theirs."""
+    parts = [f"the model of {name} for: {','.join(sorted(set(roles)))}" for name, roles in sorted(unsaid.items())]
+    return Denied(Reason.UNSPECIFIED, f"failed quota: {group}: must specify {'; '.join(parts)}")
+
+
 def _listed(violations: Sequence[Violation], attribute: str) -> str:
     return ",".join(f"{v.resource}={quantity.text(v.resource, getattr(v, attribute))}" for v in violations)

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from bizrq.quota import resources
+from bizrq.quota.ledger import Slot
+from bizrq.quota.names import base_and_model
 from bizrq.quota.quantity import MAX, NANO
 from bizrq.quota.resources import Resources
 from bizrq.workloads import cards, coded, dra, hami
@@ -21,7 +23,7 @@ from bizrq.workloads.dra import Claims
 from bizrq.workloads.labels import LABEL, labels_of
 from bizrq.workloads.lookup import Lookup, Nothing, Recording, Reference, group_and_version
 from bizrq.workloads.malformed import Malformed, a_count, a_map, malformed, show
-from bizrq.workloads.models import add_models, gpu_models
+from bizrq.workloads.models import add_models, gpu_models, takes_model
 from bizrq.workloads.owners import payer
 from bizrq.workloads.podspec import IMPLICIT_CLASS, PodCost, pod_cost
 from bizrq.workloads.policies import at_most
@@ -41,13 +43,17 @@ class RoleDemand:
 class Demand:
     """What a workload object asks for. `resources` has every emitted name, in nano-units; an absent one is 0.
 
-    `missing` tells for requests.cpu, limits.cpu, requests.memory and limits.memory which containers do not state it.
+    `shared` is what claims cost besides that others may name as well, by the place that each is charged in, once.
+    `missing` tells for requests.cpu, limits.cpu, requests.memory and limits.memory which containers do not state it;
+    `unmodelled` for names of cards which roles say no model, where they have to (strict_models).
     `run` is how long it runs at most, in milliseconds, None where nothing bounds it.
     """
 
     resources: Resources = field(default_factory=dict)
     roles: tuple[RoleDemand, ...] = ()
+    shared: Mapping[Slot, Resources] = field(default_factory=dict)
     missing: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    unmodelled: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     run: int | None = None
 
 
@@ -92,23 +98,50 @@ def own_demand(obj: dict[str, Any], adapter: Adapter, lookup: Lookup, config: Co
     around = Claims(labels_of(obj), namespace_of(obj), lookup, config)
     roles: list[RoleDemand] = []
     missing: dict[str, list[str]] = {}
-    shared: dict[str, dict[str, int]] = {}
+    unmodelled: dict[str, list[str]] = {}
+    shared: dict[Slot, Resources] = {}
     for pods in at_most(obj, adapter, _pod_sets(obj, adapter, around.namespace, lookup), config):
         cost = pod_cost(pods.spec, pods.path, around.namespace, lookup)
         per_pod = emitted(cost, pods, around)
         roles.append(RoleDemand(pods.name, pods.count, per_pod))
         if pods.count:
-            if pods.spec.get("resourceClaims"):
-                shared |= dra.of_shared(pods, around.of(pods))
+            claims = dra.of_shared(pods, around.of(pods)) if pods.spec.get("resourceClaims") else {}
+            shared = _largest(shared, claims)
+            if config.strict_models:
+                for name in _without_model((per_pod, *claims.values()), config):
+                    unmodelled.setdefault(name, []).append(pods.name)
             for name, containers in cost.missing.items():
                 missing.setdefault(name, []).extend(containers)
             for name, amount in per_pod.items():
                 total[name] = total.get(name, 0) + amount * pods.count
-    for claim in shared.values():
-        for name, amount in claim.items():
-            total[name] = total.get(name, 0) + amount
-    named = {name: tuple(containers) for name, containers in missing.items()}
-    return Demand(_bounded(total), tuple(roles), named, run)
+    return Demand(
+        _bounded(total),
+        tuple(roles),
+        shared,
+        {name: tuple(containers) for name, containers in missing.items()},
+        {name: tuple(names) for name, names in unmodelled.items()},
+        run,
+    )
+
+
+def in_all(demand: Demand) -> Resources:
+    """What an object asks for with the claims that others may name as well."""
+    return resources.total((demand.resources, *demand.shared.values())) if demand.shared else demand.resources
+
+
+def _largest(some: Mapping[Slot, Resources], others: Mapping[Slot, Resources]) -> dict[Slot, Resources]:
+    """Of claims that both name the larger of what each makes of it, name by name."""
+    found = dict(some)
+    for place, cost in others.items():
+        found[place] = resources.larger(found[place], cost) if place in found else cost
+    return found
+
+
+def _without_model(costs: Iterable[Resources], config: CountingConfig) -> list[str]:
+    """The names of cards of which no model is said."""
+    names = {name for cost in costs for name in cost if "/" in name}
+    modelled = {found[0] for name in names if (found := base_and_model(name, config.catalog)) is not None}
+    return sorted(name for name in names - modelled if takes_model(name, config.catalog))
 
 
 def _bounded(total: dict[str, int]) -> dict[str, int]:
@@ -181,6 +214,7 @@ def of_live_pods(
     """
     around = Claims(labels_of(obj), namespace_of(obj), lookup, config)
     total: dict[str, int] = {}
+    shared: dict[Slot, Resources] = {}
     for pod in pods:
         if is_over(pod):
             continue
@@ -188,7 +222,9 @@ def of_live_pods(
         cost = pod_cost(found.spec, found.path, around.namespace, lookup)
         for name, amount in emitted(cost, found, around).items():
             total[name] = total.get(name, 0) + amount
-    return Demand(total)
+        if found.spec.get("resourceClaims"):
+            shared = _largest(shared, dra.of_shared(found, around.of(found)))
+    return Demand(total, shared=shared)
 
 
 def with_children(
@@ -202,12 +238,14 @@ def with_children(
     if not children or not own.roles:
         return own
     grown: Resources = {}
+    shared = own.shared
     for child in children:
+        shared = _largest(shared, child.shared)
         asks = {name: amount for name, amount in child.resources.items() if not name.startswith("count/")}
         counted = adapter.surge is not None and config.surge == "count"
         grown = resources.add(grown, asks) if counted else resources.larger(grown, asks)
     beside = [resources.scale(role.per_pod, role.replicas) for role in own.roles if role.name in adapter.beside]
-    return replace(own, resources=resources.larger(own.resources, resources.total((grown, *beside))))
+    return replace(own, resources=resources.larger(own.resources, resources.total((grown, *beside))), shared=shared)
 
 
 def check_template_labels(obj: dict[str, Any], adapter: Adapter, group: str) -> None:

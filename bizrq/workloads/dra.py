@@ -13,24 +13,31 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
 from bizrq.quota import quantity
+from bizrq.quota.ledger import Slot
 from bizrq.quota.quantity import NANO, QuantityError
 from bizrq.quota.resources import larger, total
 from bizrq.workloads import cards
 from bizrq.workloads.config import CountingConfig
 from bizrq.workloads.labels import LABEL, MODEL_LABELS, label, labels_of, of_role
 from bizrq.workloads.lookup import Lookup
-from bizrq.workloads.malformed import a_count, a_flag, a_list, a_map, a_text, malformed, show
+from bizrq.workloads.malformed import a_count, a_flag, a_list, a_map, a_text, at, malformed, show
 from bizrq.workloads.models import emitted_name, gpu_models, known_model, same_model, takes_model
 from bizrq.workloads.podspec import IMPLICIT_CLASS, Sort, sort_of
 from bizrq.workloads.roles import PodSet
 
 GROUP: Final = "resource.k8s.io"
+CLAIM: Final = (GROUP, "ResourceClaim")
+#: An alpha of Kubernetes 1.36: pods of one PodGroup share the claims that it names as they do (D11).
+POD_GROUP: Final = ("scheduling.k8s.io", "PodGroup")
+CLAIMS: Final = f"resourceclaims.{GROUP}"
+POD_GROUPS: Final = "podgroups.scheduling.k8s.io"
 #: As many devices as one request can get at all (AllocationResultsMaxSize).
 MOST_DEVICES: Final = 32
 
 
 #: Attributes that name a device's model: NVIDIA's driver, and the drivers that follow the example.
 _MODEL_ATTRIBUTES: Final = ("productName", "model")
+_SOURCES: Final = ("resourceClaimTemplateName", "resourceClaimName")
 _RESULTS: Final = "status.allocation.devices.results"
 
 Slices: TypeAlias = Callable[[str, str], Sequence[Mapping[str, Any]]]
@@ -67,30 +74,56 @@ def of_templates(pods: PodSet, around: Claims) -> dict[str, int]:
     Every entry is a claim of its own, whether a container uses it or not (D1, D3).
     """
     cost: dict[str, int] = {}
-    for name, path in _named(pods, "resourceClaimTemplateName"):
-        template = around.lookup.get(GROUP, "ResourceClaimTemplate", around.namespace, name)
-        if template is None:
-            raise malformed(path, f"ResourceClaimTemplate {show(name)} was not found")
-        spec = a_map(template.get("spec"), f"{path} -> spec")
-        cost = total((cost, _devices(spec.get("spec"), f"{path} -> {show(name)}: spec.spec", pods, around)))
+    for entry in entries(pods, around):
+        if entry.place is None:
+            cost = total((cost, _of_template(entry, pods, around)))
     return cost
 
 
-def of_shared(pods: PodSet, around: Claims) -> dict[str, dict[str, int]]:
-    """What each claim costs that all the pods share, by its name: once, however many pods there are (D2).
+def of_shared(pods: PodSet, around: Claims) -> dict[Slot, dict[str, int]]:
+    """What each claim costs that pods share, by the place that it is charged in: once, however many there are (D2).
 
     Raises Malformed, also for a claim that says itself that another group pays for it.
     """
-    costs: dict[str, dict[str, int]] = {}
-    for name, path in _named(pods, "resourceClaimName"):
-        claim = around.lookup.get(GROUP, "ResourceClaim", around.namespace, name)
+    costs: dict[Slot, dict[str, int]] = {}
+    for entry in entries(pods, around):
+        if entry.place is None:
+            continue
+        if entry.is_template:
+            costs[entry.place] = _of_template(entry, pods, around)
+            continue
+        claim = around.lookup.get(*CLAIM, around.namespace, entry.names)
         if claim is None:
-            raise malformed(path, f"ResourceClaim {show(name)} was not found")
-        group, payer = label(around.labels, LABEL), label(labels_of(claim), LABEL)
+            raise malformed(entry.path, f"ResourceClaim {show(entry.names)} was not found")
+        group, payer = label(around.labels, LABEL), payer_of_claim(claim)
         if group and payer and group != payer:
-            raise malformed(path, f"ResourceClaim {show(name)} is charged to group {payer}, not to {group}")
-        costs[name] = _devices(claim.get("spec"), f"{path} -> {show(name)}: spec", pods, around)
+            raise malformed(entry.path, of_another(entry.place, payer, group))
+        costs[entry.place] = _devices(claim.get("spec"), f"{entry.path} -> {show(entry.names)}: spec", pods, around)
     return costs
+
+
+def of_claim(claim: Mapping[str, Any], around: Claims) -> dict[str, int]:
+    """What a claim costs by itself, whoever uses it. Raises Malformed."""
+    name = show(a_map(claim.get("metadata"), "metadata").get("name"))
+    pods = PodSet("claim", 0, {}, f"ResourceClaim {name}")
+    return _devices(claim.get("spec"), f"ResourceClaim {name}: spec", pods, replace(around, labels=labels_of(claim)))
+
+
+def payer_of_claim(claim: Mapping[str, Any]) -> str | None:
+    """The group that a claim itself names. Not for those that are made for a pod: their label came from a template.
+
+    Raises Malformed for a label that is none.
+    """
+    owners = a_list(a_map(claim.get("metadata"), "metadata").get("ownerReferences"), "metadata.ownerReferences")
+    if any(isinstance(owner, dict) and owner.get("kind") == "Pod" for owner in owners):
+        return None
+    return label(labels_of(claim), LABEL)
+
+
+def of_another(place: Slot, payer: str, group: str) -> str:
+    """Why a claim is not this group's to use."""
+    kind = "ResourceClaim" if place.kind == CLAIMS else "claim of PodGroup"
+    return f"{kind} {show(place.name)} is charged to group {payer}, not to {group}"
 
 
 def of_implicit(requests: Mapping[str, int], pods: PodSet, around: Claims) -> dict[str, int]:
@@ -104,19 +137,59 @@ def of_implicit(requests: Mapping[str, int], pods: PodSet, around: Claims) -> di
     return cost
 
 
-def _named(pods: PodSet, field: str) -> list[tuple[str, str]]:
-    """The claims that pods name in this field, each with its place."""
-    found: list[tuple[str, str]] = []
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One claim that pods name: as `name`, the claim or the template that it `names`, and where that stands.
+
+    `place` is where it is charged once for all that share it; None where each pod has its own.
+    """
+
+    name: str
+    names: str
+    path: str
+    is_template: bool
+    place: Slot | None
+
+
+def entries(pods: PodSet, around: Claims) -> list[Entry]:
+    """The claims that pods name, in their order. Raises Malformed."""
+    found: list[Entry] = []
     path = f"{pods.path}.resourceClaims"
-    for index, given in enumerate(a_list(pods.spec.get("resourceClaims"), path)):
+    given = a_list(pods.spec.get("resourceClaims"), path)
+    group, of_group = _pod_group(pods, around) if given else ("", ())
+    for index, one in enumerate(given):
         where = f"{path}[{index}]"
-        entry = a_map(given, where)
-        names = {key: entry.get(key) for key in ("resourceClaimTemplateName", "resourceClaimName")}
-        if sum(value is not None for value in names.values()) != 1:
+        entry = a_map(one, where)
+        names = {key: entry[key] for key in _SOURCES if entry.get(key) is not None}
+        if len(names) != 1:
             raise malformed(where, "needs either resourceClaimTemplateName or resourceClaimName")
-        if names[field] is not None:
-            found.append((a_text(names[field], f"{where}.{field}"), f"{where}.{field}"))
+        [(key, value)] = names.items()
+        name, where = a_text(entry.get("name"), f"{where}.name"), f"{where}.{key}"
+        names_it, is_template, place = a_text(value, where), key != "resourceClaimName", None
+        if not is_template:
+            place = Slot(CLAIMS, around.namespace, names_it)
+        elif any(all(other.get(k) == entry.get(k) for k in ("name", *_SOURCES)) for other in of_group):
+            place = Slot(POD_GROUPS, around.namespace, f"{group}.{name}")
+        found.append(Entry(name, names_it, where, is_template, place))
     return found
+
+
+def _pod_group(pods: PodSet, around: Claims) -> tuple[str, Sequence[dict[str, Any]]]:
+    """The PodGroup that pods belong to, and the claims that it names."""
+    path = f"{pods.path}.schedulingGroup.podGroupName"
+    name = a_text(at(pods.spec, ("schedulingGroup", "podGroupName"), pods.path), path)
+    group = around.lookup.get(*POD_GROUP, around.namespace, name) if name else None
+    claims = at(group, ("spec", "resourceClaims"), f"PodGroup {show(name)}") if group is not None else None
+    return name, [claim for claim in a_list(claims, f"PodGroup {show(name)}") if isinstance(claim, dict)]
+
+
+def _of_template(entry: Entry, pods: PodSet, around: Claims) -> dict[str, int]:
+    """What a claim of a template may get at most."""
+    template = around.lookup.get(GROUP, "ResourceClaimTemplate", around.namespace, entry.names)
+    if template is None:
+        raise malformed(entry.path, f"ResourceClaimTemplate {show(entry.names)} was not found")
+    spec = a_map(template.get("spec"), f"{entry.path} -> spec")
+    return _devices(spec.get("spec"), f"{entry.path} -> {show(entry.names)}: spec.spec", pods, around)
 
 
 def _devices(spec: object, path: str, pods: PodSet, around: Claims) -> dict[str, int]:

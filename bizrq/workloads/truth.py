@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from bizrq.quota.ledger import milliseconds
+from bizrq.quota.ledger import Slot, milliseconds
 from bizrq.quota.resources import Resources, growth, larger, total
 from bizrq.workloads import cards, counting, dra, hami, models
 from bizrq.workloads.config import CountingConfig
-from bizrq.workloads.dra import GROUP, Claims, Slices
+from bizrq.workloads.dra import CLAIM, GROUP, POD_GROUP, Claims, Slices
 from bizrq.workloads.labels import MODEL_LABELS
 from bizrq.workloads.lookup import Lookup
 from bizrq.workloads.malformed import Malformed, a_list, a_map
@@ -37,22 +37,27 @@ Object = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Actual:
-    """What one pod uses, by every emitted name, in nano-units; `shared` is what claims cost that others may use too.
+    """What one pod uses, by every emitted name, in nano-units; `shared` is what claims cost that others may use too, by
+    the place that each is charged in.
 
     `models` are those of cards that a node or an allocated device shows; empty where nothing does.
     """
 
     resources: Resources = field(default_factory=dict)
-    shared: Mapping[str, Resources] = field(default_factory=dict)
+    shared: Mapping[Slot, Resources] = field(default_factory=dict)
     models: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class Beyond:
-    """What a workload's pods use beyond what it declares, and that in words for people; empty where nothing."""
+    """What a workload's pods use beyond what it declares, and that in words for people; empty where nothing.
+
+    `shared` is all that claims cost which others may use too, whether that was declared or not.
+    """
 
     resources: Resources = field(default_factory=dict)
     findings: tuple[str, ...] = ()
+    shared: Mapping[Slot, Resources] = field(default_factory=dict)
 
 
 NOTHING: Final = Beyond()
@@ -73,7 +78,8 @@ class Complete:
         self._lookup = lookup
 
     def get(self, group: str, kind: str, namespace: str, name: str) -> Object | None:
-        return self._lookup.get(group, kind, namespace, name) if group == GROUP else None
+        known = group == GROUP or (group, kind) == POD_GROUP
+        return self._lookup.get(group, kind, namespace, name) if known else None
 
     def all_of(self, group: str, kind: str, namespace: str) -> Sequence[Object]:
         return self._lookup.all_of(group, kind, namespace) if group == GROUP else ()
@@ -124,10 +130,10 @@ def actual(pod: Object, owned: Sequence[Object], around: Claims, place: Place) -
         resources |= _of_hami(classic, cost, around, node)
 
     claims = claims_of(pod, owned, around)
-    shared: dict[str, Resources] = {}
-    for name, claim in claims.shared.items():
+    shared: dict[Slot, Resources] = {}
+    for slot, claim in claims.shared.items():
         found = dra.of_allocation(claim, pods, around, place.slices)
-        shared[name], shown = found.resources, shown | found.models
+        shared[slot], shown = found.resources, shown | found.models
     for claim in claims.own:
         found = dra.of_allocation(claim, pods, around, place.slices)
         resources, shown = total((resources, found.resources)), shown | found.models
@@ -147,13 +153,13 @@ def beyond(pods: Iterable[tuple[Object, Actual, Actual]], around: Claims) -> Bey
     relabelled.
     """
     more: dict[str, int] = {}
-    shared: dict[str, Resources] = {}
+    shared: dict[Slot, Resources] = {}
     other: dict[str, list[str]] = {}
     larger_: list[str] = []
     for pod, asked, uses in pods:
         found = growth(uses.resources, asked.resources)
-        for name, cost in uses.shared.items():
-            shared[name] = growth(cost, asked.shared.get(name, {}))
+        for slot, cost in uses.shared.items():
+            shared[slot] = larger(shared.get(slot, {}), cost)
         grown = {**found, **total(growth(c, asked.shared.get(n, {})) for n, c in uses.shared.items())}
         name = str(a_map(pod.get("metadata"), "metadata").get("name"))
         unasked = [m for m in sorted(uses.models) if any(key.endswith(f".{m}") for key in grown)]
@@ -162,8 +168,7 @@ def beyond(pods: Iterable[tuple[Object, Actual, Actual]], around: Claims) -> Bey
         if not unasked and any(_is_device(key) for key in grown):
             larger_.append(name)
         more = total((more, found))
-    more = total((more, *shared.values()))
-    if not more:
+    if not more and not shared:
         return NOTHING
     said = around.labels.get(MODEL_LABELS["gpu"]) or "no model"
     findings = [
@@ -172,7 +177,7 @@ def beyond(pods: Iterable[tuple[Object, Actual, Actual]], around: Claims) -> Bey
     ]
     if larger_:
         findings.append(f"{_pods(larger_)} with more devices than its templates and claims ask for now")
-    return Beyond(more, tuple(findings))
+    return Beyond(more, tuple(findings), shared)
 
 
 def node_model(node: Object, config: CountingConfig) -> str | None:
@@ -189,7 +194,7 @@ class ClaimsOf:
     """The claims of one pod. `awaited` is a PodSpec of the entries whose claim is not made yet, None for none."""
 
     own: Sequence[Object]
-    shared: Mapping[str, Object]
+    shared: Mapping[Slot, Object]
     bridged: Object | None
     awaited: dict[str, Any] | None
 
@@ -206,27 +211,30 @@ def claims_of(pod: Object, owned: Sequence[Object], around: Claims) -> ClaimsOf:
     by_name = {str(_metadata(claim).get("name")): claim for claim in owned}
     made_for = {_annotations(claim).get(FROM_TEMPLATE): claim for claim in owned}
     used: dict[str, Object] = {}
-    shared: dict[str, Object] = {}
+    shared: dict[Slot, Object] = {}
     awaited: list[Any] = []
-    for entry in a_list(pods.spec.get("resourceClaims"), f"{pods.path}.resourceClaims"):
-        given = a_map(entry, f"{pods.path}.resourceClaims")
-        key, name = given.get("name"), given.get("resourceClaimName")
-        if isinstance(name, str):
-            claim = around.lookup.get(GROUP, "ResourceClaim", around.namespace, name)
+    for entry in dra.entries(pods, around):
+        if not entry.is_template and entry.place is not None:
+            claim = around.lookup.get(*CLAIM, around.namespace, entry.names)
             if claim is not None:
-                shared[name] = claim
+                shared[entry.place] = claim
             continue
-        if key in told and told[key] is None:
+        if entry.name in told and told[entry.name] is None:
             # The controller says that this pod needs none.
             continue
-        made = told.get(key)
-        claim = by_name.get(str(made)) or made_for.get(key)
+        made = told.get(entry.name)
+        claim = by_name.get(str(made)) or made_for.get(entry.name)
         if claim is None and isinstance(made, str):
-            claim = around.lookup.get(GROUP, "ResourceClaim", around.namespace, made)
-        if claim is not None:
+            claim = around.lookup.get(*CLAIM, around.namespace, made)
+        if claim is not None and entry.place is not None:
+            shared[entry.place] = claim
+        elif claim is not None:
             used[str(_metadata(claim).get("name"))] = claim
-        elif around.lookup.get(GROUP, "ResourceClaimTemplate", around.namespace, str(_template(given))) is not None:
-            awaited.append(given)
+        elif (
+            entry.place is None
+            and around.lookup.get(GROUP, "ResourceClaimTemplate", around.namespace, entry.names) is not None
+        ):
+            awaited.append({"name": entry.name, "resourceClaimTemplateName": entry.names})
     bridged = _bridged(status, owned)
     # Whatever else names the pod as its owner is held for it too, whatever it calls itself.
     used |= {name: claim for name, claim in by_name.items() if claim is not bridged and claim.get("status")}
@@ -282,10 +290,6 @@ def _is_device(name: str) -> bool:
 
 def _pods(names: Sequence[str]) -> str:
     return f"pod {names[0]} runs" if len(names) == 1 else f"{len(names)} pods ({names[0]} and others) run"
-
-
-def _template(entry: Mapping[str, Any]) -> object:
-    return entry.get("resourceClaimTemplateName")
 
 
 def _metadata(obj: Mapping[str, Any]) -> dict[str, Any]:

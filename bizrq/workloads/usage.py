@@ -10,11 +10,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from bizrq.quota.resources import Resources, nonzero, text_of
-from bizrq.workloads import counting
+from bizrq.quota.ledger import Slot
+from bizrq.quota.resources import Resources, growth, larger, nonzero, text_of, total
+from bizrq.workloads import counting, dra
 from bizrq.workloads.adapters import Adapter, Registry, builtin
 from bizrq.workloads.config import DEFAULT, CountingConfig
-from bizrq.workloads.lookup import Documents, group_and_version
+from bizrq.workloads.counting import Demand
+from bizrq.workloads.lookup import Documents, Reference, group_and_version
 from bizrq.workloads.malformed import Malformed, a_map, malformed, show
 from bizrq.workloads.owners import charged_group, is_below, payer
 
@@ -52,13 +54,39 @@ def usage(documents: Iterable[object], config: CountingConfig = DEFAULT, registr
     kinds = (registry or builtin()).everything()
     found = list(objects_in(documents))
     cluster = Documents(found)
+    shared = _Shared()
     rows: list[Row] = []
     for document in found:
         if is_scale(document):
-            rows.append(_row(document, lambda d: _scaled(d, found, kinds), kinds, cluster, config))
+            rows.append(_row(document, lambda d: _scaled(d, found, kinds), kinds, cluster, config, shared))
         elif kinds.of(document) is not None:
-            rows.append(_row(document, lambda d: d, kinds, cluster, config))
+            rows.append(_row(document, lambda d: d, kinds, cluster, config, shared))
     return rows
+
+
+class _Shared:
+    """Claims that several workloads name: each is told with the first of them, and is its group's."""
+
+    def __init__(self) -> None:
+        self._users: dict[Slot, dict[Reference, tuple[str, Resources]]] = {}
+
+    def charged(self, workload: dict[str, Any], group: str | None, demand: Demand) -> Resources:
+        """What a workload costs with those of its claims that none before it has paid for. Raises Malformed."""
+        if group is None or not demand.shared:
+            return counting.in_all(demand)
+        more = [demand.resources]
+        for place, cost in demand.shared.items():
+            users = self._users.setdefault(place, {})
+            paid: Resources = {}
+            for other, (owner, known) in users.items():
+                if owner != group:
+                    raise malformed("", dra.of_another(place, owner, group))
+                if other == _reference(workload):
+                    break
+                paid = larger(paid, known)
+            more.append(growth(cost, paid))
+            users[_reference(workload)] = group, cost
+        return total(more)
 
 
 def objects_in(documents: Iterable[object]) -> Iterator[dict[str, Any]]:
@@ -73,7 +101,9 @@ def objects_in(documents: Iterable[object]) -> Iterator[dict[str, Any]]:
             yield document
 
 
-def _row(document: dict[str, Any], find: Any, kinds: Registry, cluster: Documents, config: CountingConfig) -> Row:
+def _row(
+    document: dict[str, Any], find: Any, kinds: Registry, cluster: Documents, config: CountingConfig, shared: _Shared
+) -> Row:
     metadata = document.get("metadata")
     metadata = metadata if isinstance(metadata, dict) else {}
     namespace = metadata.get("namespace")
@@ -83,7 +113,7 @@ def _row(document: dict[str, Any], find: Any, kinds: Registry, cluster: Document
     try:
         workload = find(document)
         group = charged_group(workload, cluster)
-        cost = _cost(workload, kinds, cluster, config)
+        cost = shared.charged(workload, group, _demand(workload, kinds, cluster, config))
     except Malformed as wrong:
         error = str(wrong)
     return Row(
@@ -97,11 +127,11 @@ def _row(document: dict[str, Any], find: Any, kinds: Registry, cluster: Document
     )
 
 
-def _cost(workload: dict[str, Any], kinds: Registry, cluster: Documents, config: CountingConfig) -> Resources:
+def _demand(workload: dict[str, Any], kinds: Registry, cluster: Documents, config: CountingConfig) -> Demand:
     adapter = counting.adapter_of(workload, kinds)
     if counting.is_charged_for_pods(workload, adapter, config):
         if payer(workload, kinds, cluster) is not None:
-            return {}
+            return counting.NONE
         namespace = counting.namespace_of(workload)
         uid = a_map(workload.get("metadata"), "metadata").get("uid")
         pods = [
@@ -109,8 +139,8 @@ def _cost(workload: dict[str, Any], kinds: Registry, cluster: Documents, config:
             for pod in cluster.all_of("", "Pod", namespace)
             if isinstance(uid, str) and uid and is_below(pod, uid, namespace, cluster)
         ]
-        return counting.of_live_pods(workload, pods, cluster, config).resources
-    return counting.demand(workload, kinds, cluster, config).resources
+        return counting.of_live_pods(workload, pods, cluster, config)
+    return counting.demand(workload, kinds, cluster, config)
 
 
 def is_scale(document: Mapping[str, Any]) -> bool:
@@ -132,6 +162,12 @@ def _scaled(scale: dict[str, Any], documents: Iterable[dict[str, Any]], kinds: R
         raise malformed("", f"{what} named {show(place[1])} in namespace {show(place[0])}")
     parent, adapter = parents[0]
     return counting.with_scale(parent, adapter, wanted)
+
+
+def _reference(workload: Mapping[str, Any]) -> Reference:
+    group, _ = group_and_version(workload.get("apiVersion"))
+    namespace, name = _place(workload)
+    return group, _text(workload.get("kind")), namespace, _text(name)
 
 
 def _place(document: Mapping[str, Any]) -> tuple[str, object]:

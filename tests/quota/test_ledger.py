@@ -231,6 +231,28 @@ def test_of_several_reasons_the_first_in_order_is_given() -> None:
     assert refused(decide(busy, update("web", "cpu=1", "cpu=1 gpu=1"), NOW)).reason is Reason.BUSY
 
 
+def test_cards_of_no_model_are_refused_where_the_group_gives_out_models() -> None:
+    """Whatever models those are; not where it names none, nor where nothing grows."""
+    charge = replace(create("web", "gpu=1"), unmodelled={"requests.nvidia.com/gpu": ("main",)})
+    verdict = refused(decide(account("nlp gpu=8 requests.nvidia.com/gpu.A100=4"), charge, NOW))
+    assert verdict.reason is Reason.UNSPECIFIED
+    assert verdict.message == "failed quota: nlp: must specify the model of requests.nvidia.com/gpu for: main"
+    assert isinstance(decide(account("nlp gpu=8"), charge, NOW), Granted)
+    cpu = replace(update("web", "gpu=1 cpu=2", "gpu=1 cpu=1"), unmodelled=charge.unmodelled)
+    assert isinstance(
+        decide(account("nlp cpu=8 gpu=8 requests.nvidia.com/gpu.A100=4", "gpu=1 cpu=1"), cpu, NOW), Granted
+    )
+
+
+def test_what_several_writes_share_waits_for_none_of_them() -> None:
+    """A claim that two workloads name: together they need what the one that needs most does."""
+    first = entry("s", "gpu=4", awaits="pods/team-a/a")
+    charge = replace(create("s", "gpu=4"), awaits=slot("pods/team-a/b"), is_shared=True)
+    assert granted(decide(account("nlp gpu=4", "", [first]), charge, NOW)).slot == first.slot
+    alone = replace(charge, is_shared=False)
+    assert refused(decide(account("nlp gpu=4", "", [first]), alone, NOW)).reason is Reason.BUSY
+
+
 def test_a_refusal_carries_its_numbers() -> None:
     [violation] = refused(decide(account("nlp cpu=10", "cpu=8"), create("web", "cpu=4"), NOW)).violations
     assert (violation.resource, violation.requested, violation.used, violation.hard, violation.left) == (

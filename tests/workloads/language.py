@@ -101,7 +101,7 @@ def cost(text: str) -> dict[str, int]:
 
 def costs(demand: Demand, text: str) -> bool:
     """Whether a demand is exactly this, `count/` aside."""
-    found = {name: amount for name, amount in demand.resources.items() if not name.startswith("count/")}
+    found = {name: amount for name, amount in counting.in_all(demand).items() if not name.startswith("count/")}
     assert found == cost(text)
     return True
 

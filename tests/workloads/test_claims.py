@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from bizrq.workloads.config import DEFAULT, DeviceClassMapping
-from tests.workloads.language import Object, costs, count, deployment, refusal, template
+from tests.workloads.language import Object, costs, count, deployment, refusal, template, tfjob
 
 GPU, DEVICES = "gpu.nvidia.com", "deviceclass.resource.k8s.io/devices"
 IMPLICIT = "deviceclass.resource.kubernetes.io"
@@ -110,9 +110,39 @@ def test_a_shared_claim_costs_once_however_many_pods_and_entries_use_it():
 
 
 def test_a_shared_claim_of_another_group_is_refused():
-    assert count(using(1, SHARED), claim(exactly(), group="nlp"), *CLASSES).resources["requests.nvidia.com/gpu"]
+    own = count(using(1, SHARED), claim(exactly(), group="nlp"), *CLASSES)
+    assert costs(own, devices(GPU, 1, "nvidia.com/gpu") + " pods=1")
     words = "ResourceClaim 's' is charged to group vision, not to nlp"
     assert words in refusal(using(1, SHARED), claim(exactly(), group="vision"), *CLASSES)
+
+
+def pod_group(*claims: Object) -> Object:
+    metadata = {"name": "pg", "namespace": "team-a"}
+    return {"apiVersion": "scheduling.k8s.io/v1alpha2", "kind": "PodGroup", "metadata": metadata,
+            "spec": {"resourceClaims": [*claims]}}  # fmt: skip
+
+
+def test_pods_of_a_pod_group_share_the_claims_that_it_names_as_they_do():
+    """All of an entry has to be the same; what the PodGroup does not name each pod has for itself (D11)."""
+    own = {"name": "g", "resourceClaimTemplateName": "t"}
+    member = using(3, own, {**own, "name": "h"})
+    member["spec"]["template"]["spec"]["schedulingGroup"] = {"podGroupName": "pg"}
+    context = [claim_template(exactly(count=2)), *CLASSES]
+    demand = count(member, pod_group(own, {**own, "name": "h", "resourceClaimTemplateName": "u"}), *context)
+    assert [str(place) for place in demand.shared] == ["podgroups.scheduling.k8s.io/team-a/pg.g"]
+    assert costs(demand, devices(GPU, 8, "nvidia.com/gpu") + " pods=3")
+    assert costs(count(member, *context), devices(GPU, 12, "nvidia.com/gpu") + " pods=3")
+
+
+def test_roles_that_share_a_claim_are_charged_the_larger_of_what_each_makes_of_it():
+    """One is of model A100, the other of T4: the devices are the same ones."""
+    job = tfjob(PS=(1, template("", resourceClaims=[SHARED])), Worker=(2, template("", resourceClaims=[SHARED])))
+    for role, model in (("PS", "A100"), ("Worker", "T4")):
+        metadata = {"labels": {"biz.group.resource.quota/gpu-type": model}}
+        job["spec"]["tfReplicaSpecs"][role]["template"]["metadata"] = metadata
+    both = " ".join(f"{kind}.nvidia.com/gpu.{model}=4" for kind in ("requests", "limits") for model in ("A100", "T4"))
+    expected = devices(GPU, 4, "nvidia.com/gpu")
+    assert costs(count(job, claim(exactly(count=4)), *CLASSES), f"{expected} {both} pods=3")
 
 
 def test_a_class_may_be_mapped_by_configuration():

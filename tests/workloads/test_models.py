@@ -158,6 +158,17 @@ def test_the_model_of_a_role_may_not_contradict_its_constraints():
     assert "contradicts" in refusal(deployment(1, pod), config=KNOWN)
 
 
+def test_cards_of_no_model_are_named_where_models_are_strict():
+    """By the role that asks for them; what has no models is not among them."""
+    strict = replace(KNOWN, strict_models=True)
+    pod = f"{GPU} rdma/hca=/1 cpu=1"
+    names = ("cards.nvidia.com/gpu", "limits.nvidia.com/gpu", "requests.nvidia.com/gpu")
+    assert count(deployment(1, pod), config=strict).unmodelled == dict.fromkeys(names, ("main",))
+    for none in (count(deployment(1, pod)), count(deployment(0, pod), config=strict),
+                 count(deployment(1, pod, gpu="T4"), config=strict)):  # fmt: skip
+        assert none.unmodelled == {}
+
+
 def test_strict_models_are_those_of_the_configuration():
     strict = replace(KNOWN, strict_models=True)
     assert count(deployment(1, GPU, gpu="T4"), config=strict).resources["requests.nvidia.com/gpu.T4"]

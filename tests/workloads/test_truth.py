@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bizrq.quota.ledger import milliseconds
+from bizrq.quota.ledger import Slot, milliseconds
 from bizrq.quota.quantity import NANO
 from bizrq.quota.resources import nonzero
 from bizrq.workloads.config import DEFAULT, GpuModel, Hami
@@ -241,7 +241,9 @@ def test_a_shared_claim_is_told_apart():
     got = claim("s", exactly(count=2), results=[result("gpu-0"), result("gpu-1")])
     found = actual(pod(resourceClaims=[SHARED]), [], around(got), place())
     assert found.resources == cost("pods=1")
-    assert found.shared == {"s": cost(devices(GPU, 2, "nvidia.com/gpu"))}
+    assert found.shared == {
+        Slot("resourceclaims.resource.k8s.io", "team-a", "s"): cost(devices(GPU, 2, "nvidia.com/gpu"))
+    }
 
 
 def test_a_shared_claim_on_another_model_is_charged_once():
@@ -249,7 +251,10 @@ def test_a_shared_claim_on_another_model_is_charged_once():
     of, at = around(got, gpu="A100"), place(held(1, **{"gpu-0": "Tesla T4"}))
     pods = [pod(name=name, resourceClaims=[SHARED]) for name in "abc"]
     found = beyond([(p, declared(p, of), actual(p, [], of, at)) for p in pods], of)
-    assert found.resources == cost("requests.nvidia.com/gpu.T4=1 limits.nvidia.com/gpu.T4=1")
+    assert found.resources == {}
+    assert found.shared == {
+        Slot("resourceclaims.resource.k8s.io", "team-a", "s"): cost(devices(GPU, 1, "nvidia.com/gpu", "T4"))
+    }
     assert "3 pods" in found.findings[0]
 
 

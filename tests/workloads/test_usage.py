@@ -7,6 +7,7 @@ from dataclasses import replace
 from bizrq.workloads.config import DEFAULT
 from bizrq.workloads.usage import usage
 from tests.workloads.language import deployment, rollout, template, tfjob, workload
+from tests.workloads.test_claims import CLASSES, SHARED, claim, exactly, using
 
 
 def named(obj: dict, name: str, **metadata) -> dict:
@@ -147,6 +148,14 @@ def test_an_ended_job_costs_the_pods_that_it_still_holds():
     }  # fmt: skip
     assert [p.usage for p in pods] == [{}, {}, {}]
     assert usage(documents, replace(DEFAULT, terminal="release"))[0].usage == {}
+
+
+def test_a_claim_that_workloads_share_is_told_with_the_first_of_them():
+    """Once for its group, though a Scale tells of the first one again; another group may not have it."""
+    first, second, third = (named(using(1, SHARED, group=g), n) for n, g in (("a", "nlp"), ("b", "nlp"), ("c", "cv")))
+    rows = usage([first, second, third, scale("a", {"replicas": 3}), claim(exactly(count=4)), *CLASSES])
+    assert [(row.usage or {}).get("requests.nvidia.com/gpu") for row in rows] == ["4", None, None, "4"]
+    assert rows[2].error == "ResourceClaim 's' is charged to group nlp, not to cv"
 
 
 def test_a_name_yet_to_be_generated_is_shown_as_far_as_it_goes():
