@@ -16,7 +16,7 @@ from bizrq.kube.client import KubeClient, Resource
 from bizrq.kube.groups import GroupStore, without_managed_fields
 from bizrq.kube.informer import Informer, Store, uid_of
 from bizrq.kube.related import CONTEXT, NODES, SLICES, Related, resource_of, resources_of
-from bizrq.quota.ledger import GROUPS
+from bizrq.quota.ledger import GROUPS, Slot
 from bizrq.workloads import dra, truth
 from bizrq.workloads.adapters import Adapter, GroupKind, Registry
 from bizrq.workloads.labels import LABEL, group_of
@@ -109,7 +109,7 @@ class Cluster:
         self._payers: dict[tuple[object, object, object], Reference | None] = {}
         self._makes: dict[GroupKind, list[tuple[Adapter, Store]]] = {}
         #: By uid, what a group paid for until its controller let go of it without anybody paying from then on. It is
-        #: counted there as long as it lives and this process does: nothing that is stored tells whose it was.
+        #: counted there as long as it lives: the group's status tells the next process whose it was.
         self._detached: dict[str, tuple[str, Informer]] = {}
         #: Which group owners paid that are gone, by uid: their deletion may be seen before their children's release.
         self._paid: dict[str, str] = {}
@@ -181,9 +181,18 @@ class Cluster:
             return kept[0]
         return group
 
-    def detached_of(self, group: str) -> list[str]:
-        """What the group goes on paying for though nothing there says so, in words."""
-        return [f"{o['kind']} {o['metadata']['namespace']}/{o['metadata']['name']}" for o in self._let_go(group)]
+    def detached_of(self, group: str) -> list[tuple[Slot, str]]:
+        """What the group goes on paying for though nothing there says so: places and uids."""
+        found = [(self.registry.of(obj), obj["metadata"]) for obj in self._let_go(group)]
+        return [(Slot(a.resource, m["namespace"], m["name"]), m["uid"]) for a, m in found if a is not None]
+
+    def adopt(self, group: str, detached: Iterable[tuple[Slot, str]]) -> None:
+        """Take over what another process has seen let go of, as far as it is there and nobody pays for it."""
+        for slot, uid in detached:
+            informer = self.counted_from.get(slot.kind) if uid not in self._detached else None
+            obj = informer.store.by_uid(uid) if informer is not None else None
+            if informer is not None and obj is not None and self.group_of(self.payer_of(obj) or obj) is None:
+                self._detached[uid] = group, informer
 
     def _let_go(self, group: str) -> list[Object]:
         found = (kept.store.by_uid(uid) for uid, (named, kept) in self._detached.items() if named == group)

@@ -128,6 +128,7 @@ class Reconciler:
         if not await self._caught_up(group):
             return 1.0
         expired = await self._expired(group)
+        self._cluster.adopt(name, wire.detached_of(group))
         await self._count(name)
         # From here to the write nothing awaits: this is the one snapshot.
         group = self._cluster.groups.cached(name)
@@ -174,6 +175,7 @@ class Reconciler:
         message = f"{kind} are older than this status: the API server's store was restored; counting again"
         status = Status(
             reservations=group.status.reservations,
+            detached=group.status.detached,
             cash=group.status.cash,
             conditions=self._conditions(group, [("Ready", False, "Restored", message)]),
         )
@@ -191,6 +193,7 @@ class Reconciler:
             unreadable = [("Ready", False, "Unreadable", str(error))]
             return Status(
                 reservations=group.status.reservations,
+                detached=group.status.detached,
                 cash=group.status.cash,
                 hold=group.status.hold,
                 conditions=self._conditions(group, unreadable),
@@ -231,6 +234,7 @@ class Reconciler:
             self_used=wire.status_text(counted.self_used),
             reservations=sorted([*map(str, counted.reservations), *kept_texts]),
             counted_at=self._counted_at(),
+            detached=wire.detached_lines(self._cluster.detached_of(group.name)),
             observed_generation=group.metadata.generation,
             conditions=self._conditions(group, _findings(counted, hard, told)),
             cash=wire.with_liens(wire.stored_meter(meter), counted.liens),
@@ -375,7 +379,7 @@ class Reconciler:
         Then the places, by uid, of those that we could never count.
         """
         counted: list[Counted] = []
-        told = _Told(detached=self._cluster.detached_of(name))
+        told = _Told(detached=[str(slot) for slot, _ in self._cluster.detached_of(name)])
         unknown: dict[str, Slot] = {}
         claims = _Claims()
         now = self._now()

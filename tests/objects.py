@@ -17,6 +17,7 @@ REPLICASETS = Resource("apps", "v1", "replicasets", "ReplicaSet")
 ROLLOUTS = Resource("argoproj.io", "v1alpha1", "rollouts", "Rollout")
 RAYCLUSTERS = Resource("ray.io", "v1", "rayclusters", "RayCluster")
 RAYJOBS = Resource("ray.io", "v1", "rayjobs", "RayJob")
+RAYSERVICES = Resource("ray.io", "v1", "rayservices", "RayService")
 TFJOBS = Resource("kubeflow.org", "v1", "tfjobs", "TFJob")
 PODS = Resource("", "v1", "pods", "Pod")
 POD_TEMPLATES = Resource("", "v1", "podtemplates", "PodTemplate")
@@ -40,7 +41,7 @@ REGISTRATIONS = Resource(
     namespaced=False,
 )
 #: The charged kinds that tests make objects of.
-CHARGED = (DEPLOYMENTS, ROLLOUTS, TFJOBS, RAYJOBS, RAYCLUSTERS, PODS)
+CHARGED = (DEPLOYMENTS, ROLLOUTS, TFJOBS, RAYJOBS, RAYSERVICES, RAYCLUSTERS, PODS)
 #: What workloads refer to, and what tells where they run.
 AROUND = (POD_TEMPLATES, CLAIM_TEMPLATES, CLAIMS, DEVICE_CLASSES, SLICES, NODES, CONFIG_MAPS)
 OF_KIND = {r.kind: r for r in (*CHARGED, REPLICASETS, *AROUND, GROUPS, CORRECTIONS)}
@@ -191,8 +192,14 @@ def rayjob(name: str, group: str | None, workers: int, *, namespace: str = "defa
     return {"apiVersion": "ray.io/v1", "kind": "RayJob", "metadata": metadata, "spec": spec}
 
 
+def rayservice(name: str, group: str | None, workers: int, *, namespace: str = "default") -> Object:
+    metadata = {"name": name, "namespace": namespace, "labels": {LABEL: group} if group else {}}
+    spec = {"rayClusterConfig": ray_spec(workers)}
+    return {"apiVersion": "ray.io/v1", "kind": "RayService", "metadata": metadata, "spec": spec}
+
+
 def raycluster(name: str, workers: int, owner: Object, *, labels: Object | None = None) -> Object:
-    """What the operator makes of a RayJob."""
+    """What the operator makes of a RayJob or RayService."""
     reference = {
         "apiVersion": owner["apiVersion"],
         "kind": owner["kind"],

@@ -14,12 +14,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import reduce
 from typing import Any
 
 from bizrq.api.review import Request
 from bizrq.kube.client import KubeClient
 from bizrq.kube.related import Known, Related, resource_of
-from bizrq.quota.resources import Resources, growth
+from bizrq.quota.resources import Resources, growth, larger
 from bizrq.workloads.adapters import Adapter, Registry
 from bizrq.workloads.config import CountingConfig
 from bizrq.workloads.counting import Demand
@@ -107,6 +108,10 @@ class Children:
         if found is None:
             return None
         owner, above = found
+        grows = (adapter.group, adapter.kind) in above.grows
+        if grows and above.surge is not None:
+            # A new one stands beside the old while it replaces it, however far that has grown.
+            return None
         family = _Family(adapter, owner, above, pays)
 
         def ask(known: Lookup) -> None:
@@ -123,7 +128,11 @@ class Children:
         siblings = await self._siblings(family, new, deadline)
         costs = [demand.resources, *siblings]
         asking = sum(1 for cost in costs if cost)
-        if not surplus(costs, reach(owner, above, pays, asking, lookup, self._config)):
+        reached = reach(owner, above, pays, asking, lookup, self._config)
+        if grows:
+            # The owner pays for the largest of them, whatever that has grown to (`webhooks.references`).
+            reached = reduce(larger, costs, reached)
+        if not surplus(costs, reached):
             return None
         return Unpaid(demand, before)
 

@@ -192,6 +192,7 @@ class Groups:
         children = {child.name for child in await self._store.children(stored.name)}
         children |= {slot.name for slot in promised if slot.kind == GROUPS}
         workloads = {str(slot) for slot in promised if slot.kind != GROUPS}
+        workloads |= {str(slot) for slot, _ in wire.detached_of(stored)}
         if not children and len(workloads) < NAMED:
             named = await self._stored((NAMESPACES,), f"{LABEL}={stored.name}", deadline)
             namespaces = [namespace["metadata"]["name"] for namespace in named]

@@ -72,7 +72,6 @@ class Workloads:
         self._registry = registry
         self._config = config
         self._references = references
-        self._grown = frozenset(kind for adapter in registry.charged for kind in adapter.grows)
 
     async def admit(self, request: Request, deadline: float) -> Verdict:
         """The verdict on a CREATE or UPDATE of a workload object."""
@@ -263,20 +262,16 @@ class Workloads:
         lookup: Known,
         deadline: float,
     ) -> list[Own] | Verdict:
-        """What is charged for an object that `above` pays for: nothing, what it outgrows that by, or all of it.
-
-        Of children that may outgrow their payer the largest is charged, so a second one of them is left to the recount.
-        """
-        if (adapter.group, adapter.kind) not in self._grown:
-            unpaid = await self._children.unpaid(request, adapter, new, old, above, lookup, deadline)
-            group = charged_group(above, lookup)
-            if unpaid is not None and group is not None:
-                before = unpaid.before or self._before(old, group, lookup)
-                charge = charge_of(adapter, request, new, unpaid.demand, old, before)
-                if not charge.enters and not charge.may_need_more():
-                    return Granted()
-                enters = joins(group, charge, new, old, self._registry, lookup)
-                return [Own(group, charge, joins=enters, lookup=lookup)]
+        """What is charged for an object that `above` pays for: nothing, what it outgrows that by, or all of it."""
+        unpaid = await self._children.unpaid(request, adapter, new, old, above, lookup, deadline)
+        group = charged_group(above, lookup)
+        if unpaid is not None and group is not None:
+            before = unpaid.before or self._before(old, group, lookup)
+            charge = charge_of(adapter, request, new, unpaid.demand, old, before)
+            if not charge.enters and not charge.may_need_more():
+                return Granted()
+            enters = joins(group, charge, new, old, self._registry, lookup)
+            return [Own(group, charge, joins=enters, lookup=lookup)]
         return await self._references.child(request, adapter, new, old, above, deadline)
 
     def _ungrouped(

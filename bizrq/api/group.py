@@ -6,6 +6,7 @@ This file alone decides how a stored group becomes an account and back. It does 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any
 
@@ -13,7 +14,16 @@ import msgspec
 
 from bizrq.quota import names, quantity, terms
 from bizrq.quota.cash import Meter, Running
-from bizrq.quota.ledger import Account, Hours, Reservation, milliseconds, read, timestamp
+from bizrq.quota.ledger import (
+    Account,
+    Hours,
+    Reservation,
+    ReservationError,
+    Slot,
+    milliseconds,
+    read,
+    timestamp,
+)
 from bizrq.quota.periods import schedule
 from bizrq.quota.recount import holding
 from bizrq.quota.resources import text_of
@@ -25,6 +35,9 @@ API_VERSION = f"{API_GROUP}/v1alpha1"
 KIND = "BizGroupResourceQuota"
 PLURAL = "bizgroupresourcequotas"
 FINALIZER = f"{API_GROUP}/spent-hours"
+
+#: As many lines of `status.detached` as the CRD takes.
+MAX_DETACHED = 1_000
 
 Hard = dict[str, str | int]
 
@@ -104,6 +117,7 @@ class Status(msgspec.Struct, omit_defaults=True, rename="camel"):
     self_used: Hard | None = None
     reservations: list[str] = []
     counted_at: dict[str, str] = {}
+    detached: list[str] = []
     last_reconcile_time: str | None = None
     observed_generation: int = 0
     conditions: list[Condition] = []
@@ -278,6 +292,21 @@ def with_reservations(group: GroupObject, entries: Iterable[Reservation]) -> byt
     """
     status = msgspec.structs.replace(group.status, reservations=sorted(map(str, entries)))
     return encode(msgspec.structs.replace(group, status=status))
+
+
+def detached_lines(found: Iterable[tuple[Slot, str]]) -> list[str]:
+    """What a group goes on paying for though nothing there says so, as `status.detached` has it, by place and uid."""
+    return sorted(f"{slot} uid={uid}" for slot, uid in found)[:MAX_DETACHED]
+
+
+def detached_of(group: GroupObject) -> list[tuple[Slot, str]]:
+    """The same as it is stored; what cannot be read is left out, since nothing else knows of it."""
+    found: list[tuple[Slot, str]] = []
+    for line in group.status.detached:
+        place, _, uid = line.partition(" uid=")
+        with suppress(ReservationError):
+            found.append((Slot.parse(place), uid))
+    return found
 
 
 def hold(group: GroupObject, now: int) -> bytes:

@@ -24,6 +24,7 @@ from tests.objects import (
     ray_spec,
     raycluster,
     rayjob,
+    rayservice,
     referring,
     template,
 )
@@ -253,15 +254,30 @@ async def test_a_child_that_shrinks_writes_nothing(api: Api, hooks: Hooks, proxy
     assert proxy.sent("PUT") == 0
 
 
-async def test_of_two_clusters_the_larger_one_counts(api: Api, hooks: Hooks) -> None:
-    """As while a service is upgraded."""
-    await api.group("nlp", cpu="8", used={"cpu": "7"})
-    job, _ = await cluster_of(api, 5)
-    second = raycluster("train-def", 6, job)
+async def test_of_two_clusters_the_larger_one_counts_while_a_service_is_upgraded(api: Api, hooks: Hooks) -> None:
+    await api.group("nlp", cpu="8", used={"cpu": "6"})
+    service = await store(api, rayservice("serve", "nlp", 2))
+    await store(api, raycluster("serve-abc", 5, service))
+    second = raycluster("serve-def", 7, service)
     assert (await hooks.create(second))["allowed"]
     [promise] = await api.entries("nlp")
-    assert (promise.amount["limits.cpu"], promise.base["limits.cpu"]) == (8 * 10**9, 7 * 10**9)
-    assert "requested: limits.cpu=2" in message(await hooks.create(changed(second, workers(7))))
+    assert (promise.amount["limits.cpu"], promise.base["limits.cpu"]) == (8 * 10**9, 6 * 10**9)
+    assert "requested: limits.cpu=3" in message(await hooks.create(changed(second, workers(8))))
+
+
+async def test_a_second_cluster_beside_a_jobs_own_pays_for_itself(api: Api, hooks: Hooks) -> None:
+    """A job has one: whoever says that another one is its own pays for it, as far as the job's charge does not reach.
+
+    Submitter, head and two workers are four; a cluster that grew within them leaves less for another.
+    """
+    await api.group("nlp", cpu="8", used={"cpu": "4"})
+    job, _ = await cluster_of(api, 2)
+    forged = raycluster("train-def", 2, job)
+    response = await hooks.create(changed(forged, workers(4)))
+    assert "requested: limits.cpu=5, used: limits.cpu=4" in message(response)
+    assert (await hooks.create(forged))["allowed"]
+    [promise] = await api.entries("nlp")
+    assert (str(promise.slot), promise.amount["limits.cpu"]) == ("rayclusters.ray.io/default/train-def", 3 * 10**9)
 
 
 async def test_a_payer_that_changes_is_counted_with_its_child_as_it_stands(api: Api, hooks: Hooks) -> None:
