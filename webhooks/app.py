@@ -30,8 +30,8 @@ from bizrq.workloads.config import CountingConfig
 from webhooks import registration
 from webhooks.autoscalers import Autoscalers
 from webhooks.children import Children
-from webhooks.corrections import Corrections
 from webhooks.claims import SharedClaims
+from webhooks.corrections import Corrections
 from webhooks.groups import Answer, Groups
 from webhooks.namespaces import Namespaces
 from webhooks.orphans import Orphans

@@ -239,9 +239,7 @@ def reservations_of(group: GroupObject) -> tuple[Reservation, ...]:
 def account_of(group: GroupObject, catalog: names.Catalog = names.DEFAULT) -> Account:
     """The account to decide on; raises GroupUnreadable."""
     used = amounts(group, group.status.used)
-    return Account(
-        group.name, hard_of(group, catalog), used, reservations_of(group), hours_of(group, catalog), catalog
-    )
+    return Account(group.name, hard_of(group, catalog), used, reservations_of(group), hours_of(group, catalog), catalog)
 
 
 def hours_of(group: GroupObject, catalog: names.Catalog = names.DEFAULT) -> Hours:
