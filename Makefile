@@ -38,8 +38,8 @@ types: setup ## pyright
 imports: setup ## the import contracts of pyproject.toml
 	@$(BIN)/lint-imports
 
-unit: setup ## pytest
-	@$(BIN)/pytest -q
+unit: setup ## pytest, on all processors
+	@$(BIN)/pytest -q -n auto --dist loadgroup
 
 bench: setup ## the benchmarks of docs/results.md; a real API server is needed for most
 	@$(BIN)/python -m tests.bench

@@ -19,4 +19,5 @@ def stand_ins() -> list[dict[str, Any]]:
 
 def _all(folder: Traversable) -> list[dict[str, Any]]:
     files = sorted((file for file in folder.iterdir() if file.name.endswith(".yaml")), key=lambda file: file.name)
-    return [document for file in files for document in yaml.safe_load_all(file.read_text("utf-8"))]
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    return [document for file in files for document in yaml.load_all(file.read_text("utf-8"), loader)]

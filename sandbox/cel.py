@@ -1,14 +1,15 @@
 """The Common Expression Language, as far as CRD rules and match conditions use it.
 
 cel-python gives the grammar and so decides what parses; this file decides what an expression means over plain JSON
-values. Unknown names are refused when an expression is compiled, never guessed. It does no I/O and keeps no state.
+values. Unknown names are refused when an expression is compiled, never guessed. It does no I/O and keeps nothing but
+what it compiled.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from functools import cache, cmp_to_key
+from functools import cache, cmp_to_key, lru_cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
@@ -127,7 +128,8 @@ class Program:
         return value
 
 
-def compile_expression(text: str, variables: Iterable[str]) -> Program:
+@lru_cache(maxsize=512)
+def compile_expression(text: str, variables: tuple[str, ...]) -> Program:
     """Compile an expression over these variables. `names` of the result are those that it uses."""
     try:
         tree = _parser().parse(text)

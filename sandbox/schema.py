@@ -10,7 +10,10 @@ import copy
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
+
+import orjson
 
 from sandbox import cel
 from sandbox.clock import parse_time
@@ -88,16 +91,22 @@ class Node:
     deep_rules: bool
 
 
-def compile_schema(schema: Json, path: str = "spec.validation.openAPIV3Schema", *, bare: bool = False) -> Node:
-    """`bare` schemas stand inside allOf/anyOf/oneOf/not: they validate values and shape nothing."""
+def compile_schema(schema: Json, path: str) -> Node:
+    """What a definition's schema says, read once however often the definition is written; raises SchemaError."""
+    return _compiled(orjson.dumps(schema), path)
+
+
+@lru_cache(maxsize=256)
+def _compiled(text: bytes, path: str) -> Node:
     errors: Errors = []
-    node = _compile(schema, path, errors, bare=bare)
+    node = _compile(orjson.loads(text), path, errors)
     if errors:
         raise SchemaError(errors)
     return node
 
 
 def _compile(schema: Json, path: str, errors: Errors, *, bare: bool = False) -> Node:
+    """`bare` schemas stand inside allOf/anyOf/oneOf/not: they validate values and shape nothing."""
     errors.extend(
         forbidden_field(f"{path}.{name}", "not supported by the sandbox") for name in schema if name not in _SUPPORTED
     )

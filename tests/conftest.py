@@ -41,12 +41,23 @@ def pytest_generate_tests(metafunc):
             metafunc.parametrize(name, load(VECTORS))
 
 
+def pytest_xdist_auto_num_workers() -> int:
+    """Many tests wait more than they compute: one worker more than there are processors."""
+    return min(os.cpu_count() or 1, 4) + 1
+
+
 def pytest_collection_modifyitems(items):
-    """Tests that need a real API server say why they are left out where there is none."""
-    if why := why_not_real():
-        for item in items:
-            if item.get_closest_marker("real"):
-                item.add_marker(pytest.mark.skip(reason=why))
+    """Tests that share a cluster run one after the other, in one worker: all of the real one, or those of a module.
+
+    Tests that need a real API server say why they are left out where there is none.
+    """
+    why = why_not_real()
+    for item in items:
+        loop = item.get_closest_marker("asyncio")
+        if item.get_closest_marker("real"):
+            item.add_marker(pytest.mark.skip(reason=why) if why else pytest.mark.xdist_group("real"))
+        elif loop and loop.kwargs.get("loop_scope") == "module":
+            item.add_marker(pytest.mark.xdist_group(item.path.name))
 
 
 def pytest_terminal_summary(terminalreporter):
