@@ -46,18 +46,24 @@ def pytest_xdist_auto_num_workers() -> int:
     return min(os.cpu_count() or 1, 4) + 1
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Tests that share a cluster run one after the other, in one worker: all of the real one, or those of a module.
+    """Tests that need a real API server say why they are left out where there is none.
 
-    Tests that need a real API server say why they are left out where there is none.
+    What shares a cluster runs in one worker, one after the other: all tests of the real one, or those of a module.
     """
     why = why_not_real()
     for item in items:
-        loop = item.get_closest_marker("asyncio")
-        if item.get_closest_marker("real"):
-            item.add_marker(pytest.mark.skip(reason=why) if why else pytest.mark.xdist_group("real"))
-        elif loop and loop.kwargs.get("loop_scope") == "module":
-            item.add_marker(pytest.mark.xdist_group(item.path.name))
+        is_real = item.get_closest_marker("real")
+        if why and is_real:
+            item.add_marker(pytest.mark.skip(reason=why))
+        elif not item.get_closest_marker("xdist_group") and (is_real or shares_a_loop(item)):
+            item.add_marker(pytest.mark.xdist_group("real" if is_real else item.path.name))
+
+
+def shares_a_loop(item: pytest.Item) -> bool:
+    marker = item.get_closest_marker("asyncio")
+    return marker is not None and marker.kwargs.get("loop_scope") == "module"
 
 
 def pytest_terminal_summary(terminalreporter):

@@ -192,7 +192,8 @@ REAL_CRDS = "projects' definitions"
     params=[
         "sandbox",
         pytest.param("kubernetes", marks=pytest.mark.real),
-        pytest.param(REAL_CRDS, marks=pytest.mark.real),
+        # It needs an API server of its own, and so may run beside the others.
+        pytest.param(REAL_CRDS, marks=[pytest.mark.real, pytest.mark.xdist_group("definitions")]),
     ],
 )
 async def cluster(

@@ -21,6 +21,7 @@ async def test_an_experiment_in_short(ground: Ground, experiment: Experiment) ->
 
 
 @pytest.mark.real
+@pytest.mark.xdist_group("killed")
 async def test_etcd_and_the_api_server_are_killed(tmp_path: Path) -> None:
     """R23 in short. There is no such thing on the sandbox: it stores nothing."""
     async with (
