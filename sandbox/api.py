@@ -374,6 +374,8 @@ class Api:
         if subresource not in ("status", "finalize"):
             builtins.fill_defaults(resource, obj)
             self._complete(resource, obj)
+        if subresource != "status":
+            lifecycle.count_generation(resource, obj, old)
         # Whatever may change by a resize, nothing of it may by an update.
         self._validate(resource, obj, obj if subresource == "resize" else old)
         return obj

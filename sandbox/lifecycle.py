@@ -143,9 +143,14 @@ def updated(resource: Resource, new: Json, old: Json, subresource: str) -> Json:
             **(new.get("spec") or {}),
             "finalizers": (old.get("spec") or {}).get("finalizers", []),
         }
-    if "generation" in before and _substance(resource, result) != _substance(resource, old):
-        meta["generation"] = before["generation"] + 1
     return result
+
+
+def count_generation(resource: Resource, obj: Json, old: Json) -> None:
+    """One more where the substance differs, defaults and all, in place."""
+    generation = old["metadata"].get("generation")
+    if generation is not None and _substance(resource, obj) != _substance(resource, old):
+        obj["metadata"]["generation"] = generation + 1
 
 
 def resized(resource: Resource, new: Json, old: Json) -> Json:

@@ -75,6 +75,10 @@ async def test_a_write_that_changes_nothing_is_no_new_version(client: KubeClient
     patched = await client.patch(CONFIG_MAPS, "c", {"data": {"a": "1"}}, namespace=namespace)
     versions = {obj["metadata"]["resourceVersion"] for obj in (old, same, patched)}
     assert len(versions) == 1
+    made = deployment("d", None, 0, namespace=namespace)
+    await client.create(DEPLOYMENTS, made)
+    again = await client.patch(DEPLOYMENTS, "d", {"spec": made["spec"]}, namespace=namespace)
+    assert again["metadata"]["generation"] == 1, "what was filled up as before is no change"
 
 
 async def test_generation_counts_spec_and_status_is_written_apart(client: KubeClient, namespace: str) -> None:
