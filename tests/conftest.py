@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from bizrq.process import configure_logging
@@ -15,6 +16,10 @@ __all__ = ["client", "cluster", "namespace", "real_cluster", "unique"]
 
 # As the processes do it: drawn tracebacks would hold the event loop for seconds.
 configure_logging()
+
+# How long an example takes says nothing where others use the machine too.
+hypothesis.settings.register_profile("bizrq", deadline=None)
+hypothesis.settings.load_profile("bizrq")
 
 BESIDE = Path(__file__).resolve().parents[2] / "shared"
 VECTORS = Path(os.environ.get("BIZRQ_VECTORS") or BESIDE / "vectors")

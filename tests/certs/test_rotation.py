@@ -99,7 +99,7 @@ def test_everything_expired_begins_anew() -> None:
     assert len(pki.read_certificates(after[CA_BUNDLE], "")) == 1
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     gaps=st.lists(
         st.sampled_from([timedelta(seconds=30), timedelta(minutes=3), timedelta(hours=2), 20 * DAY, 50 * DAY]),

@@ -137,7 +137,7 @@ async def take(step: object, server: FakeServer, f: Follower) -> None:
             raise AssertionError(step)
 
 
-@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=8, suppress_health_check=[HealthCheck.too_slow])
 @given(steps=st.lists(STEPS, max_size=14), streams=st.booleans())
 def test_the_store_ends_up_as_the_server_and_each_deletion_is_told_once(steps: list[object], streams: bool) -> None:
     asyncio.run(play(steps, streams))

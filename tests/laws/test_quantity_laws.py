@@ -54,7 +54,7 @@ amounts = (
 formats = st.sampled_from(Format)
 
 
-laws = settings(max_examples=300, deadline=None)
+laws = settings(max_examples=300)
 
 
 def meant(text: str) -> Fraction:

@@ -426,7 +426,7 @@ _PIECES = """cash/ count/ requests. limits. cards. cpu memory pods nvidia.com/ g
 pieces = st.sampled_from([*_PIECES.split(), "\n", " "])
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(st.text(max_size=420) | st.lists(pieces, max_size=8).map("".join))
 def test_any_name_is_refused_or_has_one_spelling(name: str) -> None:
     """The spelling of a spelling is itself, and nothing else is raised."""
@@ -450,7 +450,7 @@ BASES = [
 MODELS = ["A4", "A40", "shared", "shared.A100", "me", "me.all.x", "1", "vMem", "5gb", "x.y"]
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(st.lists(st.tuples(st.sampled_from(BASES), st.sampled_from(MODELS)), min_size=2, max_size=40, unique=True))
 def test_what_workloads_emit_can_stand_in_hard_and_is_nobody_elses(uses: list[tuple[str, str]]) -> None:
     """No two pairs of a base and a model emit one name, and none emits a base."""

@@ -254,7 +254,7 @@ def places(value: Any, at: tuple = ()) -> list[tuple]:
     return found
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=1000)
 @given(st.data())
 def test_whatever_stands_anywhere_is_counted_or_malformed(data):
     documents = copy.deepcopy(data.draw(st.sampled_from(SEEDS)))
@@ -275,7 +275,7 @@ def test_what_is_overwritten_above_is_right_before(documents):
     assert [row.error for row in usage(documents, EVERYTHING) if row.error] == []
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(JSON)
 def test_whatever_a_file_holds_is_rows(document):
     assert isinstance(usage([document, {"kind": "Deployment", "apiVersion": "apps/v1", "spec": document}]), list)

@@ -25,7 +25,7 @@ def by_the_book(containers: list[dict[str, int]], inits: list[tuple[dict[str, in
     return max([running, *steps])
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.lists(AMOUNTS, max_size=4), STEPS)
 def test_a_pod_holds_what_the_enhancement_proposal_says(containers, inits):
     found = aggregate(containers, inits)
@@ -42,7 +42,7 @@ def pod(given_containers: list[tuple[int, int, str]]) -> dict[str, Any]:
     return template(" | ".join([*parts, "cpu=1"]))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(CONTAINERS, st.integers(0, 1000))
 def test_n_pods_cost_n_times_one(containers, replicas):
     one, many = count(rollout(1, pod(containers))).resources, count(rollout(replicas, pod(containers))).resources
@@ -51,7 +51,7 @@ def test_n_pods_cost_n_times_one(containers, replicas):
         assert many.get(name, 0) == times * one.get(name, 0)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(CONTAINERS, CONTAINER)
 def test_one_container_more_never_costs_less(containers, another):
     before = count(rollout(1, pod(containers))).resources
@@ -59,7 +59,7 @@ def test_one_container_more_never_costs_less(containers, another):
     assert all(after.get(name, 0) >= amount for name, amount in before.items())
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(CONTAINERS, st.sampled_from(["A4", "A40", "x.y"]))
 def test_a_model_costs_what_its_base_costs_and_the_base_stays(containers, model):
     plain = count(deployment(2, pod(containers))).resources
@@ -70,7 +70,7 @@ def test_a_model_costs_what_its_base_costs_and_the_base_stays(containers, model)
             assert labelled[f"{name}.{model}"] == plain[name]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(CONTAINERS, st.integers(0, 50))
 def test_the_roles_and_the_object_are_all_that_is_charged(containers, replicas):
     demand = count(deployment(replicas, pod(containers), cpu="A4"))
