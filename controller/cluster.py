@@ -124,6 +124,10 @@ class Cluster:
         #: Called with (claim before, claim after) besides the queue: the meter notes ends.
         self.on_claim: Callable[[Object | None, Object | None], None] = lambda _old, _new: None
 
+    def count_from(self, informer: Informer) -> None:
+        """Watch one more kind that statuses are counted from, which others keep."""
+        self.counted_from[informer.resource.key] = informer
+
     @property
     def informers(self) -> Sequence[Informer]:
         return [*self.counted_from.values(), *self.related.informers, self.nodes, self.slices]

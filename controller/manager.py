@@ -20,8 +20,10 @@ from bizrq.quota.names import DEFAULT, Catalog
 from bizrq.workloads.adapters import Registry
 from bizrq.workloads.config import CountingConfig
 from controller import metrics
-from controller.cluster import Cluster, now_ms
+from controller.books import Books
+from controller.cluster import UNHURRIED, Cluster, now_ms
 from controller.evidence import Evidence
+from controller.hours import Hours
 from controller.meter import Stays
 from controller.queue import Queue
 from controller.reconcile import Reconciler
@@ -59,16 +61,27 @@ class Controller:
         self.cluster = Cluster(client, registry, self.queue.add, annotations)
         self._recorder = Recorder(client, "bizrq-controller")
         evidence = Evidence(self.cluster, config)
-        stays = self._stays = Stays(self.cluster, evidence, self.queue.add, now, cash_interval)
+        books = Books(client, lambda group: self.queue.add(group, UNHURRIED))
+        self.cluster.count_from(books.informer)
+        hours = Hours(
+            self.cluster,
+            Stays(self.cluster, evidence, books, self.queue.add, now, catalog),
+            books,
+            self.queue.add,
+            identity=identity,
+            catalog=catalog,
+            cash_interval=cash_interval,
+            now=now,
+        )
         self._reconciler = Reconciler(
             self.cluster,
-            stays,
+            hours,
+            books,
             evidence,
             self._recorder,
             config,
             catalog=catalog,
             recount_interval=recount_interval,
-            cash_interval=cash_interval,
             now=now,
             clock=clock,
         )
@@ -102,7 +115,6 @@ class Controller:
         for informer in self.cluster.informers:
             await informer.synced.wait()
         process.quiet_collector()
-        self._stays.begin()
         for group in self.cluster.groups.values():
             self.queue.add(group.name)
         log.info("counting", groups=len(self.cluster.groups.values()))
@@ -114,7 +126,6 @@ class Controller:
                     tasks.create_task(self._worker(), name=f"worker {number}")
         finally:
             self.leading.clear()
-            self._stays.end()
             metrics.LEADER.set(0)
 
     async def _worker(self) -> None:

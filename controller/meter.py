@@ -1,20 +1,25 @@
 """When pods and their claims began and ended, by their own timestamps, for the group that pays for them.
 
-This file alone decides which stays the meter is told. How time becomes hours is `bizrq.quota.cash`'s question.
+This file alone decides which stays a record is told. How time becomes hours is `bizrq.quota.cash`'s question.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any, TypeAlias
+import asyncio
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeAlias
 
 import structlog
 
-from bizrq.quota.cash import Meter, Occupied, tick
-from bizrq.quota.ledger import milliseconds
-from bizrq.quota.names import is_cash, uncash
-from bizrq.quota.resources import Limits, Resources, restrict
+from bizrq.quota.cash import Page, Rate, Stay
+from bizrq.quota.ledger import Slot, milliseconds
+from bizrq.quota.names import DEFAULT, Catalog, base_and_model
+from bizrq.quota.resources import Resources
+from bizrq.workloads.adapters import Adapter
 from bizrq.workloads.malformed import Malformed
+from controller.books import Books, Sheet
 from controller.cluster import Cluster
 from controller.evidence import Evidence, is_allocated, payer_of_claim
 from controller.pods import Pod
@@ -23,11 +28,40 @@ log = structlog.get_logger(__name__)
 
 Object = dict[str, Any]
 
-_User: TypeAlias = tuple[Pod, Object]
+_User: TypeAlias = tuple[Pod, Adapter, Object]
 """A pod, and the workload that pays for it."""
 
-#: How long the end of a deleted pod is remembered, in milliseconds: far longer than a write takes.
+#: How long the end of a deleted pod is remembered, in milliseconds: far longer than a write or a failover takes.
 _KEPT = 600_000
+#: How long gathering may keep the event loop from everybody else, in seconds.
+_SLICE = 0.005
+
+
+class _Gone(NamedTuple):
+    """A stay whose end the watch told, once; `revision` is that of its deletion, `noted` when we heard of it."""
+
+    stay: Stay
+    cost: Resources
+    kind: str
+    revision: int
+    noted: int
+
+
+@dataclass(slots=True)
+class Gathered:
+    """One consistent snapshot of what a group pays for.
+
+    `seen` are the revisions of pods and claims that it shows, `gone` the uids of what is told until it is stored.
+    """
+
+    stays: dict[str, Stay] = field(default_factory=dict)
+    at: int = 0
+    seen: dict[str, int] = field(default_factory=dict)
+    gone: frozenset[str] = frozenset()
+    #: Groups whose records still have what runs for this one.
+    awaited: set[str] = field(default_factory=set)
+    #: Pods that are charged though their workload is there no more, in words.
+    unowned: list[str] = field(default_factory=list)
 
 
 class Stays:
@@ -37,38 +71,34 @@ class Stays:
         self,
         cluster: Cluster,
         evidence: Evidence,
+        books: Books,
         enqueue: Callable[[str, float], None],
         now: Callable[[], int],
-        cash_interval: float = 60.0,
+        catalog: Catalog = DEFAULT,
     ) -> None:
         self._cluster = cluster
         self._evidence = evidence
+        self._books = books
         self._enqueue = enqueue
         self._now = now
-        self._interval = int(cash_interval * 1000)
+        self._catalog = catalog
         #: Who uses an allocated claim, by its uid; and when it was first seen so, where nobody says since when it is.
         self._users: dict[str, dict[str, _User]] = {}
         self._seen: dict[str, int] = {}
         self._ended: dict[str, int] = {}
+        #: The latest time at which a pod that is being deleted has to be over.
+        self._deadlines: dict[str, int] = {}
         self._group: dict[str, str] = {}
-        self._gone: dict[str, dict[str, Occupied]] = {}
+        self._gone: dict[str, dict[str, _Gone]] = {}
         #: When a workload came to its group, by its uid, and when a pod left a group, by that and the pod's uid.
         self._moved: dict[str, int] = {}
         self._left: dict[tuple[str | None, str], int] = {}
-        self._leading = False
+        #: What has changed since a gathering began, for each that is on its way.
+        self._changed: list[set[str]] = []
+        self._rates: dict[Rate, Rate] = {}
         cluster.on_pod = self.on_pod
         cluster.on_move = self.on_move
         cluster.on_claim = self.on_claim
-
-    def begin(self) -> None:
-        """We lead from now on: what ended before may have been settled by whoever led then."""
-        self._gone.clear()
-        self._leading = True
-
-    def end(self) -> None:
-        """Another leads from now on, and settles what ends."""
-        self._gone.clear()
-        self._leading = False
 
     def drop(self, group: str) -> None:
         """Forget what ended in a group that does not meter, or is no more."""
@@ -84,101 +114,227 @@ class Stays:
             self._left.pop((entered, pod.uid), None)
             self._left.pop((left, pod.uid), None)
             self._left[left, pod.uid] = now
+            self._note_change(pod.uid)
         self._forget()
 
     def on_pod(self, old: Pod | None, new: Pod | None) -> None:
-        """Take note of a pod's change, and have its group counted where the meter has to know at once."""
+        """Take note of a pod's change, and have its group counted where the record has to know at once."""
         pod = new or old
         if pod is None or pod.started is None:
             return
+        self._note_change(pod.uid)
+        _, deadline = _deletion(pod)
+        if deadline is not None and new is not None:
+            self._deadlines[pod.uid] = max(deadline, self._deadlines.get(pod.uid, deadline))
         found = self._cluster.workload_of(pod.plain())
         group = self._cluster.group_of(found[1]) if found else self._group.get(pod.uid)
-        if group is None:
-            return
-        self._group[pod.uid] = group
+        if group is not None:
+            self._group[pod.uid] = group
         if new is None:
-            self._note_end(pod, group, found[1] if found else None)
-        if new is None or old is None or old.started is None or (new.ended is not None) != (old.ended is not None):
+            self._note_end(pod, group, found)
+        if group is not None and (
+            new is None or old is None or old.started is None or (new.ended is not None) != (old.ended is not None)
+        ):
             self._enqueue(group, 0.0)
 
-    def _note_end(self, pod: Pod, group: str, workload: Object | None) -> None:
-        """A pod is gone: the watch says so only once."""
-        end = self._ended[pod.uid] = pod.ended or self._now()
-        if self._leading:
-            moved = self._moved.get(workload["metadata"]["uid"]) if workload else None
-            stay = self._stay(pod, end, moved or 0, self._cost(pod, workload))
-            if stay is not None:
-                self._gone.setdefault(group, {})[pod.uid] = stay
-        del self._group[pod.uid]
+    def _note_change(self, uid: str) -> None:
+        for changed in self._changed:
+            changed.add(uid)
+
+    def _note_end(self, pod: Pod, group: str | None, found: tuple[Adapter, Object] | None) -> None:
+        """A pod is gone: the watch says so only once, and a list that lacks it does not say when."""
+        requested, deadline = _deletion(pod)
+        latest = self._deadlines.pop(pod.uid, deadline)
+        told = pod.revision == self._cluster.pods.store.resource_version
+        end = pod.ended
+        if end is None and (told or latest is not None):
+            # Between the request and the time that it gave, by the API server's clock; in between by ours.
+            end = self._now()
+            end = end if latest is None else min(end, latest)
+            end = end if requested is None else max(end, requested)
+        if end is not None:
+            self._ended.pop(pod.uid, None)
+            self._ended[pod.uid] = end
+        cost = self._cost(pod, found[1]) if found and end is not None else None
+        if group is not None and found is not None and cost is not None:
+            start = max(pod.started or 0, self._moved.get(found[1]["metadata"]["uid"], 0))
+            stay = Stay(start, end, Rate(_place(*found), ()))
+            self._note_gone(group, pod.uid, _Gone(stay, cost, "pods", pod.revision, self._now()))
+        self._group.pop(pod.uid, None)
         self._forget()
 
-    def advance(self, meter: Meter, group: str, hard: Limits) -> tuple[Meter, Callable[[], None]]:
-        """The group's meter moved on to now, and what to call once it is stored."""
-        tracked = {uncash(name) for name in hard if is_cash(name)}
-        if not tracked and not meter.running:
-            self.drop(group)
-            return meter, lambda: None
-        now = self._now()
-        # What ended and is gone stands among the stays until it is stored: a write whose reply is lost settles it once.
-        gone = dict(self._gone.get(group, {}))
-        here = self._stays(meter, group, tracked)
-        stays = [*here.values(), *(stay._replace(cost=restrict(stay.cost, tracked)) for stay in gone.values())]
-        for uid in meter.running:
-            if uid not in here and uid not in gone and self._over(group, uid, now) is None:
-                log.warning("pod vanished unseen: charged up to the last look", group=group, pod=uid)
+    def _note_gone(self, group: str, key: str, gone: _Gone) -> None:
+        self._gone.setdefault(group, {})[key] = gone
 
-        def move(to: int) -> Meter:
-            return tick(meter, stays, to, ended=lambda uid: self._over(group, uid, now))
+    async def gather(self, group: str, tracked: Collection[str], sheets: Sequence[Sheet]) -> Gathered:
+        """What the group pays for now, and what is known of all that its record has; at one moment.
 
-        moved = meter
-        # Where nothing but time moves it, its interval says how often it is written.
-        if now - meter.watermark >= self._interval or move(meter.watermark) != meter:
-            moved = move(now)
+        It is gathered in slices, so that the event loop goes on. Whatever changes meanwhile is looked at again at the
+        end, in one go: what comes out is the state at that moment.
+        """
+        found, changed, slices = Gathered(), set[str](), Slices()
+        known: dict[str, Sheet] = {}
+        for sheet in sheets:
+            known.update(dict.fromkeys(uids_of(sheet.page), sheet))
+            await slices.now()
+        allocations = [key for key in known if "@" in key]
+        # What was split off may have come back since.
+        split = {part.uid for sheet in sheets for part in sheet.page.split}
+        await slices.now()
+        self._changed.append(changed)
+        try:
+            with_claims: dict[str, _User] = {}
+            for adapter, workload in self._cluster.charged_to(group):
+                moved = self._moved.get(workload["metadata"]["uid"], 0)
+                # By what they have in common: a workload has thousands of pods, and a handful of costs.
+                rates: dict[object, Rate | None] = {}
+                for pod in self._cluster.pods_of(workload):
+                    await slices.between()
+                    if pod.started is None:
+                        continue
+                    key = self._evidence.alike(pod)
+                    if key not in rates:
+                        rates[key] = self._rate(pod, adapter, workload, tracked)
+                    if (rate := rates[key]) is not None:
+                        has = pod.uid in known and pod.uid not in split
+                        start = pod.started if has else self._entered(pod, group, moved, found)
+                        if start is not None:
+                            found.stays[pod.uid] = Stay(start, pod.ended, rate)
+                    if self._evidence.may_have_claims(pod):
+                        with_claims[pod.uid] = pod, adapter, workload
+                await slices.between()
+        finally:
+            self._changed.remove(changed)
+        # From here nothing awaits.
+        for uid in changed:
+            found.stays.pop(uid, None)
+            with_claims.pop(uid, None)
+            self._look_again(group, uid, tracked, found, with_claims)
+        found.at = self._now()
+        pods, claims = self._cluster.pods.store, self._cluster.claims.store
+        found.seen = {"pods": pods.resource_version, self._cluster.claims.resource.key: claims.resource_version}
+        self._add_gone(group, tracked, sheets, known, found)
+        self._add_claims(group, tracked, allocations, with_claims.values(), found)
+        for uid, sheet in known.items():
+            if uid not in found.stays and (stay := self._known(group, uid, sheet, found)) is not None:
+                found.stays[uid] = stay
+        return found
 
-        def stored() -> None:
-            for uid in gone:
-                self._gone.get(group, {}).pop(uid, None)
+    def _look_again(
+        self,
+        group: str,
+        uid: str,
+        tracked: Collection[str],
+        found: Gathered,
+        with_claims: dict[str, _User],
+    ) -> None:
+        """A pod that changed while others were gathered, as it is now."""
+        pod = self._cluster.pod(uid)
+        if pod is None or pod.started is None:
+            return
+        pays = self._cluster.workload_of(pod.plain())
+        if pays is None or self._cluster.group_of(pays[1]) != group:
+            return
+        moved = self._moved.get(pays[1]["metadata"]["uid"], 0)
+        start, rate = self._entered(pod, group, moved, found), self._rate(pod, *pays, tracked)
+        if start is not None and rate is not None:
+            found.stays[uid] = Stay(start, pod.ended, rate)
+        if self._evidence.may_have_claims(pod):
+            with_claims[uid] = pod, *pays
 
-        return moved, stored
+    def _entered(self, pod: Pod, group: str, moved: int, found: Gathered) -> int | None:
+        """When a pod's hours begin in a group whose record has not got it; None while another's still has."""
+        return self._begins(pod.uid, max(pod.started or 0, moved), group, found)
 
-    def _stays(self, meter: Meter, group: str, tracked: set[str]) -> dict[str, Occupied]:
-        """All pods that the group pays for now, and those it is already charged for that outlive their workload."""
-        stays: dict[str, Occupied] = {}
-        with_claims: list[tuple[Pod, Object]] = []
-        for _, workload in self._cluster.charged_to(group):
-            moved = self._moved.get(workload["metadata"]["uid"], 0)
-            # By what they have in common: a workload has thousands of pods, and a handful of costs.
-            costs: dict[object, Resources | None] = {}
-            for pod in self._cluster.pods_of(workload):
-                key = self._evidence.alike(pod)
-                if key not in costs:
-                    cost = self._cost(pod, workload)
-                    costs[key] = cost and restrict(cost, tracked)
-                stay = self._stay(pod, pod.ended, moved, costs[key])
-                if stay is not None:
-                    stays[pod.uid] = stay
-                if self._evidence.may_have_claims(pod):
-                    with_claims.append((pod, workload))
-        for key, stay in self._stays_of_claims(meter, group, with_claims).items():
-            stays[key] = stay._replace(cost=restrict(stay.cost, tracked))
-        for uid in (*meter.running, *meter.finished):
-            pod = None if uid in stays else self._cluster.pod(uid)
-            if pod is None or pod.started is None:
-                continue
-            found = self._cluster.workload_of(pod.plain())
-            if found is None or self._cluster.group_of(found[1]) == group or uid in meter.finished:
-                stays[uid] = Occupied(uid, pod.started, pod.ended, {})
-        return stays
-
-    def _over(self, group: str, uid: str, now: int) -> int | None:
-        """When a pod that the group no longer pays for moved away or ended; None where nobody saw it."""
-        lives = self._cluster.pod(uid) is not None or self._claim(uid) is not None
-        return self._left.get((group, uid), self._ended.get(uid, now if lives else None))
-
-    def _stay(self, pod: Pod, end: int | None, moved: int, cost: Resources | None) -> Occupied | None:
-        if pod.started is None or cost is None:
+    def _begins(self, key: str, start: int, group: str, found: Gathered) -> int | None:
+        place = self._books.elsewhere(key, group)
+        if place is None:
+            return start
+        until = [part.until for part in place.page.split if part.uid == key]
+        if not until or any(key in since for since in place.page.running.values()):
+            found.awaited.add(place.spec.group)
             return None
-        return Occupied(pod.uid, max(pod.started, moved), end, cost)
+        return max(start, *until)
+
+    def _add_gone(
+        self,
+        group: str,
+        tracked: Collection[str],
+        sheets: Sequence[Sheet],
+        known: Mapping[str, Sheet],
+        found: Gathered,
+    ) -> None:
+        """What ended and is gone stands among the stays until it is stored: a write whose reply is lost settles once.
+
+        What the record does not know was charged, all the same, if it had seen the deletion: by whoever led then.
+        """
+        seen = next((sheet.seen for sheet in sheets if not sheet.spec.page), None) or {}
+        told: list[str] = []
+        for key, gone in self._gone.get(group, {}).items():
+            if key not in known and gone.revision <= seen.get(gone.kind, 0):
+                continue
+            start = gone.stay.start if key in known else self._begins(key, gone.stay.start, group, found)
+            if start is None:
+                continue
+            workload = gone.stay.rate.workload if gone.stay.rate else ""
+            found.stays[key] = Stay(start, gone.stay.end, self._rate_of(workload, gone.cost, tracked))
+            told.append(key)
+        found.gone = frozenset(told)
+
+    def stored(self, group: str, gone: Iterable[str]) -> None:
+        """What was told as gone is in the record now."""
+        kept = self._gone.get(group, {})
+        for key in gone:
+            kept.pop(key, None)
+        if not kept:
+            self._gone.pop(group, None)
+
+    def _known(self, group: str, uid: str, sheet: Sheet, found: Gathered) -> Stay | None:
+        """What is known of a stay that the record has and the group's workloads do not; None where nobody saw it go.
+
+        And for what is settled and gone: it need not be remembered any longer.
+        """
+        end, left = self._ended.get(uid), self._left.get((group, uid))
+        if "@" in uid:
+            return self._known_claim(group, uid, sheet, end)
+        pod = self._cluster.pod(uid)
+        if pod is None or pod.started is None:
+            is_over = uid in sheet.page.finished or (end is None and left is None)
+            return None if is_over else Stay(0, end, None, left)
+        pays = self._cluster.workload_of(pod.plain())
+        if pays is None:
+            found.unowned.append(f"Pod {pod.namespace}/{pod.name}")
+            return Stay(pod.started, pod.ended)
+        if self._cluster.group_of(pays[1]) == group:
+            return Stay(pod.started, pod.ended)
+        # Where nobody saw it move, it was this group's as long as the record says.
+        return Stay(pod.started, pod.ended, None, sheet.page.watermark if left is None else left)
+
+    def is_awaited(self, uid: str, group: str) -> bool:
+        """Whether another group's record has still to take over what left this one."""
+        pod = self._cluster.pod(uid)
+        pays = self._cluster.workload_of(pod.plain()) if pod is not None else None
+        payer = self._cluster.group_of(pays[1]) if pays is not None else None
+        if payer in (None, group) or pod is None or pod.ended is not None:
+            return False
+        place = self._books.elsewhere(uid, group)
+        return place is None and self._books.has(payer or "")
+
+    def _rate(self, pod: Pod, adapter: Adapter, workload: Object, tracked: Collection[str]) -> Rate | None:
+        cost = self._cost(pod, workload)
+        return None if cost is None else self._rate_of(_place(adapter, workload), cost, tracked)
+
+    def _rate_of(self, workload: str, cost: Resources, tracked: Collection[str]) -> Rate:
+        """What is recorded of a cost: each tracked name, and the names of its models."""
+        names = {name for name in cost if name in tracked or self._base(name) in tracked}
+        rate = Rate(workload, tuple((name, cost[name]) for name in sorted(names) if cost[name]))
+        if len(self._rates) > 100_000:
+            self._rates.clear()
+        return self._rates.setdefault(rate, rate)
+
+    def _base(self, name: str) -> str:
+        found = base_and_model(name, self._catalog)
+        return found[0] if found else name
 
     def _cost(self, pod: Pod, payer: Object | None) -> Resources | None:
         """What a pod occupies besides its claims; None where it cannot be counted."""
@@ -191,7 +347,7 @@ class Stays:
     # Claims: from their allocation to their deallocation, once, however many pods share them (spec: devices, T3).
 
     def on_claim(self, old: Object | None, new: Object | None) -> None:
-        """Take note of a claim's change, and have its group counted where the meter has to know at once."""
+        """Take note of a claim's change, and have its group counted where the record has to know at once."""
         before = self._allocation(old) if old is not None else None
         after = self._allocation(new) if new is not None else None
         if before == after:
@@ -210,9 +366,13 @@ class Stays:
         self._ended.pop(key, None)
         end = self._ended[key] = self._now()
         for group, user in users.items():
-            stay = self._stay_of_claim(claim, key, end, *user) if self._leading else None
-            if stay is not None:
-                self._gone.setdefault(group, {})[key] = stay
+            found = self._cost_of_claim(claim, *user)
+            if found is not None:
+                start, cost = found
+                stay = Stay(start, end, Rate(_place(*user[1:]), ()))
+                claims = self._cluster.claims
+                revision = claims.store.resource_version
+                self._note_gone(group, key, _Gone(stay, cost, claims.resource.key, revision, self._now()))
         uid = claim["metadata"]["uid"]
         self._users.pop(uid, None)
         self._seen.pop(uid, None)
@@ -237,7 +397,7 @@ class Stays:
             workload = self._cluster.workload_of(pod.plain())
             group = self._cluster.group_of(workload[1]) if workload else None
             if workload is not None and group is not None:
-                found.setdefault(group, (pod, workload[1]))
+                found.setdefault(group, (pod, *workload))
         payer = payer_of_claim(claim)
         if payer is not None:
             found = {group: user for group, user in found.items() if group == payer}
@@ -246,38 +406,54 @@ class Stays:
         self._users[claim["metadata"]["uid"]] = found
         return found
 
-    def _stay_of_claim(self, claim: Object, key: str, end: int | None, pod: Pod, workload: Object) -> Occupied | None:
+    def _cost_of_claim(
+        self, claim: Object, pod: Pod, _adapter: Adapter, workload: Object
+    ) -> tuple[int, Resources] | None:
+        """Since when a claim is charged to a workload, and what it occupies; None where it cannot be counted."""
         try:
             cost = self._evidence.cost_of_claim(claim, pod, workload)
         except Malformed as error:
             log.warning("claim not metered", claim=claim["metadata"]["name"], error=str(error))
             return None
-        moved = self._moved.get(workload["metadata"]["uid"], 0)
-        return Occupied(key, max(self._allocated(claim), moved), end, cost)
+        return max(self._allocated(claim), self._moved.get(workload["metadata"]["uid"], 0)), cost
 
-    def _stays_of_claims(self, meter: Meter, group: str, pods: Iterable[tuple[Pod, Object]]) -> dict[str, Occupied]:
-        """The allocated claims of the group's pods, once each, and those charged already that outlive their pods."""
-        stays: dict[str, Occupied] = {}
-        for key in (*meter.running, *meter.finished):
-            uid, allocation, since = key.partition("@")
-            if allocation:
-                # Another process may have seen it first, and said so.
-                self._seen[uid] = int(since)
-        for pod, workload in pods:
+    def _add_claims(
+        self,
+        group: str,
+        tracked: Collection[str],
+        known: Collection[str],
+        users: Iterable[_User],
+        found: Gathered,
+    ) -> None:
+        """The allocated claims of the group's pods, once each."""
+        for key in known:
+            uid, _, since = key.partition("@")
+            # Another process may have seen it first, and said so.
+            self._seen[uid] = int(since)
+        for pod, adapter, workload in users:
             for uid, claim in self._evidence.claims_of(pod).items():
-                if payer_of_claim(claim) in (None, group) and (key := self._allocation(claim)) not in (None, *stays):
-                    stay = self._stay_of_claim(claim, key, None, pod, workload)
-                    if stay is not None:
-                        stays[key] = stay
-                        self._users.setdefault(uid, {}).setdefault(group, (pod, workload))
-        for key in (*meter.running, *meter.finished):
-            claim = self._claim(key)
-            if claim is None or key in stays:
-                continue
-            users = self._users_of(claim)
-            if not users or group in users or key in meter.finished:
-                stays[key] = Occupied(key, self._allocated(claim), None, {})
-        return stays
+                if payer_of_claim(claim) not in (None, group):
+                    continue
+                key = self._allocation(claim)
+                counted = self._cost_of_claim(claim, pod, adapter, workload)
+                if key is None or key in found.stays or counted is None:
+                    continue
+                start = counted[0] if key in known else self._begins(key, counted[0], group, found)
+                if start is not None:
+                    found.stays[key] = Stay(start, None, self._rate_of(_place(adapter, workload), counted[1], tracked))
+                    self._users.setdefault(uid, {}).setdefault(group, (pod, adapter, workload))
+
+    def _known_claim(self, group: str, key: str, sheet: Sheet, end: int | None) -> Stay | None:
+        """What is known of an allocation that the record has and the group's pods do not."""
+        claim = self._claim(key)
+        if claim is None:
+            return None if end is None or key in sheet.page.finished else Stay(0, end)
+        users = self._users_of(claim)
+        if not users or group in users or key in sheet.page.finished:
+            return Stay(self._allocated(claim))
+        moved = [self._moved.get(workload["metadata"]["uid"]) for _, _, workload in users.values()]
+        known = [at for at in moved if at is not None]
+        return Stay(self._allocated(claim), None, None, max(known) if known else sheet.page.watermark)
 
     def _claim(self, key: str) -> Object | None:
         """The claim that still has this allocation."""
@@ -289,6 +465,54 @@ class Stays:
         horizon = self._now() - _KEPT
         for noted in (self._ended, self._moved, self._left):
             _forget_before(noted, horizon)
+        for group in [*self._gone]:
+            gone = self._gone[group]
+            while gone and gone[oldest := next(iter(gone))].noted < horizon - 6 * _KEPT:
+                del gone[oldest]
+            if not gone:
+                del self._gone[group]
+
+
+class Slices:
+    """Lets everybody else have a turn now and then."""
+
+    def __init__(self) -> None:
+        self._until = time.perf_counter() + _SLICE
+        self._steps = 0
+
+    async def between(self) -> None:
+        """After each of very many small steps."""
+        self._steps += 1
+        if self._steps % 64 == 0:
+            await self.now()
+
+    async def now(self) -> None:
+        if time.perf_counter() > self._until:
+            await asyncio.sleep(0)
+            self._until = time.perf_counter() + _SLICE
+
+
+def _place(adapter: Adapter, workload: Object) -> str:
+    """A workload as lines of the record name it."""
+    metadata = workload["metadata"]
+    return str(Slot(adapter.resource, metadata.get("namespace", ""), metadata["name"]))
+
+
+def uids_of(page: Page) -> Iterable[str]:
+    """All that a page knows."""
+    for since in page.running.values():
+        yield from since
+    yield from (part.uid for part in page.split)
+    yield from page.finished
+
+
+def _deletion(pod: Pod) -> tuple[int | None, int | None]:
+    """When a pod's deletion was asked for, and by when it has to be over; by the API server's clock."""
+    metadata = (pod.rest or {}).get("metadata", {})
+    if metadata.get("deletionTimestamp") is None:
+        return None, None
+    latest = milliseconds(metadata["deletionTimestamp"])
+    return latest - 1000 * int(metadata.get("deletionGracePeriodSeconds") or 0), latest
 
 
 def _forget_before(noted: dict[Any, int], horizon: int) -> None:

@@ -17,12 +17,12 @@ import structlog
 
 from bizrq.api import group as wire
 from bizrq.api.group import Condition, GroupObject, GroupUnreadable, Status
+from bizrq.api.hours import HoursUnreadable
 from bizrq.kube.client import Conflict, NotFound
 from bizrq.kube.events import Recorder
-from bizrq.kube.groups import GROUPS as GROUP
 from bizrq.kube.holds import Holds
-from bizrq.quota import quantity
-from bizrq.quota.cash import Meter, forget, hours, inherit, spent, total
+from bizrq.kube.hours import CARD_HOURS
+from bizrq.quota import cash, quantity
 from bizrq.quota.ledger import (
     LIFETIME,
     Reservation,
@@ -47,9 +47,10 @@ from bizrq.workloads.lookup import Lookup, Recording, Reference
 from bizrq.workloads.malformed import Malformed
 from bizrq.workloads.roles import has_ended, longest_run, runs_since
 from controller import metrics
+from controller.books import Books
 from controller.cluster import Cluster, Object, claimed_by
 from controller.evidence import Evidence
-from controller.meter import Stays
+from controller.hours import Hours, Outlook
 from controller.pods import Pod
 from controller.surplus import Surplus
 
@@ -70,25 +71,25 @@ class Reconciler:
     def __init__(
         self,
         cluster: Cluster,
-        stays: Stays,
+        hours: Hours,
+        books: Books,
         evidence: Evidence,
         recorder: Recorder,
         config: CountingConfig,
         *,
         catalog: Catalog = DEFAULT,
         recount_interval: float = 300.0,
-        cash_interval: float = 60.0,
         now: Callable[[], int],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._cluster = cluster
-        self._stays = stays
+        self._hours = hours
+        self._books = books
         self._evidence = evidence
         self._recorder = recorder
         self._config = config
         self._catalog = catalog
         self._interval = recount_interval
-        self._cash_interval = cash_interval
         self._now = now
         self._clock = clock
         #: When each entry, as written, was first seen on our own clock: its age does not depend on anybody else's.
@@ -123,12 +124,16 @@ class Reconciler:
             self._reconciled.pop(name, None)
             self._held.pop(name, None)
             self._unknown.pop(name, None)
-            self._stays.drop(name)
+            self._hours.forget(name)
             return None
         if not await self._caught_up(group):
             return 1.0
-        expired = await self._expired(group)
         self._cluster.adopt(name, wire.detached_of(group))
+        # The record first: what the status says of hours follows from it.
+        outlook, problem = await self._look(group)
+        if not outlook.is_done:
+            return outlook.again
+        expired = await self._expired(group)
         await self._count(name)
         # From here to the write nothing awaits: this is the one snapshot.
         group = self._cluster.groups.cached(name)
@@ -136,13 +141,18 @@ class Reconciler:
             return None
         if self._behind(group):
             return 0.0
-        status, stored = self._status(group, expired)
-        if group.metadata.deletion_timestamp is not None:
-            return await self._bequeath(group, status, stored)
-        if status.cash is not None and group.parent and wire.FINALIZER not in group.metadata.finalizers:
-            await self._hold(group)
-            return 0.0
-        return await self._write(group, status, stored)
+        if group.metadata.deletion_timestamp is not None and not problem:
+            await self._hours.bequeath(group)
+            return self._interval
+        status, stored = self._status(group, expired, problem)
+        return min(outlook.again, await self._write(group, status, stored))
+
+    async def _look(self, group: GroupObject) -> tuple[Outlook, str]:
+        """Have the group's record moved on; and what is wrong with it, where it cannot be read."""
+        try:
+            return await self._hours.look(group, wire.hard_of(group, self._catalog)), ""
+        except (GroupUnreadable, HoursUnreadable) as error:
+            return Outlook(True, self._interval), str(error)
 
     async def _caught_up(self, group: GroupObject) -> bool:
         """Whether every kind is at least as new as what the status was counted from (DESIGN 5.6)."""
@@ -181,13 +191,15 @@ class Reconciler:
         )
         await self._put(group, status)
 
-    def _status(self, group: GroupObject, expired: set[str]) -> tuple[Status, Callable[[], None]]:
+    def _status(self, group: GroupObject, expired: set[str], problem: str) -> tuple[Status, Callable[[], None]]:
         """The status that the snapshot makes, and what to call once it is stored."""
         try:
+            if problem:
+                raise GroupUnreadable(problem)
             hard, terms = wire.hard_of(group, self._catalog), wire.terms_of(group, self._catalog)
-            stored_meter = wire.meter_of(group)
-            children = self._children(group.name, stored_meter)
-        except GroupUnreadable as error:
+            pages = self._hours.pages(group.name)
+            children = self._children(group.name, pages)
+        except (GroupUnreadable, HoursUnreadable) as error:
             # What cannot be read is not nothing: the group is unknown until a person has mended it.
             log.error("group cannot be counted", group=group.name, error=str(error))
             unreadable = [("Ready", False, "Unreadable", str(error))]
@@ -205,11 +217,11 @@ class Reconciler:
             log.error("used cannot be read, counted from nothing", group=group.name, error=str(error))
             published = {}
         entries, kept_texts = self._entries(group)
-        meter, stored = self._stays.advance(stored_meter, group.name, hard)
-        groups = self._cluster.groups.informer.store
-        meter = forget(meter, lambda uid: groups.by_uid(uid) is not None)
+        spent = cash.hours(cash.beyond_carried(pages, cash.opened(pages))) if pages else {}
         sightings = [(entry, self._sighting(entry, expired)) for entry in entries]
-        workloads, told, unknown = self._workloads(group.name, terms, meter.watermark or self._now())
+        workloads, told, unknown = self._workloads(
+            group.name, terms, max((page.watermark for page in pages), default=0) or self._now()
+        )
         workloads += self._held_for(group, unknown, workloads, sightings)
         counted = recount(
             Snapshot(
@@ -217,7 +229,7 @@ class Reconciler:
                 workloads=workloads,
                 children=children,
                 reservations=sightings,
-                cash=restrict(spent(meter), hard),
+                cash=restrict(spent, hard),
                 published=published,
                 covered=self._covered(entries),
                 safe=terms.safe,
@@ -225,7 +237,6 @@ class Reconciler:
         )
 
         def done() -> None:
-            stored()
             self._report(group, counted, told)
 
         status = Status(
@@ -233,11 +244,11 @@ class Reconciler:
             used=wire.status_text(counted.used),
             self_used=wire.status_text(counted.self_used),
             reservations=sorted([*map(str, counted.reservations), *kept_texts]),
-            counted_at=self._counted_at(),
+            counted_at=self._counted_at(group.name),
             detached=wire.detached_lines(self._cluster.detached_of(group.name)),
             observed_generation=group.metadata.generation,
             conditions=self._conditions(group, _findings(counted, hard, told)),
-            cash=wire.with_liens(wire.stored_meter(meter), counted.liens),
+            cash=wire.with_liens(_told_cash(pages), counted.liens),
             hold=group.status.hold,
         )
         return status, done
@@ -379,7 +390,9 @@ class Reconciler:
         Then the places, by uid, of those that we could never count.
         """
         counted: list[Counted] = []
-        told = _Told(detached=[str(slot) for slot, _ in self._cluster.detached_of(name)])
+        told = _Told(
+            detached=[str(slot) for slot, _ in self._cluster.detached_of(name)], unowned=self._hours.unowned(name)
+        )
         unknown: dict[str, Slot] = {}
         claims = _Claims()
         now = self._now()
@@ -511,7 +524,7 @@ class Reconciler:
                 covered.append(Counted(entry.slot, stored["metadata"]["uid"], cost))
         return covered
 
-    def _children(self, name: str, meter: Meter) -> list[Counted]:
+    def _children(self, name: str, pages: list[cash.Page]) -> list[Counted]:
         """What each child holds, without the hours that its parent has taken over; raises GroupUnreadable."""
         children: list[Counted] = []
         for child in self._cluster.groups.values():
@@ -522,7 +535,8 @@ class Reconciler:
             if known is None or known[0] != version:
                 known = self._held[child.name] = version, wire.held_of(child, self._catalog)
             held = known[1]
-            if taken_over := hours(meter.inherited.get(child.metadata.uid, {})):
+            left = total_of(cash.taken_over(page, child.metadata.uid) for page in pages)
+            if taken_over := cash.hours(left):
                 held = {**held, **subtract_floor(restrict(held, taken_over), taken_over)}
             children.append(Counted(group_slot(child.name), child.metadata.uid, held))
         return children
@@ -592,12 +606,14 @@ class Reconciler:
             return Sighting.DELIVERED
         return Sighting.OVER if _without_base(str(entry)) in expired else Sighting.AWAITED
 
-    def _counted_at(self) -> dict[str, str]:
-        return {
+    def _counted_at(self, name: str) -> dict[str, str]:
+        counted = {
             kind: str(informer.store.resource_version)
             for kind, informer in self._cluster.counted_from.items()
             if informer.installed
         }
+        # Of the record what we wrote ourselves: its own watch may not have brought that yet.
+        return {**counted, CARD_HOURS.key: str(self._books.revision(name))} if self._books.has(name) else counted
 
     # Writing.
 
@@ -613,34 +629,7 @@ class Reconciler:
         again = [self._interval]
         if status.reservations:
             again.append(1.0 + LIFETIME / 1000)
-        if status.cash is not None and status.cash.running:
-            again.append(self._cash_interval)
         return min(again)
-
-    async def _hold(self, group: GroupObject) -> None:
-        """See to it that a group which has spent hours cannot go before its parent has taken them over."""
-        await self._set_finalizers(group, [*group.metadata.finalizers, wire.FINALIZER])
-        await self._cluster.groups.read(group.name, _READ)
-
-    async def _bequeath(self, group: GroupObject, status: Status, stored: Callable[[], None]) -> float:
-        """Hand what a deleted group has spent to its parent, once, and let it go (DESIGN 6)."""
-        if wire.FINALIZER not in group.metadata.finalizers:
-            return self._interval
-        parent = await self._cluster.groups.read(group.parent, _READ)
-        if parent is not None:
-            meter = inherit(wire.meter_of(parent), group.metadata.uid, total(_meter(group, status)))
-            if wire.stored_meter(meter) != parent.status.cash:
-                body = msgspec.structs.replace(parent.status, cash=wire.stored_meter(meter))
-                await self._cluster.groups.write_status(
-                    parent.name, wire.encode(msgspec.structs.replace(parent, status=body)), _WRITE
-                )
-        await self._set_finalizers(group, [f for f in group.metadata.finalizers if f != wire.FINALIZER])
-        stored()
-        return self._interval
-
-    async def _set_finalizers(self, group: GroupObject, finalizers: list[str]) -> None:
-        metadata = {"resourceVersion": group.metadata.resource_version, "finalizers": finalizers}
-        await self._cluster.client.patch(GROUP, group.name, {"metadata": metadata})
 
     async def _put(self, group: GroupObject, status: Status) -> None:
         written = msgspec.structs.replace(status, last_reconcile_time=timestamp(self._now()))
@@ -702,6 +691,7 @@ class _Told:
     unbounded: list[str] = field(default_factory=list)
     detached: list[str] = field(default_factory=list)
     claims: list[str] = field(default_factory=list)
+    unowned: list[str] = field(default_factory=list)
     mismatches: list[str] = field(default_factory=list)
 
     def conditions(self) -> list[tuple[str, bool, str, str]]:
@@ -713,6 +703,7 @@ class _Told:
             ("Unbounded", "RunsOn", "nothing bounds their run, so their hours are not sure: ", self.unbounded),
             ("ForeignClaim", "OfAnother", "give each its own: ", self.claims),
             ("Detached", "LetGo", "counted though no owner pays any more, label or delete: ", self.detached),
+            ("Unowned", "Outlived", "hours are charged though their workload is gone: ", self.unowned),
         )
         return [(kind, True, reason, head + _first_two(lines)) for kind, reason, head, lines in kinds if lines]
 
@@ -725,9 +716,17 @@ def _instant(text: str | None) -> int | None:
         return None
 
 
-def _meter(group: GroupObject, status: Status) -> Meter:
-    """The meter of a status that is about to be stored."""
-    return wire.meter_of(msgspec.structs.replace(group, status=status))
+def _told_cash(pages: list[cash.Page]) -> wire.Cash | None:
+    """What admission needs of the record; None where there is none."""
+    if not pages:
+        return None
+    period = cash.opened(pages)
+    carried = total_of(page.open.carried for page in pages if page.open.period.start == period.start)
+    return wire.Cash(
+        period_start="" if period.start is None else timestamp(period.start),
+        period_end="" if period.end is None else timestamp(period.end),
+        carried={name: quantity.text(name, amount) for name, amount in sorted(carried.items())},
+    )
 
 
 @dataclass(slots=True)

@@ -13,14 +13,12 @@ from typing import Any
 import msgspec
 
 from bizrq.quota import names, quantity, terms
-from bizrq.quota.cash import Meter, Running
 from bizrq.quota.ledger import (
     Account,
     Hours,
     Reservation,
     ReservationError,
     Slot,
-    milliseconds,
     read,
     timestamp,
 )
@@ -88,20 +86,12 @@ class Condition(msgspec.Struct, rename="camel"):
 
 
 class Cash(msgspec.Struct, omit_defaults=True, rename="camel"):
-    """The meter: totals and watermark in the write that publishes them (`docs/card-hours.md`).
-
-    `period_start` to `liens` are what admission needs of it, amounts in hours by `cash/` name.
-    """
+    """What admission needs of the hours, in hours by `cash/` name; their record is `bizrq.api.hours`'s."""
 
     period_start: str = ""
     period_end: str = ""
     carried: dict[str, str] = {}
     liens: dict[str, str] | None = None
-    watermark: str = ""
-    settled: dict[str, str] = {}
-    running: list[str] = []
-    finished: list[str] = []
-    inherited: dict[str, dict[str, str]] = {}
 
 
 class Hold(msgspec.Struct, rename="camel"):
@@ -316,68 +306,8 @@ def status_text(values: Mapping[str, int]) -> Hard:
     return dict(text_of(values))
 
 
-def meter_of(group: GroupObject) -> Meter:
-    """The stored meter; raises GroupUnreadable."""
-    stored = group.status.cash
-    if stored is None:
-        return Meter()
-    try:
-        return Meter(
-            watermark=milliseconds(stored.watermark) if stored.watermark else 0,
-            settled={name: _integer(value) for name, value in stored.settled.items()},
-            running=dict(_running(line) for line in stored.running),
-            finished=frozenset(stored.finished),
-            inherited={
-                uid: {name: _integer(value) for name, value in amounts.items()}
-                for uid, amounts in stored.inherited.items()
-            },
-        )
-    except ValueError as error:
-        raise GroupUnreadable(f"group {group.name}: status.cash: {error}") from None
-
-
-def stored_meter(meter: Meter) -> Cash | None:
-    """The meter as it is written; None while there is nothing to say."""
-    if not (meter.settled or meter.running or meter.finished or meter.inherited):
-        return None
-    return Cash(
-        watermark=timestamp(meter.watermark),
-        settled={name: str(amount) for name, amount in sorted(meter.settled.items())},
-        running=[_running_line(uid, known) for uid, known in sorted(meter.running.items())],
-        finished=sorted(meter.finished),
-        inherited={
-            uid: {name: str(amount) for name, amount in sorted(amounts.items())}
-            for uid, amounts in sorted(meter.inherited.items())
-        },
-    )
-
-
 def with_liens(cash: Cash | None, liens: Mapping[str, int] | None) -> Cash | None:
     """What is published of hours, with what workloads may still cost where hours are safe."""
     if liens is None:
         return cash
     return msgspec.structs.replace(cash or Cash(), liens=text_of(liens))
-
-
-def _integer(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) <= 60):
-        raise ValueError(f"{text[:80]!r} is no amount")
-    return int(text)
-
-
-def _running_line(uid: str, known: Running) -> str:
-    amounts = [f"{name}={value}" for name, value in text_of(known.cost).items()]
-    return " ".join([uid, f"since={timestamp(known.start)}", *amounts])
-
-
-@lru_cache(maxsize=65_536)
-def _running(line: str) -> tuple[str, Running]:
-    uid, *words = line.split(" ")
-    since, cost = "", {}
-    for word in words:
-        name, _, value = word.partition("=")
-        if name == "since":
-            since = value
-        else:
-            cost[name] = quantity.parse_sum(value)
-    return uid, Running(milliseconds(since), cost)

@@ -14,7 +14,11 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from bizrq.api.group import API_GROUP, API_VERSION, Metadata
-from bizrq.quota import quantity
+from bizrq.quota import cash, quantity
+from bizrq.quota.cash import Heir, Page, Part, Rate, hours, total
+from bizrq.quota.ledger import milliseconds, timestamp
+from bizrq.quota.periods import Period
+from bizrq.quota.resources import text_of
 
 CARD_HOURS, CARD_HOURS_PLURAL = "BizGroupCardHours", "bizgroupcardhours"
 STATEMENT, STATEMENTS_PLURAL = "BizGroupStatement", "bizgroupstatements"
@@ -47,6 +51,7 @@ class Lines(msgspec.Struct, omit_defaults=True, rename="camel"):
     settled: list[str] = []
     late: list[str] = []
     corrections: list[Correction] = []
+    carried: Amounts = {}
 
 
 class Total(msgspec.Struct, omit_defaults=True, rename="camel"):
@@ -81,12 +86,12 @@ class CardHoursStatus(msgspec.Struct, omit_defaults=True, rename="camel"):
     earlier: Total | None = None
     running: list[str] = []
     finished: list[str] = []
-    moved: list[str] = []
+    split: list[str] = []
     inferred: list[str] = []
     inferred_earlier: int = 0
     inherited: list[Inherited] = []
     applied: list[str] = []
-    carried: Amounts = {}
+    seen: dict[str, str] = {}
 
 
 class CardHours(msgspec.Struct, rename="camel"):
@@ -131,6 +136,11 @@ def record_of(obj: Mapping[str, Any]) -> CardHours:
 def statement_of(obj: Mapping[str, Any]) -> Statement:
     """One statement from parsed JSON; raises HoursUnreadable."""
     return _convert(obj, Statement, STATEMENT)
+
+
+def plain(obj: CardHours | Statement) -> dict[str, Any]:
+    """As JSON has it."""
+    return msgspec.to_builtins(obj)
 
 
 def _convert(obj: Mapping[str, Any], shape: type[_Shape], kind: str) -> _Shape:
@@ -224,6 +234,21 @@ def inferred(line: str) -> Inferred:
     return Inferred(workload, uid, start, charged_to.partition("=")[2], seen_gone.partition("=")[2], cost)
 
 
+def part_line(part: Part) -> str:
+    costs = [f"{name}={quantity.text(name, value)}" for name, value in part.rate.cost]
+    return " ".join([part.rate.workload, f"{part.uid}@{part.start}", f"until={part.until}", *costs])
+
+
+def part(line: str) -> Part:
+    """Raises HoursUnreadable."""
+    workload, who, until, *costs = [*line.split(" "), "", ""]
+    uid, _, start = who.rpartition("@")
+    if not uid or not until.startswith("until="):
+        raise HoursUnreadable(f"{line[:80]!r} tells no end")
+    rate = _rate(" ".join([workload, *filter(None, costs)]))
+    return Part(uid, integer(start), integer(until.removeprefix("until=")), rate)
+
+
 def amounts_text(amounts: Mapping[str, int]) -> Amounts:
     """Integers as they are written: JSON numbers of this size are not everybody's."""
     return {name: str(amount) for name, amount in sorted(amounts.items())}
@@ -247,6 +272,164 @@ def _pair(word: str) -> tuple[str, str]:
     if not (name and equals):
         raise HoursUnreadable(f"{word[:80]!r} is no RESOURCE=AMOUNT")
     return name, value
+
+
+# Pages.
+
+
+def page_of(record: CardHours) -> Page:
+    """What a stored page says; raises HoursUnreadable."""
+    status = record.status
+    try:
+        lines = [lines_of(each) for each in (status.open, *status.closing)]
+        rates = map(_running, status.running)
+        return Page(
+            watermark=_time(status.watermark) or 0,
+            periods=tuple(sorted(lines, key=lambda each: each.period.start or 0)),
+            running={rate: dict(since) for rate, since in rates},
+            split=tuple(map(part, status.split)),
+            finished=frozenset(status.finished),
+            closed=tuple(map(_total, status.periods)),
+            earlier=_total(status.earlier) if status.earlier else None,
+            inferred=tuple(map(_inferred, status.inferred)),
+            inferred_earlier=status.inferred_earlier,
+            inherited={each.uid: Heir(each.name, tuple(map(_total, each.parts))) for each in status.inherited},
+            applied=frozenset(status.applied),
+        )
+    except (ValueError, LookupError) as error:
+        raise HoursUnreadable(f"card-hours {record.metadata.name}: {error}") from None
+
+
+def status_of(page: Page) -> CardHoursStatus:
+    """A page as it is written; what only the shell knows (`pages`, `writer`, `seen`) is left to it."""
+    opened = page.open
+    return CardHoursStatus(
+        watermark=timestamp(page.watermark),
+        spent=shown(total(page)),
+        count=sum(map(len, page.running.values())),
+        open=stored_lines(opened),
+        closing=[stored_lines(each) for each in page.periods if each is not opened],
+        periods=[_stored_total(each) for each in page.closed],
+        earlier=_stored_total(page.earlier) if page.earlier else None,
+        running=sorted(_rate_line(rate, since) for rate, since in page.running.items()),
+        split=[part_line(each) for each in page.split],
+        finished=sorted(page.finished),
+        inferred=[_gone_line(each) for each in page.inferred],
+        inferred_earlier=page.inferred_earlier,
+        inherited=[
+            Inherited(uid, heir.name, [_stored_total(each) for each in heir.parts])
+            for uid, heir in sorted(page.inherited.items())
+        ],
+        applied=sorted(page.applied),
+    )
+
+
+def lines_of(stored: Lines | StatementSpec) -> cash.Lines:
+    """The lines of a period, or of a statement; raises HoursUnreadable."""
+    late_ = ((start, workload, amounts) for start, workload, amounts in map(late, stored.late))
+    return cash.Lines(
+        Period(_time(stored.start), _time(stored.end)),
+        dict(map(settled, stored.settled)),
+        {(_time(start), workload): amounts for start, workload, amounts in late_},
+        tuple(
+            cash.Correction(each.uid, amounts_of(each.amounts), _time(each.at) or 0, each.by, each.reason)
+            for each in stored.corrections
+        ),
+        {name: quantity.parse_sum(value) for name, value in stored.carried.items()},
+    )
+
+
+def stored_lines(lines: cash.Lines) -> Lines:
+    return Lines(
+        start=_text(lines.period.start),
+        end=_text(lines.period.end),
+        settled=[settled_line(workload, amounts) for workload, amounts in sorted(lines.settled.items())],
+        late=[late_line(_text(key[0]), key[1], amounts) for key, amounts in sorted(lines.late.items(), key=_by_start)],
+        corrections=[
+            Correction(each.uid, amounts_text(each.amounts), timestamp(each.at), each.by, each.reason)
+            for each in lines.corrections
+        ],
+        carried=dict(text_of(lines.carried)),
+    )
+
+
+def statement(of: CardHoursSpec, page: Page, lines: cash.Lines, end: int) -> Statement:
+    """The statement of one page for a period that ends, or is ended, at `end`."""
+    start = "0" if lines.period.start is None else timestamp(lines.period.start)[:16].replace("-", "").replace("T", "-")
+    name = f"{of.group}.{start.replace(':', '')}.{of.uid[:8]}"
+    written, amounts = stored_lines(lines), lines.total()
+    spec = StatementSpec(
+        group=of.group,
+        uid=of.uid,
+        page=of.page,
+        start=written.start,
+        end=timestamp(end),
+        spent=shown(amounts),
+        total=amounts_text(amounts),
+        carried=written.carried,
+        settled=written.settled,
+        late=written.late,
+        corrections=written.corrections,
+        inferred=[
+            _gone_line(each) for each in page.inferred if each.start < end and lines.period.holds(each.charged_to)
+        ],
+    )
+    labels = {GROUP_LABEL: of.group}
+    name += f".{of.page}" if of.page else ""
+    return Statement(Metadata(name=name, labels=labels), spec)
+
+
+def shown(amounts: Mapping[str, int]) -> str:
+    """Nano-units x milliseconds for people: `requests.nvidia.com/gpu=12.5h`, by resource."""
+    found = ((name, hours({name: amount})) for name, amount in sorted(amounts.items()))
+    return " ".join(f"{name}={quantity.text(key, value)}h" for name, each in found for key, value in each.items())
+
+
+def _total(stored: Total) -> cash.Total:
+    return cash.Total(Period(_time(stored.start), _time(stored.end)), amounts_of(stored.total))
+
+
+def _stored_total(total_: cash.Total) -> Total:
+    return Total(_text(total_.period.start), _text(total_.period.end), amounts_text(total_.amounts))
+
+
+def _inferred(line: str) -> cash.Inferred:
+    found = inferred(line)
+    rate = Rate(found.workload, tuple(sorted(found.cost.items())))
+    bounds = milliseconds(found.charged_to), milliseconds(found.seen_gone)
+    return cash.Inferred(found.uid, integer(found.start), *bounds, rate)
+
+
+def _gone_line(gone: cash.Inferred) -> str:
+    bounds = timestamp(gone.charged_to), timestamp(gone.seen_gone)
+    return inferred_line(Inferred(gone.rate.workload, gone.uid, str(gone.start), *bounds, dict(gone.rate.cost)))
+
+
+def _running(line: str) -> tuple[Rate, Mapping[str, int]]:
+    found = running(line)
+    return Rate(found.workload, tuple(sorted(found.cost.items()))), found.since
+
+
+def _rate_line(rate: Rate, since: Mapping[str, int]) -> str:
+    return running_line(rate.workload, text_of(dict(rate.cost)), since)
+
+
+@lru_cache(maxsize=16_384)
+def _rate(text: str) -> Rate:
+    workload, cost = _head(text)
+    return Rate(workload, tuple(sorted(cost)))
+
+
+def _time(text: str | None) -> int | None:
+    return milliseconds(text) if text else None
+
+
+def _text(at: int | None) -> str | None:
+    return None if at is None else timestamp(at)
+
+
+def _by_start(item: tuple[tuple[int | None, str], object]) -> tuple[int, str]:
+    return item[0][0] or 0, item[0][1]
 
 
 @lru_cache(maxsize=16_384)

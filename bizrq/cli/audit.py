@@ -139,7 +139,7 @@ def _group(group: GroupObject, pages: Sequence[CardHours]) -> Checked:
     # What cannot be read is told of the page that has it.
     spent = total(_open(page) for page in pages)
     for page in pages:
-        for name, text in page.status.carried.items():
+        for name, text in page.status.open.carried.items():
             spent[uncash(name)] = spent.get(uncash(name), 0) - quantity.parse_sum(text) * HOUR
     mine = hours({name: max(0, amount) for name, amount in spent.items()})
     own = {name: n for name, n in wire.amounts(group, group.status.self_used).items() if is_cash(name)}

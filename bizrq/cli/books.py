@@ -19,10 +19,10 @@ from bizrq.cli.failure import BAD_INPUT, Failure
 from bizrq.kube import hours as stored
 from bizrq.kube.client import KubeClient
 from bizrq.kube.groups import GROUPS, without_managed_fields
-from bizrq.quota import quantity
+from bizrq.quota import cash, quantity
 from bizrq.quota.bill import Line
 from bizrq.quota.cash import HOUR
-from bizrq.quota.ledger import group_slot, milliseconds
+from bizrq.quota.ledger import milliseconds
 from bizrq.quota.periods import Period
 from bizrq.quota.resources import Resources
 
@@ -104,18 +104,11 @@ async def read(client: KubeClient, *, statements: bool) -> Books:
 
 
 def lines_of_page(page: CardHours, lines: Lines) -> Iterator[Line]:
-    """One period of one page that is not closed."""
-    group, period = page.spec.group, period_of(lines.start, lines.end)
-    yield from _recorded(group, period, lines.settled, lines.late, lines.corrections)
-    watermark = milliseconds(page.status.watermark) if page.status.watermark else 0
-    for text in page.status.running:
-        running = wire.running(text)
-        length = sum(period.within(start, watermark) for start in running.since.values())
-        yield _line(group, period, running.workload, {name: n * length for name, n in running.cost.items()})
-    for child in page.status.inherited:
-        for part in child.parts:
-            if period_of(part.start, part.end) == period:
-                yield _line(group, period, str(group_slot(child.name)), wire.amounts_of(part.total))
+    """One period of one page that is not closed, with what runs in it up to the watermark. Raises HoursUnreadable."""
+    known, period = wire.page_of(page), period_of(lines.start, lines.end)
+    for found in (each for each in known.periods if each.period == period):
+        told = wire.stored_lines(cash.lines_of(known, found))
+        yield from _recorded(page.spec.group, period, told.settled, told.late, told.corrections)
 
 
 def lines_of(statement: Statement) -> Iterator[Line]:

@@ -108,7 +108,7 @@ class _Account:
             watermark = milliseconds(status.watermark)
             self.counted = watermark if self.counted is None else min(self.counted, watermark)
         self.until = milliseconds(status.open.end) if status.open.end else None
-        for name, text in status.carried.items():
+        for name, text in status.open.carried.items():
             self._spend(uncash(name), -quantity.parse_sum(text) * HOUR)
         for text in status.running:
             running = wire.running(text)

@@ -1,126 +1,502 @@
-"""Card-hours: what a group's pods have occupied, for how long, charged once.
+"""Card-hours: what a group's pods have occupied, for how long, charged once, period by period.
 
 This file alone decides how time becomes money. It does not know pods or clocks: intervals come in as integer
-milliseconds, half open, and amounts as nano-units; inside, a spent amount is nano-units x milliseconds.
+milliseconds, half open, and amounts as nano-units; inside, a spent amount is nano-units x milliseconds. A page is a
+complete record of some of a group's stays: nothing is in two pages, and a group is the sum of its pages.
+
+What runs is charged up to the watermark by arithmetic, not by additions: the end that a pod itself tells settles what
+until then was an estimate. So looking twice, or splitting a stay at any moment, changes no sum.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
-from bizrq.quota.names import cash
-from bizrq.quota.resources import Resources
+from bizrq.quota.ledger import GROUPS
+from bizrq.quota.names import cash, uncash
+from bizrq.quota.periods import LIFETIME, Period
+from bizrq.quota.resources import Resources, nonzero, subtract_floor
 from bizrq.quota.resources import total as sum_of
 
 HOUR = 3_600_000
 _MILLI = 1_000_000
 
+#: So long after a period's end, or after a part of a stay, its end may still be delivered. Milliseconds.
+GRACE = 600_000
+#: What is kept line by line, of each kind of line; what is more is folded together, and no amount is lost.
+MOST_LINES = 300
+MOST_TOLD = 100
+MOST_PERIODS = 60
+#: Whose line the smallest share of others' lines is folded into; a namespace may follow.
+OTHERS = "others"
 
-class Occupied(NamedTuple):
-    """A pod's stay: from PodScheduled to its last container's `finishedAt`, or to its deletion; None while it runs."""
+Amounts: TypeAlias = Mapping[str, int]
+"""Resource to nano-units x milliseconds."""
+
+
+class Rate(NamedTuple):
+    """What one pod of a workload occupies: one line of the record, whatever the number of its pods."""
+
+    workload: str
+    cost: tuple[tuple[str, int], ...]
+
+
+class Stay(NamedTuple):
+    """What is known of a pod or an allocated claim: from PodScheduled to its last container's end, or its deletion.
+
+    `end` is None while it runs, `rate` None where it is not known any more: it stays what it was. `left` is when
+    another group, or none, came to pay for it.
+    """
+
+    start: int
+    end: int | None = None
+    rate: Rate | None = None
+    left: int | None = None
+
+
+class Part(NamedTuple):
+    """A stay before it changed its rate or its group: over at `until`, or before it if the whole stay was."""
 
     uid: str
     start: int
-    end: int | None
-    cost: Resources
+    until: int
+    rate: Rate
 
 
-@dataclass(frozen=True, slots=True)
-class Running:
-    """A stay that is not over: since when, and what it occupies."""
+class Inferred(NamedTuple):
+    """A stay that vanished unseen: charged to the last proof of life; it was gone when somebody looked again."""
 
+    uid: str
     start: int
-    cost: Resources
+    charged_to: int
+    seen_gone: int
+    rate: Rate
+
+
+class Correction(NamedTuple):
+    """What a person credited (below 0) or debited."""
+
+    uid: str
+    amounts: Amounts
+    at: int = 0
+    by: str = ""
+    reason: str = ""
+
+
+class Total(NamedTuple):
+    """What a closed period came to."""
+
+    period: Period
+    amounts: Amounts
+
+
+class Heir(NamedTuple):
+    """What a child that is being deleted had spent, by the start of the period; lines of the record already."""
+
+    name: str
+    parts: tuple[Total, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Meter:
-    """A group's card-hours as they are stored, all of it in one write.
+class Lines:
+    """What has ended in one period that is not closed, by workload.
 
-    `settled` holds finished stays in nano-units x milliseconds by resource; `running` the open ones by pod uid,
-    charged up to `watermark`; `finished` pods that are settled and still exist, so that none is settled twice.
-    `inherited` is what deleted children had spent, in the same unit by child uid, until the child is gone for good.
+    `late` is what ended in a period that was closed before that was known, by its start; below 0 where a running stay
+    had been charged to more than its end. `carried` is what came over from the period before, in nano-units x hours by
+    `cash/` name, and no part of the sum.
+    """
+
+    period: Period = LIFETIME
+    settled: Mapping[str, Amounts] = field(default_factory=dict)
+    late: Mapping[tuple[int | None, str], Amounts] = field(default_factory=dict)
+    corrections: tuple[Correction, ...] = ()
+    carried: Resources = field(default_factory=dict)
+
+    def total(self) -> dict[str, int]:
+        return sum_of([*self.settled.values(), *self.late.values(), *(c.amounts for c in self.corrections)])
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One page of a group's record, all of it stored in one write.
+
+    `periods` are those that are not closed, oldest first; `finished` holds settled stays that may still exist, so that
+    none is settled twice; `split` earlier parts of stays whose end may still show that they were shorter.
     """
 
     watermark: int = 0
-    settled: Resources = field(default_factory=dict)
-    running: Mapping[str, Running] = field(default_factory=dict)
+    periods: tuple[Lines, ...] = (Lines(),)
+    running: Mapping[Rate, Mapping[str, int]] = field(default_factory=dict)
+    split: tuple[Part, ...] = ()
     finished: frozenset[str] = frozenset()
-    inherited: Mapping[str, Resources] = field(default_factory=dict)
+    closed: tuple[Total, ...] = ()
+    earlier: Total | None = None
+    inferred: tuple[Inferred, ...] = ()
+    inferred_earlier: int = 0
+    inherited: Mapping[str, Heir] = field(default_factory=dict)
+    applied: frozenset[str] = frozenset()
+
+    @property
+    def open(self) -> Lines:
+        """The period that is spent now: the last that the watermark has reached."""
+        begun = [lines for lines in self.periods if (lines.period.start or 0) <= self.watermark]
+        return begun[-1] if begun else self.periods[0]
+
+    @property
+    def is_new(self) -> bool:
+        """Whether nobody has looked yet."""
+        return not self.watermark and len(self.periods) == 1 and self.periods[0] == Lines()
 
 
 def tick(
-    meter: Meter,
-    stays: Sequence[Occupied],
+    page: Page,
+    stays: Mapping[str, Stay],
     now: int,
     *,
-    ended: Callable[[str], int | None] = lambda _: None,
-) -> Meter:
-    """The meter moved on to `now`.
+    holds: Callable[[str], bool] = lambda _: False,
+) -> Page:
+    """The page moved on to `now`.
 
-    `stays` are all pods of the snapshot that were ever scheduled, and those that ended and are gone since the meter
-    was last stored. A running one that is not among them ended when `ended` says, or else at the watermark, the last
-    time it was known to live. Where the cost of one changes, what it occupied before is settled up to `now`.
+    `stays` is what is known of each pod that the page has, and of those that it is to have. A running one that is not
+    among them vanished unseen, and is charged to the last time it was known to live. Parts of a stay that `holds` are
+    kept until another group's record has the rest.
     """
-    settled = dict(meter.settled)
-    running: dict[str, Running] = {}
-    finished = set()
-    for stay in stays:
-        if stay.uid in meter.finished:
-            finished.add(stay.uid)
+    hand, seen = _Hand(page), max(page.watermark, now)
+    running: dict[Rate, Mapping[str, int]] = {}
+    entering: dict[Rate, dict[str, int]] = {}
+    ends: dict[str, int] = {}
+    parts: list[Part] = []
+    inferred: list[Inferred] = []
+    for rate, since in page.running.items():
+        going: dict[str, Stay | None] = {}
+        for uid in since:
+            stay = stays.get(uid)
+            if stay is None or stay.end is not None or stay.left is not None or stay.rate not in (None, rate):
+                going[uid] = stay
+        running[rate] = {uid: start for uid, start in since.items() if uid not in going} if going else since
+        for uid, stay in going.items():
+            start = since[uid]
+            if stay is None:
+                end = ends[uid] = max(start, min(page.watermark, now))
+                inferred.append(Inferred(uid, start, end, now, rate))
+                hand.settle(rate, start, end)
+            elif stay.end is not None:
+                ends[uid] = stay.end
+                hand.settle(rate, start, stay.end if stay.left is None else min(stay.left, stay.end))
+            else:
+                at = max(start, seen if stay.left is None else stay.left)
+                hand.cut(rate, at)
+                if at > start:
+                    parts.append(Part(uid, start, at, rate))
+                if stay.left is None and stay.rate is not None:
+                    entering.setdefault(stay.rate, {})[uid] = at
+    known = set[str]().union(*page.running.values(), page.finished)
+    before: dict[str, int] = {}
+    for part in page.split:
+        before[part.uid] = max(part.until, before.get(part.uid, part.until))
+    for uid, stay in stays.items():
+        if uid in known:
             continue
-        known = meter.running.get(stay.uid) or Running(stay.start, stay.cost)
+        start = max(stay.start, before.get(uid, stay.start))
         if stay.end is not None:
-            _settle(settled, known.start, stay.end, known.cost)
-            finished.add(stay.uid)
-        elif stay.cost and stay.cost != known.cost and now > known.start:
-            _settle(settled, known.start, now, known.cost)
-            running[stay.uid] = Running(now, stay.cost)
+            ends[uid] = stay.end
+            if stay.rate is not None and (stay.left is None or uid not in before):
+                end = stay.end if stay.left is None else min(stay.left, stay.end)
+                hand.settle(stay.rate, start, end, known=False)
+        elif stay.left is None and stay.rate is not None:
+            hand.begin(stay.rate, start)
+            entering.setdefault(stay.rate, {})[uid] = start
+    for rate, since in entering.items():
+        running[rate] = {**running.get(rate, {}), **since}
+    for part in (*page.split, *parts):
+        end = ends.get(part.uid)
+        if end is None and (seen < part.until + GRACE or holds(part.uid)):
+            hand.split.append(part)
         else:
-            running[stay.uid] = known
-    for uid, known in meter.running.items():
-        if uid not in running and uid not in finished:
-            end = ended(uid)
-            _settle(settled, known.start, meter.watermark if end is None else end, known.cost)
-    return Meter(max(meter.watermark, now), settled, running, frozenset(finished), meter.inherited)
+            hand.settle(part.rate, part.start, part.until if end is None else min(end, part.until), part.until)
+    told = (*page.inferred, *inferred)
+    running = {rate: since for rate, since in running.items() if since}
+    workloads = {rate.workload for rate in running}
+    return replace(
+        page,
+        watermark=seen,
+        periods=tuple(_folded(lines, workloads) for lines in hand.lines()),
+        running=running,
+        split=tuple(hand.split),
+        finished=frozenset(uid for uid in (*page.finished, *ends) if uid in stays),
+        inferred=told[-MOST_TOLD:],
+        inferred_earlier=page.inferred_earlier + len(told[:-MOST_TOLD]),
+    )
 
 
-def inherit(meter: Meter, uid: str, amounts: Resources) -> Meter:
-    """The meter of a parent that takes over, once, what the child with this uid has spent (`total` of its meter)."""
-    if uid in meter.inherited:
-        return meter
-    return replace(meter, inherited={**meter.inherited, uid: dict(amounts)})
+class _Hand:
+    """Writes into copies of a page's lines: each piece of an interval into its period."""
+
+    def __init__(self, page: Page) -> None:
+        self._periods = list(page.periods)
+        self._settled = [dict(lines.settled) for lines in page.periods]
+        self._late = dict(page.open.late)
+        self._open = page.periods.index(page.open)
+        self._first = page.periods[0].period.start
+        #: Starts of closed periods, oldest first; what is before the first of them was never recorded.
+        closed = [*([page.earlier] if page.earlier else []), *page.closed]
+        self._closed = [total.period.start for total in closed]
+        self.split: list[Part] = []
+
+    def settle(self, rate: Rate, start: int, end: int, until: int | None = None, *, known: bool = True) -> None:
+        """Charge what has ended. What is `known` was charged to closed periods as if it had lasted `until` now."""
+        last = self._periods[-1].period.end
+        if last is not None and end > last:
+            # By the clock of the pod's node the next period has begun; the root has not told yet when it ends.
+            self._periods.append(Lines(Period(last)))
+            self._settled.append({})
+        for lines, settled in zip(self._periods, self._settled, strict=True):
+            _add(settled, rate, lines.period.within(start, end))
+        if self._first is not None and start < self._first:
+            true = max(start, min(end, self._first))
+            if not known:
+                self._charge_late(rate, start, true, 1)
+            elif true < (charged := self._first if until is None else min(until, self._first)):
+                self._charge_late(rate, true, charged, -1)
+
+    def begin(self, rate: Rate, start: int) -> None:
+        """What runs from now on; what it spent in closed periods before anybody knew of it is charged late."""
+        if self._first is not None and start < self._first:
+            self._charge_late(rate, start, self._first, 1)
+
+    def cut(self, rate: Rate, at: int) -> None:
+        """What ran is over at this moment, though it may have been charged to closed periods beyond it."""
+        if self._first is not None and at < self._first:
+            self._charge_late(rate, at, self._first, -1)
+
+    def lines(self) -> list[Lines]:
+        return [
+            replace(lines, settled=settled, late=self._late if index == self._open else lines.late)
+            for index, (lines, settled) in enumerate(zip(self._periods, self._settled, strict=True))
+        ]
+
+    def _charge_late(self, rate: Rate, start: int, end: int, sign: int) -> None:
+        for index, begun in enumerate(self._closed):
+            after = self._closed[index + 1] if index + 1 < len(self._closed) else self._first
+            if length := Period(begun, after).within(start, end):
+                key = begun, rate.workload
+                self._late[key] = _plus(self._late.get(key, {}), rate, sign * length)
 
 
-def forget(meter: Meter, exists: Callable[[str], bool]) -> Meter:
-    """The meter with the inheritance of children that are gone folded into what is settled."""
-    kept = {uid: amounts for uid, amounts in meter.inherited.items() if exists(uid)}
-    gone = [amounts for uid, amounts in meter.inherited.items() if uid not in kept]
-    return replace(meter, settled=sum_of([meter.settled, *gone]), inherited=kept) if gone else meter
+def _add(sums: dict[str, Amounts], rate: Rate, length: int) -> None:
+    if length and (more := _plus(sums.get(rate.workload, {}), rate, length)):
+        sums[rate.workload] = more
 
 
-def total(meter: Meter) -> dict[str, int]:
-    """All that the meter has counted up to its watermark, in nano-units x milliseconds by resource."""
-    amounts = sum_of([meter.settled, *meter.inherited.values()])
-    for known in meter.running.values():
-        _settle(amounts, known.start, meter.watermark, known.cost)
+def _plus(amounts: Amounts, rate: Rate, length: int) -> dict[str, int]:
+    return sum_of([amounts, {name: amount * length for name, amount in rate.cost if amount}])
+
+
+# What a page comes to.
+
+
+def lines_of(page: Page, lines: Lines) -> Lines:
+    """A period's lines with what runs in them, up to the watermark."""
+    settled = dict(lines.settled)
+    for rate, length in _occupied(page, lines.period):
+        _add(settled, rate, length)
+    return replace(lines, settled=settled)
+
+
+def total(page: Page, lines: Lines | None = None) -> dict[str, int]:
+    """All that a page has of a period, the open one by default, up to its watermark; a credit may take it below 0."""
+    lines = lines or page.open
+    amounts = lines.total()
+    for rate, length in _occupied(page, lines.period):
+        amounts = _plus(amounts, rate, length)
     return amounts
 
 
-def hours(amounts: Resources) -> dict[str, int]:
+def opened(pages: Sequence[Page]) -> Period:
+    """The period that a group spends now: the latest that any of its pages has reached."""
+    return max((page.open.period for page in pages), key=lambda period: period.start or 0)
+
+
+def sum_in(pages: Iterable[Page], period: Period) -> dict[str, int]:
+    """All that a group has of a period that is not closed, up to its watermark."""
+    return sum_of(total(page, lines) for page in pages for lines in page.periods if lines.period.start == period.start)
+
+
+def beyond_carried(pages: Iterable[Page], period: Period) -> dict[str, int]:
+    """What a group has spent of a period beyond what was carried over to it, never below 0."""
+    pages = list(pages)
+    found = [lines.carried for page in pages for lines in page.periods if lines.period.start == period.start]
+    carried = {uncash(name): amount * HOUR for name, amount in sum_of(found).items()}
+    return subtract_floor(sum_in(pages, period), carried)
+
+
+def hours(amounts: Amounts) -> dict[str, int]:
     """Nano-units x milliseconds as `cash/` names in nano-units x hours, rounded up to milli (DESIGN 6)."""
     return {cash(name): -(-amount // (HOUR * _MILLI)) * _MILLI for name, amount in sorted(amounts.items())}
 
 
-def spent(meter: Meter) -> dict[str, int]:
-    """What `status` shows of the meter."""
-    return hours(total(meter))
+def _occupied(page: Page, period: Period) -> list[tuple[Rate, int]]:
+    """For how long together what runs, or was split off, has occupied its rate within the period."""
+    found: list[tuple[Rate, int]] = []
+    first = period.start if period.start is not None else 0
+    last = page.watermark if period.end is None else min(page.watermark, period.end)
+    for rate, since in page.running.items():
+        length = sum(last - (start if start > first else first) for start in since.values() if start < last)
+        if length > 0 and last > first:
+            found.append((rate, length))
+    parts = ((part.rate, period.within(part.start, min(part.until, page.watermark))) for part in page.split)
+    return [*found, *((rate, length) for rate, length in parts if length)]
 
 
-def _settle(settled: dict[str, int], start: int, end: int, cost: Resources) -> None:
-    length = max(0, end - start)
-    for name, amount in cost.items():
-        if amount:
-            settled[name] = settled.get(name, 0) + amount * length
+# What bounds a page.
+
+
+def _folded(lines: Lines, running: set[str]) -> Lines:
+    """The lines, with the smallest in one where there are too many: first of what runs no more."""
+    if len(lines.settled) > MOST_LINES:
+        lines = replace(lines, settled=_fold(lines.settled, running))
+    if len(lines.late) > MOST_TOLD:
+        late: dict[tuple[int | None, str], Amounts] = {}
+        for (start, _), amounts in lines.late.items():
+            late[start, f"{OTHERS}//"] = sum_of([late.get((start, f"{OTHERS}//"), {}), amounts])
+        lines = replace(lines, late=late)
+    if len(lines.corrections) > MOST_TOLD:
+        old, young = lines.corrections[: 1 - MOST_TOLD], lines.corrections[1 - MOST_TOLD :]
+        first = Correction("earlier", sum_of(c.amounts for c in old), reason="earlier corrections together")
+        lines = replace(lines, corrections=(first, *young))
+    return lines
+
+
+def _fold(settled: Mapping[str, Amounts], running: set[str]) -> dict[str, Amounts]:
+    whole = sum_of(settled.values())
+
+    def share(workload: str) -> int:
+        """The largest of its shares, in millionths."""
+        return max((abs(n) * 10**6 // (abs(whole[name]) or 1) for name, n in found[workload].items()), default=0)
+
+    found = dict(settled)
+    for into in (_namespace_line, lambda _: f"{OTHERS}//"):
+        foldable = [workload for workload in found if into(workload) != workload]
+        for workload in sorted(foldable, key=lambda each: (each in running, share(each), each)):
+            # A third less than the most: not every look folds again.
+            if len(found) <= MOST_LINES * 2 // 3:
+                return found
+            amounts, line = found.pop(workload), into(workload)
+            found[line] = sum_of([found.get(line, {}), amounts])
+    return found
+
+
+def _namespace_line(workload: str) -> str:
+    return f"{OTHERS}/{workload.split('/')[1]}/"
+
+
+# Periods.
+
+
+def follow(page: Page, told: Sequence[Period], now: int) -> Page:
+    """The page with the periods of its tree, as its root tells them, oldest first.
+
+    A new one has those that are not over for good.
+    """
+    if page.is_new:
+        recent = [period for period in told if period.end is None or period.end + GRACE > now]
+        return replace(page, periods=tuple(map(Lines, recent or (LIFETIME,))))
+    by_start = {period.start: period for period in told}
+    periods = list(page.periods)
+    periods[-1] = replace(periods[-1], period=by_start.get(periods[-1].period.start, periods[-1].period))
+    while (end := periods[-1].period.end) is not None and end in by_start:
+        periods.append(Lines(by_start[end]))
+    return page if tuple(periods) == page.periods else replace(page, periods=tuple(periods))
+
+
+def is_over(page: Page, now: int) -> bool:
+    """Whether the oldest period may be closed: what is delivered after that is late."""
+    end = page.periods[0].period.end
+    return end is not None and len(page.periods) > 1 and min(now, page.watermark) >= end + GRACE
+
+
+def close(page: Page, stated: Lines | None = None) -> tuple[Page, Lines]:
+    """The page without its oldest period, and that period's statement.
+
+    `stated` is the statement, where one is written already: it stands as it is, and what is different by now is late.
+    """
+    found, *rest = page.periods
+    lines = lines_of(page, found)
+    if stated is not None:
+        late = dict(rest[0].late)
+        mine, theirs = by_workload(lines), by_workload(stated)
+        for workload in sorted({*mine, *theirs}):
+            negative = {name: -amount for name, amount in theirs.get(workload, {}).items()}
+            more = nonzero(sum_of([late.get((found.period.start, workload), {}), mine.get(workload, {}), negative]))
+            if more:
+                late[found.period.start, workload] = more
+        rest[0] = replace(rest[0], late=late)
+        lines = stated
+    closed = (*page.closed, Total(found.period, lines.total()))
+    earlier = page.earlier
+    if len(closed) > MOST_PERIODS:
+        old, closed = closed[:-MOST_PERIODS], closed[-MOST_PERIODS:]
+        older = [*([earlier] if earlier else []), *old]
+        span = Period(older[0].period.start, older[-1].period.end)
+        earlier = Total(span, sum_of(each.amounts for each in older))
+    return replace(page, periods=tuple(rest), closed=closed, earlier=earlier), lines
+
+
+def by_workload(lines: Lines) -> dict[str, dict[str, int]]:
+    """What lines come to for each workload, late ones with the others; corrections under their own names."""
+    found: dict[str, dict[str, int]] = {name: dict(amounts) for name, amounts in lines.settled.items()}
+    others = [(workload, amounts) for (_, workload), amounts in lines.late.items()]
+    others += [(f"corrections//{each.uid}", each.amounts) for each in lines.corrections]
+    for workload, amounts in others:
+        found[workload] = sum_of([found.get(workload, {}), amounts])
+    return found
+
+
+# What comes from elsewhere, once by uid.
+
+
+def inherit(page: Page, uid: str, name: str, parts: Sequence[Total]) -> Page:
+    """The page of a parent that takes over, once, what the child with this uid has spent: a line of its own."""
+    if uid in page.inherited:
+        return page
+    kept = {**page.inherited, uid: Heir(name, tuple(parts))}
+    periods = list(page.periods)
+    starts = [lines.period.start for lines in periods]
+    for period, amounts in parts:
+        # What is closed here already is late; there is no period yet that begins later than the open one.
+        index = starts.index(period.start) if period.start in starts else periods.index(page.open)
+        line = f"{GROUPS}//{name}"
+        settled = sum_of([periods[index].settled.get(line, {}), nonzero(amounts)])
+        periods[index] = replace(periods[index], settled={**periods[index].settled, line: settled})
+    return replace(page, inherited=kept, periods=tuple(periods))
+
+
+def taken_over(page: Page, uid: str) -> dict[str, int]:
+    """What of the open period a child has left to the group already, though it is still there."""
+    heir = page.inherited.get(uid)
+    start = page.open.period.start
+    return sum_of(part.amounts for part in heir.parts if part.period.start == start) if heir else {}
+
+
+def forget(page: Page, exists: Callable[[str], bool]) -> Page:
+    """The page without the memory of children that are gone for good; what they spent are its own lines."""
+    kept = {uid: heir for uid, heir in page.inherited.items() if exists(uid)}
+    return replace(page, inherited=kept) if len(kept) < len(page.inherited) else page
+
+
+def correct(page: Page, correction: Correction) -> Page:
+    """The page with a correction as a line of its open period, once by uid."""
+    if correction.uid in page.applied:
+        return page
+    index = page.periods.index(page.open)
+    periods = list(page.periods)
+    periods[index] = replace(periods[index], corrections=(*periods[index].corrections, correction))
+    return replace(page, periods=tuple(periods), applied=page.applied | {correction.uid})
+
+
+def confirmed(page: Page, waits: Callable[[str], bool]) -> Page:
+    """The page without the uids of corrections that say themselves that they are lines of it, or are gone."""
+    kept = frozenset(filter(waits, page.applied))
+    return replace(page, applied=kept) if len(kept) < len(page.applied) else page

@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 
 from bizrq.api import group as wire
 from bizrq.api.group import GroupUnreadable
-from bizrq.quota.cash import Meter, Running
 from bizrq.quota.ledger import Reservation
 from bizrq.quota.periods import schedule
 from bizrq.quota.terms import DEFAULT, Terms
-from tests.language import NOW, entry, res
+from tests.language import entry, res
 
 LINE = "v1 deployments.apps/team-a/web uid=u-web until=2023-11-14T22:13:20.000Z limits.cpu=4"
 STORED: dict[str, Any] = {
@@ -51,11 +50,10 @@ STORED: dict[str, Any] = {
             }
         ],
         "cash": {
-            "watermark": "2023-11-14T22:13:20.000Z",
-            "settled": {"limits.cpu": "3600000000000000"},
-            "running": ["pod-1 since=2023-11-14T22:00:00.000Z limits.cpu=500m"],
-            "finished": ["pod-0"],
-            "inherited": {"child": {"limits.cpu": "18000000000000001"}},
+            "periodStart": "2023-11-13T00:00:00.000Z",
+            "periodEnd": "2023-11-20T00:00:00.000Z",
+            "carried": {"cash/limits.cpu": "5"},
+            "liens": {"cash/limits.cpu": "1500m"},
         },
     },
 }
@@ -187,85 +185,17 @@ def test_a_group_that_cannot_be_counted_with_says_which_field(why: str, parts: d
     assert str(found.value).startswith(says)
 
 
-# -- The meter ---------------------------------------------------------------------------------------------------------
-
-
-def test_a_meter_is_read_as_it_stands() -> None:
-    assert wire.meter_of(wire.from_dict(STORED)) == Meter(
-        watermark=NOW,
-        settled={"limits.cpu": 3_600_000_000_000_000},
-        running={"pod-1": Running(NOW - 800_000, res("cpu=500m"))},
-        finished=frozenset({"pod-0"}),
-        inherited={"child": {"limits.cpu": 18_000_000_000_000_001}},
-    )
-
-
-def test_what_children_spent_is_stored_exactly_by_plain_name_as_what_is_settled() -> None:
-    """In nano-units x milliseconds: as hours, rounded up, each generation would spend a little more."""
-    stored = wire.stored_meter(Meter(NOW, settled={"pods": 7}, inherited={"child": {"pods": 1, "limits.cpu": 10**50}}))
-    assert stored is not None
-    assert stored.settled == {"pods": "7"}
-    assert stored.inherited == {"child": {"limits.cpu": str(10**50), "pods": "1"}}
+UIDS = st.uuids().map(str)
 
 
 def test_sums_beyond_what_one_quantity_may_be_stay_readable() -> None:
     """Ten pods of 1400 PiB for an hour: what we wrote ourselves must not make the group unreadable."""
-    amounts = {"limits.memory": 14 * 2**60 * 10**9}
     spent = {"cash/limits.memory": 9600 * 2**50 * 10**9}
-    meter = Meter(NOW, {"limits.memory": 10**45}, {"pod-1": Running(NOW, amounts)})
-    status = wire.Status(used=wire.status_text(spent), cash=wire.stored_meter(meter))
+    status = wire.Status(used=wire.status_text(spent))
     assert status.used == {"cash/limits.memory": "9600Pi"}
-    assert status.cash is not None
-    assert status.cash.running == ["pod-1 since=2023-11-14T22:13:20.000Z limits.memory=14Ei"]
     read = wire.decode(wire.encode(wire.GroupObject(wire.Metadata("nlp"), status=status)))
     assert wire.amounts(read, read.status.used) == spent
-    assert wire.meter_of(read) == meter
     assert wire.account_of(read).used == spent
-
-
-def test_a_meter_that_has_nothing_to_say_is_not_stored() -> None:
-    assert wire.stored_meter(Meter(NOW)) is None
-    assert wire.meter_of(group()) == Meter()
-
-
-BAD_METERS = [
-    ("a watermark that is no time", {"watermark": "soon"}),
-    ("a total that is no integer", {"settled": {"limits.cpu": "1.5"}}),
-    ("a total below 0", {"settled": {"limits.cpu": "-1"}}),
-    ("a total of other digits", {"settled": {"limits.cpu": "٣"}}),
-    ("a total without end", {"settled": {"limits.cpu": "9" * 61}}),
-    ("a stay without a start", {"running": ["pod-1 limits.cpu=1"]}),
-    ("a stay that is empty", {"running": [""]}),
-    ("a stay with an amount that is none", {"running": ["pod-1 since=2023-11-14T22:13:20Z limits.cpu"]}),
-    ("hours that are no amount", {"inherited": {"child": {"limits.cpu": "x"}}}),
-    ("hours with a suffix", {"inherited": {"child": {"limits.cpu": "5k"}}}),
-    ("hours below 0", {"inherited": {"child": {"limits.cpu": "-5"}}}),
-    ("a stay of more digits than any sum", {"running": [f"pod-1 since=2023-11-14T22:13:20Z limits.cpu={'9' * 61}"]}),
-]
-
-
-@pytest.mark.parametrize(("why", "cash"), BAD_METERS, ids=[row[0] for row in BAD_METERS])
-def test_a_meter_that_cannot_be_read_says_so(why: str, cash: dict[str, Any]) -> None:
-    with pytest.raises(GroupUnreadable, match=r"group nlp: status\.cash: "):
-        wire.meter_of(group(status={"cash": cash}))
-
-
-AMOUNTS = st.dictionaries(st.sampled_from(["limits.cpu", "limits.memory", "pods"]), st.integers(0, 10**18), max_size=3)
-UIDS = st.uuids().map(str)
-METERS = st.builds(
-    Meter,
-    st.integers(1, 4_000_000_000_000),
-    st.dictionaries(st.sampled_from(["limits.cpu", "pods"]), st.integers(0, 10**50)),
-    st.dictionaries(UIDS, st.builds(Running, st.integers(0, 4_000_000_000_000), AMOUNTS), max_size=3),
-    st.frozensets(UIDS, min_size=1, max_size=3),
-    st.dictionaries(UIDS, st.dictionaries(st.sampled_from(["limits.cpu", "pods"]), st.integers(0, 10**50)), max_size=2),
-)
-
-
-@given(METERS)
-def test_any_meter_is_itself_after_it_was_written_and_read(meter: Meter) -> None:
-    stored = wire.GroupObject(wire.Metadata("nlp"), status=wire.Status(cash=wire.stored_meter(meter)))
-    assert wire.meter_of(wire.decode(wire.encode(stored))) == meter
 
 
 @given(

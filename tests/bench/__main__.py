@@ -13,13 +13,19 @@ from pathlib import Path
 
 from rich.console import Console
 
-from tests.bench import admission, core, start
+from tests.bench import admission, core, hours, start
 from tests.bench.arena import arena
 from tests.cluster import why_not_real
 
 RESULTS = Path(__file__).resolve().parents[2] / "docs" / "results.md"
 #: What needs no cluster, and what needs a real one.
-ALONE = {"B4": core.pods, "B5": core.memory, "B9": core.decisions, "B10": start.command_line}
+ALONE = {
+    "B4": hours.pods,
+    "B5": core.memory,
+    "B9": core.decisions,
+    "B10": start.command_line,
+    "B11": hours.many_groups,
+}
 ON_CLUSTER = {
     "B1": admission.hot_group,
     "B2": admission.spread,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 import tracemalloc
 from typing import Any
@@ -10,19 +9,12 @@ from typing import Any
 import orjson
 
 from bizrq.api import review
-from bizrq.kube.client import KubeClient
-from bizrq.kube.config import Endpoint, StaticCredentials
-from bizrq.process import quiet_collector
-from bizrq.quota.cash import Meter
 from bizrq.quota.ledger import Account, decide
 from bizrq.quota.verdict import Granted
 from bizrq.settings import load
 from bizrq.workloads import counting
 from bizrq.workloads.lookup import Nothing
-from controller.cluster import Cluster
-from controller.evidence import Evidence
-from controller.meter import Stays
-from controller.pods import Shapes, trimmed
+from tests.bench import hours
 from tests.bench.measure import Spread
 from webhooks.workloads import charge_of
 
@@ -90,80 +82,11 @@ def _review(number: int) -> dict[str, Any]:
     }
 
 
-def pods() -> list[str]:
-    """B4: the pass over all pods that cash needs, and how it grows."""
-    rows, each = [], {}
-    for count in (10_000, 30_000, 100_000):
-        cluster, stays, group = _pods(count)
-        hard = {"cash/requests.nvidia.com/gpu": 10**24}
-        meter, _ = stays.advance(Meter(), group, hard)
-        quiet_collector()
-        seconds = []
-        for _ in range(3):
-            began = time.process_time()
-            stays.advance(meter, group, hard)
-            seconds.append(time.process_time() - began)
-        each[count] = min(seconds) / count * 1e6
-        assert len(meter.running) == count
-        rows.append(f"{count}: {each[count]:.1f} µs a pod")
-        del cluster
-    exponent = 1 + math.log(each[100_000] / each[10_000]) / math.log(10)
-    return [f"| B4 | the meter's pass over one group's running pods | {', '.join(rows)}; exponent {exponent:.2f} |"]
-
-
-def _pods(count: int) -> tuple[Cluster, Stays, str]:
-    """A cluster in memory with one TFJob and so many of its pods."""
-    settings = load(None)
-    client = KubeClient(Endpoint("http://127.0.0.1:1", StaticCredentials({})))  # never asked
-    cluster = Cluster(client, settings.registry, lambda _group, _after: None)
-    stays = Stays(cluster, Evidence(cluster, settings.counting), lambda _group, _after: None, lambda: 1_800_000_000_000)
-    job = {
-        "apiVersion": "kubeflow.org/v1",
-        "kind": "TFJob",
-        "metadata": {
-            "name": "j",
-            "namespace": "default",
-            "uid": "job",
-            "resourceVersion": "1",
-            "labels": {"biz.group.resource.quota": "g"},
-        },
-        "spec": {},
-    }
-    cluster.workloads["tfjobs.kubeflow.org"].store.put(job)
-    shapes = Shapes()
-    for number in range(count):
-        cluster.pods.store.put(trimmed(_pod(number), shapes))
-    return cluster, stays, "g"
-
-
-def _pod(number: int) -> dict[str, Any]:
-    return {
-        "metadata": {
-            "name": f"p{number}",
-            "namespace": "default",
-            "uid": f"00000000-0000-0000-0000-{number:012d}",
-            "resourceVersion": str(number + 1),
-            "labels": {"app": "x"},
-            "ownerReferences": [
-                {"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "name": "j", "uid": "job", "controller": True}
-            ],
-        },
-        "spec": {"containers": [{"name": "c", "image": "x", "resources": {"limits": {"nvidia.com/gpu": "1"}}}]},
-        "status": {
-            "phase": "Running",
-            "conditions": [
-                {"type": "PodScheduled", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"},
-            ],
-            "containerStatuses": [{"state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}}}],
-        },
-    }
-
-
 def memory() -> list[str]:
     """B5: what 100,000 pods take in the controller's caches."""
     tracemalloc.start()
     before, _ = tracemalloc.get_traced_memory()
-    kept = _pods(100_000)
+    kept = hours.cluster_of(100_000)
     after, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     del kept

@@ -79,10 +79,9 @@ async def test_what_is_right_is_told_with_what_a_person_who_bills_wants_to_see(b
         record(
             "right",
             {
-                "open": {**OPEN, **lines},
+                "open": {**OPEN, **lines, "carried": {f"cash/{GPU}": "1500m"}},
                 "periods": [closed],
                 "running": [runs(WEB, "gpu=500m", a="2026-11-18T01:00:00Z")],
-                "carried": {f"cash/{GPU}": "1500m"},
             },
         ),
     )

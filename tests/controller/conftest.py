@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -16,8 +16,11 @@ import pytest
 import crds
 from bizrq.api import group as wire
 from bizrq.api.group import GroupObject
+from bizrq.api.hours import CardHours
 from bizrq.kube.client import Conflict, KubeClient, Resource
 from bizrq.kube.groups import GROUPS
+from bizrq.kube.hours import CARD_HOURS
+from bizrq.kube.hours import pages as stored_pages
 from bizrq.quota.ledger import Reservation
 from bizrq.settings import settings as settings_of
 from controller.manager import Controller
@@ -98,6 +101,32 @@ class Books:
 
     async def read(self, name: str) -> GroupObject:
         return wire.from_dict(await self.client.get(GROUPS, name))
+
+    async def pages(self, name: str) -> list[CardHours]:
+        """The group's record as it is stored."""
+        return await stored_pages(self.client, name)
+
+    async def until_record(self, name: str, holds: Callable[[CardHours], bool]) -> CardHours:
+        """The first page of the group's record, once this holds of it."""
+
+        async def found() -> CardHours | None:
+            pages = await self.pages(name)
+            return pages[0] if pages and holds(pages[0]) else None
+
+        page = await eventually(found, 8, f"the record of {name}")
+        assert page is not None
+        return page
+
+    async def rewrite_record(self, name: str, status: Object) -> None:
+        """Put another status in place of what the first page of a record says."""
+        while True:
+            stored = await self.client.get(CARD_HOURS, name)
+            stored["status"] = {**stored["status"], **status}
+            try:
+                await self.client.replace(CARD_HOURS, stored, subresource="status")
+            except Conflict:
+                continue
+            return
 
     async def until(self, name: str, holds: Any, seconds: float = 8.0) -> GroupObject:
         """The group once this holds of it."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
+from bizrq.api import hours as wire
+from bizrq.api.hours import CardHours
 from sandbox.clock import rfc3339
 from tests.controller.conftest import Books
 from tests.objects import (
@@ -50,7 +52,12 @@ async def free(books: Books, name: str) -> None:
     """Deallocate, as the claim controller does when the last pod is gone, and see that noted: it bears no time."""
     body = {"status": {"allocation": None, "reservedFor": None}}
     await books.client.patch(CLAIMS, name, body, namespace="default", subresource="status")
-    await books.until("vision", lambda g: g.status.cash is not None and "@" not in "".join(g.status.cash.running))
+    await books.until_record("vision", lambda page: not _of_claims(page))
+
+
+def _of_claims(page: CardHours) -> list[str]:
+    """What runs by claim: such a uid is followed by the time of its allocation."""
+    return [uid for line in page.status.running for uid in wire.running(line).since if "@" in uid]
 
 
 def of_pod(pod: Object) -> dict[str, Any]:
@@ -250,7 +257,7 @@ async def _unheld(books: Books) -> None:
         pod = await books.pod("train-0", await books.create(job("train", gpu=0)), gpu=0, **SHARED)
         await allocate(books, "shared", "a", told=False, reservedFor=[_user(pod)])
         await books.uses("vision", hours="0")
-        await books.until("vision", lambda g: g.status.cash is not None and len(g.status.cash.running) > 1)
+        await books.until_record("vision", lambda page: bool(_of_claims(page)) and page.status.count > 1)
         books.box.clock.advance(3600)
         await books.uses("vision", hours="1")
 

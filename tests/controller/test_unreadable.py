@@ -1,4 +1,4 @@
-"""What cannot be read is unknown, not zero: a group with an unreadable meter or child has no `used` until it is mended.
+"""What cannot be read is unknown, not zero: a group with an unreadable record or child has no `used` until mended.
 
 And what is moved is split, through the watches of a whole controller.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from bizrq.api.group import GroupObject
 from bizrq.kube.groups import GROUPS
+from bizrq.kube.hours import CARD_HOURS
 from bizrq.workloads.labels import LABEL
 from tests.controller.conftest import Books
 from tests.objects import TFJOBS, deployment, tfjob
@@ -43,25 +44,24 @@ async def test_a_controller_that_starts_while_a_child_cannot_be_read_does_not_co
         await books.holds_still("corp", unknown, 2)
 
 
-async def test_a_meter_that_cannot_be_read_is_kept_as_it_stands_and_the_group_is_unknown(books: Books) -> None:
+async def test_a_record_that_cannot_be_read_is_kept_as_it_stands_and_the_group_is_unknown(books: Books) -> None:
     """What was spent is not forgotten because somebody broke a line of it; mended, it counts on."""
     async with books.controller():
         await books.group("vision", hours="100", gpu="8")
         job = await books.create(tfjob("train", "vision", 1))
         await books.pod("train-0", job)
         books.box.clock.advance(3600)
-        vision = await books.uses("vision", hours="1")
-        assert vision.status.cash is not None
-    good = (await books.client.get(GROUPS, "vision"))["status"]["cash"]
-    broken = {**good, "settled": {"requests.nvidia.com/gpu": "many"}}
-    await books.rewrite("vision", {"cash": broken})
+        await books.uses("vision", hours="1")
+    good = (await books.client.get(CARD_HOURS, "vision"))["status"]
+    broken = {"open": {"settled": ["jobs.batch/default/train requests.nvidia.com/gpu=many"]}}
+    await books.rewrite_record("vision", broken)
     async with books.controller():
         vision = await books.until("vision", unknown)
-        assert vision.status.cash is not None
-        assert vision.status.cash.settled == broken["settled"]
-        assert vision.status.cash.running == good["running"]
-        assert "group vision: status.cash: " in vision.status.conditions[0].message
-        await books.rewrite("vision", {"cash": good})
+        [page] = await books.pages("vision")
+        assert page.status.open.settled == broken["open"]["settled"]
+        assert page.status.running == good["running"]
+        assert "card-hours vision: 'many' is no amount" in vision.status.conditions[0].message
+        await books.rewrite_record("vision", good)
         books.box.clock.advance(3600)
         await books.uses("vision", hours="2", gpu="1")
 
@@ -71,7 +71,8 @@ async def test_promises_of_an_unreadable_group_are_kept(books: Books) -> None:
         await books.group("nlp", cpu="10")
         await books.create(deployment("web", "nlp", 2))
         await books.uses("nlp", cpu="2")
-        await books.rewrite("nlp", {"cash": {"watermark": "soon"}, "reservations": [WILD]})
+        await books.rewrite("nlp", {"reservations": [WILD], "used": {"limits.cpu": "2"}})
+        await books.client.patch(GROUPS, "nlp", {"spec": {"hard": {"no/such.name": "1"}}})
         found = await books.until("nlp", unknown)
         assert found.status.reservations == [WILD]
 

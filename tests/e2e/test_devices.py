@@ -20,6 +20,7 @@ from bizrq.api.group import GroupObject
 from bizrq.cli.station import Station, Where
 from bizrq.kube.client import KubeClient
 from bizrq.kube.groups import GROUPS
+from bizrq.kube.hours import pages
 from bizrq.quota.quantity import NANO, parse
 from bizrq.settings import settings
 from bizrq.workloads.labels import MODEL_LABELS
@@ -168,8 +169,7 @@ async def test_claims_of_a_template_are_admitted_counted_and_charged_until_they_
 
 
 async def _nothing_runs(client: KubeClient, name: str) -> bool:
-    cash = wire.from_dict(await client.get(GROUPS, name)).status.cash
-    return cash is None or not cash.running
+    return not any(page.status.running for page in await pages(client, name))
 
 
 async def _is_newer(client: KubeClient, name: str, than: str | None) -> bool:

@@ -1,0 +1,176 @@
+"""What the record of hours costs the controller, without the network: CPU, size, and how long the loop is held up."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from bizrq.api import hours as wire
+from bizrq.api.group import FINALIZER, GroupObject, Metadata, Spec
+from bizrq.api.hours import CardHoursSpec
+from bizrq.kube.client import KubeClient
+from bizrq.kube.config import Endpoint, StaticCredentials
+from bizrq.process import quiet_collector
+from bizrq.quota.cash import Page
+from bizrq.settings import load
+from controller.books import Books, Sheet
+from controller.cluster import Cluster
+from controller.evidence import Evidence
+from controller.hours import Hours
+from controller.meter import Stays
+from controller.pods import Shapes, trimmed
+
+GPU, A100 = "requests.nvidia.com/gpu", "requests.nvidia.com/gpu.A100"
+HARD = {f"cash/{GPU}": 10**24}
+NOW = 1_800_000_000_000
+_LABELS = {"biz.group.resource.quota/gpu-type": "A100"}
+
+
+class Drawer(Books):
+    """Records that are written to nowhere: all of the work but the request."""
+
+    sizes: dict[str, int]
+
+    async def write(self, sheet: Sheet, page: Page, **shell: Any) -> Sheet:
+        after = replace(sheet, page=page, revision=sheet.revision + 1, **shell)
+        self.sizes[sheet.name] = len(msgspec.json.encode(wire.status_of(page)))
+        return self._know(after)
+
+    async def create(self, group: GroupObject, number: int, writer: str = "") -> Sheet:
+        name = f"{group.name}.{number}" if number else group.name
+        return self._know(Sheet(name, 1, CardHoursSpec(group.name, group.name, number), Page(), writer=writer))
+
+
+class Office:
+    """A controller's hours of groups in memory, each with one TFJob and as many pods."""
+
+    def __init__(self, groups: int, pods: int) -> None:
+        self.now = NOW
+        settings = load(None)
+        client = KubeClient(Endpoint("http://127.0.0.1:1", StaticCredentials({})))  # never asked
+        self.cluster = cluster_of(pods, groups)
+        self.books = Drawer(client, lambda _group: None)
+        self.books.sizes = {}
+        evidence = Evidence(self.cluster, settings.counting)
+        self.stays = Stays(self.cluster, evidence, self.books, lambda _group, _after: None, lambda: self.now)
+        self.hours = Hours(
+            self.cluster, self.stays, self.books, lambda _group, _after: None, identity="bench", now=lambda: self.now
+        )
+        metadata = [Metadata(name=f"g{n}", uid=f"g{n}", finalizers=[FINALIZER]) for n in range(groups)]
+        self.groups = [GroupObject(each, Spec(hard={f"cash/{GPU}": "1M"})) for each in metadata]
+
+    async def tick(self) -> float:
+        """Move every record on by a minute; the CPU of it in seconds."""
+        self.now += 60_000
+        began = time.process_time()
+        for group in self.groups:
+            while not (await self.hours.look(group, HARD)).is_done:
+                pass
+            await asyncio.sleep(0)
+        return time.process_time() - began
+
+
+def pods() -> list[str]:
+    """B4: the pass over all pods that hours need, and how it grows."""
+    return asyncio.run(_pass())
+
+
+async def _pass() -> list[str]:
+    rows, each, stall = [], {}, 0.0
+    for count in (10_000, 30_000, 100_000):
+        office = Office(1, count)
+        await office.tick()
+        quiet_collector()
+        async with _longest_stall() as longest:
+            seconds = [await office.tick() for _ in range(3)]
+        stall = max(stall, *longest)
+        each[count] = min(seconds) / count * 1e6
+        pages = office.hours.pages("g0")
+        assert sum(len(since) for page in pages for since in page.running.values()) == count
+        rows.append(f"{count}: {each[count]:.1f} µs a pod")
+        del office
+    exponent = 1 + math.log(each[100_000] / each[10_000]) / math.log(10)
+    what = "a tick of one group's hours: pods, pages, texts of the record"
+    return [f"| B4 | {what} | {', '.join(rows)}; exponent {exponent:.2f}; longest stall {stall * 1000:.0f} ms |"]
+
+
+def many_groups() -> list[str]:
+    """B11: a tick of 1,000 groups with 50,000 running pods."""
+    return asyncio.run(_many_groups())
+
+
+async def _many_groups() -> list[str]:
+    office = Office(1000, 50_000)
+    await office.tick()
+    quiet_collector()
+    async with _longest_stall() as longest:
+        seconds = min([await office.tick() for _ in range(3)])
+    size = sum(office.books.sizes.values())
+    figures = f"{seconds:.2f} s of CPU a minute, {size / 1e6:.1f} MB of records ({size / 50_000:.0f} B a pod)"
+    what = "a tick of 1,000 groups with 50,000 running pods"
+    return [f"| B11 | {what} | {figures}; longest stall {max(longest) * 1000:.0f} ms |"]
+
+
+@asynccontextmanager
+async def _longest_stall() -> AsyncIterator[list[float]]:
+    """For how long the event loop was not to be had, in seconds of our own CPU, each time."""
+    stalls = [0.0]
+
+    async def measure() -> None:
+        while True:
+            began = time.thread_time()
+            await asyncio.sleep(0)
+            stalls.append(time.thread_time() - began)
+
+    task = asyncio.create_task(measure())
+    await asyncio.sleep(0)
+    try:
+        yield stalls
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+def cluster_of(pods: int, groups: int = 1) -> Cluster:
+    """A cluster in memory with one TFJob a group, and so many pods of them all."""
+    client = KubeClient(Endpoint("http://127.0.0.1:1", StaticCredentials({})))  # never asked
+    cluster = Cluster(client, load(None).registry, lambda _group, _after: None)
+    for number in range(groups):
+        labels = {"biz.group.resource.quota": f"g{number}", **_LABELS}
+        metadata = {"namespace": "default", "uid": f"job-{number}", "resourceVersion": "1", "labels": labels}
+        job = {"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "metadata": {**metadata, "name": f"j{number}"}}
+        cluster.workloads["tfjobs.kubeflow.org"].store.put({**job, "spec": {}})
+    shapes = Shapes()
+    for number in range(pods):
+        cluster.pods.store.put(trimmed(_pod(number, number % groups), shapes))
+    return cluster
+
+
+def _pod(number: int, job: int) -> dict[str, Any]:
+    owner = {"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "name": f"j{job}", "uid": f"job-{job}"}
+    return {
+        "metadata": {
+            "name": f"p{number}",
+            "namespace": "default",
+            "uid": f"00000000-0000-0000-0000-{number:012d}",
+            "resourceVersion": str(number + 1),
+            "labels": {"app": "x"},
+            "ownerReferences": [{**owner, "controller": True}],
+        },
+        "spec": {"containers": [{"name": "c", "image": "x", "resources": {"limits": {"nvidia.com/gpu": "1"}}}]},
+        "status": {
+            "phase": "Running",
+            "conditions": [
+                {"type": "PodScheduled", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"},
+            ],
+            "containerStatuses": [{"state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}}}],
+        },
+    }
