@@ -26,6 +26,7 @@ from bizrq.quota.resources import Limits, larger, restrict
 from bizrq.quota.resources import total as sum_of
 from controller.books import Books, Sheet
 from controller.cluster import Cluster
+from controller.corrections import Corrections
 from controller.meter import Gathered, Slices, Stays, uids_of
 
 log = structlog.get_logger(__name__)
@@ -55,6 +56,7 @@ class Hours:
         cluster: Cluster,
         stays: Stays,
         books: Books,
+        corrections: Corrections,
         enqueue: Callable[[str, float], None],
         *,
         identity: str,
@@ -73,8 +75,7 @@ class Hours:
         self._now = now
         #: Charged pods whose workload is there no more, by group, in words, and since when that is so.
         self._unowned: dict[str, dict[str, int]] = {}
-        #: The corrections of a group that its record may not have yet.
-        self.corrections: Callable[[str], Sequence[Correction]] = lambda _group: ()
+        self._corrections = corrections
 
     def pages(self, group: str) -> list[Page]:
         """The group's record as it was stored last. Raises HoursUnreadable."""
@@ -122,9 +123,11 @@ class Hours:
             page = cash.tick(page, stays, found.at, holds=lambda uid: self._stays.is_awaited(uid, group.name))
             moved.append(page)
             await asyncio.sleep(0)
-        moved[0] = self._from_elsewhere(group, moved[0], found.at)
+        corrected = await self._corrections.waiting(group.name, sheets[0].page.applied)
+        moved[0] = self._from_elsewhere(corrected, moved[0], found.at)
         moved[0] = self._carry(group, hard, moved)
         await self._write(sheets, moved, found)
+        await self._corrections.tell(group.name, corrected)
         self._stays.stored(group.name, found.gone)
         self._note_unowned(group.name, found)
         self._tell(group, sheets, moved, found)
@@ -181,14 +184,13 @@ class Hours:
             placed[index][uid] = stay
         return placed
 
-    def _from_elsewhere(self, group: GroupObject, page: Page, now: int) -> Page:
+    def _from_elsewhere(self, corrected: Sequence[Correction], page: Page, now: int) -> Page:
         """What people corrected, once, and what children left that are gone by now."""
         groups = self._cluster.groups.informer.store
         page = cash.forget(page, lambda uid: groups.by_uid(uid) is not None)
-        waiting = self.corrections(group.name)
-        for correction in waiting:
+        for correction in corrected:
             page = cash.correct(page, correction._replace(at=now))
-        uids = {correction.uid for correction in waiting}
+        uids = {correction.uid for correction in corrected}
         return cash.confirmed(page, uids.__contains__)
 
     async def _write(self, sheets: Sequence[Sheet], moved: list[Page], found: Gathered) -> None:

@@ -22,6 +22,7 @@ from bizrq.workloads.config import CountingConfig
 from controller import metrics
 from controller.books import Books
 from controller.cluster import UNHURRIED, Cluster, now_ms
+from controller.corrections import Corrections
 from controller.evidence import Evidence
 from controller.hours import Hours
 from controller.meter import Stays
@@ -62,11 +63,14 @@ class Controller:
         self._recorder = Recorder(client, "bizrq-controller")
         evidence = Evidence(self.cluster, config)
         books = Books(client, lambda group: self.queue.add(group, UNHURRIED))
+        corrections = Corrections(client, self.queue.add, catalog=catalog, now=now)
         self.cluster.count_from(books.informer)
+        self.cluster.count_from(corrections.informer)
         hours = Hours(
             self.cluster,
             Stays(self.cluster, evidence, books, self.queue.add, now, catalog),
             books,
+            corrections,
             self.queue.add,
             identity=identity,
             catalog=catalog,

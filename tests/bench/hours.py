@@ -22,6 +22,7 @@ from bizrq.quota.cash import Page
 from bizrq.settings import load
 from controller.books import Books, Sheet
 from controller.cluster import Cluster
+from controller.corrections import Corrections
 from controller.evidence import Evidence
 from controller.hours import Hours
 from controller.meter import Stays
@@ -60,8 +61,15 @@ class Office:
         self.books.sizes = {}
         evidence = Evidence(self.cluster, settings.counting)
         self.stays = Stays(self.cluster, evidence, self.books, lambda _group, _after: None, lambda: self.now)
+        corrections = Corrections(client, lambda _group, _after: None, now=lambda: self.now)
         self.hours = Hours(
-            self.cluster, self.stays, self.books, lambda _group, _after: None, identity="bench", now=lambda: self.now
+            self.cluster,
+            self.stays,
+            self.books,
+            corrections,
+            lambda _group, _after: None,
+            identity="bench",
+            now=lambda: self.now,
         )
         metadata = [Metadata(name=f"g{n}", uid=f"g{n}", finalizers=[FINALIZER]) for n in range(groups)]
         self.groups = [GroupObject(each, Spec(hard={f"cash/{GPU}": "1M"})) for each in metadata]
