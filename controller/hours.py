@@ -225,7 +225,7 @@ class Hours:
 
     def _calendar(self, group: GroupObject, page: Page) -> Sequence[Period] | None:
         """The periods of the group's tree that are not closed; None until its root has told them."""
-        root = self._root(group)
+        root = self.root(group)
         if root is None:
             return [lines.period for lines in page.periods]
         schedule = wire.terms_of(root, self._catalog).schedule
@@ -247,7 +247,7 @@ class Hours:
             told.append(last)
         return told
 
-    def _root(self, group: GroupObject) -> GroupObject | None:
+    def root(self, group: GroupObject) -> GroupObject | None:
         """The root of a group's tree; None while an ancestor is not there."""
         found: GroupObject | None = group
         seen: set[str] = set()
@@ -291,7 +291,7 @@ class Hours:
         told = [[lines.period for lines in page.periods] for page in (sheets[0].page, moved[0])]
         if not group.parent and told[0] != told[1]:
             for other in self._cluster.groups.values():
-                if other.parent and (root := self._root(other)) is not None and root.name == group.name:
+                if other.parent and (root := self.root(other)) is not None and root.name == group.name:
                     self._enqueue(other.name, 0.0)
 
     def _note_unowned(self, group: str, found: Gathered) -> None:

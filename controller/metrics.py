@@ -9,3 +9,9 @@ DRIFT = Counter("bizrq_drift_total", "Recounts that found more stored than was a
 MISMATCHES = Gauge("bizrq_mismatches", "Workloads that use other devices than they declare", ["group"])
 WAITING = Gauge("bizrq_queue_length", "Groups that wait for a look")
 LEADER = Gauge("bizrq_leader", "1 while this process keeps the status of groups")
+CASH_USED = Gauge("bizrq_cash_used_ratio", "What is used of a budget of hours", ["group", "resource"])
+CASH_OUT = Gauge(
+    "bizrq_cash_exhausted_at_seconds",
+    "When a budget of hours is used up at the present burn, in seconds since 1970; +Inf: not before the next grant",
+    ["group", "resource"],
+)

@@ -6,8 +6,9 @@ are `bizrq.quota.recount`'s.
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -38,6 +39,7 @@ from bizrq.quota.recount import Counted, Recount, Sighting, Snapshot, held_for_o
 from bizrq.quota.resources import Resources, add, growth, larger, nonzero, restrict, subtract_floor
 from bizrq.quota.resources import total as total_of
 from bizrq.quota.terms import Terms, lien, possible
+from bizrq.quota.thresholds import Standing, condition, crossed, words
 from bizrq.workloads import counting
 from bizrq.workloads.adapters import Adapter, GroupKind
 from bizrq.workloads.config import CountingConfig
@@ -50,6 +52,7 @@ from controller import metrics
 from controller.books import Books
 from controller.cluster import Cluster, Object, claimed_by
 from controller.evidence import Evidence
+from controller.foresight import Foresight, Record
 from controller.hours import Hours, Outlook
 from controller.pods import Pod
 from controller.surplus import Surplus
@@ -110,6 +113,9 @@ class Reconciler:
         #: By what a cost was counted: the workloads' uids with their groups.
         self._referrers: dict[Reference, dict[str, str]] = {}
         self._holds = Holds(clock)
+        self._foresight = Foresight(cluster, hours, catalog)
+        #: The budgets of hours of each group that metrics tell of.
+        self._metered: dict[str, set[str]] = {}
         cluster.on_reference = self._recounted_for
         cluster.on_below = self._changed_below
 
@@ -125,6 +131,7 @@ class Reconciler:
             self._held.pop(name, None)
             self._unknown.pop(name, None)
             self._hours.forget(name)
+            self._measure(name, [])
             return None
         if not await self._caught_up(group):
             return 1.0
@@ -199,6 +206,7 @@ class Reconciler:
             hard, terms = wire.hard_of(group, self._catalog), wire.terms_of(group, self._catalog)
             pages = self._hours.pages(group.name)
             children = self._children(group.name, pages)
+            record = self._foresight.record(group, pages)
         except (GroupUnreadable, HoursUnreadable) as error:
             # What cannot be read is not nothing: the group is unknown until a person has mended it.
             log.error("group cannot be counted", group=group.name, error=str(error))
@@ -217,7 +225,6 @@ class Reconciler:
             log.error("used cannot be read, counted from nothing", group=group.name, error=str(error))
             published = {}
         entries, kept_texts = self._entries(group)
-        spent = cash.hours(cash.beyond_carried(pages, cash.opened(pages))) if pages else {}
         sightings = [(entry, self._sighting(entry, expired)) for entry in entries]
         workloads, told, unknown = self._workloads(
             group.name, terms, max((page.watermark for page in pages), default=0) or self._now()
@@ -229,15 +236,18 @@ class Reconciler:
                 workloads=workloads,
                 children=children,
                 reservations=sightings,
-                cash=restrict(spent, hard),
+                cash=restrict(cash.hours(record.beyond) if record is not None else {}, hard),
                 published=published,
                 covered=self._covered(entries),
                 safe=terms.safe,
+                exact=record.exact if record is not None else {},
             )
         )
+        standings = self._foresight.standings(group, hard, counted.used, counted.self_used, record)
+        hours = _Hours(standings, terms, record or Record())
 
         def done() -> None:
-            self._report(group, counted, told)
+            self._report(group, counted, told, hours)
 
         status = Status(
             hard=group.spec.hard,
@@ -247,8 +257,8 @@ class Reconciler:
             counted_at=self._counted_at(group.name),
             detached=wire.detached_lines(self._cluster.detached_of(group.name)),
             observed_generation=group.metadata.generation,
-            conditions=self._conditions(group, _findings(counted, hard, told)),
-            cash=wire.with_liens(_told_cash(pages), counted.liens),
+            conditions=self._conditions(group, _findings(counted, hard, told, hours)),
+            cash=wire.with_liens(record.told() if record is not None else None, counted.liens),
             hold=group.status.hold,
         )
         return status, done
@@ -652,8 +662,8 @@ class Reconciler:
             conditions.append(Condition(kind, text, reason, message, since, group.metadata.generation))
         return conditions
 
-    def _report(self, group: GroupObject, counted: Recount, told: _Told) -> None:
-        """Shout once: drift, a group that goes over, cash that runs out."""
+    def _report(self, group: GroupObject, counted: Recount, told: _Told, hours: _Hours) -> None:
+        """Shout once: drift, a group that goes over, hours that run low and out."""
         reference = {
             "apiVersion": wire.API_VERSION,
             "kind": wire.KIND,
@@ -671,15 +681,61 @@ class Reconciler:
         if over and not was.get("OverQuota"):
             self._recorder.event(reference, "Warning", "OverQuota", f"over quota by {_amounts(over)}")
         if counted.exhausted and not was.get("CashExhausted"):
-            self._recorder.event(
-                reference, "Warning", "CashExhausted", f"spent: {', '.join(counted.exhausted)}; growth is refused"
-            )
+            self._recorder.event(reference, "Warning", "CashExhausted", hours.spent(counted))
+        for standing, reached in crossed(self._told_before(group), hours.standings, hours.terms.thresholds):
+            if standing.used < standing.hard or reached > 100:
+                message = f"{reached}% is reached: {words(standing, hours.record.zone)}"
+                self._recorder.event(reference, "Warning", "CashLow", message)
+        self._measure(group.name, hours.standings, hours.record.at)
         metrics.MISMATCHES.labels(group.name).set(len(told.mismatches))
         said = {c.type: c.message for c in group.status.conditions}
         for kind, _, _, message in told.conditions():
             # Another model is news each time that it is another one.
             if said.get(kind) != message if kind == _MISMATCH else not was.get(kind):
                 self._recorder.event(reference, "Warning", kind, message)
+
+    def _told_before(self, group: GroupObject) -> dict[str, Standing]:
+        """The budgets of hours as the status has them that is stored; none where it cannot be read."""
+        status = group.status
+        was = msgspec.structs.replace(group, spec=msgspec.structs.replace(group.spec, hard=status.hard or {}))
+        try:
+            hard = wire.hard_of(was, self._catalog)
+            used, own = (wire.amounts(group, of) for of in (status.used, status.self_used))
+        except GroupUnreadable:
+            return {}
+        return {n: Standing(n, hard[n], used.get(n, 0), own.get(n, 0)) for n in hard if is_cash(n)}
+
+    def _measure(self, group: str, standings: Sequence[Standing], at: int = 0) -> None:
+        """Have metrics tell of these budgets of the group, and of no others."""
+        gone = self._metered.pop(group, set()) - {each.name for each in standings}
+        for name in gone:
+            metrics.CASH_USED.remove(group, name)
+            metrics.CASH_OUT.remove(group, name)
+        if standings:
+            self._metered[group] = {each.name for each in standings}
+        for each in standings:
+            metrics.CASH_USED.labels(group, each.name).set(each.used / each.hard if each.hard else 1)
+            out = at if each.used >= each.hard else each.out
+            metrics.CASH_OUT.labels(group, each.name).set(math.inf if out is None else out / 1000)
+
+
+@dataclass(frozen=True, slots=True)
+class _Hours:
+    """What there is to tell of a group's hours."""
+
+    standings: Sequence[Standing]
+    terms: Terms
+    record: Record
+
+    def spent(self, counted: Recount) -> str:
+        """Which are out, and until when that is so."""
+        grant = f", next grant {self.record.next_grant}" if self.record.next_grant else ""
+        return f"spent: {', '.join(counted.exhausted)}; growth is refused{grant}"
+
+    def low(self) -> tuple[str, bool, str, str]:
+        """The condition that tells in time."""
+        record = self.record
+        return ("CashLow", *condition(self.standings, self.terms.thresholds, record.zone, record.next_grant))
 
 
 @dataclass(slots=True)
@@ -714,19 +770,6 @@ def _instant(text: str | None) -> int | None:
         return milliseconds(text) if text else None
     except ReservationError:
         return None
-
-
-def _told_cash(pages: list[cash.Page]) -> wire.Cash | None:
-    """What admission needs of the record; None where there is none."""
-    if not pages:
-        return None
-    period = cash.opened(pages)
-    carried = total_of(page.open.carried for page in pages if page.open.period.start == period.start)
-    return wire.Cash(
-        period_start="" if period.start is None else timestamp(period.start),
-        period_end="" if period.end is None else timestamp(period.end),
-        carried={name: quantity.text(name, amount) for name, amount in sorted(carried.items())},
-    )
 
 
 @dataclass(slots=True)
@@ -792,7 +835,7 @@ def _differs(old: Status, new: Status) -> bool:
     return msgspec.structs.replace(old, **plain) != msgspec.structs.replace(new, **plain)
 
 
-def _findings(counted: Recount, hard: Resources, told: _Told) -> list[tuple[str, bool, str, str]]:
+def _findings(counted: Recount, hard: Resources, told: _Told, hours: _Hours) -> list[tuple[str, bool, str, str]]:
     """Conditions in a person's words."""
     cards = [f"{name} {_of(name, counted.used[name], hard[name])}" for name in sorted(hard)]
     over = counted.over
@@ -806,10 +849,11 @@ def _findings(counted: Recount, hard: Resources, told: _Told) -> list[tuple[str,
     ]
     if any(is_cash(name) for name in hard):
         findings.append(
-            ("CashExhausted", True, "Spent", f"spent: {', '.join(counted.exhausted)}; growth is refused")
+            ("CashExhausted", True, "Spent", hours.spent(counted))
             if counted.exhausted
             else ("CashExhausted", False, "Left", "hours are left of every resource")
         )
+        findings.append(hours.low())
     return findings + told.conditions()
 
 

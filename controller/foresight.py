@@ -1,0 +1,143 @@
+"""What admission and people have to know of a group's hours besides how many are used.
+
+This file alone brings that together from records: what of a period is left over, when the next begins, and when a
+budget is used up, and by whom. `bizrq.quota.thresholds` says how that reads, `bizrq.quota.forecast` foresees it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from bizrq.api import group as wire
+from bizrq.api.group import GroupObject, GroupUnreadable
+from bizrq.api.hours import HoursUnreadable
+from bizrq.quota import cash, forecast, names, periods
+from bizrq.quota.cash import HOUR, Page
+from bizrq.quota.forecast import Budget
+from bizrq.quota.names import DEFAULT, Catalog, is_cash, uncash
+from bizrq.quota.periods import LIFETIME, Period
+from bizrq.quota.resources import Limits, Resources
+from bizrq.quota.resources import total as sum_of
+from bizrq.quota.thresholds import Standing
+from controller.cluster import Cluster
+from controller.hours import Hours
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """The open period of a group's record, up to `at`; amounts in nano-units x milliseconds by resource.
+
+    `beyond` is what was spent beyond what came over, and `left` what is left of that, in hours by `cash/` name.
+    """
+
+    at: int = 0
+    period: Period = LIFETIME
+    zone: str = "UTC"
+    beyond: Resources = field(default_factory=dict)
+    left: Resources = field(default_factory=dict)
+
+    @property
+    def exact(self) -> dict[str, int]:
+        """What is spent beyond what came over, in hours by `cash/` name, rounded up to the nano."""
+        return {names.cash(name): -(-amount // HOUR) for name, amount in self.beyond.items()}
+
+    @property
+    def next_grant(self) -> str:
+        """When hours are granted anew, as people read it; "" for never."""
+        return "" if self.period.end is None else periods.text(self.period.end, self.zone)
+
+    def told(self) -> wire.Cash:
+        """What the group's status says of it."""
+        start = self.period.start
+        return wire.Cash(
+            period_start="" if start is None else periods.text(start, self.zone),
+            period_end=self.next_grant,
+            carried={name: str(text) for name, text in wire.status_text(self.left).items() if self.left[name]},
+        )
+
+
+class Foresight:
+    """Looks at the records of groups, and of those below them."""
+
+    def __init__(self, cluster: Cluster, hours: Hours, catalog: Catalog = DEFAULT) -> None:
+        self._cluster = cluster
+        self._hours = hours
+        self._catalog = catalog
+
+    def record(self, group: GroupObject, pages: Sequence[Page]) -> Record | None:
+        """What the group's pages come to; None where it has none. Raises GroupUnreadable."""
+        if not pages:
+            return None
+        period = cash.opened(pages)
+        return Record(
+            at=max(page.watermark for page in pages),
+            period=period,
+            zone=self._zone(group),
+            beyond=cash.beyond_carried(pages, period),
+            left={name: -(-amount // HOUR) for name, amount in _left_over(pages, period).items() if amount > 0},
+        )
+
+    def standings(
+        self, group: GroupObject, hard: Limits, used: Resources, own: Resources, record: Record | None
+    ) -> list[Standing]:
+        """The group's budgets of hours; only what it spends itself is foreseen, as its children's are their own."""
+        return [
+            self._standing(group, name, hard[name], used.get(name, 0), own.get(name, 0), record)
+            for name in sorted(hard)
+            if is_cash(name)
+        ]
+
+    def _standing(
+        self, group: GroupObject, name: str, hard: int, used: int, own: int, record: Record | None
+    ) -> Standing:
+        try:
+            burns = self._burns(group.name).get(uncash(name), {})
+            if record is None or not burns or used >= hard:
+                return Standing(name, hard, used, own)
+            within = forecast.FAR if record.period.end is None else record.period.end - record.at
+            out = forecast.out_in(self._budget(group, name, record.period), max(1, within))
+        except (GroupUnreadable, HoursUnreadable):
+            return Standing(name, hard, used, own)
+        at = None if out is None else record.at + out
+        return Standing(name, hard, used, own, at, forecast.burners(burns))
+
+    def _budget(self, group: GroupObject, name: str, period: Period) -> Budget:
+        """The group's hours of a resource, with those of its children. Raises GroupUnreadable, HoursUnreadable."""
+        resource, pages = uncash(name), self._hours.pages(group.name)
+        return Budget(
+            hard=wire.hard_of(group, self._catalog).get(name, 0) * HOUR,
+            spent=cash.sum_in(pages, period).get(resource, 0) - _carried(pages, period).get(resource, 0),
+            burn=sum(self._burns(group.name).get(resource, {}).values()),
+            children=[
+                self._budget(child, name, period)
+                for child in self._cluster.groups.values()
+                if child.parent == group.name
+            ],
+        )
+
+    def _burns(self, group: str) -> Mapping[str, Mapping[str, int]]:
+        """What runs, by resource and workload, in nano-units. Raises HoursUnreadable."""
+        burns: dict[str, dict[str, int]] = {}
+        for page in self._hours.pages(group):
+            for rate, since in page.running.items():
+                for name, amount in rate.cost:
+                    of = burns.setdefault(name, {})
+                    of[rate.workload] = of.get(rate.workload, 0) + amount * len(since)
+        return burns
+
+    def _zone(self, group: GroupObject) -> str:
+        root = self._hours.root(group)
+        return wire.terms_of(root, self._catalog).schedule.zone if root is not None else "UTC"
+
+
+def _carried(pages: Sequence[Page], period: Period) -> dict[str, int]:
+    """What came over to a period, in nano-units x milliseconds by resource."""
+    found = [lines.carried for page in pages for lines in page.periods if lines.period.start == period.start]
+    return {uncash(name): amount * HOUR for name, amount in sum_of(found).items()}
+
+
+def _left_over(pages: Sequence[Page], period: Period) -> dict[str, int]:
+    """What is left of what came over, by `cash/` name; below 0 what was spent beyond it."""
+    spent = cash.sum_in(pages, period)
+    return {names.cash(name): amount - spent.get(name, 0) for name, amount in _carried(pages, period).items()}
