@@ -13,7 +13,7 @@ from typing import Any
 import structlog
 
 from bizrq.quota.resources import Resources, growth, larger, subtract_floor
-from bizrq.workloads import dra, truth
+from bizrq.workloads import dra, resize, truth
 from bizrq.workloads.config import CountingConfig
 from bizrq.workloads.dra import Claims
 from bizrq.workloads.labels import MODEL_LABELS, labels_of
@@ -84,10 +84,13 @@ class Evidence:
         return more if countable else Beyond(more.resources, shared=more.shared)
 
     def cost(self, pod: Pod, payer: Object | None) -> Resources:
-        """What a pod occupies while it runs, its claims aside: as declared, and as its node shows. Raises Malformed."""
+        """What a pod occupies while it runs, its claims aside: as declared or resized in place, and as its node shows.
+
+        Raises Malformed.
+        """
         bare = pod.plain()
         bare["spec"] = {key: value for key, value in bare["spec"].items() if key != "resourceClaims"}
-        bare["status"] = {}
+        bare["status"] = {key: part for key, part in bare["status"].items() if key in resize.TOLD}
         asked, uses = self._pair(pod, bare, self._around(payer or bare), claims=False)
         return larger(asked.resources, uses.resources)
 

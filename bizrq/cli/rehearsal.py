@@ -340,6 +340,14 @@ class _Noting(Reserver):
     noted: tuple[str, Charge, Account | None] | None = None
 
     async def reserve(self, group: str, charge: Charge, deadline: float, check: Check | None = None) -> Verdict:
+        self._note(group, charge)
+        return await super().reserve(group, charge, deadline, check)
+
+    async def consider(self, group: str, charge: Charge, deadline: float, check: Check | None = None) -> Verdict:
+        self._note(group, charge)
+        return await super().consider(group, charge, deadline, check)
+
+    def _note(self, group: str, charge: Charge) -> None:
         stored, account = self._store.cached(group), None
         if stored is not None:
             try:
@@ -347,7 +355,6 @@ class _Noting(Reserver):
             except GroupUnreadable:
                 account = None
         self.noted = group, charge, account
-        return await super().reserve(group, charge, deadline, check)
 
 
 async def list_groups(client: KubeClient) -> list[GroupObject]:

@@ -12,6 +12,8 @@ from bizrq.quota import quantity
 from bizrq.quota.quantity import QuantityError
 from bizrq.workloads.malformed import a_map, child, malformed
 
+#: What of a pod's status tells what its containers hold.
+TOLD = ("containerStatuses", "initContainerStatuses", "conditions")
 _STATUSES = {"containers": "containerStatuses", "initContainers": "initContainerStatuses"}
 
 

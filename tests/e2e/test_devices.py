@@ -23,7 +23,7 @@ from bizrq.kube.groups import GROUPS
 from bizrq.kube.hours import pages
 from bizrq.quota.quantity import NANO, parse
 from bizrq.settings import settings
-from bizrq.workloads.labels import MODEL_LABELS
+from bizrq.workloads.labels import LABEL, MODEL_LABELS
 from sandbox.clock import rfc3339
 from tests.cluster import Real, eventually, has_kinds, refusal, sweep
 from tests.objects import CLAIM_TEMPLATES as TEMPLATES
@@ -194,6 +194,43 @@ async def test_a_claim_that_pods_share_is_counted_and_charged_once(client: KubeC
         return 4 <= hours(wire.from_dict(await client.get(GROUPS, unique))) < 4.2
 
     await eventually(charged, 20, "four card-hours")
+
+    # Another workload of the group has it for nothing, another group's may not have it, and it goes with the last.
+    fits = deployment(f"{unique}-b", unique, 1)
+    fits["spec"]["template"]["spec"]["resourceClaims"] = [{"name": "g", "resourceClaimName": unique}]
+    await client.create(DEPLOYMENTS, fits)
+    other = f"{unique}-other"
+    await client.create(GROUPS, group(other, gpu="8"))
+    await uses(client, other, gpu="0")
+    foreign = deployment(other, other, 1)
+    foreign["spec"]["template"]["spec"]["resourceClaims"] = [{"name": "g", "resourceClaimName": unique}]
+    error = await refusal(client.create(DEPLOYMENTS, foreign))
+    assert f"ResourceClaim '{unique}' is charged to group {unique}, not to {other}" in error.message
+    label = {"metadata": {"labels": {LABEL: other}}}
+    error = await refusal(client.patch(CLAIMS, unique, label, namespace="default"))
+    assert f"is charged to group {other}, not to {unique}, but is named by Deployment default/{unique}" in error.message
+    await client.delete(DEPLOYMENTS, unique, "default")
+    await uses(client, unique, gpu="4")
+    await client.delete(DEPLOYMENTS, f"{unique}-b", "default")
+    await uses(client, unique, gpu="0")
+
+
+async def test_a_claim_that_names_a_group_is_charged_from_its_creation_to_its_deletion(
+    client: KubeClient, unique: str
+) -> None:
+    await client.create(GROUPS, group(unique, gpu="4"))
+    await uses(client, unique, gpu="0")
+    mine = claim(unique, 4)
+    mine["metadata"]["labels"] = {LABEL: unique}
+    await client.create(CLAIMS, mine)
+    await uses(client, unique, gpu="4")
+    more = claim(f"{unique}-more", 1)
+    more["metadata"]["labels"] = {LABEL: unique}
+    assert "exceeded quota" in (await refusal(client.create(CLAIMS, more))).message
+    assert f"resourceclaims.resource.k8s.io/default/{unique}" in (await refusal(client.delete(GROUPS, unique))).message
+    await client.delete(CLAIMS, unique, "default")
+    await uses(client, unique, gpu="0")
+    await client.delete(GROUPS, unique)
 
 
 async def _several(client: KubeClient, name: str, count: int) -> list[Any]:

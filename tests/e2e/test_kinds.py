@@ -27,7 +27,21 @@ from bizrq.workloads.adapters import builtin
 from bizrq.workloads.labels import LABEL
 from sandbox.server import Sandbox
 from tests.cluster import Cluster, Real, eventually, has_kinds, refusal, sweep
-from tests.e2e.rows import CRONJOBS, JOBS, NODES, PODS, ROWS, Row, labelled, template
+from tests.e2e.rows import (
+    CRONJOBS,
+    JOBS,
+    JOBSETS,
+    NEVER,
+    NODES,
+    PODS,
+    RAY,
+    RAYCLUSTERS,
+    ROWS,
+    Row,
+    labelled,
+    template,
+    workers,
+)
 from tests.objects import CRDS, NAMESPACES, Object, group
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -268,6 +282,65 @@ async def plays(
 async def test_used_moves_by_the_right_amount_and_back_to_zero(plays: dict[str, asyncio.Task[None]], name: str) -> None:
     """Created, grown, refused above the quota, suspended, resumed, ended, deleted; what it makes costs nothing more."""
     await plays[name]
+
+
+#: What a kind's operator makes of a size, and may make larger: by what grows in it.
+GROWING = {
+    "rayjobs.ray.io": (RAYCLUSTERS, lambda size: {**RAY, **workers(size)}),
+    "rayservices.ray.io": (RAYCLUSTERS, lambda size: {**RAY, **workers(size)}),
+    "trainjobs.trainer.kubeflow.org": (
+        JOBSETS,
+        lambda size: {
+            "replicatedJobs": [
+                {"name": "node", "template": {"spec": {"parallelism": size, "completions": size, "template": NEVER}}}
+            ]
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("name", GROWING)
+async def test_a_child_that_grows_is_charged_to_whoever_made_it(
+    station: Station, client: KubeClient, unique: str, name: str
+) -> None:
+    """What is awaited is the child's write; a second one is only let be where one replaces another."""
+    row, (resource, spec) = next(row for row in ROWS if row.name == name), GROWING[name]
+    play = Play(row, client, unique)
+    base = int(row.cost(2)["limits.cpu"])
+    await client.create(GROUPS, group(unique, **{"limits.cpu": base + 2, "pods": 100, play.count: 1}))
+    await client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": unique}})
+    await play.used("0", "0", 0)
+    for kind, obj in row.context:
+        with contextlib.suppress(AlreadyExists):
+            await client.create(kind, typed(kind, obj))
+    owner = await play.create(row.resource, {"spec": whole(row.spec, row.sized(2))}, "w")
+    reference = {key: owner[key] for key in ("apiVersion", "kind")} | {
+        **{key: owner["metadata"][key] for key in ("name", "uid")},
+        "controller": True,
+    }
+    await play.create(resource, {"spec": spec(2)}, "w", ownerReferences=[reference])
+    await play.costs(2)
+
+    async def grown(size: int) -> None:
+        await client.patch(resource, "w", {"spec": labelled(spec(size), unique)}, namespace=unique)
+
+    error = await refusal(grown(5))
+    assert f"exceeded quota: {unique}, requested: limits.cpu=3, used: limits.cpu={base}" in error.message
+    assert f"charged for {row.resource.kind} {unique}/w, which made {resource.kind} w" in error.message
+    await grown(4)
+    await play.used(str(base + 2), str(base + 2), 1)
+    second = play.create(resource, {"spec": spec(1)}, "second", ownerReferences=[reference])
+    if name == "rayservices.ray.io":
+        await second
+        await play.used(str(base + 2), str(base + 2), 1)
+        await client.delete(resource, "second", unique)
+    else:
+        assert f"exceeded quota: {unique}, " in (await refusal(second)).message
+    await client.delete(resource, "w", unique)
+    await play.costs(2)
+    await client.delete(row.resource, "w", unique)
+    await play.used("0", "0", 0)
+    await client.delete(NAMESPACES, unique)
 
 
 async def test_a_cronjobs_jobs_are_charged_and_their_pods_are_not(
