@@ -25,6 +25,7 @@ ALONE = {
     "B9": core.decisions,
     "B10": start.command_line,
     "B11": hours.many_groups,
+    "B12": core.below,
 }
 ON_CLUSTER = {
     "B1": admission.hot_group,

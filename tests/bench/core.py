@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 import tracemalloc
 from typing import Any
@@ -9,11 +10,14 @@ from typing import Any
 import orjson
 
 from bizrq.api import review
+from bizrq.process import quiet_collector
 from bizrq.quota.ledger import Account, decide
+from bizrq.quota.quantity import NANO
 from bizrq.quota.verdict import Granted
 from bizrq.settings import load
 from bizrq.workloads import counting
 from bizrq.workloads.lookup import Nothing
+from controller.surplus import Surplus
 from tests.bench import hours
 from tests.bench.measure import Spread
 from webhooks.workloads import charge_of
@@ -80,6 +84,30 @@ def _review(number: int) -> dict[str, Any]:
             },
         },
     }
+
+
+def below() -> list[str]:
+    """B12: the comparison of a workload with all its pods, which a pod more or less asks for."""
+    rows, each = [], {}
+    settings = load(None)
+    adapter = settings.registry.by_kind("kubeflow.org", "TFJob")
+    assert adapter is not None
+    for count in (10_000, 100_000):
+        cluster = hours.cluster_of(count)
+        [job] = cluster.workloads["tfjobs.kubeflow.org"].store.values()
+        surplus, charged = Surplus(cluster, settings.counting), {"pods": (count - 1) * NANO}
+        quiet_collector()
+        seconds = []
+        for _ in range(ROUNDS):
+            began = time.process_time()
+            found = surplus.of(adapter, job, charged, cluster.related.watched)
+            seconds.append(time.process_time() - began)
+        assert found.resources["pods"]
+        each[count] = min(seconds) / count * 1e6
+        rows.append(f"{count}: {each[count]:.1f} µs a pod")
+        del cluster
+    exponent = 1 + math.log(each[100_000] / each[10_000]) / math.log(10)
+    return [f"| B12 | a workload compared with its pods | {', '.join(rows)}; exponent {exponent:.2f} |"]
 
 
 def memory() -> list[str]:
