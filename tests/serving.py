@@ -137,6 +137,8 @@ class Parts:
         self.client = KubeClient.from_kubeconfig(cluster.kubeconfig)
         self.balancer = Balancer()
         self.running: list[tuple[Webhooks, int]] = []
+        #: Of the balancer that is a process.
+        self._port = 0
         self._stack = contextlib.AsyncExitStack()
         ca = make_ca(datetime.now(UTC))
         serving = make_serving(ca, ["127.0.0.1", "localhost"], datetime.now(UTC))
@@ -214,6 +216,14 @@ class Parts:
         self.balancer.backends.append(port)
         return running
 
+    async def balance_apart(self) -> None:
+        """Have a process of its own hand connections to the webhooks that run now, for `register`."""
+        program, ports = (sys.executable, "-m", "tests.balancer"), map(str, self.balancer.backends)
+        process = await asyncio.create_subprocess_exec(*program, *ports, stdout=asyncio.subprocess.PIPE)
+        self._stack.push_async_callback(Running(process, 0).end)
+        assert process.stdout is not None
+        self._port = int(await process.stdout.readline())
+
     async def controller_process(self, kubeconfig: Path | None = None, recount_interval: str = "1s") -> Running:
         """A `bizrq-controller` of its own; whoever sees a group counted knows that it leads."""
         process = await self._spawn(
@@ -276,7 +286,7 @@ class Parts:
 
     async def register(self) -> None:
         """Have the API server ask us, and wait until it does."""
-        url = f"https://127.0.0.1:{self.balancer.port}"
+        url = f"https://127.0.0.1:{self._port or self.balancer.port}"
         configuration = registration.configuration(
             self.settings.registry, lambda path: {"url": url + path, "caBundle": self._bundle}, namespace=SYSTEM
         )

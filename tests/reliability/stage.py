@@ -35,6 +35,9 @@ REPLICAS = 3
 #: How the name of the webhook beside ours begins.
 CHAOS = "chaos"
 
+#: Ends what was started.
+Ended = Callable[[], Awaitable[None]]
+
 _numbers = itertools.count(1)
 
 
@@ -104,6 +107,32 @@ class Ground:
                 yield hook
             finally:
                 await hook.stop()
+
+    async def webhooks(self, parts: Parts) -> None:
+        """All replicas: in this process where the clock can be set, else as processes behind one more."""
+        if self.clock is not None:
+            await parts.webhooks(REPLICAS)
+        else:
+            await asyncio.gather(*(parts.webhook_process() for _ in range(REPLICAS)))
+            await parts.balance_apart()
+
+    async def controller(self, parts: Parts, interval: float, kubeconfig: Path | None = None) -> Ended:
+        """A controller, likewise; what is returned ends it, a process by kill -9."""
+        if self.clock is not None:
+            task = await parts.controller(clock=self.clock, recount_interval=interval, kubeconfig=kubeconfig)
+
+            async def cancelled() -> None:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+
+            return cancelled
+        running = await parts.controller_process(kubeconfig, f"{max(1.0, interval):g}s")
+
+        async def killed() -> None:
+            running.kill()
+            await running.process.wait()
+
+        return killed
 
     async def expire(self, *names: str) -> None:
         """Have the promises that these groups have now expire, once the controller has seen them."""
@@ -200,12 +229,8 @@ async def real_on(folder: Path) -> AsyncIterator[tuple[Real, Cluster]]:
 async def stage_on(ground: Ground) -> AsyncIterator[Stage]:
     """bizrq on the cluster: in this process where the clock can be set, else as processes."""
     async with ground.parts() as parts:
-        if ground.clock is not None:
-            await parts.webhooks(REPLICAS)
-            await parts.controller(clock=ground.clock, recount_interval=0.5)
-        else:
-            await asyncio.gather(*(parts.webhook_process() for _ in range(REPLICAS)))
-            await parts.controller_process()
+        await ground.webhooks(parts)
+        await ground.controller(parts, 0.5 if ground.clock is not None else 1)
         await parts.register()
         stage = Stage(
             ground.cluster,

@@ -63,7 +63,7 @@ STAGED = (
         "R8",
         groups.r8,
         "I1 to I3 at every revision",
-        {"requests": 1_000, "children": 20, "concurrency": 200},
+        {"requests": 1_000, "children": 100, "concurrency": 200},
         {"requests": 80, "children": 8, "concurrency": 16},
     ),
     Experiment(

@@ -16,19 +16,26 @@ from tests.reliability.stage import COUNT, Outcome, Stage, answers, creates, tol
 
 
 async def r8(stage: Stage, *, requests: int, children: int, concurrency: int) -> Outcome:
-    """Children are made, changed and deleted at once."""
+    """Children are made, changed and deleted at once; together they want somewhat more than there is."""
     rng = stage.random("R8")
-    name = await stage.group(stage.name(), cpu="100")
-    names = [f"{name}-{n}" for n in range(children)]
+    name = await stage.group(stage.name(), cpu=str(5 * children))
+    stored: set[str] = set()
 
     def act(number: int) -> Callable[[], Awaitable[Any]]:
-        child, size = names[number % len(names)], str(rng.randrange(1, 40))
-        match rng.randrange(3):
-            case 0:
-                return lambda: stage.client.create(GROUPS, group(child, name, cpu=size))
-            case 1:
-                return lambda: stage.client.patch(GROUPS, child, {"spec": {"hard": {"limits.cpu": size}}})
-        return lambda: stage.client.delete(GROUPS, child)
+        child, size, what = f"{name}-{number % children}", str(rng.randrange(1, 16)), rng.random()
+
+        async def one() -> None:
+            """What may go through as things stand, though others may be at the same child."""
+            if child not in stored:
+                await stage.client.create(GROUPS, group(child, name, cpu=size))
+                stored.add(child)
+            elif what < 0.7:
+                await stage.client.patch(GROUPS, child, {"spec": {"hard": {"limits.cpu": size}}})
+            else:
+                await stage.client.delete(GROUPS, child)
+                stored.discard(child)
+
+        return one
 
     async with stage.recorder(name) as recorder:
         refused = await answers([act(n) for n in range(requests)], concurrency)

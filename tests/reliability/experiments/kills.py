@@ -106,7 +106,7 @@ async def r3(ground: Ground, *, kills: int, workers: int, fits: int) -> Outcome:
     answers: Counter[str] = Counter()
     over = asyncio.Event()
     async with ground.parts() as parts:
-        await parts.controller(**({"clock": ground.clock} if ground.clock else {}), recount_interval=0.5)
+        await ground.controller(parts, 0.5)
         killer = Killer(parts, f"PUT {GROUPS.path(name=name, subresource='status')}")
         parts.balancer.passes = killer.passes
         proxies = [Proxy(ground.cluster.kubeconfig) for _ in range(REPLICAS)]

@@ -34,7 +34,7 @@ async def r4(ground: Ground, *, seconds: float, fits: int, workers: int, delay: 
 
     async with ground.parts() as parts:
         await parts.webhooks(REPLICAS)
-        await parts.controller(**({"clock": ground.clock} if ground.clock else {}), recount_interval=0.05)
+        await parts.controller(clock=ground.clock or time.monotonic, recount_interval=0.05)
         await parts.register()
         await ground.namespace(ours)
         await ground.group(ours, count=str(fits))
@@ -126,10 +126,8 @@ async def r5(ground: Ground, *, seconds: float, fits: int, workers: int) -> Outc
         first, second = Proxy(ground.cluster.kubeconfig), Proxy(ground.cluster.kubeconfig)
         await parts.enter(first)
         await parts.enter(second)
-        clock: dict[str, Any] = {"clock": ground.clock} if ground.clock else {}
-        config = first.write_kubeconfig(parts.folder / "first")
-        leader = await parts.controller(**clock, recount_interval=0.1, kubeconfig=config)
-        await parts.webhooks(REPLICAS)
+        end_first = await ground.controller(parts, 0.1, first.write_kubeconfig(parts.folder / "first"))
+        await ground.webhooks(parts)
         await parts.register()
         await ground.group(name, count=str(fits))
         for number in range(fits // 4):
@@ -177,10 +175,8 @@ async def r5(ground: Ground, *, seconds: float, fits: int, workers: int) -> Outc
                 ground.say("the second controller takes over")
                 second.before.append(from_before)
                 second.frozen.add(path)
-                leader.cancel()
-                await asyncio.gather(leader, return_exceptions=True)
-                config = second.write_kubeconfig(parts.folder / "second")
-                await parts.controller(**clock, recount_interval=0.1, kubeconfig=config)
+                await end_first()
+                await ground.controller(parts, 0.1, second.write_kubeconfig(parts.folder / "second"))
                 await _for(seconds / 3, ground, tasks)
                 second.thaw(path)
                 await _for(min(seconds, 5), ground, tasks)
