@@ -55,7 +55,7 @@ from controller.evidence import Evidence
 from controller.foresight import Foresight, Record
 from controller.hours import Hours, Outlook
 from controller.pods import Pod
-from controller.surplus import Surplus
+from controller.surplus import NOTHING, Found, Surplus
 
 log = structlog.get_logger(__name__)
 
@@ -319,13 +319,14 @@ class Reconciler:
         uid = obj["metadata"]["uid"]
         self._stale.discard(uid)
         asked: dict[Reference, None] = {}
+        counted: list[tuple[counting.Demand, Found]] = []
 
-        def count(found: Lookup) -> counting.Demand:
+        def count(found: Lookup) -> None:
+            counted.clear()
             recording = Recording(found)
             try:
                 demand = self._demand(adapter, obj, recording)
-                self._surplus.of(adapter, obj, demand.resources, recording)
-                return demand
+                counted.append((demand, self._surplus.of(adapter, obj, demand.resources, recording)))
             finally:
                 asked.update(recording.asked)
 
@@ -337,12 +338,14 @@ class Reconciler:
                 pods = [pod.plain() for pod in self._cluster.pods_of(obj)]
                 demand = counting.of_live_pods(obj, pods, lookup, self._config)
                 return _Cost(version, context, round_, False, demand.resources, demand.shared)
-            demand = self._last[uid] = self._demand(adapter, obj, lookup)
+            # What could not be counted raises again.
+            demand, found = counted[0] if counted else (self._demand(adapter, obj, lookup), NOTHING)
         except Malformed as error:
             demand = self._last.get(uid, counting.NONE)
             return _Cost(version, context, round_, False, demand.resources, demand.shared, str(error))
-        counted = _Cost(version, context, round_, not lookup.has_read, demand.resources, demand.shared)
-        return await self._beyond(adapter, obj, counted, lookup)
+        self._last[uid] = demand
+        cost = _Cost(version, context, round_, not lookup.has_read, demand.resources, demand.shared)
+        return await self._beyond(adapter, obj, cost, found, lookup)
 
     def _demand(self, adapter: Adapter, obj: Object, lookup: Lookup) -> counting.Demand:
         """What a workload asks for, with children that may have grown beyond it (DESIGN 3). Raises Malformed."""
@@ -356,15 +359,15 @@ class Reconciler:
         ]
         return counting.with_children(demand, made, adapter, self._config)
 
-    async def _beyond(self, adapter: Adapter, obj: Object, cost: _Cost, lookup: Lookup) -> _Cost:
-        """The cost with what is below the workload beyond it.
+    async def _beyond(self, adapter: Adapter, obj: Object, cost: _Cost, found: Found, lookup: Lookup) -> _Cost:
+        """The cost with what was `found` below the workload beyond it.
 
         More than was known of it is believed once the watches of all owners have caught up: one may be behind that of
         the pods. Less is what a smaller demand has left behind, and counts if it has not gone in time; so does what the
         children of a workload that rolls still have of an earlier version.
         """
         uid = obj["metadata"]["uid"]
-        found, known = self._surplus.of(adapter, obj, cost.resources, lookup), self._counted.get(uid)
+        known = self._counted.get(uid)
         if not found.resources:
             return msgspec.structs.replace(cost, held=cost.resources)
         held = add(cost.resources, found.resources)

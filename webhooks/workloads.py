@@ -199,16 +199,26 @@ class Workloads:
 
         None where no group pays nor has to. Raises Malformed, ApiError, Unreachable.
         """
-        lookup = await self._related.resolve(lambda found: self._count(new, old, found), seconds_left(deadline), fresh)
+        counted: list[tuple[Demand, Recording]] = []
+
+        def count(found: Lookup) -> None:
+            counted.clear()
+            counted.append(self._count(new, old, found))
+
+        lookup = await self._related.resolve(count, seconds_left(deadline), fresh)
         above = payer(new, self._registry, lookup)
         if above is not None:
             return await self._of_child(request, adapter, new, old, above, lookup, deadline)
         group = charged_group(new, lookup)
         if group is None:
             return self._ungrouped(request, adapter, new, old, lookup)
-        made = await self._references.made_by(adapter, old, deadline) if adapter.grows and old is not None else []
-        asked = Recording(lookup)
-        own = counting.demand(new, self._registry, asked, self._config)
+        made: list[Object] = []
+        if adapter.grows and old is not None:
+            made = await self._references.made_by(adapter, old, deadline)
+            # Meanwhile what it refers to may have become another.
+            counted.clear()
+        # What could not be counted raises now: had nobody to pay for it, nobody would mind.
+        own, asked = counted[0] if counted else self._count(new, old, lookup)
         stood = self._before(old, group, lookup)
         if stood is None:
             if request.namespace in self._exempt:
@@ -299,11 +309,12 @@ class Workloads:
             f"{LABEL} with the group that pays for it",
         )
 
-    def _count(self, new: dict[str, Any], old: dict[str, Any] | None, lookup: Lookup) -> None:
-        """Ask for both demands, so that what they refer to becomes known."""
+    def _count(self, new: Object, old: Object | None, lookup: Lookup) -> tuple[Demand, Recording]:
+        """The new demand and what it asked for; what the old one asks for becomes known, too. Raises Malformed."""
         if old is not None:
             self._before(old, charged_group(old, lookup), lookup)
-        counting.demand(new, self._registry, lookup, self._config)
+        asked = Recording(lookup)
+        return counting.demand(new, self._registry, asked, self._config), asked
 
     def _before(self, old: dict[str, Any] | None, group: str | None, lookup: Lookup) -> Demand | None:
         """What the stored object costs this group; None where it costs it nothing, not being there or elsewhere."""

@@ -117,7 +117,8 @@ class Related:
         timeout: float,
         fresh: Mapping[Reference, Object | None] = MappingProxyType({}),
     ) -> Known:
-        """A lookup that answers everything `count` asks for; what has to be read is read now.
+        """A lookup that answers everything `count` asks for; what has to be read is read now. `count` is called last
+        with what has the same answers, and nothing awaits from then on.
 
         `fresh` has been read already, and stands above what is watched. What `count` raises is its own affair: it will
         raise it again. Raises ApiError, Unreachable.
@@ -136,6 +137,9 @@ class Related:
                 break
             for reference in wanted:
                 read[reference] = await self._read(reference, timeout)
+        else:
+            with contextlib.suppress(ValueError):
+                count(Known(self._watched, read, fresh))
         return Known(self._watched, read, fresh)
 
     async def reread(self, reference: Reference, timeout: float) -> Mapping[Reference, Object | None]:
