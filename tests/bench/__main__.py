@@ -13,7 +13,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from tests.bench import admission, core, hours, start
+from tests.bench import admission, core, hours, recounts, start
 from tests.bench.arena import arena
 from tests.cluster import why_not_real
 
@@ -26,6 +26,7 @@ ALONE = {
     "B10": start.command_line,
     "B11": hours.many_groups,
     "B12": core.below,
+    "B13": recounts.recounts,
 }
 ON_CLUSTER = {
     "B1": admission.hot_group,

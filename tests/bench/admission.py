@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import ssl
 import time
 from dataclasses import dataclass
@@ -11,45 +12,52 @@ from typing import NamedTuple
 from bizrq.kube.client import KubeClient
 from bizrq.kube.groups import GROUPS
 from tests.bench.arena import COUNT, MODES, Arena
-from tests.bench.measure import Run, Spread, burst, is_steady, ratios
+from tests.bench.measure import Budget, Run, Spread, burst, ratios, steady
 from tests.cluster import eventually
 from tests.objects import DEPLOYMENTS, REGISTRATIONS, group
 
-ROUNDS = 5
+#: Seconds for the rounds of one row: all rows together are ready in twelve minutes on a machine that has time for them.
+ROW = 30.0
+#: Rounds of a row whose baseline was steady; with fewer it is told that it cannot be relied on.
+ENOUGH = 3
 
 
 @dataclass
 class Rounds:
-    """Interleaved rounds of several modes."""
+    """Interleaved rounds of several modes whose baseline was steady."""
 
     runs: dict[str, list[Run]]
     #: Seconds of CPU an admission, of all processes together.
     cpu: dict[str, list[float]]
-    #: Status writes of groups, by whatever process, while requests of `ours` ran.
-    writes: float = 0.0
-    #: How often all were thrown away because the baseline was not steady.
-    thrown: int = 0
+    #: Status writes of groups an admission, by whatever process, while requests of `ours` ran.
+    writes: list[float]
+    #: Rounds that were played.
+    played: int
 
 
 async def _rounds(here: Arena, count: int, concurrency: int, modes: tuple[str, ...]) -> Rounds:
-    """Rounds of all modes in turn; run again where the baseline was not steady, twice at most."""
+    """Rounds of all modes in turn, without those in which the baseline was off."""
     for mode in modes:
         # Connections and caches are warm in every round that counts.
         await _round(here, mode, concurrency, concurrency)
-    rounds = Rounds({}, {})
-    for tries in range(3):
-        rounds = Rounds({mode: [] for mode in modes}, {mode: [] for mode in modes}, thrown=tries)
-        for _ in range(ROUNDS):
-            for mode in modes:
-                before, writes = here.cpu(), await here.status_writes()
-                run = await _round(here, mode, count, concurrency)
-                rounds.runs[mode].append(run.run)
-                rounds.cpu[mode].append((sum(run.cpu.values()) - sum(before.values())) / count)
-                if mode == "ours":
-                    rounds.writes += run.writes - writes
-        if is_steady([run.rate for run in rounds.runs[modes[0]]]):
-            break
-    return rounds
+    runs: dict[str, list[Run]] = {mode: [] for mode in modes}
+    cpu: dict[str, list[float]] = {mode: [] for mode in modes}
+    writes: list[float] = []
+    for _ in Budget(ROW).rounds():
+        for mode in modes:
+            before, written = here.cpu(), await here.status_writes()
+            run = await _round(here, mode, count, concurrency)
+            runs[mode].append(run.run)
+            cpu[mode].append((sum(run.cpu.values()) - sum(before.values())) / count)
+            if mode == "ours":
+                writes.append((run.writes - written) / count)
+    kept = steady([run.rate for run in runs[modes[0]]])
+    return Rounds(
+        {mode: [runs[mode][n] for n in kept] for mode in modes},
+        {mode: [cpu[mode][n] for n in kept] for mode in modes},
+        [writes[n] for n in kept],
+        len(writes),
+    )
 
 
 class _Round(NamedTuple):
@@ -85,16 +93,16 @@ async def hot_group(here: Arena) -> list[str]:
             f"native/ours {ratios(found.cpu['native'], found.cpu['ours'])}, "
             f"native/allow {ratios(found.cpu['native'], found.cpu['allow'])}; "
             f"p99 ours/allow {ratios(late['ours'], late['allow'])}; "
-            f"status writes of all processes an admission {found.writes / (ROUNDS * count):.3f} |"
+            f"status writes of all processes an admission {Spread(found.writes)} |"
         )
     return rows
 
 
 def _doubt(found: Rounds) -> str:
-    """What to say of rounds that were run again, and of a baseline that was steady in no try."""
-    if not is_steady([run.rate for run in found.runs["plain"]]):
-        return " (**not to be relied on: the baseline varied by more than a quarter in all three tries**)"
-    return f" (after {found.thrown} tries that were thrown away)" if found.thrown else ""
+    """How many rounds stand behind a row, and whether those are too few."""
+    steady, played = len(found.writes), found.played
+    few = ": **too few to rely on**" if steady < ENOUGH else ""
+    return f", {steady} of {played} rounds on a steady baseline{few}"
 
 
 async def spread(here: Arena) -> list[str]:
@@ -105,22 +113,29 @@ async def spread(here: Arena) -> list[str]:
         for start in range(0, groups, 50):
             await asyncio.gather(*(here.group(name) for name in names[start : start + 50]))
         count = max(300, groups)
-        pairs: list[tuple[Run, Run]] = []
-        for _ in range(ROUNDS):
-            plain = await burst(count, 50, lambda: here.client.create(DEPLOYMENTS, here.deployment("plain")))
-            turn = iter(range(count))
-            ours = await burst(
-                count,
-                50,
-                lambda turn=turn, names=names: here.client.create(
-                    DEPLOYMENTS, here.deployment("ours", names[next(turn) % len(names)])
-                ),
+        ours: list[Run] = []
+        plain: list[Run] = []
+        for _ in Budget(ROW).rounds():
+            plain.append(await burst(count, 50, lambda: here.client.create(DEPLOYMENTS, here.deployment("plain"))))
+            turn = itertools.cycle(names)
+            ours.append(
+                await burst(
+                    count,
+                    50,
+                    lambda turn=turn: here.client.create(DEPLOYMENTS, here.deployment("ours", next(turn))),
+                )
             )
-            pairs.append((ours, plain))
+            if ours[-1].errors:
+                raise RuntimeError(f"{len(ours[-1].errors)} requests failed, first: {ours[-1].errors[0]}")
             await here.clear("plain")
             await here.clear("ours")
-        rates = ratios([o.rate for o, _ in pairs], [p.rate for _, p in pairs])
-        rows.append(f"| B2 | {count} creates over {groups} groups, concurrency 50 | ours/plain {rates} |")
+        kept = steady([run.rate for run in plain])
+        rates = ratios([ours[n].rate for n in kept], [plain[n].rate for n in kept])
+        rounds = f"{len(kept)} of {len(plain)} rounds on a steady baseline"
+        rows.append(
+            f"| B2 | {count} creates over {groups} group{'s' * (groups > 1)}, concurrency 50, {rounds} | "
+            f"ours/plain {rates} |"
+        )
     rows.append(await _cold_beside_hot(here))
     return rows
 
@@ -128,7 +143,7 @@ async def spread(here: Arena) -> list[str]:
 async def _cold_beside_hot(here: Arena) -> str:
     await here.group("cold")
     alone, beside = [], []
-    for _ in range(ROUNDS):
+    for _ in Budget(ROW).rounds():
         cold = await burst(60, 1, lambda: here.client.create(DEPLOYMENTS, here.deployment("ours", "cold")))
         alone.append(cold.percentile(0.99))
         stop = asyncio.Event()
@@ -157,7 +172,7 @@ async def depth(here: Arena) -> list[str]:
         await here.group(f"deep-{level}", parent, count=str(100_000 - 1_000 * level))
         parent = f"deep-{level}"
     shallow, deep = [], []
-    for _ in range(ROUNDS):
+    for _ in Budget(ROW).rounds():
         for name, found in (("deep-1", shallow), ("deep-50", deep)):
             run = await burst(100, 1, lambda name=name: here.client.create(DEPLOYMENTS, here.deployment("ours", name)))
             if run.errors:
@@ -221,7 +236,7 @@ async def handshakes(here: Arena) -> list[str]:
     trust = ssl.create_default_context()
     trust.check_hostname, trust.verify_mode = False, ssl.CERT_NONE
     late, failed = [], 0
-    for _ in range(ROUNDS):
+    for _ in Budget(ROW).rounds():
         seconds: list[float] = []
 
         async def one(seconds: list[float] = seconds) -> None:

@@ -23,7 +23,7 @@ from tests.bench.measure import Spread
 from webhooks.workloads import charge_of
 
 ROUNDS = 5
-HARD = dict.fromkeys(("limits.cpu", "limits.memory", "pods", "count/deployments.apps"), 10**24)
+HARD: dict[str, int] = dict.fromkeys(("limits.cpu", "limits.memory", "pods", "count/deployments.apps"), 10**24)
 
 
 def decisions() -> list[str]:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -27,6 +25,7 @@ from controller.evidence import Evidence
 from controller.hours import Hours
 from controller.meter import Stays
 from controller.pods import Shapes, trimmed
+from tests.bench.measure import longest_stall
 
 GPU, A100 = "requests.nvidia.com/gpu", "requests.nvidia.com/gpu.A100"
 HARD = {f"cash/{GPU}": 10**24}
@@ -96,7 +95,7 @@ async def _pass() -> list[str]:
         office = Office(1, count)
         await office.tick()
         quiet_collector()
-        async with _longest_stall() as longest:
+        async with longest_stall() as longest:
             seconds = [await office.tick() for _ in range(3)]
         stall = max(stall, *longest)
         each[count] = min(seconds) / count * 1e6
@@ -118,7 +117,7 @@ async def _many_groups() -> list[str]:
     office = Office(1000, 50_000)
     await office.tick()
     quiet_collector()
-    async with _longest_stall() as longest:
+    async with longest_stall() as longest:
         seconds = min([await office.tick() for _ in range(3)])
     size = sum(office.books.sizes.values())
     figures = f"{seconds:.2f} s of CPU a minute, {size / 1e6:.1f} MB of records ({size / 50_000:.0f} B a pod)"
@@ -126,31 +125,16 @@ async def _many_groups() -> list[str]:
     return [f"| B11 | {what} | {figures}; longest stall {max(longest) * 1000:.0f} ms |"]
 
 
-@asynccontextmanager
-async def _longest_stall() -> AsyncIterator[list[float]]:
-    """For how long the event loop was not to be had, in seconds of our own CPU, each time."""
-    stalls = [0.0]
-
-    async def measure() -> None:
-        while True:
-            began = time.thread_time()
-            await asyncio.sleep(0)
-            stalls.append(time.thread_time() - began)
-
-    task = asyncio.create_task(measure())
-    await asyncio.sleep(0)
-    try:
-        yield stalls
-    finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
-
-
 def cluster_of(pods: int, groups: int = 1) -> Cluster:
     """A cluster in memory with one TFJob a group, and so many pods of them all."""
     client = KubeClient(Endpoint("http://127.0.0.1:1", StaticCredentials({})))  # never asked
     cluster = Cluster(client, load(None).registry, lambda _group, _after: None)
+    fill(cluster, pods, groups)
+    return cluster
+
+
+def fill(cluster: Cluster, pods: int, groups: int = 1) -> None:
+    """Put them into a cluster's caches."""
     for number in range(groups):
         labels = {"biz.group.resource.quota": f"g{number}", **_LABELS}
         metadata = {"namespace": "default", "uid": f"job-{number}", "resourceVersion": "1", "labels": labels}
@@ -159,7 +143,6 @@ def cluster_of(pods: int, groups: int = 1) -> Cluster:
     shapes = Shapes()
     for number in range(pods):
         cluster.pods.store.put(trimmed(_pod(number, number % groups), shapes))
-    return cluster
 
 
 def _pod(number: int, job: int) -> dict[str, Any]:

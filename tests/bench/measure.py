@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import statistics
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 
 
@@ -62,6 +63,43 @@ def ratios(top: Sequence[float], bottom: Sequence[float]) -> Spread:
     return Spread([a / b for a, b in zip(top, bottom, strict=True)])
 
 
-def is_steady(rates: Sequence[float]) -> bool:
-    """Whether the baseline varied by no more than a quarter; a run in which it did is thrown away."""
-    return max(rates) <= 1.25 * statistics.median(rates) and min(rates) >= 0.75 * statistics.median(rates)
+def steady(rates: Sequence[float]) -> list[int]:
+    """The rounds whose baseline is within a quarter of the median; what others ran in between is thrown away."""
+    middle = statistics.median(rates)
+    return [number for number, rate in enumerate(rates) if 0.75 * middle <= rate <= 1.25 * middle]
+
+
+class Budget:
+    """So many seconds for the rounds of a row, and a least and a most of rounds, however long they take."""
+
+    def __init__(self, seconds: float, least: int = 3, most: int = 7) -> None:
+        self._until = time.monotonic() + seconds
+        self._least = least
+        self._most = most
+
+    def rounds(self) -> Iterator[int]:
+        for number in range(self._most):
+            if number >= self._least and time.monotonic() > self._until:
+                return
+            yield number
+
+
+@asynccontextmanager
+async def longest_stall() -> AsyncIterator[list[float]]:
+    """For how long the event loop was not to be had, in seconds of our own CPU, each time."""
+    stalls = [0.0]
+
+    async def measure() -> None:
+        while True:
+            began = time.thread_time()
+            await asyncio.sleep(0)
+            stalls.append(time.thread_time() - began)
+
+    task = asyncio.create_task(measure())
+    await asyncio.sleep(0)
+    try:
+        yield stalls
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task

@@ -1,0 +1,97 @@
+"""What one recount costs the controller: CPU, and how long the event loop gets to nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+from aiohttp import web
+
+from bizrq.api import group as wire
+from bizrq.kube.client import KubeClient
+from bizrq.kube.config import Endpoint, StaticCredentials
+from bizrq.process import quiet_collector
+from bizrq.settings import load
+from controller.cluster import Cluster
+from controller.manager import Controller
+from tests.bench.hours import fill
+from tests.bench.measure import longest_stall
+from tests.objects import deployment, group
+
+
+def recounts() -> list[str]:
+    """B13: a recount of a group with 10,000 Deployments, and of one with a job of 100,000 pods."""
+    return asyncio.run(_recounts())
+
+
+async def _recounts() -> list[str]:
+    figures = []
+    for what, name, put in (("10,000 Deployments", "many", _deployments), ("a job of 100,000 pods", "g0", _pods)):
+        cpu, stall = await _recount(name, put)
+        figures.append(f"{what}: {cpu * 1000:.0f} ms, longest stall {stall * 1000:.0f} ms")
+    return [f"| B13 | a recount after one more workload, CPU time | {'; '.join(figures)} |"]
+
+
+def _deployments(cluster: Cluster) -> None:
+    for number in range(10_000):
+        _deployment(cluster, "many", number)
+
+
+def _pods(cluster: Cluster) -> None:
+    fill(cluster, 100_000)
+
+
+def _deployment(cluster: Cluster, of: str, number: int) -> None:
+    obj = deployment(f"d{number}", of, 3, namespace="default")
+    obj["metadata"] |= {"uid": f"d{number}", "resourceVersion": str(number + 1)}
+    cluster.workloads["deployments.apps"].store.put(obj)
+    cluster.workload_changed(None, obj)
+
+
+async def _recount(name: str, put: Callable[[Cluster], None]) -> tuple[float, float]:
+    """The CPU of a group's recount and the longest stall in it, in seconds, where all but one have been counted."""
+    settings = load(None)
+    async with _api(name) as endpoint, KubeClient(endpoint) as client:
+        controller = Controller(client, settings.registry, settings.counting, identity="bench")
+        cluster = controller.cluster
+        put(cluster)
+        await cluster.groups.read(name, 5)
+        # The part that is measured; the queue and the Lease are not.
+        reconciler = controller._reconciler
+        await reconciler.reconcile(name)
+        quiet_collector()
+        _deployment(cluster, name, 1_000_000)
+        async with longest_stall() as stalls:
+            began = time.thread_time()
+            await reconciler.reconcile(name)
+            cpu = time.thread_time() - began
+            await asyncio.sleep(0)
+        found = cluster.groups.cached(name)
+        assert found is not None
+        assert found.status.used, found.status
+        return cpu, max(stalls)
+
+
+@asynccontextmanager
+async def _api(name: str) -> AsyncIterator[Endpoint]:
+    """An API server that has one group and stores its status."""
+    stored = wire.from_dict(group(name, cpu="1G", count="1M"))
+    stored.metadata.uid, stored.metadata.resource_version = name, "1"
+
+    async def answer(http: web.Request) -> web.Response:
+        nonlocal stored
+        stored = wire.decode(await http.read()) if http.method == "PUT" else stored
+        stored.metadata.resource_version = str(stored.resource_version + 1)
+        return web.Response(body=wire.encode(stored))
+
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    try:
+        yield Endpoint(f"http://127.0.0.1:{runner.addresses[0][1]}", StaticCredentials({}))
+    finally:
+        await runner.cleanup()
