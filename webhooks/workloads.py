@@ -219,6 +219,8 @@ class Workloads:
             counted.clear()
         # What could not be counted raises now: had nobody to pay for it, nobody would mind.
         own, asked = counted[0] if counted else self._count(new, old, lookup)
+        # At once, or it would say that what was counted from is newer than it was.
+        seen = self._references.seen(asked.asked, lookup, made) if adapter.refers or adapter.grows else {}
         stood = self._before(old, group, lookup)
         if stood is None:
             if request.namespace in self._exempt:
@@ -240,7 +242,7 @@ class Workloads:
         due = Own(group, charge, joins=joins(group, charge, new, old, self._registry, lookup), lookup=lookup)
         if not (adapter.refers or adapter.grows):
             return [*claims, due]
-        charge = replace(charge, enters=charge.enters or hides, seen=self._references.seen(asked.asked, lookup, made))
+        charge = replace(charge, enters=charge.enters or hides, seen=seen)
         due = replace(due, charge=charge, is_mark=before is not None and not charge.may_need_more())
         left = charged_group(old, lookup) if old is not None else None
         if old is None or left is None or left == group or payer(old, self._registry, lookup) is not None:
