@@ -234,3 +234,13 @@ async def test_a_forecast_says_when_a_budget_is_out_and_who_burns_it(bizrq: Bizr
     said = await bizrq("forecast", "-r", "limits.cpu")
     assert (said.code, said.out) == (2, "")
     assert "no group has a ceiling for cash/limits.cpu" in said.err
+
+
+@pytest.mark.parametrize(
+    ("line", "seen"), [("forecast", "\x1b[33m"), ("audit", "\x1b[32m"), ("report --hours", "\x1b[1m")]
+)
+async def test_colours_are_for_terminals_that_want_them(bizrq: Bizrq, line: str, seen: str) -> None:
+    for width in (80, 160):
+        assert seen in (await bizrq(*line.split(), width=width)).out
+    assert "\x1b[3" not in (await bizrq(*line.split(), width=80, NO_COLOR="1")).out
+    assert "\x1b" not in (await bizrq(*line.split())).out
