@@ -316,7 +316,7 @@ class Hours:
             return
         sheets = self._books.of(group.name)
         own = [sheet for sheet in sheets if sheet.spec.uid == group.metadata.uid]
-        await self._state_all(own)
+        await self._state_all(own, group.parent)
         if own and group.parent:
             await self._hand_over(group, [sheet.page for sheet in own])
         for sheet in sorted(own, key=lambda each: -each.spec.page):
@@ -331,12 +331,12 @@ class Hours:
             log.warning("record of a group that is no more", group=sheet.spec.group, page=sheet.name)
             await self._books.remove(sheet)
 
-    async def _state_all(self, sheets: Iterable[Sheet]) -> None:
+    async def _state_all(self, sheets: Iterable[Sheet], heir: str = "") -> None:
         for sheet in sheets:
             for lines in sheet.page.periods:
                 found = cash.lines_of(sheet.page, lines)
                 end = min(lines.period.end or sheet.page.watermark, sheet.page.watermark)
-                statement = written.statement(sheet.spec, sheet.page, found, end)
+                statement = written.statement(sheet.spec, sheet.page, found, end, heir)
                 if not any(found.total().values()) or await self._books.stated(statement.metadata.name):
                     continue
                 await self._books.state(statement)

@@ -22,8 +22,8 @@ from bizrq.quota.resources import text_of
 
 CARD_HOURS, CARD_HOURS_PLURAL = "BizGroupCardHours", "bizgroupcardhours"
 STATEMENT, STATEMENTS_PLURAL = "BizGroupStatement", "bizgroupstatements"
-#: On every page and statement: the group's name, to select by.
-GROUP_LABEL = f"{API_GROUP}/group"
+#: On every page and statement: the group's name, to select by. And on the last ones of a group whose hours another has.
+GROUP_LABEL, HEIR_LABEL = f"{API_GROUP}/group", f"{API_GROUP}/heir"
 
 Amounts = dict[str, str]
 _Shape = TypeVar("_Shape")
@@ -109,6 +109,7 @@ class StatementSpec(msgspec.Struct, omit_defaults=True, rename="camel"):
     uid: str
     end: str
     start: str | None = None
+    heir: str = ""
     page: int = 0
     spent: str = ""
     total: Amounts = {}
@@ -353,8 +354,11 @@ def stored_lines(lines: cash.Lines) -> Lines:
     )
 
 
-def statement(of: CardHoursSpec, page: Page, lines: cash.Lines, end: int) -> Statement:
-    """The statement of one page for a period that ends, or is ended, at `end`."""
+def statement(of: CardHoursSpec, page: Page, lines: cash.Lines, end: int, heir: str = "") -> Statement:
+    """The statement of one page for a period that ends, or is ended, at `end`.
+
+    `heir` is the parent of a group that is deleted: it has these hours as a line of its own, too.
+    """
     start = "0" if lines.period.start is None else timestamp(lines.period.start)[:16].replace("-", "").replace("T", "-")
     name = f"{of.group}.{start.replace(':', '')}.{of.uid[:8]}"
     written, amounts = stored_lines(lines), lines.total()
@@ -364,6 +368,7 @@ def statement(of: CardHoursSpec, page: Page, lines: cash.Lines, end: int) -> Sta
         page=of.page,
         start=written.start,
         end=timestamp(end),
+        heir=heir,
         spent=shown(amounts),
         total=amounts_text(amounts),
         carried=written.carried,
@@ -374,7 +379,7 @@ def statement(of: CardHoursSpec, page: Page, lines: cash.Lines, end: int) -> Sta
             _gone_line(each) for each in page.inferred if each.start < end and lines.period.holds(each.charged_to)
         ],
     )
-    labels = {GROUP_LABEL: of.group}
+    labels = {GROUP_LABEL: of.group, **({HEIR_LABEL: heir} if heir else {})}
     name += f".{of.page}" if of.page else ""
     return Statement(Metadata(name=name, labels=labels), spec)
 

@@ -14,12 +14,12 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bizrq.cli.ahead import Foreseen, burned_by, foreseen, when
 from bizrq.cli.books import Books, begins, chosen, hours, left, local, read, unit
 from bizrq.cli.charts import Bar
 from bizrq.cli.cluster import ask
 from bizrq.cli.failure import BAD_INPUT, Failure
 from bizrq.cli.figures import canonical
-from bizrq.cli.forecast import Foreseen, burned_by, foreseen, when
 from bizrq.cli.groups import check_known
 from bizrq.cli.page import Section, Table, page
 from bizrq.cli.tables import Form, print_csv, print_document, print_names, print_table

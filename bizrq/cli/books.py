@@ -5,9 +5,11 @@ This file alone decides which lines of a record stand in a bill, of which period
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import cached_property
 from itertools import chain
 from zoneinfo import ZoneInfo
 
@@ -22,6 +24,7 @@ from bizrq.kube.groups import GROUPS, without_managed_fields
 from bizrq.quota import cash, quantity
 from bizrq.quota.bill import Line
 from bizrq.quota.cash import HOUR
+from bizrq.quota.ledger import GROUPS as GROUP_KIND
 from bizrq.quota.ledger import milliseconds
 from bizrq.quota.periods import Period
 from bizrq.quota.resources import Resources
@@ -33,16 +36,31 @@ _GIB = 2**30
 
 @dataclass(frozen=True)
 class Books:
-    """All of it, read at about one time. `groups` are by name, the rest in the order of groups, periods and pages."""
+    """All of it, read at about one time. `groups` are by name, the rest in the order of groups, periods and pages.
+
+    `ends` are those of periods that are not closed, by root and beginning.
+    """
 
     groups: Mapping[str, GroupObject]
     pages: Sequence[CardHours]
-    statements: Sequence[Statement] = field(default=())
+    statements: Sequence[Statement] = ()
+    ends: Mapping[tuple[str, int | None], int] = field(default_factory=dict)
+
+    @cached_property
+    def heirs(self) -> dict[str, str]:
+        """Who has the hours of a group that is gone, unless its name is another's by now."""
+        return {each.spec.group: each.spec.heir for each in self.statements if self._is_last(each)}
+
+    def _is_last(self, statement: Statement) -> bool:
+        return bool(statement.spec.heir) and statement.spec.group not in self.groups
+
+    def _parent(self, group: str) -> str:
+        return self.groups[group].parent if group in self.groups else self.heirs.get(group, "")
 
     def above(self, group: str) -> list[str]:
-        """The groups above one, the nearest first; none above one that is gone."""
+        """The groups above one, the nearest first; above one that is gone those that it left its hours to."""
         found: list[str] = []
-        while group in self.groups and (parent := self.groups[group].parent) in self.groups and parent not in found:
+        while (parent := self._parent(group)) and parent not in (*found, group):
             found.append(parent)
             group = parent
         return found
@@ -62,22 +80,59 @@ class Books:
         """What belongs to a group and to those below it; without one all, groups that are gone among them."""
         if top is None:
             return self
-        names = {name for name in self.groups if top in (name, *self.above(name))} | {top}
+        names = {name for name in (*self.groups, *self.heirs) if top in (name, *self.above(name))} | {top}
         return Books(
             self.groups,
             [page for page in self.pages if page.spec.group in names],
             [statement for statement in self.statements if statement.spec.group in names],
+            self.ends,
         )
 
     def open(self) -> list[Line]:
         """What the open periods have come to, running pods up to the last look. Raises Failure."""
-        return _read(lambda: [line for page in self.pages for line in lines_of_page(page, page.status.open)])
+        return _read(lambda: self._told(line for page in self.pages for line in lines_of_page(page, page.status.open)))
 
     def over(self) -> list[Line]:
         """What stands in statements, and what is over and may still change. Raises Failure."""
         closing = ((page, period) for page in self.pages for period in page.status.closing)
-        lines = [lines_of_page(page, period) for page, period in closing] + list(map(lines_of, self.statements))
-        return _read(lambda: list(chain.from_iterable(lines)))
+        lines = [lines_of_page(page, period) for page, period in closing]
+        lines += [lines_of(each) for each in self.statements if not each.spec.heir]
+        return _read(lambda: self._told(chain.from_iterable(lines)))
+
+    def _told(self, lines: Iterable[Line]) -> list[Line]:
+        """The lines, and in place of what a group that is gone left to its parent that group's own, where they are."""
+        found: list[Line] = []
+        todo = deque(lines)
+        used: set[tuple[str, str, int | None]] = set()
+        while todo:
+            line = todo.popleft()
+            # A record hears from its root a moment after the period has begun when it ends.
+            if line.period.end is None:
+                start = line.period.start
+                line = line._replace(period=Period(start, self.ends.get((self.root(line.group), start))))
+            child = line.workload.removeprefix(f"{GROUP_KIND}//")
+            key = line.group, child, line.period.start
+            if key not in self._last or key in used:
+                found.append(line)
+                continue
+            used.add(key)
+            todo.extendleft(own._replace(period=line.period) for each in self._last[key] for own in lines_of(each))
+        return found
+
+    def told_ends(self) -> dict[tuple[str, int | None], int]:
+        """When the periods end that are not closed, by root and beginning."""
+        told = ((page.spec.group, lines) for page in self.pages for lines in (page.status.open, *page.status.closing))
+        periods = ((self.root(group), period_of(lines.start, lines.end)) for group, lines in told)
+        return {(root, period.start): period.end for root, period in periods if period.end is not None}
+
+    @cached_property
+    def _last(self) -> dict[tuple[str, str, int | None], list[Statement]]:
+        """The last statements of groups that are gone, by heir, name, and beginning of the period."""
+        found: dict[tuple[str, str, int | None], list[Statement]] = {}
+        for each in filter(self._is_last, self.statements):
+            start = period_of(each.spec.start, each.spec.end).start
+            found.setdefault((each.spec.heir, each.spec.group, start), []).append(each)
+        return found
 
 
 def _read(lines: Callable[[], list[Line]]) -> list[Line]:
@@ -88,14 +143,16 @@ def _read(lines: Callable[[], list[Line]]) -> list[Line]:
 
 
 async def read(client: KubeClient, *, statements: bool) -> Books:
-    """Groups and records, and statements for who asks for what is over. Raises Failure for what is unreadable."""
+    """Groups and records, and all statements for who asks for what is over. Raises Failure for what is unreadable."""
     from bizrq.cli.groups import decoded
 
     items, _ = await client.list(GROUPS, transform=without_managed_fields)
     groups = {group.name: group for group in decoded(items)}
     try:
         pages = await stored.pages(client)
-        return Books(groups, pages, await stored.statements(client) if statements else ())
+        told = stored.statements if statements else stored.last_statements
+        books = Books(groups, pages, await told(client))
+        return replace(books, ends=books.told_ends())
     except HoursUnreadable as error:
         raise Failure(str(error), BAD_INPUT) from None
 

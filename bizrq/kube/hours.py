@@ -25,7 +25,16 @@ async def pages(client: KubeClient, group: str = "") -> list[CardHours]:
 
 async def statements(client: KubeClient, group: str = "") -> list[Statement]:
     """The statements of one group, or of all, oldest first. Raises ApiError, Unreachable, HoursUnreadable."""
-    items, _ = await client.list(STATEMENTS, label_selector=_of(group))
+    return await _statements(client, _of(group))
+
+
+async def last_statements(client: KubeClient) -> list[Statement]:
+    """The last ones of groups that left their hours to others. Raises ApiError, Unreachable, HoursUnreadable."""
+    return await _statements(client, wire.HEIR_LABEL)
+
+
+async def _statements(client: KubeClient, selector: str | None) -> list[Statement]:
+    items, _ = await client.list(STATEMENTS, label_selector=selector)
     found = map(wire.statement_of, items)
     return sorted(found, key=lambda each: (each.spec.group, each.spec.end, each.spec.page))
 
