@@ -109,7 +109,7 @@ def foreseen(books: Books, resource: str | None = None) -> list[Foreseen]:
         account = accounts[sheet.name]
         known = account if account.counted is not None else of_tree[books.root(sheet.name)]
         counted = known.counted or 0
-        until = known.period.end or books.ends.get((books.root(sheet.name), known.period.start))
+        until = books.until(sheet.name, known.period)
         for name in (uncash(figures.resource) for figures in sheet.figures if is_cash(figures.resource)):
             mine = budget(sheet.name, name)
             out = out_in(mine, FAR if until is None else max(1, until - counted))

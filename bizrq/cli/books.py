@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from itertools import chain
 from zoneinfo import ZoneInfo
 
 from bizrq.api import hours as wire
-from bizrq.api.group import GroupObject
+from bizrq.api.group import GroupObject, GroupUnreadable, terms_of
 from bizrq.api.hours import CardHours, Correction, HoursUnreadable, Lines, Statement
 from bizrq.cli import terminal
 from bizrq.cli.failure import BAD_INPUT, Failure
@@ -26,7 +26,7 @@ from bizrq.quota.bill import Line
 from bizrq.quota.cash import HOUR
 from bizrq.quota.ledger import GROUPS as GROUP_KIND
 from bizrq.quota.ledger import milliseconds
-from bizrq.quota.periods import Period
+from bizrq.quota.periods import Period, following
 from bizrq.quota.resources import Resources
 
 #: What stands where a workload does, of hours that are none's.
@@ -36,15 +36,11 @@ _GIB = 2**30
 
 @dataclass(frozen=True)
 class Books:
-    """All of it, read at about one time. `groups` are by name, the rest in the order of groups, periods and pages.
-
-    `ends` are those of periods that are not closed, by root and beginning.
-    """
+    """All of it, read at about one time. `groups` are by name, the rest in the order of groups, periods and pages."""
 
     groups: Mapping[str, GroupObject]
     pages: Sequence[CardHours]
     statements: Sequence[Statement] = ()
-    ends: Mapping[tuple[str, int | None], int] = field(default_factory=dict)
 
     @cached_property
     def heirs(self) -> dict[str, str]:
@@ -85,7 +81,6 @@ class Books:
             self.groups,
             [page for page in self.pages if page.spec.group in names],
             [statement for statement in self.statements if statement.spec.group in names],
-            self.ends,
         )
 
     def open(self) -> list[Line]:
@@ -106,10 +101,7 @@ class Books:
         used: set[tuple[str, str, int | None]] = set()
         while todo:
             line = todo.popleft()
-            # A record hears from its root a moment after the period has begun when it ends.
-            if line.period.end is None:
-                start = line.period.start
-                line = line._replace(period=Period(start, self.ends.get((self.root(line.group), start))))
+            line = line._replace(period=line.period._replace(end=self.until(line.group, line.period)))
             child = line.workload.removeprefix(f"{GROUP_KIND}//")
             key = line.group, child, line.period.start
             if key not in self._last or key in used:
@@ -119,11 +111,12 @@ class Books:
             todo.extendleft(own._replace(period=line.period) for each in self._last[key] for own in lines_of(each))
         return found
 
-    def told_ends(self) -> dict[tuple[str, int | None], int]:
-        """When the periods end that are not closed, by root and beginning."""
-        told = ((page.spec.group, lines) for page in self.pages for lines in (page.status.open, *page.status.closing))
-        periods = ((self.root(group), period_of(lines.start, lines.end)) for group, lines in told)
-        return {(root, period.start): period.end for root, period in periods if period.end is not None}
+    def until(self, group: str, period: Period) -> int | None:
+        """When a period ends: a record hears it from its root only a moment after the period has begun."""
+        root = self.groups.get(self.root(group))
+        if period.end is not None or period.start is None or root is None:
+            return period.end
+        return following(terms_of(root).schedule, Period(None, period.start)).end
 
     @cached_property
     def _last(self) -> dict[tuple[str, str, int | None], list[Statement]]:
@@ -140,6 +133,8 @@ def _read(lines: Callable[[], list[Line]]) -> list[Line]:
         return lines()
     except HoursUnreadable as error:
         raise Failure(f"{error}; bizrq audit says where", BAD_INPUT) from None
+    except GroupUnreadable as error:
+        raise Failure(str(error), BAD_INPUT) from None
 
 
 async def read(client: KubeClient, *, statements: bool) -> Books:
@@ -151,8 +146,7 @@ async def read(client: KubeClient, *, statements: bool) -> Books:
     try:
         pages = await stored.pages(client)
         told = stored.statements if statements else stored.last_statements
-        books = Books(groups, pages, await told(client))
-        return replace(books, ends=books.told_ends())
+        return Books(groups, pages, await told(client))
     except HoursUnreadable as error:
         raise Failure(str(error), BAD_INPUT) from None
 
