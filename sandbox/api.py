@@ -14,13 +14,14 @@ import secrets
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 import orjson
 
 from sandbox import admission, builtins, cel, crds, lifecycle, patch, scale, schema
 from sandbox.admission import Attributes, Call, User, Webhooks
-from sandbox.clock import Clock
+from sandbox.clock import Clock, rfc3339
 from sandbox.kinds import CRDS, NAMESPACES, PODS, WEBHOOKS, Kinds, Resource
 from sandbox.selectors import parse_fields, parse_labels
 from sandbox.status import (
@@ -482,6 +483,7 @@ class Api:
             if call.dry_run:
                 return item, True
             if obj is None:
+                item = self._deleted_at_once(resource, item)
                 gone = self.store.remove(resource.store, (namespace, name), item.version)
                 if "deletionGracePeriodSeconds" in gone.obj["metadata"]:
                     last = {**gone.obj["metadata"], "deletionGracePeriodSeconds": 0}
@@ -490,6 +492,15 @@ class Api:
             if obj == item.obj:
                 return item, False
             return self.store.replace(resource.store, (namespace, name), obj, item.version), False
+
+    def _deleted_at_once(self, resource: Resource, item: Item) -> Item:
+        """A pod that goes without grace says when that was asked for, in a write before the last."""
+        meta = item.obj["metadata"]
+        if resource.store != PODS or "deletionTimestamp" in meta:
+            return item
+        marked = {**meta, "deletionTimestamp": self.clock.stamp(), "deletionGracePeriodSeconds": 0}
+        key = meta.get("namespace", ""), meta["name"]
+        return self.store.replace(resource.store, key, {**item.obj, "metadata": marked}, item.version)
 
     def _marked(self, resource: Resource, obj: Json, options: Json) -> tuple[Json | None, str | None]:
         """The object as one that is being deleted, or None if it can go at once; and a warning."""
@@ -506,7 +517,7 @@ class Api:
         if "deletionTimestamp" not in meta or (already is not None and grace < already):
             if "deletionTimestamp" not in meta and "generation" in meta:
                 meta["generation"] += 1
-            meta["deletionTimestamp"] = self.clock.stamp()
+            meta["deletionTimestamp"] = rfc3339(self.clock.now() + timedelta(seconds=grace))
             if not namespace:
                 meta["deletionGracePeriodSeconds"] = grace
         meta.pop("finalizers", None)

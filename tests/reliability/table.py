@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tests.reliability.experiments import admission, groups, kills, races
+from tests.reliability.experiments import admission, groups, hours, kills, races
 from tests.reliability.stage import Outcome
 
 Size = dict[str, Any]
@@ -118,6 +118,13 @@ ALONE = (
         "no revision under-counted",
         {"seconds": 180, "fits": 20, "workers": 30},
         {"seconds": 1.5, "fits": 8, "workers": 12},
+    ),
+    Experiment(
+        "R17",
+        hours.r17,
+        "exact against the pods' own timestamps; what vanished unseen is listed with bounds; the same again",
+        {"rounds": 10},
+        {"rounds": 1},
     ),
 )
 
