@@ -18,12 +18,17 @@ from bizrq.cli.options import settings_of
 
 if TYPE_CHECKING:
     from bizrq.cli.installation import Plan
-    from bizrq.kube.client import KubeClient
+    from bizrq.kube.client import KubeClient, Resource
 
 _Namespace = Annotated[str, typer.Option("--namespace", "-n", help="Where bizrq itself runs.")]
 _DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the objects instead, in their order.")]
 #: Seconds that a kind's deletion may take.
 _GONE = 120.0
+#: Whose fields those are that install says.
+_MANAGER = "bizrq-install"
+_STRICT = {"fieldValidation": "Strict"}
+#: The status of an API server that does not know a patch's kind.
+_UNSUPPORTED = 415
 
 
 class Output(StrEnum):
@@ -150,34 +155,45 @@ def _said(obj: dict[str, Any], what: str) -> None:
 
 
 async def _apply(client: KubeClient, obj: dict[str, Any]) -> None:
-    """Create the object, or bring what we say of it into what stands there; what others say of it stays."""
+    """Have the object say what we say, by server-side apply: what others say of it stays, what we say no more goes."""
     import orjson
 
     from bizrq.cli.installation import resource_of
-    from bizrq.kube.client import NotFound
+    from bizrq.kube.client import ApiError, NotFound
 
     resource, metadata = resource_of(obj), obj["metadata"]
     name, namespace = metadata["name"], metadata.get("namespace")
-    strict = {"fieldValidation": "Strict"}
-    while True:
-        try:
-            stored = await client.get(resource, name, namespace)
-        except NotFound:
-            created = await _created(client, resource.path(namespace), obj, strict)
-            if created:
-                _said(obj, "created")
-                return
-            continue
-        if obj["kind"] == "Namespace":
-            # Whoever made it, it is theirs: our labels would have uninstall delete it.
-            _said(obj, "unchanged")
-            return
-        patch = _with_bundles(obj, stored)
-        path = resource.path(namespace, name)
-        kind = "application/merge-patch+json"
-        answer = await client.request("PATCH", path, body=orjson.dumps(patch), params=strict, content_type=kind)
-        _said(obj, "unchanged" if _wanted(orjson.loads(answer)) == _wanted(stored) else "configured")
+    try:
+        stored = await client.get(resource, name, namespace)
+    except NotFound:
+        stored = None
+    if stored is not None and obj["kind"] == "Namespace":
+        # Whoever made it, it is theirs: our labels would have uninstall delete it.
+        _said(obj, "unchanged")
         return
+    params = {**_STRICT, "fieldManager": _MANAGER, "force": "true"}
+    path, kind = resource.path(namespace, name), "application/apply-patch+yaml"
+    try:
+        answer = await client.request("PATCH", path, body=orjson.dumps(obj), params=params, content_type=kind)
+    except ApiError as error:
+        if error.status != _UNSUPPORTED:
+            raise
+        answer = await _merge(client, resource, obj, stored)
+    if stored is None:
+        _said(obj, "created")
+    else:
+        _said(obj, "unchanged" if _wanted(orjson.loads(answer)) == _wanted(stored) else "configured")
+
+
+async def _merge(client: KubeClient, resource: Resource, obj: dict[str, Any], stored: dict[str, Any] | None) -> bytes:
+    """The same where there is no server-side apply, as on the sandbox: what we say no more stays."""
+    import orjson
+
+    name, namespace = obj["metadata"]["name"], obj["metadata"].get("namespace")
+    if stored is None:
+        return await client.request("POST", resource.path(namespace), body=orjson.dumps(obj), params=_STRICT)
+    patch, kind = orjson.dumps(_with_bundles(obj, stored)), "application/merge-patch+json"
+    return await client.request("PATCH", resource.path(namespace, name), body=patch, params=_STRICT, content_type=kind)
 
 
 def _wanted(obj: dict[str, Any]) -> dict[str, Any]:
@@ -185,18 +201,6 @@ def _wanted(obj: dict[str, Any]) -> dict[str, Any]:
     counted = ("resourceVersion", "generation", "managedFields")
     metadata = {key: value for key, value in obj["metadata"].items() if key not in counted}
     return {**{key: value for key, value in obj.items() if key != "status"}, "metadata": metadata}
-
-
-async def _created(client: KubeClient, path: str, obj: dict[str, Any], params: dict[str, str]) -> bool:
-    """Whether it was us; somebody else may have been faster."""
-    import orjson
-
-    from bizrq.kube.client import AlreadyExists
-
-    with contextlib.suppress(AlreadyExists):
-        await client.request("POST", path, body=orjson.dumps(obj), params=params)
-        return True
-    return False
 
 
 def _with_bundles(obj: dict[str, Any], stored: dict[str, Any]) -> dict[str, Any]:

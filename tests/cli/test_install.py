@@ -19,7 +19,7 @@ from bizrq.settings import load
 from tests.cli.conftest import Bizrq
 from tests.cluster import Cluster, has_kinds
 from tests.docs.test_docs import PROCESSES, options
-from tests.objects import CRDS, NAMESPACES, REGISTRATIONS, Object, group
+from tests.objects import CRDS, DEPLOYMENTS, NAMESPACES, REGISTRATIONS, Object, group
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -45,7 +45,7 @@ async def there(client: KubeClient, obj: Object) -> Object | None:
 
 
 async def test_install_twice_makes_everything_once_and_uninstall_takes_it_away(
-    installed: Bizrq, client: KubeClient, tmp_path: Path
+    installed: Bizrq, client: KubeClient, cluster: Cluster, tmp_path: Path
 ) -> None:
     """Groups and CRD stay; a bundle that bizrq-certs has written stays through a second install."""
     config = tmp_path / "config.yaml"
@@ -70,6 +70,14 @@ async def test_install_twice_makes_everything_once_and_uninstall_takes_it_away(
     more = await installed("install", *flags, "--replicas", "3")
     changed = [line for line in more.out.splitlines() if not line.endswith("unchanged")]
     assert changed == [f"deployment.apps/bizrq-{name} configured" for name in ("webhooks", "controller")]
+
+    less = await installed("install", *flags[:-2])
+    assert less.code == 0, less.err
+    controller = await client.get(DEPLOYMENTS, "bizrq-controller", HERE)
+    template = controller["spec"]["template"]
+    assert "--config" not in template["spec"]["containers"][0]["command"]
+    # What a merge, the sandbox's way, cannot take back.
+    assert ("annotations" in template["metadata"]) is not cluster.is_real
 
     gone = await installed("uninstall", "-n", HERE)
     assert gone.code == 0
