@@ -24,11 +24,12 @@ Context = Annotated[str | None, typer.Option(help="The kubeconfig's context, by 
 def client_for(kubeconfig: Path | None, context: str | None) -> KubeClient:
     """A client for an explicit kubeconfig, or for what kubectl would use; raises Failure."""
     from bizrq.kube.client import ConfigError, KubeClient
+    from bizrq.kube.config import usual
 
     try:
         if kubeconfig is None and context is None:
             return KubeClient.from_environment()
-        where = kubeconfig or os.environ.get("KUBECONFIG") or Path("~/.kube/config").expanduser()
+        where = kubeconfig or os.environ.get("KUBECONFIG") or usual()
         return KubeClient.from_kubeconfig(where, context)
     except ConfigError as error:
         raise Failure(str(error), BAD_INPUT) from None

@@ -23,6 +23,7 @@ import structlog
 import crds
 from bizrq.api import group as wire
 from bizrq.kube.client import AlreadyExists, ApiError, Conflict, KubeClient, NotFound, Resource, Unreachable
+from bizrq.kube.config import usual
 from bizrq.kube.groups import GROUPS
 from bizrq.settings import Settings
 from certs.pki import make_ca, make_serving
@@ -49,7 +50,6 @@ REGISTRATIONS = Resource(
 START = 60.0
 #: Seconds for which calls that were under way when the registration went may still come.
 LINGER = 1.0
-HOME_KUBECONFIG = Path("~/.kube/config").expanduser()
 _PROBE = "bizrq-readiness-probe"
 
 
@@ -177,7 +177,7 @@ class Station:
     async def _cluster(self) -> tuple[KubeClient, Callable[[], int]]:
         """The client, and the clock by which the cluster's pods run."""
         if self._where.is_real:
-            client = KubeClient.from_kubeconfig(self._where.kubeconfig or HOME_KUBECONFIG, self._where.context)
+            client = KubeClient.from_kubeconfig(self._where.kubeconfig or usual(), self._where.context)
             await self._stack.enter_async_context(client)
             return client, now_ms
         box = self.sandbox

@@ -98,12 +98,25 @@ def _load_pair(context: ssl.SSLContext, pair: tuple[bytes, bytes]) -> None:
             raise ConfigError(f"the client certificate and key do not load: {error}") from None
 
 
+def _at_home(path: str) -> Path:
+    """A path with its ~ resolved; as it stands for somebody without a home, as a user without a name has none."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        return Path(path)
+
+
+def usual() -> Path:
+    """Where kubectl looks last."""
+    return _at_home("~/.kube/config")
+
+
 def from_kubeconfig(path: str | Path, context: str | None = None) -> Endpoint:
     """The endpoint that `context` (default: current-context) of a kubeconfig names.
 
     `path` may be a list as in $KUBECONFIG; the first file that defines a name wins, as kubectl merges them.
     """
-    merged = _merge([Path(part).expanduser() for part in str(path).split(os.pathsep) if part])
+    merged = _merge([_at_home(part) for part in str(path).split(os.pathsep) if part])
     chosen = context or merged["current-context"]
     if not chosen:
         raise ConfigError(f"{path}: there is no current-context; name one with --context")
@@ -155,9 +168,8 @@ def from_environment() -> Endpoint:
     named = os.environ.get("KUBECONFIG")
     if named:
         return from_kubeconfig(named)
-    usual = Path.home() / ".kube" / "config"
-    if usual.exists():
-        return from_kubeconfig(usual)
+    if os.access(usual(), os.R_OK):
+        return from_kubeconfig(usual())
     if os.environ.get("KUBERNETES_SERVICE_HOST"):
         return in_cluster()
     raise ConfigError("no cluster: give --kubeconfig, or set KUBECONFIG")
@@ -285,7 +297,7 @@ def _rooted(section: Mapping[str, Any], directory: Path) -> dict[str, Any]:
     rooted = dict(section)
     for key in _FILE_KEYS:
         if rooted.get(key):
-            rooted[key] = str(directory.absolute() / Path(str(rooted[key])).expanduser())
+            rooted[key] = str(directory.absolute() / _at_home(str(rooted[key])))
     plugin = rooted.get("exec")
     if isinstance(plugin, dict) and "/" in (command := str(plugin.get("command", ""))):
         rooted["exec"] = {**plugin, "command": str(directory.absolute() / command)}

@@ -145,6 +145,19 @@ def test_outside_a_cluster_the_service_account_is_missed(monkeypatch: pytest.Mon
         config.from_environment()
 
 
+def test_a_user_without_a_name_has_no_home_and_no_kubeconfig_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a container that runs under a number, where nobody sets HOME."""
+
+    def nobody(uid: int) -> None:
+        raise KeyError(uid)
+
+    for name in ("KUBERNETES_SERVICE_HOST", "KUBECONFIG", "HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("pwd.getpwuid", nobody)
+    with pytest.raises(ConfigError, match="no cluster"):
+        config.from_environment()
+
+
 async def test_https_is_trusted_by_the_named_authority_only(tmp_path: Path) -> None:
     """With no CA given the system's roots decide, and a handshake with something else is no connection."""
     async with FakeServer() as server:
