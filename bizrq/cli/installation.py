@@ -134,13 +134,18 @@ def _disruption_budget(plan: Plan) -> Object:
 def _webhooks(plan: Plan) -> Object:
     # The CA's key stays with bizrq-certs.
     served = {"secretName": SECRET, "items": [{"key": key, "path": key} for key in ("tls.crt", "tls.key")]}
+    mounts = {
+        _CERTIFICATES: {"name": "certificates", "secret": served},
+        # The root is read-only, and OpenSSL takes a key from a file only.
+        "/tmp": {"name": "tmp", "emptyDir": {"medium": "Memory"}},  # noqa: S108 a volume of the pod's own
+    }
     return _deployment(
         WEBHOOKS,
         plan,
         plan.replicas,
         ["--cert-dir", _CERTIFICATES, "--port", str(_PORT)],
         ports={"webhooks": _PORT},
-        mounts={_CERTIFICATES: {"name": "certificates", "secret": served}},
+        mounts=mounts,
         # Longer than the time in which reviews that are under way are answered.
         grace=30,
     )

@@ -158,6 +158,9 @@ async def test_what_is_installed_fits_together() -> None:
         assert {m["name"] for m in container["volumeMounts"]} == {v["name"] for v in spec["volumes"]}
     [webhooks] = [d for d in by_kind["Deployment"] if d["metadata"]["name"] == rights.WEBHOOKS]
     labels = webhooks["spec"]["template"]["metadata"]["labels"]
+    [serving] = webhooks["spec"]["template"]["spec"]["containers"]
+    assert serving["securityContext"]["readOnlyRootFilesystem"]
+    assert "/tmp" in {m["mountPath"] for m in serving["volumeMounts"]}, "a key is loaded from a private folder there"
     assert service["spec"]["selector"] == labels == budget["spec"]["selector"]["matchLabels"]
     assert webhooks["spec"]["replicas"] == 2
     ports = {p["name"]: p["containerPort"] for p in webhooks["spec"]["template"]["spec"]["containers"][0]["ports"]}
