@@ -41,8 +41,8 @@ imports: setup ## the import contracts of pyproject.toml
 unit: setup ## pytest, on all processors
 	@$(BIN)/pytest -q -n auto --dist loadgroup
 
-bench: setup ## the benchmarks of docs/results.md; a real API server is needed for most
-	@$(BIN)/python -m tests.bench
+bench: setup ## the benchmarks of docs/results.md in twelve minutes; most need a real API server. ARGS="B1 --write"
+	@$(BIN)/python -m tests.bench $(ARGS)
 
 reliability: setup ## the experiments of docs/results.md in full; an hour where a real API server can be started
 	@$(BIN)/python -m tests.reliability

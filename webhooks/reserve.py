@@ -232,7 +232,7 @@ class Reserver:
                 account.reserve(verdict.reservation)
                 reserved = True
             verdicts.append(verdict)
-        return verdicts, wire.with_reservations(stored, account.reservations) if reserved else None
+        return verdicts, wire.with_reservations(stored, account.entries()) if reserved else None
 
 
 def _left(batch: list[_Pending]) -> float:

@@ -1,16 +1,21 @@
-"""`make bench`: the benchmarks of docs/results.md, by name or all. `python -m tests.bench [B1 B9 …] [--write]`."""
+"""`make bench`: the benchmarks of docs/results.md, by name or all. `python -m tests.bench [B1 B9 …] [--write]`.
+
+What needs a cluster comes first, and nothing begins once the minutes are over: what was measured until then is written.
+"""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
 import platform
+import re
 import sys
 import tempfile
-from collections.abc import Callable
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 
+import pytest
 from rich.console import Console
 
 from tests.bench import admission, core, hours, recounts, start
@@ -18,6 +23,7 @@ from tests.bench.arena import arena
 from tests.cluster import why_not_real
 
 RESULTS = Path(__file__).resolve().parents[2] / "docs" / "results.md"
+MARK, END_MARK = "<!-- make bench writes this -->", "<!-- up to here: make bench -->"
 #: What needs no cluster, and what needs a real one.
 ALONE = {
     "B4": hours.pods,
@@ -39,64 +45,84 @@ ON_CLUSTER = {
 }
 
 
-def main(names: list[str]) -> list[str]:
-    """The rows of the table; each is printed as it comes."""
-    console = Console(stderr=True, highlight=False)
-    rows: list[str] = []
+class Run:
+    """Plays benchmarks until the time is over, and writes what each measured as soon as it has."""
 
-    def told(lines: list[str]) -> None:
-        rows.extend(lines)
-        for line in lines:
-            console.print(line, soft_wrap=True)
+    def __init__(self, minutes: float, writes: bool) -> None:
+        self.rows: list[str] = []
+        self._until = time.monotonic() + 60 * minutes
+        self._writes = writes
+        self._console = Console(stderr=True, highlight=False)
 
-    for name, bench in ALONE.items():
-        if name in names:
-            console.print(f"{name} …", style="dim")
-            told(bench())
-    wanted = [name for name in ON_CLUSTER if name in names]
-    if wanted and (why := why_not_real()):
-        told([f"| {name} | not run: {why} | |" for name in wanted])
-    elif wanted:
-        asyncio.run(_on_cluster(wanted, told, console))
-    return rows
+    def play(self, names: list[str]) -> None:
+        on_cluster = [name for name in ON_CLUSTER if name in names]
+        if on_cluster and (why := why_not_real()):
+            self._say(f"not run: {', '.join(on_cluster)}: {why}")
+        elif on_cluster:
+            asyncio.run(self._on_cluster(on_cluster))
+        for name, bench in ALONE.items():
+            if name in names and self._begins(name):
+                self._keep(name, bench(), "")
+
+    async def _on_cluster(self, names: list[str]) -> None:
+        with tempfile.TemporaryDirectory(prefix="bizrq-bench-") as folder:
+            async with arena(Path(folder)) as here:
+                for name in names:
+                    if self._begins(name):
+                        try:
+                            rows = await ON_CLUSTER[name](here)
+                        except (Exception, pytest.fail.Exception) as error:
+                            # The others are still worth their while.
+                            self._console.print_exception(max_frames=4)
+                            self._say(f"{name} failed: {error}")
+                        else:
+                            self._keep(name, rows, here.version)
+
+    def _begins(self, name: str) -> bool:
+        left = self._until - time.monotonic()
+        self._say(f"{name} …" if left > 0 else f"{name} not run: the minutes are over")
+        return left > 0
+
+    def _keep(self, name: str, rows: list[str], on: str) -> None:
+        ran = f"{datetime.now(UTC):%Y-%m-%d}, {on or f'Python {platform.python_version()}'}"
+        rows = [f"{row} {ran} |" for row in rows]
+        for row in rows:
+            self._console.print(row, soft_wrap=True, markup=False)
+        self.rows += rows
+        if self._writes:
+            write(name, rows)
+
+    def _say(self, line: str) -> None:
+        self._console.print(line, style="dim", soft_wrap=True, markup=False)
 
 
-async def _on_cluster(names: list[str], told: Callable[[list[str]], None], console: Console) -> None:
-    with tempfile.TemporaryDirectory(prefix="bizrq-bench-") as folder:
-        async with arena(Path(folder)) as here:
-            console.print(f"on {here.version}", style="dim")
-            for name in names:
-                console.print(f"{name} …", style="dim")
-                told(await ON_CLUSTER[name](here))
+def told(rows: list[str]) -> str:
+    """The table, by number and in the order of measuring."""
+    ordered = sorted(rows, key=lambda row: int(row.split("|")[1].strip(" B")))
+    return "\n".join(["| id | what | figures | ran |", "|---|---|---|---|", *ordered])
 
 
-def written(rows: list[str]) -> str:
-    ran = f"{datetime.now(UTC):%Y-%m-%d}, {platform.machine()}, Python {platform.python_version()}"
-    return "\n".join(
-        [
-            "## Benchmarks",
-            "",
-            f"`make bench`, {ran}. Ratios of interleaved rounds on one API server: median (min to max).",
-            "",
-            "| id | what | figures |",
-            "|---|---|---|",
-            *rows,
-            "",
-        ]
-    )
+def write(name: str, rows: list[str]) -> None:
+    """Put these in place of the rows that the benchmark had; the words around the table are a person's."""
+    before = RESULTS.read_text("utf-8")
+    found = re.search(f"{MARK}\n(.*?){END_MARK}", before, flags=re.DOTALL)
+    if found is None:
+        raise SystemExit(f"{RESULTS} has no marks {MARK} and {END_MARK} to write between")
+    others = [
+        line for line in found[1].splitlines() if re.match(r"\| B\d", line) and not line.startswith(f"| {name} |")
+    ]
+    RESULTS.write_text(before.replace(found[0], f"{MARK}\n{told([*others, *rows])}\n{END_MARK}"), "utf-8")
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*", help="by default all")
-    parser.add_argument("--write", action="store_true", help="replace the part of docs/results.md")
+    parser = argparse.ArgumentParser(prog="python -m tests.bench", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("names", nargs="*", metavar="ID", help="by default all")
+    parser.add_argument("--write", action="store_true", help="put the rows into docs/results.md")
+    parser.add_argument("--minutes", type=float, default=12.0, help="none begins later than this")
     arguments = parser.parse_args()
     chosen = [name.upper() for name in arguments.names] or [*ALONE, *ON_CLUSTER]
-    text = written(main(chosen))
-    if arguments.write:
-        before = RESULTS.read_text("utf-8") if RESULTS.exists() else "# Results\n"
-        head, _, rest = before.partition("## Benchmarks")
-        _, mark, after = rest.partition("\n## ")
-        RESULTS.write_text(head.rstrip() + "\n\n" + text + (mark + after if mark else ""), "utf-8")
-    else:
-        sys.stdout.write(text)
+    if unknown := sorted({*chosen} - {*ALONE, *ON_CLUSTER}):
+        parser.error(f"no benchmark {', '.join(unknown)}: take some of {' '.join((*ON_CLUSTER, *ALONE))}")
+    run = Run(arguments.minutes, arguments.write)
+    run.play(chosen)
+    sys.stdout.write(told(run.rows) + "\n")

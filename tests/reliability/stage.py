@@ -49,6 +49,13 @@ class Outcome:
     missed: Sequence[str] = ()
 
 
+class Patient(KubeClient):
+    """A client that waits until an API server has given up by itself, which it does after 34 s."""
+
+    async def request(self, method: str, path: str, *, timeout: float | None = None, **how: Any) -> bytes:
+        return await super().request(method, path, timeout=timeout or 60.0, **how)
+
+
 @dataclass
 class Ground:
     """A cluster without bizrq. `clock` is the controllers' own where a test may set it forward."""
@@ -199,8 +206,8 @@ async def ground_on(
     clock: Monotonic | None = None,
 ) -> AsyncIterator[Ground]:
     async with (
-        KubeClient.from_kubeconfig(cluster.kubeconfig) as client,
-        KubeClient.from_kubeconfig(cluster.kubeconfig) as watcher,
+        Patient.from_kubeconfig(cluster.kubeconfig) as client,
+        Patient.from_kubeconfig(cluster.kubeconfig) as watcher,
     ):
         yield Ground(cluster, client, watcher, folder, seed, say, clock)
 

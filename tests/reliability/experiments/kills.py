@@ -123,8 +123,9 @@ async def r3(ground: Ground, *, kills: int, workers: int, fits: int) -> Outcome:
                 try:
                     await ground.client.create(DEPLOYMENTS, obj)
                 except ApiError as error:
-                    # 403 is full, 429 try again; 500 is the API server's: the webhook that it asked was killed.
-                    expected(error, 403, 429, 500)
+                    # 403 is full, 429 try again; 500 is the API server's: the webhook that it asked was killed, and
+                    # 504 is where it gave up itself.
+                    expected(error, 403, 429, 500, 504)
                     answers[str(error.status)] += 1
                     await asyncio.sleep(0.02)
                 else:

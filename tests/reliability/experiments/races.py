@@ -120,7 +120,7 @@ async def r5(ground: Ground, *, seconds: float, fits: int, workers: int) -> Outc
     name = ground.name()
     path = DEPLOYMENTS.path()
     await ground.namespace(name)
-    stored = 0
+    stored, late = 0, 0
     over = asyncio.Event()
     async with ground.parts() as parts:
         first, second = Proxy(ground.cluster.kubeconfig), Proxy(ground.cluster.kubeconfig)
@@ -147,13 +147,15 @@ async def r5(ground: Ground, *, seconds: float, fits: int, workers: int) -> Outc
             return None
 
         async def work(number: int) -> None:
-            nonlocal stored
+            nonlocal stored, late
             obj = f"w{number}"
             while not over.is_set():
                 try:
                     await ground.client.create(DEPLOYMENTS, deployment(obj, name, 0, namespace=name))
                 except ApiError as error:
-                    expected(error, 403, 429)
+                    # 500 and 504 are those of an API server that did not wait for an answer any longer.
+                    expected(error, 403, 429, 500, 504)
+                    late += error.status >= 500
                     await asyncio.sleep(0.1)
                     continue
                 stored += 1
@@ -188,7 +190,8 @@ async def r5(ground: Ground, *, seconds: float, fits: int, workers: int) -> Outc
         await ground.clear(name)
     assert lists, "the second controller never saw a stale list"
     return Outcome(
-        f"a watch frozen for {seconds:.0f} s, a failover, {lists} stale lists, {stored} creates stored meanwhile; "
+        f"a watch frozen for {seconds:.0f} s, a failover, {lists} stale lists, {stored} creates stored meanwhile, "
+        f"{late} without an answer in time; "
         f"{revisions} revisions checked, none under-counted"
     )
 
