@@ -30,7 +30,7 @@ from bizrq.workloads import counting
 from bizrq.workloads.adapters import Adapter, GroupKind, Registry
 from bizrq.workloads.config import CountingConfig
 from bizrq.workloads.counting import NONE, Demand
-from bizrq.workloads.dra import CLAIM, CLAIMS, POD_GROUP, Claims, of_another, of_claim, payer_of_claim
+from bizrq.workloads.dra import CLAIM, CLAIMS, POD_GROUP, Claims, is_of_pod, of_another, of_claim, payer_of_claim
 from bizrq.workloads.labels import labels_of
 from bizrq.workloads.lookup import Instead, Lookup, Recording, Reference, group_and_version
 from bizrq.workloads.malformed import Malformed
@@ -138,6 +138,8 @@ class References:
         reference = (request.kind.group, request.kind.kind, request.namespace, name)
         try:
             if request.operation == "DELETE":
+                if reference[:2] == CLAIM and is_of_pod(about):
+                    return Granted()
                 return await self._delete(reference, about, deadline)
             if request.operation == "CREATE" and reference[:2] != CLAIM_TEMPLATE:
                 return Granted()

@@ -170,6 +170,7 @@ def configuration(registry: Registry, client_config: ClientConfig, *, namespace:
                 "rules": [
                     *(_template_rules() if any(a.refers for a in registry.charged) else ()),
                     _rule("resource.k8s.io", ["v1"], ["resourceclaimtemplates"], ["CREATE", "DELETE"], "Namespaced"),
+                    _rule("resource.k8s.io", ["v1"], ["resourceclaims"], ["DELETE"], "Namespaced"),
                 ],
                 "matchConditions": [{"name": "bears-on-workloads", "expression": REFERRED}],
                 **common,

@@ -114,10 +114,13 @@ def payer_of_claim(claim: Mapping[str, Any]) -> str | None:
 
     Raises Malformed for a label that is none.
     """
+    return None if is_of_pod(claim) else label(labels_of(claim), LABEL)
+
+
+def is_of_pod(claim: Mapping[str, Any]) -> bool:
+    """Whether a claim was made for a pod. Raises Malformed."""
     owners = a_list(a_map(claim.get("metadata"), "metadata").get("ownerReferences"), "metadata.ownerReferences")
-    if any(isinstance(owner, dict) and owner.get("kind") == "Pod" for owner in owners):
-        return None
-    return label(labels_of(claim), LABEL)
+    return any(isinstance(owner, dict) and owner.get("kind") == "Pod" for owner in owners)
 
 
 def of_another(place: Slot, payer: str, group: str) -> str:

@@ -151,6 +151,23 @@ async def test_a_claim_that_is_made_anew_is_charged_to_whoever_names_it(api: Api
     assert [str(e.slot) for e in await api.entries("nlp")] == [str(PLACE)]
 
 
+async def test_a_claim_that_is_named_stays_and_one_of_a_pod_goes(api: Api, hooks: Hooks) -> None:
+    await api.group("nlp", cpu="10", gpu="4")
+    made = await shared(api)
+    await api.client.create(DEPLOYMENTS, user("a"))
+
+    async def deleted(obj: Object) -> Object:
+        return await hooks.review("references", "DELETE", None, obj, resource=CLAIMS)
+
+    assert message(await deleted(made)) == (
+        "ResourceClaim default/s is used by Deployment default/a: delete those first, or have them use another"
+    )
+    pods = changed(made, lambda o: o["metadata"].update(ownerReferences=[{"kind": "Pod", "name": "p", "uid": "u"}]))
+    assert (await deleted(pods))["allowed"]
+    await api.client.delete(DEPLOYMENTS, "a", "default")
+    assert (await deleted(made))["allowed"]
+
+
 async def test_the_claim_of_a_pod_is_nobodys_besides(api: Api, hooks: Hooks) -> None:
     """Its label came from the template; the registration does not even send it."""
     await api.group("nlp", gpu="1")
