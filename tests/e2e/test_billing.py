@@ -23,7 +23,7 @@ from bizrq.kube.groups import GROUPS
 from bizrq.kube.hours import CARD_HOURS, STATEMENTS
 from controller.cluster import now_ms
 from sandbox.server import Sandbox
-from tests.cli.conftest import Bizrq
+from tests.cli.conftest import Bizrq, Said
 from tests.cluster import Cluster, eventually, has_kinds
 from tests.e2e.conftest import station_on
 from tests.objects import PODS, TFJOBS, Object, group, tfjob
@@ -197,6 +197,27 @@ async def test_a_week_of_two_pods_is_billed_to_the_second(week: Week, tmp_path: 
 async def _is(week: Week, period: str, minutes: int) -> bool:
     rows = await week.says("report", "nlp", "--period", period, "--by", "workload", "-r", GPU)
     return [int(row["exact"]) for row in rows] == [minutes * MINUTE]
+
+
+async def test_a_correction_is_a_line_with_who_and_why(week: Week) -> None:
+    words = ["correct", "nlp", f"{GPU}=-0.25", f"{GPU}.A100=-0.25", "--reason", "the power failed"]
+    assert (await week.bizrq(*words)).code == 0
+
+    async def applied() -> bool:
+        rows = await week.says("report", "nlp", "--hours", "-r", GPU)
+        return [int(row["exact"]) for row in rows] == [20 * MINUTE]
+
+    await eventually(applied, 20, "it is a line")
+    audited = await week.says("audit", "nlp")
+    [line] = [each for each in audited["remarks"] if each["what"] == "correction"]
+    assert audited["equal"], audited
+    assert (line["why"], line["hours"]) == ("the power failed", f"{GPU} -0.250, {GPU}.A100 -0.250")
+    assert line["who"]
+    # Of hours that are not metered, or for a group that is none, nobody is credited.
+    said: Said = await week.bizrq("correct", "nlp", "limits.cpu=1", "--reason", "x")
+    assert (said.code, "has no hours of limits.cpu" in said.err) == (3, True), said
+    said = await week.bizrq("correct", "npl", f"{GPU}=1", "--reason", "x")
+    assert (said.code, "npl does not exist" in said.err) == (3, True), said
 
 
 async def test_who_has_no_right_to_correct_is_told_which(week: Week, tmp_path: Path) -> None:
