@@ -202,17 +202,25 @@ def _started(status: Object) -> int | None:
 
 
 def _ended(metadata: Object, status: Object) -> int | None:
-    if status.get("phase") not in ("Succeeded", "Failed"):
-        return None
-    ends = [
-        _time(((container.get("state") or {}).get("terminated") or {}).get("finishedAt"))
-        for container in status.get("containerStatuses") or ()
-    ]
+    statuses = status.get("containerStatuses") or ()
+    ends = [_time(((container.get("state") or {}).get("terminated") or {}).get("finishedAt")) for container in statuses]
     known = [end for end in ends if end is not None]
+    if status.get("phase") not in ("Succeeded", "Failed"):
+        # One that is being deleted may go without another phase: then its last container says when it was over.
+        is_over = metadata.get("deletionTimestamp") is not None and known and len(known) == len(ends)
+        return max(known) if is_over else None
     if known:
         return max(known)
-    # Evicted before anything ran: no container tells, so the pod's own deletion does, or its start.
-    return _time(metadata.get("deletionTimestamp")) or _started(status)
+    return _disrupted(status) or _time(metadata.get("deletionTimestamp")) or _started(status)
+
+
+def _disrupted(status: Object) -> int | None:
+    """When a pod of which no container tells was evicted, or else when anything last changed after its start."""
+    times = {c.get("type"): _time(c.get("lastTransitionTime")) for c in status.get("conditions") or ()}
+    if (told := times.get("DisruptionTarget")) is not None:
+        return told
+    started = _started(status) or 0
+    return max((at for at in times.values() if at is not None and at > started), default=None)
 
 
 @lru_cache(maxsize=65_536)

@@ -386,8 +386,15 @@ def statement(of: CardHoursSpec, page: Page, lines: cash.Lines, end: int, heir: 
 
 def shown(amounts: Mapping[str, int]) -> str:
     """Nano-units x milliseconds for people: `requests.nvidia.com/gpu=12.5h`, by resource."""
-    found = ((name, hours({name: amount})) for name, amount in sorted(amounts.items()))
-    return " ".join(f"{name}={quantity.text(key, value)}h" for name, each in found for key, value in each.items())
+    found = [(name, value) for name in sorted(amounts) for value in hours({name: amounts[name]}).values()]
+    return " ".join(f"{name}={_decimal(name, value)}h" for name, value in found)
+
+
+def _decimal(name: str, value: int) -> str:
+    whole, rest = divmod(abs(value), quantity.NANO)
+    if not rest:
+        return quantity.text(name, value)
+    return f"{'-' if value < 0 else ''}{whole}.{rest:09d}".rstrip("0")
 
 
 def _total(stored: Total) -> cash.Total:

@@ -95,7 +95,7 @@ def test_a_page_is_read_as_it_was_written() -> None:
 def test_a_record_tells_people_what_is_spent_and_runs() -> None:
     status = stored(PAGE)["status"]
     assert status["count"] == 3
-    assert stored(Page(T, running={RATE: {"pod": T - 9_000_000}}))["status"]["spent"] == "limits.cpu=1250mh"
+    assert stored(Page(T, running={RATE: {"pod": T - 9_000_000}}))["status"]["spent"] == "limits.cpu=1.25h"
     assert status["watermark"] == "2023-11-14T22:13:20.005Z"
     assert status["open"]["start"] == "2023-11-14T22:13:20.000Z"
     assert [each.get("start") for each in status["closing"]] == [None]

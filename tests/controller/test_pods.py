@@ -135,3 +135,43 @@ def test_a_store_of_kept_pods_reads_as_one_of_objects() -> None:
     store.remove(kept)
     assert [pod["metadata"]["uid"] for pod in store.index("namespace", "team")] == ["b"]
     assert store.get("train-a", "team") is None
+
+
+def _at(second: int) -> str:
+    return f"2026-01-01T00:00:{second:02d}Z"
+
+
+def _told(phase: str, *ends: int | None, deleted: int | None = None, **conditions: int) -> Object:
+    """A pod that was bound at second 10, with its containers' ends and the times of further conditions."""
+    pod = _pod()
+    pod["metadata"].pop("deletionTimestamp", None)
+    if deleted is not None:
+        pod["metadata"]["deletionTimestamp"] = _at(deleted)
+    states = [{"running": {}} if end is None else {"terminated": {"finishedAt": _at(end)}} for end in ends]
+    times = {"PodScheduled": 10, **conditions}
+    pod["status"] = {
+        "phase": phase,
+        "containerStatuses": [{"name": "c", "state": state} for state in states],
+        "conditions": [{"type": t, "status": "True", "lastTransitionTime": _at(s)} for t, s in times.items()],
+    }
+    return pod
+
+
+ENDS: list[tuple[str, Object, int | None]] = [
+    ("it runs", _told("Running", None), None),
+    ("one container of two is over", _told("Running", 20, None), None),
+    ("its last container is over", _told("Succeeded", 20, 30), 30),
+    ("a container restarts that nobody deletes", _told("Running", 20), None),
+    ("it is being deleted and its containers are over", _told("Running", 20, 25, deleted=40), 25),
+    ("it is being deleted and one runs on", _told("Running", 20, None, deleted=40), None),
+    ("it was evicted before anything ran", _told("Failed", DisruptionTarget=33, Ready=40), 33),
+    ("it failed and only its conditions tell when", _told("Failed", Ready=35, Initialized=10), 35),
+    ("it failed and nothing tells but its deletion", _told("Failed", deleted=40), 40),
+    ("it failed and nothing tells at all", _told("Failed"), 10),
+]
+
+
+@pytest.mark.parametrize(("why", "pod", "second"), ENDS, ids=[row[0] for row in ENDS])
+def test_when_a_pod_ended(why: str, pod: Object, second: int | None) -> None:
+    ended = trimmed(pod, Shapes()).ended
+    assert ended == (None if second is None else milliseconds(_at(second)))
