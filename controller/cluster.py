@@ -29,6 +29,8 @@ log = structlog.get_logger(__name__)
 
 Object = dict[str, Any]
 
+#: Seconds to wait for a watch that is behind what has to be seen.
+CATCH_UP = 10.0
 #: Owners that are gone whose group is remembered: far more than are deleted while a release is on its way.
 _REMEMBERED = 10_000
 

@@ -1,0 +1,227 @@
+"""What each stored workload costs, counted once for each version of it and of what it refers to.
+
+This file alone decides when a cost that was counted still holds, and when what is found below a workload is believed.
+The counting is `bizrq.workloads.counting`'s and `controller.surplus`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+import msgspec
+
+from bizrq.quota.ledger import LIFETIME, Slot
+from bizrq.quota.resources import Resources, add, growth
+from bizrq.workloads import counting
+from bizrq.workloads.adapters import Adapter, GroupKind
+from bizrq.workloads.config import CountingConfig
+from bizrq.workloads.dra import CLAIMS
+from bizrq.workloads.lookup import Lookup, Recording, Reference
+from bizrq.workloads.malformed import Malformed
+from bizrq.workloads.roles import has_ended
+from controller.cluster import CATCH_UP, Cluster, Object, claimed_by
+from controller.surplus import NOTHING, Found, Surplus
+
+#: Seconds a read of what a workload refers to may take.
+_READ = 5.0
+
+
+class Cost(msgspec.Struct, frozen=True):
+    """What a stored object costs, by its version. `settled` where nothing else that changes can change it."""
+
+    version: str
+    context: int
+    round: object
+    settled: bool
+    resources: Resources
+    #: Claims that others may name as well, as in `counting.Demand`.
+    shared: Mapping[Slot, Resources] = msgspec.field(default_factory=dict)
+    problem: str = ""
+    #: What it and all below it hold; what of that is counted beyond its own demand, and that in words; whether it was
+    #: more than had been known, and since when there is any.
+    held: Resources = msgspec.field(default_factory=dict)
+    beyond: Resources = msgspec.field(default_factory=dict)
+    finding: str = ""
+    grown: bool = False
+    since: float = 0.0
+
+
+class Costs:
+    """The costs of all workloads. `count` brings those of one group up to date, then `of` answers at once."""
+
+    def __init__(self, cluster: Cluster, surplus: Surplus, config: CountingConfig, clock: Callable[[], float]) -> None:
+        self._cluster = cluster
+        self._surplus = surplus
+        self._config = config
+        self._clock = clock
+        self._counted: dict[str, Cost] = {}
+        #: What each workload asked for when it could last be counted, by uid: it is held at least at that.
+        self._last: dict[str, counting.Demand] = {}
+        #: By the place of a claim that workloads may share, those that named it when they were last counted, by uid:
+        #: since when they are there, whose they are and what they are.
+        self._users: dict[Slot, dict[str, tuple[str, str, Slot]]] = {}
+        #: Workloads below which something changed since they were counted.
+        self._stale: set[str] = set()
+        #: By what a cost was counted: the workloads' uids with their groups.
+        self._referrers: dict[Reference, dict[str, str]] = {}
+        cluster.on_reference = self._recounted_for
+        cluster.on_below = self._changed_below
+
+    def of(self, uid: str) -> Cost:
+        return self._counted[uid]
+
+    def was_counted(self, uid: str) -> bool:
+        """Whether a workload could ever be counted."""
+        return uid in self._last
+
+    async def count(self, name: str) -> None:
+        """Have the cost of every workload of the group at hand, as it is stored now, before the snapshot is taken."""
+        round_ = object()
+        while todo := [found for found in self._cluster.charged_to(name) if not self._is_counted(found[1], round_)]:
+            for adapter, obj in todo:
+                self._counted[obj["metadata"]["uid"]] = cost = await self._cost(name, adapter, obj, round_)
+                for place in cost.shared:
+                    metadata = obj["metadata"]
+                    user = str(metadata.get("creationTimestamp")), name, slot_of(adapter, obj)
+                    self._users.setdefault(place, {})[metadata["uid"]] = user
+        # No await between the last look and the return: what arrives later comes with its own event.
+        stored = sum(len(informer.store) for informer in self._cluster.workloads.values())
+        if len(self._counted) > 2 * stored + 1000:
+            stores = [informer.store for informer in self._cluster.workloads.values()]
+            self._counted = {
+                uid: cost for uid, cost in self._counted.items() if any(store.by_uid(uid) for store in stores)
+            }
+            self._last = {uid: demand for uid, demand in self._last.items() if uid in self._counted}
+            self._users = {
+                place: known
+                for place, users in self._users.items()
+                if (known := {uid: user for uid, user in users.items() if uid in self._counted})
+            }
+            self._stale.intersection_update(self._counted)
+            self._referrers = {
+                reference: known
+                for reference, uids in self._referrers.items()
+                if (known := {uid: group for uid, group in uids.items() if uid in self._counted})
+            }
+
+    def payer_of_claim(self, place: Slot) -> str | None:
+        """The group that a claim names, else that of the first workload that is there and names it."""
+        claim = self._cluster.claims.store.get(place.name, place.namespace) if place.kind == CLAIMS else None
+        named = claimed_by(claim) if claim is not None else None
+        users = self._users.get(place, {})
+        if named is not None or len({group for _, group, _ in users.values()}) < 2:
+            return named
+        known = [
+            user
+            for uid, user in users.items()
+            if (cost := self._counted.get(uid)) is not None
+            and place in cost.shared
+            and self._cluster.workloads[user[2].kind].store.by_uid(uid)
+        ]
+        return min(known)[1] if known else None
+
+    def _is_counted(self, obj: Object, round_: object) -> bool:
+        uid = obj["metadata"]["uid"]
+        known = self._counted.get(uid)
+        if uid in self._stale or known is None or known.version != obj["metadata"]["resourceVersion"]:
+            return False
+        return known.round is round_ or (known.settled and known.context == self._cluster.context)
+
+    def _changed_below(self, uid: str) -> None:
+        if uid in self._counted:
+            self._stale.add(uid)
+
+    def _recounted_for(self, reference: Reference) -> set[str]:
+        """The groups of the workloads that were counted by an object which is another now; forgets their costs."""
+        referrers = self._referrers.pop(reference, {})
+        for uid in referrers:
+            self._counted.pop(uid, None)
+        return set(referrers.values())
+
+    async def _cost(self, group: str, adapter: Adapter, obj: Object, round_: object) -> Cost:
+        """A workload's demand; for one that has ended, that of its pods that still run (spec: workloads, section 8)."""
+        version, context = obj["metadata"]["resourceVersion"], self._cluster.context
+        uid = obj["metadata"]["uid"]
+        self._stale.discard(uid)
+        asked: dict[Reference, None] = {}
+        counted: list[tuple[counting.Demand, Found]] = []
+
+        def count(found: Lookup) -> None:
+            counted.clear()
+            recording = Recording(found)
+            try:
+                demand = self._demand(adapter, obj, recording)
+                counted.append((demand, self._surplus.of(adapter, obj, demand.resources, recording)))
+            finally:
+                asked.update(recording.asked)
+
+        lookup = await self._cluster.related.resolve(count, _READ)
+        for reference in asked:
+            self._referrers.setdefault(reference, {})[uid] = group
+        try:
+            if counting.is_charged_for_pods(obj, adapter, self._config):
+                pods = [pod.plain() for pod in self._cluster.pods_of(obj)]
+                demand = counting.of_live_pods(obj, pods, lookup, self._config)
+                return Cost(version, context, round_, False, demand.resources, demand.shared)
+            # What could not be counted raises again.
+            demand, found = counted[0] if counted else (self._demand(adapter, obj, lookup), NOTHING)
+        except Malformed as error:
+            demand = self._last.get(uid, counting.NONE)
+            return Cost(version, context, round_, False, demand.resources, demand.shared, str(error))
+        self._last[uid] = demand
+        cost = Cost(version, context, round_, not lookup.has_read, demand.resources, demand.shared)
+        return await self._beyond(adapter, obj, cost, found, lookup)
+
+    def _demand(self, adapter: Adapter, obj: Object, lookup: Lookup) -> counting.Demand:
+        """What a workload asks for, with children that may have grown beyond it (DESIGN 3). Raises Malformed."""
+        demand = counting.demand(obj, self._cluster.registry, lookup, self._config)
+        if not adapter.grows or has_ended(obj, adapter):
+            return demand
+        made = [
+            counting.own_demand(child, kind, lookup, self._config)
+            for child in self._cluster.children_of(obj, adapter.grows)
+            if (kind := self._cluster.registry.of(child)) is not None
+        ]
+        return counting.with_children(demand, made, adapter, self._config)
+
+    async def _beyond(self, adapter: Adapter, obj: Object, cost: Cost, found: Found, lookup: Lookup) -> Cost:
+        """The cost with what was `found` below the workload beyond it.
+
+        More than was known of it is believed once the watches of all owners have caught up: one may be behind that of
+        the pods. Less is what a smaller demand has left behind, and counts if it has not gone in time; so does what the
+        children of a workload that rolls still have of an earlier version.
+        """
+        uid = obj["metadata"]["uid"]
+        known = self._counted.get(uid)
+        if not found.resources:
+            return msgspec.structs.replace(cost, held=cost.resources)
+        held = add(cost.resources, found.resources)
+        grown = known is not None and known.grown
+        if found.at_once and (known is None or growth(held, known.held)):
+            await self._catch_up(found.kinds)
+            fresh = self._cluster.workloads[adapter.resource].store.by_uid(uid)
+            if fresh is None or fresh["metadata"]["resourceVersion"] != cost.version:
+                # It is counted anew, or is gone.
+                return msgspec.structs.replace(cost, held=known.held if known is not None else cost.resources)
+            found = self._surplus.of(adapter, obj, cost.resources, lookup)
+            held = add(cost.resources, found.resources)
+            grown = grown or (found.at_once and (known is None or bool(growth(held, known.held))))
+        since = known.since if known is not None and known.since else self._clock()
+        if not grown and self._clock() - since < LIFETIME / 1000:
+            return msgspec.structs.replace(cost, settled=False, held=held, since=since)
+        return msgspec.structs.replace(
+            cost, held=held, since=since, grown=bool(found.resources), beyond=found.resources, finding=found.finding
+        )
+
+    async def _catch_up(self, kinds: Iterable[GroupKind]) -> None:
+        """Have the snapshots of these kinds be no older than this moment. Raises ApiError, Unreachable."""
+        revision = await self._cluster.client.revision(self._cluster.resource("pods"))
+        for kind in kinds:
+            adapter = self._cluster.registry.by_kind(*kind)
+            informer = self._cluster.informer(adapter.resource) if adapter is not None else None
+            if informer is not None:
+                await informer.catch_up(revision, CATCH_UP)
+
+
+def slot_of(adapter: Adapter, obj: Object) -> Slot:
+    return Slot(adapter.resource, obj["metadata"].get("namespace", ""), obj["metadata"]["name"])

@@ -1,0 +1,195 @@
+"""What people are told of a group: conditions, events and metrics, in words.
+
+This file alone decides which words, and when a thing is news. The numbers are `bizrq.quota.recount`'s.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+import structlog
+
+from bizrq.api import group as wire
+from bizrq.api.group import Condition, GroupObject, GroupUnreadable
+from bizrq.kube.events import Recorder
+from bizrq.quota import quantity
+from bizrq.quota.ledger import timestamp
+from bizrq.quota.names import Catalog, is_cash
+from bizrq.quota.recount import Recount
+from bizrq.quota.resources import Resources, nonzero
+from bizrq.quota.terms import Terms
+from bizrq.quota.thresholds import Standing, condition, crossed, words
+from controller import metrics
+from controller.foresight import Record
+
+log = structlog.get_logger(__name__)
+
+#: The condition and event for workloads that use other devices than they declare.
+_MISMATCH = "ModelMismatch"
+
+#: A condition in the making: type, whether it holds, reason and message.
+Finding = tuple[str, bool, str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class HoursTold:
+    """What there is to tell of a group's hours."""
+
+    standings: Sequence[Standing]
+    terms: Terms
+    record: Record
+
+    def spent(self, counted: Recount) -> str:
+        """Which are out, and until when that is so."""
+        grant = f", next grant {self.record.next_grant}" if self.record.next_grant else ""
+        return f"spent: {', '.join(counted.exhausted)}; growth is refused{grant}"
+
+    def low(self) -> tuple[str, bool, str, str]:
+        """The condition that tells in time."""
+        record = self.record
+        return ("CashLow", *condition(self.standings, self.terms.thresholds, record.zone, record.next_grant))
+
+
+@dataclass(slots=True)
+class Told:
+    """What people have to know of a group's workloads, in words."""
+
+    problems: list[str] = field(default_factory=list)
+    surplus: list[str] = field(default_factory=list)
+    unbounded: list[str] = field(default_factory=list)
+    detached: list[str] = field(default_factory=list)
+    claims: list[str] = field(default_factory=list)
+    unowned: list[str] = field(default_factory=list)
+    mismatches: list[str] = field(default_factory=list)
+
+    def conditions(self) -> list[tuple[str, bool, str, str]]:
+        """A true condition for each that says something; its type is also the reason of the event that tells of it."""
+        kinds = (
+            ("Uncountable", "Malformed", "", self.problems),
+            (_MISMATCH, "UsesOthers", "", self.mismatches),
+            ("Surplus", "BeyondOwner", "", self.surplus),
+            ("Unbounded", "RunsOn", "nothing bounds their run, so their hours are not sure: ", self.unbounded),
+            ("ForeignClaim", "OfAnother", "give each its own: ", self.claims),
+            ("Detached", "LetGo", "counted though no owner pays any more, label or delete: ", self.detached),
+            ("Unowned", "Outlived", "hours are charged though their workload is gone: ", self.unowned),
+        )
+        return [(kind, True, reason, head + _first_two(lines)) for kind, reason, head, lines in kinds if lines]
+
+
+class Teller:
+    """Tells people once of what is new."""
+
+    def __init__(self, recorder: Recorder, catalog: Catalog, now: Callable[[], int]) -> None:
+        self._recorder = recorder
+        self._catalog = catalog
+        self._now = now
+        #: The budgets of hours of each group that metrics tell of.
+        self._metered: dict[str, set[str]] = {}
+
+    def forget(self, name: str) -> None:
+        self._measure(name, [])
+
+    def conditions(self, group: GroupObject, found: Sequence[Finding]) -> list[Condition]:
+        """Conditions with the time of their last change, as metav1.Condition has it."""
+        old = {condition.type: condition for condition in group.status.conditions}
+        conditions = []
+        for kind, holds, reason, message in found:
+            text = "True" if holds else "False"
+            before = old.get(kind)
+            since = before.last_transition_time if before and before.status == text else timestamp(self._now())
+            conditions.append(Condition(kind, text, reason, message, since, group.metadata.generation))
+        return conditions
+
+    def report(self, group: GroupObject, counted: Recount, told: Told, hours: HoursTold) -> None:
+        """Shout once: drift, a group that goes over, hours that run low and out."""
+        reference = {
+            "apiVersion": wire.API_VERSION,
+            "kind": wire.KIND,
+            "name": group.name,
+            "uid": group.metadata.uid,
+            "resourceVersion": group.metadata.resource_version,
+        }
+        was = {c.type: c.status == "True" for c in group.status.conditions}
+        if counted.drift:
+            metrics.DRIFT.labels(group.name).inc()
+            listed = _amounts(counted.drift)
+            log.error("drift", group=group.name, drift=listed)
+            self._recorder.event(reference, "Warning", "Drift", f"stored without being admitted: {listed}")
+        over = {name: amount for name, amount in counted.over.items() if not is_cash(name)}
+        if over and not was.get("OverQuota"):
+            self._recorder.event(reference, "Warning", "OverQuota", f"over quota by {_amounts(over)}")
+        if counted.exhausted and not was.get("CashExhausted"):
+            self._recorder.event(reference, "Warning", "CashExhausted", hours.spent(counted))
+        for standing, reached in crossed(self._told_before(group), hours.standings, hours.terms.thresholds):
+            if standing.used < standing.hard or reached > 100:
+                message = f"{reached}% is reached: {words(standing, hours.record.zone)}"
+                self._recorder.event(reference, "Warning", "CashLow", message)
+        self._measure(group.name, hours.standings, hours.record.at)
+        metrics.MISMATCHES.labels(group.name).set(len(told.mismatches))
+        said = {c.type: c.message for c in group.status.conditions}
+        for kind, _, _, message in told.conditions():
+            # Another model is news each time that it is another one.
+            if said.get(kind) != message if kind == _MISMATCH else not was.get(kind):
+                self._recorder.event(reference, "Warning", kind, message)
+
+    def _told_before(self, group: GroupObject) -> dict[str, Standing]:
+        """The budgets of hours as the status has them that is stored; none where it cannot be read."""
+        status = group.status
+        was = msgspec.structs.replace(group, spec=msgspec.structs.replace(group.spec, hard=status.hard or {}))
+        try:
+            hard = wire.hard_of(was, self._catalog)
+            used, own = (wire.amounts(group, of) for of in (status.used, status.self_used))
+        except GroupUnreadable:
+            return {}
+        return {n: Standing(n, hard[n], used.get(n, 0), own.get(n, 0)) for n in hard if is_cash(n)}
+
+    def _measure(self, group: str, standings: Sequence[Standing], at: int = 0) -> None:
+        """Have metrics tell of these budgets of the group, and of no others."""
+        gone = self._metered.pop(group, set()) - {each.name for each in standings}
+        for name in gone:
+            metrics.CASH_USED.remove(group, name)
+            metrics.CASH_OUT.remove(group, name)
+        if standings:
+            self._metered[group] = {each.name for each in standings}
+        for each in standings:
+            metrics.CASH_USED.labels(group, each.name).set(each.used / each.hard if each.hard else 1)
+            out = at if each.used >= each.hard else each.out
+            metrics.CASH_OUT.labels(group, each.name).set(math.inf if out is None else out / 1000)
+
+
+def findings(counted: Recount, hard: Resources, told: Told, hours: HoursTold) -> list[Finding]:
+    """Conditions in a person's words."""
+    cards = [f"{name} {_of(name, counted.used[name], hard[name])}" for name in sorted(hard)]
+    over = counted.over
+    found: list[Finding] = [
+        ("Ready", True, "Reconciled", ", ".join(cards[:6]) + (f" and {len(cards) - 6} more" if len(cards) > 6 else "")),
+        (
+            ("OverQuota", True, "Over", f"over quota by {_amounts(over)}; growth is refused, nothing is stopped")
+            if over
+            else ("OverQuota", False, "Within", "every resource is within its quota")
+        ),
+    ]
+    if any(is_cash(name) for name in hard):
+        found.append(
+            ("CashExhausted", True, "Spent", hours.spent(counted))
+            if counted.exhausted
+            else ("CashExhausted", False, "Left", "hours are left of every resource")
+        )
+        found.append(hours.low())
+    return found + told.conditions()
+
+
+def _first_two(lines: list[str]) -> str:
+    more = f" and {len(lines) - 2} more" if len(lines) > 2 else ""
+    return "; ".join(lines[:2]) + more
+
+
+def _of(name: str, used: int, hard: int) -> str:
+    return f"{quantity.text(name, used)}/{quantity.text(name, hard)}"
+
+
+def _amounts(amounts: Resources) -> str:
+    return ", ".join(f"{name}={quantity.text(name, amount)}" for name, amount in sorted(nonzero(amounts).items()))
