@@ -13,18 +13,22 @@ from typing import Any
 
 from bizrq.cli.around import Around
 from bizrq.kube.client import Forbidden, KubeClient, NotFound, Resource
-from bizrq.kube.related import NAMESPACES, resources_of
+from bizrq.kube.related import CONTEXT, NAMESPACES, resources_of
 from bizrq.quota import quantity
+from bizrq.quota.ledger import Slot
 from bizrq.quota.resources import Resources
 from bizrq.settings import Settings
 from bizrq.workloads import counting
 from bizrq.workloads.adapters import Adapter
-from bizrq.workloads.labels import LABEL
+from bizrq.workloads.dra import CLAIM, CLAIMS, POD_GROUP, POD_GROUPS, Claims, is_of_pod, of_claim
+from bizrq.workloads.labels import LABEL, labels_of
+from bizrq.workloads.lookup import Lookup
 from bizrq.workloads.malformed import Malformed
 from bizrq.workloads.owners import payer
 
 Object = dict[str, Any]
 _SECONDS = 30.0
+_CLAIMS = next(resource for resource in CONTEXT if (resource.group, resource.kind) == CLAIM)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +54,7 @@ class Found:
 
 
 async def charged_to(client: KubeClient, settings: Settings, group: str) -> Found:
-    """The workloads of a group, by kind and name; raises ApiError, Unreachable."""
+    """The workloads of a group and the claims that they share, by kind and name; raises ApiError, Unreachable."""
     around = Around(client, settings.registry, ())
     namespaces = await _list(client, [NAMESPACES], around.unread, f"{LABEL}={group}")
     defaulted = [namespace["metadata"]["name"] for namespace in namespaces]
@@ -58,20 +62,42 @@ async def charged_to(client: KubeClient, settings: Settings, group: str) -> Foun
         *(_of_kind(client, adapter, group, defaulted, around.unread) for adapter in settings.registry.charged)
     )
     found: list[Charged] = []
+    shared: dict[Slot, Resources] = {}
     for adapter, items in zip(settings.registry.charged, lists, strict=True):
         for item in items:
-            lookup = await around.resolve(lambda known, item=item: _cost(item, settings, known), _SECONDS)
+            lookup = await around.resolve(lambda known, item=item: _demand(item, settings, known), _SECONDS)
             try:
                 if payer(item, settings.registry, lookup) is None and counting.is_live(item, adapter):
-                    found.append(_charged(item, _cost(item, settings, lookup)))
+                    demand = _demand(item, settings, lookup)
+                    found.append(_charged(item, demand.resources))
+                    shared = counting.largest(shared, demand.shared)
             except Malformed as error:
                 found.append(_charged(item, {}, str(error)))
+    for claim in await _list(client, [_CLAIMS], around.unread, f"{LABEL}={group}"):
+        if not is_of_pod(claim):
+            place = Slot(CLAIMS, claim["metadata"]["namespace"], claim["metadata"]["name"])
+            shared = counting.largest(shared, {place: await _of_claim(claim, settings, around)})
+    kinds = {CLAIMS: CLAIM[1], POD_GROUPS: POD_GROUP[1]}
+    found += [Charged(kinds[place.kind], place.namespace, place.name, cost) for place, cost in shared.items()]
     found.sort(key=lambda each: (each.kind, each.namespace, each.name))
     return Found(found, sorted(around.unread))
 
 
-def _cost(item: Object, settings: Settings, lookup: Any) -> Resources:
-    return counting.in_all(counting.demand(item, settings.registry, lookup, settings.counting))
+def _demand(item: Object, settings: Settings, lookup: Any) -> counting.Demand:
+    return counting.demand(item, settings.registry, lookup, settings.counting)
+
+
+async def _of_claim(claim: Object, settings: Settings, around: Around) -> Resources:
+    """What a claim that names its group costs; nothing where that cannot be told."""
+
+    def count(known: Lookup) -> Resources:
+        claims = Claims(labels_of(claim), claim["metadata"]["namespace"], known, settings.counting)
+        return of_claim(claim, claims)
+
+    try:
+        return count(await around.resolve(count, _SECONDS))
+    except Malformed:
+        return {}
 
 
 def _charged(item: Object, cost: Resources, error: str = "") -> Charged:

@@ -106,7 +106,7 @@ def own_demand(obj: dict[str, Any], adapter: Adapter, lookup: Lookup, config: Co
         roles.append(RoleDemand(pods.name, pods.count, per_pod))
         if pods.count:
             claims = dra.of_shared(pods, around.of(pods)) if pods.spec.get("resourceClaims") else {}
-            shared = _largest(shared, claims)
+            shared = largest(shared, claims)
             if config.strict_models:
                 for name in _without_model((per_pod, *claims.values()), config):
                     unmodelled.setdefault(name, []).append(pods.name)
@@ -129,7 +129,7 @@ def in_all(demand: Demand) -> Resources:
     return resources.total((demand.resources, *demand.shared.values())) if demand.shared else demand.resources
 
 
-def _largest(some: Mapping[Slot, Resources], others: Mapping[Slot, Resources]) -> dict[Slot, Resources]:
+def largest(some: Mapping[Slot, Resources], others: Mapping[Slot, Resources]) -> dict[Slot, Resources]:
     """Of claims that both name the larger of what each makes of it, name by name."""
     found = dict(some)
     for place, cost in others.items():
@@ -223,7 +223,7 @@ def of_live_pods(
         for name, amount in emitted(cost, found, around).items():
             total[name] = total.get(name, 0) + amount
         if found.spec.get("resourceClaims"):
-            shared = _largest(shared, dra.of_shared(found, around.of(found)))
+            shared = largest(shared, dra.of_shared(found, around.of(found)))
     return Demand(total, shared=shared)
 
 
@@ -240,7 +240,7 @@ def with_children(
     grown: Resources = {}
     shared = own.shared
     for child in children:
-        shared = _largest(shared, child.shared)
+        shared = largest(shared, child.shared)
         asks = {name: amount for name, amount in child.resources.items() if not name.startswith("count/")}
         counted = adapter.surge is not None and config.surge == "count"
         grown = resources.add(grown, asks) if counted else resources.larger(grown, asks)

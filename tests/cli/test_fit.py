@@ -8,7 +8,20 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Bizrq, written
-from tests.objects import DEPLOYMENTS, NAMESPACES, ROLLOUTS, deployment, group, rollout
+from tests.objects import (
+    CLAIMS,
+    DEPLOYMENTS,
+    DEVICE_CLASSES,
+    NAMESPACES,
+    ROLLOUTS,
+    claim,
+    deployment,
+    device_class,
+    group,
+    rollout,
+    sharing,
+)
+from tests.webhooks.conftest import Api
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -182,3 +195,23 @@ async def test_what_a_rollout_takes_its_template_from_grows_the_rollout(bizrq: B
     said = await bizrq("fit", "-f", written(tmp_path, deployment("shape", None, 0, cpu="8")))
     assert said.code == 1, said
     assert said.plain.startswith("no   Deployment default/shape, in vision\n     limits.cpu: asks for 28 more, 12 of")
+
+
+async def test_a_claim_that_workloads_share_is_asked_for_once(bizrq: Bizrq, tmp_path: Path) -> None:
+    """By the first; the second needs no room for it, and another group's may not have it. A page tells it by itself."""
+    await Api(bizrq.client).group("lab", "corp", cpu="9", gpu="4")
+    await bizrq.client.create(DEVICE_CLASSES, device_class("gpu"))
+    await bizrq.client.create(CLAIMS, claim("cards", 4))
+    users = [sharing(deployment(name, "lab", 1), "cards") for name in ("a", "b")]
+    said = await bizrq("fit", "-f", written(tmp_path, *users))
+    assert said.plain.splitlines() == [
+        "fits Deployment default/a, in lab, up to 9 replicas",
+        "fits Deployment default/b, in lab, up to 8 replicas",
+    ]
+    for user in users:
+        await bizrq.client.create(DEPLOYMENTS, user)
+    said = await bizrq("fit", "-f", written(tmp_path, sharing(deployment("c", "vision", 1), "cards")))
+    assert "ResourceClaim 'cards' is charged to group lab, not to vision" in said.plain
+    [page] = json.loads((await bizrq("describe", "lab", "-o", "json")).out)
+    told = {each["name"]: each["usage"].get("requests.nvidia.com/gpu") for each in page["workloads"]}
+    assert told == {"a": None, "b": None, "cards": "4"}
