@@ -532,22 +532,25 @@ def not_reconciled(group: str, charge: Charge, why: str = "") -> Denied:
     return Denied(Reason.NOT_RECONCILED, f"quota {group} is not reconciled yet{why}")
 
 
-def _entry(account: Account, charge: Charge, now: int) -> Reservation:
-    """The reservation that the change needs, merged with the one it shares.
-
-    The base may never be more than `used` really holds for the slot: nothing for the create of what is charged, and
-    for any other write no more than any entry of the slot says and than the stored object costs.
+def _held(account: Account, charge: Charge) -> Resources:
+    """What `used` holds for the slot, and never more: nothing for the create of what is charged, and for any other
+    write no more than any entry of the slot says and than the stored object costs.
     """
-    mine = account.of(charge.slot)
     base: Resources = {}
     if charge.resource_version is not None or charge.awaits is not None:
         base = charge.before
-        for entry in mine:
+        for entry in account.of(charge.slot):
             base = smaller(base, entry.base)
+    return base
+
+
+def _entry(account: Account, charge: Charge, now: int) -> Reservation:
+    """The reservation that the change needs, merged with the one it shares."""
+    base = _held(account, charge)
     fresh = Reservation(
         charge.slot, charge.uid, charge.resource_version, now + LIFETIME, charge.demand, base, charge.awaits
     )
-    for entry in mine:
+    for entry in account.of(charge.slot):
         if entry.same_write(fresh):
             # The expiry has to move, or storing the entry would be no write at all.
             fresh = replace(
@@ -579,7 +582,7 @@ def replicas_that_fit(account: Account, charge: Charge) -> int | None:
     if grown is None:
         return None
     role, was = grown
-    most: int | None = None
+    held, most = _held(account, charge), None
     for name in account.hard:
         # What the slot itself has been promised is not in its way.
         left = max(0, account.ceiling(name) - account.taken(name) + account.added(charge.slot).get(name, 0))
@@ -589,7 +592,7 @@ def replicas_that_fit(account: Account, charge: Charge) -> int | None:
                 return 0
             continue
         rest = charge.demand.get(name, 0) - role.replicas * each
-        room = charge.before.get(name, 0) + left - rest
+        room = held.get(name, 0) + left - rest
         if each > 0:
             fits = max(0, room // each - was)
             most = fits if most is None else min(most, fits)

@@ -202,15 +202,18 @@ UNITS: st.SearchStrategy[str] = st.sampled_from(NAMES[:4])
 PODS = st.dictionaries(UNITS, st.integers(0, 4).map(lambda units: units * NANO), max_size=3)
 
 
-@given(accounts(), PODS, st.integers(0, 5), st.integers(1, 8))
+@given(accounts(), PODS, st.integers(0, 5), st.integers(1, 8), st.booleans())
 def test_as_many_more_replicas_fit_as_a_refusal_says_and_no_more(
-    account: Account, per_pod: Resources, was: int, more: int
+    account: Account, per_pod: Resources, was: int, more: int, is_counted: bool
 ) -> None:
-    account = Account("g", account.hard, account.used)
+    """Of an object that is counted, and of one whose create is still only promised."""
+    slot = Slot("deployments.apps", "team-a", "web")
+    created = Reservation(slot, "u", None, NOW, scale(per_pod, was))
+    account = Account("g", account.hard, account.used, [] if is_counted else [created])
 
     def of(replicas: int) -> Charge:
         return Charge(
-            Slot("deployments.apps", "team-a", "web"),
+            slot,
             "u",
             7,
             scale(per_pod, replicas),
