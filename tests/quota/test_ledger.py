@@ -150,6 +150,14 @@ REFUSED = [
         "limited: cash/limits.cpu=1,limits.cpu=10; left: cash/limits.cpu=0,limits.cpu=0",
     ),
     (
+        "a scale of what is only promised: of what was there used holds nothing",
+        account("nlp cpu=10", "cpu=4", [entry("web", "cpu=4")]),
+        update("web", "cpu=4", "cpu=8", roles=[role("pods cpu=1", 8)], roles_before=[role("pods cpu=1", 4)]),
+        Reason.EXCEEDED,
+        "exceeded quota: nlp, requested: limits.cpu=4, used: limits.cpu=8, limited: limits.cpu=10; "
+        "left: limits.cpu=2; fits: 2 more replicas",
+    ),
+    (
         "what is promised is used",
         account("nlp cpu=10", "cpu=4", [entry("api", "cpu=4")]),
         create("web", "cpu=4"),
