@@ -14,10 +14,9 @@ from bizrq.cli.tables import Form, Output, print_csv, print_document, print_name
 
 if TYPE_CHECKING:
     from bizrq.cli.auditing import Checked
-    from bizrq.cli.books import Books
     from bizrq.kube.client import KubeClient
 
-#: A group's status follows its record in a second write: so often they are read again, after so many seconds.
+#: What belongs together is written one after another: so often it is read again, after so many seconds.
 _LOOKS, _PAUSE = 4, 0.5
 
 _HEADS = ("object", "group", "from", "lines", "result")
@@ -38,9 +37,9 @@ def audit(
     client = client_for(kubeconfig, context)
 
     from bizrq.cli.auditing import checked, remarks
-    from bizrq.cli.books import read
+    from bizrq.cli.books import corrections, read
 
-    async def work(client: KubeClient) -> tuple[Books, list[Checked]]:
+    async def work(client: KubeClient) -> tuple[list[Checked], list[dict[str, str]]]:
         import asyncio
 
         for look in count(1):
@@ -48,14 +47,14 @@ def audit(
             if group is not None:
                 check_known([group], sorted({*books.groups, *(each.spec.group for each in books.statements)}))
             mine = books.below(group)
-            found = checked(mine)
-            if look == _LOOKS or not any(each.differences for each in found if each.kind == "group"):
-                return mine, found
+            made = await corrections(client, books, group)
+            found = checked(mine, made)
+            if look == _LOOKS or not any(each.differences for each in found):
+                return found, list(remarks(mine, made))
             await asyncio.sleep(_PAUSE)
         raise AssertionError("unreachable: the last look returns")
 
-    books, found = ask(client, work)
-    told = list(remarks(books))
+    found, told = ask(client, work)
     if output in (Form.JSON, Form.YAML):
         equal = not any(each.differences for each in found)
         print_document({"equal": equal, "checked": [_as_json(each) for each in found], "remarks": told}, output)

@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from bizrq.api import group as groups
 from bizrq.api import hours as wire
+from bizrq.api.corrections import CorrectionObject, CorrectionUnreadable, amounts_of
 from bizrq.api.group import GroupObject
 from bizrq.api.hours import CardHours, HoursUnreadable, Lines, Running, Statement, StatementSpec
 from bizrq.cli.books import Books, hours, lines_of_page
@@ -27,7 +28,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """One object that was added up again: a `statement`, a `record`'s page or a `group`'s status."""
+    """One object that was added up again: a `statement`, a `record`'s page, a `group`'s status or a `correction`."""
 
     kind: str
     name: str
@@ -37,8 +38,8 @@ class Checked:
     differences: tuple[str, ...]
 
 
-def checked(books: Books) -> list[Checked]:
-    """All of the books, each object with what differs in it."""
+def checked(books: Books, corrections: Iterable[CorrectionObject] = ()) -> list[Checked]:
+    """All of the books, and what people corrected, each object with what differs in it."""
     found = [_statement(statement) for statement in books.statements]
     found += [_page(page, books.statements) for page in books.pages]
     of_group: dict[str, list[CardHours]] = {}
@@ -47,7 +48,28 @@ def checked(books: Books) -> list[Checked]:
     for name, pages in of_group.items():
         if name in books.groups:
             found.append(_group(books.groups[name], pages))
+    lines: dict[str, list[wire.Correction]] = {}
+    for of in (*(each.spec for each in books.statements), *(line for page in books.pages for line in _periods(page))):
+        for each in of.corrections:
+            lines.setdefault(each.uid, []).append(each)
+    found += [_correction(each, lines.get(each.metadata.uid, [])) for each in corrections if each.status.applied]
     return found
+
+
+def _periods(page: CardHours) -> tuple[Lines, ...]:
+    return page.status.open, *page.status.closing
+
+
+def _correction(correction: CorrectionObject, lines: Sequence[wire.Correction]) -> Checked:
+    """It is one line, and says what the line says. Of periods whose statements are no more, nobody can tell."""
+    problems = [f"stands in {len(lines)} lines"] if len(lines) > 1 else []
+    for line in lines:
+        problems += _differ(
+            _amounts(line.amounts, problems), _corrected(correction, problems), "its line says", "it says"
+        )
+        if (line.by, line.reason) != (correction.spec.by, correction.spec.reason):
+            problems.append(f"its line says {line.by}: {line.reason}")
+    return Checked("correction", correction.metadata.name, correction.spec.group, None, len(lines), tuple(problems))
 
 
 def _statement(statement: Statement) -> Checked:
@@ -61,7 +83,7 @@ def _statement(statement: Statement) -> Checked:
 def _page(page: CardHours, statements: Sequence[Statement]) -> Checked:
     """A page is its lines; what it says of closed periods is what their statements say."""
     problems: list[str] = []
-    for lines in (page.status.open, *page.status.closing):
+    for lines in _periods(page):
         _added(lines, problems)
     uids = Counter(uid for _, _, since in _running(page, problems) for uid in since)
     problems += [f"{uid} runs twice" for uid, times in uids.items() if times > 1]
@@ -125,6 +147,14 @@ def _amounts(stored: Mapping[str, str], problems: list[str]) -> dict[str, int]:
         return {}
 
 
+def _corrected(correction: CorrectionObject, problems: list[str]) -> dict[str, int]:
+    try:
+        return amounts_of(correction)
+    except CorrectionUnreadable as error:
+        problems.append(str(error))
+        return {}
+
+
 def _running(page: CardHours, problems: list[str]) -> Iterator[Running]:
     return _each(wire.running, page.status.running, problems)
 
@@ -149,8 +179,12 @@ def _differ(found: Resources, told: Resources, says: str, other: str) -> list[st
 # What is told besides
 
 
-def remarks(books: Books) -> Iterator[dict[str, str]]:
+def remarks(books: Books, corrections: Iterable[CorrectionObject] = ()) -> Iterator[dict[str, str]]:
     """Lines that are no workload's own ends: corrections, what was late, inferred, or left by groups that are gone."""
+    for each in corrections:
+        if not each.status.applied:
+            told = each.spec.reason, each.metadata.creation_timestamp or ""
+            yield _remark("waiting", each.spec.group, told[1], each.spec.by, _corrected(each, []), told[0])
     for statement in books.statements:
         yield from _of_lines(statement.spec.group, statement.spec, statement.spec.inferred)
     for page in books.pages:

@@ -14,6 +14,7 @@ from itertools import chain
 from zoneinfo import ZoneInfo
 
 from bizrq.api import hours as wire
+from bizrq.api.corrections import CorrectionObject, CorrectionUnreadable, from_dict
 from bizrq.api.group import GroupObject, GroupUnreadable, terms_of
 from bizrq.api.hours import CardHours, Correction, HoursUnreadable, Lines, Statement
 from bizrq.cli import terminal
@@ -149,6 +150,16 @@ async def read(client: KubeClient, *, statements: bool) -> Books:
         return Books(groups, pages, await told(client))
     except HoursUnreadable as error:
         raise Failure(str(error), BAD_INPUT) from None
+
+
+async def corrections(client: KubeClient, books: Books, top: str | None) -> list[CorrectionObject]:
+    """What people corrected of a group and of those below it. Raises Failure."""
+    items, _ = await client.list(stored.CORRECTIONS)
+    try:
+        found = [from_dict(item) for item in items]
+    except CorrectionUnreadable as error:
+        raise Failure(str(error), BAD_INPUT) from None
+    return [each for each in found if top in (None, each.spec.group, *books.above(each.spec.group))]
 
 
 # Lines

@@ -12,8 +12,10 @@ import pytest_asyncio
 
 import crds
 from bizrq.api import hours as wire
+from bizrq.api.group import API_VERSION
 from bizrq.kube.client import KubeClient
 from bizrq.kube.groups import GROUPS
+from bizrq.kube.hours import CORRECTIONS
 from bizrq.quota.ledger import milliseconds
 from sandbox.server import Sandbox
 from tests.cli.conftest import Bizrq
@@ -147,6 +149,42 @@ async def test_what_differs_is_said_and_is_exit_1(
         said = await bizrq("report", name, "--period", "all")
         assert (said.code, said.out) == (2, "")
         assert "bizrq audit says where" in said.err
+
+
+async def corrected(bizrq: Bizrq, of: str, hours: str, applied: str = NOW) -> str:
+    """A correction as a person makes it, applied as the controller says; its uid."""
+    spec = {"group": of, "hours": {GPU: hours}, "reason": "x", "by": "ann"}
+    metadata = {"generateName": f"{of}-"}
+    made = {"apiVersion": API_VERSION, "kind": CORRECTIONS.kind, "metadata": metadata, "spec": spec}
+    made = await bizrq.client.create(CORRECTIONS, made)
+    if applied:
+        made["status"] = {"applied": applied}
+        await bizrq.client.replace(CORRECTIONS, made, subresource="status")
+    return made["metadata"]["uid"]
+
+
+async def test_a_correction_is_one_line_that_says_what_it_says(bizrq: Bizrq, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bizrq.cli.audit._PAUSE", 0)
+    await bizrq.client.create(GROUPS, group("corrected", hours="100"))
+    right, wrong, twice = [await corrected(bizrq, "corrected", hours) for hours in ("-1", "2", "3")]
+    await corrected(bizrq, "corrected", "4", applied="")
+    said = {"by": "ann", "reason": "x"}
+    line = {
+        uid: {"uid": uid, "amounts": {GPU: str(n * ONE)}, **said} for uid, n in ((right, -1), (wrong, 1), (twice, 3))
+    }
+    lines = [line[right], {**line[wrong], "by": "bob"}, line[twice]]
+    await stored(
+        bizrq.client,
+        statement("corrected", W1, W2, corrections=[line[twice]], total={GPU: str(3 * ONE)}),
+        of("corrected", open={**OPEN, "corrections": lines}),
+    )
+    ended = await bizrq("audit", "corrected", "-o", "json")
+    document = json.loads(ended.out)
+    found = [each["differences"] for each in document["checked"] if each["kind"] == "correction"]
+    differs = f"{GPU}: its line says 1.000 ({ONE}), it says 2.000 ({2 * ONE})"
+    assert (ended.code, sorted(found)) == (1, [[], [differs, "its line says bob: x"], ["stands in 2 lines"]])
+    [waiting] = [each for each in document["remarks"] if each["what"] == "waiting"]
+    assert (waiting["who"], waiting["hours"]) == ("ann", f"{GPU} 4.000")
 
 
 async def test_nothing_to_check_is_said(bizrq: Bizrq) -> None:

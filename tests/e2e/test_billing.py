@@ -213,6 +213,7 @@ async def test_a_correction_is_a_line_with_who_and_why(week: Week) -> None:
     assert audited["equal"], audited
     assert (line["why"], line["hours"]) == ("the power failed", f"{GPU} -0.250, {GPU}.A100 -0.250")
     assert line["who"]
+    assert [each["lines"] for each in audited["checked"] if each["kind"] == "correction"] == [1]
     # Of hours that are not metered, or for a group that is none, nobody is credited.
     said: Said = await week.bizrq("correct", "nlp", "limits.cpu=1", "--reason", "x")
     assert (said.code, "has no hours of limits.cpu" in said.err) == (3, True), said
