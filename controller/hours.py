@@ -110,7 +110,7 @@ class Hours:
                 return Outlook(False, 0.0)
             sheets = [await self._books.create(group, 0)]
         if (told := self._calendar(group, sheets[0].page)) is None:
-            return Outlook(False, 0.2)
+            return Outlook(False, 1.0)
         sheets = await self._signed(group, sheets)
         found = await self._stays.gather(group.name, tracked, sheets)
         placed = await self._placed(sheets, found)
@@ -279,7 +279,7 @@ class Hours:
         """Have those groups looked at that this look has something for."""
         for name in found.awaited:
             self._enqueue(name, 0.0)
-            self._enqueue(group.name, 0.2)
+            self._enqueue(group.name, 1.0)
         for sheet, page in zip(sheets, moved, strict=True):
             if page.split != sheet.page.split:
                 for part in page.split:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias, TypeVar
 
 from bizrq.quota.ledger import GROUPS
 from bizrq.quota.names import cash, uncash
@@ -425,14 +425,14 @@ def close(page: Page, stated: Lines | None = None) -> tuple[Page, Lines]:
     found, *rest = page.periods
     lines = lines_of(page, found)
     if stated is not None:
-        late = dict(rest[0].late)
-        mine, theirs = by_workload(lines), by_workload(stated)
-        for workload in sorted({*mine, *theirs}):
-            negative = {name: -amount for name, amount in theirs.get(workload, {}).items()}
-            more = nonzero(sum_of([late.get((found.period.start, workload), {}), mine.get(workload, {}), negative]))
-            if more:
-                late[found.period.start, workload] = more
-        rest[0] = replace(rest[0], late=late)
+        told = {correction.uid for correction in stated.corrections}
+        missed = tuple(correction for correction in lines.corrections if correction.uid not in told)
+        late = _differences(lines, stated)
+        rest[0] = replace(
+            rest[0],
+            late={key: more for key in {**rest[0].late, **late} if (more := _sum(rest[0].late, late, key))},
+            corrections=(*missed, *rest[0].corrections),
+        )
         lines = stated
     closed = (*page.closed, Total(found.period, lines.total()))
     earlier = page.earlier
@@ -444,14 +444,22 @@ def close(page: Page, stated: Lines | None = None) -> tuple[Page, Lines]:
     return replace(page, periods=tuple(rest), closed=closed, earlier=earlier), lines
 
 
-def by_workload(lines: Lines) -> dict[str, dict[str, int]]:
-    """What lines come to for each workload, late ones with the others; corrections under their own names."""
-    found: dict[str, dict[str, int]] = {name: dict(amounts) for name, amounts in lines.settled.items()}
-    others = [(workload, amounts) for (_, workload), amounts in lines.late.items()]
-    others += [(f"corrections//{each.uid}", each.amounts) for each in lines.corrections]
-    for workload, amounts in others:
-        found[workload] = sum_of([found.get(workload, {}), amounts])
-    return found
+def _differences(lines: Lines, stated: Lines) -> dict[tuple[int | None, str], Amounts]:
+    """What lines have beyond those of a statement, each under the period that it belongs to."""
+    start = lines.period.start
+    mine, theirs = (
+        {**{(start, workload): amounts for workload, amounts in each.settled.items()}, **each.late}
+        for each in (lines, stated)
+    )
+    negative = {key: {name: -amount for name, amount in amounts.items()} for key, amounts in theirs.items()}
+    return {key: more for key in {**mine, **theirs} if (more := _sum(mine, negative, key))}
+
+
+_Key = TypeVar("_Key")
+
+
+def _sum(one: Mapping[_Key, Amounts], other: Mapping[_Key, Amounts], key: _Key) -> dict[str, int]:
+    return nonzero(sum_of([one.get(key, {}), other.get(key, {})]))
 
 
 # What comes from elsewhere, once by uid.

@@ -40,6 +40,7 @@ ON_CLUSTER = {
     "B3": admission.depth,
     "B7": admission.handshakes,
     "B8": admission.capacity_back,
+    "B14": admission.beside_hours,
     # Last: it puts a registration of its own in place of the others'.
     "B6": admission.cold_start,
 }

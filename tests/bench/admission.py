@@ -11,10 +11,11 @@ from typing import NamedTuple
 
 from bizrq.kube.client import KubeClient
 from bizrq.kube.groups import GROUPS
-from tests.bench.arena import COUNT, MODES, Arena
+from bizrq.kube.hours import pages
+from tests.bench.arena import COUNT, MODES, PLENTY, Arena
 from tests.bench.measure import Budget, Run, Spread, burst, ratios, steady
 from tests.cluster import eventually
-from tests.objects import DEPLOYMENTS, REGISTRATIONS, group
+from tests.objects import DEPLOYMENTS, PODS, REGISTRATIONS, TFJOBS, Object, group, template, tfjob
 
 #: Seconds for the rounds of one row: all rows together are ready in twelve minutes on a machine that has time for them.
 ROW = 30.0
@@ -162,6 +163,46 @@ async def _cold_beside_hot(here: Arena) -> str:
         await here.clear("ours")
     figure = ratios(beside, alone)
     return f"| B2 | p99 of a cold group beside a hot one at concurrency 50, against alone | {figure} |"
+
+
+async def beside_hours(here: Arena) -> list[str]:
+    """B14: admissions of a group with hours and running pods, in turn with those of a group without."""
+    running = 200
+    await here.group("timeless", count=PLENTY)
+    await here.group("timed", count=PLENTY, hours="1M")
+    job = await here.client.create(TFJOBS, tfjob("timed", "timed", running))
+    await asyncio.gather(*(_runs(here, job, number) for number in range(running)))
+
+    async def known() -> bool:
+        return sum(page.status.count for page in await pages(here.client, "timed")) == running
+
+    await eventually(known, 60, "the pods are in the record")
+    rates: dict[str, list[float]] = {"timeless": [], "timed": []}
+    for _ in Budget(ROW).rounds():
+        for name, found in rates.items():
+            run = await burst(300, 50, lambda name=name: here.client.create(DEPLOYMENTS, here.deployment("ours", name)))
+            if run.errors:
+                raise RuntimeError(f"{name}: {len(run.errors)} requests failed, first: {run.errors[0]}")
+            found.append(run.rate)
+            await here.clear("ours")
+    kept = steady(rates["timeless"])
+    figure = ratios([rates["timed"][n] for n in kept], [rates["timeless"][n] for n in kept])
+    rounds = f"{len(kept)} of {len(rates['timed'])} steady rounds"
+    return [
+        f"| B14 | admissions to a group with hours and {running} running pods by one without, {rounds} | {figure} |"
+    ]
+
+
+async def _runs(here: Arena, job: Object, number: int) -> None:
+    """A pod of the job that was bound a while ago."""
+    owner = {"apiVersion": job["apiVersion"], "kind": job["kind"], "name": "timed", "uid": job["metadata"]["uid"]}
+    metadata = {"name": f"timed-{number}", "ownerReferences": [{**owner, "controller": True}]}
+    spec = template("1", **{"nvidia.com/gpu": 1})["spec"]
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {**metadata, "namespace": "default"}, "spec": spec}
+    await here.client.create(PODS, pod)
+    bound = {"type": "PodScheduled", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+    status = {"status": {"phase": "Running", "conditions": [bound]}}
+    await here.client.patch(PODS, metadata["name"], status, namespace="default", subresource="status")
 
 
 async def depth(here: Arena) -> list[str]:
