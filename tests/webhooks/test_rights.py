@@ -21,6 +21,7 @@ from bizrq.workloads.lookup import Documents
 from tests.cluster import eventually
 from tests.language import update
 from tests.objects import (
+    CLAIMS,
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,
     DEPLOYMENTS,
@@ -29,8 +30,10 @@ from tests.objects import (
     ROLLOUTS,
     Object,
     bound,
+    claim,
     cluster_role,
     deployment,
+    device_class,
     group,
     namespace,
     pod_template,
@@ -390,6 +393,19 @@ async def test_who_makes_a_group_the_default_of_a_namespace_has_to_have_use_on_i
         return (await asking.review("namespaces", "UPDATE", given, plain, resource=NAMESPACES, user=BOB))["allowed"]
 
     await eventually(allowed)
+
+
+async def test_who_makes_or_moves_a_claim_into_a_group_has_to_have_use_on_it(api: Api, asking: Hooks) -> None:
+    """As with a workload; one that names no group brings nothing anywhere."""
+    await api.group("nlp", gpu="9")
+    await api.client.create(OF_KIND["DeviceClass"], device_class("gpu"))
+    plain = stored(claim("s", 2))
+    mine = changed(plain, labelled("nlp"))
+    for new, old, allowed in ((mine, None, False), (mine, plain, False), (plain, None, True), (plain, mine, True)):
+        operation = "CREATE" if old is None else "UPDATE"
+        response = await asking.review("claims", operation, new, old, resource=CLAIMS, user=BOB)
+        assert response["allowed"] is allowed, response
+        assert allowed or message(response).startswith("bob may not charge quota nlp: ")
 
 
 async def test_a_refusal_for_a_group_that_is_not_there_says_so_first(api: Api, asking: Hooks) -> None:

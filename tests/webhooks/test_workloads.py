@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from bizrq.kube.client import KubeClient
 from bizrq.kube.groups import GROUPS
-from bizrq.workloads.labels import LABEL
+from bizrq.workloads.labels import LABEL, MODEL_LABELS
 from tests.objects import CONFIG_MAPS, DEPLOYMENTS, OF_KIND, deployment, group, rollout, tfjob
 from tests.proxy import Proxy
-from tests.webhooks.conftest import Api, Hooks, changed, message, stored
+from tests.webhooks.conftest import Api, Hooks, changed, message, serving, stored
 
 
 def replicas(number: Any):
@@ -334,3 +335,23 @@ async def test_safe_hours_wait_for_the_recount_that_says_what_runs_may_still_cos
     stored["status"]["cash"] = {"liens": {}}
     await api.client.replace(GROUPS, stored, subresource="status")
     assert (await waiting)["allowed"]
+
+
+async def test_where_models_are_strict_cards_of_none_do_not_enter_a_group_that_gives_out_models(
+    api: Api, through: KubeClient
+) -> None:
+    """Nor do those of a model that nobody knows; a group without models takes both the known and those of none."""
+    await api.group("nlp", gpu="8", **{"requests.nvidia.com/gpu.A100": "4"})
+    await api.group("plain", gpu="8")
+    async with serving(through, strictModels=True, gpuModels={"A100": {}}) as strict:
+        job = tfjob("train", "nlp", 1)
+        assert message(await strict.create(job)) == (
+            "failed quota: nlp: must specify the model of requests.nvidia.com/gpu for: Worker"
+        )
+        known, other = (
+            changed(job, lambda o, m=m: o["metadata"]["labels"].update({MODEL_LABELS["gpu"]: m}))
+            for m in ("A100", "T4")
+        )
+        assert (await strict.create(known))["allowed"]
+        assert "'T4' is not a known model" in message(await strict.create(other))
+        assert (await strict.create(tfjob("train", "plain", 1)))["allowed"]
