@@ -368,7 +368,7 @@ class Account:
         entries = self.with_entry(entry)
         joins = len(entries) > len(self.of(entry.slot))
         # A thousand creates of one name stand in one slot: one that joins them must not cost a look at all.
-        self._set(entry.slot, entries, larger(self.added(entry.slot), entry.extra) if joins else slot_extra(entries))
+        self._set(entry.slot, entries, _joined(self.added(entry.slot), entry) if joins else slot_extra(entries))
 
     def _set(self, slot: Slot, entries: tuple[Reservation, ...], extra: dict[str, int]) -> None:
         old = self._by_slot.get(slot, ())
@@ -385,11 +385,22 @@ class Account:
 
 
 def slot_extra(entries: Iterable[Reservation]) -> dict[str, int]:
-    """What the entries of one slot add to `used`: per resource the largest, since only one object can stand there."""
+    """What the entries of one slot add to `used`: per resource the largest, since only one object can stand there.
+
+    But what each may come to spend adds up: one after the other they may all have run.
+    """
     extra: dict[str, int] = {}
     for entry in entries:
-        extra = larger(extra, entry.extra)
+        extra = _joined(extra, entry) if extra else entry.extra
     return extra
+
+
+def _joined(extra: Resources, entry: Reservation) -> dict[str, int]:
+    more = entry.extra
+    joined = larger(extra, more)
+    if entry.slot.kind != GROUPS:
+        joined.update({name: extra.get(name, 0) + hours for name, hours in more.items() if is_cash(name)})
+    return joined
 
 
 def decide(account: Account, charge: Charge, now: int) -> Verdict:
@@ -416,6 +427,12 @@ def decide(account: Account, charge: Charge, now: int) -> Verdict:
     if unbounded is not None:
         return unbounded
 
+    if _chained(account, charge, more):
+        # What the earlier one left to spend is not known before it is seen.
+        return Denied(
+            Reason.BUSY, f"quota {account.group}: a change of the hours of {charge.slot} is under way: try again"
+        )
+
     crossing = [e.awaited for e in account.of(charge.slot) if e.awaited != charge.awaited and not charge.has_seen(e)]
     if crossing and not charge.is_shared:
         # Together they may need more than each alone, and neither was counted with the other.
@@ -426,7 +443,7 @@ def decide(account: Account, charge: Charge, now: int) -> Verdict:
         )
 
     entry = _entry(account, charge, now)
-    rises = growth(entry.extra, account.added(charge.slot))
+    rises = _rises(account, entry)
     ceiling = partial(account.ceiling, grant=charge.is_grant)
     violations = []
     for name, amount in more.items():
@@ -508,6 +525,34 @@ def _unbounded(account: Account, charge: Charge, more: Resources) -> Denied | No
     return Denied(Reason.UNBOUNDED, f"quota {account.group} admits only runs whose whole cost is sure, and {what}")
 
 
+def _rises(account: Account, entry: Reservation) -> dict[str, int]:
+    """What the entry adds to what its slot has been promised: see `slot_extra`."""
+    rises = growth(entry.extra, account.added(entry.slot))
+    if entry.slot.kind != GROUPS and any(map(is_cash, entry.amount)):
+        before = _stood(account, entry.slot, entry.uid, entry.awaits, entry.resource_version is None)
+        rises = {name: amount for name, amount in rises.items() if not is_cash(name)}
+        rises |= {name: more for name, more in growth(entry.extra, before).items() if is_cash(name)}
+    return rises
+
+
+def _stood(account: Account, slot: Slot, uid: str, awaits: Slot | None, is_create: bool) -> Resources:
+    """What the entry of the same write adds that stands there already."""
+    for entry in account.of(slot):
+        if (entry.uid, entry.awaits, entry.resource_version is None) == (uid, awaits, is_create):
+            return entry.extra
+    return {}
+
+
+def _chained(account: Account, charge: Charge, more: Resources) -> bool:
+    """Whether an update needs more hours after another one that did, and that has not been seen yet."""
+    return charge.resource_version is not None and any(
+        entry.uid == charge.uid
+        and entry.resource_version not in (None, charge.resource_version)
+        and any(map(is_cash, growth(entry.amount, entry.base)))
+        for entry in (account.of(charge.slot) if not charge.is_grant and any(map(is_cash, more)) else ())
+    )
+
+
 def _is_spent(account: Account, name: str) -> bool:
     return name in account.hard and account.taken(name) >= account.hard[name]
 
@@ -541,6 +586,9 @@ def _held(account: Account, charge: Charge) -> Resources:
         base = charge.before
         for entry in account.of(charge.slot):
             base = smaller(base, entry.base)
+        if not charge.is_grant and any(map(is_cash, charge.before)):
+            # What a create may spend, its own entry holds, beside what this one may spend more.
+            base = {**base, **_hours_base(charge, account.of(charge.slot))}
     return base
 
 
@@ -564,6 +612,14 @@ def _entry(account: Account, charge: Charge, now: int) -> Reservation:
     return fresh
 
 
+def _hours_base(charge: Charge, entries: Iterable[Reservation]) -> dict[str, int]:
+    base = {name: amount for name, amount in charge.before.items() if is_cash(name)}
+    for entry in entries:
+        if entry.uid == charge.uid and entry.resource_version is not None:
+            base = smaller(base, restrict(entry.base, base))
+    return base
+
+
 def role_that_grew(charge: Charge) -> tuple[Role, int] | None:
     """The one role that needs more than before, and how many replicas it had; None where several do or none does."""
     old = {role.name: role for role in charge.roles_before}
@@ -583,9 +639,11 @@ def replicas_that_fit(account: Account, charge: Charge) -> int | None:
         return None
     role, was = grown
     held, most = _held(account, charge), None
+    stood = _stood(account, charge.slot, charge.uid, charge.awaits, charge.resource_version is None)
     for name in account.hard:
-        # What the slot itself has been promised is not in its way.
-        left = max(0, account.ceiling(name) - account.taken(name) + account.added(charge.slot).get(name, 0))
+        # What the slot itself has been promised is not in its way, unless that may be spent besides.
+        own = account.added(charge.slot) if not is_cash(name) else stood
+        left = max(0, account.ceiling(name) - account.taken(name) + own.get(name, 0))
         each = role.per_pod.get(name, 0)
         if is_cash(name) and not account.hours.safe:
             if left == 0 and role.per_pod.get(name.removeprefix("cash/"), 0):

@@ -110,11 +110,11 @@ def recount(snapshot: Snapshot) -> Recount:
             kept.append(replace(entry, base=_base(entry, held.get(entry.slot))))
         else:
             dropped.append(entry)
-    account = Account("", snapshot.hard, used, kept)
+    account = Account("", snapshot.hard, used, _without_hours(kept))
     return Recount(
         used=used,
         self_used=self_used,
-        reservations=tuple(account.reservations),
+        reservations=tuple(Account("", snapshot.hard, used, kept).reservations),
         dropped=tuple(dropped),
         drift=_drift(snapshot, subtract_floor(used, beyond) if beyond else used),
         over={n: account.taken(n) - hard for n, hard in snapshot.hard.items() if account.taken(n) > hard},
@@ -142,9 +142,16 @@ def held_for_others(
 
 def holding(hard: Limits, used: Resources, reservations: Iterable[Reservation]) -> dict[str, int]:
     """What a child holds of its parent: the larger of its `hard` and of what it uses and has promised (DESIGN 2)."""
-    account = Account("", hard, used, reservations)
+    account = Account("", hard, used, _without_hours(reservations))
     taken = {name: account.taken(name) for name in hard}
     return larger(hard, taken)
+
+
+def _without_hours(reservations: Iterable[Reservation]) -> Iterable[Reservation]:
+    """What is promised besides the hours that workloads may still cost: those are no more used than liens are."""
+    for entry in reservations:
+        hours = entry.slot.kind != GROUPS and any(map(is_cash, entry.amount))
+        yield replace(entry, amount={n: a for n, a in entry.amount.items() if not is_cash(n)}) if hours else entry
 
 
 def _awaited(reservations: Iterable[tuple[Reservation, Sighting]]) -> dict[Slot, set[Slot]]:

@@ -91,5 +91,5 @@ async def test_a_job_is_given_more_time_only_as_hours_are_left(client: KubeClien
     name = made["metadata"]["name"]
     error = await refusal(client.patch(JOBS, name, {"spec": {"activeDeadlineSeconds": 21 * 3600}}, namespace="default"))
     assert f"exceeded quota: {unique}, requested: {HOURS}=11" in error.message
-    await client.patch(JOBS, name, {"spec": {"activeDeadlineSeconds": 20 * 3600}}, namespace="default")
-    assert "exceeded quota" in (await refusal(client.create(JOBS, job(f"{unique}-b", unique, 1)))).message
+    await client.patch(JOBS, name, {"spec": {"activeDeadlineSeconds": 19 * 3600}}, namespace="default")
+    assert "exceeded quota" in (await refusal(client.create(JOBS, job(f"{unique}-b", unique, 2)))).message

@@ -74,11 +74,14 @@ class World:
     now: int = 0
     jobs: dict[str, Job] = field(default_factory=dict)
     seen: dict[str, Job] = field(default_factory=dict)
+    #: What was deleted, and which of that has been seen.
+    gone: dict[str, Job] = field(default_factory=dict)
+    seen_gone: frozenset[str] = frozenset()
     writes: list[Write] = field(default_factory=list)
     entries: list[Reservation] = field(default_factory=list)
     used: dict[str, int] = field(default_factory=lambda: {CASH: 0})
     liens: dict[str, int] = field(default_factory=dict)
-    made: int = 0
+    made: list[str] = field(default_factory=list)
     counts_liens: bool = True
     promises_hours: bool = True
     raises_bases: bool = False
@@ -86,7 +89,15 @@ class World:
     trusts_the_old: bool = False
 
     def spent(self) -> int:
-        return sum(job.cost(self.now) for job in self.jobs.values())
+        return sum(job.cost(self.now) for job in (*self.jobs.values(), *self.gone.values()))
+
+    def pledged(self) -> int:
+        """What is spent, and what the stored jobs may still come to spend, in nano-units x milliseconds."""
+        still = 0
+        for job in self.jobs.values():
+            if not job.is_over(self.now):
+                still += job.demand * (job.run - (0 if job.start is None else self.now - job.start))
+        return self.spent() + still
 
     def left_over(self) -> int:
         """What is left of what came over, as it was published."""
@@ -111,9 +122,9 @@ class World:
         self.entries = account.reservations
         return True
 
-    def create(self, demand: int, run: int) -> None:
-        self.made += 1
-        uid, slot = f"u{self.made}", Slot("jobs.batch", "a", f"j{self.made}")
+    def create(self, demand: int, run: int, uid: str) -> None:
+        """`name.1` and `name.2` are of one name."""
+        slot = Slot("jobs.batch", "a", uid.partition(".")[0])
         charge = Charge(slot, uid, None, {GPU: demand * NANO}, run=run * HOUR)
         if self.ask(charge):
             self.writes.append(Write(uid, slot, demand * NANO, run * HOUR, None))
@@ -141,11 +152,16 @@ class World:
         if self.ask(charge):
             self.writes.append(Write(uid, job.slot, demand * NANO, run * HOUR, job.version))
 
+    def delete(self, uid: str) -> None:
+        job = self.gone[uid] = self.jobs.pop(uid)
+        self.end(job)
+
     def store(self, write: Write) -> None:
         self.writes.remove(write)
         job = self.jobs.get(write.uid)
         if write.onto is None:
-            self.jobs[write.uid] = Job(write.slot, write.demand, write.run)
+            if not any(job.slot == write.slot for job in self.jobs.values()):
+                self.jobs[write.uid] = Job(write.slot, write.demand, write.run)
         elif job is not None and job.version == write.onto and not job.is_over(self.now):
             if job.start is not None:
                 job.spent, job.since = job.cost(self.now), self.now
@@ -161,6 +177,7 @@ class World:
 
     def watch(self) -> None:
         self.seen = {uid: replace(job) for uid, job in self.jobs.items()}
+        self.seen_gone = frozenset(self.gone)
 
     def recount(self) -> None:
         """From what was seen; hours are spent by the pods' own times, known at once."""
@@ -189,14 +206,17 @@ class World:
 
     def sighting(self, entry: Reservation) -> Sighting:
         seen = self.seen.get(entry.uid)
+        if entry.uid in self.seen_gone:
+            return Sighting.DELIVERED
+        if entry.uid in self.gone:
+            return Sighting.AWAITED
         if seen is not None and (entry.resource_version is None or seen.version > entry.resource_version):
             return Sighting.DELIVERED
         # A write that can never be stored any more was looked up.
         coming = any(write.uid == entry.uid for write in self.writes)
-        is_new = entry.uid not in self.jobs if entry.resource_version is None else False
         stored = self.jobs.get(entry.uid)
         unseen = stored is not None and (seen is None or stored.version != seen.version)
-        return Sighting.AWAITED if coming or unseen else (Sighting.OVER if is_new or not coming else Sighting.AWAITED)
+        return Sighting.AWAITED if coming or unseen else Sighting.OVER
 
 
 def play(seed: int, carried: int = 0, fault: Fault = lambda _: None, steps: int = 60) -> bool:
@@ -207,7 +227,9 @@ def play(seed: int, carried: int = 0, fault: Fault = lambda _: None, steps: int 
         jobs = list(world.jobs.values())
         act = chance.choice(("create", "change", "store", "store", "start", "start", "end", "watch", "recount", "wait"))
         if act == "create":
-            world.create(chance.randint(1, 4), chance.randint(1, 10))
+            uid = f"{chance.choice('abcdef')}.{len(world.made)}"
+            world.made.append(uid)
+            world.create(chance.randint(1, 4), chance.randint(1, 10), uid)
         elif act == "change" and world.jobs:
             world.change(chance.choice(list(world.jobs)), chance.randint(1, 4), chance.randint(1, 10))
         elif act == "store" and world.writes:
@@ -216,6 +238,8 @@ def play(seed: int, carried: int = 0, fault: Fault = lambda _: None, steps: int 
             world.start(chance.choice(jobs))
         elif act == "end" and jobs and chance.random() < 0.2:
             world.end(chance.choice(jobs))
+        elif act == "end" and jobs:
+            world.delete(chance.choice(list(world.jobs)))
         elif act == "watch":
             world.watch()
         elif act == "recount":
@@ -263,7 +287,7 @@ def test_a_base_of_hours_that_a_recount_raised_would_break_the_law() -> None:
     """
 
     def room_for_another(world: World) -> bool:
-        world.create(2, 10)
+        world.create(2, 10, "a")
         world.store(world.writes[0])
         [(uid, job)] = world.jobs.items()
         world.start(job)
@@ -272,7 +296,7 @@ def test_a_base_of_hours_that_a_recount_raised_would_break_the_law() -> None:
         world.recount()
         world.change(uid, 1, 19)
         world.recount()
-        world.create(2, 10)
+        world.create(2, 10, "b")
         while world.writes:
             world.store(world.writes[0])
         for each in world.jobs.values():

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from bizrq.quota.ledger import Account, Charge, Hours, Reservation, decide, read, replicas_that_fit
-from bizrq.quota.recount import Counted, Sighting, Snapshot, recount
+from bizrq.quota.recount import Counted, Sighting, Snapshot, holding, recount
 from bizrq.quota.terms import HOUR, lien, possible, span_text
 from bizrq.quota.verdict import Denied, Granted, Reason
 from tests.language import NOW, account, create, entry, grant, name, res, role, slot, uid, update
@@ -255,6 +255,16 @@ def test_what_is_spent_and_what_may_still_be_come_to_no_more_than_both_together(
     assert refused(group, job("gpu=1", 10.001)).reason is Reason.CASH
 
 
+def test_what_a_run_may_still_cost_is_not_held_of_the_parent_and_is_no_overrun() -> None:
+    """Its hours are within hard and what came over, which is outside the parent's sum; a child's budget is not."""
+    promised = [entry(JOB, "gpu=1 cash/gpu=140")]
+    assert holding(res("gpu=8 cash/gpu=100"), res("gpu=1 cash/gpu=20"), promised) == res("gpu=8 cash/gpu=100")
+    assert holding(res("cash/gpu=100"), res("cash/gpu=20"), [entry("group ai", "cash/gpu=90")]) == res("cash/gpu=110")
+    found = recount(snapshot(entries=tuple(promised)))
+    assert not found.over
+    assert found.reservations == tuple(promised)
+
+
 def test_no_lien_is_told_while_an_entry_does_not_say_what_its_own_may_be() -> None:
     """It was made before hours were safe, or before the name was metered."""
     assert recount(snapshot(entries=(entry(JOB, "gpu=1"),))).liens is None
@@ -278,3 +288,40 @@ def test_the_base_of_a_promise_of_hours_is_never_raised() -> None:
 @pytest.mark.parametrize(("length", "text"), [(0, "0s"), (1, "1s"), (90_061_000, "1d1h1m1s"), (36 * HOUR, "1d12h")])
 def test_times_read_as_they_are_written(length: int, text: str) -> None:
     assert span_text(length) == text
+
+
+# -- Several promises to one place -------------------------------------------------------------------------------------
+
+
+def test_what_one_name_may_spend_adds_up() -> None:
+    """The first may run and be gone before the second is made, and nobody has seen it."""
+    group = safe(NLP)
+    group.reserve(granted(group, job("gpu=1", 60)))
+    again = replace(job("gpu=1", 50), uid="another")
+    assert refused(group, again).violations[0].used == 60 * 10**9
+    group.reserve(granted(group, replace(again, run=40 * HOUR)))
+    assert group.taken("cash/requests.nvidia.com/gpu") == 100 * 10**9
+    assert group.taken("requests.nvidia.com/gpu") == 10**9
+
+
+def test_an_update_of_what_was_just_created_needs_what_it_may_spend_more() -> None:
+    group = safe(NLP)
+    group.reserve(granted(group, job("gpu=2", 30)))
+    longer = running(update(JOB, "gpu=2", "gpu=1"), 60, 30)
+    group.reserve(granted(group, longer))
+    assert group.taken("cash/requests.nvidia.com/gpu") == 90 * 10**9
+
+
+def test_the_same_update_seen_again_is_charged_once_and_one_upon_it_waits_until_it_is_seen() -> None:
+    group = safe(NLP, "gpu=4", liens=res("cash/gpu=40"))
+    longer = running(update(JOB, "gpu=4", "gpu=4", rv=7), 15, 10)
+    for _ in range(3):
+        group.reserve(granted(group, longer))
+        assert group.taken("cash/requests.nvidia.com/gpu") == 60 * 10**9
+    upon = running(update(JOB, "gpu=4", "gpu=4", rv=8), 16, 15)
+    denied = refused(group, upon)
+    assert (denied.reason, denied.message) == (
+        Reason.BUSY,
+        f"quota nlp: a change of the hours of {JOB} is under way: try again",
+    )
+    assert decide(group, running(update(JOB, "gpu=4", "gpu=1", rv=8), 15, 15), NOW) == Granted(None)
