@@ -125,7 +125,9 @@ def test_commands_have_verbs_and_flags_that_exist(path: Path) -> None:
         if words[:2] == ["kubectl", "bizrq"]:
             program, words = "bizrq", words[1:]
         if program == "make":
-            assert set(words[1:]) <= targets, words
+            variables = {word.partition("=")[0] for word in words[1:] if "=" in word}
+            assert {word for word in words[1:] if "=" not in word} <= targets, words
+            assert all(f"$({name})" in page("Makefile") for name in variables), words
         given = {word.partition("=")[0] for word in words[1:] if re.match(r"--?[a-z]", word)}
         if program == "bizrq" and len(words) > 1 and not words[1].startswith("-"):
             assert words[1] in VERBS, words
