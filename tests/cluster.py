@@ -37,7 +37,7 @@ from tests.objects import CHARGED, CRDS, NAMESPACES, PODS, REGISTRATIONS
 
 ASSETS = Path(os.environ.get("KUBEBUILDER_ASSETS") or "/usr/local/kubebuilder/bin")
 #: Seconds for a real API server to become ready on a slow machine.
-START = 90.0
+START = 180.0
 
 T = TypeVar("T")
 Object = dict[str, Any]

@@ -20,7 +20,7 @@ from bizrq.kube import holds
 from bizrq.kube.client import ApiError, Conflict, Forbidden, Invalid, NotFound, Unreachable
 from bizrq.kube.groups import GroupStore
 from bizrq.kube.holds import Holds
-from bizrq.quota.ledger import Charge, decide, not_reconciled
+from bizrq.quota.ledger import Account, Charge, decide, not_reconciled
 from bizrq.quota.names import DEFAULT, Catalog
 from bizrq.quota.verdict import Denied, Granted, Reason, Verdict
 from webhooks.deadline import seconds_left
@@ -74,6 +74,8 @@ class Reserver:
         self._written: dict[str, float] = {}
         self._took: dict[str, float] = {}
         self._spacing: dict[str, float] = {}
+        #: Accounts as our own last write left them, by group, with the version that it made.
+        self._accounts: dict[str, tuple[int, Account]] = {}
         #: Whether the last batch of a group held more than one request.
         self._busy: dict[str, bool] = {}
         self._holds = Holds()
@@ -105,8 +107,8 @@ class Reserver:
         except (ApiError, Unreachable) as error:
             log.warning("group not read", group=group, error=str(error))
             return _out_of_time(group)
-        [verdict] = self._decide(group, stored, [_Pending(charge, deadline, check)])[0]
-        return verdict
+        verdicts, _ = self._decide(group, stored, [_Pending(charge, deadline, check)], None)
+        return verdicts[0]
 
     async def hold(self, stored: GroupObject, deadline: float) -> None:
         """Ask all writers of a busy group to let an edit of it pass; an edit that gets no hold only takes longer."""
@@ -154,6 +156,7 @@ class Reserver:
             raise
         finally:
             del self._workers[group]
+            self._accounts.pop(group, None)
             for pending in self._lines.pop(group):
                 if not pending.answer.done():
                     pending.answer.set_result(_out_of_time(group))
@@ -173,13 +176,18 @@ class Reserver:
                     await self._store.changed(group, min(wait, _left(batch)))
                     stored, fresh = None, False
                     continue
-                verdicts, body = self._decide(group, stored, batch)
+                version, account = self._accounts.pop(group, (0, None))
+                if stored is None or stored.resource_version != version:
+                    account = None
+                verdicts, account = self._decide(group, stored, batch, account)
                 if not fresh and any(isinstance(verdict, Denied) for verdict in verdicts):
                     stored = None
                     continue
-                if body is not None:
+                if stored is not None and account is not None:
+                    body = wire.with_reservations(stored, account.entries())
                     self._written[group] = time.monotonic()
-                    await self._store.write_status(group, body, min(_WRITE_TIMEOUT, _left(batch)))
+                    stored = await self._store.write_status(group, body, min(_WRITE_TIMEOUT, _left(batch)))
+                    self._accounts[group] = stored.resource_version, account
                     self._took[group] = time.monotonic() - self._written[group]
                     self.writes += 1
             except (ApiError, Unreachable) as error:
@@ -210,9 +218,12 @@ class Reserver:
         return line[:BATCH]
 
     def _decide(
-        self, group: str, stored: GroupObject | None, batch: list[_Pending]
-    ) -> tuple[list[Verdict], bytes | None]:
-        """All verdicts of a batch, in order, on one running copy; and the status to store, None for no write."""
+        self, group: str, stored: GroupObject | None, batch: list[_Pending], account: Account | None
+    ) -> tuple[list[Verdict], Account | None]:
+        """All verdicts of a batch, in order, on one running copy; and that, where it has to be stored.
+
+        `account` is the copy where it is known for this very version.
+        """
         if stored is None:
             gone = Denied(Reason.NO_GROUP, f"quota {group} does not exist: create the group, or correct the label")
             return [gone] * len(batch), None
@@ -221,7 +232,7 @@ class Reserver:
         if stored.status.used is None:
             return [(p.check and p.check(stored)) or not_reconciled(group, p.charge) for p in batch], None
         try:
-            account = wire.account_of(stored, self._catalog)
+            account = wire.account_of(stored, self._catalog) if account is None else account
         except GroupUnreadable as error:
             return [Denied(Reason.NOT_RECONCILED, f"quota {group} cannot be read: {error}")] * len(batch), None
         verdicts: list[Verdict] = []
@@ -232,7 +243,7 @@ class Reserver:
                 account.reserve(verdict.reservation)
                 reserved = True
             verdicts.append(verdict)
-        return verdicts, wire.with_reservations(stored, account.entries()) if reserved else None
+        return verdicts, account if reserved else None
 
 
 def _left(batch: list[_Pending]) -> float:
