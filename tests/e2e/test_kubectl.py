@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -35,7 +36,7 @@ class Kubectl:
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
-            env={"KUBECONFIG": str(self._kubeconfig), "HOME": str(self._home), "PATH": "/usr/bin:/bin:/usr/local/bin"},
+            env={"KUBECONFIG": str(self._kubeconfig), "HOME": str(self._home), "PATH": os.environ["PATH"]},
         )
         async with asyncio.timeout(60):
             out, err = await process.communicate(yaml.safe_dump(stdin).encode() if stdin else None)
