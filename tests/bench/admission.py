@@ -81,7 +81,7 @@ async def hot_group(here: Arena) -> list[str]:
     """B1: one hot group at several concurrencies."""
     rows = []
     for concurrency in (1, 10, 50, 200):
-        count = max(100, 6 * concurrency)
+        count = min(600, max(100, 6 * concurrency))
         found = await _rounds(here, count, concurrency, MODES)
         rate = {mode: [run.rate for run in runs] for mode, runs in found.runs.items()}
         late = {mode: [run.percentile(0.99) for run in runs] for mode, runs in found.runs.items()}
