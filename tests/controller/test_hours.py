@@ -161,3 +161,18 @@ async def test_a_record_of_a_group_that_was_taken_away_by_force_is_not_its_names
         [statement] = await statements(books.client, "corp")
         assert wire.amounts_of(statement.spec.total) == card_hours(1)
         assert datetime.fromisoformat(statement.spec.end) <= datetime(2026, 1, 1, 1, tzinfo=UTC)
+
+
+async def test_pods_that_outlive_their_workload_are_charged_and_told(books: Books) -> None:
+    async with books.controller():
+        await books.group("vision", hours="100", gpu="8")
+        job = await books.create(tfjob("train", "vision", 1))
+        await books.pod("train-0", job)
+        await books.uses("vision", gpu="1")
+        await books.remove(job)
+        await books.uses("vision", gpu="0")
+        books.box.clock.advance(3600)
+        found = await books.until("vision", lambda g: any(c.type == "Unowned" for c in g.status.conditions))
+        [told] = [c.message for c in found.status.conditions if c.type == "Unowned"]
+        assert told == "hours are charged though their workload is gone: Pod default/train-0"
+        await books.uses("vision", hours="1")
