@@ -101,13 +101,14 @@ class Hours:
             await self._retire([sheet for sheet in sheets if sheet.spec.uid != group.metadata.uid])
             return Outlook(False, 0.0)
         tracked = {uncash(name) for name in hard if is_cash(name)}
+        is_leaving = group.metadata.deletion_timestamp is not None
+        if not sheets and (is_leaving or not (tracked or self._sets_periods(group))):
+            self.forget(group.name)
+            return Outlook(True, float("inf"))
+        if wire.FINALIZER not in group.metadata.finalizers and not is_leaving:
+            await self._hold(group)
+            return Outlook(False, 0.0)
         if not sheets:
-            if group.metadata.deletion_timestamp is not None or not (tracked or self._sets_periods(group)):
-                self.forget(group.name)
-                return Outlook(True, float("inf"))
-            if wire.FINALIZER not in group.metadata.finalizers:
-                await self._hold(group)
-                return Outlook(False, 0.0)
             sheets = [await self._books.create(group, 0)]
         if (told := self._calendar(group, sheets[0].page)) is None:
             return Outlook(False, 1.0)
@@ -159,7 +160,8 @@ class Hours:
 
     async def _placed(self, sheets: Sequence[Sheet], found: Gathered) -> list[dict[str, Stay]] | None:
         """The stays by page; new ones go where there is room. None where there is no room for all."""
-        if len(sheets) == 1 and len(found.stays) * (_UID + _LINE) < MOST_TEXT:
+        count = len(found.stays)
+        if len(sheets) == 1 and count <= MOST_STAYS and count * (_UID + _LINE) < MOST_TEXT:
             return [found.stays]
         slices = Slices()
         placed: list[dict[str, Stay]] = [{} for _ in sheets]
