@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from bizrq.api.group import KIND as GROUP_KIND
 from bizrq.cli.figures import order
 from bizrq.quota import quantity
-from bizrq.quota.ledger import Account, replicas_that_fit, role_that_grew
+from bizrq.quota.ledger import Account, Hours, priced, replicas_that_fit, role_that_grew
 from bizrq.quota.verdict import Denied, Violation
 from bizrq.workloads.labels import LABEL
 
@@ -78,14 +78,16 @@ def sentences(outcome: Outcome) -> list[str]:
     found = violations(outcome)
     if not found:
         return [refusal(outcome)]
-    return [*map(_shortfall, found), *_replicas(outcome), *_help(outcome, found)]
+    return [*(_shortfall(v, outcome.account) for v in found), *_replicas(outcome), *_help(outcome, found)]
 
 
-def _shortfall(v: Violation) -> str:
+def _shortfall(v: Violation, account: Account | None) -> str:
     name = v.resource
     left, hard = quantity.text(name, v.left), quantity.text(name, v.hard)
-    if name.startswith("cash/"):
-        return f"{name}: {quantity.text(name, v.used)} of {hard} hours are spent, so nothing more may start"
+    hours = account.hours if account is not None else Hours()
+    if name.startswith("cash/") and not hours.safe:
+        grant = f" before {hours.next_grant}, the next grant" if hours.next_grant else ""
+        return f"{name}: {quantity.text(name, v.used)} of {hard} hours are spent, so nothing more may start{grant}"
     short = quantity.text(name, short_by(v))
     return f"{name}: asks for {quantity.text(name, v.requested)} more, {left} of {hard} left: {short} short"
 
@@ -171,9 +173,10 @@ def why_charged(outcome: Outcome) -> list[str]:
 
 def demand_rows(outcome: Outcome) -> list[tuple[str, str, str, str, str]]:
     """Per resource that it asks for and the group has a ceiling for: asked in all, had before, left, hard."""
-    charge, account = outcome.charge, outcome.account
-    if charge is None or account is None:
+    account = outcome.account
+    if outcome.charge is None or account is None:
         return []
+    charge = priced(account, outcome.charge)
     rows: list[tuple[str, str, str, str, str]] = []
     for name in sorted(account.hard, key=order):
         asked, had = charge.demand.get(name, 0), charge.before.get(name, 0)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from bizrq.kube.groups import GROUPS
 from tests.cli.conftest import Bizrq, written
 from tests.objects import (
     CLAIMS,
@@ -20,6 +21,7 @@ from tests.objects import (
     group,
     rollout,
     sharing,
+    tfjob,
 )
 from tests.webhooks.conftest import Api
 
@@ -215,3 +217,40 @@ async def test_a_claim_that_workloads_share_is_asked_for_once(bizrq: Bizrq, tmp_
     [page] = json.loads((await bizrq("describe", "lab", "-o", "json")).out)
     told = {each["name"]: each["usage"].get("requests.nvidia.com/gpu") for each in page["workloads"]}
     assert told == {"a": None, "b": None, "cards": "4"}
+
+
+async def test_fit_and_explain_say_of_safe_hours_what_admission_would(bizrq: Bizrq, tmp_path: Path) -> None:
+    made = group("prudent", gpu="8", hours="100")
+    made["spec"]["cash"] = {"mode": "safe", "maxRunTime": "2d"}
+    await bizrq.client.create(GROUPS, made)
+    await Api(bizrq.client).count("prudent", hours="10")
+    stored = await bizrq.client.get(GROUPS, "prudent")
+    hours = "cash/requests.nvidia.com/gpu"
+    stored["status"]["cash"] = {"liens": {hours: "30"}, "periodEnd": "2026-11-23T00:00:00+01:00"}
+    await bizrq.client.replace(GROUPS, stored, subresource="status")
+    job = tfjob("train", "prudent", 4)
+    job["spec"]["runPolicy"] = {"activeDeadlineSeconds": 20 * 3600}
+    try:
+        said = await bizrq("fit", "-f", written(tmp_path, job))
+        assert said.out.splitlines()[:3] == [
+            "no   TFJob default/train, in prudent",
+            f"     {hours}: asks for 80 more, 60 of 100 left: 20 short",
+            "     replicas: asks for 4, 3 would fit",
+        ]
+        said = await bizrq("fit", "-f", written(tmp_path, job), "-o", "json")
+        [found] = json.loads(said.out)
+        assert found["violations"] == [{"resource": hours, "requested": "80", "used": "40", "hard": "100"}]
+        assert found["message"].endswith("; next grant 2026-11-23T00:00:00+01:00")
+        said = await bizrq("explain", "-f", written(tmp_path, job), width=120)
+        assert next(line.split() for line in said.plain.splitlines() if hours in line) == [
+            hours,
+            "80",
+            "0",
+            "60",
+            "100",
+        ]
+        job["spec"]["runPolicy"] = {"activeDeadlineSeconds": 72 * 3600}
+        said = await bizrq("fit", "-f", written(tmp_path, job))
+        assert "set spec.runPolicy.activeDeadlineSeconds to 172800 or less" in said.out
+    finally:
+        await bizrq.client.delete(GROUPS, "prudent")
