@@ -224,9 +224,9 @@ def _caption(found: Bill) -> str:
 def _facts(found: Bill) -> list[tuple[str, str]]:
     """Of whom, of when, and how far it is known."""
     whole, zone = span([line.period for line in found.lines]), found.zone
-    end = "for ever" if whole.end is None else f"to {local(whole.end, zone)}"
+    when = begins(whole, zone) if whole.end is None else f"{begins(whole, zone)} to {local(whole.end, zone)}"
     facts = [("Groups", f"{found.top} and below" if found.top else "all groups")]
-    facts.append(("Period", f"{begins(whole, zone)} {end}, {zone}"))
+    facts.append(("Period", f"{'' if whole.end else 'since '}{when}, {zone}"))
     watermarks = [milliseconds(page.status.watermark) for page in found.books.pages if page.status.watermark]
     if watermarks:
         facts.append(("Counted up to", local(min(watermarks), zone)))

@@ -85,8 +85,10 @@ def columns(title: str, rows: Sequence[Bar]) -> Element:
             _box(_kind(row), left, bottom - tall, max(1, min(_COLUMN, (right - left) * 9 // 10)), tall),
         ]
         if (len(rows) - 1 - number) % every == 0:
-            parts.append(element("text", row.text, x=left, y=bottom - tall - 6))
-            parts.append(element("text", row.label, x=left, y=bottom + 18))
+            # Where columns are narrow, a label ends with its own, as far from the next as all others.
+            x, anchor = (right, "end") if every > 1 and right >= _COLUMN else (left, "start")
+            parts.append(element("text", row.text, x=x, y=bottom - tall - 6, text_anchor=anchor))
+            parts.append(element("text", row.label, x=x, y=bottom + 18, text_anchor=anchor))
         drawn.append(element("g", *parts))
     axis = element("line", class_="axis", stroke="#888", x1=0, x2=_WIDTH, y1=bottom, y2=bottom)
     return _chart(title, bottom + 26, [axis, *drawn])

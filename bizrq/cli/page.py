@@ -40,6 +40,7 @@ table { border-collapse: collapse; font-variant-numeric: tabular-nums; width: 10
 caption { text-align: left; }
 th, td { border-bottom: 1px solid var(--line); padding: .25rem .5rem; text-align: left; vertical-align: top;
   overflow-wrap: anywhere; }
+td { min-width: 8rem; } td.n { min-width: 0; } .wide td:last-child { min-width: 14rem; }
 th.n, td.n { text-align: right; white-space: nowrap; overflow-wrap: normal; }
 thead th { border-bottom: 2px solid var(--line); white-space: nowrap; }
 tbody th { font-weight: normal; min-width: 7rem; }
@@ -48,11 +49,14 @@ svg { display: block; height: auto; max-width: 40rem; width: 100%; }
 svg text { fill: currentColor; font-size: 12px; font-variant-numeric: tabular-nums; }
 .rest { fill: var(--rest); } .bar { fill: var(--bar); } .later { fill: var(--later); } .over { fill: var(--over); }
 .credit { fill: var(--credit); } .limit { fill: var(--ink); } .axis { stroke: var(--soft); }
+@page { margin: 12mm; }
 @media print { :root { color-scheme: light; --ink: #000; --soft: #444; --paper: #fff; --line: #999; --rest: #eee;
     --bar: #2f6fb3; --later: #a9c9ec; --over: #b3261e; --credit: #2e7d4f; }
-  body { max-width: none; padding: 0; font-size: 10pt; } nav { display: none; } .pair { display: block; }
-  thead { display: table-header-group; }
-  tr, svg, h2, h3 { break-inside: avoid; } h2, h3 { break-after: avoid; } * { print-color-adjust: exact; } }
+  body { max-width: none; padding: 0; font-size: 9pt; } nav { display: none; } .pair { display: block; }
+  .pair > svg { margin-bottom: 1rem; } thead { display: table-header-group; }
+  tfoot { display: table-row-group; } tr, svg { break-inside: avoid; }
+  h2, h3 { break-after: avoid; } .wide table { font-size: 7.5pt; } .wide td { min-width: 4.5rem; }
+  * { print-color-adjust: exact; } }
 """
 #: Nothing is loaded and nothing runs, whatever a name may hold.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
