@@ -84,9 +84,9 @@ def columns(title: str, rows: Sequence[Bar]) -> Element:
             element("title", f"{row.label}: {row.text}"),
             _box(_kind(row), left, bottom - tall, max(1, min(_COLUMN, (right - left) * 9 // 10)), tall),
         ]
-        if (len(rows) - 1 - number) % every == 0:
-            # Where columns are narrow, a label ends with its own, as far from the next as all others.
-            x, anchor = (right, "end") if every > 1 and right >= _COLUMN else (left, "start")
+        # Where columns are narrow, a label ends with its own, as far from the next as all others.
+        if (len(rows) - 1 - number) % every == 0 and (every == 1 or right >= _COLUMN):
+            x, anchor = (left, "start") if every == 1 else (right, "end")
             parts.append(element("text", row.text, x=x, y=bottom - tall - 6, text_anchor=anchor))
             parts.append(element("text", row.label, x=x, y=bottom + 18, text_anchor=anchor))
         drawn.append(element("g", *parts))
