@@ -13,10 +13,11 @@ from collections.abc import Callable
 from bizrq.api.group import GroupObject, GroupUnreadable
 from bizrq.quota.ledger import ReservationError, milliseconds
 
-#: Seconds for which a hold is honoured, on the writer's own clock since it first saw it.
-HOLD = 1.0
+#: Seconds for which a hold is honoured, on the writer's own clock since it first saw it: as long as an API server that
+#: has all it can do needs for one more try of the edit. An edit that lands ends its hold at once.
+HOLD = 2.0
 #: Milliseconds from one hold to the next: edits without end must not stop admissions.
-REST = 3_000
+REST = 4_000
 
 
 class Holds:

@@ -91,7 +91,7 @@ STAGED = (
         "R26",
         races.r26,
         "p99 under 2 s",
-        {"edits": 100, "concurrency": 200, "p99": 2.0},
+        {"edits": 200, "concurrency": 200, "p99": 2.0},
         {"edits": 3, "concurrency": 20, "p99": 10.0},
     ),
 )
