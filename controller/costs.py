@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 import msgspec
 
 from bizrq.quota.ledger import LIFETIME, Slot
-from bizrq.quota.resources import Resources, add, growth
+from bizrq.quota.resources import Resources, add, growth, larger
 from bizrq.workloads import counting
 from bizrq.workloads.adapters import Adapter, GroupKind
 from bizrq.workloads.config import CountingConfig
@@ -74,12 +74,15 @@ class Costs:
         """Whether a workload could ever be counted."""
         return uid in self._last
 
-    async def count(self, name: str) -> None:
-        """Have the cost of every workload of the group at hand, as it is stored now, before the snapshot is taken."""
+    async def count(self, name: str, promised: Mapping[Slot, Resources]) -> None:
+        """Have the cost of every workload of the group at hand, as it is stored now, before the snapshot is taken.
+
+        `promised` is what its status holds for each slot: so much may hang below a workload that asks for less by now.
+        """
         round_ = object()
         while todo := [found for found in self._cluster.charged_to(name) if not self._is_counted(found[1], round_)]:
             for adapter, obj in todo:
-                self._counted[obj["metadata"]["uid"]] = cost = await self._cost(name, adapter, obj, round_)
+                self._counted[obj["metadata"]["uid"]] = cost = await self._cost(name, adapter, obj, round_, promised)
                 for place in cost.shared:
                     metadata = obj["metadata"]
                     user = str(metadata.get("creationTimestamp")), name, slot_of(adapter, obj)
@@ -138,7 +141,9 @@ class Costs:
             self._counted.pop(uid, None)
         return set(referrers.values())
 
-    async def _cost(self, group: str, adapter: Adapter, obj: Object, round_: object) -> Cost:
+    async def _cost(
+        self, group: str, adapter: Adapter, obj: Object, round_: object, promised: Mapping[Slot, Resources]
+    ) -> Cost:
         """A workload's demand; for one that has ended, that of its pods that still run (spec: workloads, section 8)."""
         version, context = obj["metadata"]["resourceVersion"], self._cluster.context
         uid = obj["metadata"]["uid"]
@@ -170,7 +175,7 @@ class Costs:
             return Cost(version, context, round_, False, demand.resources, demand.shared, str(error))
         self._last[uid] = demand
         cost = Cost(version, context, round_, not lookup.has_read, demand.resources, demand.shared)
-        return await self._beyond(adapter, obj, cost, found, lookup)
+        return await self._beyond(adapter, obj, cost, found, lookup, promised.get(slot_of(adapter, obj), {}))
 
     def _demand(self, adapter: Adapter, obj: Object, lookup: Lookup) -> counting.Demand:
         """What a workload asks for, with children that may have grown beyond it (DESIGN 3). Raises Malformed."""
@@ -184,28 +189,31 @@ class Costs:
         ]
         return counting.with_children(demand, made, adapter, self._config)
 
-    async def _beyond(self, adapter: Adapter, obj: Object, cost: Cost, found: Found, lookup: Lookup) -> Cost:
+    async def _beyond(
+        self, adapter: Adapter, obj: Object, cost: Cost, found: Found, lookup: Lookup, promised: Resources
+    ) -> Cost:
         """The cost with what was `found` below the workload beyond it.
 
-        More than was known of it is believed once the watches of all owners have caught up: one may be behind that of
-        the pods. Less is what a smaller demand has left behind, and counts if it has not gone in time; so does what the
-        children of a workload that rolls still have of an earlier version.
+        More than was known of it, and more than was `promised` to it, is believed once the watches of all owners have
+        caught up: one may be behind that of the pods. Less is what a smaller demand has left behind, and counts if it
+        has not gone in time; so does what the children of a workload that rolls still have of an earlier version.
         """
         uid = obj["metadata"]["uid"]
         known = self._counted.get(uid)
+        before = larger(promised, known.held if known is not None else {})
         if not found.resources:
-            return msgspec.structs.replace(cost, held=cost.resources)
+            return msgspec.structs.replace(cost, held=larger(cost.resources, promised))
         held = add(cost.resources, found.resources)
         grown = known is not None and known.grown
-        if found.at_once and (known is None or growth(held, known.held)):
+        if found.at_once and growth(held, before):
             await self._catch_up(found.kinds)
             fresh = self._cluster.workloads[adapter.resource].store.by_uid(uid)
             if fresh is None or fresh["metadata"]["resourceVersion"] != cost.version:
                 # It is counted anew, or is gone.
-                return msgspec.structs.replace(cost, held=known.held if known is not None else cost.resources)
+                return msgspec.structs.replace(cost, held=before or cost.resources)
             found = self._surplus.of(adapter, obj, cost.resources, lookup)
             held = add(cost.resources, found.resources)
-            grown = grown or (found.at_once and (known is None or bool(growth(held, known.held))))
+            grown = grown or (found.at_once and bool(growth(held, before)))
         since = known.since if known is not None and known.since else self._clock()
         if not grown and self._clock() - since < LIFETIME / 1000:
             return msgspec.structs.replace(cost, settled=False, held=held, since=since)

@@ -15,8 +15,9 @@ import structlog
 from bizrq.api.group import GroupObject
 from bizrq.kube.client import NotFound
 from bizrq.quota import quantity
-from bizrq.quota.ledger import LIFETIME, Reservation, ReservationError, read
+from bizrq.quota.ledger import LIFETIME, Reservation, ReservationError, Slot, read
 from bizrq.quota.recount import Sighting
+from bizrq.quota.resources import Resources, larger
 from controller.cluster import CATCH_UP, Cluster
 
 log = structlog.get_logger(__name__)
@@ -47,6 +48,13 @@ class Entries:
                 else:
                     log.error("unreadable reservation dropped", group=group.name, error=str(error))
         return entries, unreadable
+
+    def promised(self, group: GroupObject) -> dict[Slot, Resources]:
+        """The most that is promised to each slot."""
+        found: dict[Slot, Resources] = {}
+        for entry in self.of(group)[0]:
+            found[entry.slot] = larger(found.get(entry.slot, {}), entry.amount)
+        return found
 
     async def expired(self, group: GroupObject) -> set[str]:
         """Entries, by line without base, that expired before a read which the snapshot has caught up with since.

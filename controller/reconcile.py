@@ -99,7 +99,7 @@ class Reconciler:
         if not outlook.is_done:
             return outlook.again
         expired = await self._entries.expired(group)
-        await self._costs.count(name)
+        await self._costs.count(name, self._entries.promised(group))
         # From here to the write nothing awaits: this is the one snapshot.
         group = self._cluster.groups.cached(name)
         if group is None:

@@ -31,6 +31,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 import crds
 from bizrq.kube.client import AlreadyExists, ApiError, KubeClient, NotFound, Resource, Unreachable
 from bizrq.kube.groups import GROUPS
+from bizrq.kube.hours import CARD_HOURS, CORRECTIONS, STATEMENTS
 from bizrq.workloads.labels import LABEL
 from sandbox.server import Sandbox
 from tests.objects import CHARGED, CRDS, NAMESPACES, PODS, REGISTRATIONS
@@ -295,7 +296,7 @@ async def served(client: KubeClient, resource: Resource) -> None:
 
 
 async def sweep(client: KubeClient) -> None:
-    """Leave no registration, no charged object and no group behind: group names are the cluster's."""
+    """Leave no registration, no charged object, no group and no record behind: their names are the cluster's."""
     with contextlib.suppress(NotFound):
         await client.delete(REGISTRATIONS, "bizrq")
     for resource in CHARGED:
@@ -313,6 +314,11 @@ async def sweep(client: KubeClient) -> None:
                 if group["metadata"].get("finalizers"):
                     await client.patch(GROUPS, name, {"metadata": {"finalizers": None}})
                 await client.delete(GROUPS, name)
+    for resource in (CARD_HOURS, STATEMENTS, CORRECTIONS):
+        with contextlib.suppress(NotFound):
+            for obj in (await client.list(resource))[0]:
+                with contextlib.suppress(NotFound):
+                    await client.delete(resource, obj["metadata"]["name"])
 
 
 @pytest.fixture(scope="session")

@@ -52,8 +52,8 @@ class Recorder:
     """Everything that was stored of the watched kinds between `__aenter__` and `stop`."""
 
     client: KubeClient
-    #: Groups of this name, and those whose names begin with it and a dash; "" is all.
-    only: str = ""
+    #: Groups of these names, and those whose names begin with one and a dash; none is all.
+    only: Collection[str] = ()
     kinds: Iterable[Resource] = WATCHED
     events: list[Event] = field(default_factory=list)
     _tasks: list[asyncio.Task[None]] = field(default_factory=list)
@@ -121,7 +121,7 @@ class EtcdRecorder(Recorder):
     """
 
     def __init__(self, client: KubeClient, only: str, etcd: str) -> None:
-        super().__init__(client, only, (GROUPS, DEPLOYMENTS))
+        super().__init__(client, (only,), (GROUPS, DEPLOYMENTS))
         self._etcd = etcd
         self._last: dict[str, Object] = {}
         self._seen = 0
@@ -196,7 +196,7 @@ def _key(kind: Resource, obj: Object) -> str:
     return _stored_at(kind) + "/".join(filter(None, (metadata.get("namespace"), metadata["name"])))
 
 
-def concerning(only: str, events: Iterable[Event]) -> list[Event]:
+def concerning(only: Collection[str], events: Iterable[Event]) -> list[Event]:
     """What concerns the groups that begin so: what is charged to another, or to none, from now on is gone from them."""
     if not only:
         return list(events)
@@ -206,7 +206,7 @@ def concerning(only: str, events: Iterable[Event]) -> list[Event]:
         metadata = obj["metadata"]
         key = (kind.key, metadata.get("namespace", ""), metadata["name"])
         name = metadata["name"] if kind.key == GROUP_KIND else group_of(obj) or ""
-        if f"{name}-".startswith(f"{only}-"):
+        if any(f"{name}-".startswith(f"{each}-") for each in only):
             ours.add(key)
             found.append((version, what, kind, obj))
         elif key in ours:

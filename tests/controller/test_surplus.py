@@ -6,13 +6,16 @@ from typing import Any
 
 import pytest
 
-from bizrq.kube.client import KubeClient
+from bizrq.kube.client import KubeClient, Unreachable
 from bizrq.kube.config import Endpoint, StaticCredentials
+from bizrq.quota.ledger import Slot
 from bizrq.quota.quantity import NANO
 from bizrq.settings import Settings, settings
 from bizrq.workloads import counting
+from bizrq.workloads.adapters import Adapter
 from bizrq.workloads.labels import LABEL
 from controller.cluster import Cluster
+from controller.costs import Costs
 from controller.pods import Shapes, trimmed
 from controller.surplus import NOTHING, Found, Surplus
 from tests.objects import Object, deployment, raycluster, rayjob, rayservice, template, tfjob
@@ -36,18 +39,22 @@ class Memory:
         references = {"ownerReferences": [reference(owner)]} if owner is not None else {}
         stored = {**obj, "metadata": {**known, **obj["metadata"], **references, **metadata}}
         kept = trimmed(stored, Shapes()) if stored["kind"] == "Pod" else stored
-        adapter = self.settings.registry.of(stored)
-        assert adapter is not None
-        self.cluster.workloads[adapter.resource].store.put(kept)
+        self.cluster.workloads[self.adapter(stored).resource].store.put(kept)
         return stored
+
+    def adapter(self, obj: Object) -> Adapter:
+        adapter = self.settings.registry.of(obj)
+        assert adapter is not None
+        return adapter
 
     def found(self, workload: Object) -> Found:
         """What is below the workload beyond what it asks for itself."""
-        adapter = self.settings.registry.of(workload)
-        assert adapter is not None
-        lookup = self.cluster.related.watched
+        adapter, lookup = self.adapter(workload), self.cluster.related.watched
         charged = counting.own_demand(workload, adapter, lookup, self.settings.counting).resources
         return self.surplus.of(adapter, workload, charged, lookup)
+
+    def costs(self) -> Costs:
+        return Costs(self.cluster, self.surplus, self.settings.counting, lambda: 0.0)
 
     def more(self, workload: Object) -> dict[str, int]:
         """The cores and pods among that."""
@@ -208,3 +215,24 @@ def test_a_hundred_thousand_pods_are_a_handful_of_sorts(memory: Memory) -> None:
     memory.surplus._cost = lambda *which: asked.append(which) or counted(*which)  # type: ignore[method-assign]
     assert memory.more(job) == {"cpu": 1, "pods": 1}
     assert len(asked) == 1
+
+
+async def test_what_was_promised_a_moment_ago_may_hang_below_what_asks_for_less_by_now(memory: Memory) -> None:
+    """Between two looks a Deployment went from four to seven and back, and its pods have yet to go."""
+    web = memory.put(deployment("web", "nlp", 4))
+    below = memory.put(replica_set("web-1", 4), web)
+    for name in "abcdefg":
+        memory.put(pod(name), below)
+    memory.cluster.workload_changed(None, web)
+    slot = Slot("deployments.apps", "default", "web")
+    seven = counting.own_demand(
+        deployment("web", "nlp", 7), memory.adapter(web), memory.cluster.related.watched, memory.settings.counting
+    ).resources
+
+    costs = memory.costs()
+    await costs.count("nlp", {slot: seven})
+    assert costs.of("web").beyond == {}
+    # What nobody promised is believed at once, after a look at the API server: there is none here.
+    async with memory.cluster.client:
+        with pytest.raises(Unreachable):
+            await memory.costs().count("nlp", {})

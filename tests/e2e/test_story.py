@@ -70,13 +70,13 @@ def run_for(cluster: Cluster, client: KubeClient) -> story.RunFor:
 async def test_the_story_keeps_the_laws_and_outlives_a_restart(cluster: Cluster, client: KubeClient) -> None:
     """Every answer is the one of the story, I1 to I3 hold at every revision, and a second start finds the same."""
     told = io.StringIO()
-    async with station_on(cluster, cash_interval=1.0), Recorder(client) as recorder:
+    async with station_on(cluster, cash_interval=1.0), Recorder(client, NAMES) as recorder:
         await story.Story(client, run_for(cluster, client), Console(file=told, width=500)).play()
         before = await settled(client, NAMES)
         assert await recorder.laws() > 20
     assert told.getvalue().count("refused") > 8
 
-    async with station_on(cluster, cash_interval=1.0), Recorder(client) as recorder:
+    async with station_on(cluster, cash_interval=1.0), Recorder(client, NAMES) as recorder:
         after = await settled(client, NAMES)
         for name in NAMES:
             used, was = after[name].status.used or {}, before[name].status.used or {}

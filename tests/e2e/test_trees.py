@@ -30,7 +30,7 @@ async def test_a_tree_in_any_order_is_there_after_a_few_applies_and_children_fir
     random.Random(unique).shuffle(tree)
     tree.sort(key=lambda obj: obj["spec"].get("parentBizGroup", "") == "")
     said: list[str] = []
-    async with Recorder(client) as recorder:
+    async with Recorder(client, [unique]) as recorder:
         for _ in range(3):
             there = {obj["metadata"]["name"] for obj in (await client.list(GROUPS))[0]}
             for obj in tree:
@@ -59,7 +59,7 @@ async def test_a_tree_from_one_file_parents_first_needs_one_apply(client: KubeCl
 async def test_children_created_at_once_share_what_the_parent_has(client: KubeClient, unique: str) -> None:
     await client.create(GROUPS, group(unique, cpu="10"))
     await settled(client, [unique])
-    async with Recorder(client) as recorder:
+    async with Recorder(client, [unique]) as recorder:
         children = [group(f"{unique}-{n}", unique, cpu="3") for n in range(10)]
         answers = await asyncio.gather(*(client.create(GROUPS, c) for c in children), return_exceptions=True)
         refused = [str(answer) for answer in answers if isinstance(answer, ApiError)]

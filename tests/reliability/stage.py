@@ -93,7 +93,7 @@ class Ground:
         return name
 
     def recorder(self, only: str) -> Recorder:
-        return Recorder(self.watcher, only)
+        return Recorder(self.watcher, (only,))
 
     @contextlib.asynccontextmanager
     async def parts(self) -> AsyncIterator[Parts]:

@@ -145,20 +145,20 @@ def test_what_leaves_the_groups_that_are_judged_is_charged_to_them_no_more(group
     left = events(
         *GOOD[:4], ("MODIFIED", DEPLOYMENTS, web(4, group)), ("MODIFIED", GROUPS, stored("nlp", "4", "0", at=5))
     )
-    assert check(concerning("nlp", left)) == 6
+    assert check(concerning(("nlp",), left)) == 6
     # That it comes back unpromised is seen.
     back = [*left, (7, "MODIFIED", DEPLOYMENTS, web(4))]
     with pytest.raises(AssertionError, match="revision 7: I2 broken for nlp"):
-        check(concerning("nlp", back))
+        check(concerning(("nlp",), back))
 
 
 def test_groups_of_others_are_not_judged() -> None:
     others = events(
         *GOOD[:4], ("ADDED", DEPLOYMENTS, web(9, "nl", "more")), ("ADDED", DEPLOYMENTS, web(9, None, "most"))
     )
-    assert len(concerning("nlp", others)) == 4
-    assert len(concerning("", others)) == 6
-    assert concerning("nlp", events(("ADDED", GROUPS, stored("nlp-a", "1", "0"))))
+    assert len(concerning(("nlp",), others)) == 4
+    assert len(concerning((), others)) == 6
+    assert concerning(("nlp",), events(("ADDED", GROUPS, stored("nlp-a", "1", "0"))))
 
 
 @pytest.mark.parametrize("kind", WATCHED[1:], ids=lambda kind: kind.key)
