@@ -16,8 +16,10 @@ from bizrq.quota.ledger import ReservationError, milliseconds
 #: Seconds for which a hold is honoured, on the writer's own clock since it first saw it: as long as an API server that
 #: has all it can do needs for one more try of the edit. An edit that lands ends its hold at once.
 HOLD = 2.0
-#: Milliseconds from one hold to the next: edits without end must not stop admissions.
+#: Milliseconds from one hold to the next: edits without end must not stop admissions. A hold whose edit has landed took
+#: little of that time.
 REST = 4_000
+REST_LANDED = 1_000
 
 
 class Holds:
@@ -44,9 +46,11 @@ def wanted(group: GroupObject, now: int) -> bool:
     """Whether an edit of this stored group needs a hold: others write it, and the last hold has rested."""
     if not group.status.reservations:
         return False
-    if group.status.hold is None:
+    hold = group.status.hold
+    if hold is None:
         return True
+    rest = REST_LANDED if group.metadata.generation > hold.generation else REST
     try:
-        return now - milliseconds(group.status.hold.since) >= REST
+        return now - milliseconds(hold.since) >= rest
     except (ReservationError, GroupUnreadable):
         return True

@@ -18,7 +18,7 @@ from typing import Any
 
 import crds
 from bizrq.api import group as wire
-from bizrq.kube.client import ApiError, KubeClient
+from bizrq.kube.client import ApiError, KubeClient, Unreachable
 from bizrq.kube.groups import GROUPS
 from bizrq.quota.quantity import NANO
 from bizrq.workloads.labels import LABEL
@@ -185,8 +185,17 @@ class Ground:
         await eventually(gone, self.patience + 60, f"the groups {only} are gone")
 
     async def clear(self, namespace: str) -> None:
-        """Delete what an experiment left, so that the next one does not pay for it."""
-        await self.client.request("DELETE", DEPLOYMENTS.path(namespace), timeout=120)
+        """Delete what an experiment left, so that the next one does not pay for it.
+
+        Of tens of thousands the API server deletes as many as it can within a minute, and then hangs up.
+        """
+
+        async def gone() -> bool:
+            with contextlib.suppress(Unreachable):
+                await self.client.request("DELETE", DEPLOYMENTS.path(namespace), timeout=120)
+            return not (await self.client.list(DEPLOYMENTS, namespace, limit=1))[0]
+
+        await eventually(gone, 600, f"the Deployments of {namespace} are gone")
 
 
 @dataclass
