@@ -10,7 +10,7 @@ import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Self
+from typing import Any, Self
 
 import aiohttp
 import yaml
@@ -42,6 +42,7 @@ class Proxy:
         #: "VERB /path" of every request, in the order of arrival.
         self.requests: list[str] = []
         self._thawed: list[tuple[str, asyncio.Event]] = []
+        self._handled: set[asyncio.Task[Any]] = set()
         self._streams: list[tuple[str, web.StreamResponse, asyncio.Transport]] = []
         #: Paths whose watches are frozen as soon as they are opened.
         self.frozen: set[str] = set()
@@ -75,6 +76,10 @@ class Proxy:
 
     async def __aexit__(self, *_: object) -> None:
         await self.hang_up()
+        # Who waits for an API server does not see that the other side has gone.
+        for task in (handled := list(self._handled)):
+            task.cancel()
+        await asyncio.gather(*handled, return_exceptions=True)
         assert self._session is not None
         await self._session.close()
 
@@ -117,6 +122,10 @@ class Proxy:
             await runner.cleanup()
 
     async def _pass(self, request: web.Request) -> web.StreamResponse:
+        task = asyncio.current_task()
+        assert task is not None
+        self._handled.add(task)
+        task.add_done_callback(self._handled.discard)
         line = f"{'WATCH' if request.query.get('watch') else request.method} {request.path}"
         self.requests.append(line)
         for before in self.before:
