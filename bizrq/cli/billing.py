@@ -279,9 +279,11 @@ def _table(found: Bill, by: By, made: Sequence[Row], title: str = "") -> Table:
         )
     whole = hours(made[0].resource, all_of_it) if made else ""
     below = ["With groups below"] if by is By.GROUP else []
+    of = unit(made[0].resource) if made else "hours"
     return Table(
         title or f"By {by.value}",
-        [by.value.capitalize(), "Hours", *below, "Share"],
+        of,
+        [by.value.capitalize(), f"{of[:1].upper()}{of[1:]}", *below, "Share"],
         range(1, 4),
         texts,
         [Bar(text[0], row.amount, text[1]) for row, text in zip(made, texts, strict=True)],
@@ -318,6 +320,7 @@ def _forecast(ahead: Sequence[Foreseen]) -> Table:
     ]
     return Table(
         "Forecast",
+        "percent of each budget",
         ["Group", "Budget", "Used", "Left", "Burn an hour", "Out", "By"],
         range(1, 5),
         texts,

@@ -9,12 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from xml.etree.ElementTree import Element
 
-#: A chart's own units; it grows and shrinks with the page.
-_WIDTH = 640
-#: Characters that a label above a bar has room for.
-_LABEL = 64
-#: What a label below a column needs.
-_COLUMN = 90
+#: A chart's own units; it grows and shrinks with the page, and its letters with it.
+_WIDTH = 480
+#: Characters that a label above a bar has room for, what one needs below a column, and how wide a column may be.
+_LABEL, _LETTER, _COLUMN = 48, 8, 80
 #: For whatever shows a page without its style: seen on white and on black.
 _COLORS = {
     "bar": "#3b7dc4",
@@ -75,7 +73,8 @@ def columns(title: str, rows: Sequence[Bar]) -> Element:
     """A column for each row, from left to right, and as many labels as there is room for, the last one among them."""
     most = max((abs(row.amount) for row in rows), default=0)
     bottom, tallest = 210, 185
-    every = -(-len(rows) * _COLUMN // _WIDTH) or 1
+    needs = _LETTER * (1 + max((len(text) for row in rows for text in (row.label, row.text)), default=0))
+    every = -(-len(rows) * needs // _WIDTH) or 1
     drawn: list[Element] = []
     for number, row in enumerate(rows):
         left, right = number * _WIDTH // len(rows), (number + 1) * _WIDTH // len(rows)
@@ -85,7 +84,7 @@ def columns(title: str, rows: Sequence[Bar]) -> Element:
             _box(_kind(row), left, bottom - tall, max(1, min(_COLUMN, (right - left) * 9 // 10)), tall),
         ]
         # Where columns are narrow, a label ends with its own, as far from the next as all others.
-        if (len(rows) - 1 - number) % every == 0 and (every == 1 or right >= _COLUMN):
+        if (len(rows) - 1 - number) % every == 0 and (every == 1 or right >= needs):
             x, anchor = (left, "start") if every == 1 else (right, "end")
             parts.append(element("text", row.text, x=x, y=bottom - tall - 6, text_anchor=anchor))
             parts.append(element("text", row.label, x=x, y=bottom + 18, text_anchor=anchor))

@@ -13,8 +13,8 @@ from xml.etree.ElementTree import Element, tostring
 
 from bizrq.cli.charts import Bar, bars, columns, element
 
-#: Rows of a table; `-o csv` has them all. And bars beside them.
-TABLE, CHART = 200, 15
+#: Rows of a table; `-o csv` has them all. And bars beside them, or columns.
+TABLE, CHART, COLUMNS = 200, 15, 52
 #: Columns of a table that has room beside its chart.
 _PAIRED = 4
 
@@ -34,15 +34,18 @@ dd { margin: 0; }
 a { color: inherit; }
 .pair { align-items: flex-start; display: flex; flex-wrap: wrap; gap: 1rem 2.5rem; margin-bottom: 2rem; }
 .pair > * { flex: 1 1 26rem; min-width: 0; }
-.wide { margin-bottom: 2rem; }
-.wide > svg { margin-bottom: 1rem; }
+@media (min-width: 60rem) { .pair > figure { position: sticky; top: 1rem; } }
+.wide { margin-bottom: 2rem; overflow-x: auto; }
+figure { margin: 0 0 1rem; }
+figcaption { color: var(--soft); margin-bottom: .5rem; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; width: 100%; }
 caption { text-align: left; }
 th, td { border-bottom: 1px solid var(--line); padding: .25rem .5rem; text-align: left; vertical-align: top;
   overflow-wrap: anywhere; }
 td { min-width: 8rem; } td.n { min-width: 0; } .wide td:last-child { min-width: 14rem; }
 th.n, td.n { text-align: right; white-space: nowrap; overflow-wrap: normal; }
-thead th { border-bottom: 2px solid var(--line); white-space: nowrap; }
+thead th { border-bottom: 2px solid var(--line); vertical-align: bottom; }
+thead th.n { white-space: normal; }
 tbody th { font-weight: normal; min-width: 7rem; }
 tfoot th, tfoot td { border-bottom: 0; border-top: 2px solid var(--line); font-weight: bold; }
 svg { display: block; height: auto; max-width: 40rem; width: 100%; }
@@ -53,8 +56,9 @@ svg text { fill: currentColor; font-size: 12px; font-variant-numeric: tabular-nu
 @media print { :root { color-scheme: light; --ink: #000; --soft: #444; --paper: #fff; --line: #999; --rest: #eee;
     --bar: #2f6fb3; --later: #a9c9ec; --over: #b3261e; --credit: #2e7d4f; }
   body { max-width: none; padding: 0; font-size: 9pt; } nav { display: none; } .pair { display: block; }
-  .pair > svg { margin-bottom: 1rem; } thead { display: table-header-group; }
-  tfoot { display: table-row-group; } tr, svg { break-inside: avoid; }
+  .wide { overflow: visible; }
+  .pair > figure { position: static; } thead { display: table-header-group; }
+  tfoot { display: table-row-group; } tr, figure { break-inside: avoid; }
   h2, h3 { break-after: avoid; } .wide table { font-size: 7.5pt; } .wide td { min-width: 4.5rem; }
   * { print-color-adjust: exact; } }
 """
@@ -64,9 +68,13 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows of text under heads, with the bars beside them; `numbers` are the columns that are read from the right."""
+    """Rows of text under heads, with the bars beside them, in `unit`.
+
+    `numbers` are the columns that are read from the right.
+    """
 
     title: str
+    unit: str
     heads: Sequence[str]
     numbers: Collection[int]
     rows: Sequence[Sequence[str]]
@@ -117,8 +125,12 @@ def _pair(table: Table, title: str) -> Element:
     """A table, and its chart before it where there is something to see."""
     drawn = columns if table.kind == "columns" else bars
     # Of periods the last ones, of everything else the largest.
-    shown = table.chart[-52:] if table.kind == "columns" else table.chart[:CHART]
-    chart = [drawn(title, shown)] if any(bar.amount or bar.later for bar in shown) else []
+    shown = table.chart[-COLUMNS:] if table.kind == "columns" else table.chart[:CHART]
+    which = "last" if table.kind == "columns" else "first"
+    part = "" if len(shown) == len(table.chart) else f", the {which} {len(shown)} of {len(table.chart)}"
+    caption = element("figcaption", f"{table.unit[:1].upper()}{table.unit[1:]}{part}")
+    seen = any(bar.amount or bar.later for bar in shown)
+    chart = [element("figure", caption, drawn(title, shown))] if seen else []
     layout = "wide" if len(table.heads) > _PAIRED else "pair"
     return element("section", element("h3", table.title), element("div", *chart, _table(table), class_=layout))
 

@@ -203,7 +203,7 @@ async def test_the_page_has_every_bill_and_nothing_that_runs_or_loads(bizrq: Biz
         text.count("&lt;script&gt;alert") == page.texts.count(HOSTILE.replace("\x1b", "\N{REPLACEMENT CHARACTER}")) + 1
     )
     # Each chart has a title for who hears the page, and the same numbers in a table beside it.
-    assert text.count('role="img" aria-label="') == page.tags.count("svg") > 0
+    assert text.count('role="img" aria-label="') == page.tags.count("svg") == page.tags.count("figcaption") > 0
     for told in ("43.501", "-2.000", "61.000", "By model", "A100", "2026-11-09"):
         assert told in page.texts, told
     assert (await bizrq("report", "--html", "-")).out == text
