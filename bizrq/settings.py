@@ -41,7 +41,7 @@ def load(path: Path | None) -> Settings:
         documents = list(yaml.safe_load_all(path.read_text("utf-8")))
     except OSError as error:
         raise ConfigurationError(f"{path}: {error.strerror}") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, UnicodeDecodeError, ValueError, RecursionError) as error:
         raise ConfigurationError(f"{path}: not YAML: {' '.join(str(error).split())}") from None
     if len(documents) > 1:
         raise ConfigurationError(f"{path}: {len(documents)} documents: write one")

@@ -15,6 +15,8 @@ Files = Annotated[
 ]
 
 _ENDINGS = (".json", ".yaml", ".yml")
+#: Far deeper than any object; the parser, written in C, recurses and would take the whole process along.
+_DEEPEST = 1000
 
 
 def read_all(paths: list[Path]) -> list[Any]:
@@ -38,6 +40,11 @@ def _read(path: Path) -> list[Any]:
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
         text = sys.stdin.read() if str(path) == "-" else path.read_text("utf-8")
+        depth = 0
+        for event in yaml.parse(text, loader):
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            if depth > _DEEPEST:
+                raise ValueError(f"nested more than {_DEEPEST} levels deep")
         return [document for document in yaml.load_all(text, loader) if document is not None]
     except OSError as error:
         raise Failure(f"{path}: {error.strerror}", BAD_INPUT) from None

@@ -149,11 +149,15 @@ async def test_explain_says_of_a_manifest_who_pays_and_why_not(bizrq: Bizrq, tmp
 async def test_what_cannot_be_read_is_said_in_one_line(bizrq: Bizrq, tmp_path: Path, nowhere: Path) -> None:
     bad = tmp_path / "bad.yaml"
     bad.write_text("a: [")
+    deep = tmp_path / "deep.yaml"
+    deep.write_text("[" * 100_000)
     good = written(tmp_path, deployment("web", "nlp"))
     for arguments, code, told in (
         (["-f", tmp_path / "none.yaml"], 2, "none.yaml: No such file or directory"),
         (["-f", bad], 2, "bad.yaml: not YAML: "),
+        (["-f", deep], 2, "deep.yaml: not YAML: nested more than 1000 levels deep"),
         (["-f", good, "--config", bad], 2, "bad.yaml: not YAML: "),
+        (["-f", good, "--config", deep], 2, "deep.yaml: not YAML: "),
         (["-f", good, "--kubeconfig", nowhere], 3, "http://127.0.0.1:1"),
         (["-f", good, "--context", "other"], 2, "other"),
     ):
