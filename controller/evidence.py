@@ -13,7 +13,7 @@ from typing import Any
 import structlog
 
 from bizrq.quota.resources import Resources, growth, larger, subtract_floor
-from bizrq.workloads import dra, resize, truth
+from bizrq.workloads import dra, hami, resize, truth
 from bizrq.workloads.config import CountingConfig
 from bizrq.workloads.dra import Claims
 from bizrq.workloads.labels import MODEL_LABELS, labels_of
@@ -139,6 +139,8 @@ class Evidence:
         node = self._place.node(pod.node) if pod.node else None
         labels = [found.get(key) for found in (around.labels, pod.labels) for key in MODEL_LABELS.values()]
         model = truth.node_model(node or {}, self._config)
+        if self._config.hami.enabled:
+            labels.append(hami.leaves_alone(pod.namespace, self._lookup))
         key = id(pod.spec), claims, model, self._classes.store.resource_version, *labels, *self._own(pod, owned, claims)
         known = self._pairs.get(key)
         if known is None or known[0] is not pod.spec:

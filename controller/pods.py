@@ -26,7 +26,7 @@ _SPEC = (
     *("nodeSelector", "affinity", "schedulerName", "schedulingGroup"),
 )
 _CONTAINER = ("name", "resources", "restartPolicy", "securityContext")
-_LABELS = (LABEL, "hami.io/webhook")
+_LABELS = (LABEL, hami.IGNORE)
 #: What only few pods have, or have alike with no other: kept as it stands.
 _ANNOTATIONS = hami.ANNOTATIONS
 _METADATA = ("deletionTimestamp", "deletionGracePeriodSeconds")

@@ -229,7 +229,7 @@ class Workloads:
                     f"workloads of namespace {request.namespace} cannot be charged to a group: "
                     f"remove the label {LABEL}",
                 )
-            counting.check_template_labels(new, adapter, group)
+            counting.check_template_labels(new, adapter, group, lookup)
         demand = self._references.with_children(own, adapter, made, lookup)
         before = self._references.with_children(stood, adapter, made, lookup) if stood is not None else None
         charge = charge_of(adapter, request, new, demand, old, before)

@@ -168,7 +168,7 @@ def emitted(cost: PodCost, pods: PodSet, around: Claims) -> dict[str, int]:
     What all the pods share is not in it. Raises Malformed.
     """
     around = around.of(pods)
-    per_pod = hami.adjust(cost, pods, around.labels, around.config)
+    per_pod = hami.adjust(cost, pods, around)
     implicit = False
     for name, amount in cost.requests.items():
         if amount:
@@ -248,28 +248,26 @@ def with_children(
     return replace(own, resources=resources.larger(own.resources, resources.total((grown, *beside))), shared=shared)
 
 
-def check_template_labels(obj: dict[str, Any], adapter: Adapter, group: str) -> None:
+def check_template_labels(obj: dict[str, Any], adapter: Adapter, group: str, lookup: Lookup) -> None:
     """Whether an object's pod templates name no other group than it charges, as they must when it is created or moved.
 
     What is made of the template carries its label, and somebody reading it would think that another group pays. Raises
     Malformed. Not for stored objects: after a move the template goes on naming the old group for a while.
     """
-    if adapter.code is not None:
+    try:
+        sets = _pod_sets(obj, adapter, namespace_of(obj), lookup)
+    except Malformed:
+        if adapter.code is None:
+            raise
+        # What such a kind refers to need not be there before it wants pods.
         return
-    elsewhere = dict.fromkeys(coded.TEMPLATES, _own_template)
-    for pods in pod_sets(obj, adapter, elsewhere):
+    for pods in sets:
         named = pods.labels.get(LABEL)
-        if pods.path != "spec" and named and named != group:
+        if pods.is_own and pods.path != "spec" and named and named != group:
             raise malformed(
-                f"{pods.path.removesuffix('.spec')}.metadata.labels.{LABEL}",
-                f"names the group {show(named)}, but the {adapter.kind} is charged to {group}",
+                pods.path.removesuffix(".spec"),
+                f"its label {LABEL} names the group {show(named)}, but the {adapter.kind} is charged to {group}",
             )
-
-
-def _own_template(obj: dict[str, Any]) -> tuple[object, str]:
-    """The template that stands in the object itself, and an empty one where it refers to another's."""
-    template = a_map(obj.get("spec"), "spec").get("template")
-    return ({"spec": {}} if template is None else template), "spec.template"
 
 
 def is_live(obj: dict[str, Any], adapter: Adapter) -> bool:

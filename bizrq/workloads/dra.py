@@ -134,7 +134,9 @@ def of_implicit(requests: Mapping[str, int], pods: PodSet, around: Claims) -> di
     cost: dict[str, int] = {}
     for name, amount in requests.items():
         if name.startswith(IMPLICIT_CLASS) and amount:
-            found = _of_class(name.removeprefix(IMPLICIT_CLASS), amount, pods.path, pods, around)
+            name_of_class = name.removeprefix(IMPLICIT_CLASS)
+            found = _of_class(name_of_class, amount, pods.path, pods, around)
+            _refuse_contradiction([(name_of_class, pods.path)], around)
             found.pop(f"requests.{name}", None)
             cost = total((cost, found))
     return cost
@@ -202,22 +204,44 @@ def _devices(spec: object, path: str, pods: PodSet, around: Claims) -> dict[str,
     cost: dict[str, int] = {}
     for index, given in enumerate(a_list(devices.get("requests"), f"{path}.requests")):
         where = f"{path}.requests[{index}]"
-        request = a_map(given, where)
-        alternatives = request.get("firstAvailable")
-        if alternatives:
-            # Exactly one of them comes true: per name the most that any of them needs (D5).
-            most: dict[str, int] = {}
-            for number, one in enumerate(a_list(alternatives, f"{where}.firstAvailable")):
-                inner = f"{where}.firstAvailable[{number}]"
-                most = larger(most, _request(a_map(one, inner), inner, pods, around))
-            cost = total((cost, most))
-        elif request.get("exactly") is not None:
-            where = f"{where}.exactly"
-            cost = total((cost, _request(a_map(request["exactly"], where), where, pods, around)))
-        else:
-            # As v1beta1 writes it.
-            cost = total((cost, _request(request, where, pods, around)))
+        # Exactly one of them comes true: per name the most that any of them needs (D5).
+        most: dict[str, int] = {}
+        classes: list[tuple[str, str]] = []
+        for one, inner in _alternatives(a_map(given, where), where):
+            if found := _request(one, inner, pods, around):
+                most = larger(most, found)
+                classes.append((one.get("deviceClassName") or "", f"{inner}.deviceClassName"))
+        _refuse_contradiction(classes, around)
+        cost = total((cost, most))
     return cost
+
+
+def _alternatives(request: dict[str, Any], path: str) -> list[tuple[dict[str, Any], str]]:
+    """What a request may come to, each with its path."""
+    given = a_list(request.get("firstAvailable"), f"{path}.firstAvailable")
+    if given:
+        places = [f"{path}.firstAvailable[{index}]" for index in range(len(given))]
+        return [(a_map(one, place), place) for one, place in zip(given, places, strict=True)]
+    if request.get("exactly") is not None:
+        return [(a_map(request["exactly"], f"{path}.exactly"), f"{path}.exactly")]
+    # As v1beta1 writes it.
+    return [(request, path)]
+
+
+def _refuse_contradiction(classes: Sequence[tuple[str, str]], around: Claims) -> None:
+    """Raises Malformed where the workload declares a model that none of these classes, given with their paths, has."""
+    declared = label(around.labels, MODEL_LABELS["gpu"])
+    if declared is None:
+        return
+    others: list[str] = []
+    for name, path in classes:
+        model = _stands_for(name, path, around)[1]
+        if model is None or same_model(declared, model, around.config):
+            return
+        others.append(f"devices of class {show(name)} are {show(model)}")
+    if others:
+        said = f"{show(declared)} contradicts {classes[0][1]}: {', '.join(others)}"
+        raise malformed(f"metadata.labels.{MODEL_LABELS['gpu']}", said)
 
 
 def _request(request: dict[str, Any], path: str, pods: PodSet, around: Claims) -> dict[str, int]:
@@ -228,7 +252,8 @@ def _request(request: dict[str, Any], path: str, pods: PodSet, around: Claims) -
     elif mode == "All":
         number = MOST_DEVICES
     else:
-        raise malformed(f"{path}.allocationMode", f"must be ExactCount or All, not {show(mode)}")
+        # A mode that is not known allocates nothing that is (D4, as natively).
+        return {}
     if a_flag(request.get("adminAccess"), f"{path}.adminAccess") and not around.config.count_admin_access:
         return {}
     name = a_text(request.get("deviceClassName"), f"{path}.deviceClassName")
@@ -366,7 +391,9 @@ def _of_class(
 ) -> dict[str, int]:
     """So many devices of a class, under every name that they are charged by (D7, D10)."""
     resource, model = _stands_for(name, path, around)
-    models = _models(model, name, path, pods, around) if _takes_models(name, resource, around) else ()
+    models: tuple[str, ...] = (model,) if model is not None else ()
+    if model is None and _takes_models(name, resource, around):
+        models = gpu_models(around.labels, pods, around.config)
     return _emitted(name, amount, _requested(capacity, models, around), resource, models, around)
 
 
@@ -419,17 +446,3 @@ def _stands_for(name: str, path: str, around: Claims) -> tuple[str, str | None]:
     if resource and (len(resource) > 317 or sort_of(resource) is not Sort.EXTENDED):
         raise malformed(where, f"{show(resource)} is no extended resource")
     return resource, model
-
-
-def _models(of_class: str | None, name: str, path: str, pods: PodSet, around: Claims) -> tuple[str, ...]:
-    """The class's own model before the workload's. Raises Malformed where the two contradict each other."""
-    proved: Callable[[], tuple[str, ...]] = lambda: gpu_models(around.labels, pods, around.config)  # noqa: E731
-    if of_class is None:
-        return proved()
-    declared = label(around.labels, MODEL_LABELS["gpu"])
-    if declared is not None and not same_model(declared, of_class, around.config):
-        raise malformed(
-            f"metadata.labels.{MODEL_LABELS['gpu']}",
-            f"{show(declared)} contradicts {path}: devices of class {show(name)} are {show(of_class)}",
-        )
-    return (of_class,)

@@ -21,11 +21,16 @@ import yaml
 from bizrq.quota.quantity import NANO
 from bizrq.workloads import cards
 from bizrq.workloads.config import CountingConfig
+from bizrq.workloads.dra import Claims
+from bizrq.workloads.labels import labels_of
+from bizrq.workloads.lookup import Lookup
 from bizrq.workloads.malformed import a_list, a_map, a_text, malformed
 from bizrq.workloads.models import gpu_models, known_model
 from bizrq.workloads.podspec import Container, PodCost, aggregate
 from bizrq.workloads.roles import PodSet
 
+#: On a pod or a namespace, with the value "ignore": HAMi's webhook leaves it alone.
+IGNORE: Final = "hami.io/webhook"
 _SCHEDULERS = ("", "default-scheduler", "hami-scheduler")
 _MOST = 2**31 - 1
 _MIG_MODE: Final = "nvidia.com/vgpu-mode"
@@ -132,11 +137,12 @@ ANNOTATIONS: Final = (
 )
 
 
-def adjust(cost: PodCost, pods: PodSet, labels: Mapping[str, Any], config: CountingConfig) -> dict[str, int]:
+def adjust(cost: PodCost, pods: PodSet, claims: Claims) -> dict[str, int]:
     """Change the cost of one pod to what it is after HAMi's webhook, and give the cards that it takes, by name.
 
     Raises Malformed for what HAMi would refuse or misread.
     """
+    config = claims.config
     if not config.hami.enabled:
         return {}
     by_name = of_vendors(config.hami.vendors)
@@ -149,13 +155,14 @@ def adjust(cost: PodCost, pods: PodSet, labels: Mapping[str, Any], config: Count
     }
     if not devices:
         return {}
-    if _is_skipped(pods):
+    if _is_skipped(pods) or leaves_alone(claims.namespace, claims.lookup):
         # Nobody multiplies here, so HAMi's totals have nothing of it.
         for part in (part for rows in devices.values() for row in rows for part in (row.memory, row.cores) if part):
             cost.limits.pop(part.name, None)
         return {}
     raw = _raw(cost, pods)
-    around = _Around(config.hami.device_split_count, cards.card_memory(gpu_models(labels, pods, config), config), pods)
+    memory = cards.card_memory(gpu_models(claims.labels, pods, config), config)
+    around = _Around(config.hami.device_split_count, memory, pods)
     found: dict[str, int] = {}
     for count, rows in devices.items():
         _refuse_privileged(everyone, rows, raw)
@@ -205,7 +212,13 @@ def _set(amounts: dict[str, int], name: str, amount: int) -> None:
 
 def _is_skipped(pods: PodSet) -> bool:
     scheduler = a_text(pods.spec.get("schedulerName"), f"{pods.path}.schedulerName")
-    return scheduler not in _SCHEDULERS or pods.labels.get("hami.io/webhook") == "ignore"
+    return scheduler not in _SCHEDULERS or pods.labels.get(IGNORE) == "ignore"
+
+
+def leaves_alone(namespace: str, lookup: Lookup) -> bool:
+    """Whether HAMi's webhook sees nothing of a namespace, by the same label on that."""
+    found = lookup.get("", "Namespace", "", namespace)
+    return found is not None and labels_of(found).get(IGNORE) == "ignore"
 
 
 def _raw(cost: PodCost, pods: PodSet) -> dict[int, dict[str, Any]]:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from bizrq.workloads.malformed import a_map, a_text, malformed, show
+from bizrq.workloads.malformed import a_map, a_text, at, malformed, show
 
 LABEL: Final = "biz.group.resource.quota"
 #: On a Namespace, with the value "true": every workload there has to charge a group.
@@ -24,8 +24,15 @@ _VALUE = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?", re.ASCII
 
 
 def labels_of(obj: Mapping[str, Any]) -> dict[str, Any]:
-    """`metadata.labels`; raises Malformed where either is no map."""
-    return a_map(a_map(obj.get("metadata"), "metadata").get("labels"), "metadata.labels")
+    """`metadata.labels`; raises Malformed where either is no map.
+
+    The API server gives a Job without any those of its pod template (kubernetes `batch/v1/defaults.go`).
+    """
+    labels = a_map(a_map(obj.get("metadata"), "metadata").get("labels"), "metadata.labels")
+    if labels or (obj.get("kind"), obj.get("apiVersion")) != ("Job", "batch/v1"):
+        return labels
+    keys = ("spec", "template", "metadata", "labels")
+    return a_map(at(obj, keys), ".".join(keys))
 
 
 def group_of(obj: Mapping[str, Any]) -> str | None:

@@ -118,5 +118,6 @@ def nearest(word: object, known: Iterable[str]) -> str:
     """`, did you mean x?` or nothing."""
     if not isinstance(word, str):
         return ""
-    close = difflib.get_close_matches(word[:100], list(known), n=1)
-    return f", did you mean {close[0]}?" if close else ""
+    spelled = {name.casefold(): name for name in known}
+    close = difflib.get_close_matches(word[:100].casefold(), spelled, n=1)
+    return f", did you mean {spelled[close[0]]}?" if close else ""

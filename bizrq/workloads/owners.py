@@ -10,8 +10,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from bizrq.workloads.adapters import Adapter, Registry
-from bizrq.workloads.labels import LABEL, REQUIRED, group_of
+from bizrq.workloads.labels import LABEL, REQUIRED, group_of, labels_of
 from bizrq.workloads.lookup import Lookup, group_and_version
+from bizrq.workloads.malformed import Malformed
 
 #: The longest way up that is followed (as Kueue does).
 MOST_HOPS = 10
@@ -117,9 +118,11 @@ def is_below(obj: Mapping[str, Any], uid: str, namespace: str, lookup: Lookup) -
 
 
 def _labels(obj: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    metadata = obj.get("metadata") if obj is not None else None
-    labels = metadata.get("labels") if isinstance(metadata, dict) else None
-    return labels if isinstance(labels, dict) else {}
+    """The labels of an object; none where it is not there, or has no proper ones."""
+    try:
+        return labels_of(obj) if obj is not None else {}
+    except Malformed:
+        return {}
 
 
 def controller_of(metadata: object) -> dict[str, Any] | None:

@@ -191,7 +191,8 @@ def sort_of(name: str) -> Sort:
         return Sort.IMPLICIT
     if "kubernetes.io/" in name:
         return Sort.NATIVE
-    return Sort.NONE if name.startswith("requests.") else Sort.EXTENDED
+    # A quota names it with requests. before it, and has to have room for that.
+    return Sort.NONE if name.startswith("requests.") or len(domain) > 244 else Sort.EXTENDED
 
 
 def _check_name(name: object, amount: int, path: str) -> None:

@@ -26,6 +26,11 @@ class PodSet:
     annotations: Mapping[str, Any] = field(default_factory=dict)
     labels: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def is_own(self) -> bool:
+        """Whether the template stands in the object itself, and not in one that it refers to."""
+        return " -> " not in self.path
+
 
 @dataclass(frozen=True, slots=True)
 class _Scope:

@@ -72,13 +72,15 @@ class Place:
 
 
 class Complete:
-    """What there is to look up for a pod that is stored: it has its defaults and its overhead, and needs no others."""
+    """What there is to look up for a pod that is stored: it has its defaults and its overhead. Who may have changed
+    it besides is told by its namespace.
+    """
 
     def __init__(self, lookup: Lookup) -> None:
         self._lookup = lookup
 
     def get(self, group: str, kind: str, namespace: str, name: str) -> Object | None:
-        known = group == GROUP or (group, kind) == POD_GROUP
+        known = group == GROUP or (group, kind) in (POD_GROUP, ("", "Namespace"))
         return self._lookup.get(group, kind, namespace, name) if known else None
 
     def all_of(self, group: str, kind: str, namespace: str) -> Sequence[Object]:

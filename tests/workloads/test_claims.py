@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from bizrq.workloads.config import DEFAULT, DeviceClassMapping
-from tests.workloads.language import Object, costs, count, deployment, refusal, template, tfjob
+from tests.workloads.language import Object, cost, costs, count, deployment, refusal, template, tfjob
 
 GPU, DEVICES = "gpu.nvidia.com", "deviceclass.resource.k8s.io/devices"
 IMPLICIT = "deviceclass.resource.kubernetes.io"
@@ -25,6 +25,7 @@ CLASSES = [
     device_class("nic.example.com"),
     device_class("a100.example.com", "nvidia.com/gpu", "A100"),
     device_class("t4.example.com", "nvidia.com/gpu", "T4"),
+    device_class("v100.example.com", model="V100"),
 ]
 
 
@@ -71,6 +72,7 @@ COUNTED = [
     ("a class that stands for nothing else", [exactly("nic.example.com")], devices("nic.example.com", 3)),
     ("capacity is not counted", [exactly(capacity={"requests": {"m": 1}})], devices(GPU, 3, "nvidia.com/gpu")),
     ("administrators look on for free", [exactly(adminAccess=True)], ""),
+    ("a mode that is not known allocates nothing", [exactly(allocationMode="Some")], ""),
     ("as older versions wrote it", [{"deviceClassName": GPU, "count": 2}], devices(GPU, 6, "nvidia.com/gpu")),
     ("of alternatives the most of each name", [first(("a100.example.com", 1), ("t4.example.com", 2))],
      f"a100.example.com.{DEVICES}=3 requests.{IMPLICIT}/a100.example.com=3 "
@@ -84,6 +86,13 @@ COUNTED = [
 @pytest.mark.parametrize(("requests", "expected"), [row[1:] for row in COUNTED], ids=[row[0] for row in COUNTED])
 def test_the_claims_of_three_pods_cost(requests, expected):
     assert costs(count(using(3), claim_template(*requests), *CLASSES), f"{expected} pods=3")
+
+
+def test_a_label_contradicts_alternatives_only_where_none_of_them_is_of_its_model():
+    """What the others may get is charged, too: one of them may come true."""
+    demand = count(using(1, gpu="T4"), claim_template(first(("a100.example.com", 1), ("t4.example.com", 2))), *CLASSES)
+    models = {name: amount for name, amount in demand.resources.items() if name.startswith("requests.nvidia.com/gpu")}
+    assert models == cost("gpu=2 requests.nvidia.com/gpu.A100=1 requests.nvidia.com/gpu.T4=2")
 
 
 def test_every_entry_is_a_claim_of_its_own_used_or_not():
@@ -172,10 +181,15 @@ REFUSED = [
     ("neither of two", using(1, {"name": "g"}), [], "needs either resourceClaimTemplateName or resourceClaimName"),
     ("both of two", using(1, {**SHARED, "resourceClaimTemplateName": "t"}), [], "needs either"),
     ("no list", deployment(1, template("", resourceClaims="x")), [], "resourceClaims: must be a list"),
-    ("an unknown mode", using(1), [claim_template(exactly(allocationMode="Some"))], "must be ExactCount or All"),
     ("a count below nothing", using(1), [claim_template(exactly(count=-8))], "exactly.count: must not be negative"),
     ("a label that the class contradicts", using(1, gpu="T4"), [claim_template(exactly("a100.example.com"))],
      "devices of class 'a100.example.com' are 'A100'"),
+    ("a label that a class contradicts of which no name has a model", using(1, gpu="T4"),
+     [claim_template(exactly("v100.example.com"))], "devices of class 'v100.example.com' are 'V100'"),
+    ("a label that all alternatives contradict", using(1, gpu="V100"),
+     [claim_template(first(("a100.example.com", 1), ("t4.example.com", 1)))],
+     "spec.spec.devices.requests[0].firstAvailable[0].deviceClassName: devices of class 'a100.example.com' are 'A100', "
+     "devices of class 't4.example.com' are 'T4'"),
     ("half a device by its implicit name", deployment(1, f"{IMPLICIT}/{GPU}=/500m"), [], "must be a whole number"),
 ]  # fmt: skip
 

@@ -10,11 +10,12 @@ import pytest
 from bizrq.quota.quantity import NANO
 from bizrq.workloads import counting
 from bizrq.workloads.adapters import builtin
-from bizrq.workloads.config import DEFAULT
-from bizrq.workloads.labels import LABEL
+from bizrq.workloads.config import DEFAULT, GpuModel
+from bizrq.workloads.labels import LABEL, MODEL_LABELS
+from bizrq.workloads.lookup import Documents, Nothing
 from bizrq.workloads.malformed import Malformed
 from bizrq.workloads.usage import usage
-from tests.workloads.language import Object, costs, count, deployment, refusal, rollout, template, workload
+from tests.workloads.language import Object, costs, count, deployment, refusal, rollout, template, tfjob, workload
 
 POD = template("cpu=1")
 
@@ -98,7 +99,7 @@ def runtime(*jobs: Object, kind: str = "ClusterTrainingRuntime", **policy: Any) 
 
 def step(name: str, pod: Object, trains: bool = False, **spec: Any) -> Object:
     labels = {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"} if trains else {}
-    pod = {"spec": {"containers": [{**c, "name": "node"} for c in pod["spec"]["containers"]]}}
+    pod = {"spec": {**pod["spec"], "containers": [{**c, "name": "node"} for c in pod["spec"]["containers"]]}}
     return {"name": name, "template": {"metadata": {"labels": labels}, "spec": {**spec, "template": pod}}}
 
 
@@ -131,6 +132,33 @@ def test_a_trainjob_costs(obj, there, expected):
     assert costs(count(obj, there), expected)
 
 
+def test_a_trainjob_may_say_of_a_step_where_it_runs_and_which_model_it_has():
+    """Patches change no amounts, but nodes and labels prove models."""
+    known = replace(DEFAULT, gpu_models={"T4": GpuModel(("Tesla-T4",)), "A100": GpuModel(("NVIDIA-A100",))})
+    product = "nvidia.com/gpu.product"
+    there = runtime(step("node", template("gpu=/1", nodeSelector={product: "NVIDIA-A100", "zone": "a"}), True))
+
+    def patched(name: str, **template: Any) -> Object:
+        job = trainjob(numNodes=2)
+        jobs = [{"name": name, "template": {"spec": {"template": template}}}]
+        patch = {"manager": "m", "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": jobs}}}}
+        job["spec"]["runtimePatches"] = [patch]
+        return job
+
+    def model(obj: Object) -> set[str]:
+        names = count(obj, there, config=known).resources
+        return {name.rpartition(".")[2] for name in names if name.startswith("requests.nvidia.com/gpu.")}
+
+    assert model(patched("node", spec={"nodeSelector": {product: "Tesla-T4"}})) == {"T4"}
+    assert model(patched("other", spec={"nodeSelector": {product: "Tesla-T4"}})) == {"A100"}
+    labels = {MODEL_LABELS["gpu"]: "A100"}
+    assert model(patched("node", metadata={"labels": labels})) == {"A100"}
+    contradicting = patched("node", metadata={"labels": labels}, spec={"nodeSelector": {product: "Tesla-T4"}})
+    assert "contradicts" in refusal(contradicting, there, config=known)
+    where = "spec.runtimePatches[0].trainingRuntimeSpec.template.spec.replicatedJobs[0].template.spec.template"
+    assert refusal(patched("node", spec=[1]), there).startswith(f"{where}.spec: must be a map, not a list")
+
+
 def test_a_trainjob_without_its_runtime_is_refused():
     assert "spec.runtimeRef: ClusterTrainingRuntime 'r' was not found" in refusal(trainjob())
     assert "spec.runtimeRef.kind: must be" in refusal(trainjob("Job"))
@@ -159,6 +187,12 @@ SPARKS = [
      "cpu=3 mem=4224Mi limits.memory=4224Mi pods=3"),
     ("GPUs", spark({"gpu": {"name": "nvidia.com/gpu", "quantity": 2}}),
      "cpu=1 mem=1408Mi limits.memory=1408Mi gpu=2 limits.nvidia.com/gpu=2 pods=1"),
+    ("a limit of memory in the words of the JVM", spark({"memoryLimit": "3g"}),
+     "cpu=1 mem=1408Mi limits.memory=3Gi pods=1"),
+    ("or of Kubernetes", spark({"memoryLimit": "3Gi"}), "cpu=1 mem=1408Mi limits.memory=3Gi pods=1"),
+    ("memory off the heap in bytes", spark(executor={"memoryOverhead": "0"}, driver={"memoryOverhead": "0"}, sparkConf={
+        "spark.memory.offHeap.enabled": "true", "spark.memory.offHeap.size": "1073741824"}),
+     "cpu=2 mem=3Gi limits.memory=3Gi pods=2"),
     ("Python workers of executors", spark(executor={"instances": 1, "memoryOverhead": "0"}, driver={
         "memoryOverhead": "0"}, kind="Python", sparkConf={"spark.executor.pyspark.memory": "1g"}),
      "cpu=2 mem=3Gi limits.memory=3Gi pods=2"),
@@ -171,6 +205,18 @@ SPARKS = [
 @pytest.mark.parametrize(("obj", "expected"), [row[1:] for row in SPARKS], ids=[row[0] for row in SPARKS])
 def test_a_sparkapplication_costs(obj, expected):
     assert costs(count(obj), expected)
+
+
+def test_a_spark_role_says_its_model_as_a_template_does():
+    """By its labels, or by the nodes that it or the application asks for."""
+    known = replace(DEFAULT, gpu_models={"A100": GpuModel(("NVIDIA-A100-SXM4-40GB",))})
+    gpu, nodes = {"gpu": {"name": "nvidia.com/gpu", "quantity": 2}}, {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-40GB"}
+    for obj in (
+        spark(executor={**gpu, "labels": {MODEL_LABELS["gpu"]: "A100"}}),
+        spark(executor={**gpu, "nodeSelector": nodes}),
+        spark(executor=gpu, nodeSelector=nodes),
+    ):
+        assert count(obj, config=known).resources["requests.nvidia.com/gpu.A100"] == 2 * NANO
 
 
 @pytest.mark.parametrize(("obj", "words"), [
@@ -192,6 +238,8 @@ def test_an_inferenceservice_is_estimated():
     predictor = {"minReplicas": 2, "model": {"resources": {"limits": {"cpu": "2"}}}}
     transformer = {"containers": [{"name": "t", "resources": {"requests": {"cpu": "1"}}}]}
     assert costs(count(service(predictor=predictor, transformer=transformer)), "cpu=5 limits.cpu=4 pods=3")
+    labelled = count(service(predictor={**predictor, "labels": {MODEL_LABELS["cpu"]: "A4"}}))
+    assert labelled.resources["limits.cpu.A4"] == 4 * NANO
     stopped = service(predictor=predictor)
     stopped["metadata"]["annotations"] = {"serving.kserve.io/stop": "true"}
     assert costs(count(stopped), "")
@@ -207,6 +255,7 @@ def test_a_knative_service_is_estimated_by_what_it_starts_with():
 
     assert costs(count(knative()), "cpu=1025m pods=1")
     assert costs(count(knative(min_scale="3")), "cpu=3075m pods=3")
+    assert costs(count(knative(minScale="3")), "cpu=3075m pods=3")
     assert costs(count(knative(min_scale="0", initial_scale="0")), "")
     assert "autoscaling.knative.dev/min-scale: must be a whole number" in refusal(knative(min_scale="-1"))
 
@@ -263,17 +312,36 @@ def test_an_elastic_job_may_be_charged_the_most_it_grows_to():
     assert costs(count(job, config=replace(DEFAULT, elastic="max")), "cpu=5 pods=5")
 
 
-def test_a_template_that_names_another_group_is_told():
-    adapter = builtin().by_kind("apps", "Deployment")
+NAMED = {**POD, "metadata": {"labels": {LABEL: "vision"}}}
+OF_ANOTHER = [
+    ("of the one template", deployment(1, NAMED), "spec.template"),
+    ("of a role", tfjob(Worker=(0, NAMED)), "spec.tfReplicaSpecs.Worker.template"),
+    ("of a cluster that a job makes", rayjob(rayClusterSpec={"headGroupSpec": {"template": NAMED}}),
+     "spec.rayClusterSpec.headGroupSpec.template"),
+    ("of what submits it", rayjob(submitterPodTemplate=NAMED), "spec.submitterPodTemplate"),
+    ("of an executor", spark(executor={"labels": {LABEL: "vision"}}), "spec.executor"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("obj", "place"), [row[1:] for row in OF_ANOTHER], ids=[row[0] for row in OF_ANOTHER])
+def test_a_template_that_names_another_group_is_told(obj, place):
+    adapter = builtin().of(obj)
     assert adapter is not None
-    obj = deployment(1, {**POD, "metadata": {"labels": {LABEL: "vision"}}})
-    with pytest.raises(Malformed, match="names the group 'vision', but the Deployment is charged to nlp"):
-        counting.check_template_labels(obj, adapter, "nlp")
-    counting.check_template_labels(deployment(1, {**POD, "metadata": {"labels": {LABEL: "nlp"}}}), adapter, "nlp")
-    counting.check_template_labels(deployment(1, POD), adapter, "nlp")
+    told = f"^{place}: its label {LABEL} names the group 'vision', but the {adapter.kind} is charged to nlp$"
+    with pytest.raises(Malformed, match=told.replace(".", "[.]")):
+        counting.check_template_labels(obj, adapter, "nlp", Nothing())
+    counting.check_template_labels(obj, adapter, "vision", Nothing())
 
 
 def test_a_template_that_stands_elsewhere_is_not_asked_for_its_label():
-    adapter = builtin().by_kind("argoproj.io", "Rollout")
-    assert adapter is not None
-    counting.check_template_labels(workload("argoproj.io/v1alpha1", "Rollout", {"workloadRef": {}}), adapter, "nlp")
+    elsewhere = {"apiVersion": "v1", "kind": "PodTemplate", "metadata": {"name": "t", "namespace": "team-a"},
+                 "template": NAMED}  # fmt: skip
+    reference = {"apiVersion": "v1", "kind": "PodTemplate", "name": "t"}
+    for obj in (
+        workload("argoproj.io/v1alpha1", "Rollout", {"workloadRef": reference}),
+        workload("trainer.kubeflow.org/v1alpha1", "TrainJob", {"suspend": True, "runtimeRef": {"name": "not there"}}),
+        rayjob(rayClusterSpec=None, clusterSelector={"ray.io/cluster": "c"}),
+    ):
+        adapter = builtin().of(obj)
+        assert adapter is not None
+        counting.check_template_labels(obj, adapter, "nlp", Documents([elsewhere]))

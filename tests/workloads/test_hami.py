@@ -73,6 +73,16 @@ def test_pods_that_hami_leaves_alone_have_no_totals():
         assert not {f"limits.{MEM}", "requests.nvidia.com/gpu", "cards.nvidia.com/gpu"} & set(resources)
 
 
+def test_pods_of_a_namespace_that_hami_leaves_alone_have_none_either():
+    def namespace(labels: dict[str, str]) -> dict:
+        return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team-a", "labels": labels}}
+
+    obj = deployment(2, part(mem="3000"))
+    assert count(obj, namespace({}), config=HAMI).resources["requests.nvidia.com/gpu"] == quantity.parse(2)
+    resources = count(obj, namespace({"hami.io/webhook": "ignore"}), config=HAMI).resources
+    assert {name for name in resources if "/" in name} == {"count/deployments.apps", f"requests.{MEM}"}
+
+
 def test_nothing_of_this_happens_unless_it_is_enabled():
     resources = count(deployment(1, part(mem="3000"))).resources
     assert "requests.nvidia.com/gpu" not in resources

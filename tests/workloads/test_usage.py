@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from bizrq.workloads.config import DEFAULT
+from bizrq.workloads.labels import LABEL
 from bizrq.workloads.usage import usage
 from tests.workloads.language import deployment, rollout, template, tfjob, workload
 from tests.workloads.test_claims import CLASSES, SHARED, claim, exactly, using
@@ -49,6 +50,21 @@ def test_an_object_that_is_malformed_has_an_error_in_place_of_usage():
         "group": "nlp",
         "error": "spec.replicas: must not be negative, but is -1",
     }
+
+
+def test_a_job_without_labels_has_those_of_its_pod_template():
+    """As the API server stores it; so its pods are its own, and not charged again."""
+    obj = workload("batch/v1", "Job", {"template": {**template("cpu=1"), "metadata": {"labels": {LABEL: "nlp"}}}})
+    del obj["metadata"]["labels"]
+    reference = {"apiVersion": "batch/v1", "kind": "Job", "name": "w", "uid": "uid-w", "controller": True}
+    pod = workload("v1", "Pod", template("cpu=1")["spec"])
+    job, made = usage([obj, named(pod, "w-1", ownerReferences=[reference])])
+    assert (job.group, (job.usage or {}).get("requests.cpu")) == ("nlp", "1")
+    assert made.usage == {}
+    obj["metadata"]["labels"] = {"app": "w"}
+    job, made = usage([obj, named(pod, "w-1", ownerReferences=[reference])])
+    assert job.group is None
+    assert (made.usage or {}).get("requests.cpu") == "1"
 
 
 def test_unlabelled_workloads_have_rows_too_and_a_missing_namespace_is_default():

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from bizrq.workloads.labels import LABEL, group_of, label
+from bizrq.workloads.labels import LABEL, group_of
 from bizrq.workloads.lookup import Lookup
-from bizrq.workloads.malformed import a_map, malformed, show
+from bizrq.workloads.malformed import Malformed, a_map, malformed, show
 from bizrq.workloads.roles import PodSet
 
 
@@ -16,21 +16,17 @@ def pod_sets(
 ) -> list[PodSet]:
     """No pods. Raises Malformed where the Jobs would escape the group that the CronJob names.
 
-    A Job gets the labels of jobTemplate, and those of its pod template where that has none at all (kubernetes
-    `cronjob/utils.go`, `batch/v1/defaults.go`).
+    A Job gets the labels of jobTemplate (kubernetes `cronjob/utils.go`).
     """
     group = group_of(obj)
     if group is None:
         return []
     path = "spec.jobTemplate"
     template = a_map(a_map(obj.get("spec"), "spec").get("jobTemplate"), path)
-    labels = a_map(a_map(template.get("metadata"), f"{path}.metadata").get("labels"), f"{path}.metadata.labels")
-    if not labels:
-        spec = a_map(template.get("spec"), f"{path}.spec")
-        pods = a_map(spec.get("template"), f"{path}.spec.template")
-        metadata = a_map(pods.get("metadata"), f"{path}.spec.template.metadata")
-        labels = a_map(metadata.get("labels"), f"{path}.spec.template.metadata.labels")
-    named = label(labels, LABEL)
+    try:
+        named = group_of({**template, "apiVersion": "batch/v1", "kind": "Job"})
+    except Malformed as wrong:
+        raise Malformed(f"{path} -> {wrong}") from None
     if named != group:
         raise malformed(
             f"{path}.metadata.labels.{LABEL}",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -22,16 +22,21 @@ def pod_sets(
     """As many pods as a revision starts with: its least scale, and one unless it says otherwise."""
     path = "spec.template"
     pods = of_template("revision", 1, a_map(obj.get("spec"), "spec").get("template"), path)
-    count = max(_scale(pods.annotations, "min-scale", 0), _scale(pods.annotations, "initial-scale", 1))
+    count = max(
+        _scale(pods.annotations, ("min-scale", "minScale"), 0),
+        _scale(pods.annotations, ("initial-scale", "initialScale"), 1),
+    )
     own = a_list(pods.spec.get("containers"), child(pods.path, "containers"))
     return [replace(pods, count=count, spec={**pods.spec, "containers": [*own, _QUEUE]})]
 
 
-def _scale(annotations: Mapping[str, Any], what: str, default: int) -> int:
-    key = f"autoscaling.knative.dev/{what}"
-    text = annotations.get(key)
-    if text is None:
+def _scale(annotations: Mapping[str, Any], spellings: Sequence[str], default: int) -> int:
+    """The number of an annotation, in the first of its spellings that is there."""
+    keys = [key for what in spellings if (key := f"autoscaling.knative.dev/{what}") in annotations]
+    if not keys:
         return default
+    key = keys[0]
+    text = annotations[key]
     if not isinstance(text, str) or not _WHOLE.fullmatch(text) or int(text) > MOST:
         raise malformed(f"spec.template.metadata.annotations.{key}", f"must be a whole number, not {show(text)}")
     return int(text)

@@ -43,5 +43,7 @@ def pod_sets(
                 given = a_map(component[server], f"{path}.{server}")
                 containers.append({"name": "kserve-container", "resources": given.get("resources")})
         pod_spec = {**component, "containers": containers, "resources": None}
-        sets.append(PodSet(name, 1 if replicas is None else a_count(replicas, f"{path}.minReplicas"), pod_spec, path))
+        count = 1 if replicas is None else a_count(replicas, f"{path}.minReplicas")
+        annotations = a_map(component.get("annotations"), f"{path}.annotations")
+        sets.append(PodSet(name, count, pod_spec, path, annotations, a_map(component.get("labels"), f"{path}.labels")))
     return sets

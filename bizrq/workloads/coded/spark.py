@@ -15,8 +15,8 @@ from bizrq.workloads.lookup import Lookup
 from bizrq.workloads.malformed import Malformed, a_count, a_flag, a_list, a_map, a_text, malformed, show
 from bizrq.workloads.roles import PodSet
 
-_MIB = {"": 1, "m": 1, "g": 1024, "t": 1024**2}
-_MEMORY = re.compile(r"([0-9]{1,12})(?:([kmgt])b?)?", re.ASCII | re.IGNORECASE)
+_BYTES = {"b": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40, "p": 2**50}
+_MEMORY = re.compile(r"([0-9]{1,12})(?:(b)|([kmgtp])b?)?", re.ASCII | re.IGNORECASE)
 _FACTOR = re.compile(r"[0-9]{1,3}(?:\.[0-9]{1,6})?", re.ASCII)
 _LEAST_OVERHEAD = 384
 #: Settings that would override what the object says of numbers and sizes.
@@ -39,10 +39,9 @@ def pod_sets(
             raise malformed(f"spec.sparkConf[{show(key)}]", "cannot be counted: say it in driver and executor")
     driver, executor = a_map(spec.get("driver"), "spec.driver"), a_map(spec.get("executor"), "spec.executor")
     return [
-        PodSet("driver", 1, _pod(spec, driver, "spec.driver", 0), "spec.driver"),
-        PodSet("executor", _executors(spec, executor), _pod(spec, executor, "spec.executor", _beside(spec, conf)),
-               "spec.executor"),
-    ]  # fmt: skip
+        _pods("driver", 1, driver, spec, 0),
+        _pods("executor", _executors(spec, executor), executor, spec, _beside(spec, conf)),
+    ]
 
 
 def none_yet(obj: dict[str, Any], declared: Callable[[], list[PodSet]], namespace: str, lookup: Lookup) -> list[PodSet]:
@@ -56,6 +55,13 @@ def none_yet(obj: dict[str, Any], declared: Callable[[], list[PodSet]], namespac
     except Malformed as wrong:
         raise Malformed(f"spec.template -> {wrong}") from None
     return []
+
+
+def _pods(name: str, count: int, role: dict[str, Any], spec: dict[str, Any], beside: int) -> PodSet:
+    path = f"spec.{name}"
+    annotations = a_map(role.get("annotations"), f"{path}.annotations")
+    labels = a_map(role.get("labels"), f"{path}.labels")
+    return PodSet(name, count, _pod(spec, role, path, beside), path, annotations, labels)
 
 
 def _executors(spec: dict[str, Any], executor: dict[str, Any]) -> int:
@@ -84,8 +90,7 @@ def _pod(spec: dict[str, Any], role: dict[str, Any], path: str, beside: int) -> 
     limit = role.get("memoryLimit")
     cores = _count(role, "cores", path, 1)
     requests: dict[str, Any] = {"cpu": role.get("coreRequest") or cores, "memory": f"{total}Mi"}
-    # The limit is a Kubernetes quantity, or Spark's memory text as the rest.
-    limits: dict[str, Any] = {"memory": f"{total if limit is None else _mib(limit, f'{path}.memoryLimit', 0)}Mi"}
+    limits: dict[str, Any] = {"memory": f"{total}Mi" if limit is None else _limit(limit, f"{path}.memoryLimit")}
     if role.get("coreLimit"):
         limits["cpu"] = role["coreLimit"]
     gpu = role.get("gpu")
@@ -93,8 +98,11 @@ def _pod(spec: dict[str, Any], role: dict[str, Any], path: str, beside: int) -> 
         gpu = a_map(gpu, f"{path}.gpu")
         limits[a_text(gpu.get("name"), f"{path}.gpu.name")] = _count(gpu, "quantity", f"{path}.gpu", 0)
     main = {"name": path.rpartition(".")[2], "resources": {"requests": requests, "limits": limits}}
+    # The application's own node selector is that of both roles.
+    own = {"nodeSelector": spec.get("nodeSelector")}
     return {
-        **{key: role[key] for key in ("nodeSelector", "affinity", "schedulerName") if key in role},
+        **own,
+        **{key: role[key] for key in ("nodeSelector", "affinity", "schedulerName") if role.get(key) is not None},
         "containers": [main, *a_list(role.get("sidecars"), f"{path}.sidecars")],
         "initContainers": [*a_list(role.get("initContainers"), f"{path}.initContainers")],
     }
@@ -117,17 +125,23 @@ def _beside(spec: dict[str, Any], conf: dict[str, Any]) -> int:
     if spec.get("type") == "Python":
         mib += _mib(conf.get("spark.executor.pyspark.memory"), "spec.sparkConf[spark.executor.pyspark.memory]", 0)
     if str(conf.get("spark.memory.offHeap.enabled", "false")).casefold() != "false":
-        mib += _mib(conf.get("spark.memory.offHeap.size"), "spec.sparkConf[spark.memory.offHeap.size]", 0)
+        size = conf.get("spark.memory.offHeap.size")
+        mib += _mib(size, "spec.sparkConf[spark.memory.offHeap.size]", 0, bare="b")
     return mib
 
 
-def _mib(value: object, path: str, default: int) -> int:
-    """The MiB of a JVM memory text (512m, 2g); a bare number is MiB, and parts of a MiB are dropped."""
+def _mib(value: object, path: str, default: int, bare: str = "m") -> int:
+    """The MiB of a JVM memory text (512m, 2g); parts of a MiB are dropped. `bare` is the unit of a bare number."""
     if value is None:
         return default
     text = a_text(value, path)
     match = _MEMORY.fullmatch(text)
     if match is None:
         raise malformed(path, f"must be a memory like 512m or 2g, not {show(text)}")
-    unit = (match[2] or "").lower()
-    return int(match[1]) // 1024 if unit == "k" else int(match[1]) * _MIB[unit]
+    return int(match[1]) * _BYTES[(match[2] or match[3] or bare).lower()] // 2**20
+
+
+def _limit(value: object, path: str) -> str:
+    """A memory limit as a quantity: where its unit is none of the JVM's it is one of Kubernetes' (3Gi)."""
+    text = a_text(value, path)
+    return f"{_mib(text, path, 0)}Mi" if _MEMORY.fullmatch(text) else text

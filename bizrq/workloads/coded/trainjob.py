@@ -71,6 +71,7 @@ def _of_runtime(obj: dict[str, Any], namespace: str, lookup: Lookup) -> list[Pod
     launcher_is_node = mpi is not None and a_flag(
         a_map(mpi, f"{policy_path}.mpi").get("runLauncherAsNode"), f"{policy_path}.mpi.runLauncherAsNode"
     )
+    patches = _patches(spec)
     sets: list[PodSet] = []
     jobs_path = f"{where}spec.template.spec.replicatedJobs"
     jobs = a_list(at(runtime, ("template", "spec", "replicatedJobs"), f"{where}spec"), jobs_path)
@@ -92,6 +93,8 @@ def _of_runtime(obj: dict[str, Any], namespace: str, lookup: Lookup) -> list[Pod
         pods = of_template(name, number, job_spec.get("template"), f"{path}.template.spec.template")
         if trains or (launcher_is_node and name == _NODE):
             pods = _sized(pods, trainer.get("resourcesPerNode"))
+        for patch, patch_path in patches.get(job.get("name"), ()):
+            pods = _patched(pods, patch, patch_path)
         sets.append(pods)
     return sets
 
@@ -109,6 +112,39 @@ def _runtime(spec: dict[str, Any], namespace: str, lookup: Lookup) -> tuple[dict
         raise malformed(path, f"{kind} {show(name)} was not found")
     where = f"{path} -> {kind} {show(name)}: "
     return a_map(found.get("spec"), f"{where}spec"), where
+
+
+def _patches(spec: dict[str, Any]) -> dict[object, list[tuple[dict[str, Any], str]]]:
+    """The patches of pod templates by the job that they are for, in their order, each with its path."""
+    found: dict[object, list[tuple[dict[str, Any], str]]] = {}
+    for index, given in enumerate(a_list(spec.get("runtimePatches"), "spec.runtimePatches")):
+        path = f"spec.runtimePatches[{index}]"
+        keys = ("trainingRuntimeSpec", "template", "spec", "replicatedJobs")
+        path, jobs = f"{path}.{'.'.join(keys)}", at(given, keys, path)
+        for number, job in enumerate(a_list(jobs, path)):
+            patch = at(job, ("template", "spec", "template"), f"{path}[{number}]")
+            name = a_text(at(job, ("name",), f"{path}[{number}]"), f"{path}[{number}].name")
+            where = f"{path}[{number}].template.spec.template"
+            found.setdefault(name, []).append((a_map(patch, where), where))
+    return found
+
+
+def _patched(pods: PodSet, patch: dict[str, Any], path: str) -> PodSet:
+    """The pods with what a patch says of which nodes they run on and of their labels; it can say nothing of amounts."""
+    metadata, spec = a_map(patch.get("metadata"), f"{path}.metadata"), a_map(patch.get("spec"), f"{path}.spec")
+    labels = a_map(metadata.get("labels"), f"{path}.metadata.labels")
+    annotations = a_map(metadata.get("annotations"), f"{path}.metadata.annotations")
+    merged = {
+        key: {**a_map(pods.spec.get(key), f"{pods.path}.{key}"), **a_map(spec[key], f"{path}.spec.{key}")}
+        for key in ("nodeSelector", "affinity")
+        if spec.get(key) is not None
+    }
+    return replace(
+        pods,
+        spec={**pods.spec, **merged},
+        labels={**pods.labels, **labels},
+        annotations={**pods.annotations, **annotations},
+    )
 
 
 def _count(place: dict[str, Any], key: str, path: str, default: int) -> int:
