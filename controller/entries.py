@@ -49,19 +49,11 @@ class Entries:
                     log.error("unreadable reservation dropped", group=group.name, error=str(error))
         return entries, unreadable
 
-    def promised(self, group: GroupObject) -> dict[Slot, Resources]:
-        """The most that is promised to each slot."""
-        found: dict[Slot, Resources] = {}
-        for entry in self.of(group)[0]:
-            found[entry.slot] = larger(found.get(entry.slot, {}), entry.amount)
-        return found
-
-    async def expired(self, group: GroupObject) -> set[str]:
+    async def expired(self, group: GroupObject, entries: Iterable[Reservation]) -> set[str]:
         """Entries, by line without base, that expired before a read which the snapshot has caught up with since.
 
         The snapshot then is the proof: a write that was awaited shows there or will never be.
         """
-        entries, _ = self.of(group)
         ages = self._ages(group.name, group.status.reservations)
         old: dict[str, set[str]] = {}
         for entry in entries:
@@ -106,6 +98,14 @@ class Entries:
         before = self._first_seen.get(name, {})
         self._first_seen[name] = {line: before.get(line, now) for line in map(_without_base, lines)}
         return {line: now - seen for line, seen in self._first_seen[name].items()}
+
+
+def promised(entries: Iterable[Reservation]) -> dict[Slot, Resources]:
+    """The most that is promised to each slot."""
+    found: dict[Slot, Resources] = {}
+    for entry in entries:
+        found[entry.slot] = larger(found.get(entry.slot, {}), entry.amount)
+    return found
 
 
 @lru_cache(maxsize=16_384)

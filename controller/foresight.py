@@ -18,7 +18,6 @@ from bizrq.quota.forecast import Budget
 from bizrq.quota.names import DEFAULT, Catalog, is_cash, uncash
 from bizrq.quota.periods import LIFETIME, Period
 from bizrq.quota.resources import Limits, Resources
-from bizrq.quota.resources import total as sum_of
 from bizrq.quota.thresholds import Standing
 from controller.cluster import Cluster
 from controller.hours import Hours
@@ -107,7 +106,7 @@ class Foresight:
         resource, pages = uncash(name), self._hours.pages(group.name)
         return Budget(
             hard=wire.hard_of(group, self._catalog).get(name, 0) * HOUR,
-            spent=cash.sum_in(pages, period).get(resource, 0) - _carried(pages, period).get(resource, 0),
+            spent=cash.sum_in(pages, period).get(resource, 0) - cash.carried_to(pages, period).get(resource, 0),
             burn=sum(self._burns(group.name).get(resource, {}).values()),
             children=[
                 self._budget(child, name, period)
@@ -131,13 +130,7 @@ class Foresight:
         return wire.terms_of(root, self._catalog).schedule.zone if root is not None else "UTC"
 
 
-def _carried(pages: Sequence[Page], period: Period) -> dict[str, int]:
-    """What came over to a period, in nano-units x milliseconds by resource."""
-    found = [lines.carried for page in pages for lines in page.periods if lines.period.start == period.start]
-    return {uncash(name): amount * HOUR for name, amount in sum_of(found).items()}
-
-
 def _left_over(pages: Sequence[Page], period: Period) -> dict[str, int]:
     """What is left of what came over, by `cash/` name; below 0 what was spent beyond it."""
     spent = cash.sum_in(pages, period)
-    return {names.cash(name): amount - spent.get(name, 0) for name, amount in _carried(pages, period).items()}
+    return {names.cash(name): amount - spent.get(name, 0) for name, amount in cash.carried_to(pages, period).items()}

@@ -32,7 +32,7 @@ from controller.books import Books
 from controller.charges import Charges
 from controller.cluster import CATCH_UP, Cluster
 from controller.costs import Costs
-from controller.entries import Entries
+from controller.entries import Entries, promised
 from controller.evidence import Evidence
 from controller.foresight import Foresight, Record
 from controller.hours import Hours, Outlook
@@ -98,8 +98,9 @@ class Reconciler:
         outlook, problem = await self._look(group)
         if not outlook.is_done:
             return outlook.again
-        expired = await self._entries.expired(group)
-        await self._costs.count(name, self._entries.promised(group))
+        entries, _ = self._entries.of(group)
+        expired = await self._entries.expired(group, entries)
+        await self._costs.count(name, promised(entries))
         # From here to the write nothing awaits: this is the one snapshot.
         group = self._cluster.groups.cached(name)
         if group is None:

@@ -327,9 +327,13 @@ def sum_in(pages: Iterable[Page], period: Period) -> dict[str, int]:
 def beyond_carried(pages: Iterable[Page], period: Period) -> dict[str, int]:
     """What a group has spent of a period beyond what was carried over to it, never below 0."""
     pages = list(pages)
+    return subtract_floor(sum_in(pages, period), carried_to(pages, period))
+
+
+def carried_to(pages: Iterable[Page], period: Period) -> dict[str, int]:
+    """What came over to a period that is not closed."""
     found = [lines.carried for page in pages for lines in page.periods if lines.period.start == period.start]
-    carried = {uncash(name): amount * HOUR for name, amount in sum_of(found).items()}
-    return subtract_floor(sum_in(pages, period), carried)
+    return {uncash(name): amount * HOUR for name, amount in sum_of(found).items()}
 
 
 def hours(amounts: Amounts) -> dict[str, int]:
