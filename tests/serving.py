@@ -179,15 +179,7 @@ class Parts:
         """Start webhooks behind the balancer, ready; each with a client of its own."""
         for _ in range(count):
             client = await self._stack.enter_async_context(KubeClient.from_kubeconfig(self.cluster.kubeconfig))
-            made = self.settings
-            webhooks = Webhooks(
-                client,
-                made.registry,
-                made.counting,
-                catalog=made.catalog,
-                rights=made.rights,
-                controllers=made.controllers,
-            )
+            webhooks = Webhooks(client, self.settings)
             port = await webhooks.start("127.0.0.1", 0, self.tls())
             self.running.append((webhooks, port))
 

@@ -10,23 +10,20 @@ import asyncio
 import re
 import ssl
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 
 import structlog
 from aiohttp import web
 from prometheus_client import Counter, Histogram
 
 from bizrq.api import review
-from bizrq.api.config import NONE_ASKED, RightsAsked
 from bizrq.api.review import MalformedReview, Request
 from bizrq.kube.client import KubeClient
 from bizrq.kube.groups import GroupStore
 from bizrq.kube.informer import Informer, not_synced
 from bizrq.kube.related import Related
-from bizrq.quota.names import DEFAULT, Catalog
 from bizrq.quota.verdict import Denied, Verdict
-from bizrq.workloads.adapters import Registry
-from bizrq.workloads.config import CountingConfig
+from bizrq.settings import Settings
 from webhooks import registration
 from webhooks.autoscalers import Autoscalers
 from webhooks.children import Children
@@ -63,23 +60,14 @@ Handler = Callable[[Request, float], Awaitable[Answer]]
 class Webhooks:
     """The admission webhooks of one process, on one port."""
 
-    def __init__(
-        self,
-        client: KubeClient,
-        registry: Registry,
-        config: CountingConfig,
-        *,
-        catalog: Catalog = DEFAULT,
-        rights: RightsAsked = NONE_ASKED,
-        controllers: Sequence[str] = (),
-        namespace: str = "bizrq-system",
-    ) -> None:
+    def __init__(self, client: KubeClient, settings: Settings, *, namespace: str = "bizrq-system") -> None:
+        registry, config, catalog = settings.registry, settings.counting, settings.catalog
         self.store = GroupStore(client)
         self.reserver = Reserver(self.store, catalog=catalog)
         self.related = Related(client, registry)
-        asked = Rights(client, self.store, rights)
+        asked = Rights(client, self.store, settings.rights)
         self._references = References(client, self.reserver, self.related, asked, registry, config)
-        children = Children(client, self.related, registry, config, controllers)
+        children = Children(client, self.related, registry, config, settings.controllers)
         self._workloads = Workloads(
             client,
             self.reserver,

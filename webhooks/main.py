@@ -32,15 +32,7 @@ def serve(
 
     async def main(stop: process.Stop) -> None:
         certificate = ServingCertificate(cert_dir)
-        webhooks = Webhooks(
-            client,
-            settings.registry,
-            settings.counting,
-            catalog=settings.catalog,
-            rights=settings.rights,
-            controllers=settings.controllers,
-            namespace=namespace,
-        )
+        webhooks = Webhooks(client, settings, namespace=namespace)
         metrics = None
 
         async def work() -> None:

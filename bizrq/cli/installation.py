@@ -161,10 +161,6 @@ def _certs(plan: Plan) -> Object:
     return _deployment(CERTS, plan, 1, ["--cert-dir", _CERTIFICATES, "--secret", SECRET], mounts=mounts, counts=False)
 
 
-def _probe(path: str, seconds: int) -> Object:
-    return {"httpGet": {"path": path, "port": "metrics"}, "periodSeconds": seconds, "failureThreshold": 3}
-
-
 def _deployment(
     process: str,
     plan: Plan,

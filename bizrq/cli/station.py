@@ -137,15 +137,7 @@ class Station:
         host = urlsplit(self._webhook_url).hostname if self._webhook_url else None
         tls, bundle = self._certificate(sorted({"127.0.0.1", "localhost", *([host] if host else [])}))
         settings = self._settings
-        webhooks = Webhooks(
-            client,
-            settings.registry,
-            settings.counting,
-            catalog=settings.catalog,
-            rights=settings.rights,
-            controllers=settings.controllers,
-            namespace=self._namespace,
-        )
+        webhooks = Webhooks(client, settings, namespace=self._namespace)
         self._stack.push_async_callback(webhooks.stop)
         bound = await webhooks.start("127.0.0.1" if host is None else "0.0.0.0", self._port, tls)  # noqa: S104 asked for by --webhook-url
 

@@ -68,10 +68,7 @@ async def hooks(through: KubeClient) -> AsyncIterator[Hooks]:
 @asynccontextmanager
 async def serving(client: KubeClient, **configuration: Any) -> AsyncIterator[Hooks]:
     """Webhooks of this configuration, ready."""
-    made = settings(configuration)
-    webhooks = Webhooks(
-        client, made.registry, made.counting, catalog=made.catalog, rights=made.rights, controllers=made.controllers
-    )
+    webhooks = Webhooks(client, settings(configuration))
     port = await webhooks.start("127.0.0.1", 0, None)
     async with aiohttp.ClientSession(f"http://127.0.0.1:{port}") as session:
         hooks = Hooks(session, webhooks)

@@ -60,7 +60,7 @@ async def api(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Api]:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def hooks(api: Api) -> AsyncIterator[Hooks]:
     """The webhooks as they serve, over plain HTTP."""
-    webhooks = Webhooks(api.client, SETTINGS.registry, SETTINGS.counting, catalog=SETTINGS.catalog)
+    webhooks = Webhooks(api.client, SETTINGS)
     port = await webhooks.start("127.0.0.1", 0, None)
     async with aiohttp.ClientSession(f"http://127.0.0.1:{port}") as session:
         hooks = Hooks(session, webhooks)
