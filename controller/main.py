@@ -48,9 +48,7 @@ def control(
     async def main(stop: process.Stop) -> None:
         controller = Controller(
             client,
-            settings.registry,
-            settings.counting,
-            catalog=settings.catalog,
+            settings,
             recount_interval=recount,
             cash_interval=cash,
             workers=workers,

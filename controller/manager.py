@@ -16,9 +16,7 @@ from bizrq.kube.client import ApiError, Conflict, KubeClient, Unreachable
 from bizrq.kube.events import Recorder
 from bizrq.kube.informer import not_synced
 from bizrq.kube.lease import lead
-from bizrq.quota.names import DEFAULT, Catalog
-from bizrq.workloads.adapters import Registry
-from bizrq.workloads.config import CountingConfig
+from bizrq.settings import Settings
 from controller import metrics
 from controller.books import Books
 from controller.cluster import UNHURRIED, Cluster, now_ms
@@ -40,10 +38,8 @@ class Controller:
     def __init__(
         self,
         client: KubeClient,
-        registry: Registry,
-        config: CountingConfig,
+        settings: Settings,
         *,
-        catalog: Catalog = DEFAULT,
         recount_interval: float = 300.0,
         cash_interval: float = 60.0,
         workers: int = 5,
@@ -58,8 +54,9 @@ class Controller:
         self._namespace = namespace
         self._identity = identity
         self.queue = Queue()
+        config, catalog = settings.counting, settings.catalog
         annotations = [key for way in config.counts_as for key in (way.annotation, way.times) if key]
-        self.cluster = Cluster(client, registry, self.queue.add, annotations)
+        self.cluster = Cluster(client, settings.registry, self.queue.add, annotations)
         self._recorder = Recorder(client, "bizrq-controller")
         evidence = Evidence(self.cluster, config)
         books = Books(client, lambda group: self.queue.add(group, UNHURRIED))

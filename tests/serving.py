@@ -256,9 +256,7 @@ class Parts:
         told: dict[str, Any] = {"now": lambda: int(box.clock.now().timestamp() * 1000)} if box else {}
         controller = Controller(
             client,
-            made.registry,
-            made.counting,
-            catalog=made.catalog,
+            made,
             recount_interval=recount_interval,
             cash_interval=1.0,
             identity=f"test-{time.monotonic_ns()}",

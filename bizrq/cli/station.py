@@ -143,9 +143,7 @@ class Station:
 
         controller = Controller(
             client,
-            settings.registry,
-            settings.counting,
-            catalog=settings.catalog,
+            settings,
             recount_interval=self._recount_interval,
             cash_interval=self._cash_interval,
             namespace=self._namespace,

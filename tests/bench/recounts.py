@@ -91,7 +91,7 @@ async def _recount(name: str, put: Callable[[Cluster], None]) -> tuple[float, fl
     """The CPU of a group's recount and the longest stall in it, in seconds, where all but one have been counted."""
     settings = load(None)
     async with _api(name) as endpoint, KubeClient(endpoint) as client:
-        controller = Controller(client, settings.registry, settings.counting, identity="bench")
+        controller = Controller(client, settings, identity="bench")
         cluster = controller.cluster
         put(cluster)
         await cluster.groups.read(name, 5)

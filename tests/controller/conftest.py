@@ -67,9 +67,7 @@ class Books:
         async with KubeClient.from_kubeconfig(self.proxy.write_kubeconfig(self.folder / "proxied")) as client:
             controller = Controller(
                 client,
-                settings.registry,
-                settings.counting,
-                catalog=settings.catalog,
+                settings,
                 recount_interval=0.15,
                 cash_interval=0.15,
                 identity=f"controller-{time.monotonic_ns()}",

@@ -236,7 +236,7 @@ async def test_a_missing_right_is_said_by_name(real_cluster: Real, tmp_path: Pat
         config = await kubeconfig_of(admin, real_cluster, rights.CONTROLLER, tmp_path)
         made = settings(CONFIGURATION)
         async with KubeClient.from_kubeconfig(config) as client:
-            controller = Controller(client, made.registry, made.counting, identity="without")
+            controller = Controller(client, made, identity="without")
             running = asyncio.create_task(controller.run())
             try:
                 lack = ("trainers.ml.example.com is not synced yet: ", "is forbidden: User ")

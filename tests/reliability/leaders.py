@@ -69,13 +69,10 @@ def write_of(method: str, path: str) -> str:
 async def in_this_process(
     kubeconfig: Path, space: str, now: Callable[[], int], point: Point | None
 ) -> AsyncIterator[Mortal]:
-    made = settings(None)
     async with Mortal.from_kubeconfig(kubeconfig) as client:
         controller = Controller(
             client,
-            made.registry,
-            made.counting,
-            catalog=made.catalog,
+            settings(None),
             recount_interval=0.3,
             cash_interval=0.2,
             namespace=space,
