@@ -77,6 +77,20 @@ class Due:
 _D = TypeVar("_D", bound=Due)
 
 
+async def patiently(look: Callable[[], Awaitable[Verdict]], deadline: float) -> Verdict:
+    """What a look says; while another change has to be seen first, what the next one says, for a while.
+
+    The API server itself comes again where an update met another write: what it asked for first is under way then.
+    """
+    until = min(deadline - _LAST, time.monotonic() + PATIENCE)
+    while True:
+        verdict = await look()
+        busy = isinstance(verdict, Denied) and verdict.reason is Reason.BUSY
+        if not busy or time.monotonic() + _PAUSE > until:
+            return verdict
+        await asyncio.sleep(_PAUSE)
+
+
 async def settle(
     gather: Callable[[], Awaitable[Sequence[_D] | Verdict]],
     decide: Callable[[_D], Awaitable[Verdict]],
@@ -87,26 +101,23 @@ async def settle(
     Raises what `gather` does. What another write has to be waited for is tried again for a while.
     """
     granted: set[tuple[object, ...]] = set()
-    until = min(deadline - _LAST, time.monotonic() + PATIENCE)
-    while True:
-        verdict: Verdict = Granted()
-        gathered = await gather()
-        if isinstance(gathered, Granted | Denied):
-            return gathered
-        due = [found for found in gathered if found.key not in granted]
-        for found in due:
-            verdict = await decide(found)
-            # A mark that cannot be left is no reason to refuse what makes nothing worse.
-            if isinstance(verdict, Denied) and (verdict.reason in TRY_AGAIN or not found.is_mark):
-                break
-            granted.add(found.key)
-        else:
+
+    async def look() -> Verdict:
+        while True:
+            gathered = await gather()
+            if isinstance(gathered, Granted | Denied):
+                return gathered
+            due = [found for found in gathered if found.key not in granted]
             if not due:
                 return Granted()
-            continue
-        if verdict.reason is not Reason.BUSY or time.monotonic() + _PAUSE > until:
-            return verdict
-        await asyncio.sleep(_PAUSE)
+            for found in due:
+                verdict = await decide(found)
+                # A mark that cannot be left is no reason to refuse what makes nothing worse.
+                if isinstance(verdict, Denied) and (verdict.reason in TRY_AGAIN or not found.is_mark):
+                    return verdict
+                granted.add(found.key)
+
+    return await patiently(look, deadline)
 
 
 class References:

@@ -29,7 +29,7 @@ from bizrq.workloads.malformed import Malformed
 from bizrq.workloads.owners import charged_group, payer, requires_group
 from webhooks.children import Children
 from webhooks.deadline import seconds_left
-from webhooks.references import Due, References, place_of_deadline, roles, settle, told, written
+from webhooks.references import Due, References, patiently, place_of_deadline, roles, settle, told, written
 from webhooks.reserve import Reserver
 from webhooks.rights import Decide, Rights, joins
 
@@ -166,7 +166,7 @@ class Workloads:
             return weighed
         own, decide = weighed[-1], self._decide(request, deadline, self._by(request))
         if not (adapter.refers or adapter.grows or len(weighed) > 1):
-            verdict = await decide(own)
+            verdict = await patiently(lambda: decide(own), deadline)
         elif weighed[0].charge.is_shared and isinstance(
             refused := await self._decide(request, deadline, self._reserver.consider)(own), Denied
         ):

@@ -326,6 +326,27 @@ async def test_a_run_that_is_made_longer_is_charged_though_nothing_grows(api: Ap
     assert (await hooks.update(job, longer(9)))["allowed"]
 
 
+async def test_an_update_that_met_another_write_waits_until_its_first_try_is_seen(api: Api, hooks: Hooks) -> None:
+    """The API server asks again by itself, of a newer version: nobody who sent one request is told to try again."""
+    await safe_group(api, {HOURS: "80"})
+    job = await api.client.create(OF_KIND["TFJob"], bounded("a", 2, 10))
+    longer = changed(job, lambda o: o["spec"].update(runPolicy={"activeDeadlineSeconds": 15 * 3600}))
+    assert (await hooks.update(job, longer))["allowed"]
+
+    def met(obj: dict[str, Any]) -> dict[str, Any]:
+        return changed(
+            obj, lambda o: o["metadata"].update(resourceVersion=f"{int(o['metadata']['resourceVersion']) + 9}")
+        )
+
+    again = asyncio.create_task(hooks.update(met(job), met(longer)))
+    done, _ = await asyncio.wait({again}, timeout=0.3)
+    assert not done
+    stored = await api.client.get(GROUPS, "vision")
+    stored["status"]["reservations"] = []
+    await api.client.replace(GROUPS, stored, subresource="status")
+    assert (await again)["allowed"]
+
+
 async def test_safe_hours_wait_for_the_recount_that_says_what_runs_may_still_cost(api: Api, hooks: Hooks) -> None:
     await safe_group(api, None)
     waiting = asyncio.create_task(hooks.create(bounded("a", 1, 1)))
