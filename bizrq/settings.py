@@ -23,7 +23,8 @@ from bizrq.workloads.malformed import nearest, show
 class Settings:
     """What a configuration comes to: how to count, which kinds, which names, which rights are asked for.
 
-    `controllers` are the accounts whose ownerReferences are believed besides Kubernetes' own controllers.
+    `controllers` are the accounts whose ownerReferences are believed besides Kubernetes' own controllers;
+    `keep_statements` is of how many periods statements are kept, 0 for all.
     """
 
     counting: CountingConfig
@@ -31,6 +32,7 @@ class Settings:
     catalog: Catalog
     rights: RightsAsked
     controllers: tuple[str, ...]
+    keep_statements: int
 
 
 def load(path: Path | None) -> Settings:
@@ -76,7 +78,7 @@ def settings(document: object) -> Settings:
         catalog = counting.catalog.extended(kinds=[adapter.resource for adapter in registry.charged])
     except (DeclarationError, UnknownResource) as error:
         raise ConfigurationError(str(error)) from None
-    return Settings(counting, registry, catalog, given.rights, tuple(given.controllers))
+    return Settings(counting, registry, catalog, given.rights, tuple(given.controllers), given.keep_statements)
 
 
 def _vendors(named: list[str]) -> tuple[str, ...]:

@@ -28,6 +28,7 @@ from controller.books import Books, Sheet
 from controller.cluster import Cluster
 from controller.corrections import Corrections
 from controller.meter import Gathered, Slices, Stays, uids_of
+from controller.retention import Retention
 
 log = structlog.get_logger(__name__)
 
@@ -57,6 +58,7 @@ class Hours:
         stays: Stays,
         books: Books,
         corrections: Corrections,
+        retention: Retention,
         enqueue: Callable[[str, float], None],
         *,
         identity: str,
@@ -76,6 +78,7 @@ class Hours:
         #: Charged pods whose workload is there no more, by group, in words, and since when that is so.
         self._unowned: dict[str, dict[str, int]] = {}
         self._corrections = corrections
+        self._retention = retention
 
     def pages(self, group: str) -> list[Page]:
         """The group's record as it was stored last. Raises HoursUnreadable."""
@@ -90,6 +93,7 @@ class Hours:
         """The group is no more."""
         self._stays.drop(group)
         self._unowned.pop(group, None)
+        self._retention.forget(group)
 
     async def look(self, group: GroupObject, hard: Limits) -> Outlook:
         """Move the group's record on to now.
@@ -129,6 +133,7 @@ class Hours:
         moved[0] = self._carry(group, hard, moved)
         await self._write(sheets, moved, found)
         await self._corrections.tell(group.name, corrected)
+        await self._retention.moved(group.name, sheets[0].page, moved)
         self._stays.stored(group.name, found.gone)
         self._note_unowned(group.name, found)
         self._tell(group, sheets, moved, found)

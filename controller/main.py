@@ -52,6 +52,7 @@ def control(
             recount_interval=recount,
             cash_interval=cash,
             workers=workers,
+            keep_statements=settings.keep_statements,
             namespace=namespace,
             identity=identity(),
         )

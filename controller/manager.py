@@ -26,6 +26,7 @@ from controller.hours import Hours
 from controller.meter import Stays
 from controller.queue import Queue
 from controller.reconcile import Reconciler
+from controller.retention import Retention
 
 log = structlog.get_logger(__name__)
 
@@ -43,12 +44,15 @@ class Controller:
         recount_interval: float = 300.0,
         cash_interval: float = 60.0,
         workers: int = 5,
+        keep_statements: int = 0,
         namespace: str = "bizrq-system",
         identity: str,
         now: Callable[[], int] = now_ms,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`now` tells the cluster's time in milliseconds, `clock` our own, by which promises expire, in seconds."""
+        """`keep_statements` is of how many periods, 0 for all. `now` tells the cluster's time in milliseconds, `clock`
+        our own, by which promises expire, in seconds.
+        """
         self._client = client
         self._workers = workers
         self._namespace = namespace
@@ -68,6 +72,7 @@ class Controller:
             Stays(self.cluster, evidence, books, self.queue.add, now, catalog),
             books,
             corrections,
+            Retention(client, keep_statements),
             self.queue.add,
             identity=identity,
             catalog=catalog,

@@ -72,6 +72,8 @@ class Configuration(_Model):
     hami: _Hami = Field(default_factory=lambda: _Hami.model_validate({}))
     rights: RightsAsked = NONE_ASKED
     counts_as: list[_CountsAs] = []
+    #: Of so many periods statements are kept, 0 for all.
+    keep_statements: int = Field(400, ge=0, lt=2**31)
     #: Accounts whose ownerReferences are believed besides those of Kubernetes' own controllers, `*` being any text.
     controllers: list[Annotated[str, Field(min_length=1)]] = []
     #: In the grammar that `bizrq.workloads.adapters` reads.

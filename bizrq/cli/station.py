@@ -146,6 +146,7 @@ class Station:
             settings,
             recount_interval=self._recount_interval,
             cash_interval=self._cash_interval,
+            keep_statements=settings.keep_statements,
             namespace=self._namespace,
             identity=identity(),
             now=now,

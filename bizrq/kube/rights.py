@@ -67,14 +67,14 @@ def manifests(registry: Registry, namespace: str) -> list[Manifest]:
                     rule(GROUPS.group, groups, "patch"),
                     rule(GROUPS.group, [CARD_HOURS.plural], "get", "list", "watch", "create", "delete"),
                     rule(GROUPS.group, [f"{CARD_HOURS.plural}/status"], "update"),
-                    rule(GROUPS.group, [STATEMENTS.plural], "get", "create"),
+                    rule(GROUPS.group, [STATEMENTS.plural], "get", "list", "create", "delete"),
                     rule(GROUPS.group, [CORRECTIONS.plural], "get", "list", "watch"),
                     rule(GROUPS.group, [f"{CORRECTIONS.plural}/status"], "patch"),
                     *(rule(resource.group, [resource.plural], "list", "watch") for resource in (NODES, SLICES)),
                 ],
             ),
-            "A group that spent hours gets a finalizer; its record moves, its statements are written once, and what\n"
-            "people correct becomes a line of it and is told to be.\n"
+            "A group that spent hours gets a finalizer; its record moves, its statements are written once, and\n"
+            "deleted when they are old; what people correct becomes a line of it and is told to be.\n"
             "Nodes and slices tell which devices pods really have.",
         ),
         Manifest(

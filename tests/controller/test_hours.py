@@ -74,6 +74,27 @@ async def test_hours_are_granted_anew_to_a_whole_tree_at_one_moment_and_split_th
         assert total(page) == card_hours(2)
 
 
+async def test_statements_of_the_last_periods_are_kept(books: Books) -> None:
+    """Three of them, and what is older goes; the record still has the totals."""
+    async with books.controller(keep_statements=3):
+        await granted(books, "corp", cash={"period": "daily"}, hours="100", gpu="8")
+        job = await books.create(tfjob("train", "corp", 1))
+        await books.pod("train-0", job)
+        books.box.clock.advance(660)
+        for day in range(1, 6):
+            books.box.clock.advance(DAY)
+            await books.until_record("corp", lambda page, day=day: len(page.status.periods) == day)
+
+        async def stated() -> bool:
+            return [each.spec.start for each in await statements(books.client, "corp")] == [
+                f"2026-01-0{day}T00:00:00.000Z" for day in (3, 4, 5)
+            ]
+
+        await eventually(stated, 8, "three statements")
+        record = wire.page_of((await books.pages("corp"))[0])
+        assert sum(each.amounts[GPU] for each in record.closed) == card_hours(5 * 24)[GPU]
+
+
 async def test_a_statement_cannot_be_edited(books: Books) -> None:
     spec = wire.StatementSpec("vision", "u", "2026-01-02T00:00:00Z", total={GPU: "1"})
     stored = await books.client.create(STATEMENTS, wire.plain(wire.Statement(wire.Metadata(name="vision.0.u"), spec)))
