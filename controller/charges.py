@@ -14,7 +14,7 @@ from bizrq.quota.ledger import Reservation, ReservationError, Slot, milliseconds
 from bizrq.quota.recount import Counted, Sighting, held_for_others
 from bizrq.quota.resources import Resources, add, growth, larger, subtract_floor
 from bizrq.quota.resources import total as total_of
-from bizrq.quota.terms import Terms, lien, possible
+from bizrq.quota.terms import Terms, began, lien, possible
 from bizrq.workloads.adapters import Adapter
 from bizrq.workloads.config import CountingConfig
 from bizrq.workloads.dra import CLAIMS, Claims, of_claim
@@ -126,7 +126,9 @@ class Charges:
             return found
         whole = possible(found.cost, run)
         if (since := _instant(runs_since(obj, adapter))) is not None:
-            return replace(found, whole=whole, lien=lien(found.cost, run, at - since))
+            starts = (pod.started for pod in self._cluster.pods_of(obj))
+            scheduled = min((start for start in starts if start is not None), default=None)
+            return replace(found, whole=whole, lien=lien(found.cost, run, at - began(since, scheduled)))
         # Nobody says since when: each of its pods may run as long.
         ran: Resources = {}
         for pod in self._cluster.pods_of(obj):

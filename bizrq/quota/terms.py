@@ -16,6 +16,8 @@ from bizrq.quota.resources import Limits, Resources
 HOUR = 3_600_000
 MODES = ("open", "safe")
 THRESHOLDS = (80, 100)
+#: Pods of a workload may be scheduled so long before it says that it has begun, and it began with them. Milliseconds.
+EARLY = 30_000
 
 _FRACTION = re.compile(r"(100|[1-9][0-9]?)%", re.ASCII)
 _SPAN = re.compile(r"(?=.)(?:(\d{1,6})d)?(?:(\d{1,6})h)?(?:(\d{1,6})m)?(?:(\d{1,6})s)?", re.ASCII)
@@ -94,6 +96,14 @@ def span_text(length: int) -> str:
 def possible(demand: Resources, run: int) -> dict[str, int]:
     """What a demand costs at most that runs for so many milliseconds: hours by `cash/` name, rounded up."""
     return {cash(name): -(-amount * run // HOUR) for name, amount in demand.items() if amount}
+
+
+def began(told: int, scheduled: int | None) -> int:
+    """Since when a run counts that began at `told` by its own word, and whose first pod was scheduled then.
+
+    Hours are of pods: those that were there a moment earlier cost that much, and what just fits, fits beside it.
+    """
+    return told if scheduled is None else max(min(told, scheduled), told - EARLY)
 
 
 def lien(demand: Resources, run: int, ran: int) -> dict[str, int]:

@@ -49,6 +49,20 @@ async def test_what_a_job_may_still_cost_shrinks_as_its_hours_are_spent(books: B
         await books.until("vision", lien(""))
 
 
+async def test_pods_a_moment_before_their_job_says_that_it_began_leave_room_for_what_just_fits(books: Books) -> None:
+    """Two seconds before; what it has spent and may still cost is ten hours of two cards, and no thousandth more."""
+    async with books.controller():
+        await safe(books)
+        job = await books.create(bounded("train", 2, 10))
+        await books.until("vision", lien("20"))
+        await books.pod("train-0", job, since=2)
+        await books.pod("train-1", job, since=1)
+        begun = {**job, "status": {"startTime": books.box.clock.stamp()}}
+        await books.client.replace(OF_KIND["TFJob"], begun, subresource="status")
+        books.box.clock.advance(3598)
+        await books.until("vision", lambda g: lien("18")(g) and g.status.used[HOURS] == "2")
+
+
 async def test_what_nothing_bounds_is_told_and_is_taken_to_run_as_long_as_the_group_says(books: Books) -> None:
     async with books.controller():
         await safe(books)

@@ -8,7 +8,7 @@ import pytest
 
 from bizrq.quota.ledger import Account, Charge, Hours, Reservation, decide, read, replicas_that_fit
 from bizrq.quota.recount import Counted, Sighting, Snapshot, holding, recount
-from bizrq.quota.terms import HOUR, lien, possible, span_text
+from bizrq.quota.terms import HOUR, began, lien, possible, span_text
 from bizrq.quota.verdict import Denied, Granted, Reason
 from tests.language import NOW, account, create, entry, grant, name, res, role, slot, uid, update
 
@@ -58,6 +58,11 @@ def test_it_costs_to_the_nano_and_never_less_than_it_may() -> None:
     assert possible({"x": 1}, 1) == {"cash/x": 1}
     assert possible({"x": 10**9}, 20 * 60_000) == {"cash/x": 333_333_334}
     assert lien(res("gpu=2"), 3 * HOUR, HOUR) == res("cash/gpu=4")
+
+
+def test_a_run_counts_from_its_first_pod_where_that_came_a_moment_before() -> None:
+    assert began(100_000, None) == 100_000
+    assert [began(100_000, at) for at in (100_500, 99_000, 70_000, 10_000)] == [100_000, 99_000, 70_000, 70_000]
     assert lien(res("gpu=2"), 3 * HOUR, 4 * HOUR) == res("cash/gpu=0")
     assert lien(res("gpu=2"), 3 * HOUR, -HOUR) == res("cash/gpu=6")
 
