@@ -123,6 +123,8 @@ class Cluster:
         self.on_below: Callable[[str], None] = lambda _uid: None
         #: Called with what changed; gives the groups whose workloads were counted by it.
         self.on_reference: Callable[[Reference], Iterable[str]] = lambda _reference: ()
+        #: Asked for the group that pays for a claim: by its own label, or as the first whose workload names it.
+        self.payer_of_claim: Callable[[Object], str | None] = claimed_by
         #: Called with (claim before, claim after) besides the queue: the meter notes ends.
         self.on_claim: Callable[[Object | None, Object | None], None] = lambda _old, _new: None
 

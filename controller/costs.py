@@ -66,6 +66,7 @@ class Costs:
         self._referrers: dict[Reference, dict[str, str]] = {}
         cluster.on_reference = self._recounted_for
         cluster.on_below = self._changed_below
+        cluster.payer_of_claim = lambda claim: self.payer_of_claim(place_of(claim))
 
     def of(self, uid: str) -> Cost:
         return self._counted[uid]
@@ -229,6 +230,11 @@ class Costs:
             informer = self._cluster.informer(adapter.resource) if adapter is not None else None
             if informer is not None:
                 await informer.catch_up(revision, CATCH_UP)
+
+
+def place_of(claim: Object) -> Slot:
+    """Where a claim is charged that workloads name."""
+    return Slot(CLAIMS, claim["metadata"].get("namespace", ""), claim["metadata"]["name"])
 
 
 def slot_of(adapter: Adapter, obj: Object) -> Slot:

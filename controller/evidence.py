@@ -20,7 +20,7 @@ from bizrq.workloads.labels import MODEL_LABELS, labels_of
 from bizrq.workloads.malformed import Malformed
 from bizrq.workloads.roles import of_template
 from bizrq.workloads.truth import NOTHING, Actual, Beyond, Complete, Place
-from controller.cluster import Cluster, claimed_by, pool_key
+from controller.cluster import Cluster, pool_key
 from controller.pods import Pod, Shapes
 
 log = structlog.get_logger(__name__)
@@ -188,11 +188,6 @@ class Evidence:
 
 def is_allocated(claim: Object) -> bool:
     return bool((claim.get("status") or {}).get("allocation"))
-
-
-def payer_of_claim(claim: Object) -> str | None:
-    """The group that a claim itself names. Not for those whose owner is a pod: their label came from a template."""
-    return claimed_by(claim)
 
 
 def _asks_for_devices(spec: Object, config: CountingConfig) -> bool:

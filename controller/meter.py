@@ -21,7 +21,7 @@ from bizrq.workloads.adapters import Adapter
 from bizrq.workloads.malformed import Malformed
 from controller.books import Books, Sheet
 from controller.cluster import Cluster
-from controller.evidence import Evidence, is_allocated, payer_of_claim
+from controller.evidence import Evidence, is_allocated
 from controller.pods import Pod
 
 log = structlog.get_logger(__name__)
@@ -82,8 +82,9 @@ class Stays:
         self._enqueue = enqueue
         self._now = now
         self._catalog = catalog
-        #: Who uses an allocated claim, by its uid; and when it was first seen so, where nobody says since when it is.
-        self._users: dict[str, dict[str, _User]] = {}
+        #: Which group pays for an allocated claim, by its uid, and for whom; and when it was first seen to be allocated
+        #: where nobody says since when it is.
+        self._payers: dict[str, tuple[str, _User]] = {}
         self._seen: dict[str, int] = {}
         self._ended: dict[str, int] = {}
         #: The latest time at which a pod that is being deleted has to be over.
@@ -312,6 +313,12 @@ class Stays:
 
     def is_awaited(self, uid: str, group: str) -> bool:
         """Whether another group's record has still to take over what left this one."""
+        if "@" in uid:
+            claim = self._claim(uid)
+            payer = self._payer_of(claim) if claim is not None else None
+            if payer is None or payer[0] == group:
+                return False
+            return self._books.elsewhere(uid, group) is None and self._books.has(payer[0])
         pod = self._cluster.pod(uid)
         pays = self._cluster.workload_of(pod.plain()) if pod is not None else None
         payer = self._cluster.group_of(pays[1]) if pays is not None else None
@@ -352,29 +359,24 @@ class Stays:
         after = self._allocation(new) if new is not None else None
         if before == after:
             return
-        users: dict[str, _User] = {}
+        pay = [self._payer_of(claim) for claim, key in ((old, before), (new, after)) if claim is not None and key]
         if old is not None and before is not None:
-            users = self._users_of(old)
-            self._note_deallocation(old, before, users)
-        if new is not None and after is not None:
-            users |= self._users_of(new)
-        for group in users:
+            self._note_deallocation(old, before, pay[0])
+        for group in {payer[0] for payer in pay if payer is not None}:
             self._enqueue(group, 0.0)
 
-    def _note_deallocation(self, claim: Object, key: str, users: dict[str, _User]) -> None:
+    def _note_deallocation(self, claim: Object, key: str, payer: tuple[str, _User] | None) -> None:
         """A claim's devices are free again: the watch says so only once."""
         self._ended.pop(key, None)
         end = self._ended[key] = self._now()
-        for group, user in users.items():
-            found = self._cost_of_claim(claim, *user)
-            if found is not None:
-                start, cost = found
-                stay = Stay(start, end, Rate(_place(*user[1:]), ()))
-                claims = self._cluster.claims
-                revision = claims.store.resource_version
-                self._note_gone(group, key, _Gone(stay, cost, claims.resource.key, revision, self._now()))
+        if payer is not None and (found := self._cost_of_claim(claim, *payer[1])) is not None:
+            start, cost = found
+            stay = Stay(start, end, Rate(_place(*payer[1][1:]), ()))
+            claims = self._cluster.claims
+            revision = claims.store.resource_version
+            self._note_gone(payer[0], key, _Gone(stay, cost, claims.resource.key, revision, self._now()))
         uid = claim["metadata"]["uid"]
-        self._users.pop(uid, None)
+        self._payers.pop(uid, None)
         self._seen.pop(uid, None)
         self._forget()
 
@@ -387,23 +389,26 @@ class Stays:
         told = claim["status"]["allocation"].get("allocationTimestamp")
         return milliseconds(told) if told else self._seen.setdefault(claim["metadata"]["uid"], self._now())
 
-    def _users_of(self, claim: Object) -> dict[str, _User]:
-        """The groups that pay for an allocated claim, each with a pod that uses it and the pod's workload.
+    def _payer_of(self, claim: Object) -> tuple[str, _User] | None:
+        """The group that pays for the hours of an allocated claim, with a pod of its that uses the claim and with that
+        pod's workload: whoever pays for the claim, else, of the groups whose pods have it, that of the oldest workload.
 
-        Those of before, where no pod is left: a claim outlives its pods by the moment that its deallocation takes.
+        Where no pod is left it is that of before: a claim outlives its pods by the moment that its deallocation takes.
         """
-        found: dict[str, _User] = {}
+        first: dict[str, tuple[tuple[str, str], _User]] = {}
         for pod in self._evidence.pods_using(claim):
             workload = self._cluster.workload_of(pod.plain())
             group = self._cluster.group_of(workload[1]) if workload else None
             if workload is not None and group is not None:
-                found.setdefault(group, (pod, *workload))
-        payer = payer_of_claim(claim)
-        if payer is not None:
-            found = {group: user for group, user in found.items() if group == payer}
-        if not found:
-            return self._users.get(claim["metadata"]["uid"], {})
-        self._users[claim["metadata"]["uid"]] = found
+                since = str(workload[1]["metadata"].get("creationTimestamp")), _place(*workload)
+                if group not in first or since < first[group][0]:
+                    first[group] = since, (pod, *workload)
+        if not first:
+            return self._payers.get(claim["metadata"]["uid"])
+        payer = self._cluster.payer_of_claim(claim)
+        if payer not in first:
+            payer = min(first, key=lambda group: first[group][0])
+        found = self._payers[claim["metadata"]["uid"]] = payer, first[payer][1]
         return found
 
     def _cost_of_claim(
@@ -430,30 +435,34 @@ class Stays:
             uid, _, since = key.partition("@")
             # Another process may have seen it first, and said so.
             self._seen[uid] = int(since)
+        looked_at: set[str] = set()
         for pod, adapter, workload in users:
             for uid, claim in self._evidence.claims_of(pod).items():
-                if payer_of_claim(claim) not in (None, group):
+                if uid in looked_at:
                     continue
+                looked_at.add(uid)
+                payer, user = self._payer_of(claim) or (group, (pod, adapter, workload))
                 key = self._allocation(claim)
-                counted = self._cost_of_claim(claim, pod, adapter, workload)
+                counted = self._cost_of_claim(claim, *user) if payer == group else None
                 if key is None or key in found.stays or counted is None:
                     continue
                 start = counted[0] if key in known else self._begins(key, counted[0], group, found)
                 if start is not None:
-                    found.stays[key] = Stay(start, None, self._rate_of(_place(adapter, workload), counted[1], tracked))
-                    self._users.setdefault(uid, {}).setdefault(group, (pod, adapter, workload))
+                    found.stays[key] = Stay(start, None, self._rate_of(_place(*user[1:]), counted[1], tracked))
+                    self._payers.setdefault(uid, (group, user))
 
     def _known_claim(self, group: str, key: str, sheet: Sheet, end: int | None) -> Stay | None:
         """What is known of an allocation that the record has and the group's pods do not."""
         claim = self._claim(key)
         if claim is None:
             return None if end is None or key in sheet.page.finished else Stay(0, end)
-        users = self._users_of(claim)
-        if not users or group in users or key in sheet.page.finished:
+        payer = self._payer_of(claim)
+        if payer is None or payer[0] == group or key in sheet.page.finished:
             return Stay(self._allocated(claim))
-        moved = [self._moved.get(workload["metadata"]["uid"]) for _, _, workload in users.values()]
-        known = [at for at in moved if at is not None]
-        return Stay(self._allocated(claim), None, None, max(known) if known else sheet.page.watermark)
+        _, (_, _, workload) = payer
+        return Stay(
+            self._allocated(claim), None, None, self._moved.get(workload["metadata"]["uid"], sheet.page.watermark)
+        )
 
     def _claim(self, key: str) -> Object | None:
         """The claim that still has this allocation."""

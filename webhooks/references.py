@@ -20,10 +20,13 @@ from typing import Any, TypeVar
 
 import orjson
 
+from bizrq.api import group as wire
+from bizrq.api.group import GroupUnreadable
 from bizrq.api.review import Request
 from bizrq.kube.client import ApiError, KubeClient, NotFound, Unreachable
+from bizrq.kube.groups import GROUPS
 from bizrq.kube.related import NAMESPACES, Related, resource_of, resources_of
-from bizrq.quota.ledger import Charge, Role, Slot
+from bizrq.quota.ledger import Charge, Reservation, Role, Slot
 from bizrq.quota.resources import growth, larger
 from bizrq.quota.verdict import TRY_AGAIN, Denied, Granted, Reason, Verdict
 from bizrq.workloads import counting
@@ -442,8 +445,14 @@ class References:
 
     async def _delete(self, reference: Reference, gone: Object, deadline: float) -> Verdict:
         """What charged workloads use must not go: nobody could count them any more. With its namespace it may."""
-        users = await self.users(reference, (gone,), deadline)
-        if not users:
+        until = min(deadline - _LAST, time.monotonic() + PATIENCE)
+        while True:
+            users = await self.users(reference, (gone,), deadline)
+            awaited = None if users else await self._awaited(reference, deadline)
+            if awaited is None or time.monotonic() + _PAUSE > until:
+                break
+            await asyncio.sleep(_PAUSE)
+        if not users and awaited is None:
             return Granted()
         try:
             namespace = await self._client.get(NAMESPACES, reference[2], timeout=seconds_left(deadline))
@@ -451,13 +460,37 @@ class References:
             return Granted()
         if namespace["metadata"].get("deletionTimestamp"):
             return Granted()
+        where = f"{reference[1]} {reference[2]}/{reference[3]}"
+        if awaited is not None:
+            return Denied(Reason.BUSY, f"{where} was promised to {awaited} a moment ago: try again")
         names = sorted(named(obj) for _, obj, _, _ in users)
         more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
         return Denied(
             Reason.IN_USE,
-            f"{reference[1]} {reference[2]}/{reference[3]} is used by {' and '.join(names[:NAMED])}{more}: "
-            "delete those first, or have them use another",
+            f"{where} is used by {' and '.join(names[:NAMED])}{more}: delete those first, or have them use another",
         )
+
+    async def _awaited(self, reference: Reference, deadline: float) -> Slot | None:
+        """What was allowed to name a claim a moment ago, and may not be stored yet. Raises ApiError, Unreachable."""
+        if reference[:2] != CLAIM:
+            return None
+        place, now = Slot(CLAIMS, *reference[2:]), time.time_ns() // 1_000_000
+        groups, _ = await self._client.list(GROUPS, timeout=seconds_left(deadline))
+        awaited = [
+            entry.awaits
+            for group in groups
+            for entry in _promises(group)
+            if entry.slot == place and entry.awaits is not None and entry.expires > now
+        ]
+        return min(awaited, default=None)
+
+
+def _promises(group: Object) -> Sequence[Reservation]:
+    """What a stored group promises; nothing where that cannot be read: nobody is let into such a group."""
+    try:
+        return wire.reservations_of(wire.from_dict(group))
+    except GroupUnreadable:
+        return ()
 
 
 def written(request: Request, new: Mapping[str, Any], old: Mapping[str, Any] | None) -> tuple[str, int | None]:

@@ -220,6 +220,35 @@ async def test_a_shared_claim_is_charged_once_for_as_long_as_anybody_has_it(book
         await books.holds_still("vision", lambda g: g.status.used["cash/requests.nvidia.com/gpu"] == "2", 2)
 
 
+async def test_a_claim_that_two_groups_share_spends_the_hours_of_one_at_a_time(books: Books) -> None:
+    """Both were let in at one moment. Of those whose pods have it the first workload's group pays."""
+    async with books.controller():
+        for group in ("nlp", "vision"):
+            await books.group(group, hours="100", gpu="9")
+        await books.create(device_class("gpu"))
+        await claims(books, "shared", 2)
+        first = await books.create(_sharing("z", "vision"))
+        books.box.clock.advance(60)
+        second = await books.create(_sharing("a", "nlp"))
+        pods = {w["metadata"]["name"]: await books.pod(w["metadata"]["name"] + "-0", w, gpu=0, **SHARED)
+                for w in (first, second)}  # fmt: skip
+        for hour, (users, payer, spent) in enumerate((("a", "nlp", "2"), ("az", "vision", "2"), ("a", "nlp", "4"))):
+            reserved = [_user(pods[name]) for name in users]
+            await allocate(books, "shared", "a", "b", ago=3600 * hour, reservedFor=reserved)
+            await books.until_record(payer, lambda page: bool(_of_claims(page)))
+            other = "vision" if payer == "nlp" else "nlp"
+            await books.until_record(other, lambda page: not _of_claims(page))
+            books.box.clock.advance(3600)
+            await books.uses(payer, hours=spent)
+        await books.uses("vision", hours="2", gpu="2")
+
+
+def _sharing(name: str, group: str) -> Object:
+    made = tfjob(name, group, 1, gpu=0)
+    made["spec"]["tfReplicaSpecs"]["Worker"]["template"]["spec"] |= SHARED
+    return made
+
+
 def _user(pod: Object) -> Object:
     return {"resource": "pods", "name": pod["metadata"]["name"], "uid": pod["metadata"]["uid"]}
 

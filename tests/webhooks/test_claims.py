@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from bizrq.workloads.labels import LABEL
-from tests.language import entry, slot
+from tests.language import NOW, entry, slot
 from tests.objects import CLAIMS, DEPLOYMENTS, OF_KIND, Object, claim, deployment, device_class, sharing
 from tests.proxy import Proxy
 from tests.webhooks.conftest import Api, Hooks, changed, message, stored
@@ -166,6 +167,28 @@ async def test_a_claim_that_is_named_stays_and_one_of_a_pod_goes(api: Api, hooks
     assert (await deleted(pods))["allowed"]
     await api.client.delete(DEPLOYMENTS, "a", "default")
     assert (await deleted(made))["allowed"]
+
+
+async def test_a_claim_that_was_promised_a_moment_ago_stays(api: Api, hooks: Hooks) -> None:
+    """Nobody could count the workload whose write is on its way. One that came to nothing is past with its promise."""
+    await api.group("nlp", cpu="10", gpu="4")
+    made = await shared(api)
+
+    async def deleted() -> Object:
+        return await hooks.review("references", "DELETE", None, made, resource=CLAIMS, timeout="1s")
+
+    assert (await hooks.create(user("a")))["allowed"]
+    refused = await deleted()
+    assert message(refused) == (
+        "ResourceClaim default/s was promised to deployments.apps/default/a a moment ago: try again"
+    )
+    assert refused["status"]["code"] == 429
+    [promise] = [e for e in await api.entries("nlp") if e.slot == PLACE]
+    await api.count("nlp", replace(promise, expires=NOW))
+    assert (await deleted())["allowed"]
+    await api.count("nlp", promise)
+    await api.client.create(DEPLOYMENTS, user("a"))
+    assert "is used by Deployment default/a: delete those first" in message(await deleted())
 
 
 async def test_the_claim_of_a_pod_is_nobodys_besides(api: Api, hooks: Hooks) -> None:
