@@ -196,22 +196,29 @@ def _interned(text: str | None) -> str | None:
 
 def _started(status: Object) -> int | None:
     for condition in status.get("conditions") or ():
-        if condition.get("type") == "PodScheduled" and condition.get("status") == "True":
-            return _time(condition.get("lastTransitionTime"))
-    return None
+        if condition.get("type") == "PodScheduled":
+            return _time(condition.get("lastTransitionTime")) if condition.get("status") == "True" else None
+    # Who writes pods' statuses need not keep that condition; what a node has taken is on it.
+    return _time(status.get("startTime"))
 
 
 def _ended(metadata: Object, status: Object) -> int | None:
-    statuses = status.get("containerStatuses") or ()
-    ends = [_time(((container.get("state") or {}).get("terminated") or {}).get("finishedAt")) for container in statuses]
-    known = [end for end in ends if end is not None]
+    ends = [_finished(container) for container in status.get("containerStatuses") or ()]
+    # Sidecars are among these, and outlive what they are there for.
+    first = status.get("initContainerStatuses") or ()
+    known = [end for end in (*ends, *map(_finished, first)) if end is not None]
     if status.get("phase") not in ("Succeeded", "Failed"):
         # One that is being deleted may go without another phase: then its last container says when it was over.
-        is_over = metadata.get("deletionTimestamp") is not None and known and len(known) == len(ends)
+        runs = None in ends or any((container.get("state") or {}).get("running") is not None for container in first)
+        is_over = metadata.get("deletionTimestamp") is not None and ends and not runs
         return max(known) if is_over else None
     if known:
         return max(known)
     return _disrupted(status) or _time(metadata.get("deletionTimestamp")) or _started(status)
+
+
+def _finished(container: Object) -> int | None:
+    return _time(((container.get("state") or {}).get("terminated") or {}).get("finishedAt"))
 
 
 def _disrupted(status: Object) -> int | None:

@@ -141,17 +141,26 @@ def _at(second: int) -> str:
     return f"2026-01-01T00:00:{second:02d}Z"
 
 
-def _told(phase: str, *ends: int | None, deleted: int | None = None, **conditions: int) -> Object:
-    """A pod that was bound at second 10, with its containers' ends and the times of further conditions."""
+def _told(
+    phase: str, *ends: int | None, deleted: int | None = None, first: tuple[int | None, ...] = (), **conditions: int
+) -> Object:
+    """A pod that was bound at second 10, with its containers' ends and the times of further conditions.
+
+    `first` are the ends of init containers, sidecars among them.
+    """
     pod = _pod()
     pod["metadata"].pop("deletionTimestamp", None)
     if deleted is not None:
         pod["metadata"]["deletionTimestamp"] = _at(deleted)
-    states = [{"running": {}} if end is None else {"terminated": {"finishedAt": _at(end)}} for end in ends]
+    states, before = (
+        [{"running": {}} if end is None else {"terminated": {"finishedAt": _at(end)}} for end in of]
+        for of in (ends, first)
+    )
     times = {"PodScheduled": 10, **conditions}
     pod["status"] = {
         "phase": phase,
         "containerStatuses": [{"name": "c", "state": state} for state in states],
+        "initContainerStatuses": [{"name": "i", "state": state} for state in before],
         "conditions": [{"type": t, "status": "True", "lastTransitionTime": _at(s)} for t, s in times.items()],
     }
     return pod
@@ -164,6 +173,11 @@ ENDS: list[tuple[str, Object, int | None]] = [
     ("a container restarts that nobody deletes", _told("Running", 20), None),
     ("it is being deleted and its containers are over", _told("Running", 20, 25, deleted=40), 25),
     ("it is being deleted and one runs on", _told("Running", 20, None, deleted=40), None),
+    ("its sidecar ended after it", _told("Succeeded", 20, first=(15, 27)), 27),
+    ("an init container failed", _told("Failed", first=(22,), Ready=40), 22),
+    ("its init container is over", _told("Pending", None, first=(22,)), None),
+    ("it is being deleted and its sidecar runs on", _told("Running", 20, first=(15, None), deleted=40), None),
+    ("it is being deleted and its sidecar is over", _told("Running", 20, first=(15, 31), deleted=40), 31),
     ("it was evicted before anything ran", _told("Failed", DisruptionTarget=33, Ready=40), 33),
     ("it failed and only its conditions tell when", _told("Failed", Ready=35, Initialized=10), 35),
     ("it failed and nothing tells but its deletion", _told("Failed", deleted=40), 40),
@@ -175,3 +189,23 @@ ENDS: list[tuple[str, Object, int | None]] = [
 def test_when_a_pod_ended(why: str, pod: Object, second: int | None) -> None:
     ended = trimmed(pod, Shapes()).ended
     assert ended == (None if second is None else milliseconds(_at(second)))
+
+
+@pytest.mark.parametrize(
+    ("why", "status", "second"),
+    [
+        ("it was bound", {"conditions": [{"type": "PodScheduled", "status": "True", "at": 10}], "startTime": 12}, 10),
+        ("it cannot be", {"conditions": [{"type": "PodScheduled", "status": "False", "at": 10}]}, None),
+        ("it waits", {"phase": "Pending"}, None),
+        ("a node took it, and nobody says that it was bound", {"conditions": [], "startTime": 12}, 12),
+    ],
+)
+def test_when_a_pod_began(why: str, status: Object, second: int | None) -> None:
+    pod = _pod()
+    conditions = [
+        {**{key: value for key, value in each.items() if key != "at"}, "lastTransitionTime": _at(each["at"])}
+        for each in status.get("conditions", ())
+    ]
+    began = {"startTime": _at(status["startTime"])} if "startTime" in status else {}
+    pod["status"] = {"phase": "Running", **status, "conditions": conditions, **began}
+    assert trimmed(pod, Shapes()).started == (None if second is None else milliseconds(_at(second)))
