@@ -15,7 +15,7 @@ import structlog
 
 from bizrq.quota.cash import Page, Rate, Stay
 from bizrq.quota.ledger import Slot, milliseconds
-from bizrq.quota.names import DEFAULT, Catalog, base_and_model
+from bizrq.quota.names import DEFAULT, Catalog
 from bizrq.quota.resources import Resources
 from bizrq.workloads.adapters import Adapter
 from bizrq.workloads.malformed import Malformed
@@ -23,6 +23,7 @@ from controller.books import Books, Sheet
 from controller.cluster import Cluster
 from controller.evidence import Evidence, is_allocated
 from controller.pods import Pod
+from controller.recorded import Names
 
 log = structlog.get_logger(__name__)
 
@@ -174,6 +175,7 @@ class Stays:
         end, in one go: what comes out is the state at that moment.
         """
         found, changed, slices = Gathered(), set[str](), Slices()
+        names = Names(tracked, sheets, self._catalog)
         known: dict[str, Sheet] = {}
         for sheet in sheets:
             known.update(dict.fromkeys(uids_of(sheet.page), sheet))
@@ -195,7 +197,7 @@ class Stays:
                         continue
                     key = self._evidence.alike(pod)
                     if key not in rates:
-                        rates[key] = self._rate(pod, adapter, workload, tracked)
+                        rates[key] = self._rate(pod, adapter, workload, names)
                     if (rate := rates[key]) is not None:
                         has = pod.uid in known and pod.uid not in split
                         start = pod.started if has else self._entered(pod, group, moved, found)
@@ -210,12 +212,12 @@ class Stays:
         for uid in changed:
             found.stays.pop(uid, None)
             with_claims.pop(uid, None)
-            self._look_again(group, uid, tracked, found, with_claims)
+            self._look_again(group, uid, names, found, with_claims)
         found.at = self._now()
         pods, claims = self._cluster.pods.store, self._cluster.claims.store
         found.seen = {"pods": pods.resource_version, self._cluster.claims.resource.key: claims.resource_version}
-        self._add_gone(group, tracked, sheets, known, found)
-        self._add_claims(group, tracked, allocations, with_claims.values(), found)
+        self._add_gone(group, names, sheets, known, found)
+        self._add_claims(group, names, allocations, with_claims.values(), found)
         for uid, sheet in known.items():
             if uid not in found.stays and (stay := self._known(group, uid, sheet, found)) is not None:
                 found.stays[uid] = stay
@@ -225,7 +227,7 @@ class Stays:
         self,
         group: str,
         uid: str,
-        tracked: Collection[str],
+        names: Names,
         found: Gathered,
         with_claims: dict[str, _User],
     ) -> None:
@@ -237,7 +239,7 @@ class Stays:
         if pays is None or self._cluster.group_of(pays[1]) != group:
             return
         moved = self._moved.get(pays[1]["metadata"]["uid"], 0)
-        start, rate = self._entered(pod, group, moved, found), self._rate(pod, *pays, tracked)
+        start, rate = self._entered(pod, group, moved, found), self._rate(pod, *pays, names)
         if start is not None and rate is not None:
             found.stays[uid] = Stay(start, pod.ended, rate)
         if self._evidence.may_have_claims(pod):
@@ -260,7 +262,7 @@ class Stays:
     def _add_gone(
         self,
         group: str,
-        tracked: Collection[str],
+        names: Names,
         sheets: Sequence[Sheet],
         known: Mapping[str, Sheet],
         found: Gathered,
@@ -278,7 +280,7 @@ class Stays:
             if start is None:
                 continue
             workload = gone.stay.rate.workload if gone.stay.rate else ""
-            found.stays[key] = Stay(start, gone.stay.end, self._rate_of(workload, gone.cost, tracked))
+            found.stays[key] = Stay(start, gone.stay.end, self._rate_of(workload, gone.cost, names))
             told.append(key)
         found.gone = frozenset(told)
 
@@ -327,21 +329,16 @@ class Stays:
         place = self._books.elsewhere(uid, group)
         return place is None and self._books.has(payer or "")
 
-    def _rate(self, pod: Pod, adapter: Adapter, workload: Object, tracked: Collection[str]) -> Rate | None:
+    def _rate(self, pod: Pod, adapter: Adapter, workload: Object, names: Names) -> Rate | None:
         cost = self._cost(pod, workload)
-        return None if cost is None else self._rate_of(_place(adapter, workload), cost, tracked)
+        return None if cost is None else self._rate_of(_place(adapter, workload), cost, names)
 
-    def _rate_of(self, workload: str, cost: Resources, tracked: Collection[str]) -> Rate:
-        """What is recorded of a cost: each tracked name, and the names of its models."""
-        names = {name for name in cost if name in tracked or self._base(name) in tracked}
-        rate = Rate(workload, tuple((name, cost[name]) for name in sorted(names) if cost[name]))
+    def _rate_of(self, workload: str, cost: Resources, names: Names) -> Rate:
+        """What is recorded of a cost."""
+        rate = Rate(workload, tuple((name, cost[name]) for name in names.of(cost)))
         if len(self._rates) > 100_000:
             self._rates.clear()
         return self._rates.setdefault(rate, rate)
-
-    def _base(self, name: str) -> str:
-        found = base_and_model(name, self._catalog)
-        return found[0] if found else name
 
     def _cost(self, pod: Pod, payer: Object | None) -> Resources | None:
         """What a pod occupies besides its claims; None where it cannot be counted."""
@@ -425,7 +422,7 @@ class Stays:
     def _add_claims(
         self,
         group: str,
-        tracked: Collection[str],
+        names: Names,
         known: Collection[str],
         users: Iterable[_User],
         found: Gathered,
@@ -448,7 +445,7 @@ class Stays:
                     continue
                 start = counted[0] if key in known else self._begins(key, counted[0], group, found)
                 if start is not None:
-                    found.stays[key] = Stay(start, None, self._rate_of(_place(*user[1:]), counted[1], tracked))
+                    found.stays[key] = Stay(start, None, self._rate_of(_place(*user[1:]), counted[1], names))
                     self._payers.setdefault(uid, (group, user))
 
     def _known_claim(self, group: str, key: str, sheet: Sheet, end: int | None) -> Stay | None:

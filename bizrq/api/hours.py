@@ -7,8 +7,9 @@ A group's record is the sum of its pages, each an object of its own.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
+from itertools import groupby
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
@@ -235,19 +236,21 @@ def inferred(line: str) -> Inferred:
     return Inferred(workload, uid, start, charged_to.partition("=")[2], seen_gone.partition("=")[2], cost)
 
 
-def part_line(part: Part) -> str:
-    costs = [f"{name}={quantity.text(name, value)}" for name, value in part.rate.cost]
-    return " ".join([part.rate.workload, f"{part.uid}@{part.start}", f"until={part.until}", *costs])
+def part_lines(parts: Iterable[Part]) -> Iterator[str]:
+    """As lines of what runs, after the time at which all of them ended."""
+    for (until, rate), found in groupby(parts, key=lambda part: (part.until, part.rate)):
+        cost = {name: quantity.text(name, value) for name, value in rate.cost}
+        yield f"until={until} {running_line(rate.workload, cost, {part.uid: part.start for part in found})}"
 
 
-def part(line: str) -> Part:
+def parts(line: str) -> list[Part]:
     """Raises HoursUnreadable."""
-    workload, who, until, *costs = [*line.split(" "), "", ""]
-    uid, _, start = who.rpartition("@")
-    if not uid or not until.startswith("until="):
+    until, _, rest = line.partition(" ")
+    if not until.startswith("until="):
         raise HoursUnreadable(f"{line[:80]!r} tells no end")
-    rate = _rate(" ".join([workload, *filter(None, costs)]))
-    return Part(uid, integer(start), integer(until.removeprefix("until=")), rate)
+    found = running(rest)
+    rate, at = Rate(found.workload, tuple(sorted(found.cost.items()))), integer(until.removeprefix("until="))
+    return [Part(uid, start, at, rate) for uid, start in found.since.items()]
 
 
 def amounts_text(amounts: Mapping[str, int]) -> Amounts:
@@ -288,7 +291,7 @@ def page_of(record: CardHours) -> Page:
             watermark=_time(status.watermark) or 0,
             periods=tuple(sorted(lines, key=lambda each: each.period.start or 0)),
             running={rate: dict(since) for rate, since in rates},
-            split=tuple(map(part, status.split)),
+            split=tuple(part for line in status.split for part in parts(line)),
             finished=frozenset(status.finished),
             closed=tuple(map(_total, status.periods)),
             earlier=_total(status.earlier) if status.earlier else None,
@@ -313,7 +316,7 @@ def status_of(page: Page) -> CardHoursStatus:
         periods=[_stored_total(each) for each in page.closed],
         earlier=_stored_total(page.earlier) if page.earlier else None,
         running=sorted(_rate_line(rate, since) for rate, since in page.running.items()),
-        split=[part_line(each) for each in page.split],
+        split=list(part_lines(page.split)),
         finished=sorted(page.finished),
         inferred=[_gone_line(each) for each in page.inferred],
         inferred_earlier=page.inferred_earlier,
@@ -424,12 +427,6 @@ def _running(line: str) -> tuple[Rate, Mapping[str, int]]:
 
 def _rate_line(rate: Rate, since: Mapping[str, int]) -> str:
     return running_line(rate.workload, text_of(dict(rate.cost)), since)
-
-
-@lru_cache(maxsize=16_384)
-def _rate(text: str) -> Rate:
-    workload, cost = _head(text)
-    return Rate(workload, tuple(sorted(cost)))
 
 
 def _time(text: str | None) -> int | None:

@@ -25,10 +25,14 @@ _MILLI = 1_000_000
 
 #: So long after a period's end, or after a part of a stay, its end may still be delivered. Milliseconds.
 GRACE = 600_000
-#: What is kept line by line, of each kind of line; what is more is folded together, and no amount is lost.
+#: What is kept line by line, of each kind of line, and how many amounts stand in them; what is more is folded together,
+#: and no amount is lost.
 MOST_LINES = 300
 MOST_TOLD = 100
 MOST_PERIODS = 60
+MOST_AMOUNTS = 3_000
+#: Parts of stays beyond the last of each.
+MOST_PARTS = 1_000
 #: Whose line the smallest share of others' lines is folded into; a namespace may follow.
 OTHERS = "others"
 
@@ -210,9 +214,11 @@ def tick(
             entering.setdefault(stay.rate, {})[uid] = start
     for rate, since in entering.items():
         running[rate] = {**running.get(rate, {}), **since}
-    for part in (*page.split, *parts):
+    waiting = sorted((*page.split, *parts), key=_when)
+    early = _too_many(waiting)
+    for index, part in enumerate(waiting):
         end = ends.get(part.uid)
-        if end is None and (seen < part.until + GRACE or holds(part.uid)):
+        if end is None and index not in early and (seen < part.until + GRACE or holds(part.uid)):
             hand.split.append(part)
         else:
             hand.settle(part.rate, part.start, part.until if end is None else min(end, part.until), part.until)
@@ -357,20 +363,49 @@ def _occupied(page: Page, period: Period) -> list[tuple[Rate, int]]:
 # What bounds a page.
 
 
+def _when(part: Part) -> tuple[int, Rate, str, int]:
+    return part.until, part.rate, part.uid, part.start
+
+
+def _too_many(parts: Sequence[Part]) -> set[int]:
+    """Of stays that change again and again, the places of the oldest parts that no longer wait for an end."""
+    if len(parts) <= MOST_PARTS:
+        return set()
+    last = {part.uid: index for index, part in enumerate(parts)}
+    older = [index for index, part in enumerate(parts) if last[part.uid] != index]
+    return set(older[: max(0, len(older) - MOST_PARTS)])
+
+
 def _folded(lines: Lines, running: set[str]) -> Lines:
     """The lines, with the smallest in one where there are too many: first of what runs no more."""
-    if len(lines.settled) > MOST_LINES:
+    if len(lines.settled) > MOST_LINES or _weight(lines.settled.values()) > MOST_AMOUNTS:
         lines = replace(lines, settled=_fold(lines.settled, running))
-    if len(lines.late) > MOST_TOLD:
+    if len(lines.late) > MOST_TOLD or _weight(lines.late.values()) > MOST_AMOUNTS:
         late: dict[tuple[int | None, str], Amounts] = {}
         for (start, _), amounts in lines.late.items():
             late[start, f"{OTHERS}//"] = sum_of([late.get((start, f"{OTHERS}//"), {}), amounts])
         lines = replace(lines, late=late)
-    if len(lines.corrections) > MOST_TOLD:
-        old, young = lines.corrections[: 1 - MOST_TOLD], lines.corrections[1 - MOST_TOLD :]
+    kept = _last_of([c.amounts for c in lines.corrections], MOST_TOLD - 1)
+    if len(lines.corrections) > kept + 1:
+        old, young = lines.corrections[:-kept], lines.corrections[-kept:]
         first = Correction("earlier", sum_of(c.amounts for c in old), reason="earlier corrections together")
         lines = replace(lines, corrections=(first, *young))
     return lines
+
+
+def _weight(lines: Iterable[Amounts]) -> int:
+    return sum(map(len, lines))
+
+
+def _last_of(lines: Sequence[Amounts], most: int) -> int:
+    """How many of the last of them are kept: at least one, as many as `most`, and no more amounts than fit."""
+    kept, weight = 0, 0
+    for amounts in reversed(lines[-most:]):
+        weight += len(amounts)
+        if kept and weight > MOST_AMOUNTS:
+            break
+        kept += 1
+    return kept
 
 
 def _fold(settled: Mapping[str, Amounts], running: set[str]) -> dict[str, Amounts]:
@@ -380,15 +415,17 @@ def _fold(settled: Mapping[str, Amounts], running: set[str]) -> dict[str, Amount
         """The largest of its shares, in millionths."""
         return max((abs(n) * 10**6 // (abs(whole[name]) or 1) for name, n in found[workload].items()), default=0)
 
-    found = dict(settled)
+    found, weight = dict(settled), _weight(settled.values())
     for into in (_namespace_line, lambda _: f"{OTHERS}//"):
         foldable = [workload for workload in found if into(workload) != workload]
         for workload in sorted(foldable, key=lambda each: (each in running, share(each), each)):
             # A third less than the most: not every look folds again.
-            if len(found) <= MOST_LINES * 2 // 3:
+            if len(found) <= MOST_LINES * 2 // 3 and weight <= MOST_AMOUNTS * 2 // 3:
                 return found
             amounts, line = found.pop(workload), into(workload)
-            found[line] = sum_of([found.get(line, {}), amounts])
+            before = found.get(line, {})
+            found[line] = sum_of([before, amounts])
+            weight += len(found[line]) - len(before) - len(amounts)
     return found
 
 
@@ -440,8 +477,9 @@ def close(page: Page, stated: Lines | None = None) -> tuple[Page, Lines]:
         lines = stated
     closed = (*page.closed, Total(found.period, lines.total()))
     earlier = page.earlier
-    if len(closed) > MOST_PERIODS:
-        old, closed = closed[:-MOST_PERIODS], closed[-MOST_PERIODS:]
+    kept = _last_of([total.amounts for total in closed], MOST_PERIODS)
+    if len(closed) > kept:
+        old, closed = closed[:-kept], closed[-kept:]
         older = [*([earlier] if earlier else []), *old]
         span = Period(older[0].period.start, older[-1].period.end)
         earlier = Total(span, sum_of(each.amounts for each in older))

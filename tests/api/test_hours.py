@@ -125,7 +125,7 @@ BAD_PAGES: list[tuple[str, dict[str, Any]]] = [
     ("a stay that is empty", {"running": [""]}),
     ("a stay with an amount that is none", {"running": [f"{WEB} limits.cpu : pod-1@1"]}),
     ("a stay of more digits than any sum", {"running": [f"{WEB} limits.cpu={'9' * 61} : pod-1@1"]}),
-    ("a part without an end", {"split": [f"{WEB} pod-1@1 limits.cpu=1"]}),
+    ("a part without an end", {"split": [f"{WEB} limits.cpu=1 : pod-1@1"]}),
     ("hours that are no amount", {"inherited": [{"uid": "u", "name": "n", "parts": [{"total": {"cpu": "x"}}]}]}),
     ("hours with a suffix", {"inherited": [{"uid": "u", "name": "n", "parts": [{"total": {"cpu": "5k"}}]}]}),
     ("an amount that is a number", {"earlier": {"total": {"cpu": 5}}}),

@@ -19,6 +19,7 @@ from bizrq.kube.config import Endpoint, StaticCredentials
 from bizrq.quota.cash import HOUR, Page, hours, tick, total
 from bizrq.quota.ledger import timestamp
 from bizrq.quota.names import is_cash, uncash
+from bizrq.quota.quantity import NANO
 from bizrq.settings import settings
 from bizrq.workloads.labels import LABEL, MODEL_LABELS
 from controller.books import Books
@@ -26,10 +27,12 @@ from controller.cluster import Cluster
 from controller.evidence import Evidence
 from controller.meter import Stays
 from controller.pods import Shapes, trimmed
+from controller.recorded import MOST_MODELS
 from tests.language import res
 from tests.objects import Object, tfjob
 
 T = 1_700_000_000_000
+GPU = "requests.nvidia.com/gpu"
 HARD = res("cash/gpu=1k")
 MODELS = {"gpuModels": {"A100": {"aliases": ["NVIDIA-A100-SXM4-80GB"]}}}
 
@@ -379,6 +382,20 @@ async def test_another_model_label_counts_from_the_look_that_finds_it(desk: Desk
     page = await desk.stored(page, hard=OF_A100)
     desk.at(3)
     assert spent(await desk.stored(page, hard=OF_A100)) == res("cash/gpu=3 cash/gpu.A100=2")
+
+
+async def test_a_record_has_a_hundred_models_and_of_all_others_the_hours_of_their_base(desk: Desk) -> None:
+    desk.pod("a", since=0)
+    page = Page()
+    for minute in range(110):
+        desk.relabel(gpu=f"M{minute}")
+        desk.at(minute / 60)
+        page = await desk.stored(page)
+    desk.at(2)
+    page = await desk.stored(page)
+    assert len(total(page)) == 1 + MOST_MODELS
+    assert total(page)[GPU] == 2 * HOUR * NANO
+    assert total(page)[f"{GPU}.M99"] == HOUR // 60 * NANO
 
 
 async def test_a_resize_counts_from_the_look_that_finds_it(desk: Desk) -> None:

@@ -14,7 +14,9 @@ from bizrq.api import hours as wire
 from bizrq.api.group import Metadata
 from bizrq.quota.cash import (
     GRACE,
+    MOST_AMOUNTS,
     MOST_LINES,
+    MOST_PARTS,
     Correction,
     Lines,
     Page,
@@ -35,6 +37,7 @@ from bizrq.quota.cash import (
     total,
 )
 from bizrq.quota.periods import LIFETIME, Period
+from bizrq.quota.quantity import NANO
 from bizrq.quota.resources import nonzero
 from bizrq.quota.resources import total as sum_of
 
@@ -331,6 +334,38 @@ def test_a_base_is_the_sum_of_its_models_and_of_what_has_none(
 def rate_of(workload: str, cards: int, model: str) -> Rate:
     cost = {GPU: cards * 10**9, **({f"{GPU}.{model}": cards * 10**9} if model else {})}
     return Rate(workload, tuple(sorted(cost.items())))
+
+
+def test_stays_that_change_all_the_time_leave_few_parts_and_every_hour() -> None:
+    """Somebody changes a label every second: each pod's last part waits for its end, and a thousand others."""
+    rates = [rate_of("jobs.batch/a/train", 1, model) for model in ("A100", "T4")]
+    page, count, changes = Page(), 300, 12
+    for second in range(changes + 1):
+        stays = {f"u{n}": Stay(T, None, rates[second % 2]) for n in range(count)}
+        page = tick(page, stays, T + second * 1000)
+        assert total(page).get(GPU, 0) == count * second * 1000 * NANO
+        assert written_and_read(page) == page
+    assert len(page.split) == count + MOST_PARTS
+    assert {part.uid for part in page.split if part.until == T + changes * 1000} == {f"u{n}" for n in range(count)}
+    assert len(wire.status_of(page).split) < changes
+
+
+def test_lines_of_many_resources_are_folded_too() -> None:
+    names = [f"requests.example.com/device-{n}" for n in range(150)]
+    lives = {
+        f"u{n}": Stay(T, T + 1 + n, Rate(f"jobs.batch/a/job-{n}", tuple((name, NANO) for name in sorted(names))))
+        for n in range(100)
+    }
+    page = tick(Page(), lives, T + STEP)
+    assert total(page) == {name: NANO * sum(range(1, 101)) for name in names}
+    assert sum(map(len, page.open.settled.values())) <= MOST_AMOUNTS
+    fixed = [Correction(f"c{n}", dict.fromkeys(names, 1)) for n in range(40)]
+    for each in fixed:
+        page = correct(page, each)
+    page = tick(page, {}, T + STEP)
+    assert total(page) == {name: NANO * sum(range(1, 101)) + 40 for name in names}
+    assert sum(len(each.amounts) for each in page.open.corrections) <= MOST_AMOUNTS + len(names)
+    assert page.open.corrections[-1] == fixed[-1]
 
 
 @given(st.integers(301, 420), st.integers(1, 400), st.integers(0, 30), st.randoms(use_true_random=False))
