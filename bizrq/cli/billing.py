@@ -18,7 +18,7 @@ from bizrq.cli.ahead import Foreseen, burned_by, foreseen, when
 from bizrq.cli.books import Books, begins, chosen, hours, left, local, read, unit
 from bizrq.cli.charts import Bar
 from bizrq.cli.cluster import ask
-from bizrq.cli.failure import BAD_INPUT, Failure
+from bizrq.cli.failure import BAD_INPUT, Failure, instead_of
 from bizrq.cli.figures import canonical
 from bizrq.cli.groups import check_known
 from bizrq.cli.page import Section, Table, page
@@ -113,7 +113,7 @@ def _of(lines: list[Line], resource: str | None) -> list[Line]:
 
     there = {name for line in lines for name in line.amounts}
     if there and not any(map(is_of, there)):
-        raise Failure(f"no hours of {wanted} are recorded; there are: {', '.join(sorted(there))}", BAD_INPUT)
+        raise Failure(f"no hours of {wanted} are recorded; {instead_of(wanted, sorted(there))}", BAD_INPUT)
     return [line._replace(amounts={name: n for name, n in line.amounts.items() if is_of(name)}) for line in lines]
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 #: The answer is no.
 NO = 1
 BAD_INPUT = 2
@@ -14,3 +16,19 @@ class Failure(Exception):
     def __init__(self, message: str, code: int) -> None:
         super().__init__(message)
         self.code = code
+
+
+#: Names that a person still reads in one line.
+_FEW = 12
+
+
+def instead_of(name: str, known: Collection[str]) -> str:
+    """What there is instead of a name that is not: all in their order where they are few, else the nearest."""
+    if len(known) <= _FEW:
+        return f"there are: {', '.join(known) or 'none'}"
+    import difflib
+
+    close = difflib.get_close_matches(name[:100], list(known), n=3)
+    if close:
+        return f"the nearest of {len(known)}: {', '.join(close)}"
+    return f"there are {len(known)}, like {', '.join(list(known)[:3])}"

@@ -12,7 +12,7 @@ from typing import Any
 
 from bizrq.api import group as wire
 from bizrq.api.group import Condition, GroupObject, GroupUnreadable
-from bizrq.cli.failure import BAD_INPUT, Failure
+from bizrq.cli.failure import BAD_INPUT, Failure, instead_of
 from bizrq.quota import names, quantity
 from bizrq.quota.ledger import Account, Reservation
 from bizrq.quota.names import UnknownResource
@@ -108,6 +108,11 @@ class Forest:
             parent = self.sheets[parent].parent
         return above
 
+    def pruned(self, top: str | None) -> Forest:
+        """Without the groups that have nothing to show, nor anything below that has; `top` stays."""
+        kept = {top} | {n for name, s in self.sheets.items() if s.figures for n in (name, *self.ancestry(name))}
+        return Forest({name: sheet for name, sheet in self.sheets.items() if name in kept})
+
     def in_order(self, top: str | None = None) -> list[tuple[Sheet, str]]:
         """The groups depth first, by name, each with the lines that lead to it; one whose parent is gone is a root."""
         children: dict[str, list[Sheet]] = {}
@@ -138,8 +143,8 @@ def forest(groups: Iterable[GroupObject], resource: str | None = None) -> Forest
         return Forest(sheets)
     names_there = {f.resource for sheet in sheets.values() for f in sheet.figures}
     if sheets and not any(_is_of(name, wanted) for name in names_there):
-        there = ", ".join(sorted(names_there, key=order)) or "none"
-        raise Failure(f"no group has a ceiling for {wanted}; there are: {there}", BAD_INPUT)
+        there = instead_of(wanted, sorted(names_there, key=order))
+        raise Failure(f"no group has a ceiling for {wanted}; {there}", BAD_INPUT)
     return Forest(
         {
             name: Sheet(s.group, tuple(f for f in s.figures if _is_of(f.resource, wanted)), s.reservations, s.children)

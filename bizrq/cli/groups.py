@@ -12,7 +12,7 @@ import typer
 
 from bizrq.cli.cluster import ask
 from bizrq.cli.completion import group_names
-from bizrq.cli.failure import BAD_INPUT, Failure
+from bizrq.cli.failure import BAD_INPUT, Failure, instead_of
 
 if TYPE_CHECKING:
     from bizrq.api.group import GroupObject
@@ -92,4 +92,4 @@ def check_known(wanted: Sequence[str], known: Sequence[str]) -> None:
     """Raises Failure where a group is asked for that is not there."""
     for name in wanted:
         if name not in known:
-            raise Failure(f"there is no group {name}; there are: {', '.join(sorted(known)) or 'none'}", BAD_INPUT)
+            raise Failure(f"there is no group {name}; {instead_of(name, sorted(known))}", BAD_INPUT)

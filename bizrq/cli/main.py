@@ -6,6 +6,7 @@ This file alone lists the verbs and decides exit codes: 0 done or yes, 1 the ans
 
 from __future__ import annotations
 
+import io
 import sys
 
 import typer
@@ -39,6 +40,10 @@ app.command("version")(version.version)
 
 def run() -> None:
     """The console script."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # What a locale like C cannot write is no reason to say nothing.
+            stream.reconfigure(errors="replace")
     try:
         app()
     except Failure as failure:

@@ -56,6 +56,19 @@ def tell(console: Console, lines: Iterable[str], margin: int) -> None:
             console.print(Text(" " * indent) + part, soft_wrap=True)
 
 
+def width_of(table: Table) -> int:
+    """The columns that a table needs where nothing of it is cut."""
+    from rich.measure import Measurement
+
+    here = console()
+    return Measurement.get(here, here.options.update(width=PIPE), table).maximum
+
+
+def is_ascii(console: Console) -> bool:
+    """Whether nothing but ASCII can be drawn there, as in the locale C."""
+    return not console.encoding.startswith("utf")
+
+
 def print_whole(table: Table) -> None:
     """Print a table whose lines are never cut: a terminal that is too narrow for them breaks them, as kubectl's."""
     here = console()

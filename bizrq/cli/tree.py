@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bizrq.cli.cluster import Context, Kubeconfig, client_for
@@ -11,14 +11,16 @@ from bizrq.cli.tables import Form, Output, print_csv, print_document, print_name
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
     from rich.text import Text
 
     from bizrq.cli.figures import Figures, Forest, Sheet
 
-#: Columns of a terminal that has room for every number and for a long bar.
-_WIDE = 120
-#: Columns that are enough for a bar and for what is left.
-_NARROW = 72
+#: Cells of a bar where there is room, and where there is not.
+_LONG, _SHORT = 20, 8
+#: What bars are drawn with: own, granted, reserved, left. And the same, and a tree's lines, where there is but ASCII.
+_BLOCKS, _ASCII = "█▓▒░", "#=+."
+_LINES = str.maketrans("├└─│", "|`-|")
 
 
 def tree(
@@ -42,7 +44,7 @@ def tree(
         found = forest(decoded(items), resource)
         if group is not None:
             check_known([group], list(found.sheets))
-        show_as(found, group, output)
+        show_as(found.pruned(group) if resource is not None else found, group, output)
 
     if not watch:
         show_items(listed(client))
@@ -101,40 +103,60 @@ _FEW: tuple[_Column, ...] = (("HARD", lambda f: f.hard), ("USED", lambda f: f.us
 
 
 def show(rows: list[tuple[Sheet, str]], *, every: bool = False) -> None:
-    """The tree as a table; bars and colours only where a terminal shows them, `every` number whatever the width."""
-    from rich.text import Text
+    """The tree as a table; bars and colours only where a terminal shows them, `every` number whatever the width.
 
+    Bars give way to names and numbers, which are never cut: what a terminal has no room for goes on in its next line.
+    """
     from bizrq.cli import terminal
 
     console = terminal.console()
     if not rows:
         console.print("There are no groups yet: kubectl apply -f examples/tree.yaml makes some.")
         return
-    cells = _bar_cells(console)
-    columns = _EVERY if every or not console.is_terminal or console.width >= _WIDE else _FEW
+    for cells, columns in _layouts(console, every):
+        table = _table(console, rows, cells, columns)
+        if not console.is_terminal or terminal.width_of(table) <= console.width:
+            break
+    terminal.print_whole(table)
+
+
+def _layouts(console: Console, every: bool) -> list[tuple[int, Sequence[_Column]]]:
+    """How long bars are and which numbers there are, the best first; the last of them has to do."""
+    if not console.is_terminal:
+        return [(0, _EVERY)]
+    least = _EVERY if every else _FEW
+    return [(_LONG, _EVERY), (_SHORT, least), (0, least)]
+
+
+def _table(console: Console, rows: list[tuple[Sheet, str]], cells: int, columns: Sequence[_Column]) -> Table:
+    from rich.text import Text
+
+    from bizrq.cli import terminal
+
     table = terminal.table("GROUP", "RESOURCE")
     if cells:
-        table.add_column("")
+        table.add_column("", no_wrap=True)
     for head, _ in columns:
         table.add_column(head, justify="right", no_wrap=True)
+    ascii_only = terminal.is_ascii(console)
     for sheet, lead in rows:
-        name = Text(f"{lead}{sheet.name}", style="bold red" if any(f.is_over for f in sheet.figures) else "bold")
+        over = any(f.is_over for f in sheet.figures)
+        name = Text(f"{_drawn(lead, ascii_only)}{sheet.name}", "bold red" if over else "bold")
         before = ""
         for figures in sheet.figures:
             label = _label(figures.resource, before) if console.is_terminal else Text(figures.resource)
             before = figures.resource
-            bar = [_bar(figures, cells)] if cells else []
+            bar = [_bar(figures, cells, _ASCII if ascii_only else _BLOCKS)] if cells else []
             table.add_row(name, label, *bar, *(_number(head, figures, of(figures)) for head, of in columns))
-            name = Text(lead.replace("├─ ", "│  ").replace("└─ ", "   "))
+            name = Text(_drawn(lead.replace("├─ ", "│  ").replace("└─ ", "   "), ascii_only))
         if not sheet.figures:
-            table.add_row(name, Text("no ceilings", "dim"))
-    console.print(table)
+            table.add_row(name, Text("no ceiling", "dim"))
+    return table
 
 
-def _bar_cells(console: Console) -> int:
-    if not console.is_terminal or console.width < _NARROW:
-        return 0
-    return 20 if console.width >= _WIDE else 8
+def _drawn(lead: str, ascii_only: bool) -> str:
+    """The lines that lead to a group, as the terminal can draw them."""
+    return lead.translate(_LINES) if ascii_only else lead
 
 
 def _label(resource: str, before: str) -> Text:
@@ -159,23 +181,24 @@ def _number(head: str, figures: Figures, amount: int | None) -> Text:
     return Text("-", "dim") if amount == 0 and head != "HARD" else Text(figures.text(amount) or "")
 
 
-def _bar(figures: Figures, cells: int) -> Text:
+def _bar(figures: Figures, cells: int, glyphs: str) -> Text:
     """The group's own use, what its children were given, then what is reserved, of `hard`."""
     from rich.text import Text
 
+    full, shaded, light, empty = glyphs
     hard, used, own = figures.hard, figures.used, figures.own
     if used is None or own is None:
         return Text("?" * cells, "dim")
     taken = used + figures.reserved
     if taken > hard:
-        return Text("█" * cells, "red")
+        return Text(full * cells, "red")
     ends = [_end(amount, hard, cells) for amount in (own, used, taken)]
     style = "yellow" if hard and taken * 10 >= hard * 9 else "green"
     return Text.assemble(
-        ("█" * ends[0], style),
-        ("▓" * (ends[1] - ends[0]), style),
-        ("▒" * (ends[2] - ends[1]), "cyan"),
-        ("░" * (cells - ends[2]), "dim"),
+        (full * ends[0], style),
+        (shaded * (ends[1] - ends[0]), style),
+        (light * (ends[2] - ends[1]), "cyan"),
+        (empty * (cells - ends[2]), "dim"),
     )
 
 
