@@ -6,32 +6,25 @@ This file alone decides what is read of the cluster for that, each object once, 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bizrq.kube.client import Forbidden, KubeClient, NotFound, Resource
-from bizrq.kube.related import READ, WATCHED, Known, Related, resources_of
+from bizrq.kube.related import WATCHED, Known, Related
 from bizrq.workloads.adapters import Registry
-from bizrq.workloads.lookup import Documents, Lookup, Recording, Reference
+from bizrq.workloads.lookup import Documents, Reference
 
 Object = dict[str, Any]
 
-#: As admission: an object that keeps asking for more is not followed for ever.
-_ROUNDS = 5
-
 
 class Around(Related):
-    """What the documents refer to: one another first, else what the cluster has, read once."""
+    """What the documents refer to: one another first, else what the cluster has, read once and watched never."""
 
     def __init__(self, client: KubeClient, registry: Registry, documents: Sequence[Object]) -> None:
         super().__init__(client, registry)
         self._files = Documents(documents)
         self._found: dict[Reference, list[Object]] = {}
-        kinds = {(resource.group, resource.kind): (resource,) for resource in (*READ, *WATCHED)}
-        kinds |= {(adapter.group, adapter.kind): resources_of(adapter) for adapter in registry.adapters}
-        self._resources: dict[tuple[str, str], tuple[Resource, ...]] = kinds
+        self._readable |= {(resource.group, resource.kind): (resource,) for resource in WATCHED}
         self.unread: set[str] = set()
 
     def given(self, place: Reference) -> Object | None:
@@ -42,31 +35,25 @@ class Around(Related):
     def watched(self) -> Known:
         return _Seen(self._files, self._found)
 
-    async def resolve(
-        self,
-        count: Callable[[Lookup], object],
-        timeout: float,
-        fresh: Mapping[Reference, Object | None] = MappingProxyType({}),
-    ) -> Known:
-        for _ in range(_ROUNDS):
-            recording = Recording(self.watched)
-            with contextlib.suppress(ValueError):
-                count(recording)
-            wanted = [ref for ref in recording.asked if ref[:2] in self._resources and ref not in self._found]
-            if not wanted:
-                break
-            await asyncio.gather(*(self.read(reference) for reference in wanted))
-        return self.watched
-
     async def reread(self, reference: Reference, timeout: float) -> Mapping[Reference, Object | None]:
         """Nothing is older here than this command."""
+        return {}
+
+    def _known(self, read: dict[Reference, Object | None], fresh: Mapping[Reference, Object | None]) -> Known:
+        return self.watched
+
+    def _is_to_read(self, reference: Reference) -> bool:
+        return reference[:2] in self._readable and reference not in self._found
+
+    async def _read_all(self, wanted: Sequence[Reference], timeout: float) -> dict[Reference, Object | None]:
+        await asyncio.gather(*(self.read(reference) for reference in wanted))
         return {}
 
     async def read(self, reference: Reference) -> None:
         """Ask the cluster for what a reference means; raises ApiError, Unreachable."""
         group, kind, namespace, name = reference
         self._found[reference] = []
-        for resource in self._resources[group, kind]:
+        for resource in self._readable[group, kind]:
             try:
                 if name:
                     self._found[reference] = [await self._client.get(resource, name, namespace or None)]
@@ -78,8 +65,12 @@ class Around(Related):
             except ValueError:
                 pass
             except Forbidden:
-                self.unread.add(f"{resource.plural} in {namespace}" if namespace else resource.plural)
+                self.unread.add(_told(resource, namespace))
             return
+
+
+def _told(resource: Resource, namespace: str) -> str:
+    return f"{resource.plural} in {namespace}" if namespace else resource.plural
 
 
 class _Seen(Known):

@@ -51,3 +51,12 @@ def ask(client: KubeClient, work: Callable[[KubeClient], Awaitable[T]]) -> T:
         ) from None
     except (ApiError, Unreachable) as error:
         raise Failure(str(error), CLUSTER) from None
+
+
+async def whoami(client: KubeClient) -> str:
+    """The name by which the API server knows whoever runs this; raises ApiError, Unreachable."""
+    from bizrq.kube.client import Resource
+
+    reviews = Resource("authentication.k8s.io", "v1", "selfsubjectreviews", "SelfSubjectReview", namespaced=False)
+    review = await client.create(reviews, {"apiVersion": reviews.api_version, "kind": reviews.kind, "metadata": {}})
+    return review["status"]["userInfo"]["username"]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bizrq.cli.cluster import Context, Kubeconfig, ask, client_for
+from bizrq.cli.cluster import Context, Kubeconfig, ask, client_for, whoami
 from bizrq.cli.completion import group_names
 from bizrq.cli.failure import BAD_INPUT, CLUSTER, Failure
 from bizrq.cli.tables import Form, print_document
@@ -55,7 +55,7 @@ def correct(
     from bizrq.kube.hours import CORRECTIONS
 
     async def work(client: KubeClient) -> dict[str, Any]:
-        spec = {"group": group, "hours": wanted, "reason": reason.strip(), "by": await _who(client)}
+        spec = {"group": group, "hours": wanted, "reason": reason.strip(), "by": await whoami(client)}
         metadata = {"generateName": f"{group}-"}
         made = {"apiVersion": API_VERSION, "kind": CORRECTIONS.kind, "metadata": metadata, "spec": spec}
         try:
@@ -98,12 +98,3 @@ def _amounts(words: Sequence[str]) -> dict[str, str]:
             raise Failure(f"{word}: {resource} is given twice", BAD_INPUT)
         found[resource] = value.removeprefix("+")
     return found
-
-
-async def _who(client: KubeClient) -> str:
-    """The name by which the API server knows us."""
-    from bizrq.kube.client import Resource
-
-    reviews = Resource("authentication.k8s.io", "v1", "selfsubjectreviews", "SelfSubjectReview", namespaced=False)
-    review = await client.create(reviews, {"apiVersion": reviews.api_version, "kind": reviews.kind, "metadata": {}})
-    return review["status"]["userInfo"]["username"]

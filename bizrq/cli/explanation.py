@@ -46,7 +46,11 @@ def as_json(outcome: Outcome) -> dict[str, Any]:
         ],
         "maxReplicas": most_replicas(outcome),
     }
-    return item if outcome.fits else {**item, "message": refusal(outcome)}
+    if not outcome.fits:
+        item["message"] = refusal(outcome)
+    if outcome.warnings:
+        item["warnings"] = list(outcome.warnings)
+    return item
 
 
 def violations(outcome: Outcome) -> Sequence[Violation]:
@@ -161,6 +165,8 @@ def why_charged(outcome: Outcome) -> list[str]:
     if outcome.group is None:
         if not outcome.fits:
             return []
+        if not outcome.pays:
+            return ["It costs nothing itself, and what it bears on needs nothing more."]
         if outcome.kind == GROUP_KIND:
             return ["It is a root: nothing is taken out of another group's budget."]
         return [f"Neither it nor its namespace has the label {LABEL}: it is charged to no group."]

@@ -55,7 +55,8 @@ def rehearsed(
     settings, client = settings_of(config), client_for(kubeconfig, context)
 
     from bizrq.api.group import GroupUnreadable
-    from bizrq.cli.rehearsal import Rehearsal, in_namespace, list_groups
+    from bizrq.cli.documents import in_namespace
+    from bizrq.cli.rehearsal import Rehearsal, list_groups
     from bizrq.kube.client import KubeClient
 
     here = [in_namespace(document, namespace or client.namespace) for document in documents]
@@ -86,7 +87,9 @@ def show(outcomes: list[Outcome]) -> None:
         return
     for outcome in outcomes:
         most = most_replicas(outcome)
-        words = [f"{outcome.kind} {named(outcome)}", f"in {outcome.group}" if outcome.group else "charged to no group"]
+        words = [f"{outcome.kind} {named(outcome)}"]
+        if outcome.group or outcome.pays:
+            words.append(f"in {outcome.group}" if outcome.group else "charged to no group")
         if outcome.fits and most is not None:
             words.append(f"up to {most} {'replica' if most == 1 else 'replicas'}")
         answer = Text("fits ", "green") if outcome.fits else Text("no   ", "bold red")

@@ -113,10 +113,13 @@ def show(rows: list[tuple[Sheet, str]], *, every: bool = False) -> None:
     if not rows:
         console.print("There are no groups yet: kubectl apply -f examples/tree.yaml makes some.")
         return
-    for cells, columns in _layouts(console, every):
+    *better, least = _layouts(console, every)
+    for cells, columns in better:
         table = _table(console, rows, cells, columns)
-        if not console.is_terminal or terminal.width_of(table) <= console.width:
+        if terminal.width_of(table) <= console.width:
             break
+    else:
+        table = _table(console, rows, *least)
     terminal.print_whole(table)
 
 

@@ -242,6 +242,10 @@ class KubeClient:
         return cls(config.from_environment())
 
     @property
+    def endpoint(self) -> Endpoint:
+        return self._endpoint
+
+    @property
     def server(self) -> str:
         return self._endpoint.server
 

@@ -125,22 +125,17 @@ class Related:
         """
         read: dict[Reference, Object | None] = {}
         for _ in range(_ROUNDS):
-            recording = Recording(Known(self._watched, read, fresh))
+            recording = Recording(self._known(read, fresh))
             with contextlib.suppress(ValueError):
                 count(recording)
-            wanted = [
-                ref
-                for ref in recording.asked
-                if ref[:2] in self._readable and ref[:2] not in self._watched and ref not in read and ref[3]
-            ]
+            wanted = [ref for ref in recording.asked if ref not in read and self._is_to_read(ref)]
             if not wanted:
                 break
-            for reference in wanted:
-                read[reference] = await self._read(reference, timeout)
+            read |= await self._read_all(wanted, timeout)
         else:
             with contextlib.suppress(ValueError):
-                count(Known(self._watched, read, fresh))
-        return Known(self._watched, read, fresh)
+                count(self._known(read, fresh))
+        return self._known(read, fresh)
 
     async def reread(self, reference: Reference, timeout: float) -> Mapping[Reference, Object | None]:
         """What is stored of one object that is watched, where its watch says something else; for `resolve`.
@@ -154,6 +149,19 @@ class Related:
         except NotFound:
             stored = None
         return {} if stored == self.watched.get(*reference) else {reference: stored}
+
+    def _known(self, read: dict[Reference, Object | None], fresh: Mapping[Reference, Object | None]) -> Known:
+        """What can be answered with what has been read for one count."""
+        return Known(self._watched, read, fresh)
+
+    def _is_to_read(self, reference: Reference) -> bool:
+        """Whether somebody has to be asked for it: one object, of a kind that is not watched."""
+        kind = reference[:2]
+        return bool(reference[3]) and kind in self._readable and kind not in self._watched
+
+    async def _read_all(self, wanted: Sequence[Reference], timeout: float) -> dict[Reference, Object | None]:
+        """The objects that stand there now, None for none. Raises ApiError, Unreachable."""
+        return {reference: await self._read(reference, timeout) for reference in wanted}
 
     async def _read(self, reference: Reference, timeout: float) -> Object | None:
         group, kind, namespace, name = reference

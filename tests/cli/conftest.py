@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import io
+import json
 import os
 import re
 import threading
@@ -29,6 +30,7 @@ from tests.objects import DEPLOYMENTS, Object, deployment, group, named
 from tests.webhooks.conftest import Api
 
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 _AGE = re.compile(r"\b\d+[smhd]\b")
 
 
@@ -122,6 +124,8 @@ async def bizrq(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Bizrq
         labels = {"biz.group.resource.quota/cpu-type": "A4"}
         chat = deployment("chat", "nlp", 4)
         chat["metadata"]["labels"] |= labels
+        # As `kubectl apply` leaves it: a file without the label takes it away.
+        chat["metadata"]["annotations"] = {LAST_APPLIED: json.dumps({"metadata": {"labels": labels}})}
         await client.create(DEPLOYMENTS, chat)
         await client.create(DEPLOYMENTS, deployment("search", "nlp", 2))
         yield Bizrq(path, client)

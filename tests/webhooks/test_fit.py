@@ -102,6 +102,8 @@ async def reviewed(api: Api, hooks: Hooks, document: Object) -> Object:
     if not stored:
         return await hooks.create(new, resource=resource)
     own = {key: stored[0]["metadata"][key] for key in ("uid", "resourceVersion")}
+    # No file has ever said the labels that are stored, so they stay.
+    own["labels"] = {**stored[0]["metadata"].get("labels", {}), **new["metadata"].get("labels", {})}
     return await hooks.update(stored[0], {**new, "metadata": {**new["metadata"], **own}}, resource=resource)
 
 
