@@ -531,7 +531,7 @@ def _of_claim(place: Slot) -> str:
 
 
 def told(verdict: Denied, whom: str) -> Denied:
-    return Denied(verdict.reason, f"{verdict.message}; charged for {whom}", verdict.violations)
+    return Denied(verdict.reason, f"{verdict.message}; charged for {whom}", verdict.violations, whom)
 
 
 def _state(obj: Mapping[str, Any]) -> tuple[str, int] | None:

@@ -6,7 +6,7 @@ This file alone decides which groups could help and how that reads. It asks nobo
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bizrq.api.group import KIND as GROUP_KIND
@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from bizrq.cli.figures import Figures, Forest, Sheet
     from bizrq.cli.payers import Charged
     from bizrq.cli.rehearsal import Outcome
+    from bizrq.cli.stored import Found
 
+_UNLABELLED = f"Neither it nor its namespace has the label {LABEL}: it is charged to no group."
 #: Siblings that are named; a large family has more.
 _NAMED = 3
 #: Percent from which it is said who could give more.
@@ -82,7 +84,9 @@ def sentences(outcome: Outcome) -> list[str]:
     found = violations(outcome)
     if not found:
         return [refusal(outcome)]
-    return [*(_shortfall(v, outcome.account) for v in found), *_replicas(outcome), *_help(outcome, found)]
+    whom = [f"it would be charged for {outcome.verdict.whom}"] if outcome.verdict.whom else []
+    short = [_shortfall(v, outcome.account) for v in found]
+    return [*whom, *short, *_replicas(outcome), *_help(outcome, found)]
 
 
 def _shortfall(v: Violation, account: Account | None) -> str:
@@ -169,7 +173,7 @@ def why_charged(outcome: Outcome) -> list[str]:
             return ["It costs nothing itself, and what it bears on needs nothing more."]
         if outcome.kind == GROUP_KIND:
             return ["It is a root: nothing is taken out of another group's budget."]
-        return [f"Neither it nor its namespace has the label {LABEL}: it is charged to no group."]
+        return [_UNLABELLED]
     taken = "Its budget is taken out of" if outcome.kind == GROUP_KIND else "It is charged to"
     lines = [f"{taken} {outcome.group}."]
     if outcome.charge is None and outcome.fits:
@@ -177,24 +181,53 @@ def why_charged(outcome: Outcome) -> list[str]:
     return lines
 
 
-def demand_rows(outcome: Outcome) -> list[tuple[str, str, str, str, str]]:
+def demand_rows(outcome: Outcome) -> list[tuple[str, ...]]:
     """Per resource that it asks for and the group has a ceiling for: asked in all, had before, left, hard."""
     account = outcome.account
     if outcome.charge is None or account is None:
         return []
     charge = priced(account, outcome.charge)
-    rows: list[tuple[str, str, str, str, str]] = []
+    return [
+        (name, quantity.text(name, charge.demand.get(name, 0)), quantity.text(name, charge.before.get(name, 0)), *rest)
+        for name, *rest in _left_and_hard(account)
+        if charge.demand.get(name) or charge.before.get(name)
+    ]
+
+
+def cost_rows(found: Found) -> list[tuple[str, ...]]:
+    """Per resource that a stored workload costs and its group has a ceiling for: cost, left, hard."""
+    cost = found.cost or {}
+    if found.account is None:
+        return []
+    return [
+        (name, quantity.text(name, cost[name]), *rest)
+        for name, *rest in _left_and_hard(found.account)
+        if cost.get(name)
+    ]
+
+
+def _left_and_hard(account: Account) -> Iterator[tuple[str, str, str]]:
     for name in sorted(account.hard, key=order):
-        asked, had = charge.demand.get(name, 0), charge.before.get(name, 0)
-        if not asked and not had:
-            continue
         left = quantity.text(name, account.hard[name] - account.taken(name)) if name in account.used else "?"
-        rows.append((name, quantity.text(name, asked), quantity.text(name, had), left, _hard(account, name)))
-    return rows
+        yield name, left, quantity.text(name, account.hard[name])
 
 
-def _hard(account: Account, name: str) -> str:
-    return quantity.text(name, account.hard[name])
+def who_pays(found: Found) -> list[str]:
+    """Whose budget a stored workload is in, and why it costs nothing where that is so."""
+    if found.above:
+        return [f"{found.above} made it and pays for it, in {found.group}: explain that."]
+    if not found.is_charged:
+        return ["Its kind is not charged: what it makes is."]
+    if found.group is None:
+        return [_UNLABELLED]
+    if found.account is None:
+        return [f"It names {found.group}, a group that is not there: it may not grow, and nobody counts it."]
+    lines = [f"It is charged to {found.group}."]
+    if found.has_ended:
+        lines.append("It has ended: it costs what pods of it still run.")
+    elif not found.error and not cost_rows(found):
+        lines.append(f"It costs nothing that {found.group} has a ceiling for.")
+    return lines
 
 
 def of_group(forest: Forest, name: str, workloads: Sequence[Charged]) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,8 +12,9 @@ import typer
 
 from bizrq.cli.cluster import Context, Kubeconfig, ask, client_for
 from bizrq.cli.failure import BAD_INPUT, NO, Failure
-from bizrq.cli.manifests import Files, read_all
+from bizrq.cli.manifests import Files, Recursive, read_objects
 from bizrq.cli.options import Config, Namespace, settings_of
+from bizrq.cli.tables import Form, print_document
 
 if TYPE_CHECKING:
     from bizrq.cli.rehearsal import Outcome
@@ -21,11 +23,13 @@ if TYPE_CHECKING:
 class Output(StrEnum):
     TEXT = "text"
     JSON = "json"
+    YAML = "yaml"
 
 
 def fit(
     file: Files,
-    output: Annotated[Output, typer.Option("--output", "-o", help="Words for people, or JSON.")] = Output.TEXT,
+    recursive: Recursive = False,
+    output: Annotated[Output, typer.Option("--output", "-o", help="Words for people, or a document.")] = Output.TEXT,
     namespace: Namespace = None,
     config: Config = None,
     kubeconfig: Kubeconfig = None,
@@ -36,20 +40,19 @@ def fit(
     Decided as admission decides, in the order of the files: what one document takes is not there for the next.
     Nothing is written. Exit code 0: all of it fits; 1: something does not.
     """
-    outcomes = rehearsed(read_all(file), namespace, config, kubeconfig, context)
-    if output is Output.JSON:
-        from bizrq.cli import terminal
+    outcomes = rehearsed(read_objects(file, recursive), namespace, config, kubeconfig, context)
+    if output is Output.TEXT:
+        show(outcomes)
+    else:
         from bizrq.cli.explanation import as_json
 
-        terminal.print_json([as_json(outcome) for outcome in outcomes])
-    else:
-        show(outcomes)
+        print_document([as_json(outcome) for outcome in outcomes], Form(output.value))
     if not all(outcome.fits for outcome in outcomes):
         raise typer.Exit(NO)
 
 
 def rehearsed(
-    documents: list[Any], namespace: str | None, config: Path | None, kubeconfig: Path | None, context: str | None
+    documents: Sequence[Any], namespace: str | None, config: Path | None, kubeconfig: Path | None, context: str | None
 ) -> list[Outcome]:
     """What admission would say, against the cluster; says on stderr what could not be seen. Raises Failure."""
     settings, client = settings_of(config), client_for(kubeconfig, context)

@@ -27,7 +27,7 @@ from bizrq.kube.client import Forbidden, KubeClient, NotFound, Resource
 from bizrq.kube.groups import GROUPS
 from bizrq.kube.hours import CORRECTIONS
 from bizrq.kube.related import CONTEXT, NAMESPACES, resources_of
-from bizrq.quota.ledger import Account, Charge
+from bizrq.quota.ledger import Account, Charge, Slot
 from bizrq.quota.verdict import Denied, Granted, Reason, Verdict
 from bizrq.settings import Settings
 from bizrq.workloads import counting
@@ -182,11 +182,7 @@ class Rehearsal:
     def _kind(self, document: Object) -> _Kind | None:
         """How admission looks at documents of this kind; None where it does not."""
         group, _ = group_and_version(document.get("apiVersion"))
-        kind = self._kinds.get((group, str(document.get("kind"))))
-        if kind is None or kind.adapter is None:
-            return kind
-        # Of a workload the version counts, too.
-        return kind if self._settings.registry.of(document) is kind.adapter else None
+        return self._kinds.get((group, str(document.get("kind"))))
 
     async def _outcome(self, number: int, document: Object) -> Outcome | None:
         kind = self._kind(document)
@@ -263,6 +259,8 @@ class Rehearsal:
             outcome = replace(outcome, pays=True, group=outcome.group or _parent_of(document))
         elif kind.adapter is not None:
             outcome = replace(outcome, pays=True, group=outcome.group or charged_group(new, self._around.watched))
+        elif outcome.charge is not None and outcome.charge.slot == Slot(resource.key, *place[2:]):
+            outcome = replace(outcome, pays=True)
         elif outcome.fits:
             # What was asked was others' charge.
             outcome = replace(outcome, group=None, charge=None, account=None)

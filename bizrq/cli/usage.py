@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bizrq.cli.failure import BAD_INPUT, Failure
-from bizrq.cli.manifests import Files, read_all
+from bizrq.cli.manifests import Files, Recursive, read_all
+from bizrq.cli.options import Config, settings_of
+from bizrq.cli.tables import Form, print_document
 
 if TYPE_CHECKING:
     from bizrq.workloads.usage import Row
@@ -18,29 +18,24 @@ if TYPE_CHECKING:
 class Output(StrEnum):
     TABLE = "table"
     JSON = "json"
+    YAML = "yaml"
 
 
 def usage(
     file: Files,
-    output: Annotated[Output, typer.Option("--output", "-o", help="A table for people, or JSON.")] = Output.TABLE,
-    config: Annotated[Path | None, typer.Option(help="One YAML document: how workloads are counted.")] = None,
+    recursive: Recursive = False,
+    output: Annotated[Output, typer.Option("--output", "-o", help="A table for people, or a document.")] = Output.TABLE,
+    config: Config = None,
 ) -> None:
     """Show what these manifests would be charged; other documents in the files serve as the cluster."""
-    from bizrq.api.config import ConfigurationError
-    from bizrq.settings import load
     from bizrq.workloads.usage import usage as count
 
-    try:
-        settings = load(config)
-    except ConfigurationError as error:
-        raise Failure(str(error), BAD_INPUT) from None
-    rows = count(read_all(file), settings.counting, settings.registry)
-    if output is Output.JSON:
-        import orjson
-
-        typer.echo(orjson.dumps([row.as_json() for row in rows], option=orjson.OPT_INDENT_2).decode())
-    else:
+    settings = settings_of(config)
+    rows = count(read_all(file, recursive), settings.counting, settings.registry)
+    if output is Output.TABLE:
         show(rows)
+    else:
+        print_document([row.as_json() for row in rows], Form(output.value))
 
 
 def show(rows: list[Row]) -> None:
@@ -63,4 +58,4 @@ def show(rows: list[Row]) -> None:
         for resource, amount in (row.usage or {"-": "0"}).items():
             table.add_row(*first, resource, amount)
             first = ["", ""]
-    console.print(table)
+    terminal.print_whole(table)

@@ -92,11 +92,15 @@ class Granted:
 
 @dataclass(frozen=True, slots=True)
 class Denied:
-    """Refused. `message` is one line; `violations` are sorted by resource."""
+    """Refused. `message` is one line; `violations` are sorted by resource.
+
+    `whom` is who would have been charged, where that is not what is written.
+    """
 
     reason: Reason
     message: str
     violations: Sequence[Violation] = field(default=())
+    whom: str = ""
 
     @property
     def code(self) -> int:

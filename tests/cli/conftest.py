@@ -54,8 +54,19 @@ class Said:
 
 
 class _Screen(io.StringIO):
+    """What is written, as a terminal that can show what this encoding has."""
+
+    def __init__(self, encoding: str, *, is_terminal: bool) -> None:
+        super().__init__()
+        self._encoding = encoding
+        self._is_terminal = is_terminal
+
+    @property
+    def encoding(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride] as io.TextIOWrapper has it
+        return self._encoding
+
     def isatty(self) -> bool:
-        return True
+        return self._is_terminal
 
 
 _LOCK = threading.Lock()
@@ -69,11 +80,21 @@ class Bizrq:
         self.kubeconfig = kubeconfig
         self.client = client
 
-    async def __call__(self, *arguments: object, width: int | None = None, stdin: str = "", **environment: str) -> Said:
-        return await asyncio.to_thread(self._run, [str(a) for a in arguments], width, stdin, environment)
+    async def __call__(
+        self,
+        *arguments: object,
+        width: int | None = None,
+        stdin: str = "",
+        encoding: str = "utf-8",
+        **environment: str,
+    ) -> Said:
+        out = _Screen(encoding, is_terminal=bool(width))
+        return await asyncio.to_thread(self._run, [str(a) for a in arguments], out, width, stdin, environment)
 
-    def _run(self, arguments: list[str], width: int | None, stdin: str, environment: dict[str, str]) -> Said:
-        out, err = (_Screen() if width else io.StringIO()), io.StringIO()
+    def _run(
+        self, arguments: list[str], out: io.StringIO, width: int | None, stdin: str, environment: dict[str, str]
+    ) -> Said:
+        err = io.StringIO()
         shown = {"COLUMNS": str(width), "LINES": "60", "TERM": "xterm-256color"} if width else {}
         kept = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "COLUMNS", "FORCE_COLOR")}
         here = {**kept, "KUBECONFIG": str(self.kubeconfig), **shown, **environment}

@@ -167,7 +167,9 @@ async def test_what_cannot_be_read_is_said_in_one_line(bizrq: Bizrq, tmp_path: P
             assert said.err.startswith("bizrq: ")
             assert told in said.err
             assert said.err.count("\n") == 1
-    assert (await bizrq("explain")).err == "bizrq: explain what? Give the name of a group, or manifests with -f\n"
+    assert (
+        await bizrq("explain")
+    ).err == "bizrq: explain what? Give a group, a workload as KIND/NAME, or manifests with -f\n"
     assert (await bizrq("fit")).code == 2
 
 
@@ -200,7 +202,11 @@ async def test_what_a_rollout_takes_its_template_from_grows_the_rollout(bizrq: B
     await bizrq.client.create(ROLLOUTS, user)
     said = await bizrq("fit", "-f", written(tmp_path, deployment("shape", None, 0, cpu="8")))
     assert said.code == 1, said
-    assert said.plain.startswith("no   Deployment default/shape, in vision\n     limits.cpu: asks for 28 more, 12 of")
+    assert said.plain.splitlines()[:3] == [
+        "no   Deployment default/shape, in vision",
+        "     it would be charged for Rollout default/user, which refers to Deployment shape",
+        "     limits.cpu: asks for 28 more, 12 of 20 left: 16 short",
+    ]
 
 
 async def test_a_claim_that_workloads_share_is_asked_for_once(bizrq: Bizrq, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from bizrq.cli.failure import instead_of
 from bizrq.kube.groups import GROUPS
 from tests.cli.conftest import Bizrq
 
@@ -57,6 +58,33 @@ async def test_a_tree_in_a_narrow_terminal_has_bars_and_what_is_left(bizrq: Bizr
     said = await bizrq("tree", width=80)
     assert (said.code, said.plain, said.err) == (0, NARROW, "")
     assert all(len(line) <= 80 for line in said.plain.splitlines())
+
+
+async def test_a_tree_cuts_no_name_and_no_number_however_narrow_it_is(bizrq: Bizrq) -> None:
+    """Bars go first; then the terminal breaks lines, as it does kubectl's."""
+    narrow = (await bizrq("tree", width=40)).plain
+    assert narrow.splitlines() == [f"{line[:42]}{line[52:]}" for line in NARROW.splitlines()]
+
+
+async def test_a_tree_of_one_resource_has_the_groups_that_name_it_and_those_above(bizrq: Bizrq) -> None:
+    names = (await bizrq("tree", "-r", "limits.cpu.A4", "-o", "csv")).out.splitlines()
+    assert [line.split(",")[0] for line in names[1:]] == ["nlp"]
+    tree = (await bizrq("tree", "-r", "limits.cpu.A4")).plain.splitlines()
+    assert [line.split()[:3] for line in tree[1:3]] == [["corp", "no", "ceiling"], ["└─", "ai", "no"]]
+    assert len(tree) == 4
+
+
+@pytest.mark.parametrize("width", [80, 160])
+async def test_where_nothing_but_ascii_can_be_written_a_tree_is_drawn_with_that(bizrq: Bizrq, width: int) -> None:
+    said = await bizrq("tree", "ai", width=width, encoding="ascii")
+    assert said.out.isascii()
+    lines = said.plain.splitlines()
+    assert [line.split()[:2] for line in lines if "limits.cpu " in line][1:] == [
+        ["|-", "nlp"],
+        ["|-", "ocr"],
+        ["`-", "vision"],
+    ]
+    assert "####++.." in said.plain or "############++++...." in said.plain
 
 
 async def test_a_tree_in_a_wide_terminal_has_every_number(bizrq: Bizrq) -> None:
@@ -207,6 +235,13 @@ async def test_a_group_that_is_not_there_is_said_with_those_that_are(bizrq: Bizr
     said = await bizrq(verb, "npl")
     assert (said.code, said.out) == (2, "")
     assert said.err == "bizrq: there is no group npl; there are: ai, corp, nlp, ocr, vision\n"
+
+
+async def test_of_many_names_the_nearest_are_said() -> None:
+    many = [f"team-{number}" for number in range(1000)]
+    assert instead_of("teem-7", many).startswith("the nearest of 1000: team-7")
+    assert instead_of("zzz", many) == "there are 1000, like team-0, team-1, team-2"
+    assert instead_of("zzz", []) == "there are: none"
 
 
 async def test_a_resource_that_no_group_names_is_said_with_those_that_are(bizrq: Bizrq) -> None:
