@@ -17,26 +17,17 @@ from aiohttp import web
 from prometheus_client import Counter, Histogram
 
 from bizrq.api import review
-from bizrq.api.review import MalformedReview, Request
+from bizrq.api.review import MalformedReview
 from bizrq.kube.client import KubeClient
 from bizrq.kube.groups import GroupStore
 from bizrq.kube.informer import Informer, not_synced
 from bizrq.kube.related import Related
-from bizrq.quota.verdict import Denied, Verdict
+from bizrq.quota.verdict import Denied
 from bizrq.settings import Settings
-from webhooks import registration
-from webhooks.autoscalers import Autoscalers
-from webhooks.children import Children
-from webhooks.claims import SharedClaims
-from webhooks.corrections import Corrections
-from webhooks.groups import Answer, Groups
-from webhooks.namespaces import Namespaces
-from webhooks.orphans import Orphans
-from webhooks.references import References
+from webhooks.doors import Handler, doors
 from webhooks.reserve import Reserver
 from webhooks.rights import Rights
 from webhooks.turns import Turns
-from webhooks.workloads import Workloads
 
 log = structlog.get_logger(__name__)
 
@@ -54,37 +45,16 @@ _DEFAULT_TIMEOUT = 10.0
 _TRAVEL = 2.0
 _DURATION = re.compile(r"(?:(\d{1,4})m)?(?:(\d{1,6}(?:\.\d{1,9})?)s)?(?:(\d{1,7})ms)?", re.ASCII)
 
-Handler = Callable[[Request, float], Awaitable[Answer]]
-
 
 class Webhooks:
     """The admission webhooks of one process, on one port."""
 
     def __init__(self, client: KubeClient, settings: Settings, *, namespace: str = "bizrq-system") -> None:
-        registry, config, catalog = settings.registry, settings.counting, settings.catalog
         self.store = GroupStore(client)
-        self.reserver = Reserver(self.store, catalog=catalog)
-        self.related = Related(client, registry)
-        asked = Rights(client, self.store, settings.rights)
-        self._references = References(client, self.reserver, self.related, asked, registry, config)
-        children = Children(client, self.related, registry, config, settings.controllers)
-        self._workloads = Workloads(
-            client,
-            self.reserver,
-            self.related,
-            asked,
-            self._references,
-            children,
-            registry,
-            config,
-            exempt=registration.exempt(namespace),
-        )
-        self._claims = SharedClaims(self.reserver, self.related, asked, self._references, config)
-        self._orphans = Orphans(client, self.related, registry, config)
-        self._namespaces = Namespaces(client, self.store, self.related, asked, registry, config)
-        self._autoscalers = Autoscalers(client, self.store, self.related, registry, config, catalog)
-        self._groups = Groups(client, self.store, self.reserver, self.related, asked, registry, config, catalog=catalog)
-        self._corrections = Corrections(self.store, asked, catalog=catalog)
+        self.reserver = Reserver(self.store, catalog=settings.catalog)
+        self.related = Related(client, settings.registry)
+        rights = Rights(client, self.store, settings.rights)
+        self._doors = doors(client, self.store, self.reserver, self.related, rights, settings, namespace)
         self._turns = Turns()
         self._draining = False
         self._runner: web.AppRunner | None = None
@@ -106,15 +76,8 @@ class Webhooks:
 
     def app(self) -> web.Application:
         app = web.Application(client_max_size=review.MAX_BODY)
-        app.router.add_post("/validate/groups", self._route("groups", self._groups.admit))
-        app.router.add_post("/validate/workloads", self._route("workloads", _plain(self._workloads.admit)))
-        app.router.add_post("/validate/scale", self._route("scale", _plain(self._workloads.scale)))
-        app.router.add_post("/validate/references", self._route("references", _plain(self._references.admit)))
-        app.router.add_post("/validate/claims", self._route("claims", _plain(self._claims.admit)))
-        app.router.add_post("/validate/orphans", self._route("orphans", _plain(self._orphans.admit)))
-        app.router.add_post("/validate/namespaces", self._route("namespaces", self._namespaces.admit))
-        app.router.add_post("/validate/corrections", self._route("corrections", _plain(self._corrections.admit)))
-        app.router.add_post("/validate/autoscalers", self._route("autoscalers", self._autoscalers.admit))
+        for path, handler in self._doors.items():
+            app.router.add_post(path, self._route(path.removeprefix("/validate/"), handler))
         app.router.add_get("/healthz", _healthz)
         app.router.add_get("/readyz", self._readyz)
         return app
@@ -175,13 +138,6 @@ class Webhooks:
             return _json(review.denied(request.uid, answer.verdict))
         REVIEWS.labels(name, "Granted").inc()
         return _json(review.allowed(request.uid, answer.warnings))
-
-
-def _plain(admit: Callable[[Request, float], Awaitable[Verdict]]) -> Handler:
-    async def answer(request: Request, deadline: float) -> Answer:
-        return Answer(await admit(request, deadline))
-
-    return answer
 
 
 async def _healthz(_: web.Request) -> web.Response:

@@ -55,9 +55,7 @@ def explain(
     what it costs and whether one more replica would fit; for a group what its budget goes into.
     """
     if bool(what) == bool(file):
-        raise Failure(
-            "explain what? Give a group, a workload as KIND/NAME, or manifests with -f", BAD_INPUT
-        )
+        raise Failure("explain what? Give a group, a workload as KIND/NAME, or manifests with -f", BAD_INPUT)
     if file:
         outcomes = rehearsed(read_objects(file, recursive), namespace, config, kubeconfig, context)
         for number, outcome in enumerate(outcomes):
