@@ -22,7 +22,7 @@ from bizrq.workloads.adapters import Adapter, GroupKind, Registry
 from bizrq.workloads.labels import LABEL, group_of
 from bizrq.workloads.lookup import Reference, group_and_version
 from bizrq.workloads.malformed import Malformed
-from bizrq.workloads.owners import MOST_HOPS, charged_group, controller_of, payer
+from bizrq.workloads.owners import MOST_HOPS, charged_group, controller_of, makers, payer
 from controller.pods import Pod, Shapes, trimmed
 
 log = structlog.get_logger(__name__)
@@ -201,6 +201,16 @@ class Cluster:
             obj = informer.store.by_uid(uid) if informer is not None else None
             if informer is not None and obj is not None and self.group_of(self.payer_of(obj) or obj) is None:
                 self._detached[uid] = group, informer
+
+    def unowned_above(self, obj: Object) -> tuple[Slot, str] | None:
+        """The place and uid of the top-most object above this one, or of itself, that has no controller above it."""
+        top = obj
+        for owner, _, _ in makers(obj, self.registry, self.related.watched):
+            top = owner
+        adapter, metadata = self.registry.of(top), top["metadata"]
+        if adapter is None or controller_of(metadata) is not None:
+            return None
+        return Slot(adapter.resource, metadata["namespace"], metadata["name"]), metadata["uid"]
 
     def _let_go(self, group: str) -> list[Object]:
         found = (kept.store.by_uid(uid) for uid, (named, kept) in self._detached.items() if named == group)

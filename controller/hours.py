@@ -118,6 +118,7 @@ class Hours:
             return Outlook(False, 1.0)
         sheets = await self._signed(group, sheets)
         found = await self._stays.gather(group.name, tracked, sheets)
+        self._cluster.adopt(group.name, found.let_go)
         placed = await self._placed(sheets, found)
         if placed is None:
             await self._grow(group, sheets)

@@ -63,6 +63,8 @@ class Gathered:
     awaited: set[str] = field(default_factory=set)
     #: Pods that are charged though their workload is there no more, in words.
     unowned: list[str] = field(default_factory=list)
+    #: What was let go of while nobody watched: places and uids. The record says whose it was.
+    let_go: list[tuple[Slot, str]] = field(default_factory=list)
 
 
 class Stays:
@@ -308,10 +310,23 @@ class Stays:
         if pays is None:
             found.unowned.append(f"Pod {pod.namespace}/{pod.name}")
             return Stay(pod.started, pod.ended)
-        if self._cluster.group_of(pays[1]) == group:
+        payer = self._cluster.group_of(pays[1])
+        if payer == group:
+            return Stay(pod.started, pod.ended)
+        if payer is None and left is None and (let_go := self._let_go(pod, sheet)) is not None:
+            found.let_go.append(let_go)
             return Stay(pod.started, pod.ended)
         # Where nobody saw it move, it was this group's as long as the record says.
         return Stay(pod.started, pod.ended, None, sheet.page.watermark if left is None else left)
+
+    def _let_go(self, pod: Pod, sheet: Sheet) -> tuple[Slot, str] | None:
+        """What nobody owns that was made by the workload which the record has the pod of; None where there is none.
+
+        A workload whose own label was taken away is its group's no longer.
+        """
+        top = self._cluster.unowned_above(pod.plain()) if pod.ended is None else None
+        recorded = next((rate.workload for rate, since in sheet.page.running.items() if pod.uid in since), None)
+        return top if top is not None and recorded not in (None, str(top[0])) else None
 
     def is_awaited(self, uid: str, group: str) -> bool:
         """Whether another group's record has still to take over what left this one."""
