@@ -12,6 +12,7 @@ from tests.controller.conftest import Books
 from tests.objects import (
     CLAIMS,
     NODES,
+    PODS,
     TFJOBS,
     Object,
     allocation,
@@ -26,6 +27,7 @@ from tests.objects import (
 KNOBS = {"gpuModels": {"A100": {"aliases": ["NVIDIA-A100"]}, "T4": {"aliases": ["Tesla-T4", "Tesla T4"]}}}
 A100, T4 = "requests.nvidia.com/gpu.A100", "requests.nvidia.com/gpu.T4"
 PRODUCT = "nvidia.com/gpu.product"
+STRATEGIC = "application/strategic-merge-patch+json"
 GPU_TYPE = "biz.group.resource.quota/gpu-type"
 
 
@@ -158,6 +160,38 @@ async def test_a_devices_slice_tells_its_model(books: Books) -> None:
         await books.uses("vision", gpu="1", **{A100: "1", T4: "0"})
         await allocate(books, "train-0-g", "a")
         await books.uses("vision", gpu="1", **{A100: "1", T4: "1"})
+
+
+async def test_a_pod_that_is_resized_in_place_spends_what_it_may_hold_from_then_on(books: Books) -> None:
+    """The most of what it asks for and what it has; a resize that its node calls infeasible is nothing it gets."""
+    async with books.controller():
+        await books.group("vision", **{"cash/limits.cpu": "100"})
+        await books.pod("train-0", await books.create(job("train", gpu=0)), gpu=0)
+
+        async def resized(asks: str, has: str, *conditions: Object) -> None:
+            given = {key: {"cpu": asks} for key in ("limits", "requests")}
+            change = {"spec": {"containers": [{"name": "c", "resources": given}]}}
+            where = {"namespace": "default", "subresource": "resize"}
+            await books.client.patch(PODS, "train-0", change, content_type=STRATEGIC, **where)
+            told = {"name": "c", "resources": {key: {"cpu": has} for key in given}, "allocatedResources": {"cpu": has}}
+            stored = await books.client.get(PODS, "train-0", "default")
+            kept = [c for c in stored["status"]["conditions"] if c["type"] == "PodScheduled"]
+            status = {"containerStatuses": [told], "conditions": [*kept, *conditions]}
+            await books.client.patch(PODS, "train-0", {"status": status}, namespace="default", subresource="status")
+
+        infeasible = {"type": "PodResizePending", "status": "True", "reason": "Infeasible"}
+        for change, cpu, spent in (
+            (("1", "1"), "1", "1"),
+            (("3", "1"), "3", "4"),
+            (("1", "3"), "3", "7"),
+            (("1", "1"), "1", "8"),
+            (("9", "1", infeasible), "1", "9"),
+        ):
+            await resized(*change)
+            line = f" limits.cpu={cpu} : "
+            await books.until_record("vision", lambda page, line=line: any(line in r for r in page.status.running))
+            books.box.clock.advance(3600)
+            await books.uses("vision", **{"cash/limits.cpu": spent})
 
 
 # Card-hours of claims.
