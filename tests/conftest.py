@@ -31,6 +31,7 @@ FIXTURES = {
     "device_vector": vectors.devices,
     "transition": vectors.transitions,
     "recount_vector": vectors.recounts,
+    "cash_vector": vectors.hours,
 }
 
 

@@ -1,11 +1,15 @@
-"""Every shared vector that is about what an object costs."""
+"""Every shared vector: what objects cost, and which hours their pods and claims spend."""
 
 from __future__ import annotations
 
 import copy
 from typing import Any
 
+from bizrq.quota.cash import HOUR, Page, Rate, Stay, tick
+from bizrq.quota.cash import total as spent_of
 from bizrq.quota.ledger import milliseconds
+from bizrq.quota.names import uncash
+from bizrq.quota.quantity import NANO
 from bizrq.quota.resources import growth, nonzero, parse_resources, total
 from bizrq.settings import settings
 from bizrq.workloads import counting
@@ -13,8 +17,9 @@ from bizrq.workloads.adapters import builtin
 from bizrq.workloads.dra import Claims
 from bizrq.workloads.labels import group_of
 from bizrq.workloads.lookup import Documents
-from bizrq.workloads.truth import Place, actual, is_counted
+from bizrq.workloads.truth import Place, actual, declared, is_counted
 from bizrq.workloads.usage import Row, usage
+from controller.pods import Shapes, trimmed
 
 
 def test_a_workload_costs_what_its_vector_says(workload_vector):
@@ -71,6 +76,46 @@ def test_live_pods_use_what_their_vector_says(recount_vector):
     expected = parse_resources(recount_vector["expected"])
     assert {name: cost.get(name, 0) for name in expected} == expected
     assert not [name for name in recount_vector.get("absent", []) if cost.get(name)]
+
+
+def test_hours_are_what_their_vector_says(cash_vector):
+    """What a record that was looked at when the time began and when it was over has got in between."""
+    begin, end = milliseconds(cash_vector["from"]), milliseconds(cash_vector["to"])
+    before = tick(Page(), stays(cash_vector, begin), begin)
+    after = tick(before, stays(cash_vector, end), end)
+    spent = growth(spent_of(after), spent_of(before))
+    expected = {uncash(name): hours for name, hours in parse_resources(cash_vector["expectedHours"]).items()}
+    assert {name: spent.get(name, 0) for name in expected} == {name: n * HOUR for name, n in expected.items()}
+
+
+def stays(vector: dict[str, Any], now: int) -> dict[str, Stay]:
+    """The pods and the claims of a vector as a controller sees them at a moment."""
+    config = settings(vector["config"]).counting
+    around = Claims(vector.get("labels", {}), "default", Documents([]), config)
+    found: dict[str, Stay] = {}
+    for given in vector.get("pods", []):
+        pod = live_pod({**given, "status": timed(given)})
+        kept = trimmed({**pod, "metadata": {"uid": given["name"], "resourceVersion": "1", **pod["metadata"]}}, Shapes())
+        if kept.started is not None and kept.started <= now:
+            ended = kept.ended if kept.ended is not None and kept.ended <= now else None
+            found[kept.uid] = Stay(kept.started, ended, Rate("w", tuple(declared(pod, around).resources.items())))
+    for given in vector.get("claims", []):
+        start, freed = milliseconds(given["allocationTimestamp"]), milliseconds(given["deallocatedAt"])
+        if start <= now:
+            rate = Rate("w", (("requests.nvidia.com/gpu", given["devices"] * NANO),))
+            found[given["name"]] = Stay(start, freed if freed <= now else None, rate)
+    return found
+
+
+def timed(pod: dict[str, Any]) -> dict[str, Any]:
+    """The status that says when a pod was bound, and when its container ended."""
+    status: dict[str, Any] = {}
+    if "scheduledAt" in pod:
+        bound = {"type": "PodScheduled", "status": "True", "lastTransitionTime": pod["scheduledAt"]}
+        status["conditions"] = [bound]
+    if "finishedAt" in pod:
+        status["containerStatuses"] = [{"name": "c", "state": {"terminated": {"finishedAt": pod["finishedAt"]}}}]
+    return status
 
 
 def live_pod(pod: dict[str, Any]) -> dict[str, Any]:

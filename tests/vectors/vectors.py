@@ -51,6 +51,14 @@ def recounts(directory: Path) -> list[Any]:
     return cases
 
 
+def hours(directory: Path) -> list[Any]:
+    content = _read(directory / "devices.yaml")
+    if content is None:
+        return _none(directory)
+    config = content["defaultConfig"]
+    return [_case({**vector, "config": {**config, **vector.get("config", {})}}) for vector in content["cashVectors"]]
+
+
 def _read(path: Path) -> Any:
     return yaml.safe_load(path.read_text("utf-8")) if path.is_file() else None
 
