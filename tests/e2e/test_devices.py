@@ -102,13 +102,19 @@ async def bind(client: KubeClient, pod: Object) -> None:
     await client.request("POST", f"/api/v1/namespaces/default/pods/{name}/binding", body=orjson.dumps(body))
 
 
-async def allocate(client: KubeClient, name: str, pods: list[Object], *devices: str, ago: timedelta) -> None:
-    """What a scheduler does: a finalizer, without which nothing is ever deallocated, then the devices."""
+async def allocate(
+    client: KubeClient, name: str, users: list[Object], *devices: str, ago: timedelta, **kind: str
+) -> None:
+    """What a scheduler does: a finalizer, without which nothing is ever deallocated, then the devices.
+
+    `kind` is of its users, pods unless it says otherwise.
+    """
     finalizers = {"metadata": {"finalizers": ["resource.kubernetes.io/delete-protection"]}}
     await client.patch(CLAIMS, name, finalizers, namespace="default")
     at = rfc3339((datetime.now(UTC) - ago).replace(microsecond=0))
-    users = [{"resource": "pods", "name": p["metadata"]["name"], "uid": p["metadata"]["uid"]} for p in pods]
-    status = {"status": {"allocation": allocation(*devices, at=at), "reservedFor": users}}
+    of = kind or {"resource": "pods"}
+    reserved = [{**of, "name": user["metadata"]["name"], "uid": user["metadata"]["uid"]} for user in users]
+    status = {"status": {"allocation": allocation(*devices, at=at), "reservedFor": reserved}}
     await client.patch(CLAIMS, name, status, namespace="default", subresource="status")
 
 
