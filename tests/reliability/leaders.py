@@ -143,7 +143,7 @@ class Apart:
             except aiohttp.ClientError:
                 return False
 
-        await eventually(is_ready, 60, "a controller is ready")
+        await eventually(is_ready, 120, "a controller is ready")
 
 
 @asynccontextmanager

@@ -123,7 +123,7 @@ ALONE = (
         "R17",
         hours.r17,
         "exact against the pods' own timestamps; what vanished unseen is listed with bounds; the same again",
-        {"rounds": 10, "outage": 600},
+        {"rounds": 6, "outage": 600},
         {"rounds": 1, "outage": 600},
     ),
 )

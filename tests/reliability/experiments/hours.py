@@ -30,7 +30,7 @@ from controller.manager import LEASE
 from sandbox.server import Sandbox
 from tests.cluster import Cluster, eventually, has_kinds
 from tests.objects import PODS, TFJOBS, group, tfjob
-from tests.reliability.desk import GPU, Desk, inferred, running
+from tests.reliability.desk import GPU, PATIENCE, Desk, inferred, running
 from tests.reliability.leaders import Apart, apart
 from tests.reliability.stage import Ground, Outcome, ground_on, under_way
 
@@ -93,7 +93,7 @@ async def _at_named_writes(desk: Desk, rounds: int) -> None:
             begins, ends = await desk.pod(100), await desk.pod(200)
             async with desk.controller(skew, point) as leader:
                 await desk.ends(ends, ago=50)
-                await asyncio.wait_for(leader.dead.wait(), 60)
+                await asyncio.wait_for(leader.dead.wait(), PATIENCE)
                 desk.kills += 1
                 await desk.ends(begins)
         desk.ground.say(f"{desk.kills} kills at named writes")
@@ -112,8 +112,8 @@ async def _at_any_moment(desk: Desk, rounds: int, chance: random.Random) -> None
             await desk.ends(names.pop(chance.randrange(3)))
             names.append(await desk.pod(chance.randrange(300)))
 
-    # How long a process takes to begin.
-    longest = 6.0 if desk.waits else 0.3
+    # Twice as long as a process takes to begin.
+    longest = 12.0 if desk.waits else 0.3
     async with under_way(work()) as working:
         for number in range(2 * rounds):
             async with desk.controller(SKEWS[number % 2]):
@@ -161,7 +161,7 @@ async def _stood_by_for(desk: Desk, rounds: int, chance: random.Random) -> int:
                 return next((one for one in among if f"_{one.running.process.pid}_" in holder), None)
             return None
 
-        leader = await eventually(found, 60, "somebody leads")
+        leader = await eventually(found, PATIENCE, "somebody leads")
         assert leader is not None
         return leader
 
@@ -249,7 +249,7 @@ async def _two_at_once(desk: Desk) -> int:
     assert sum_in(record, LIFETIME) == {GPU: expected}, (sum_in(record, LIFETIME), expected)
     async with desk.controller(SKEWS[1]):
         before = await _counted(desk)
-        await eventually(lambda: _is_newer(desk, before), 60, "the group is looked at")
+        await eventually(lambda: _is_newer(desk, before), PATIENCE, "the group is looked at")
     again = await desk.record()
     assert [page.open for page in again] == [page.open for page in record]
     return expected
@@ -285,7 +285,7 @@ async def _left(desk: Desk, spent: int) -> None:
         async with desk.controller(skew, point) as leader:
             if point == LEAVING[0]:
                 await _remove(desk)
-            await asyncio.wait_for(leader.dead.wait(), 60)
+            await asyncio.wait_for(leader.dead.wait(), PATIENCE)
             desk.kills += 1
     async with desk.controller(0):
 
@@ -295,7 +295,7 @@ async def _left(desk: Desk, spent: int) -> None:
                 return False
             return True
 
-        await eventually(gone, 60, "the group is gone")
+        await eventually(gone, PATIENCE, "the group is gone")
     [statement] = await statements(desk.ground.client, desk.name)
     assert wire.amounts_of(statement.spec.total) == {GPU: spent}
     assert not await desk.record()
