@@ -25,6 +25,7 @@ from controller.evidence import Evidence
 from controller.hours import Hours
 from controller.meter import Stays
 from controller.pods import Shapes, trimmed
+from controller.retention import Retention
 from tests.bench.measure import longest_stall
 
 GPU, A100 = "requests.nvidia.com/gpu", "requests.nvidia.com/gpu.A100"
@@ -66,6 +67,7 @@ class Office:
             self.stays,
             self.books,
             corrections,
+            Retention(client, 0),
             lambda _group, _after: None,
             identity="bench",
             now=lambda: self.now,
