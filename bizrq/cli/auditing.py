@@ -77,6 +77,7 @@ def _statement(statement: Statement) -> Checked:
     problems: list[str] = []
     sums = _added(spec, problems)
     problems += _differ(sums, _amounts(spec.total, problems), "its lines come to", "its total says")
+    problems += _misread(spec.spent, sums)
     return _checked("statement", statement.metadata.name, spec.group, spec, problems)
 
 
@@ -94,6 +95,7 @@ def _page(page: CardHours, statements: Sequence[Statement]) -> Checked:
             whole = _amounts(mine[period.start].spec.total, problems)
             told = f"the statement of {period.start or 'the first period'} says"
             problems += _differ(_amounts(period.total, problems), whole, "it says", told)
+    problems += _misread(page.status.spent, _open(page))
     return _checked("record", page.metadata.name, page.spec.group, page.status.open, problems)
 
 
@@ -165,6 +167,15 @@ def _open(page: CardHours) -> dict[str, int]:
         return total(line.amounts for line in lines_of_page(page, page.status.open))
     except HoursUnreadable:
         return {}
+
+
+def _misread(told: str, amounts: Resources) -> list[str]:
+    """Whether the text that people read says something else."""
+    true = wire.shown({name: amount for name, amount in amounts.items() if amount})
+    words = " ".join(word for word in told.split() if not word.endswith("=0h"))
+    if not told or words == true:
+        return []
+    return [f"for people it says {plain(words)[:200]}, and comes to {true or 'nothing'}"]
 
 
 def _differ(found: Resources, told: Resources, says: str, other: str) -> list[str]:

@@ -117,6 +117,12 @@ def of(name: str, **status: object) -> Object:
             ],
             f"{GPU}: it says 0.001 (5), the statement of {W1} says 1.000 ({ONE})",
         ),
+        (
+            "h",
+            [statement("h", W1, W2, spent(WEB, "gpu=1"), spent=f"{GPU}=2h")],
+            f"for people it says {GPU}=2h, and comes to {GPU}=1h",
+        ),
+        ("i", [of("i", spent=f"{GPU}=1h limits.cpu=0h")], f"for people it says {GPU}=1h, and comes to nothing"),
         ("d", [of("d", running=[runs(WEB, "gpu=1", u=W2), runs(WEB, "gpu=2", u=W2)])], "u runs twice"),
         ("e", [of("e", running=[runs(WEB, "gpu=1", u=W2)], finished=["u"])], "u runs and is finished"),
         ("f", [of("f", running=["x"])], "no line: 'x' has no ' : '"),
