@@ -75,11 +75,11 @@ class Proxy:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self.hang_up()
         # Who waits for an API server does not see that the other side has gone.
         for task in (handled := list(self._handled)):
             task.cancel()
         await asyncio.gather(*handled, return_exceptions=True)
+        await self.hang_up()
         assert self._session is not None
         await self._session.close()
 

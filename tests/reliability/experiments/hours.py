@@ -105,9 +105,11 @@ async def _at_named_writes(desk: Desk, rounds: int) -> None:
 async def _at_any_moment(desk: Desk, rounds: int, chance: random.Random) -> None:
     """Pods begin and end all the time, whether a controller lives or not; each lives for a moment."""
 
+    over = asyncio.Event()
+
     async def work() -> None:
         names = [await desk.pod(chance.randrange(1, 300)) for _ in range(3)]
-        while True:
+        while not over.is_set():
             await asyncio.sleep(chance.random() * 0.2)
             await desk.ends(names.pop(chance.randrange(3)))
             names.append(await desk.pod(chance.randrange(300)))
@@ -120,6 +122,8 @@ async def _at_any_moment(desk: Desk, rounds: int, chance: random.Random) -> None
                 await asyncio.sleep(chance.random() * longest)
                 desk.kills += 1
             working.check()
+        over.set()
+        await working.ended()
     desk.ground.say(f"{desk.kills} kills, the last at any moment")
     for pod in await desk.pods():
         if pod["status"]["phase"] == "Running":
@@ -151,7 +155,7 @@ async def _stood_by_for(desk: Desk, rounds: int, chance: random.Random) -> int:
     Meanwhile pods begin, end and are deleted: nothing may be inferred, for one always watches. Ticks are a minute
     apart, so that most pods live between two of them.
     """
-    space = await desk.lease()
+    space, over = await desk.lease(), asyncio.Event()
 
     async def leads(among: list[Apart]) -> Apart:
         async def found() -> Apart | None:
@@ -166,7 +170,7 @@ async def _stood_by_for(desk: Desk, rounds: int, chance: random.Random) -> int:
         return leader
 
     async def work() -> None:
-        while True:
+        while not over.is_set():
             name = await desk.pod(chance.randrange(3))
             await asyncio.sleep(chance.random() * 2)
             if chance.random() < 0.6:
@@ -203,6 +207,8 @@ async def _stood_by_for(desk: Desk, rounds: int, chance: random.Random) -> int:
                 alive.append(await another(SKEWS[number % 2]))
                 working.check()
                 desk.ground.say(f"{number + 1} of {rounds} leaders followed by who stood by")
+            over.set()
+            await working.ended()
         for pod in await desk.pods():
             await desk.delete(pod["metadata"]["name"])
         record = await desk.is_exact()
