@@ -26,7 +26,9 @@ Written by `python deploy/cli.py` from the program itself. `kubectl bizrq tree` 
 | 2 | bad usage or input |
 | 3 | the cluster cannot be reached, or refused |
 
-Verbs that ask a cluster take `--kubeconfig`, else `$KUBECONFIG`, else `~/.kube/config`, and `--context`.
+Verbs that ask a cluster take `--kubeconfig`, else `$KUBECONFIG`, else `~/.kube/config`, and `--context`. Like kubectl's
+verbs they also take, without saying so in their help, `--cluster`, `--user`, `--server`, `--token`,
+`--insecure-skip-tls-verify`, `--as`, `--as-group` and `--request-timeout`; and `-n`, though groups have no namespace.
 
 ## Completion
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from bizrq.cli.cluster import Context, Kubeconfig, ask, client_for
+from bizrq.cli.cluster import HERE, Where, ask, client_for
 from bizrq.cli.failure import NO
 from bizrq.cli.groups import Group, check_known
 from bizrq.cli.tables import Form, Output, print_csv, print_document, print_names, print_table
@@ -26,15 +26,14 @@ _TOLD_HEADS = ("what", "group", "at", "who", "hours", "why")
 def audit(
     group: Group = None,
     output: Output = Form.TABLE,
-    kubeconfig: Kubeconfig = None,
-    context: Context = None,
+    where: Where = HERE,
 ) -> None:
     """Add up every statement and record again from its lines, and say whether they are equal to what is told.
 
     Lists besides what a person who bills wants to see: corrections, ends that were inferred or came in late, and what
     groups that are gone have left to their parents. Exit code 1: something differs.
     """
-    client = client_for(kubeconfig, context)
+    client = client_for(where)
 
     from bizrq.cli.auditing import checked, remarks
     from bizrq.cli.books import corrections, read

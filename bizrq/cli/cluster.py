@@ -1,12 +1,15 @@
-"""How verbs reach a cluster, and what they say when they do not."""
+"""How verbs reach a cluster, by kubectl's flags, and what they say when they do not."""
 
 from __future__ import annotations
 
 import asyncio
+import functools
+import inspect
 import os
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
@@ -17,27 +20,100 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-Kubeconfig = Annotated[Path | None, typer.Option(help="By default $KUBECONFIG, else ~/.kube/config.")]
-Context = Annotated[str | None, typer.Option(help="The kubeconfig's context, by default its current one.")]
+
+def _as_kubectl(*names: str) -> Any:
+    """A flag that help leaves out, as that of kubectl's verbs leaves out what all of them take."""
+    return typer.Option(*names, hidden=True)
 
 
-def client_for(kubeconfig: Path | None, context: str | None) -> KubeClient:
-    """A client for an explicit kubeconfig, or for what kubectl would use; raises Failure."""
-    from bizrq.kube.client import ConfigError, KubeClient
-    from bizrq.kube.config import usual
+@dataclass(frozen=True, kw_only=True)
+class Where:
+    """Which cluster, as whom: kubectl's flags of these names, which every verb takes that asks one."""
+
+    kubeconfig: Annotated[Path | None, typer.Option(help="By default $KUBECONFIG, else ~/.kube/config.")] = None
+    context: Annotated[str | None, typer.Option(help="The kubeconfig's context, by default its current one.")] = None
+    cluster: Annotated[str | None, _as_kubectl("--cluster")] = None
+    user: Annotated[str | None, _as_kubectl("--user")] = None
+    server: Annotated[str | None, _as_kubectl("--server", "-s")] = None
+    token: Annotated[str | None, _as_kubectl("--token")] = None
+    insecure: Annotated[bool, _as_kubectl("--insecure-skip-tls-verify")] = False
+    impersonated: Annotated[str | None, _as_kubectl("--as")] = None
+    impersonated_groups: Annotated[list[str] | None, _as_kubectl("--as-group")] = None
+    request_timeout: Annotated[str, _as_kubectl("--request-timeout")] = "0"
+
+
+#: What kubectl would use without a flag.
+HERE = Where()
+
+
+def on_cluster(verb: Callable[..., None]) -> Callable[..., None]:
+    """The verb, which is given a `where`, as one that takes the flags of a Where.
+
+    One that knows no namespace takes kubectl's flag for it all the same: groups stand in none.
+    """
+    hints, told = get_type_hints(verb, include_extras=True), get_type_hints(Where, include_extras=True)
+    own = [p.replace(annotation=hints[n]) for n, p in inspect.signature(verb).parameters.items() if n != "where"]
+    flags = [
+        inspect.Parameter(each.name, inspect.Parameter.KEYWORD_ONLY, default=each.default, annotation=told[each.name])
+        for each in fields(Where)
+    ]
+    ignored = "" if "namespace" in hints else "namespace"
+    if ignored:
+        kind = Annotated[str | None, _as_kubectl("--namespace", "-n")]
+        flags.append(inspect.Parameter(ignored, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind))
+
+    @functools.wraps(verb)
+    def called(**given: Any) -> None:
+        given.pop(ignored, None)
+        where = Where(**{each.name: given.pop(each.name) for each in fields(Where)})
+        verb(**given, where=where)
+
+    parameters = [*(p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own), *flags]
+    called.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined] typer asks for it
+    called.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return called
+
+
+def client_for(where: Where) -> KubeClient:
+    """A client for what the flags say, or for what kubectl would use; raises Failure."""
+    from bizrq.kube.client import KubeClient
+    from bizrq.kube.config import ConfigError, Overrides, from_environment, from_kubeconfig, usual
 
     try:
-        if kubeconfig is None and context is None:
-            return KubeClient.from_environment()
-        where = kubeconfig or os.environ.get("KUBECONFIG") or usual()
-        return KubeClient.from_kubeconfig(where, context)
+        overrides = Overrides(
+            cluster=where.cluster,
+            user=where.user,
+            server=where.server,
+            token=where.token,
+            insecure=where.insecure,
+            impersonated=where.impersonated,
+            groups=tuple(where.impersonated_groups or ()),
+        )
+        named = where.kubeconfig or os.environ.get("KUBECONFIG")
+        if named or where.context or where.cluster or where.user:
+            endpoint = from_kubeconfig(named or usual(), where.context, overrides)
+        else:
+            endpoint = from_environment(overrides)
     except ConfigError as error:
         raise Failure(str(error), BAD_INPUT) from None
+    return KubeClient(endpoint, timeout=_seconds(where.request_timeout))
+
+
+def _seconds(text: str) -> float | None:
+    """None for kubectl's 0, which is no bound of its own; raises Failure."""
+    if text == "0":
+        return None
+    from controller.main import seconds
+
+    try:
+        return float(text) if text.isdecimal() else seconds(text)
+    except typer.BadParameter as error:
+        raise Failure(f"--request-timeout: {error.message}", BAD_INPUT) from None
 
 
 def ask(client: KubeClient, work: Callable[[KubeClient], Awaitable[T]]) -> T:
     """Run `work` against the cluster; raises Failure for one that is unreachable, refuses, or knows no groups."""
-    from bizrq.kube.client import ApiError, NotFound, Unreachable
+    from bizrq.kube.client import ApiError, ConfigError, NotFound, Unreachable
 
     async def main() -> T:
         async with client:
@@ -49,6 +125,9 @@ def ask(client: KubeClient, work: Callable[[KubeClient], Awaitable[T]]) -> T:
         raise Failure(
             f"bizrq is not installed in the cluster {client.server}: bizrq install, or bizrq up --kubeconfig F", CLUSTER
         ) from None
+    except ConfigError as error:
+        # Credentials are looked at when the first request needs them.
+        raise Failure(str(error), BAD_INPUT) from None
     except (ApiError, Unreachable) as error:
         raise Failure(str(error), CLUSTER) from None
 

@@ -20,7 +20,7 @@ _PATIENCE = 2.0
 
 def group_names(incomplete: str) -> list[str]:
     """The groups of the cluster that begin so; none where it cannot be asked, since nobody asked for an error."""
-    from bizrq.cli.cluster import ask, client_for
+    from bizrq.cli.cluster import HERE, ask, client_for
     from bizrq.cli.failure import Failure
     from bizrq.kube.client import KubeClient
     from bizrq.kube.groups import GROUPS
@@ -30,7 +30,7 @@ def group_names(incomplete: str) -> list[str]:
         return [item["metadata"]["name"] for item in items]
 
     try:
-        return [name for name in ask(client_for(None, None), work) if name.startswith(incomplete)]
+        return [name for name in ask(client_for(HERE), work) if name.startswith(incomplete)]
     except Failure:
         return []
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bizrq.cli.cluster import Context, Kubeconfig, ask, client_for, whoami
+from bizrq.cli.cluster import HERE, Where, ask, client_for, whoami
 from bizrq.cli.completion import group_names
 from bizrq.cli.failure import BAD_INPUT, CLUSTER, Failure
 from bizrq.cli.tables import Form, print_document
@@ -38,8 +38,7 @@ def correct(
     reason: Annotated[str, typer.Option(help="Why; it stands in the record for good.")],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Ask whether it would be taken; write nothing.")] = False,
     output: Annotated[Output, typer.Option("--output", "-o", help="How to print what was made.")] = Output.TEXT,
-    kubeconfig: Kubeconfig = None,
-    context: Context = None,
+    where: Where = HERE,
 ) -> None:
     """Credit or debit a group's hours in the open period, in your own name.
 
@@ -48,7 +47,7 @@ def correct(
     wanted = _amounts(hours)
     if not reason.strip():
         raise Failure("--reason: say why; it stands in the record for good", BAD_INPUT)
-    client = client_for(kubeconfig, context)
+    client = client_for(where)
 
     from bizrq.api.group import API_VERSION
     from bizrq.kube.client import Forbidden

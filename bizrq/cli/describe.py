@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bizrq.cli.cluster import Context, Kubeconfig, ask, client_for
+from bizrq.cli.cluster import HERE, Where, ask, client_for
 from bizrq.cli.completion import group_names
 from bizrq.cli.groups import check_known, decoded
 from bizrq.cli.options import Config, settings_of
@@ -25,11 +25,10 @@ def describe(
     group: Annotated[list[str], typer.Argument(help="The groups' names.", autocompletion=group_names)],
     output: Output = Form.TABLE,
     config: Config = None,
-    kubeconfig: Kubeconfig = None,
-    context: Context = None,
+    where: Where = HERE,
 ) -> None:
     """Describe groups: conditions, resources, workloads with what each costs, what is reserved, events."""
-    client, settings = client_for(kubeconfig, context), settings_of(config)
+    client, settings = client_for(where), settings_of(config)
 
     from bizrq.cli import report
     from bizrq.cli.figures import forest, row_of

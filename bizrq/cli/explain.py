@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bizrq.cli.cluster import Context, Kubeconfig, ask, client_for
+from bizrq.cli.cluster import HERE, Where, ask, client_for
 from bizrq.cli.completion import group_names
 from bizrq.cli.failure import BAD_INPUT, Failure
 from bizrq.cli.fit import named, rehearsed
@@ -48,8 +48,7 @@ def explain(
     recursive: Recursive = False,
     namespace: Namespace = None,
     config: Config = None,
-    kubeconfig: Kubeconfig = None,
-    context: Context = None,
+    where: Where = HERE,
 ) -> None:
     """Explain an answer: for manifests who pays, what they ask for, what is left and who could help; for a workload
     what it costs and whether one more replica would fit; for a group what its budget goes into.
@@ -57,14 +56,14 @@ def explain(
     if bool(what) == bool(file):
         raise Failure("explain what? Give a group, a workload as KIND/NAME, or manifests with -f", BAD_INPUT)
     if file:
-        outcomes = rehearsed(read_objects(file, recursive), namespace, config, kubeconfig, context)
+        outcomes = rehearsed(read_objects(file, recursive), namespace, config, where)
         for number, outcome in enumerate(outcomes):
             if number:
                 sys.stdout.write("\n")
             _explain(outcome)
         return
     kind, name = _meant(what or [])
-    settings, client = settings_of(config), client_for(kubeconfig, context)
+    settings, client = settings_of(config), client_for(where)
     if kind in _GROUPS:
         _explain_group(name, settings, client)
     else:

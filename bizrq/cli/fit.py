@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bizrq.cli.cluster import Context, Kubeconfig, ask, client_for
+from bizrq.cli.cluster import HERE, Where, ask, client_for
 from bizrq.cli.failure import BAD_INPUT, NO, Failure
 from bizrq.cli.manifests import Files, Recursive, read_objects
 from bizrq.cli.options import Config, Namespace, settings_of
@@ -32,15 +32,14 @@ def fit(
     output: Annotated[Output, typer.Option("--output", "-o", help="Words for people, or a document.")] = Output.TEXT,
     namespace: Namespace = None,
     config: Config = None,
-    kubeconfig: Kubeconfig = None,
-    context: Context = None,
+    where: Where = HERE,
 ) -> None:
     """Say whether these manifests would be admitted now, and what falls short where they would not.
 
     Decided as admission decides, in the order of the files: what one document takes is not there for the next.
     Nothing is written. Exit code 0: all of it fits; 1: something does not.
     """
-    outcomes = rehearsed(read_objects(file, recursive), namespace, config, kubeconfig, context)
+    outcomes = rehearsed(read_objects(file, recursive), namespace, config, where)
     if output is Output.TEXT:
         show(outcomes)
     else:
@@ -51,11 +50,9 @@ def fit(
         raise typer.Exit(NO)
 
 
-def rehearsed(
-    documents: Sequence[Any], namespace: str | None, config: Path | None, kubeconfig: Path | None, context: str | None
-) -> list[Outcome]:
+def rehearsed(documents: Sequence[Any], namespace: str | None, config: Path | None, where: Where) -> list[Outcome]:
     """What admission would say, against the cluster; says on stderr what could not be seen. Raises Failure."""
-    settings, client = settings_of(config), client_for(kubeconfig, context)
+    settings, client = settings_of(config), client_for(where)
 
     from bizrq.api.group import GroupUnreadable
     from bizrq.cli.documents import in_namespace

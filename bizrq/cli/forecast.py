@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from bizrq.cli.cluster import Context, Kubeconfig, ask, client_for
+from bizrq.cli.cluster import HERE, Where, ask, client_for
 from bizrq.cli.groups import Group, OnlyResource, check_known
 from bizrq.cli.tables import Form, Output, print_csv, print_document, print_names, print_table
 
@@ -25,15 +25,14 @@ def forecast(
     group: Group = None,
     output: Output = Form.TABLE,
     resource: OnlyResource = None,
-    kubeconfig: Kubeconfig = None,
-    context: Context = None,
+    where: Where = HERE,
 ) -> None:
     """Foresee when each budget of hours is out, if what runs now goes on, and which workloads burn it.
 
     The burn is what a group's own workloads spend in an hour. Children hold their whole budgets, so that a parent's is
     out when it has no hours left to spend or to grant. Nothing that runs is stopped when it is.
     """
-    client = client_for(kubeconfig, context)
+    client = client_for(where)
 
     from bizrq.cli.ahead import burned_by, foreseen
     from bizrq.cli.books import read

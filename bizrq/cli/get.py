@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bizrq.cli.cluster import Context, Kubeconfig, client_for
+from bizrq.cli.cluster import HERE, Where, client_for
 from bizrq.cli.completion import group_names
 from bizrq.cli.groups import Selector, Watch, check_known, decoded, listed, watched
 from bizrq.cli.tables import Form, Output, print_csv, print_document, print_names, print_table
@@ -22,11 +22,10 @@ def get(
     output: Output = Form.TABLE,
     selector: Selector = None,
     watch: Watch = False,
-    kubeconfig: Kubeconfig = None,
-    context: Context = None,
+    where: Where = HERE,
 ) -> None:
     """List groups: their parents, whether they are ready and within their quota, and what is scarcest in them."""
-    client, wanted = client_for(kubeconfig, context), group or []
+    client, wanted = client_for(where), group or []
 
     def show(items: list[dict[str, Any]]) -> None:
         items = sorted(items, key=lambda item: item["metadata"]["name"])

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bizrq.cli.cluster import Context, Kubeconfig, ask, client_for
+from bizrq.cli.cluster import HERE, Where, ask, client_for
 from bizrq.cli.failure import CLUSTER, Failure
 from bizrq.cli.options import settings_of
 
@@ -49,8 +49,7 @@ def install(
     timeout: Annotated[int, typer.Option(min=1, help="Seconds to wait for a webhook.")] = 180,
     dry_run: _DryRun = False,
     output: _Output = Output.YAML,
-    kubeconfig: Kubeconfig = None,
-    context: Context = None,
+    where: Where = HERE,
 ) -> None:
     """Install bizrq in a cluster, or bring what is installed up to date; to do it again changes nothing.
 
@@ -78,7 +77,7 @@ def install(
             await _served(client, plan, timeout)
         await _apply(client, registration)
 
-    ask(client_for(kubeconfig, context), work)
+    ask(client_for(where), work)
 
 
 def uninstall(
@@ -86,8 +85,7 @@ def uninstall(
     crd: Annotated[bool, typer.Option("--crd", help="The CRD too, and with it every group and what it spent.")] = False,
     dry_run: _DryRun = False,
     output: _Output = Output.NAME,
-    kubeconfig: Kubeconfig = None,
-    context: Context = None,
+    where: Where = HERE,
 ) -> None:
     """Take bizrq out of a cluster: the registration first, so that nothing is refused meanwhile.
 
@@ -117,7 +115,7 @@ def uninstall(
         else:
             await _tell_what_stays(client)
 
-    ask(client_for(kubeconfig, context), work)
+    ask(client_for(where), work)
 
 
 def _print(objects: list[dict[str, Any]], form: Output) -> None:

@@ -7,11 +7,13 @@ This file alone lists the verbs and decides exit codes: 0 done or yes, 1 the ans
 from __future__ import annotations
 
 import io
+import logging
 import sys
 
 import typer
 
 from bizrq.cli import audit, correct, describe, explain, fit, forecast, get, install, report, tree, up, usage, version
+from bizrq.cli.cluster import on_cluster
 from bizrq.cli.failure import Failure
 
 app = typer.Typer(
@@ -23,23 +25,25 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("up")(up.up)
-app.command("tree")(tree.tree)
-app.command("get")(get.get)
-app.command("describe")(describe.describe)
-app.command("report")(report.report)
-app.command("forecast")(forecast.forecast)
-app.command("audit")(audit.audit)
-app.command("correct")(correct.correct)
-app.command("fit")(fit.fit)
-app.command("explain")(explain.explain)
+app.command("tree")(on_cluster(tree.tree))
+app.command("get")(on_cluster(get.get))
+app.command("describe")(on_cluster(describe.describe))
+app.command("report")(on_cluster(report.report))
+app.command("forecast")(on_cluster(forecast.forecast))
+app.command("audit")(on_cluster(audit.audit))
+app.command("correct")(on_cluster(correct.correct))
+app.command("fit")(on_cluster(fit.fit))
+app.command("explain")(on_cluster(explain.explain))
 app.command("usage")(usage.usage)
-app.command("install")(install.install)
-app.command("uninstall")(install.uninstall)
+app.command("install")(on_cluster(install.install))
+app.command("uninstall")(on_cluster(install.uninstall))
 app.command("version")(version.version)
 
 
 def run() -> None:
     """The console script."""
+    # A library's own words would stand beside ours; the processes have a log.
+    logging.getLogger().addHandler(logging.NullHandler())
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             # What a locale like C cannot write is no reason to say nothing.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bizrq.cli.cluster import Context, Kubeconfig, client_for
+from bizrq.cli.cluster import HERE, Where, client_for
 from bizrq.cli.failure import BAD_INPUT, Failure
 from bizrq.cli.groups import Group, OnlyResource, check_known, decoded, listed
 from bizrq.cli.tables import Form, Output, print_csv, print_document, print_names, print_table
@@ -43,14 +43,13 @@ def report(
     by: _By = None,
     period: _Period = None,
     html: _Html = None,
-    kubeconfig: Kubeconfig = None,
-    context: Context = None,
+    where: Where = HERE,
 ) -> None:
     """Report what every group has of every resource: ceiling, used by itself and by its children, reserved, left.
 
     With --hours, --by, --period or --html: which hours were spent, when and on what.
     """
-    client = client_for(kubeconfig, context)
+    client = client_for(where)
     if hours or by or period is not None or html is not None:
         if over:
             raise Failure("--over is of ceilings, not of hours that were spent: leave it out, or --hours", BAD_INPUT)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from bizrq.cli.cluster import Context, Kubeconfig, client_for
+from bizrq.cli.cluster import HERE, Where, client_for
 from bizrq.cli.groups import Group, OnlyResource, Watch, check_known, decoded, listed, watched
 from bizrq.cli.tables import Form, Output, print_csv, print_document, print_names
 
@@ -28,15 +28,14 @@ def tree(
     output: Output = Form.TABLE,
     resource: OnlyResource = None,
     watch: Watch = False,
-    kubeconfig: Kubeconfig = None,
-    context: Context = None,
+    where: Where = HERE,
 ) -> None:
     """Show the tree of groups: of each resource the ceiling, what is used by whom, reserved, and left.
 
     In a terminal with bars: full what the group's own workloads use, shaded what its children were given, light what
     is reserved. Models stand below their base.
     """
-    client = client_for(kubeconfig, context)
+    client = client_for(where)
 
     def show_items(items: list[dict[str, Any]]) -> None:
         from bizrq.cli.figures import forest

@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib.metadata
+import os
 import random
+import socket
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
@@ -220,8 +222,10 @@ def _segment(name: str) -> str:
 class KubeClient:
     """One API server, as one user. Nothing connects before the first request; one event loop."""
 
-    def __init__(self, endpoint: Endpoint) -> None:
+    def __init__(self, endpoint: Endpoint, *, timeout: float | None = None) -> None:
+        """`timeout` in seconds is that of calls that say none."""
         self._endpoint = endpoint
+        self._timeout = DEFAULT_TIMEOUT if timeout is None else timeout
         self._session: aiohttp.ClientSession | None = None
         self._tls: ssl.SSLContext | None = None
         self._tls_for: Identity | None = None
@@ -280,7 +284,7 @@ class KubeClient:
         A read is tried again on 429, 5xx and a dropped connection, with Retry-After or a jittered pause,
         while the timeout (seconds, for everything together) leaves room. A write is sent once.
         """
-        allowed = DEFAULT_TIMEOUT if timeout is None else timeout
+        allowed = self._timeout if timeout is None else timeout
         try:
             async with asyncio.timeout(allowed) as scope:
                 attempts = READ_ATTEMPTS if method in ("GET", "HEAD") else 1
@@ -477,18 +481,19 @@ class KubeClient:
         nothing.
         """
         url = self.server + path + ("?" + urlencode(params) if params else "")
-        headers = {"Content-Type": content_type} if body is not None else {}
+        headers = [*self._endpoint.headers]
+        if body is not None:
+            headers.append(("Content-Type", content_type))
         identity = await self._endpoint.credentials.identity()
         for renewed in (False, True):
-            if identity.authorization:
-                headers["Authorization"] = identity.authorization
+            proof = [("Authorization", identity.authorization)] if identity.authorization else []
             sent = False
             try:
                 async with self._connected().request(
                     method,
                     url,
                     data=body,
-                    headers=headers,
+                    headers=[*headers, *proof],
                     ssl=self._trust(identity),
                     server_hostname=self._endpoint.server_name,
                     proxy=self._endpoint.proxy,
@@ -511,7 +516,7 @@ class KubeClient:
         if isinstance(error, (aiohttp.ClientConnectorCertificateError, aiohttp.ClientConnectorSSLError)):
             return Unreachable(f"{self.server}: TLS: {_reason(error)}", sent=False)
         if isinstance(error, (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)):
-            return Unreachable(f"{self.server} cannot be reached: {_reason(error)}", sent=False)
+            return Unreachable(f"{self.server} cannot be reached: {_not_connected(error)}", sent=False)
         what = "broke off its answer" if sent else "closed the connection"
         return Unreachable(f"{self.server} {what}: {_reason(error)}", sent=True)
 
@@ -604,6 +609,13 @@ def _retry_after(response: aiohttp.ClientResponse) -> float | None:
 
 def _reason(error: BaseException) -> str:
     return " ".join(str(error).split())[:300] or type(error).__name__
+
+
+def _not_connected(error: Exception) -> str:
+    """Why in the system's words; in aiohttp's the address stands again, and the TLS context as Python names it."""
+    cause = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
+    is_number = isinstance(cause, OSError) and not isinstance(cause, socket.gaierror) and (cause.errno or 0) > 0
+    return os.strerror(cause.errno or 0) if is_number else _reason(cause)
 
 
 def _glimpse(body: bytes) -> str:

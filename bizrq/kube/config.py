@@ -16,9 +16,10 @@ import ssl
 import tempfile
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
+from urllib.parse import urlsplit
 
 import yaml
 
@@ -65,6 +66,8 @@ class Endpoint:
     proxy: str | None = None
     #: The namespace of what names none, as kubectl reads it.
     namespace: str = "default"
+    #: What each request says besides: for whom it acts.
+    headers: tuple[tuple[str, str], ...] = ()
 
     def tls(self, identity: Identity) -> ssl.SSLContext | None:
         """An SSL context for this server and identity; None for plain http. Raises ConfigError."""
@@ -111,7 +114,39 @@ def usual() -> Path:
     return _at_home("~/.kube/config")
 
 
-def from_kubeconfig(path: str | Path, context: str | None = None) -> Endpoint:
+@dataclass(frozen=True, kw_only=True)
+class Overrides:
+    """What somebody wants otherwise than a kubeconfig has it, by kubectl's flags; None and empty is as it stands."""
+
+    cluster: str | None = None
+    user: str | None = None
+    server: str | None = None
+    token: str | None = None
+    insecure: bool = False
+    impersonated: str | None = None
+    groups: tuple[str, ...] = ()
+
+    def on(self, endpoint: Endpoint) -> Endpoint:
+        """The endpoint as it is wanted. Raises ConfigError."""
+        if self.groups and not self.impersonated:
+            raise ConfigError("--as-group needs --as: a group is acted for together with a user")
+        found = endpoint
+        if self.server:
+            found = replace(found, server=_server(self.server, "--server"))
+        if self.token:
+            found = replace(found, credentials=StaticCredentials({"token": self.token}))
+        if self.insecure:
+            found = replace(found, verify=False, ca=None)
+        if self.impersonated:
+            groups = tuple(("Impersonate-Group", group) for group in self.groups)
+            found = replace(found, headers=(("Impersonate-User", self.impersonated), *groups))
+        return found
+
+
+NO_OVERRIDES = Overrides()
+
+
+def from_kubeconfig(path: str | Path, context: str | None = None, overrides: Overrides = NO_OVERRIDES) -> Endpoint:
     """The endpoint that `context` (default: current-context) of a kubeconfig names.
 
     `path` may be a list as in $KUBECONFIG; the first file that defines a name wins, as kubectl merges them.
@@ -124,21 +159,19 @@ def from_kubeconfig(path: str | Path, context: str | None = None) -> Endpoint:
         known = ", ".join(sorted(merged["contexts"])) or "none"
         raise ConfigError(f"{path}: there is no context {chosen!r}; known: {known}")
     scope = merged["contexts"][chosen]
-    cluster_name, user_name = scope.get("cluster"), scope.get("user")
+    cluster_name, user_name = overrides.cluster or scope.get("cluster"), overrides.user or scope.get("user")
     if cluster_name not in merged["clusters"]:
         raise ConfigError(f"{path}: context {chosen!r} names the cluster {cluster_name!r}, which is not there")
     if user_name and user_name not in merged["users"]:
         raise ConfigError(f"{path}: context {chosen!r} names the user {user_name!r}, which is not there")
     cluster, user = merged["clusters"][cluster_name], merged["users"].get(user_name, {})
-    server = str(cluster.get("server") or "").rstrip("/")
-    if not server.startswith(("https://", "http://")):
-        raise ConfigError(f"{path}: cluster {cluster_name!r} needs a server like https://host:6443, not {server!r}")
+    server = _server(str(cluster.get("server") or ""), f"{path}: cluster {cluster_name!r}")
     if "exec" in user or "auth-provider" in user:
         credentials: Credentials = PluginCredentials(_as_document(chosen, cluster, user))
     else:
         credentials = StaticCredentials(user)
     ca = _text_or_file(cluster, "certificate-authority")
-    return Endpoint(
+    found = Endpoint(
         server=server,
         credentials=credentials,
         ca=ca.decode("ascii", "replace") if ca else None,
@@ -147,6 +180,20 @@ def from_kubeconfig(path: str | Path, context: str | None = None) -> Endpoint:
         proxy=cluster.get("proxy-url") or None,
         namespace=str(scope.get("namespace") or "default"),
     )
+    return overrides.on(found)
+
+
+def _server(address: str, whose: str) -> str:
+    """An API server's address, as requests are put together with it. Raises ConfigError."""
+    address = address.rstrip("/")
+    try:
+        parts = urlsplit(address)
+        usable = parts.scheme in ("https", "http") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable:
+        raise ConfigError(f"{whose} needs a server like https://host:6443, not {address!r}")
+    return address
 
 
 def in_cluster() -> Endpoint:
@@ -157,21 +204,25 @@ def in_cluster() -> Endpoint:
     configuration = Configuration()
     try:
         load_incluster_config(client_configuration=configuration)
+        ca = Path(str(configuration.ssl_ca_cert)).read_text("ascii")
     except ConfigException as error:
         raise ConfigError(f"not inside a cluster: {str(error).rstrip('.')}") from None
-    ca = Path(str(configuration.ssl_ca_cert)).read_text("ascii")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"the pod's service account cannot be read: {_why(error)}") from None
     return Endpoint(server=str(configuration.host), credentials=ServiceAccountCredentials(configuration), ca=ca)
 
 
-def from_environment() -> Endpoint:
+def from_environment(overrides: Overrides = NO_OVERRIDES) -> Endpoint:
     """What kubectl would use: $KUBECONFIG, else ~/.kube/config, else the pod's service account."""
     named = os.environ.get("KUBECONFIG")
     if named:
-        return from_kubeconfig(named)
-    if os.access(usual(), os.R_OK):
-        return from_kubeconfig(usual())
+        return from_kubeconfig(named, None, overrides)
+    if os.access(usual(), os.F_OK):
+        return from_kubeconfig(usual(), None, overrides)
     if os.environ.get("KUBERNETES_SERVICE_HOST"):
-        return in_cluster()
+        return overrides.on(in_cluster())
+    if overrides.server:
+        return overrides.on(Endpoint(server="", credentials=StaticCredentials({})))
     raise ConfigError("no cluster: give --kubeconfig, or set KUBECONFIG")
 
 
@@ -272,16 +323,22 @@ def _merge(paths: list[Path]) -> dict[str, Any]:
                 continue  # kubectl, too, skips what is missing from a list
             raise ConfigError(f"{path}: there is no such file") from None
         except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"{path}: cannot be read: {error}") from None
+            raise ConfigError(f"{path}: cannot be read: {_why(error)}") from None
         except yaml.YAMLError as error:
             raise ConfigError(f"{path}: not YAML: {' '.join(str(error).split())}") from None
         if not isinstance(document, dict):
             raise ConfigError(f"{path}: not a kubeconfig")
         found = True
-        merged["current-context"] = merged["current-context"] or document.get("current-context")
+        current = document.get("current-context") or ""
+        if not isinstance(current, str):
+            raise ConfigError(f"{path}: current-context must be a name")
+        merged["current-context"] = merged["current-context"] or current
         for plural, singular in (("clusters", "cluster"), ("contexts", "context"), ("users", "user")):
-            for entry in document.get(plural) or []:
-                if not isinstance(entry, dict) or "name" not in entry:
+            entries = document.get(plural) or []
+            if not isinstance(entries, list):
+                raise ConfigError(f"{path}: {plural} must be a list")
+            for entry in entries:
+                if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
                     raise ConfigError(f"{path}: an entry of {plural} has no name")
                 value = entry.get(singular) or {}
                 if not isinstance(value, dict):
@@ -327,6 +384,10 @@ def _text_or_file(section: Mapping[str, Any], key: str) -> bytes | None:
         except OSError as error:
             raise ConfigError(f"{key}: {named} cannot be read: {error.strerror}") from None
     return None
+
+
+def _why(error: OSError | UnicodeDecodeError) -> str:
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
 def _written(name: str) -> bytes:

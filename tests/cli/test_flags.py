@@ -1,0 +1,122 @@
+"""kubectl's flags on every verb that asks a cluster, and credentials that are no good."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from aiohttp import web
+
+from tests.cli.conftest import Bizrq
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+VERBS = ("tree", "get", "report", "forecast", "audit", "describe nlp", "explain nlp")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def forbidding() -> AsyncIterator[tuple[str, list[Any]]]:
+    """A server that lets nobody do anything, and the headers of what it was asked."""
+    asked: list[Any] = []
+
+    async def answer(request: web.Request) -> web.Response:
+        asked.append(request.headers)
+        if request.path == "/slow/apis/quota.biz.group/v1alpha1/bizgroupresourcequotas":
+            await asyncio.sleep(30)
+        message = f'bizgroupresourcequotas is forbidden: User "alice" cannot {request.method} {request.path}'
+        status = {"kind": "Status", "code": 403, "reason": "Forbidden", "message": message, "details": {}}
+        return web.json_response(status, status=403)
+
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", answer)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    yield f"http://127.0.0.1:{runner.addresses[0][1]}", asked
+    await runner.cleanup()
+
+
+@pytest.mark.parametrize("verb", [*VERBS, "fit -f -", "correct nlp requests.nvidia.com/gpu=1 --reason x", "uninstall"])
+async def test_who_may_not_is_told_by_the_api_server_in_one_line(bizrq: Bizrq, forbidding: Any, verb: str) -> None:
+    manifest = json.dumps({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {}})
+    said = await bizrq(*verb.split(), "--server", forbidding[0], stdin=manifest)
+    assert (said.code, said.out, said.err.count("\n")) == (3, "", 1), said
+    assert 'User "alice" cannot' in said.err
+
+
+@pytest.mark.parametrize("verb", VERBS)
+async def test_a_verb_acts_for_another_and_with_a_token(bizrq: Bizrq, forbidding: Any, verb: str) -> None:
+    flags = ("--as", "alice", "--as-group", "ml", "--as-group", "dev", "--token", "t0", "-n", "x")
+    await bizrq(*verb.split(), "-s", forbidding[0], *flags)
+    headers = forbidding[1][-1]
+    assert (headers["Impersonate-User"], headers.getall("Impersonate-Group")) == ("alice", ["ml", "dev"])
+    assert headers["Authorization"] == "Bearer t0"
+
+
+async def test_a_request_takes_no_longer_than_it_may(bizrq: Bizrq, forbidding: Any) -> None:
+    said = await bizrq("tree", "-s", f"{forbidding[0]}/slow", "--request-timeout", "1s")
+    assert (said.code, "within 1 s" in said.err) == (3, True)
+
+
+@pytest.mark.parametrize(
+    ("flags", "code", "told"),
+    [
+        ("--cluster nope", 2, "names the cluster 'nope', which is not there"),
+        ("--user nope", 2, "names the user 'nope', which is not there"),
+        ("--as-group ml", 2, "--as-group needs --as"),
+        ("--server nonsense", 2, "--server needs a server like https://host:6443"),
+        ("--request-timeout soon", 2, "--request-timeout: 'soon' is no duration"),
+        ("--server http://127.0.0.1:1", 3, "http://127.0.0.1:1 cannot be reached: Connection refused"),
+    ],
+)
+async def test_a_flag_that_is_wrong_is_one_line(bizrq: Bizrq, flags: str, code: int, told: str) -> None:
+    said = await bizrq("tree", *flags.split())
+    assert (said.code, said.out, said.err.count("\n")) == (code, "", 1), said
+    assert told in said.err
+
+
+PLUGIN = {"apiVersion": "client.authentication.k8s.io/v1", "interactiveMode": "Never"}
+
+
+@pytest.mark.parametrize(
+    ("cluster", "user", "told"),
+    [
+        ({}, {"exec": {**PLUGIN, "command": "/no/such"}}, "the credentials plugin failed: "),
+        (
+            {},
+            {"exec": {**PLUGIN, "command": sys.executable, "args": ["-c", "exit(3)"]}},
+            "the credentials plugin failed",
+        ),
+        ({}, {"client-certificate": "/no/crt", "client-key": "/no/key"}, "/no/crt cannot be read: No such file"),
+        ({}, {"tokenFile": "/no/token"}, "/no/token cannot be read: No such file"),
+        ({"certificate-authority": "/no/ca"}, {}, "/no/ca cannot be read: No such file"),
+        ({"certificate-authority-data": "Zm9v"}, {}, "is not a PEM certificate"),
+        (
+            {},
+            {"client-certificate-data": "Zm9v", "client-key-data": "Zm9v"},
+            "certificate and key do not load",
+        ),
+    ],
+)
+async def test_credentials_that_are_no_good_are_one_line(
+    bizrq: Bizrq, tmp_path: Path, cluster: dict[str, Any], user: dict[str, Any], told: str
+) -> None:
+    """Some are looked at when the first request needs them: no traceback then either."""
+    path = tmp_path / "kubeconfig"
+    document = {
+        "current-context": "c",
+        "clusters": [{"name": "c", "cluster": {"server": "https://127.0.0.1:1", **cluster}}],
+        "users": [{"name": "u", "user": user}],
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+    }
+    path.write_text(json.dumps(document))
+    for verb in ("tree", "fit -f -"):
+        said = await bizrq(*verb.split(), "--kubeconfig", path, stdin='{"apiVersion": "v1", "kind": "Pod"}')
+        assert (said.code, said.out, said.err.count("\n")) == (2, "", 1), said
+        assert told in said.err
