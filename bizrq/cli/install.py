@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import sys
 import time
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -54,7 +55,7 @@ def install(
     """Install bizrq in a cluster, or bring what is installed up to date; to do it again changes nothing.
 
     The CRD, rights, the processes and their Service, then the registration, since a webhook that is registered and
-    not there refuses. Needs an administrator's rights.
+    not there refuses. What an earlier install made and this one does not goes. Needs an administrator's rights.
     """
     from importlib.metadata import version
 
@@ -76,6 +77,7 @@ def install(
         if wait:
             await _served(client, plan, timeout)
         await _apply(client, registration)
+        await _prune(client, objects)
 
     ask(client_for(where), work)
 
@@ -105,7 +107,10 @@ def uninstall(
         return
 
     async def work(client: KubeClient) -> None:
-        for obj in going:
+        registration, *rest = going
+        await _delete(client, registration)
+        await _prune(client, going)
+        for obj in rest:
             await _delete(client, obj)
         if crd:
             await _free_groups(client)
@@ -194,6 +199,20 @@ async def _merge(client: KubeClient, resource: Resource, obj: dict[str, Any], st
     return await client.request("PATCH", resource.path(namespace, name), body=patch, params=_STRICT, content_type=kind)
 
 
+async def _prune(client: KubeClient, objects: Sequence[dict[str, Any]]) -> None:
+    """Delete what has the label of install and is none of these: an earlier one made it, in the same namespaces."""
+    from bizrq.cli.installation import INSTALL, MANAGED, PRUNED, resource_of
+
+    kept = {(resource_of(o), o["metadata"].get("namespace"), o["metadata"]["name"]) for o in objects}
+    namespaces = sorted({namespace for _, namespace, _ in kept if namespace})
+    for resource in PRUNED:
+        for namespace in namespaces if resource.namespaced else (None,):
+            items, _ = await client.list(resource, namespace, label_selector=f"{MANAGED}={INSTALL}")
+            for item in items:
+                if (resource, namespace, item["metadata"]["name"]) not in kept:
+                    await _delete(client, item)
+
+
 def _wanted(obj: dict[str, Any]) -> dict[str, Any]:
     """What of an object people decide: not its status, nor what the API server counts."""
     counted = ("resourceVersion", "generation", "managedFields")
@@ -235,15 +254,14 @@ async def _served(client: KubeClient, plan: Plan, timeout: int) -> None:
 
 
 async def _delete(client: KubeClient, obj: dict[str, Any]) -> None:
-    from bizrq.cli.installation import resource_of
+    from bizrq.cli.installation import INSTALL, MANAGED, resource_of
     from bizrq.kube.client import NotFound
 
     resource, metadata = resource_of(obj), obj["metadata"]
     try:
         if obj["kind"] == "Namespace":
             stored = await client.get(resource, metadata["name"])
-            managed = (stored["metadata"].get("labels") or {}).get("app.kubernetes.io/managed-by")
-            if managed != metadata["labels"]["app.kubernetes.io/managed-by"]:
+            if (stored["metadata"].get("labels") or {}).get(MANAGED) != INSTALL:
                 _said(obj, "stays: install did not make it")
                 return
         await client.delete(resource, metadata["name"], metadata.get("namespace"))

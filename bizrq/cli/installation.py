@@ -22,7 +22,8 @@ Object = dict[str, Any]
 
 CONFIG = "bizrq-config"
 SECRET = CERTS
-_LABELS = {"app.kubernetes.io/name": "bizrq", "app.kubernetes.io/managed-by": "bizrq-install"}
+MANAGED, INSTALL = "app.kubernetes.io/managed-by", "bizrq-install"
+_LABELS = {"app.kubernetes.io/name": "bizrq", MANAGED: INSTALL}
 _CERTIFICATES, _SETTINGS = "/var/run/bizrq/certificates", "/etc/bizrq"
 _PORT = 8443
 _METRICS = {WEBHOOKS: 9090, CONTROLLER: 9091, CERTS: 9092}
@@ -49,6 +50,8 @@ _KINDS = (
     ),
 )
 _BY_KIND: Mapping[str, Resource] = {resource.kind: resource for resource in _KINDS}
+#: Of what was installed earlier and is no longer, this goes. Not a namespace, nor CRDs with everything of their kind.
+PRUNED = tuple(r for r in _KINDS if r.kind not in ("Namespace", "CustomResourceDefinition"))
 
 
 @dataclass(frozen=True, slots=True)

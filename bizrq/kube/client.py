@@ -614,8 +614,9 @@ def _reason(error: BaseException) -> str:
 def _not_connected(error: Exception) -> str:
     """Why in the system's words; in aiohttp's the address stands again, and the TLS context as Python names it."""
     cause = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
-    is_number = isinstance(cause, OSError) and not isinstance(cause, socket.gaierror) and (cause.errno or 0) > 0
-    return os.strerror(cause.errno or 0) if is_number else _reason(cause)
+    if isinstance(cause, OSError) and not isinstance(cause, socket.gaierror) and (cause.errno or 0) > 0:
+        return os.strerror(cause.errno or 0)
+    return _reason(cause)
 
 
 def _glimpse(body: bytes) -> str:

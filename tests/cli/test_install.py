@@ -19,7 +19,17 @@ from bizrq.settings import load
 from tests.cli.conftest import Bizrq
 from tests.cluster import Cluster, has_kinds
 from tests.docs.test_docs import PROCESSES, options
-from tests.objects import CRDS, DEPLOYMENTS, NAMESPACES, REGISTRATIONS, Object, group
+from tests.objects import (
+    CLUSTER_ROLES,
+    CONFIG_MAPS,
+    CRDS,
+    DEPLOYMENTS,
+    NAMESPACES,
+    REGISTRATIONS,
+    Object,
+    cluster_role,
+    group,
+)
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -78,11 +88,32 @@ async def test_install_twice_makes_everything_once_and_uninstall_takes_it_away(
     assert "--config" not in template["spec"]["containers"][0]["command"]
     # What a merge, the sandbox's way, cannot take back.
     assert ("annotations" in template["metadata"]) is not cluster.is_real
+    # Nobody mounts the ConfigMap any more, so it is gone.
+    assert "configmap/bizrq-config deleted" in less.out.splitlines()
+    [config_map] = [obj for obj in planned("suspended: zero\n") if obj["kind"] == "ConfigMap"]
+    assert await there(client, config_map) is None
+
+    # Another version's, and somebody else's.
+    stray = {**config_map, "metadata": {**config_map["metadata"], "name": "old"}}
+    await client.create(CONFIG_MAPS, stray)
+    role = cluster_role("bizrq-old", "get")
+    role["metadata"]["labels"] = stray["metadata"]["labels"]
+    await client.create(CLUSTER_ROLES, role)
+    theirs = {**stray, "metadata": {"name": "theirs", "namespace": HERE}}
+    await client.create(CONFIG_MAPS, theirs)
+    pruned = await installed("install", *flags[:-2])
+    assert [line for line in pruned.out.splitlines() if line.endswith("deleted")] == [
+        "configmap/old deleted",
+        "clusterrole.rbac.authorization.k8s.io/bizrq-old deleted",
+    ]
+    assert await there(client, theirs)
+    await client.create(CONFIG_MAPS, stray)
 
     gone = await installed("uninstall", "-n", HERE)
     assert gone.code == 0
     assert gone.out.splitlines()[0] == "validatingwebhookconfiguration.admissionregistration.k8s.io/bizrq deleted"
     assert "groups and their CRD stay" in gone.err
+    assert await there(client, stray) is None
     for obj in planned("suspended: zero\n"):
         # A namespace goes when whoever cleans it up has done so.
         if obj["kind"] not in ("CustomResourceDefinition", "Namespace"):
