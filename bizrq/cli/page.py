@@ -48,7 +48,7 @@ thead th { border-bottom: 2px solid var(--line); vertical-align: bottom; }
 thead th.n { white-space: normal; }
 tbody th { font-weight: normal; min-width: 7rem; }
 tfoot th, tfoot td { border-bottom: 0; border-top: 2px solid var(--line); font-weight: bold; }
-svg { display: block; height: auto; max-width: 40rem; width: 100%; }
+svg { display: block; height: auto; max-width: 32rem; width: 100%; }
 svg text { fill: currentColor; font-size: 12px; font-variant-numeric: tabular-nums; }
 .rest { fill: var(--rest); } .bar { fill: var(--bar); } .later { fill: var(--later); } .over { fill: var(--over); }
 .credit { fill: var(--credit); } .limit { fill: var(--ink); } .axis { stroke: var(--soft); }
@@ -56,7 +56,7 @@ svg text { fill: currentColor; font-size: 12px; font-variant-numeric: tabular-nu
 @media print { :root { color-scheme: light; --ink: #000; --soft: #444; --paper: #fff; --line: #999; --rest: #eee;
     --bar: #2f6fb3; --later: #a9c9ec; --over: #b3261e; --credit: #2e7d4f; }
   body { max-width: none; padding: 0; font-size: 9pt; } nav { display: none; } .pair { display: block; }
-  .wide { overflow: visible; }
+  .wide { overflow: visible; } svg { max-width: 24rem; }
   .pair > figure { position: static; } thead { display: table-header-group; }
   tfoot { display: table-row-group; } tr, figure { break-inside: avoid; }
   h2, h3 { break-after: avoid; } .wide table { font-size: 7.5pt; } .wide td { min-width: 4.5rem; }
