@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeAlias, TypeVar
 
+from bizrq.quota import folding
+from bizrq.quota.folding import MOST_TOLD
 from bizrq.quota.ledger import GROUPS
 from bizrq.quota.names import cash, uncash
 from bizrq.quota.periods import LIFETIME, Period
@@ -25,16 +27,9 @@ _MILLI = 1_000_000
 
 #: So long after a period's end, or after a part of a stay, its end may still be delivered. Milliseconds.
 GRACE = 600_000
-#: What is kept line by line, of each kind of line, and how many amounts stand in them; what is more is folded together,
-#: and no amount is lost.
-MOST_LINES = 300
-MOST_TOLD = 100
+#: Closed periods, and parts of stays beyond the last of each: what is more is folded together (`folding`).
 MOST_PERIODS = 60
-MOST_AMOUNTS = 3_000
-#: Parts of stays beyond the last of each.
 MOST_PARTS = 1_000
-#: Whose line the smallest share of others' lines is folded into; a namespace may follow.
-OTHERS = "others"
 
 Amounts: TypeAlias = Mapping[str, int]
 """Resource to nano-units x milliseconds."""
@@ -377,60 +372,15 @@ def _too_many(parts: Sequence[Part]) -> set[int]:
 
 
 def _folded(lines: Lines, running: set[str]) -> Lines:
-    """The lines, with the smallest in one where there are too many: first of what runs no more."""
-    if len(lines.settled) > MOST_LINES or _weight(lines.settled.values()) > MOST_AMOUNTS:
-        lines = replace(lines, settled=_fold(lines.settled, running))
-    if len(lines.late) > MOST_TOLD or _weight(lines.late.values()) > MOST_AMOUNTS:
-        late: dict[tuple[int | None, str], Amounts] = {}
-        for (start, _), amounts in lines.late.items():
-            late[start, f"{OTHERS}//"] = sum_of([late.get((start, f"{OTHERS}//"), {}), amounts])
-        lines = replace(lines, late=late)
-    kept = _last_of([c.amounts for c in lines.corrections], MOST_TOLD - 1)
-    if len(lines.corrections) > kept + 1:
-        old, young = lines.corrections[:-kept], lines.corrections[-kept:]
+    """The lines, with the smallest in one where there are too many."""
+    settled, late = folding.by_workload(lines.settled, running), folding.by_start(lines.late)
+    kept = folding.last_of([correction.amounts for correction in lines.corrections], MOST_TOLD - 1)
+    corrections = lines.corrections
+    if len(corrections) > kept + 1:
+        old, young = corrections[:-kept], corrections[-kept:]
         first = Correction("earlier", sum_of(c.amounts for c in old), reason="earlier corrections together")
-        lines = replace(lines, corrections=(first, *young))
-    return lines
-
-
-def _weight(lines: Iterable[Amounts]) -> int:
-    return sum(map(len, lines))
-
-
-def _last_of(lines: Sequence[Amounts], most: int) -> int:
-    """How many of the last of them are kept: at least one, as many as `most`, and no more amounts than fit."""
-    kept, weight = 0, 0
-    for amounts in reversed(lines[-most:]):
-        weight += len(amounts)
-        if kept and weight > MOST_AMOUNTS:
-            break
-        kept += 1
-    return kept
-
-
-def _fold(settled: Mapping[str, Amounts], running: set[str]) -> dict[str, Amounts]:
-    whole = sum_of(settled.values())
-
-    def share(workload: str) -> int:
-        """The largest of its shares, in millionths."""
-        return max((abs(n) * 10**6 // (abs(whole[name]) or 1) for name, n in found[workload].items()), default=0)
-
-    found, weight = dict(settled), _weight(settled.values())
-    for into in (_namespace_line, lambda _: f"{OTHERS}//"):
-        foldable = [workload for workload in found if into(workload) != workload]
-        for workload in sorted(foldable, key=lambda each: (each in running, share(each), each)):
-            # A third less than the most: not every look folds again.
-            if len(found) <= MOST_LINES * 2 // 3 and weight <= MOST_AMOUNTS * 2 // 3:
-                return found
-            amounts, line = found.pop(workload), into(workload)
-            before = found.get(line, {})
-            found[line] = sum_of([before, amounts])
-            weight += len(found[line]) - len(before) - len(amounts)
-    return found
-
-
-def _namespace_line(workload: str) -> str:
-    return f"{OTHERS}/{workload.split('/')[1]}/"
+        corrections = first, *young
+    return replace(lines, settled=settled, late=late, corrections=corrections)
 
 
 # Periods.
@@ -477,7 +427,7 @@ def close(page: Page, stated: Lines | None = None) -> tuple[Page, Lines]:
         lines = stated
     closed = (*page.closed, Total(found.period, lines.total()))
     earlier = page.earlier
-    kept = _last_of([total.amounts for total in closed], MOST_PERIODS)
+    kept = folding.last_of([total.amounts for total in closed], MOST_PERIODS)
     if len(closed) > kept:
         old, closed = closed[:-kept], closed[-kept:]
         older = [*([earlier] if earlier else []), *old]

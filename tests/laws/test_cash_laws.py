@@ -14,8 +14,6 @@ from bizrq.api import hours as wire
 from bizrq.api.group import Metadata
 from bizrq.quota.cash import (
     GRACE,
-    MOST_AMOUNTS,
-    MOST_LINES,
     MOST_PARTS,
     Correction,
     Lines,
@@ -36,6 +34,7 @@ from bizrq.quota.cash import (
     tick,
     total,
 )
+from bizrq.quota.folding import MOST_AMOUNTS, MOST_LINES
 from bizrq.quota.periods import LIFETIME, Period
 from bizrq.quota.quantity import NANO
 from bizrq.quota.resources import nonzero
