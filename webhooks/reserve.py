@@ -39,6 +39,8 @@ MOST_SPACING = 1.0
 PATIENCE = 3.0
 #: Requests decided in one write: what fits into MAX_ENTRIES several times over, and into some milliseconds.
 BATCH = 500
+#: Accounts that are kept from one write to the next: those of the busiest groups.
+ACCOUNTS = 32
 _WRITE_TIMEOUT = 10.0
 #: Seconds after a conflict within which the next try begins: those who lost together should not meet again.
 QUICKLY = 0.02
@@ -74,8 +76,8 @@ class Reserver:
         self._written: dict[str, float] = {}
         self._took: dict[str, float] = {}
         self._spacing: dict[str, float] = {}
-        #: Accounts as our own last write left them, by group, with the version that it made.
-        self._accounts: dict[str, tuple[int, Account]] = {}
+        #: Accounts as our own last write left them, by group, with the very object that it made; the newest last.
+        self._accounts: dict[str, tuple[GroupObject, Account]] = {}
         #: Whether the last batch of a group held more than one request.
         self._busy: dict[str, bool] = {}
         self._holds = Holds()
@@ -156,7 +158,6 @@ class Reserver:
             raise
         finally:
             del self._workers[group]
-            self._accounts.pop(group, None)
             for pending in self._lines.pop(group):
                 if not pending.answer.done():
                     pending.answer.set_result(_out_of_time(group))
@@ -176,10 +177,7 @@ class Reserver:
                     await self._store.changed(group, min(wait, _left(batch)))
                     stored, fresh = None, False
                     continue
-                version, account = self._accounts.pop(group, (0, None))
-                if stored is None or stored.resource_version != version:
-                    account = None
-                verdicts, account = self._decide(group, stored, batch, account)
+                verdicts, account = self._decide(group, stored, batch, self._left_by_us(group, stored))
                 if not fresh and any(isinstance(verdict, Denied) for verdict in verdicts):
                     stored = None
                     continue
@@ -187,7 +185,7 @@ class Reserver:
                     body = wire.with_reservations(stored, account.entries())
                     self._written[group] = time.monotonic()
                     stored = await self._store.write_status(group, body, min(_WRITE_TIMEOUT, _left(batch)))
-                    self._accounts[group] = stored.resource_version, account
+                    self._keep(group, stored.resource_version, account)
                     self._took[group] = time.monotonic() - self._written[group]
                     self.writes += 1
             except (ApiError, Unreachable) as error:
@@ -210,6 +208,19 @@ class Reserver:
                 if not pending.answer.done():
                     pending.answer.set_result(verdict)
             return
+
+    def _keep(self, group: str, version: int, account: Account) -> None:
+        """Go on from this account as long as nobody else writes the group: to read a thousand promises takes long."""
+        made = self._store.cached(group)
+        if made is not None and made.resource_version == version:
+            self._accounts[group] = made, account
+            if len(self._accounts) > ACCOUNTS:
+                del self._accounts[next(iter(self._accounts))]
+
+    def _left_by_us(self, group: str, stored: GroupObject | None) -> Account | None:
+        """The account of this very object: its version alone could be another's after a restore."""
+        made, account = self._accounts.pop(group, (None, None))
+        return account if made is stored else None
 
     def _first(self, group: str) -> list[_Pending]:
         """Those who have waited longest and still have time, no more than fit into one write."""

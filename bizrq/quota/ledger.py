@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property, lru_cache, partial
 from itertools import chain
+from typing import NamedTuple
 
 from bizrq.quota import quantity
 from bizrq.quota.names import DEFAULT, Catalog, base_and_model, cash, is_cash, uncash
@@ -37,8 +38,7 @@ class ReservationError(ValueError):
     """An entry of `status.reservations` that this version cannot read."""
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Slot:
+class Slot(NamedTuple):
     """The place that is charged: `plural.group` of a kind, a namespace ("" for none), a name."""
 
     kind: str
@@ -155,7 +155,7 @@ def read(text: str) -> Reservation:
         raise ReservationError(f"reservation of {slot}: uid or until is missing")
     if "rv" in known and not _INTEGER.fullmatch(known["rv"]):
         raise ReservationError(f"reservation of {slot}: rv {known['rv'][:80]!r} is no resourceVersion")
-    return Reservation(
+    found = Reservation(
         slot=slot,
         uid=known["uid"],
         resource_version=int(known["rv"]) if "rv" in known else None,
@@ -164,6 +164,9 @@ def read(text: str) -> Reservation:
         base=base,
         awaits=Slot.parse(known["awaits"]) if "awaits" in known else None,
     )
+    # An entry stands as it was written: to write it anew costs as much as to read it.
+    vars(found)["line"] = text
+    return found
 
 
 def timestamp(at: int) -> str:
@@ -380,8 +383,8 @@ class Account:
         self._by_slot[slot], self._extra[slot] = entries, extra
         self._count += len(entries) - len(old)
         # Three bytes a line for the quotes and the comma.
-        self._bytes += sum(len(str(entry)) + 3 for entry in entries if id(entry) not in before)
-        self._bytes -= sum(len(str(entry)) + 3 for entry in old if id(entry) not in after)
+        self._bytes += sum(len(entry.line) + 3 for entry in entries if id(entry) not in before)
+        self._bytes -= sum(len(entry.line) + 3 for entry in old if id(entry) not in after)
 
 
 def slot_extra(entries: Iterable[Reservation]) -> dict[str, int]:
