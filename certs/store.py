@@ -81,6 +81,8 @@ class ServingCertificate:
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self.context.minimum_version = ssl.TLSVersion.TLSv1_2
         self.context.set_alpn_protocols(["http/1.1"])
+        # An API server keeps no sessions: a ticket is written and read for nothing with each handshake.
+        self.context.num_tickets = 0
         self.expires_at: datetime | None = None
         self.reloads = 0
         self._certificate = cert_dir / CERTIFICATE

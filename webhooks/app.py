@@ -108,9 +108,12 @@ class Webhooks:
     def _route(self, name: str, handler: Handler) -> Callable[[web.Request], Awaitable[web.Response]]:
         async def handle(http: web.Request) -> web.Response:
             peer, deadline = http.remote or "", time.monotonic() + _deadline(http.query.get("timeout", ""))
-            self._turns.came(peer)
+            connection = http.transport
+            if connection is not None:
+                self._turns.came(peer, connection)
             response = await self._answer(name, handler, http, deadline)
-            await self._turns.turn(peer, deadline)
+            if connection is not None:
+                await self._turns.turn(peer, connection, deadline)
             return response
 
         return handle

@@ -11,42 +11,99 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter, defaultdict, deque
+from collections import defaultdict, deque
+from dataclasses import dataclass, field
 
 #: What an API server keeps.
 IDLE = 25
-#: Seconds without a request after which nobody is coming for the connections.
+#: Seconds without a request after which nobody is coming for the connections, where they came sooner before.
 QUIET = 0.05
+#: So many times as long as they took before: whoever was answered has the object stored first, and then asks anew.
+LONGER = 3
 #: The longest that an answer waits for its turn, in seconds.
 PATIENCE = 1.0
+#: The longest that nobody comes while answers wait, in seconds.
+MOST_QUIET = 0.5
+
+
+@dataclass(slots=True)
+class _Peer:
+    """What is known of one API server."""
+
+    #: Connections that were answered on, no request came on since, and the other side has not closed.
+    idle: set[asyncio.BaseTransport] = field(default_factory=set)
+    #: When the last request came.
+    last: float = 0.0
+    #: Since when answers are out that no request has followed; None where one has.
+    out: float | None = None
+    #: How long it took lately until one did.
+    back: float = 0.0
+    waiting: deque[tuple[float, asyncio.Future[None]]] = field(default_factory=deque)
+    timer: asyncio.TimerHandle | None = None
+
+    def is_full(self) -> bool:
+        """Whether one more would be closed."""
+        if len(self.idle) >= IDLE:
+            self.idle = {connection for connection in self.idle if not connection.is_closing()}
+        return len(self.idle) >= IDLE
+
+    def due(self) -> float:
+        """When nobody is coming any more, or the first has waited for long enough."""
+        quiet = min(MOST_QUIET, max(QUIET, LONGER * self.back))
+        return min(self.last + quiet, self.waiting[0][0])
+
+    def release(self, count: int) -> None:
+        while self.waiting and count:
+            _, turn = self.waiting.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                count -= 1
 
 
 class Turns:
-    """Idle connections by who made them, as far as requests and answers tell: never more than are kept."""
+    """Whose turn it is, for each API server by itself."""
 
     def __init__(self) -> None:
-        self._idle: Counter[str] = Counter()
-        self._last: dict[str, float] = {}
-        self._waiting: defaultdict[str, deque[asyncio.Future[None]]] = defaultdict(deque)
+        self._peers: defaultdict[str, _Peer] = defaultdict(_Peer)
 
-    def came(self, peer: str) -> None:
-        """A request came, on an idle connection if there was one: the next answer may go."""
-        self._idle[peer] = max(0, self._idle[peer] - 1)
-        self._last[peer] = time.monotonic()
-        waiting = self._waiting[peer]
-        while waiting:
-            turn = waiting.popleft()
-            if not turn.done():
-                turn.set_result(None)
-                return
+    def came(self, peer: str, connection: asyncio.BaseTransport) -> None:
+        """A request came on this connection: if that was idle, the next answer may go."""
+        known, now = self._peers[peer], time.monotonic()
+        was_idle = connection in known.idle
+        known.idle.discard(connection)
+        if known.out is not None:
+            took, known.out = now - known.out, None
+            # After a pause it says nothing.
+            known.back = max(took if took < MOST_QUIET else 0.0, 0.8 * known.back)
+        known.last = now
+        if was_idle:
+            known.release(1)
 
-    async def turn(self, peer: str, deadline: float) -> None:
+    async def turn(self, peer: str, connection: asyncio.BaseTransport, deadline: float) -> None:
         """Return when an answer to this peer may go, by the `time.monotonic` of `deadline` at the latest."""
-        if self._idle[peer] >= IDLE:
+        known, now = self._peers[peer], time.monotonic()
+        if known.is_full() and deadline - now > PATIENCE:
             turn = asyncio.get_running_loop().create_future()
-            self._waiting[peer].append(turn)
-            until = min(deadline, time.monotonic() + PATIENCE)
-            while (left := min(until, self._last[peer] + QUIET) - time.monotonic()) > 0 and not turn.done():
-                await asyncio.wait((turn,), timeout=left)
-            turn.cancel()
-        self._idle[peer] = min(IDLE, self._idle[peer] + 1)
+            known.waiting.append((now + PATIENCE, turn))
+            if known.timer is None:
+                self._wait(known)
+            await turn
+            now = time.monotonic()
+        known.idle.add(connection)
+        if known.out is None:
+            known.out = now
+
+    def _wait(self, known: _Peer) -> None:
+        after = max(0.0, known.due() - time.monotonic())
+        known.timer = asyncio.get_running_loop().call_later(after, self._look, known)
+
+    def _look(self, known: _Peer) -> None:
+        """Let go whoever has waited for long enough; all where nobody comes any more."""
+        known.timer, now = None, time.monotonic()
+        while known.waiting and known.due() <= now:
+            if known.waiting[0][0] <= now:
+                known.release(1)
+            else:
+                known.release(len(known.waiting))
+        if known.waiting:
+            self._wait(known)

@@ -5,7 +5,16 @@ from __future__ import annotations
 import asyncio
 import time
 
-from webhooks.turns import IDLE, PATIENCE, QUIET, Turns
+from webhooks.turns import IDLE, MOST_QUIET, PATIENCE, QUIET, Turns
+
+
+class _Connection(asyncio.BaseTransport):
+    """One that a request came on; `closed` by the other side or not."""
+
+    closed = False
+
+    def is_closing(self) -> bool:
+        return self.closed
 
 
 def _later(seconds: float) -> float:
@@ -18,54 +27,88 @@ async def _gone(tasks: list[asyncio.Task[None]]) -> int:
     return sum(task.done() for task in tasks)
 
 
-async def _burst(turns: Turns, count: int, deadline: float, peer: str = "api") -> list[asyncio.Task[None]]:
-    for _ in range(count):
-        turns.came(peer)
-    return [asyncio.create_task(turns.turn(peer, deadline)) for _ in range(count)]
+async def _burst(
+    turns: Turns, connections: list[_Connection], seconds: float = 10, peer: str = "api"
+) -> list[asyncio.Task[None]]:
+    for connection in connections:
+        turns.came(peer, connection)
+    return [asyncio.create_task(turns.turn(peer, connection, _later(seconds))) for connection in connections]
+
+
+def _connections(count: int) -> list[_Connection]:
+    return [_Connection() for _ in range(count)]
 
 
 async def test_answers_beyond_what_is_kept_go_one_for_each_request_that_comes() -> None:
-    turns = Turns()
-    tasks = await _burst(turns, IDLE + 5, _later(10))
+    turns, connections = Turns(), _connections(IDLE + 5)
+    tasks = await _burst(turns, connections)
     assert await _gone(tasks) == IDLE
     for came in (1, 2, 3):
-        turns.came("api")
+        turns.came("api", connections[came])
         assert await _gone(tasks) == IDLE + came
+    await asyncio.gather(*tasks)
+
+
+async def test_a_request_on_a_new_connection_makes_no_room() -> None:
+    turns = Turns()
+    tasks = await _burst(turns, _connections(IDLE + 5))
+    turns.came("api", _Connection())
+    assert await _gone(tasks) == IDLE
+    await asyncio.gather(*tasks)
+
+
+async def test_a_connection_that_the_other_side_closed_makes_room() -> None:
+    turns, connections = Turns(), _connections(IDLE)
+    assert await _gone(await _burst(turns, connections)) == IDLE
+    connections[3].closed = True
+    tasks = await _burst(turns, _connections(2))
+    assert await _gone(tasks) == 1
     await asyncio.gather(*tasks)
 
 
 async def test_where_nobody_comes_any_more_they_go_soon() -> None:
     turns = Turns()
     began = time.monotonic()
-    await asyncio.gather(*await _burst(turns, 4 * IDLE, _later(10)))
-    assert QUIET <= time.monotonic() - began < PATIENCE
+    await asyncio.gather(*await _burst(turns, _connections(4 * IDLE)))
+    assert QUIET <= time.monotonic() - began < MOST_QUIET
+
+
+async def test_they_wait_longer_for_those_who_took_longer_before() -> None:
+    turns, connections = Turns(), _connections(IDLE + 1)
+    await asyncio.gather(*await _burst(turns, connections[:IDLE]))
+    await asyncio.sleep(1.5 * QUIET)
+    began = time.monotonic()
+    await asyncio.gather(*await _burst(turns, connections))
+    assert time.monotonic() - began > 3 * QUIET
 
 
 async def test_no_answer_waits_past_its_deadline_nor_forever() -> None:
     turns = Turns()
-    tasks = await _burst(turns, IDLE + 1, _later(0.0))
+    tasks = await _burst(turns, _connections(IDLE + 1), PATIENCE / 2)
     assert await _gone(tasks) == IDLE + 1
 
-    turns = Turns()
+    turns, connections = Turns(), _connections(10 * IDLE)
     began = time.monotonic()
-    tasks = await _burst(turns, 10 * IDLE, _later(10))
-    while not all(task.done() for task in tasks):
+    tasks = await _burst(turns, connections)
+    for connection in connections:
+        if all(task.done() for task in tasks):
+            break
         # Requests keep coming, but slower than it would take.
-        turns.came("api")
+        turns.came("api", connection)
         await asyncio.sleep(QUIET / 2)
     assert time.monotonic() - began < PATIENCE + 4 * QUIET
 
 
 async def test_one_api_server_does_not_wait_for_another() -> None:
     turns = Turns()
-    await _gone(await _burst(turns, IDLE, _later(10), "first"))
-    tasks = await _burst(turns, IDLE, _later(10), "second")
+    await _gone(await _burst(turns, _connections(IDLE), peer="first"))
+    tasks = await _burst(turns, _connections(IDLE), peer="second")
     assert await _gone(tasks) == IDLE
 
 
 async def test_a_lone_request_never_waits() -> None:
     turns = Turns()
-    for _ in range(3 * IDLE):
-        turns.came("api")
-        task = asyncio.create_task(turns.turn("api", _later(10)))
+    for connection in _connections(1) * (3 * IDLE):
+        turns.came("api", connection)
+        task = asyncio.create_task(turns.turn("api", connection, _later(10)))
         assert await _gone([task]) == 1
