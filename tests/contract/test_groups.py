@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import orjson
 import pytest
 
 from bizrq.kube.client import Conflict, KubeClient
 from bizrq.kube.groups import GROUPS
-from tests.cluster import refusal
+from tests.cluster import Cluster, refusal
 from tests.objects import Object, group
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.usefixtures("groups")]
@@ -75,6 +76,38 @@ async def test_what_one_object_can_say_of_the_tree_holds_without_a_webhook(clien
         "immutable"
         in (await refusal(client.patch(GROUPS, f"{unique}-root", {"spec": {"parentBizGroup": "corp"}}))).message
     )
+
+
+@pytest.mark.parametrize("amount", [True, 1.5, {}], ids=str)
+async def test_amounts_of_the_status_are_integers_or_text(client: KubeClient, unique: str, amount: Any) -> None:
+    made = await client.create(GROUPS, group(unique, cpu="4"))
+    told = {**made, "status": {"used": {"limits.cpu": 1, "pods": "2"}, "selfUsed": {"limits.cpu": amount}}}
+    assert (await refusal(client.replace(GROUPS, told, subresource="status"))).status == 422
+
+
+async def test_who_applies_a_spec_keeps_its_fields_while_the_status_is_written(
+    cluster: Cluster, client: KubeClient, unique: str
+) -> None:
+    async def apply(who: str, **hard: str) -> Object:
+        metadata = {"name": unique}
+        asked = {"apiVersion": GROUPS.api_version, "kind": GROUPS.kind, "metadata": metadata, "spec": {"hard": hard}}
+        kind, params = "application/apply-patch+yaml", {"fieldManager": who}
+        path, body = GROUPS.path(name=unique), orjson.dumps(asked)
+        answer = await client.request("PATCH", path, body=body, content_type=kind, params=params)
+        return orjson.loads(answer)
+
+    if not cluster.is_real:
+        assert (await refusal(apply("one", **{"limits.cpu": "4"}))).status == 415
+        return
+    await apply("one", **{"limits.cpu": "4", "pods": "9"})
+    made = await apply("other", **{"limits.memory": "1Gi"})
+    used = {"limits.cpu": "1", "limits.memory": "0", "pods": "1"}
+    told = await client.replace(GROUPS, {**made, "status": {"used": used}}, subresource="status")
+    assert [e["fieldsV1"] for e in told["metadata"]["managedFields"] if "subresource" in e] == [{"f:status": {}}]
+    # What one no longer applies goes, and nothing else.
+    left = await apply("one", **{"limits.cpu": "5"})
+    assert left["spec"]["hard"] == {"limits.cpu": "5", "limits.memory": "1Gi"}
+    assert left["status"] == {"used": used}
 
 
 async def test_status_is_written_apart_from_spec_and_by_version(client: KubeClient, unique: str) -> None:
