@@ -124,7 +124,8 @@ def _beside(spec: dict[str, Any], conf: dict[str, Any]) -> int:
     mib = 0
     if spec.get("type") == "Python":
         mib += _mib(conf.get("spark.executor.pyspark.memory"), "spec.sparkConf[spark.executor.pyspark.memory]", 0)
-    if str(conf.get("spark.memory.offHeap.enabled", "false")).casefold() != "false":
+    enabled = a_text(conf.get("spark.memory.offHeap.enabled"), "spec.sparkConf[spark.memory.offHeap.enabled]")
+    if enabled.casefold() not in ("", "false"):
         size = conf.get("spark.memory.offHeap.size")
         mib += _mib(size, "spec.sparkConf[spark.memory.offHeap.size]", 0, bare="b")
     return mib
