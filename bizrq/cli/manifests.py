@@ -23,7 +23,7 @@ Recursive = Annotated[
 
 _ENDINGS = (".json", ".yaml", ".yml")
 #: Far deeper than any object; the parser, written in C, recurses and would take the whole process along.
-_DEEPEST = 1000
+_DEEPEST = 500
 
 
 def read_all(paths: list[Path], recursive: bool = False) -> list[Any]:

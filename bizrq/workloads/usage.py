@@ -6,7 +6,7 @@ the same function as admission, and knows no cluster.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,8 @@ from bizrq.workloads import counting, dra
 from bizrq.workloads.adapters import Adapter, Registry, builtin
 from bizrq.workloads.config import DEFAULT, CountingConfig
 from bizrq.workloads.counting import Demand
+from bizrq.workloads.dra import Claims
+from bizrq.workloads.labels import labels_of
 from bizrq.workloads.lookup import Documents, Reference, group_and_version
 from bizrq.workloads.malformed import Malformed, a_map, malformed, show
 from bizrq.workloads.owners import charged_group, is_below, payer
@@ -46,7 +48,8 @@ class Row:
 
 
 def usage(documents: Iterable[object], config: CountingConfig = DEFAULT, registry: Registry | None = None) -> list[Row]:
-    """A row for every document of a known kind and for every Scale, in their order, labelled or not.
+    """A row for every document of a known kind and for every Scale, in their order, labelled or not, and for each
+    ResourceClaim that names a group itself.
 
     All kinds of the registry count, charged or not, and all documents are what the others may refer to. Raises
     nothing: what admission would refuse as malformed is a row with an error.
@@ -55,13 +58,28 @@ def usage(documents: Iterable[object], config: CountingConfig = DEFAULT, registr
     found = list(objects_in(documents))
     cluster = Documents(found)
     shared = _Shared()
-    rows: list[Row] = []
-    for document in found:
+
+    def payer_of(workload: dict[str, Any]) -> str | None:
+        return charged_group(workload, cluster)
+
+    def of_workload(workload: dict[str, Any], group: str | None) -> Resources:
+        return shared.charged(workload, group, _demand(workload, kinds, cluster, config))
+
+    def of_claim(claim: dict[str, Any], _group: str | None) -> Resources:
+        around = Claims(labels_of(claim), counting.namespace_of(claim), cluster, config)
+        return shared.left(claim, dra.of_claim(claim, around))
+
+    rows: dict[int, Row] = {}
+    for number, document in enumerate(found):
         if is_scale(document):
-            rows.append(_row(document, lambda d: _scaled(d, found, kinds), kinds, cluster, config, shared))
+            rows[number] = _row(document, lambda d: _scaled(d, found, kinds), payer_of, of_workload)
         elif kinds.of(document) is not None:
-            rows.append(_row(document, lambda d: d, kinds, cluster, config, shared))
-    return rows
+            rows[number] = _row(document, _itself, payer_of, of_workload)
+    # Workloads tell of their claims first, wherever they stand.
+    for number, document in enumerate(found):
+        if _names_a_group(document):
+            rows[number] = _row(document, _itself, dra.payer_of_claim, of_claim)
+    return [rows[number] for number in sorted(rows)]
 
 
 class _Shared:
@@ -88,6 +106,14 @@ class _Shared:
             users[_reference(workload)] = group, cost
         return total(more)
 
+    def left(self, claim: dict[str, Any], cost: Resources) -> Resources:
+        """What of a claim's cost no workload has told."""
+        namespace, name = _place(claim)
+        users = self._users.get(Slot(dra.CLAIMS, namespace, _text(name)), {})
+        for _, known in users.values():
+            cost = growth(cost, known)
+        return cost
+
 
 def objects_in(documents: Iterable[object]) -> Iterator[dict[str, Any]]:
     """The objects among the documents, those in a List (as `kubectl get -o yaml` prints it) too."""
@@ -101,25 +127,43 @@ def objects_in(documents: Iterable[object]) -> Iterator[dict[str, Any]]:
             yield document
 
 
+def _names_a_group(document: Mapping[str, Any]) -> bool:
+    """Whether this is a ResourceClaim that is charged by itself; one with labels that are none would be refused."""
+    group, _ = group_and_version(document.get("apiVersion"))
+    if (group, document.get("kind")) != dra.CLAIM:
+        return False
+    try:
+        return dra.payer_of_claim(document) is not None
+    except Malformed:
+        return True
+
+
+def _itself(document: dict[str, Any]) -> dict[str, Any]:
+    return document
+
+
 def _row(
-    document: dict[str, Any], find: Any, kinds: Registry, cluster: Documents, config: CountingConfig, shared: _Shared
+    document: dict[str, Any],
+    find: Callable[[dict[str, Any]], dict[str, Any]],
+    payer_of: Callable[[dict[str, Any]], str | None],
+    cost_of: Callable[[dict[str, Any], str | None], Resources],
 ) -> Row:
+    """What a document that means an object costs whoever pays for that."""
     metadata = document.get("metadata")
     metadata = metadata if isinstance(metadata, dict) else {}
-    namespace = metadata.get("namespace")
     group: str | None = None
     cost: Resources | None = None
     error: str | None = None
     try:
-        workload = find(document)
-        group = charged_group(workload, cluster)
-        cost = shared.charged(workload, group, _demand(workload, kinds, cluster, config))
+        obj = find(document)
+        group = payer_of(obj)
+        cost = cost_of(obj, group)
     except Malformed as wrong:
         error = str(wrong)
     return Row(
         api_version=_text(document.get("apiVersion")),
         kind=_text(document.get("kind")),
-        namespace=_text(namespace) or "default",
+        namespace=_text(metadata.get("namespace")) or "default",
         name=_text(metadata.get("name")) or _text(metadata.get("generateName")),
         group=group,
         usage=None if cost is None else text_of(nonzero(cost)),

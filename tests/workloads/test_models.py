@@ -172,4 +172,4 @@ def test_cards_of_no_model_are_named_where_models_are_strict():
 def test_strict_models_are_those_of_the_configuration():
     strict = replace(KNOWN, strict_models=True)
     assert count(deployment(1, GPU, gpu="T4"), config=strict).resources["requests.nvidia.com/gpu.T4"]
-    assert "'a100' is not a known model" in refusal(deployment(1, GPU, gpu="a100"), config=strict)
+    assert "'a100' is not a known model, did you mean A100?" in refusal(deployment(1, GPU, gpu="a100"), config=strict)

@@ -174,6 +174,21 @@ def test_a_claim_that_workloads_share_is_told_with_the_first_of_them():
     assert rows[2].error == "ResourceClaim 's' is charged to group nlp, not to cv"
 
 
+def test_a_claim_that_names_a_group_has_a_row_with_what_no_workload_tells_of_it():
+    """Wherever it stands. One without a label is context, and so is one that was made for a pod."""
+    mine = claim(exactly(count=4), group="nlp")
+    [row] = usage([mine, *CLASSES])
+    assert (row.kind, row.name, row.group) == ("ResourceClaim", "s", "nlp")
+    assert (row.usage or {})["requests.nvidia.com/gpu"] == "4"
+    first, second = usage([mine, using(2, SHARED), *CLASSES])
+    assert (first.kind, first.usage) == ("ResourceClaim", {})
+    assert (second.usage or {})["requests.nvidia.com/gpu"] == "4"
+    assert not usage([claim(exactly()), *CLASSES])
+    assert not usage([named(mine, "s", ownerReferences=[{"kind": "Pod", "name": "p", "uid": "u"}]), *CLASSES])
+    [row] = usage([claim(exactly("nowhere.example.com"), group="nlp")])
+    assert (row.group, "DeviceClass 'nowhere.example.com' was not found" in (row.error or "")) == ("nlp", True)
+
+
 def test_a_name_yet_to_be_generated_is_shown_as_far_as_it_goes():
     obj = deployment(1, "")
     del obj["metadata"]["name"]
