@@ -10,11 +10,12 @@ from dataclasses import dataclass, field, replace
 
 from bizrq.api import group as wire
 from bizrq.api.group import GroupObject, GroupUnreadable
-from bizrq.quota.ledger import Reservation, ReservationError, Slot, milliseconds
 from bizrq.quota.recount import Counted, Sighting, held_for_others
+from bizrq.quota.reservation import Reservation, Slot
 from bizrq.quota.resources import Resources, add, growth, larger, subtract_floor
 from bizrq.quota.resources import total as total_of
 from bizrq.quota.terms import Terms, began, lien, possible
+from bizrq.quota.times import TimestampError, milliseconds
 from bizrq.workloads.adapters import Adapter
 from bizrq.workloads.config import CountingConfig
 from bizrq.workloads.dra import CLAIMS, Claims, of_claim
@@ -213,5 +214,5 @@ def _instant(text: str | None) -> int | None:
     """A time as milliseconds; None where there is none that can be read."""
     try:
         return milliseconds(text) if text else None
-    except ReservationError:
+    except TimestampError:
         return None

@@ -18,8 +18,8 @@ from bizrq.kube.groups import without_managed_fields
 from bizrq.kube.hours import CORRECTIONS
 from bizrq.kube.informer import Informer
 from bizrq.quota.cash import Correction
-from bizrq.quota.ledger import timestamp
 from bizrq.quota.names import DEFAULT, Catalog
+from bizrq.quota.times import timestamp
 
 log = structlog.get_logger(__name__)
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
-from bizrq.quota.ledger import LIFETIME, Slot
+from bizrq.quota.reservation import LIFETIME, Slot
 from bizrq.quota.resources import Resources, add, growth, larger
 from bizrq.workloads import counting
 from bizrq.workloads.adapters import Adapter, GroupKind

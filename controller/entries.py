@@ -15,8 +15,8 @@ import structlog
 from bizrq.api.group import GroupObject
 from bizrq.kube.client import NotFound
 from bizrq.quota import quantity
-from bizrq.quota.ledger import LIFETIME, Reservation, ReservationError, Slot, read
 from bizrq.quota.recount import Sighting
+from bizrq.quota.reservation import LIFETIME, Reservation, ReservationError, Slot, read
 from bizrq.quota.resources import Resources, larger
 from controller.cluster import CATCH_UP, Cluster
 

@@ -14,9 +14,10 @@ from typing import Any, NamedTuple, TypeAlias
 import structlog
 
 from bizrq.quota.cash import Page, Rate, Stay
-from bizrq.quota.ledger import Slot, milliseconds
 from bizrq.quota.names import DEFAULT, Catalog
+from bizrq.quota.reservation import Slot
 from bizrq.quota.resources import Resources
+from bizrq.quota.times import milliseconds
 from bizrq.workloads.adapters import Adapter
 from bizrq.workloads.malformed import Malformed
 from controller.books import Books, Sheet

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import orjson
 
-from bizrq.quota.ledger import ReservationError, milliseconds, timestamp
+from bizrq.quota.times import TimestampError, milliseconds, timestamp
 from bizrq.workloads import hami
 from bizrq.workloads.labels import LABEL
 from bizrq.workloads.owners import controller_of
@@ -236,5 +236,5 @@ def _time(text: object) -> int | None:
         return None
     try:
         return milliseconds(text)
-    except ReservationError:
+    except TimestampError:
         return None

@@ -21,11 +21,12 @@ from bizrq.kube.events import Recorder
 from bizrq.kube.holds import Holds
 from bizrq.kube.hours import CARD_HOURS
 from bizrq.quota import cash
-from bizrq.quota.ledger import LIFETIME, group_slot, timestamp
 from bizrq.quota.names import DEFAULT, Catalog
 from bizrq.quota.recount import Counted, Snapshot, recount
+from bizrq.quota.reservation import LIFETIME, group_slot
 from bizrq.quota.resources import Resources, restrict, subtract_floor
 from bizrq.quota.resources import total as total_of
+from bizrq.quota.times import timestamp
 from bizrq.workloads.config import CountingConfig
 from controller import metrics
 from controller.books import Books

@@ -16,7 +16,7 @@ from bizrq.api import hours as wire
 from bizrq.kube.client import KubeClient, NotFound
 from bizrq.kube.hours import STATEMENTS
 from bizrq.quota.cash import Page
-from bizrq.quota.ledger import milliseconds
+from bizrq.quota.times import milliseconds
 
 log = structlog.get_logger(__name__)
 

@@ -16,12 +16,12 @@ from bizrq.api import group as wire
 from bizrq.api.group import Condition, GroupObject, GroupUnreadable
 from bizrq.kube.events import Recorder
 from bizrq.quota import quantity
-from bizrq.quota.ledger import timestamp
 from bizrq.quota.names import Catalog, is_cash
 from bizrq.quota.recount import Recount
 from bizrq.quota.resources import Resources, nonzero
 from bizrq.quota.terms import Terms
 from bizrq.quota.thresholds import Standing, condition, crossed, words
+from bizrq.quota.times import timestamp
 from controller import metrics
 from controller.foresight import Record
 

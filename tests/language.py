@@ -10,7 +10,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from bizrq.quota import quantity
-from bizrq.quota.ledger import Account, Charge, Reservation, Role, Slot, group_slot, milliseconds
+from bizrq.quota.account import Account
+from bizrq.quota.charge import Charge, Role
+from bizrq.quota.reservation import Reservation, Slot, group_slot
+from bizrq.quota.times import milliseconds
 from bizrq.quota.tree import Group
 
 #: The short names of tests, for what the story of every demo uses.

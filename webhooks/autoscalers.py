@@ -17,8 +17,9 @@ from bizrq.api.review import Request
 from bizrq.kube.client import ApiError, KubeClient, NotFound, Unreachable
 from bizrq.kube.groups import GroupStore
 from bizrq.kube.related import Related, resource_of
-from bizrq.quota.ledger import decide, replicas_that_fit
+from bizrq.quota.ledger import decide
 from bizrq.quota.names import Catalog
+from bizrq.quota.room import replicas_that_fit
 from bizrq.quota.verdict import Denied, Granted
 from bizrq.workloads import counting
 from bizrq.workloads.adapters import Adapter, Registry

@@ -13,7 +13,8 @@ from typing import Any
 from bizrq.api.review import Request
 from bizrq.kube.client import ApiError, Unreachable
 from bizrq.kube.related import Related
-from bizrq.quota.ledger import Charge, Slot
+from bizrq.quota.charge import Charge
+from bizrq.quota.reservation import Slot
 from bizrq.quota.resources import Resources, larger
 from bizrq.quota.verdict import Denied, Granted, Reason, Verdict
 from bizrq.workloads.config import CountingConfig

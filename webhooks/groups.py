@@ -21,9 +21,10 @@ from bizrq.kube.client import ApiError, KubeClient, NotFound, Resource, Unreacha
 from bizrq.kube.groups import GroupStore
 from bizrq.kube.related import CONTEXT, NAMESPACES, Related, resources_of
 from bizrq.quota import tree
-from bizrq.quota.ledger import GROUPS, Charge, group_slot
+from bizrq.quota.charge import Charge
 from bizrq.quota.names import DEFAULT, Catalog
 from bizrq.quota.recount import holding
+from bizrq.quota.reservation import GROUPS, group_slot
 from bizrq.quota.tree import Group, Write
 from bizrq.quota.verdict import Denied, Granted, Reason, Verdict
 from bizrq.workloads.adapters import Adapter, Registry

@@ -18,7 +18,7 @@ from bizrq.api.review import Request
 from bizrq.kube.client import ApiError, KubeClient, NotFound, Unreachable
 from bizrq.kube.groups import GroupStore
 from bizrq.kube.related import Related, resource_of
-from bizrq.quota.ledger import GROUPS
+from bizrq.quota.reservation import GROUPS
 from bizrq.quota.verdict import Denied, Granted, Reason
 from bizrq.workloads.adapters import Adapter, Registry
 from bizrq.workloads.config import CountingConfig

@@ -26,7 +26,8 @@ from bizrq.api.review import Request
 from bizrq.kube.client import ApiError, KubeClient, NotFound, Unreachable
 from bizrq.kube.groups import GROUPS
 from bizrq.kube.related import NAMESPACES, Related, resource_of, resources_of
-from bizrq.quota.ledger import Charge, Reservation, Role, Slot
+from bizrq.quota.charge import Charge, Role
+from bizrq.quota.reservation import Reservation, Slot
 from bizrq.quota.resources import growth, larger
 from bizrq.quota.verdict import TRY_AGAIN, Denied, Granted, Reason, Verdict
 from bizrq.workloads import counting

@@ -20,7 +20,9 @@ from bizrq.kube import holds
 from bizrq.kube.client import ApiError, Conflict, Forbidden, Invalid, NotFound, Unreachable
 from bizrq.kube.groups import GroupStore
 from bizrq.kube.holds import Holds
-from bizrq.quota.ledger import Account, Charge, decide, not_reconciled
+from bizrq.quota.account import Account
+from bizrq.quota.charge import Charge
+from bizrq.quota.ledger import decide, not_reconciled
 from bizrq.quota.names import DEFAULT, Catalog
 from bizrq.quota.verdict import Denied, Granted, Reason, Verdict
 from webhooks.deadline import seconds_left

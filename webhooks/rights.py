@@ -19,7 +19,7 @@ from bizrq.api.selector import SelectorError
 from bizrq.kube.client import ApiError, KubeClient, Resource, Unreachable
 from bizrq.kube.groups import GroupStore
 from bizrq.kube.related import NAMESPACES
-from bizrq.quota.ledger import Charge
+from bizrq.quota.charge import Charge
 from bizrq.quota.recount import holding
 from bizrq.quota.resources import growth
 from bizrq.quota.tree import Group

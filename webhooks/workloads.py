@@ -16,7 +16,8 @@ import structlog
 from bizrq.api.review import Request
 from bizrq.kube.client import ApiError, KubeClient, NotFound, Unreachable
 from bizrq.kube.related import Known, Related, resource_of
-from bizrq.quota.ledger import Charge, Slot
+from bizrq.quota.charge import Charge
+from bizrq.quota.reservation import Slot
 from bizrq.quota.resources import growth
 from bizrq.quota.verdict import Denied, Granted, Reason, Verdict
 from bizrq.workloads import counting

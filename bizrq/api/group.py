@@ -13,19 +13,13 @@ from typing import Any
 import msgspec
 
 from bizrq.quota import names, quantity, terms
-from bizrq.quota.ledger import (
-    Account,
-    Hours,
-    Reservation,
-    ReservationError,
-    Slot,
-    read,
-    timestamp,
-)
+from bizrq.quota.account import Account, Hours
 from bizrq.quota.periods import schedule
 from bizrq.quota.recount import holding
+from bizrq.quota.reservation import Reservation, ReservationError, Slot, read
 from bizrq.quota.resources import text_of
 from bizrq.quota.terms import Terms
+from bizrq.quota.times import timestamp
 from bizrq.quota.tree import Group as TreeGroup
 
 API_GROUP = "quota.biz.group"

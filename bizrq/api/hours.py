@@ -17,9 +17,9 @@ import msgspec
 from bizrq.api.group import API_GROUP, API_VERSION, Metadata
 from bizrq.quota import cash, quantity
 from bizrq.quota.cash import Heir, Page, Part, Rate, hours, total
-from bizrq.quota.ledger import milliseconds, timestamp
 from bizrq.quota.periods import Period
 from bizrq.quota.resources import text_of
+from bizrq.quota.times import milliseconds, timestamp
 
 CARD_HOURS, CARD_HOURS_PLURAL = "BizGroupCardHours", "bizgroupcardhours"
 STATEMENT, STATEMENTS_PLURAL = "BizGroupStatement", "bizgroupstatements"

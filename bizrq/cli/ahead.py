@@ -16,9 +16,9 @@ from bizrq.quota import quantity
 from bizrq.quota.bill import Line
 from bizrq.quota.cash import HOUR
 from bizrq.quota.forecast import FAR, Budget, burners, out_in
-from bizrq.quota.ledger import milliseconds
 from bizrq.quota.names import cash, is_cash, uncash
 from bizrq.quota.periods import Period
+from bizrq.quota.times import milliseconds
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,9 +19,10 @@ from bizrq.api.hours import CardHours, HoursUnreadable, Lines, Running, Statemen
 from bizrq.cli.books import Books, hours, lines_of_page
 from bizrq.cli.terminal import plain
 from bizrq.quota import cash, quantity
-from bizrq.quota.ledger import GROUPS, milliseconds
 from bizrq.quota.names import is_cash, uncash
+from bizrq.quota.reservation import GROUPS
 from bizrq.quota.resources import Resources, total
+from bizrq.quota.times import milliseconds
 
 T = TypeVar("T")
 

@@ -25,9 +25,9 @@ from bizrq.cli.page import Section, Table, page
 from bizrq.cli.tables import Form, print_csv, print_document, print_names, print_table
 from bizrq.quota.bill import By, Line, Row, rolled_up, rows, span, totals
 from bizrq.quota.cash import HOUR
-from bizrq.quota.ledger import milliseconds, timestamp
 from bizrq.quota.names import base_and_model, uncash
 from bizrq.quota.periods import Period
+from bizrq.quota.times import milliseconds, timestamp
 
 if TYPE_CHECKING:
     from rich.text import Text

@@ -25,10 +25,10 @@ from bizrq.kube.groups import GROUPS, without_managed_fields
 from bizrq.quota import cash, quantity
 from bizrq.quota.bill import Line
 from bizrq.quota.cash import HOUR
-from bizrq.quota.ledger import GROUPS as GROUP_KIND
-from bizrq.quota.ledger import milliseconds
 from bizrq.quota.periods import Period, following
+from bizrq.quota.reservation import GROUPS as GROUP_KIND
 from bizrq.quota.resources import Resources
+from bizrq.quota.times import milliseconds
 
 #: What stands where a workload does, of hours that are none's.
 CORRECTIONS = "corrections"

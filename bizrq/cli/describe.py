@@ -131,7 +131,7 @@ def _print(forest: Forest, sheet: Sheet, found: Found, events: list[dict[str, An
     _resources(console, sheet)
     _workloads(console, sheet, found)
     if sheet.reservations:
-        from bizrq.quota.ledger import timestamp
+        from bizrq.quota.times import timestamp
 
         promised = [f"{e.slot} until {timestamp(e.expires)}: {_amounts(e.extra)}" for e in sheet.reservations]
         _section(console, "Reserved, and not counted yet", promised)

@@ -14,8 +14,9 @@ from bizrq.api import group as wire
 from bizrq.api.group import Condition, GroupObject, GroupUnreadable
 from bizrq.cli.failure import BAD_INPUT, Failure, instead_of
 from bizrq.quota import names, quantity
-from bizrq.quota.ledger import Account, Reservation
+from bizrq.quota.account import Account
 from bizrq.quota.names import UnknownResource
+from bizrq.quota.reservation import Reservation
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,7 +58,7 @@ def forecast(
 def _as_json(each: Foreseen) -> dict[str, Any]:
     from bizrq.cli.books import hours, left, unit
     from bizrq.quota.cash import HOUR
-    from bizrq.quota.ledger import timestamp
+    from bizrq.quota.times import timestamp
 
     return {
         "group": each.group,

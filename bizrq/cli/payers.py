@@ -15,7 +15,7 @@ from bizrq.cli.around import Around
 from bizrq.kube.client import Forbidden, KubeClient, NotFound, Resource
 from bizrq.kube.related import CONTEXT, NAMESPACES, resources_of
 from bizrq.quota import quantity
-from bizrq.quota.ledger import Slot
+from bizrq.quota.reservation import Slot
 from bizrq.quota.resources import Resources
 from bizrq.settings import Settings
 from bizrq.workloads import counting

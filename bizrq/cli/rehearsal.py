@@ -27,7 +27,9 @@ from bizrq.kube.client import Forbidden, KubeClient, NotFound, Resource
 from bizrq.kube.groups import GROUPS
 from bizrq.kube.hours import CORRECTIONS
 from bizrq.kube.related import CONTEXT, NAMESPACES, resources_of
-from bizrq.quota.ledger import Account, Charge, Slot
+from bizrq.quota.account import Account
+from bizrq.quota.charge import Charge
+from bizrq.quota.reservation import Slot
 from bizrq.quota.verdict import Denied, Granted, Reason, Verdict
 from bizrq.settings import Settings
 from bizrq.workloads import counting

@@ -21,7 +21,7 @@ from bizrq.cli.failure import BAD_INPUT, Failure, instead_of
 from bizrq.cli.rehearsal import Outcome, Rehearsal
 from bizrq.kube.client import KubeClient, NotFound
 from bizrq.kube.related import resources_of
-from bizrq.quota.ledger import Account
+from bizrq.quota.account import Account
 from bizrq.quota.resources import Resources
 from bizrq.settings import Settings
 from bizrq.workloads import counting

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 
 from bizrq.api.group import GroupObject, GroupUnreadable
-from bizrq.quota.ledger import ReservationError, milliseconds
+from bizrq.quota.times import TimestampError, milliseconds
 
 #: Seconds for which a hold is honoured, on the writer's own clock since it first saw it: as long as an API server that
 #: has all it can do needs for one more try of the edit. An edit that lands ends its hold at once.
@@ -52,5 +52,5 @@ def wanted(group: GroupObject, now: int) -> bool:
     rest = REST_LANDED if group.metadata.generation > hold.generation else REST
     try:
         return now - milliseconds(hold.since) >= rest
-    except (ReservationError, GroupUnreadable):
+    except (TimestampError, GroupUnreadable):
         return True

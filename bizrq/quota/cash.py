@@ -16,9 +16,9 @@ from typing import NamedTuple, TypeAlias, TypeVar
 
 from bizrq.quota import folding
 from bizrq.quota.folding import MOST_TOLD
-from bizrq.quota.ledger import GROUPS
 from bizrq.quota.names import cash, uncash
 from bizrq.quota.periods import LIFETIME, Period
+from bizrq.quota.reservation import GROUPS
 from bizrq.quota.resources import Resources, nonzero, subtract_floor
 from bizrq.quota.resources import total as sum_of
 

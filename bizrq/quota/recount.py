@@ -10,9 +10,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from bizrq.quota.ledger import GROUPS, Account, Reservation, Slot, slot_extra
+from bizrq.quota.account import Account
 from bizrq.quota.names import is_cash, uncash
 from bizrq.quota.quantity import round_up_milli
+from bizrq.quota.reservation import GROUPS, Reservation, Slot, slot_extra
 from bizrq.quota.resources import (
     Limits,
     Resources,

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from bizrq.quota import quantity
-from bizrq.quota.ledger import Reservation
+from bizrq.quota.reservation import Reservation
 from bizrq.quota.resources import Limits, Resources
 from bizrq.quota.verdict import Denied, Reason
 

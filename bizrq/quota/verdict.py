@@ -8,12 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
 from bizrq.quota import quantity
-
-if TYPE_CHECKING:
-    from bizrq.quota.ledger import Reservation
+from bizrq.quota.reservation import Reservation
 
 
 class Reason(StrEnum):

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from bizrq.quota import resources
-from bizrq.quota.ledger import Slot
 from bizrq.quota.names import base_and_model
 from bizrq.quota.quantity import MAX, NANO
+from bizrq.quota.reservation import Slot
 from bizrq.quota.resources import Resources
 from bizrq.workloads import cards, coded, dra, hami
 from bizrq.workloads.adapters import Adapter, Registry

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
 from bizrq.quota import quantity
-from bizrq.quota.ledger import Slot
 from bizrq.quota.quantity import NANO, QuantityError
+from bizrq.quota.reservation import Slot
 from bizrq.quota.resources import larger, total
 from bizrq.workloads import cards
 from bizrq.workloads.config import CountingConfig

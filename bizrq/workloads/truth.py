@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from bizrq.quota.ledger import Slot, milliseconds
+from bizrq.quota.reservation import Slot
 from bizrq.quota.resources import Resources, growth, larger, total
+from bizrq.quota.times import milliseconds
 from bizrq.workloads import cards, counting, dra, hami, models
 from bizrq.workloads.config import CountingConfig
 from bizrq.workloads.dra import CLAIM, GROUP, POD_GROUP, Claims, Slices

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from bizrq.quota.ledger import Slot
+from bizrq.quota.reservation import Slot
 from bizrq.quota.resources import Resources, growth, larger, nonzero, text_of, total
 from bizrq.workloads import counting, dra
 from bizrq.workloads.adapters import Adapter, Registry, builtin

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from bizrq.api import group as wire
 from bizrq.api.group import GroupUnreadable
-from bizrq.quota.ledger import Reservation
 from bizrq.quota.periods import schedule
+from bizrq.quota.reservation import Reservation
 from bizrq.quota.terms import DEFAULT, Terms
 from tests.language import entry, res
 

@@ -11,7 +11,8 @@ import orjson
 
 from bizrq.api import review
 from bizrq.process import quiet_collector
-from bizrq.quota.ledger import Account, decide
+from bizrq.quota.account import Account
+from bizrq.quota.ledger import decide
 from bizrq.quota.quantity import NANO
 from bizrq.quota.verdict import Granted
 from bizrq.settings import load

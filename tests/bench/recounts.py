@@ -14,8 +14,11 @@ from bizrq.api import group as wire
 from bizrq.kube.client import KubeClient
 from bizrq.kube.config import Endpoint, StaticCredentials
 from bizrq.process import quiet_collector
-from bizrq.quota.ledger import Account, Charge, Reservation, Slot, decide
+from bizrq.quota.account import Account
+from bizrq.quota.charge import Charge
+from bizrq.quota.ledger import decide
 from bizrq.quota.quantity import NANO
+from bizrq.quota.reservation import Reservation, Slot
 from bizrq.quota.verdict import Granted
 from bizrq.settings import load
 from controller.cluster import Cluster

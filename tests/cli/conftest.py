@@ -22,7 +22,7 @@ import crds
 from bizrq.cli.main import run
 from bizrq.kube.client import KubeClient
 from bizrq.kube.groups import GROUPS
-from bizrq.quota.ledger import Reservation
+from bizrq.quota.reservation import Reservation
 from sandbox.server import Sandbox
 from tests.cluster import has_kinds
 from tests.language import entry

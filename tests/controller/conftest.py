@@ -21,7 +21,7 @@ from bizrq.kube.client import Conflict, KubeClient, Resource
 from bizrq.kube.groups import GROUPS
 from bizrq.kube.hours import CARD_HOURS
 from bizrq.kube.hours import pages as stored_pages
-from bizrq.quota.ledger import Reservation
+from bizrq.quota.reservation import Reservation
 from bizrq.settings import settings as settings_of
 from controller.manager import Controller
 from sandbox.clock import Clock, rfc3339

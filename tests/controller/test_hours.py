@@ -11,8 +11,8 @@ from bizrq.kube.client import Invalid, NotFound
 from bizrq.kube.groups import GROUPS
 from bizrq.kube.hours import CARD_HOURS, STATEMENTS, statements
 from bizrq.quota.cash import HOUR, sum_in, total
-from bizrq.quota.ledger import milliseconds
 from bizrq.quota.periods import LIFETIME
+from bizrq.quota.times import milliseconds
 from controller import hours
 from tests import objects
 from tests.cluster import eventually

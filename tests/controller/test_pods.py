@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from bizrq.kube.informer import Store
-from bizrq.quota.ledger import milliseconds
+from bizrq.quota.times import milliseconds
 from bizrq.settings import settings
 from bizrq.workloads.counting import demand
 from bizrq.workloads.lookup import Nothing

@@ -17,9 +17,9 @@ from bizrq.api.group import Metadata
 from bizrq.kube.client import KubeClient
 from bizrq.kube.config import Endpoint, StaticCredentials
 from bizrq.quota.cash import HOUR, Page, hours, tick, total
-from bizrq.quota.ledger import timestamp
 from bizrq.quota.names import is_cash, uncash
 from bizrq.quota.quantity import NANO
+from bizrq.quota.times import timestamp
 from bizrq.settings import settings
 from bizrq.workloads.labels import LABEL, MODEL_LABELS
 from controller.books import Books

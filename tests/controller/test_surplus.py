@@ -8,8 +8,8 @@ import pytest
 
 from bizrq.kube.client import KubeClient, Unreachable
 from bizrq.kube.config import Endpoint, StaticCredentials
-from bizrq.quota.ledger import Slot
 from bizrq.quota.quantity import NANO
+from bizrq.quota.reservation import Slot
 from bizrq.settings import Settings, settings
 from bizrq.workloads import counting
 from bizrq.workloads.adapters import Adapter

@@ -20,7 +20,7 @@ from typer.main import get_command
 from bizrq.api.config import Configuration, parse
 from bizrq.api.group import KIND, from_dict, hard_of, terms_of
 from bizrq.cli.main import app
-from bizrq.quota.ledger import read
+from bizrq.quota.reservation import read
 from bizrq.quota.verdict import BAD_OBJECT, TRY_AGAIN, Reason
 from bizrq.settings import settings
 from bizrq.workloads.adapters import builtin

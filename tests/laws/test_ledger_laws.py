@@ -8,20 +8,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from bizrq.quota.ledger import (
-    LIFETIME,
-    Account,
-    Charge,
-    Reservation,
-    ReservationError,
-    Role,
-    Slot,
-    decide,
-    read,
-    slot_extra,
-)
+from bizrq.quota.account import Account
+from bizrq.quota.charge import Charge, Role
+from bizrq.quota.ledger import decide
 from bizrq.quota.quantity import MAX, NANO
 from bizrq.quota.recount import Counted, Sighting, Snapshot, holding, recount
+from bizrq.quota.reservation import LIFETIME, Reservation, ReservationError, Slot, read, slot_extra
 from bizrq.quota.resources import Resources, larger, scale
 from bizrq.quota.verdict import Denied, Granted, Reason
 from tests.language import NOW

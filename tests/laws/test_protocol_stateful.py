@@ -22,9 +22,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from bizrq.quota import tree
-from bizrq.quota.ledger import GROUPS, LIFETIME, Account, Charge, Reservation, Slot, decide, group_slot, read
+from bizrq.quota.account import Account
+from bizrq.quota.charge import Charge
+from bizrq.quota.ledger import decide
 from bizrq.quota.quantity import NANO
 from bizrq.quota.recount import Counted, Sighting, Snapshot, holding, recount
+from bizrq.quota.reservation import GROUPS, LIFETIME, Reservation, Slot, group_slot, read
 from bizrq.quota.resources import Resources
 from bizrq.quota.verdict import Denied, Granted
 

@@ -15,9 +15,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bizrq.quota.ledger import Account, Charge, Hours, Reservation, Slot, decide
+from bizrq.quota.account import Account, Hours
+from bizrq.quota.charge import Charge
+from bizrq.quota.ledger import decide
 from bizrq.quota.quantity import NANO, round_up_milli
 from bizrq.quota.recount import Counted, Sighting, Snapshot, recount
+from bizrq.quota.reservation import Reservation, Slot
 from bizrq.quota.terms import EARLY, HOUR, began, lien, possible
 from bizrq.quota.verdict import Granted
 

@@ -17,9 +17,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from bizrq.quota.ledger import GROUPS, Account, Charge, Reservation, Slot, decide, read
+from bizrq.quota.account import Account
+from bizrq.quota.charge import Charge
+from bizrq.quota.ledger import decide
 from bizrq.quota.quantity import NANO
 from bizrq.quota.recount import Counted, Sighting, Snapshot, holding, recount
+from bizrq.quota.reservation import GROUPS, Reservation, Slot, read
 from bizrq.quota.verdict import Denied
 from tests.language import NOW, res, slot
 

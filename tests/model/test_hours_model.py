@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import pytest
 
-from bizrq.quota import ledger
+from bizrq.quota import account, ledger, reservation
 from bizrq.quota.quantity import NANO
 from bizrq.quota.resources import growth, larger
 from bizrq.quota.terms import HOUR
@@ -130,10 +130,11 @@ SHOWN_BY = {
 @pytest.mark.parametrize("shortcut", SHOWN_BY)
 def test_each_shortcut_is_found_broken(shortcut: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if shortcut == "what one name may spend, once":
-        monkeypatch.setattr(ledger, "_joined", lambda extra, entry: larger(extra, entry.extra))
-        monkeypatch.setattr(ledger, "_rises", lambda account, e: growth(e.extra, account.added(e.slot)))
+        for module in (account, reservation):
+            monkeypatch.setattr(module, "joined", lambda extra, entry: larger(extra, entry.extra))
+        monkeypatch.setattr(ledger, "rises", lambda of, e: growth(e.extra, of.added(e.slot)))
     if shortcut == "updates upon updates":
-        monkeypatch.setattr(ledger, "_chained", lambda *_: False)
+        monkeypatch.setattr(ledger, "chained", lambda *_: False)
     fault = SHORTCUTS.get(shortcut, _raised if "recount" in shortcut else lambda _: None)
     assert explore(SCENARIOS[SHOWN_BY[shortcut]], fault) is None
 

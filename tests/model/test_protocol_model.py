@@ -7,9 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from bizrq.quota import ledger, recount
-from bizrq.quota.ledger import Charge, Reservation
+from bizrq.quota import promise, recount
+from bizrq.quota.charge import Charge
 from bizrq.quota.recount import Counted, Sighting
+from bizrq.quota.reservation import Reservation
 from bizrq.quota.resources import add, growth, total
 from tests.model import explorer
 from tests.model.explorer import Admitted, Kind, Rules, Scenario, Status, Stored, amounts_of, explore
@@ -237,20 +238,20 @@ def test_each_short_cut_is_found_broken(rules: type[Rules], name: str) -> None:
 
 #: What the code would do wrong by one line, as a patch of that line.
 SLIPS = {
-    "keeping an old base": (ledger, "smaller", lambda _, base: base, "shrink, then grow"),
-    "a create with a base": (ledger.Reservation, "extra", property(lambda _: {}), "two creates"),
+    "keeping an old base": (promise, "smaller", lambda _, base: base, "shrink, then grow"),
+    "a create with a base": (Reservation, "extra", property(lambda _: {}), "two creates"),
     "a recount that leaves bases alone": (recount, "_base", lambda entry, _: entry.base, "shrink, then grow"),
     "a recount that calls everything held": (recount, "_base", lambda entry, _: entry.amount, "two creates"),
     "a slot with one entry": (Reservation, "same_write", lambda _, __: True, "create, delete, create"),
-    "the latest amount wins": (ledger, "larger", lambda _, new: dict(new), "grow races"),
+    "the latest amount wins": (promise, "larger", lambda _, new: dict(new), "grow races"),
     "two writes that do not know of each other": (
-        ledger.Charge,
+        Charge,
         "has_seen",
         lambda *_: True,
         "more pods and larger ones",
     ),
     "a template's write with the base of a create": (
-        ledger,
+        promise,
         "smaller",
         lambda a, b: a,
         "fewer pods, but larger ones",

@@ -7,23 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from bizrq.quota.ledger import (
-    GROUPS,
-    LIFETIME,
-    MAX_BYTES,
-    MAX_ENTRIES,
-    MAX_ENTRY,
-    Account,
-    Charge,
-    Reservation,
-    ReservationError,
-    Slot,
-    decide,
-    group_slot,
-    milliseconds,
-    read,
-    timestamp,
-)
+from bizrq.quota.account import MAX_BYTES, MAX_ENTRIES, Account
+from bizrq.quota.charge import Charge
+from bizrq.quota.ledger import MAX_ENTRY, decide
+from bizrq.quota.reservation import GROUPS, LIFETIME, Reservation, ReservationError, Slot, group_slot, read
+from bizrq.quota.times import milliseconds, timestamp
 from bizrq.quota.verdict import Denied, Granted, Reason, Verdict
 from tests.language import NOW, account, create, entry, grant, move, res, role, slot, uid, update
 

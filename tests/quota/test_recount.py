@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from bizrq.quota.ledger import Reservation
 from bizrq.quota.recount import Counted, Recount, Sighting, Snapshot, holding, recount
+from bizrq.quota.reservation import Reservation
 from tests.language import entry, res, slot, uid
 
 AWAITED, DELIVERED, OVER = Sighting.AWAITED, Sighting.DELIVERED, Sighting.OVER

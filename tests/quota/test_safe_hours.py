@@ -6,8 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from bizrq.quota.ledger import Account, Charge, Hours, Reservation, decide, read, replicas_that_fit
+from bizrq.quota.account import Account, Hours
+from bizrq.quota.charge import Charge
+from bizrq.quota.ledger import decide
 from bizrq.quota.recount import Counted, Sighting, Snapshot, holding, recount
+from bizrq.quota.reservation import Reservation, read
+from bizrq.quota.room import replicas_that_fit
 from bizrq.quota.terms import HOUR, began, lien, possible, span_text
 from bizrq.quota.verdict import Denied, Granted, Reason
 from tests.language import NOW, account, create, entry, grant, name, res, role, slot, uid, update

@@ -9,8 +9,8 @@ import pytest
 from bizrq.api import group as wire
 from bizrq.kube.client import Resource
 from bizrq.kube.groups import GROUPS
-from bizrq.quota.ledger import Reservation, Slot
 from bizrq.quota.quantity import NANO
+from bizrq.quota.reservation import Reservation, Slot
 from bizrq.workloads.adapters import builtin
 from bizrq.workloads.labels import LABEL
 from tests import objects

@@ -7,10 +7,10 @@ from typing import Any
 
 from bizrq.quota.cash import HOUR, Page, Rate, Stay, tick
 from bizrq.quota.cash import total as spent_of
-from bizrq.quota.ledger import milliseconds
 from bizrq.quota.names import uncash
 from bizrq.quota.quantity import NANO
 from bizrq.quota.resources import growth, nonzero, parse_resources, total
+from bizrq.quota.times import milliseconds
 from bizrq.settings import settings
 from bizrq.workloads import counting
 from bizrq.workloads.adapters import builtin

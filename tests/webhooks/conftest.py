@@ -19,7 +19,7 @@ from bizrq.api.group import GroupObject
 from bizrq.kube.client import KubeClient
 from bizrq.kube.groups import GROUPS
 from bizrq.kube.hours import CORRECTIONS
-from bizrq.quota.ledger import Reservation
+from bizrq.quota.reservation import Reservation
 from bizrq.settings import settings
 from sandbox.server import Sandbox
 from tests import objects

@@ -22,7 +22,7 @@ from bizrq.cli.rehearsal import Outcome, Rehearsal, list_groups
 from bizrq.kube.client import KubeClient, Resource
 from bizrq.kube.groups import GROUPS
 from bizrq.kube.related import READ, WATCHED
-from bizrq.quota.ledger import Reservation, Slot
+from bizrq.quota.reservation import Reservation, Slot
 from bizrq.quota.verdict import Denied
 from bizrq.settings import load
 from bizrq.workloads.labels import LABEL, MODEL_LABELS

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bizrq.quota.ledger import Slot
+from bizrq.quota.reservation import Slot
 from bizrq.workloads.labels import LABEL
 from tests.language import slot
 from tests.objects import (

@@ -1,0 +1,144 @@
+"""A group's account: what is used, what is promised, and how much may be.
+
+This file alone keeps the sums. It does not know workloads, webhooks or clocks: amounts come in as `Resources`, times as
+integer milliseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import chain
+
+from bizrq.quota.names import DEFAULT, Catalog, base_and_model, is_cash
+from bizrq.quota.reservation import Reservation, Slot, joined, slot_extra
+from bizrq.quota.resources import Limits, Resources
+
+MAX_ENTRIES = 2_000
+MAX_BYTES = 256 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Hours:
+    """What an account knows of its hours besides `used`; amounts by `cash/` name, in nano-units x hours.
+
+    `next_grant` is when they are granted anew, as people read it, "" for never. Where they are `safe`, `liens` is what
+    the workloads that are counted may still cost, None where no recount has said; one that nothing bounds is taken to
+    run for `max_run_time`. `carried` is what is left of what came over from the period before.
+    """
+
+    next_grant: str = ""
+    safe: bool = False
+    max_run_time: int | None = None
+    liens: Resources | None = None
+    carried: Resources = field(default_factory=dict)
+
+    def run(self, own: int | None) -> int | None:
+        """How long a workload is taken to run that has this bound of its own."""
+        return self.max_run_time if own is None else own
+
+
+_NO_HOURS = Hours()
+
+
+class Account:
+    """A running copy of one group's account. `decide` asks it, `reserve` changes it.
+
+    `used` is as published: a name of `hard` that it lacks is unknown, not zero.
+    """
+
+    __slots__ = ("_by_slot", "_bytes", "_catalog", "_count", "_extra", "group", "hard", "hours", "reserved", "used")
+
+    def __init__(
+        self,
+        group: str,
+        hard: Limits,
+        used: Resources,
+        reservations: Iterable[Reservation] = (),
+        hours: Hours = _NO_HOURS,
+        catalog: Catalog = DEFAULT,
+    ) -> None:
+        self.group = group
+        self._catalog = catalog
+        self.hard = hard
+        self.hours = hours
+        self.used = used
+        self.reserved: dict[str, int] = {}
+        self._by_slot: dict[Slot, tuple[Reservation, ...]] = {}
+        self._extra: dict[Slot, dict[str, int]] = {}
+        self._count = 0
+        self._bytes = 0
+        by_slot: dict[Slot, list[Reservation]] = {}
+        for entry in reservations:
+            by_slot.setdefault(entry.slot, []).append(entry)
+        for slot, entries in by_slot.items():
+            self._set(slot, tuple(entries), slot_extra(entries))
+
+    @property
+    def reservations(self) -> list[Reservation]:
+        return sorted(
+            self.entries(),
+            key=lambda e: (e.slot, e.awaited, e.uid, e.resource_version is not None, e.resource_version or 0),
+        )
+
+    def entries(self) -> Iterator[Reservation]:
+        """The same in no order: to sort thousands of slots costs more than to decide."""
+        return chain.from_iterable(self._by_slot.values())
+
+    def of(self, slot: Slot) -> tuple[Reservation, ...]:
+        return self._by_slot.get(slot, ())
+
+    def unknown(self) -> list[str]:
+        """Names that `hard` has and no recount has published yet, or whose liens none has."""
+        lacks_liens = self.hours.safe and self.hours.liens is None
+        return sorted(n for n in self.hard if n not in self.used or (lacks_liens and is_cash(n)))
+
+    def models_of(self, base: str) -> list[str]:
+        """The names in `hard` of single models of what `base` counts."""
+        found = ((name, base_and_model(name, self._catalog)) for name in self.hard)
+        return [name for name, split in found if split is not None and split[0] == base]
+
+    def taken(self, name: str) -> int:
+        """What is used and promised of a resource, in nano-units; what came over pays for liens first."""
+        return self.used.get(name, 0) + self.reserved.get(name, 0) + max(0, self._lien(name))
+
+    def ceiling(self, name: str, *, grant: bool = False) -> int:
+        """How much may be taken: where hours are safe, a workload may use what came over and nobody else is to."""
+        return self.hard[name] + (0 if grant else max(0, -self._lien(name)))
+
+    def _lien(self, name: str) -> int:
+        """What is to be paid of liens beside what came over; below 0 what that has left."""
+        if not self.hours.safe or self.hours.liens is None:
+            return 0
+        return self.hours.liens.get(name, 0) - self.hours.carried.get(name, 0)
+
+    def full(self) -> bool:
+        return self._count >= MAX_ENTRIES or self._bytes >= MAX_BYTES
+
+    def with_entry(self, entry: Reservation) -> tuple[Reservation, ...]:
+        """The slot's entries as they would be with this one among them."""
+        return (*(old for old in self.of(entry.slot) if not old.same_write(entry)), entry)
+
+    def added(self, slot: Slot) -> Resources:
+        """What the entries of a slot add to `used`."""
+        return self._extra.get(slot, {})
+
+    def reserve(self, entry: Reservation) -> None:
+        """Enter a reservation that `decide` granted."""
+        entries = self.with_entry(entry)
+        joins = len(entries) > len(self.of(entry.slot))
+        # A thousand creates of one name stand in one slot: one that joins them must not cost a look at all.
+        self._set(entry.slot, entries, joined(self.added(entry.slot), entry) if joins else slot_extra(entries))
+
+    def _set(self, slot: Slot, entries: tuple[Reservation, ...], extra: dict[str, int]) -> None:
+        old = self._by_slot.get(slot, ())
+        for name, amount in self.added(slot).items():
+            self.reserved[name] -= amount
+        for name, amount in extra.items():
+            self.reserved[name] = self.reserved.get(name, 0) + amount
+        before, after = {id(entry) for entry in old}, {id(entry) for entry in entries}
+        self._by_slot[slot], self._extra[slot] = entries, extra
+        self._count += len(entries) - len(old)
+        # Three bytes a line for the quotes and the comma.
+        self._bytes += sum(len(entry.line) + 3 for entry in entries if id(entry) not in before)
+        self._bytes -= sum(len(entry.line) + 3 for entry in old if id(entry) not in after)

@@ -1,0 +1,183 @@
+"""Promises as entries of `status.reservations`: their place, what they add to what is used, how they are written.
+
+This file alone decides when two entries stand for one write, and what those of one slot come to (DESIGN 5.2).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from typing import NamedTuple
+
+from bizrq.quota import quantity
+from bizrq.quota.names import is_cash
+from bizrq.quota.resources import Resources, larger, subtract_floor
+from bizrq.quota.times import TimestampError, milliseconds, timestamp
+
+GROUPS = "bizgroupresourcequotas.quota.biz.group"
+#: How long a promise is kept, in milliseconds. An API write ends within 34 s (DESIGN 5).
+LIFETIME = 60_000
+
+_FORMAT = "v1"
+_INTEGER = re.compile(r"[0-9]{1,19}", re.ASCII)
+
+
+class ReservationError(ValueError):
+    """An entry of `status.reservations` that this version cannot read."""
+
+
+class Slot(NamedTuple):
+    """The place that is charged: `plural.group` of a kind, a namespace ("" for none), a name."""
+
+    kind: str
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}/{self.namespace}/{self.name}"
+
+    @classmethod
+    def parse(cls, text: str) -> Slot:
+        kind, _, rest = text.partition("/")
+        namespace, slash, name = rest.partition("/")
+        if not (kind and slash and name):
+            raise ReservationError(f"{text[:80]!r} is no slot: write kind/namespace/name")
+        return cls(kind, namespace, name)
+
+
+def group_slot(name: str) -> Slot:
+    """The slot that a child group has in its parent's account."""
+    return Slot(GROUPS, "", name)
+
+
+@dataclass(frozen=True)
+class Reservation:
+    """This slot may need `amount` in total, of which the account's `used` already holds `base`.
+
+    `resource_version` is the version that the change was decided on, None for a create. `expires` is in
+    milliseconds since 1970 and for people: the controller goes by its own clock. `awaits` is the object whose
+    write is awaited where that is not the slot itself.
+    """
+
+    slot: Slot
+    uid: str
+    resource_version: int | None
+    expires: int
+    amount: Resources
+    base: Resources = field(default_factory=dict)
+    awaits: Slot | None = None
+
+    @property
+    def awaited(self) -> Slot:
+        return self.awaits or self.slot
+
+    @property
+    def extra(self) -> dict[str, int]:
+        """What the entry adds to `used`: never less than nothing."""
+        return subtract_floor(self.amount, self.base)
+
+    def same_write(self, other: Reservation) -> bool:
+        """Whether both stand for the same line of the account (amount, base, version and expiry may differ).
+
+        Updates of one object share one; every create has its own.
+        """
+        mine, theirs = (self.slot, self.uid, self.awaits), (other.slot, other.uid, other.awaits)
+        return mine == theirs and (self.resource_version is None) == (other.resource_version is None)
+
+    @cached_property
+    def line(self) -> str:
+        """The entry as it stands in `status.reservations`; `read` reads it."""
+        return _write(self)
+
+    def __str__(self) -> str:
+        return self.line
+
+
+def _write(entry: Reservation) -> str:
+    words = [_FORMAT, str(entry.slot)]
+    if entry.awaits is not None:
+        words.append(f"awaits={entry.awaits}")
+    words.append(f"uid={entry.uid}")
+    if entry.resource_version is not None:
+        words.append(f"rv={entry.resource_version}")
+    words.append(f"until={timestamp(entry.expires)}")
+    for name in sorted(set(entry.amount) | set(entry.base)):
+        base = entry.base.get(name, 0)
+        amount = quantity.text(name, entry.amount.get(name, 0))
+        words.append(f"{name}={amount}" + (f"-{quantity.text(name, base)}" if base else ""))
+    return " ".join(words)
+
+
+@lru_cache(maxsize=16_384)
+def read(text: str) -> Reservation:
+    """One entry of `status.reservations`, as `docs/reservations.md` describes it; raises ReservationError.
+
+    `v1 SLOT [awaits=SLOT] uid=UID [rv=VERSION] until=TIME [RESOURCE=AMOUNT[-BASE]]…`
+    """
+    version, _, rest = text.partition(" ")
+    if version != _FORMAT:
+        raise ReservationError(f"reservation {text[:80]!r} is not of format {_FORMAT}")
+    words = rest.split(" ")
+    slot = Slot.parse(words[0])
+    known: dict[str, str] = {}
+    amount: dict[str, int] = {}
+    base: dict[str, int] = {}
+    for word in words[1:]:
+        name, equals, value = word.partition("=")
+        if not (name and equals) or name in known or name in amount:
+            raise ReservationError(f"reservation of {slot}: cannot read {word[:80]!r}")
+        if name in ("awaits", "uid", "rv", "until"):
+            known[name] = value
+            continue
+        # A second "-" would be a base below 0, which used cannot hold.
+        total, dash, held = value.partition("-")
+        if held.startswith("-"):
+            raise ReservationError(f"reservation of {slot}: cannot read {word[:80]!r}")
+        try:
+            amount[name] = quantity.parse_sum(total)
+            if dash:
+                base[name] = quantity.parse_sum(held)
+        except quantity.QuantityError as error:
+            raise ReservationError(f"reservation of {slot}: {name}: {error}") from None
+    if not known.get("uid") or "until" not in known:
+        raise ReservationError(f"reservation of {slot}: uid or until is missing")
+    if "rv" in known and not _INTEGER.fullmatch(known["rv"]):
+        raise ReservationError(f"reservation of {slot}: rv {known['rv'][:80]!r} is no resourceVersion")
+    try:
+        expires = milliseconds(known["until"])
+    except TimestampError as error:
+        raise ReservationError(f"reservation of {slot}: until: {error}") from None
+    found = Reservation(
+        slot=slot,
+        uid=known["uid"],
+        resource_version=int(known["rv"]) if "rv" in known else None,
+        expires=expires,
+        amount=amount,
+        base=base,
+        awaits=Slot.parse(known["awaits"]) if "awaits" in known else None,
+    )
+    # An entry stands as it was written: to write it anew costs as much as to read it.
+    vars(found)["line"] = text
+    return found
+
+
+def slot_extra(entries: Iterable[Reservation]) -> dict[str, int]:
+    """What the entries of one slot add to `used`: per resource the largest, since only one object can stand there.
+
+    But what each may come to spend adds up: one after the other they may all have run.
+    """
+    extra: dict[str, int] = {}
+    for entry in entries:
+        extra = joined(extra, entry) if extra else entry.extra
+    return extra
+
+
+def joined(extra: Resources, entry: Reservation) -> dict[str, int]:
+    """What a slot's entries add together with one more."""
+    more = entry.extra
+    joined = larger(extra, more)
+    if entry.slot.kind != GROUPS:
+        joined.update({name: extra.get(name, 0) + hours for name, hours in more.items() if is_cash(name)})
+    return joined
