@@ -17,7 +17,7 @@ from bizrq.kube.groups import GroupStore, without_managed_fields
 from bizrq.kube.informer import Informer, Store, uid_of
 from bizrq.kube.related import CONTEXT, NODES, SLICES, Related, resource_of, resources_of
 from bizrq.quota.reservation import GROUPS, Slot
-from bizrq.workloads import dra, truth
+from bizrq.workloads import dra, hami, truth
 from bizrq.workloads.adapters import Adapter, GroupKind, Registry
 from bizrq.workloads.labels import LABEL, group_of
 from bizrq.workloads.lookup import Reference, group_and_version
@@ -441,8 +441,7 @@ class Cluster:
         """What bears on every workload of a namespace or of the cluster is another."""
         changed = new or old
         if changed is not None and changed.get("kind") == "Namespace":
-            same = [_label(obj) if obj else [] for obj in (old, new)]
-            if same[0] == same[1]:
+            if _read_of(old) == _read_of(new):
                 return
         elif old is not None and new is not None and _content(old) == _content(new):
             return
@@ -478,6 +477,13 @@ def _label(obj: Object) -> list[str]:
     except Malformed:
         return []
     return [group] if group is not None else []
+
+
+def _read_of(namespace: Object | None) -> object:
+    """What counting reads of a Namespace: the default group of its workloads, and whether HAMi leaves them alone."""
+    if namespace is None:
+        return [], None
+    return _label(namespace), (namespace["metadata"].get("labels") or {}).get(hami.IGNORE)
 
 
 def _ties(obj: Object | None) -> object:

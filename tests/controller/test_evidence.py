@@ -11,6 +11,7 @@ from sandbox.clock import rfc3339
 from tests.controller.conftest import Books
 from tests.objects import (
     CLAIMS,
+    NAMESPACES,
     NODES,
     PODS,
     TFJOBS,
@@ -90,6 +91,21 @@ async def test_a_pod_on_another_model_than_declared_is_charged_for_both_until_it
         await books.client.patch(TFJOBS, "train", labels, namespace="default")
         found = await books.uses("vision", gpu="1", **{A100: "0", T4: "1"})
         await books.until("vision", lambda g: not [c for c in g.status.conditions if c.type == "ModelMismatch"])
+
+
+async def test_a_namespace_that_hami_leaves_alone_is_counted_anew(books: Books) -> None:
+    """With its workloads, and with the pods that run there."""
+    async with books.controller({"hami": {"enabled": True}}):
+        await books.group("vision", gpu="8")
+        made = tfjob("train", "vision", 1)
+        limits = made["spec"]["tfReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]["resources"]["limits"]
+        limits["nvidia.com/gpumem"] = limits.pop("nvidia.com/gpu")
+        await books.pod("train-0", await books.create(made), gpu=0)
+        await books.uses("vision", gpu="1")
+        for value, used in (("ignore", "0"), (None, "1")):
+            labels = {"metadata": {"labels": {"hami.io/webhook": value}}}
+            await books.client.patch(NAMESPACES, "default", labels)
+            await books.uses("vision", gpu=used)
 
 
 async def test_a_node_that_is_labelled_late_tells_its_pods_model(books: Books) -> None:
