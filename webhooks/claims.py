@@ -23,7 +23,7 @@ from bizrq.workloads.labels import labels_of
 from bizrq.workloads.lookup import Instead
 from bizrq.workloads.malformed import Malformed
 from webhooks.deadline import seconds_left
-from webhooks.references import NAMED, References, named, settle, told, written
+from webhooks.references import NAMED, References, named, promised, settle, told, written
 from webhooks.reserve import Reserver
 from webhooks.rights import Rights
 from webhooks.workloads import Own
@@ -54,7 +54,7 @@ class SharedClaims:
             verdict = await self._rights.charge(request, due.group, due.charge, due.joins, due.lookup, deadline, decide)
             return told(verdict, due.whom) if due.whom and isinstance(verdict, Denied) else verdict
 
-        async def gather() -> Sequence[Own]:
+        async def gather() -> Sequence[Own] | Verdict:
             return await self._due(request, new, old, deadline)
 
         where = f"ResourceClaim {request.namespace}/{request.name}"
@@ -65,7 +65,7 @@ class SharedClaims:
         except (ApiError, Unreachable) as error:
             return Denied(Reason.TIMEOUT, f"what names {where} could not be read, try again: {error}")
 
-    async def _due(self, request: Request, new: Object, old: Object | None, deadline: float) -> list[Own]:
+    async def _due(self, request: Request, new: Object, old: Object | None, deadline: float) -> list[Own] | Verdict:
         """What the claim costs its group more as it is to be. Raises Malformed, ApiError, Unreachable."""
         name = request.name or str(new["metadata"].get("name", ""))
         reference, place = (*CLAIM, request.namespace, name), Slot(CLAIMS, request.namespace, name)
@@ -79,6 +79,9 @@ class SharedClaims:
             more = f" and {len(others) - NAMED} more" if len(others) > NAMED else ""
             names = " and ".join(each for _, each in others[:NAMED])
             raise Malformed(f"{of_another(place, payer, others[0][0])}, but is named by {names}{more}")
+        comes = group is not None and (old is None or before_it != group)
+        if comes and (awaited := await self._references.awaited(reference, deadline, but=payer)) is not None:
+            return promised(f"ResourceClaim {request.namespace}/{name}", awaited)
         lookup = await self._related.resolve(
             lambda known: [of_claim(claim, self._around(claim, known)) for claim in (new, old) if claim is not None],
             seconds_left(deadline),
@@ -99,7 +102,7 @@ class SharedClaims:
             resource_version=version,
             demand=demand,
             before=before,
-            enters=group is not None and (old is None or before_it != group),
+            enters=comes,
             is_shared=True,
             # Hours are spent by those that use it.
             run=0,

@@ -449,7 +449,7 @@ class References:
         until = min(deadline - _LAST, time.monotonic() + PATIENCE)
         while True:
             users = await self.users(reference, (gone,), deadline)
-            awaited = None if users else await self._awaited(reference, deadline)
+            awaited = None if users else await self.awaited(reference, deadline)
             if awaited is None or time.monotonic() + _PAUSE > until:
                 break
             await asyncio.sleep(_PAUSE)
@@ -463,7 +463,7 @@ class References:
             return Granted()
         where = f"{reference[1]} {reference[2]}/{reference[3]}"
         if awaited is not None:
-            return Denied(Reason.BUSY, f"{where} was promised to {awaited} a moment ago: try again")
+            return promised(where, awaited)
         names = sorted(named(obj) for _, obj, _, _ in users)
         more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
         return Denied(
@@ -471,8 +471,11 @@ class References:
             f"{where} is used by {' and '.join(names[:NAMED])}{more}: delete those first, or have them use another",
         )
 
-    async def _awaited(self, reference: Reference, deadline: float) -> Slot | None:
-        """What was allowed to name a claim a moment ago, and may not be stored yet. Raises ApiError, Unreachable."""
+    async def awaited(self, reference: Reference, deadline: float, but: str = "") -> Slot | None:
+        """What was allowed to name a claim a moment ago, and may not be stored yet, in another group than this one.
+
+        Raises ApiError, Unreachable.
+        """
         if reference[:2] != CLAIM:
             return None
         place, now = Slot(CLAIMS, *reference[2:]), time.time_ns() // 1_000_000
@@ -480,10 +483,16 @@ class References:
         awaited = [
             entry.awaits
             for group in groups
+            if group["metadata"]["name"] != but
             for entry in _promises(group)
             if entry.slot == place and entry.awaits is not None and entry.expires > now
         ]
         return min(awaited, default=None)
+
+
+def promised(where: str, awaited: Slot) -> Denied:
+    """The refusal of a claim's write that would take it from a workload whose write is under way."""
+    return Denied(Reason.BUSY, f"{where} was promised to {awaited} a moment ago: try again")
 
 
 def _promises(group: Object) -> Sequence[Reservation]:

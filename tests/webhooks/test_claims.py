@@ -178,6 +178,11 @@ async def test_a_claim_that_was_promised_a_moment_ago_stays(api: Api, hooks: Hoo
         return await hooks.review("references", "DELETE", None, made, resource=CLAIMS, timeout="1s")
 
     assert (await hooks.create(user("a")))["allowed"]
+    await api.group("vision", cpu="10", gpu="4")
+    assert message(await written(hooks, of(made, "vision"), made)) == (
+        "ResourceClaim default/s was promised to deployments.apps/default/a a moment ago: try again"
+    )
+    assert (await written(hooks, of(made, "nlp"), made, dry_run=True))["allowed"]
     refused = await deleted()
     assert message(refused) == (
         "ResourceClaim default/s was promised to deployments.apps/default/a a moment ago: try again"
