@@ -45,9 +45,18 @@ def test_rights_are_asked_for_only_where_the_configuration_says_so():
     assert (asked.use, asked.grant) == (True, False)
 
 
+def test_statements_are_kept_for_thirteen_months_of_days_unless_somebody_says_so():
+    assert [settings(said).keep_statements for said in ({}, {"keepStatements": 0}, {"keepStatements": 7})] == [
+        400,
+        0,
+        7,
+    ]
+
+
 @pytest.mark.parametrize(
     ("knobs", "words"),
     [
+        ({"keepStatements": -1}, "keepStatements: input should be greater than or equal to 0"),
         ({"rights": {"uses": True}}, "rights.uses: no such key, did you mean use?"),
         ({"rights": {"grant": "yes"}}, "rights.grant: input should be a valid boolean"),
         ([], "must be a map of keys to values"),
