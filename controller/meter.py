@@ -9,7 +9,7 @@ import asyncio
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import structlog
 
@@ -20,18 +20,16 @@ from bizrq.quota.resources import Resources
 from bizrq.quota.times import milliseconds
 from bizrq.workloads.adapters import Adapter
 from bizrq.workloads.malformed import Malformed
+from controller.allocations import Allocations, User, place_of
 from controller.books import Books, Sheet
 from controller.cluster import Cluster
-from controller.evidence import Evidence, is_allocated
+from controller.evidence import Evidence
 from controller.pods import Pod
 from controller.recorded import Names
 
 log = structlog.get_logger(__name__)
 
 Object = dict[str, Any]
-
-_User: TypeAlias = tuple[Pod, Adapter, Object]
-"""A pod, and the workload that pays for it."""
 
 #: How long the end of a deleted pod is remembered, in milliseconds: far longer than a write or a failover takes.
 _KEPT = 600_000
@@ -86,10 +84,8 @@ class Stays:
         self._enqueue = enqueue
         self._now = now
         self._catalog = catalog
-        #: Which group pays for an allocated claim, by its uid, and for whom; and when it was first seen to be allocated
-        #: where nobody says since when it is.
-        self._payers: dict[str, tuple[str, _User]] = {}
-        self._seen: dict[str, int] = {}
+        self._allocations = Allocations(cluster, evidence, now)
+        #: When what is gone ended, by uid; of claims by allocation.
         self._ended: dict[str, int] = {}
         #: The latest time at which a pod that is being deleted has to be over.
         self._deadlines: dict[str, int] = {}
@@ -163,7 +159,7 @@ class Stays:
         cost = self._cost(pod, found[1]) if found and end is not None else None
         if group is not None and found is not None and cost is not None:
             start = max(pod.started or 0, self._moved.get(found[1]["metadata"]["uid"], 0))
-            stay = Stay(start, end, Rate(_place(*found), ()))
+            stay = Stay(start, end, Rate(place_of(*found), ()))
             self._note_gone(group, pod.uid, _Gone(stay, cost, "pods", pod.revision, self._now()))
         self._group.pop(pod.uid, None)
         self._forget()
@@ -189,7 +185,7 @@ class Stays:
         await slices.now()
         self._changed.append(changed)
         try:
-            with_claims: dict[str, _User] = {}
+            with_claims: dict[str, User] = {}
             for adapter, workload in self._cluster.charged_to(group):
                 moved = self._moved.get(workload["metadata"]["uid"], 0)
                 # By what they have in common: a workload has thousands of pods, and a handful of costs.
@@ -232,7 +228,7 @@ class Stays:
         uid: str,
         names: Names,
         found: Gathered,
-        with_claims: dict[str, _User],
+        with_claims: dict[str, User],
     ) -> None:
         """A pod that changed while others were gathered, as it is now."""
         pod = self._cluster.pod(uid)
@@ -332,8 +328,8 @@ class Stays:
     def is_awaited(self, uid: str, group: str) -> bool:
         """Whether another group's record has still to take over what left this one."""
         if "@" in uid:
-            claim = self._claim(uid)
-            payer = self._payer_of(claim) if claim is not None else None
+            claim = self._allocations.claim(uid)
+            payer = self._allocations.payer(claim) if claim is not None else None
             if payer is None or payer[0] == group:
                 return False
             return self._books.elsewhere(uid, group) is None and self._books.has(payer[0])
@@ -347,7 +343,7 @@ class Stays:
 
     def _rate(self, pod: Pod, adapter: Adapter, workload: Object, names: Names) -> Rate | None:
         cost = self._cost(pod, workload)
-        return None if cost is None else self._rate_of(_place(adapter, workload), cost, names)
+        return None if cost is None else self._rate_of(place_of(adapter, workload), cost, names)
 
     def _rate_of(self, workload: str, cost: Resources, names: Names) -> Rate:
         """What is recorded of a cost."""
@@ -368,61 +364,29 @@ class Stays:
 
     def on_claim(self, old: Object | None, new: Object | None) -> None:
         """Take note of a claim's change, and have its group counted where the record has to know at once."""
-        before = self._allocation(old) if old is not None else None
-        after = self._allocation(new) if new is not None else None
+        before = self._allocations.name(old) if old is not None else None
+        after = self._allocations.name(new) if new is not None else None
         if before == after:
             return
-        pay = [self._payer_of(claim) for claim, key in ((old, before), (new, after)) if claim is not None and key]
+        allocated = [claim for claim, key in ((old, before), (new, after)) if claim is not None and key]
+        pay = [self._allocations.payer(claim) for claim in allocated]
         if old is not None and before is not None:
             self._note_deallocation(old, before, pay[0])
         for group in {payer[0] for payer in pay if payer is not None}:
             self._enqueue(group, 0.0)
 
-    def _note_deallocation(self, claim: Object, key: str, payer: tuple[str, _User] | None) -> None:
+    def _note_deallocation(self, claim: Object, key: str, payer: tuple[str, User] | None) -> None:
         """A claim's devices are free again: the watch says so only once."""
         self._ended.pop(key, None)
         end = self._ended[key] = self._now()
         if payer is not None and (found := self._cost_of_claim(claim, *payer[1])) is not None:
             start, cost = found
-            stay = Stay(start, end, Rate(_place(*payer[1][1:]), ()))
+            stay = Stay(start, end, Rate(place_of(*payer[1][1:]), ()))
             claims = self._cluster.claims
             revision = claims.store.resource_version
             self._note_gone(payer[0], key, _Gone(stay, cost, claims.resource.key, revision, self._now()))
-        uid = claim["metadata"]["uid"]
-        self._payers.pop(uid, None)
-        self._seen.pop(uid, None)
+        self._allocations.forget(claim)
         self._forget()
-
-    def _allocation(self, claim: Object) -> str | None:
-        """The name of one allocation of a claim, by which its hours are stored; None while nothing is allocated."""
-        return f"{claim['metadata']['uid']}@{self._allocated(claim)}" if is_allocated(claim) else None
-
-    def _allocated(self, claim: Object) -> int:
-        """When a claim was allocated: as the scheduler says, which it need not, else when that was first seen."""
-        told = claim["status"]["allocation"].get("allocationTimestamp")
-        return milliseconds(told) if told else self._seen.setdefault(claim["metadata"]["uid"], self._now())
-
-    def _payer_of(self, claim: Object) -> tuple[str, _User] | None:
-        """The group that pays for the hours of an allocated claim, with a pod of its that uses the claim and with that
-        pod's workload: whoever pays for the claim, else, of the groups whose pods have it, that of the oldest workload.
-
-        Where no pod is left it is that of before: a claim outlives its pods by the moment that its deallocation takes.
-        """
-        first: dict[str, tuple[tuple[str, str], _User]] = {}
-        for pod in self._evidence.pods_using(claim):
-            workload = self._cluster.workload_of(pod.plain())
-            group = self._cluster.group_of(workload[1]) if workload else None
-            if workload is not None and group is not None:
-                since = str(workload[1]["metadata"].get("creationTimestamp")), _place(*workload)
-                if group not in first or since < first[group][0]:
-                    first[group] = since, (pod, *workload)
-        if not first:
-            return self._payers.get(claim["metadata"]["uid"])
-        payer = self._cluster.payer_of_claim(claim)
-        if payer not in first:
-            payer = min(first, key=lambda group: first[group][0])
-        found = self._payers[claim["metadata"]["uid"]] = payer, first[payer][1]
-        return found
 
     def _cost_of_claim(
         self, claim: Object, pod: Pod, _adapter: Adapter, workload: Object
@@ -433,55 +397,45 @@ class Stays:
         except Malformed as error:
             log.warning("claim not metered", claim=claim["metadata"]["name"], error=str(error))
             return None
-        return max(self._allocated(claim), self._moved.get(workload["metadata"]["uid"], 0)), cost
+        return max(self._allocations.since(claim), self._moved.get(workload["metadata"]["uid"], 0)), cost
 
     def _add_claims(
         self,
         group: str,
         names: Names,
         known: Collection[str],
-        users: Iterable[_User],
+        users: Iterable[User],
         found: Gathered,
     ) -> None:
         """The allocated claims of the group's pods, once each."""
-        for key in known:
-            uid, _, since = key.partition("@")
-            # Another process may have seen it first, and said so.
-            self._seen[uid] = int(since)
+        self._allocations.told(known)
         looked_at: set[str] = set()
         for pod, adapter, workload in users:
             for uid, claim in self._evidence.claims_of(pod).items():
                 if uid in looked_at:
                     continue
                 looked_at.add(uid)
-                payer, user = self._payer_of(claim) or (group, (pod, adapter, workload))
-                key = self._allocation(claim)
+                payer, user = self._allocations.payer(claim) or (group, (pod, adapter, workload))
+                key = self._allocations.name(claim)
                 counted = self._cost_of_claim(claim, *user) if payer == group else None
                 if key is None or key in found.stays or counted is None:
                     continue
                 start = counted[0] if key in known else self._begins(key, counted[0], group, found)
                 if start is not None:
-                    found.stays[key] = Stay(start, None, self._rate_of(_place(*user[1:]), counted[1], names))
-                    self._payers.setdefault(uid, (group, user))
+                    found.stays[key] = Stay(start, None, self._rate_of(place_of(*user[1:]), counted[1], names))
+                    self._allocations.pays(claim, group, user)
 
     def _known_claim(self, group: str, key: str, sheet: Sheet, end: int | None) -> Stay | None:
         """What is known of an allocation that the record has and the group's pods do not."""
-        claim = self._claim(key)
+        claim = self._allocations.claim(key)
         if claim is None:
             return None if end is None or key in sheet.page.finished else Stay(0, end)
-        payer = self._payer_of(claim)
+        payer = self._allocations.payer(claim)
         if payer is None or payer[0] == group or key in sheet.page.finished:
-            return Stay(self._allocated(claim))
+            return Stay(self._allocations.since(claim))
         _, (_, _, workload) = payer
-        return Stay(
-            self._allocated(claim), None, None, self._moved.get(workload["metadata"]["uid"], sheet.page.watermark)
-        )
-
-    def _claim(self, key: str) -> Object | None:
-        """The claim that still has this allocation."""
-        uid, allocation, _ = key.partition("@")
-        claim = self._cluster.claims.store.by_uid(uid) if allocation else None
-        return claim if claim is not None and self._allocation(claim) == key else None
+        left = self._moved.get(workload["metadata"]["uid"], sheet.page.watermark)
+        return Stay(self._allocations.since(claim), None, None, left)
 
     def _forget(self) -> None:
         horizon = self._now() - _KEPT
@@ -512,12 +466,6 @@ class Slices:
         if time.perf_counter() > self._until:
             await asyncio.sleep(0)
             self._until = time.perf_counter() + _SLICE
-
-
-def _place(adapter: Adapter, workload: Object) -> str:
-    """A workload as lines of the record name it."""
-    metadata = workload["metadata"]
-    return str(Slot(adapter.resource, metadata.get("namespace", ""), metadata["name"]))
 
 
 def uids_of(page: Page) -> Iterable[str]:
