@@ -78,9 +78,14 @@ def check_identity(resource: Resource, body: Json, namespace: str, name: str | N
         raise bad_request("the name of the object () does not match the name on the URL (" + name + ")")
 
 
+def _stated(meta: Json) -> Json:
+    """What metadata says: fields that are null or empty are not stored (ObjectMeta omits them)."""
+    return {key: value for key, value in meta.items() if value not in (None, {}, [])}
+
+
 def created(resource: Resource, body: Json, namespace: str, uid: str, now: str, name: str) -> Json:
     """A new object as it will be stored: what the system sets, and no status where the kind has that subresource."""
-    meta = {key: value for key, value in body["metadata"].items() if value is not None}
+    meta = _stated(body["metadata"])
     if meta.get("resourceVersion"):
         raise ApiError(500, "", "resourceVersion should not be set on objects to be created")
     for field in (
@@ -110,7 +115,7 @@ def updated(resource: Resource, new: Json, old: Json, subresource: str) -> Json:
     """The object that an update would store. 409 if it was made from another revision than the stored one."""
     before = old["metadata"]
     name = before["name"]
-    meta = {key: value for key, value in new["metadata"].items() if value is not None}
+    meta = _stated(new["metadata"])
     _check_lock(resource, meta, before)
     errors = _immutable(meta, before)
     if errors:

@@ -71,6 +71,13 @@ _TABLE = {
     "5 jobTemplate JobTemplateSpec, 6 successfulJobsHistoryLimit int?, 7 failedJobsHistoryLimit int?, "
     "8 timeZone string",
     "JobTemplateSpec": "1 metadata ObjectMeta, 2 spec JobSpec",
+    "HorizontalPodAutoscaler": "1 metadata ObjectMeta, 2 spec HorizontalPodAutoscalerSpec, 3 status Empty",
+    "HorizontalPodAutoscalerSpec": "1 scaleTargetRef CrossVersionObjectReference, 2 minReplicas int?, "
+    "3 maxReplicas int, 4 metrics [MetricSpec]",
+    "CrossVersionObjectReference": "1 kind string, 2 name string, 3 apiVersion string",
+    "MetricSpec": "1 type string, 4 resource ResourceMetricSource",
+    "ResourceMetricSource": "1 name string, 2 target MetricTarget",
+    "MetricTarget": "1 type string, 2 value Quantity, 3 averageValue Quantity, 4 averageUtilization int?",
     "Role": "1 metadata ObjectMeta, 2 rules [PolicyRule]",
     "ClusterRole": "1 metadata ObjectMeta, 2 rules [PolicyRule]",
     "PolicyRule": "1 verbs [string], 2 apiGroups [string], 3 resources [string], 4 resourceNames [string], "

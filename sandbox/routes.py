@@ -327,7 +327,7 @@ class Routes:
         if target.resource.custom is None or target.subresource == "scale":
             accepted.append(patch.STRATEGIC_PATCH)
         if request.content_type not in accepted:
-            raise unsupported_media_type(accepted)
+            raise unsupported_media_type(request.content_type, accepted)
         change = _parsed(await request.read())
         item = await self._api.patch(call, *_key(target), request.content_type, change, target.subresource)
         return self._shown(request, target.resource, item, target.subresource)
@@ -412,7 +412,7 @@ async def _body(request: web.Request) -> Json:
     elif kind == protobuf.MEDIA_TYPE:
         body = protobuf.decode(content)
     else:
-        raise unsupported_media_type(("application/json", "application/yaml"))
+        raise unsupported_media_type(kind, ("application/json", "application/yaml"))
     if not isinstance(body, dict):
         raise bad_request("couldn't get version/kind; json parse error: the request body is not an object")
     return body

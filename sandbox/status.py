@@ -180,16 +180,19 @@ def method_not_allowed() -> ApiError:
     return ApiError(405, "MethodNotAllowed", "the server does not allow this method on the requested resource", {})
 
 
+#: What server-side apply sends.
+_APPLY = ("application/apply-patch+yaml", "application/apply-patch+cbor")
+
+
 def not_implemented(what: str) -> ApiError:
     return ApiError(501, "NotImplemented", f"the sandbox does not have {what}", {})
 
 
-def unsupported_media_type(accepted: Sequence[str]) -> ApiError:
-    return ApiError(
-        415,
-        "UnsupportedMediaType",
-        "the body of the request was in an unknown format - accepted media types include: " + ", ".join(accepted),
-    )
+def unsupported_media_type(sent: str, accepted: Sequence[str]) -> ApiError:
+    why = "the body of the request was in an unknown format"
+    if sent in _APPLY:
+        why = "the sandbox does not have server-side apply"
+    return ApiError(415, "UnsupportedMediaType", f"{why} - accepted media types include: {', '.join(accepted)}")
 
 
 def not_acceptable(accepted: Sequence[str]) -> ApiError:
