@@ -16,7 +16,7 @@ from bizrq.api import group as wire
 from bizrq.api.group import Condition, GroupObject, GroupUnreadable
 from bizrq.kube.events import Recorder
 from bizrq.quota import quantity
-from bizrq.quota.names import Catalog, is_cash
+from bizrq.quota.names import Catalog, is_cash, order
 from bizrq.quota.recount import Recount
 from bizrq.quota.resources import Resources, nonzero
 from bizrq.quota.terms import Terms
@@ -29,6 +29,8 @@ log = structlog.get_logger(__name__)
 
 #: The condition and event for workloads that use other devices than they declare.
 _MISMATCH = "ModelMismatch"
+#: Resources of a group that its Ready condition tells, and so a column of `kubectl get`.
+_SHOWN = 6
 
 #: A condition in the making: type, whether it holds, reason and message.
 Finding = tuple[str, bool, str, str]
@@ -162,10 +164,9 @@ class Teller:
 
 def findings(counted: Recount, hard: Resources, told: Told, hours: HoursTold) -> list[Finding]:
     """Conditions in a person's words."""
-    cards = [f"{name} {_of(name, counted.used[name], hard[name])}" for name in sorted(hard)]
     over = counted.over
     found: list[Finding] = [
-        ("Ready", True, "Reconciled", ", ".join(cards[:6]) + (f" and {len(cards) - 6} more" if len(cards) > 6 else "")),
+        ("Ready", True, "Reconciled", _at_a_glance(counted.used, hard)),
         (
             ("OverQuota", True, "Over", f"over quota by {_amounts(over)}; growth is refused, nothing is stopped")
             if over
@@ -180,6 +181,14 @@ def findings(counted: Recount, hard: Resources, told: Told, hours: HoursTold) ->
         )
         found.append(hours.low())
     return found + told.conditions()
+
+
+def _at_a_glance(used: Resources, hard: Resources) -> str:
+    """The first of what is used, as `kubectl get` shows it."""
+    told = [f"{name} {_of(name, used[name], hard[name])}" for name in sorted(hard, key=order)]
+    if len(told) > _SHOWN:
+        told[_SHOWN:] = [f"and {len(told) - _SHOWN} more"]
+    return ", ".join(told) or "no ceilings: whatever is charged here is admitted"
 
 
 def _first_two(lines: list[str]) -> str:

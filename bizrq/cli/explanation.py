@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bizrq.api.group import KIND as GROUP_KIND
-from bizrq.cli.figures import order
 from bizrq.quota import quantity
 from bizrq.quota.account import Account, Hours
+from bizrq.quota.names import order
 from bizrq.quota.room import replicas_that_fit, role_that_grew
 from bizrq.quota.safe import priced
 from bizrq.quota.verdict import Denied, Violation

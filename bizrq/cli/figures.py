@@ -144,7 +144,7 @@ def forest(groups: Iterable[GroupObject], resource: str | None = None) -> Forest
         return Forest(sheets)
     names_there = {f.resource for sheet in sheets.values() for f in sheet.figures}
     if sheets and not any(_is_of(name, wanted) for name in names_there):
-        there = instead_of(wanted, sorted(names_there, key=order))
+        there = instead_of(wanted, sorted(names_there, key=names.order))
         raise Failure(f"no group has a ceiling for {wanted}; {there}", BAD_INPUT)
     return Forest(
         {
@@ -160,12 +160,6 @@ def canonical(name: str) -> str:
         return names.normalize(name)
     except UnknownResource:
         return name
-
-
-def order(name: str) -> tuple[bool, str, str]:
-    """Resources before hours, a base before its models."""
-    base, model = names.base_and_model(name) or (name, "")
-    return names.is_cash(name), base, model
 
 
 def _is_of(name: str, wanted: str) -> bool:
@@ -185,7 +179,7 @@ def _sheet(group: GroupObject, children: tuple[str, ...]) -> Sheet:
     reserved = Account(group.name, hard, used, entries).reserved
     figures = tuple(
         Figures(name, hard[name], used.get(name), own.get(name), reserved.get(name, 0))
-        for name in sorted(hard, key=order)
+        for name in sorted(hard, key=names.order)
     )
     return Sheet(group, figures, entries, children)
 

@@ -169,6 +169,12 @@ def is_cash(name: str) -> bool:
     return name.startswith("cash/")
 
 
+def order(name: str) -> tuple[bool, str, str]:
+    """How people read names: resources before hours, a base before its models."""
+    base, model = base_and_model(name) or (name, "")
+    return is_cash(name), base, model
+
+
 def uncash(name: str) -> str:
     """The resource whose hours this is the name of; a name without cash/ is itself."""
     return name.removeprefix("cash/")

@@ -107,3 +107,18 @@ async def test_a_budget_that_is_only_handed_down_is_told_by_whoever_spends_it(bo
         )
         await books.client.patch(GROUPS, "vision", {"spec": {"cash": {"thresholds": [95]}}})
         await books.until("vision", lambda g: condition(g, "CashLow")[0] == "False")
+
+
+async def test_the_ready_condition_is_a_group_at_a_glance(books: Books) -> None:
+    """As a column of kubectl get: resources before hours, models below their base, and no more than fit there."""
+    names = ("limits.memory", "limits.cpu.A4", "limits.cpu", HOURS, "requests.nvidia.com/gpu")
+    counted = [f"count/{kind}" for kind in ("deployments.apps", "jobs.batch", "cronjobs.batch", "daemonsets.apps")]
+    async with books.controller():
+        nlp = await books.group("nlp", **dict.fromkeys(names, "8"))
+        free = await books.group("free")
+        many = await books.group("many", **dict.fromkeys((*names[:2], *counted, "pods", "limits.cpu"), "8"))
+    assert condition(nlp, "Ready")[2] == (
+        f"limits.cpu 0/8, limits.cpu.A4 0/8, limits.memory 0/8, requests.nvidia.com/gpu 0/8, {HOURS} 0/8"
+    )
+    assert condition(free, "Ready")[2] == "no ceilings: whatever is charged here is admitted"
+    assert condition(many, "Ready")[2].endswith(", and 2 more")
