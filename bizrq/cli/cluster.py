@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import inspect
 import os
@@ -46,12 +45,17 @@ class Where:
 HERE = Where()
 
 
+@functools.cache
+def _flags() -> dict[str, Any]:
+    return get_type_hints(Where, include_extras=True)
+
+
 def on_cluster(verb: Callable[..., None]) -> Callable[..., None]:
     """The verb, which is given a `where`, as one that takes the flags of a Where.
 
     One that knows no namespace takes kubectl's flag for it all the same: groups stand in none.
     """
-    hints, told = get_type_hints(verb, include_extras=True), get_type_hints(Where, include_extras=True)
+    hints, told = get_type_hints(verb, include_extras=True), _flags()
     own = [p.replace(annotation=hints[n]) for n, p in inspect.signature(verb).parameters.items() if n != "where"]
     flags = [
         inspect.Parameter(each.name, inspect.Parameter.KEYWORD_ONLY, default=each.default, annotation=told[each.name])
@@ -113,7 +117,13 @@ def _seconds(text: str) -> float | None:
 
 def ask(client: KubeClient, work: Callable[[KubeClient], Awaitable[T]]) -> T:
     """Run `work` against the cluster; raises Failure for one that is unreachable, refuses, or knows no groups."""
+    import asyncio
+    import logging
+
     from bizrq.kube.client import ApiError, ConfigError, NotFound, Unreachable
+
+    # A library's own words would stand beside ours; the processes have a log.
+    logging.getLogger().addHandler(logging.NullHandler())
 
     async def main() -> T:
         async with client:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import sys
 from collections.abc import Callable, Sequence
@@ -47,6 +46,8 @@ def listed(client: KubeClient, selector: str | None = None) -> list[dict[str, An
 
 def watched(client: KubeClient, show: Show, selector: str | None = None) -> None:
     """Show the groups, and again after every change, until somebody interrupts. Raises Failure."""
+    import asyncio
+
     from bizrq.kube.groups import GROUPS, without_managed_fields
 
     async def work(client: KubeClient) -> None:

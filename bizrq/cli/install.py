@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import sys
 import time
@@ -235,6 +234,8 @@ def _with_bundles(obj: dict[str, Any], stored: dict[str, Any]) -> dict[str, Any]
 
 async def _served(client: KubeClient, plan: Plan, timeout: int) -> None:
     """Return once a webhook can answer; raises Failure after so many seconds."""
+    import asyncio
+
     from bizrq.cli.installation import resource_of
     from bizrq.kube.rights import WEBHOOKS
 
@@ -290,6 +291,8 @@ async def _free_groups(client: KubeClient) -> None:
 
 async def _gone(client: KubeClient, obj: dict[str, Any]) -> None:
     """Return when a CRD has gone with all of its objects; raises Failure."""
+    import asyncio
+
     from bizrq.cli.installation import resource_of
     from bizrq.kube.client import NotFound
 

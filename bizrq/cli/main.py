@@ -7,7 +7,6 @@ This file alone lists the verbs and decides exit codes: 0 done or yes, 1 the ans
 from __future__ import annotations
 
 import io
-import logging
 import sys
 
 import typer
@@ -42,8 +41,6 @@ app.command("version")(version.version)
 
 def run() -> None:
     """The console script."""
-    # A library's own words would stand beside ours; the processes have a log.
-    logging.getLogger().addHandler(logging.NullHandler())
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             # What a locale like C cannot write is no reason to say nothing.

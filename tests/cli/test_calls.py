@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -22,6 +23,7 @@ VERBS = [command.name or "" for command in app.registered_commands]
 #: What must not be there yet when a person only asks for help; it makes up most of a second.
 HEAVY = (
     "aiohttp",
+    "asyncio",
     "cryptography",
     "kubernetes_asyncio",
     "msgspec",
@@ -85,6 +87,55 @@ def test_help_imports_nothing_heavy() -> None:
     code = "import sys, bizrq.cli.main; print([m for m in sys.argv[1:] if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code, *HEAVY], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    "line", ["tree", "report --hours", "explain nlp", "fit -f -", "correct nlp limits.cpu=1 --reason x"]
+)
+def test_a_verb_imports_nothing_that_it_does_not_need_for_its_first_request(line: str) -> None:
+    """B10: these take up to a second each, and are for processes, plugins and the sandbox."""
+    code = (
+        "import sys; from bizrq.cli.main import run\ntry: run()\nfinally: print([m for m in HEAVY if m in sys.modules])"
+    )
+    others = ("kubernetes_asyncio", "cryptography", "prometheus_client", "uvloop", "jsonpatch", "sandbox", "controller")
+    words = [sys.executable, "-c", f"HEAVY = {others}; {code}", *line.split(), "--server", "http://127.0.0.1:1"]
+    pod = '{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}}'
+    done = subprocess.run(words, capture_output=True, text=True, input=pod, check=False)
+    assert (done.returncode, done.stdout.strip()) == (3, "[]"), done.stderr
+
+
+@pytest.mark.parametrize("line", ["tree", "get -o yaml", "get --watch"])
+@on_the_loop
+async def test_who_reads_no_further_ends_it_without_a_word(bizrq: Bizrq, line: str) -> None:
+    """As `| head` does: nobody reads what is written."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    words = [str(BIN / "bizrq"), *line.split(), "--kubeconfig", str(bizrq.kubeconfig)]
+    with os.fdopen(writing, "w") as closed:
+        process = await asyncio.create_subprocess_exec(*words, stdout=closed, stderr=asyncio.subprocess.PIPE)
+        async with asyncio.timeout(30):
+            _, said = await process.communicate()
+    assert said == b""
+
+
+@on_the_loop
+async def test_ctrl_c_ends_a_request_that_nobody_answers(bizrq: Bizrq) -> None:
+    came = asyncio.Event()
+
+    async def silent(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        came.set()
+        await writer.wait_closed()
+
+    server = await asyncio.start_server(silent, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    words = [str(BIN / "bizrq"), "tree", "--kubeconfig", str(bizrq.kubeconfig), "-s", f"http://127.0.0.1:{port}"]
+    process = await asyncio.create_subprocess_exec(*words, stderr=asyncio.subprocess.PIPE)
+    async with asyncio.timeout(30):
+        await came.wait()
+        process.send_signal(signal.SIGINT)
+        _, said = await process.communicate()
+    server.close()
+    assert (process.returncode, said) == (130, b"")
 
 
 @on_the_loop

@@ -142,7 +142,9 @@ async def test_every_kind_of_patch_every_form_and_what_changes(cluster: Sandbox,
     )
     code, said = await kubectl("get deploy web --watch --request-timeout=1s")
     assert "web" in said
-    assert "(server dry run)" in await kubectl.ok("apply --dry-run=server -f -", WEB.replace("replicas: 2", "replicas: 1"))
+    assert "(server dry run)" in await kubectl.ok(
+        "apply --dry-run=server -f -", WEB.replace("replicas: 2", "replicas: 1")
+    )
     assert "scaled" in await kubectl.ok("scale deploy web --replicas=0")
     assert "deployments.apps" in await kubectl.ok("api-resources --api-group=apps -o name")
     assert "replicas" in await kubectl.ok("explain deploy.spec.replicas")
