@@ -152,13 +152,17 @@ _META_SCHEMA: Json = {
 }
 
 
+_PARTS = ("spec", "status")
+_LEFT_OUT = "The sandbox does not have the fields of Kubernetes' own kinds here; a cluster has."
+
+
 def _object_schema(resource: Resource) -> Json:
     base: Json = {"apiVersion": {"type": "string"}, "kind": {"type": "string"}, "metadata": _META_SCHEMA}
     if resource.custom is None:
         return {
             "type": "object",
-            "description": f"{resource.kind} of Kubernetes.",
-            "properties": {**base, "spec": {"type": "object"}, "status": {"type": "object"}},
+            "description": f"{resource.kind} of Kubernetes. {_LEFT_OUT}",
+            "properties": {**base, **{part: {"type": "object", "description": _LEFT_OUT} for part in _PARTS}},
             "x-kubernetes-preserve-unknown-fields": True,
         }
     schema = resource.custom.openapi
