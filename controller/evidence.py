@@ -14,6 +14,7 @@ import structlog
 
 from bizrq.quota.resources import Resources, growth, larger, subtract_floor
 from bizrq.workloads import dra, hami, resize, truth
+from bizrq.workloads.allocation import of_allocation
 from bizrq.workloads.config import CountingConfig
 from bizrq.workloads.dra import Claims
 from bizrq.workloads.labels import MODEL_LABELS, labels_of
@@ -119,7 +120,7 @@ class Evidence:
         """What an allocated claim occupies, without what its pod occupies by itself already. Raises Malformed."""
         plain = pod.plain()
         around = self._around(payer or plain, self._of_cash)
-        found = dra.of_allocation(claim, of_template("pod", 1, plain, ""), around, self._slices).resources
+        found = of_allocation(claim, of_template("pod", 1, plain, ""), around, self._slices).resources
         marked = (claim["metadata"].get("annotations") or {}).get(truth.BRIDGED) == "true"
         return subtract_floor(found, self.cost(pod, payer)) if marked else found
 

@@ -1,16 +1,16 @@
 """What devices by claim cost (dynamic resource allocation, `resource.k8s.io`).
 
-This file alone reads resource claims, claim templates and device classes. It does not know containers.
+This file alone reads what claims, claim templates and device classes say. A claim is counted at the most that it may
+get; what it got is `allocation.py`'s. It does not know containers.
 
 Rules D1 to D10 of the devices' specification, after Kubernetes v1.36 `pkg/quota/v1/evaluator/core/resource_claims.go`.
-A claim is counted at the most that it may get, and what it got by `of_allocation`, for whoever sees its status.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from bizrq.quota import quantity
 from bizrq.quota.quantity import NANO, QuantityError
@@ -21,7 +21,7 @@ from bizrq.workloads.config import CountingConfig
 from bizrq.workloads.labels import LABEL, MODEL_LABELS, label, labels_of, of_role
 from bizrq.workloads.lookup import Lookup
 from bizrq.workloads.malformed import a_count, a_flag, a_list, a_map, a_text, at, malformed, show
-from bizrq.workloads.models import emitted_name, gpu_models, known_model, same_model, takes_model
+from bizrq.workloads.models import emitted_name, gpu_models, same_model, takes_model
 from bizrq.workloads.podspec import IMPLICIT_CLASS, Sort, sort_of
 from bizrq.workloads.roles import PodSet
 
@@ -33,24 +33,7 @@ CLAIMS: Final = f"resourceclaims.{GROUP}"
 POD_GROUPS: Final = "podgroups.scheduling.k8s.io"
 #: As many devices as one request can get at all (AllocationResultsMaxSize).
 MOST_DEVICES: Final = 32
-
-
-#: Attributes that name a device's model: NVIDIA's driver, and the drivers that follow the example.
-_MODEL_ATTRIBUTES: Final = ("productName", "model")
 _SOURCES: Final = ("resourceClaimTemplateName", "resourceClaimName")
-_RESULTS: Final = "status.allocation.devices.results"
-
-Slices: TypeAlias = Callable[[str, str], Sequence[Mapping[str, Any]]]
-"""The ResourceSlices of a driver's pool."""
-
-
-@dataclass(frozen=True, slots=True)
-class Allocated:
-    """What a claim costs, which models its devices show, and whether that is what it got or only may get."""
-
-    resources: Mapping[str, int]
-    models: frozenset[str] = frozenset()
-    is_final: bool = False
 
 
 @dataclass(frozen=True)
@@ -98,7 +81,7 @@ def of_shared(pods: PodSet, around: Claims) -> dict[Slot, dict[str, int]]:
         group, payer = label(around.labels, LABEL), payer_of_claim(claim)
         if group and payer and group != payer:
             raise malformed(entry.path, of_another(entry.place, payer, group))
-        costs[entry.place] = _devices(claim.get("spec"), f"{entry.path} -> {show(entry.names)}: spec", pods, around)
+        costs[entry.place] = devices_of(claim.get("spec"), f"{entry.path} -> {show(entry.names)}: spec", pods, around)
     return costs
 
 
@@ -106,7 +89,7 @@ def of_claim(claim: Mapping[str, Any], around: Claims) -> dict[str, int]:
     """What a claim costs by itself, whoever uses it. Raises Malformed."""
     name = show(a_map(claim.get("metadata"), "metadata").get("name"))
     pods = PodSet("claim", 0, {}, f"ResourceClaim {name}")
-    return _devices(claim.get("spec"), f"ResourceClaim {name}: spec", pods, replace(around, labels=labels_of(claim)))
+    return devices_of(claim.get("spec"), f"ResourceClaim {name}: spec", pods, replace(around, labels=labels_of(claim)))
 
 
 def payer_of_claim(claim: Mapping[str, Any]) -> str | None:
@@ -194,10 +177,10 @@ def _of_template(entry: Entry, pods: PodSet, around: Claims) -> dict[str, int]:
     if template is None:
         raise malformed(entry.path, f"ResourceClaimTemplate {show(entry.names)} was not found")
     spec = a_map(template.get("spec"), f"{entry.path} -> spec")
-    return _devices(spec.get("spec"), f"{entry.path} -> {show(entry.names)}: spec.spec", pods, around)
+    return devices_of(spec.get("spec"), f"{entry.path} -> {show(entry.names)}: spec.spec", pods, around)
 
 
-def _devices(spec: object, path: str, pods: PodSet, around: Claims) -> dict[str, int]:
+def devices_of(spec: object, path: str, pods: PodSet, around: Claims) -> dict[str, int]:
     """The most that a claim of this spec may get."""
     path = f"{path}.devices"
     devices = a_map(a_map(spec, path).get("devices"), path)
@@ -235,7 +218,7 @@ def _refuse_contradiction(classes: Sequence[tuple[str, str]], around: Claims) ->
         return
     others: list[str] = []
     for name, path in classes:
-        model = _stands_for(name, path, around)[1]
+        model = stands_for(name, path, around)[1]
         if model is None or same_model(declared, model, around.config):
             return
         others.append(f"devices of class {show(name)} are {show(model)}")
@@ -261,124 +244,7 @@ def _request(request: dict[str, Any], path: str, pods: PodSet, around: Claims) -
     return _of_class(name, number * NANO, f"{path}.deviceClassName", pods, around, capacity)
 
 
-def of_allocation(claim: Mapping[str, Any], pods: PodSet, around: Claims, slices: Slices) -> Allocated:
-    """What a claim got, or the most that it may get while nothing is allocated. Raises Malformed.
-
-    Each device is of the class of the request that it was given for (C3), and of the model that its ResourceSlice
-    tells (D10).
-    """
-    path = f"ResourceClaim {show(a_map(claim.get('metadata'), 'metadata').get('name'))}"
-    allocation = a_map(a_map(claim.get("status"), f"{path}: status").get("allocation"), f"{path}: status.allocation")
-    spec = claim.get("spec")
-    if not allocation:
-        return Allocated(_devices(spec, f"{path}: spec", pods, around))
-    classes = _classes(spec, f"{path}: spec.devices")
-    where = f"{path}: status.allocation.devices"
-    cost: dict[str, int] = {}
-    models: set[str] = set()
-    for index, given in enumerate(a_list(a_map(allocation.get("devices"), where).get("results"), f"{where}.results")):
-        result = a_map(given, f"{where}.results[{index}]")
-        if result.get("adminAccess") and not around.config.count_admin_access:
-            continue
-        name = classes.get(str(result.get("request")))
-        if name is None:
-            raise malformed(f"{where}.results[{index}].request", f"{show(result.get('request'))} is no request of it")
-        device = _device(result, slices)
-        model = _model_of(device, around.config)
-        if model is not None:
-            models.add(model)
-        cost = total((cost, _of_device(name, result, device, model, where, pods, around, slices)))
-    return Allocated(cost, frozenset(models), is_final=True)
-
-
-def _classes(spec: object, path: str) -> dict[str, str]:
-    """The device class of each request of a claim, and of each alternative as "request/alternative"."""
-    classes: dict[str, str] = {}
-    for given in a_list(a_map(a_map(spec, path).get("devices"), path).get("requests"), f"{path}.requests"):
-        request = a_map(given, f"{path}.requests")
-        name = str(request.get("name"))
-        exactly = a_map(request.get("exactly"), f"{path}.requests.exactly") or request
-        classes[name] = a_text(exactly.get("deviceClassName"), f"{path}.requests.exactly.deviceClassName")
-        for one in a_list(request.get("firstAvailable"), f"{path}.requests.firstAvailable"):
-            inner = a_map(one, f"{path}.requests.firstAvailable")
-            key = f"{name}/{inner.get('name')}"
-            classes[key] = a_text(inner.get("deviceClassName"), f"{path}.requests.firstAvailable.deviceClassName")
-    return classes
-
-
-def _device(result: Mapping[str, Any], slices: Slices) -> Mapping[str, Any]:
-    """The device of a result as the newest generation of its pool tells it; empty where none does."""
-    newest, found = -1, {}
-    for held in slices(str(result.get("driver")), str(result.get("pool"))):
-        spec = a_map(held.get("spec"), "ResourceSlice: spec")
-        generation = a_map(spec.get("pool"), "ResourceSlice: spec.pool").get("generation")
-        if not isinstance(generation, int) or generation < newest:
-            continue
-        if generation > newest:
-            newest, found = generation, {}
-        for device in a_list(spec.get("devices"), "ResourceSlice: spec.devices"):
-            if isinstance(device, dict) and device.get("name") == result.get("device"):
-                found = device
-    return found
-
-
-def _model_of(device: Mapping[str, Any], config: CountingConfig) -> str | None:
-    """The model that a device's attributes name, as far as the configuration knows it."""
-    attributes = a_map(device.get("attributes"), "ResourceSlice: attributes")
-    for key in _MODEL_ATTRIBUTES:
-        for name, value in sorted(attributes.items()):
-            if name.rpartition("/")[2] == key and isinstance(value, dict) and isinstance(value.get("string"), str):
-                return known_model(value["string"], config)
-    return None
-
-
-def _of_device(
-    name: str,
-    result: Mapping[str, Any],
-    device: Mapping[str, Any],
-    model: str | None,
-    path: str,
-    pods: PodSet,
-    around: Claims,
-    slices: Slices,
-) -> dict[str, int]:
-    resource, of_class = _stands_for(name, path, around)
-    part = _part(result, device, slices)
-    models = (model,) if model is not None else (of_class,) if of_class is not None else None
-    if models is None:
-        models = gpu_models(around.labels, pods, around.config)
-    return _emitted(name, NANO, part, resource, models, around)
-
-
-def _part(result: Mapping[str, Any], device: Mapping[str, Any], slices: Slices) -> int:
-    """How much of a card a device is that was allocated: by its shared capacity, or by the counters that it uses (D8).
-
-    Whole, where neither is told.
-    """
-    shares: list[int] = []
-    consumed = a_map(result.get("consumedCapacity"), f"{_RESULTS}.consumedCapacity")
-    capacity = a_map(device.get("capacity"), "ResourceSlice: capacity")
-    for name, amount in consumed.items():
-        whole = _amount(a_map(capacity.get(name), "ResourceSlice: capacity").get("value"))
-        if whole:
-            shares.append(cards.share(_amount(amount), whole))
-    counters = {
-        str(group.get("name")): a_map(group.get("counters"), "ResourceSlice: sharedCounters")
-        for held in slices(str(result.get("driver")), str(result.get("pool")))
-        for group in a_list(a_map(held.get("spec"), "spec").get("sharedCounters"), "ResourceSlice: sharedCounters")
-        if isinstance(group, dict)
-    }
-    for given in a_list(device.get("consumesCounters"), "ResourceSlice: consumesCounters"):
-        used = a_map(given, "ResourceSlice: consumesCounters")
-        whole = counters.get(str(used.get("counterSet")), {})
-        for name, value in a_map(used.get("counters"), "ResourceSlice: counters").items():
-            most = _amount(a_map(whole.get(name), "ResourceSlice: counters").get("value"))
-            if most:
-                shares.append(cards.share(_amount(a_map(value, "ResourceSlice: counters").get("value")), most))
-    return max(shares, default=NANO)
-
-
-def _amount(value: object) -> int:
+def amount_of(value: object) -> int:
     """A quantity that the API server or a driver wrote; what is none is 0."""
     try:
         return quantity.parse(value) if isinstance(value, str | int) else 0
@@ -390,11 +256,11 @@ def _of_class(
     name: str, amount: int, path: str, pods: PodSet, around: Claims, capacity: Mapping[str, Any] | None = None
 ) -> dict[str, int]:
     """So many devices of a class, under every name that they are charged by (D7, D10)."""
-    resource, model = _stands_for(name, path, around)
+    resource, model = stands_for(name, path, around)
     models: tuple[str, ...] = (model,) if model is not None else ()
     if model is None and _takes_models(name, resource, around):
         models = gpu_models(around.labels, pods, around.config)
-    return _emitted(name, amount, _requested(capacity, models, around), resource, models, around)
+    return emitted(name, amount, _requested(capacity, models, around), resource, models, around)
 
 
 def _takes_models(name: str, resource: str, around: Claims) -> bool:
@@ -403,7 +269,7 @@ def _takes_models(name: str, resource: str, around: Claims) -> bool:
     return takes_model(f"requests.{IMPLICIT_CLASS}{name}", catalog) or takes_model(f"requests.{resource}", catalog)
 
 
-def _emitted(name: str, amount: int, part: int, resource: str, models: Sequence[str], around: Claims) -> dict[str, int]:
+def emitted(name: str, amount: int, part: int, resource: str, models: Sequence[str], around: Claims) -> dict[str, int]:
     """So many devices of a class, each of them such a part of a card."""
     catalog = around.config.catalog
     cost = {f"{name}.deviceclass.resource.k8s.io/devices": amount, f"requests.{IMPLICIT_CLASS}{name}": amount}
@@ -425,10 +291,10 @@ def _requested(capacity: Mapping[str, Any] | None, models: Sequence[str], around
     memory = cards.card_memory(models, around.config)
     if not capacity or memory is None or set(capacity) != {"memory"}:
         return NANO
-    return cards.share(_amount(capacity["memory"]), memory[0] * 2**20 * NANO) or NANO
+    return cards.share(amount_of(capacity["memory"]), memory[0] * 2**20 * NANO) or NANO
 
 
-def _stands_for(name: str, path: str, around: Claims) -> tuple[str, str | None]:
+def stands_for(name: str, path: str, around: Claims) -> tuple[str, str | None]:
     """The extended resource ("" for none) and the model that a device class is, as an administrator says."""
     mapped = around.config.device_class_mappings.get(name)
     if mapped is not None and mapped.model:

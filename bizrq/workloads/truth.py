@@ -16,8 +16,9 @@ from bizrq.quota.reservation import Slot
 from bizrq.quota.resources import Resources, growth, larger, total
 from bizrq.quota.times import milliseconds
 from bizrq.workloads import cards, counting, dra, hami, models
+from bizrq.workloads.allocation import Slices, of_allocation
 from bizrq.workloads.config import CountingConfig
-from bizrq.workloads.dra import CLAIM, GROUP, POD_GROUP, Claims, Slices
+from bizrq.workloads.dra import CLAIM, GROUP, POD_GROUP, Claims
 from bizrq.workloads.labels import MODEL_LABELS
 from bizrq.workloads.lookup import Lookup
 from bizrq.workloads.malformed import Malformed, a_list, a_map
@@ -135,16 +136,16 @@ def actual(pod: Object, owned: Sequence[Object], around: Claims, place: Place) -
     claims = claims_of(pod, owned, around)
     shared: dict[Slot, Resources] = {}
     for slot, claim in claims.shared.items():
-        found = dra.of_allocation(claim, pods, around, place.slices)
+        found = of_allocation(claim, pods, around, place.slices)
         shared[slot], shown = found.resources, shown | found.models
     for claim in claims.own:
-        found = dra.of_allocation(claim, pods, around, place.slices)
+        found = of_allocation(claim, pods, around, place.slices)
         resources, shown = total((resources, found.resources)), shown | found.models
     if claims.awaited:
         resources = total((resources, dra.of_templates(replace(pods, spec=claims.awaited), around)))
     if claims.bridged is not None:
         # It serves what containers ask for by classic or implicit names, so only what exceeds that is more (D7).
-        found = dra.of_allocation(claims.bridged, pods, around, place.slices)
+        found = of_allocation(claims.bridged, pods, around, place.slices)
         resources, shown = larger(resources, found.resources), shown | found.models
     return Actual(resources, shared, frozenset(shown))
 
