@@ -22,6 +22,9 @@ from controller.cluster import CATCH_UP, Cluster
 
 log = structlog.get_logger(__name__)
 
+#: Seconds between two tries to learn what became of a promise that has expired.
+_AGAIN = 5.0
+
 
 class Entries:
     """Reads the entries of every group, and remembers for how long each has stood."""
@@ -74,6 +77,13 @@ class Entries:
             if await informer.catch_up(revision, CATCH_UP):
                 proven |= lines
         return proven
+
+    def left(self, name: str, lines: Iterable[str]) -> float:
+        """Seconds after which to look again at a group that has these entries: when the first of them has expired.
+
+        One that has, but of which no read could prove yet what became of it, is soon asked about again.
+        """
+        return max(_AGAIN, 1.0 + LIFETIME / 1000 - max(self._ages(name, lines).values()))
 
     def sighting(self, entry: Reservation, expired: set[str]) -> Sighting:
         """What the snapshot knows of the object whose write an entry awaits."""

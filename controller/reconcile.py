@@ -23,7 +23,7 @@ from bizrq.kube.hours import CARD_HOURS
 from bizrq.quota import cash
 from bizrq.quota.names import DEFAULT, Catalog
 from bizrq.quota.recount import Counted, Snapshot, recount
-from bizrq.quota.reservation import LIFETIME, group_slot
+from bizrq.quota.reservation import group_slot
 from bizrq.quota.resources import Resources, restrict, subtract_floor
 from bizrq.quota.resources import total as total_of
 from bizrq.quota.times import timestamp
@@ -264,7 +264,7 @@ class Reconciler:
         stored()
         again = [self._interval]
         if status.reservations:
-            again.append(1.0 + LIFETIME / 1000)
+            again.append(self._entries.left(group.name, status.reservations))
         return min(again)
 
     async def _put(self, group: GroupObject, status: Status) -> None:
