@@ -32,8 +32,8 @@ class _Peer:
 
     #: Connections that were answered on, no request came on since, and the other side has not closed.
     idle: set[asyncio.BaseTransport] = field(default_factory=set)
-    #: When the last request came.
-    last: float = 0.0
+    #: When the last request came or the last answer went.
+    moved: float = 0.0
     #: Since when answers are out that no request has followed; None where one has.
     out: float | None = None
     #: How long it took lately until one did.
@@ -50,7 +50,7 @@ class _Peer:
     def due(self) -> float:
         """When nobody is coming any more, or the first has waited for long enough."""
         quiet = min(MOST_QUIET, max(QUIET, LONGER * self.back))
-        return min(self.last + quiet, self.waiting[0][0])
+        return min(self.moved + quiet, self.waiting[0][0])
 
     def release(self, count: int) -> None:
         while self.waiting and count:
@@ -75,7 +75,7 @@ class Turns:
             took, known.out = now - known.out, None
             # After a pause it says nothing.
             known.back = max(took if took < MOST_QUIET else 0.0, 0.8 * known.back)
-        known.last = now
+        known.moved = now
         if was_idle:
             known.release(1)
 
@@ -89,6 +89,7 @@ class Turns:
                 self._wait(known)
             await turn
             now = time.monotonic()
+        known.moved = now
         known.idle.add(connection)
         if known.out is None:
             known.out = now

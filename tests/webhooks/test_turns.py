@@ -112,3 +112,14 @@ async def test_a_lone_request_never_waits() -> None:
         turns.came("api", connection)
         task = asyncio.create_task(turns.turn("api", connection, _later(10)))
         assert await _gone([task]) == 1
+
+
+async def test_whoever_was_answered_has_time_to_come_again_however_long_the_answers_took() -> None:
+    turns, connections = Turns(), _connections(IDLE + 1)
+    for connection in connections:
+        turns.came("api", connection)
+    await asyncio.sleep(1.5 * QUIET)
+    tasks = [asyncio.create_task(turns.turn("api", connection, _later(10))) for connection in connections]
+    await asyncio.sleep(QUIET / 3)
+    assert await _gone(tasks) == IDLE
+    await asyncio.gather(*tasks)
