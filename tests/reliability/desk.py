@@ -107,9 +107,10 @@ class Desk:
 
     async def delete(self, name: str) -> str:
         """Delete at once, by the API server's clock; gives the pod's uid."""
-        found = await self.ground.client.get(PODS, name, "default")
-        uid, watching = found["metadata"]["uid"], self._last_state(name, found["metadata"]["resourceVersion"])
-        task = asyncio.create_task(watching)
+        uid = (await self.ground.client.get(PODS, name, "default"))["metadata"]["uid"]
+        # The pod's own version may be older than what the API server still knows.
+        since = await self.ground.client.revision(PODS)
+        task = asyncio.create_task(self._last_state(name, str(since)))
         options = orjson.dumps({"gracePeriodSeconds": 0})
         await self.ground.client.request("DELETE", PODS.path("default", name), body=options)
         last = (await asyncio.wait_for(task, 20))["metadata"]
