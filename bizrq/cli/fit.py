@@ -94,9 +94,7 @@ def show(outcomes: list[Outcome]) -> None:
             words.append(f"up to {most} {'replica' if most == 1 else 'replicas'}")
         answer = Text("fits ", "green") if outcome.fits else Text("no   ", "bold red")
         console.print(Text.assemble(answer, ", ".join(words)))
-        for warning in outcome.warnings:
-            console.print(Text.assemble("     ", ("warning: ", "yellow"), warning))
-        terminal.tell(console, sentences(outcome), 5)
+        terminal.tell(console, [*(f"warning: {each}" for each in outcome.warnings), *sentences(outcome)], 5)
 
 
 def named(outcome: Outcome) -> str:

@@ -146,6 +146,16 @@ async def test_explain_says_of_a_manifest_who_pays_and_why_not(bizrq: Bizrq, tmp
     )
 
 
+async def test_warnings_stand_below_what_they_are_about_and_in_the_document(bizrq: Bizrq, tmp_path: Path) -> None:
+    path = written(tmp_path, deployment("web", "vision", namespace="nowhere"))
+    for width in (60, None):
+        said = await bizrq("fit", "-f", path, width=width)
+        assert said.plain.splitlines()[1:] == ["     warning: there is no namespace nowhere: create it first"]
+    [item] = json.loads((await bizrq("fit", "-f", path, "-o", "json")).out)
+    assert item["warnings"] == ["there is no namespace nowhere: create it first"]
+    assert "  warning: there is no namespace nowhere" in (await bizrq("explain", "-f", path)).out
+
+
 async def test_what_cannot_be_read_is_said_in_one_line(bizrq: Bizrq, tmp_path: Path, nowhere: Path) -> None:
     bad = tmp_path / "bad.yaml"
     bad.write_text("a: [")
