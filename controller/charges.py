@@ -1,11 +1,13 @@
-"""What a group's workloads and their claims cost it in one snapshot.
+"""What a group's workloads and their claims cost it at one moment.
 
-This file alone gathers that; it writes nothing, and awaits nothing. What it means is `bizrq.quota.recount`'s.
+This file alone brings together what is kept of each workload and what only a whole group shows: claims that several
+name, and what those are held at that nobody could ever count. It writes nothing, and awaits nothing. What it means is
+`bizrq.quota.recount`'s.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from bizrq.api import group as wire
@@ -14,40 +16,25 @@ from bizrq.quota.recount import Counted, Sighting, held_for_others
 from bizrq.quota.reservation import Reservation, Slot
 from bizrq.quota.resources import Resources, add, growth, larger, subtract_floor
 from bizrq.quota.resources import total as total_of
-from bizrq.quota.terms import Terms, began, lien, possible
-from bizrq.quota.times import TimestampError, milliseconds
-from bizrq.workloads.adapters import Adapter
 from bizrq.workloads.config import CountingConfig
 from bizrq.workloads.dra import CLAIMS, Claims, of_claim
 from bizrq.workloads.labels import labels_of
 from bizrq.workloads.malformed import Malformed
-from bizrq.workloads.roles import longest_run, runs_since
-from controller.cluster import Cluster, Object
-from controller.costs import Costs, slot_of
-from controller.evidence import Evidence
-from controller.pods import Pod
+from controller.cluster import Cluster
+from controller.costs import Costs
+from controller.sums import Account
 from controller.surplus import Surplus
 from controller.telling import Told
 
 
 class Charges:
-    """Answers what a group's own workloads cost, as they stand in the informers and were counted."""
+    """Answers what a group is charged, from its account and as the rest stands in the informers."""
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        costs: Costs,
-        surplus: Surplus,
-        evidence: Evidence,
-        config: CountingConfig,
-        now: Callable[[], int],
-    ) -> None:
+    def __init__(self, cluster: Cluster, costs: Costs, surplus: Surplus, config: CountingConfig) -> None:
         self._cluster = cluster
         self._costs = costs
         self._surplus = surplus
-        self._evidence = evidence
         self._config = config
-        self._now = now
         #: What each claim cost when it could last be counted, by uid.
         self._last: dict[str, Resources] = {}
         #: By group, the workloads that we could never count, by uid, and what the group held for them together.
@@ -56,39 +43,22 @@ class Charges:
     def forget(self, name: str) -> None:
         self._unknown.pop(name, None)
 
-    def of(
-        self, group: GroupObject, terms: Terms, at: int, sightings: Sequence[tuple[Reservation, Sighting]], told: Told
+    def besides(
+        self, group: GroupObject, account: Account, sightings: Sequence[tuple[Reservation, Sighting]], told: Told
     ) -> list[Counted]:
-        """What the group's own workloads cost, with what they may still cost from `at`; `told` what people have to
-        know of them.
+        """What the group's own are held at besides what each of its workloads costs; `told` what people have to know
+        of them all.
         """
-        name = group.name
-        counted: list[Counted] = []
-        #: By uid, the places of those that we could never count.
-        unknown: dict[str, Slot] = {}
+        for line in account.telling.values():
+            told.note(line.words)
+        told.drift, account.drift = account.drift, []
         claims = _Claims()
-        now = self._now()
-        for adapter, obj in self._cluster.charged_to(name):
-            metadata = obj["metadata"]
-            slot = slot_of(adapter, obj)
-            cost = self._costs.of(metadata["uid"])
-            if cost.problem:
-                told.problems.append(f"{slot}: {cost.problem}")
-                if not self._costs.was_counted(metadata["uid"]):
-                    unknown[metadata["uid"]] = slot
-            if cost.finding:
-                told.surplus.append(cost.finding)
-            shown = self._evidence.beyond(obj, now, countable=not cost.problem)
-            # Of what cannot be counted the pods show all that they have, and some of it is what it is held at.
-            more = growth(shown.resources, cost.resources) if cost.problem else shown.resources
-            told.mismatches.extend(f"{slot} {finding}" for finding in shown.findings)
-            found = Counted(slot, metadata["uid"], cost.resources, add(cost.beyond, more))
-            counted.append(self._pledged(found, adapter, obj, terms, at, told) if terms.safe else found)
-            claims.add(slot, cost.shared, shown.shared)
-            for place, claim in cost.shared.items() if terms.safe else ():
-                claims.pledge(self._pledged(Counted(place, "", claim), adapter, obj, terms, at, told))
-        counted += self._claims(name, claims, told)
-        return counted + self._held_for(group, unknown, counted, sightings)
+        for line in account.claiming.values():
+            claims.add(line.counted.slot, line.shared, line.shown)
+            for found in line.pledged.values():
+                claims.pledge(found)
+        counted = self._claims(group.name, claims, told)
+        return counted + self._held_for(group, account, counted, sightings)
 
     def _claims(self, name: str, claims: _Claims, told: Told) -> list[Counted]:
         """What claims cost the group that it pays for, each once: those that name it, and those that its workloads do
@@ -117,38 +87,11 @@ class Charges:
                 told.claims.append(f"{claims.user[place]} uses {place}, which group {payer} pays for")
         return counted
 
-    def _pledged(self, found: Counted, adapter: Adapter, obj: Object, terms: Terms, at: int, told: Told) -> Counted:
-        """A workload with what it may cost where hours are safe: it was admitted only because that was left."""
-        own = longest_run(obj, adapter)
-        run = terms.max_run_time if own is None else own
-        if run is None:
-            if any(not name.startswith("count/") for name in found.cost):
-                told.unbounded.append(str(found.slot))
-            return found
-        whole = possible(found.cost, run)
-        if (since := _instant(runs_since(obj, adapter))) is not None:
-            starts = (pod.started for pod in self._cluster.pods_of(obj))
-            scheduled = min((start for start in starts if start is not None), default=None)
-            return replace(found, whole=whole, lien=lien(found.cost, run, at - began(since, scheduled)))
-        # Nobody says since when: each of its pods may run as long.
-        ran: Resources = {}
-        for pod in self._cluster.pods_of(obj):
-            if pod.started is not None and pod.ended is None:
-                ran = add(ran, possible(self._pod_cost(pod, obj), min(run, max(0, at - pod.started))))
-        return replace(found, whole=whole, lien=subtract_floor(whole, ran))
-
-    def _pod_cost(self, pod: Pod, obj: Object) -> Resources:
-        """What a pod occupies; nothing where it cannot be counted, so that its workload may still cost as much."""
-        try:
-            return self._evidence.cost(pod, obj)
-        except Malformed:
-            return {}
-
     def _held_for(
         self,
         group: GroupObject,
-        unknown: dict[str, Slot],
-        counted: list[Counted],
+        account: Account,
+        claims: Sequence[Counted],
         sightings: Sequence[tuple[Reservation, Sighting]],
     ) -> list[Counted]:
         """What workloads are held at that we could never count: as much as their group held for them before us.
@@ -156,22 +99,24 @@ class Charges:
         Found once, when one of them is first met; then it is no more than those of them that have been counted since
         leave of it, and nothing once none is left.
         """
-        if not unknown:
+        if not account.unknown:
             self._unknown.pop(group.name, None)
             return []
         known, held = self._unknown.get(group.name, (frozenset(), {}))
-        if unknown.keys() - known:
+        if account.unknown.keys() - known:
             try:
                 published = wire.amounts(group, group.status.self_used)
             except GroupUnreadable:
                 published = {}
-            held = held_for_others(published, sightings, counted)
+            sums = account.sums
+            found = total_of((sums.cost, sums.beyond, *(add(each.cost, each.beyond) for each in claims)))
+            held = held_for_others(published, sightings, found)
         else:
-            found = total_of(each.cost for each in counted if each.uid in known - unknown.keys())
-            held = subtract_floor(held, found)
-        self._unknown[group.name] = frozenset(unknown), held
-        uid = min(unknown, key=lambda each: unknown[each])
-        return [Counted(unknown[uid], uid, held)]
+            now_known = [account.lines[uid] for uid in known - account.unknown.keys() if uid in account.lines]
+            held = subtract_floor(held, total_of(line.counted.cost for line in now_known))
+        self._unknown[group.name] = frozenset(account.unknown), held
+        slot, uid = min((line.counted.slot, uid) for uid, line in account.unknown.items())
+        return [Counted(slot, uid, held)]
 
     def covered(self, entries: Iterable[Reservation]) -> list[Counted]:
         """Stored objects that entries speak of and that something above them pays for."""
@@ -208,11 +153,3 @@ class _Claims:
             self.user.setdefault(place, user)
             self.declared.setdefault(place, {})
             self.shown.setdefault(place, {})
-
-
-def _instant(text: str | None) -> int | None:
-    """A time as milliseconds; None where there is none that can be read."""
-    try:
-        return milliseconds(text) if text else None
-    except TimestampError:
-        return None

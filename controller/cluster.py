@@ -7,23 +7,24 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from typing import Any, cast
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, cast
 
 import structlog
 
 from bizrq.kube.client import KubeClient, Resource
 from bizrq.kube.groups import GroupStore, without_managed_fields
-from bizrq.kube.informer import Informer, Store, uid_of
+from bizrq.kube.informer import Informer, Kept, Store, plain, uid_of
 from bizrq.kube.related import CONTEXT, NODES, SLICES, Related, resource_of, resources_of
 from bizrq.quota.reservation import GROUPS, Slot
 from bizrq.workloads import dra, hami, truth
 from bizrq.workloads.adapters import Adapter, GroupKind, Registry
-from bizrq.workloads.labels import LABEL, group_of
+from bizrq.workloads.labels import group_of
 from bizrq.workloads.lookup import Reference, group_and_version
 from bizrq.workloads.malformed import Malformed
 from bizrq.workloads.owners import MOST_HOPS, charged_group, controller_of, makers, payer
-from controller.pods import Pod, Shapes, trimmed
+from controller.journal import Journal, pool_of, reference_of, shown, ties
+from controller.pods import Pod, Shapes, sort_of, trimmed
 
 log = structlog.get_logger(__name__)
 
@@ -43,6 +44,18 @@ CLAIM: GroupKind = ("resource.k8s.io", "ResourceClaim")
 UNHURRIED = 0.5
 
 
+class Standing(NamedTuple):
+    """A stored object, the groups that it is charged to, and whether that is none only until its owner is forgotten."""
+
+    adapter: Adapter | None = None
+    obj: Object | None = None
+    groups: Collection[str] = ()
+    is_going: bool = False
+
+
+NOWHERE = Standing()
+
+
 class Cluster:
     """Informers of groups, of every kind that is charged or stands between a workload and its pods, and of CONTEXT.
 
@@ -60,6 +73,8 @@ class Cluster:
         self.client = client
         self.registry = registry
         self._enqueue = enqueue
+        #: What was written into the stores since it was counted.
+        self.journal = Journal()
         self.groups = GroupStore(client, on_change=self._group_changed)
         self.adapters = {adapter.resource: adapter for adapter in registry.charged}
         shapes = Shapes(annotations)
@@ -75,6 +90,7 @@ class Cluster:
                 on_time_travel=self._restored,
                 indexes={"group": _label, "unlabelled": self._unlabelled, "owner": _controller_uid},
                 transform=transforms.get(kind, without_managed_fields),
+                sorts={"owner": sort_of} if kind == POD else None,
             )
             for kind, adapter in watched.items()
         }
@@ -105,10 +121,16 @@ class Cluster:
         self.slices = Informer(
             client, SLICES, on_change=lambda _old, _new: None, indexes={"pool": _pool}, transform=trimmed_slice
         )
+        for kind, informer in self._kept.items():
+            informer.store.on_write = self.journal.of_pod if kind == POD else self.journal.of_object
+        for informer in (*context.values(), *self.related.informers):
+            informer.store.on_write = self.journal.of_reference
+        self.nodes.store.on_write = self.journal.of_node
+        self.slices.store.on_write = self.journal.of_slice
         #: Counts the changes of what bears on every workload (LimitRanges and the like).
         self.context = 0
-        #: Who pays for what an owner made, by the kind that is made and the owner, until any owner changes.
-        self._payers: dict[tuple[object, object, object], Reference | None] = {}
+        #: Who pays for what an owner made, by the kind that is made, where, and the owner, until any owner changes.
+        self._payers: dict[tuple[object, ...], Reference | None] = {}
         self._makes: dict[GroupKind, list[tuple[Adapter, Store]]] = {}
         #: By uid, what a group paid for until its controller let go of it without anybody paying from then on. It is
         #: counted there as long as it lives: the group's status tells the next process whose it was.
@@ -119,10 +141,8 @@ class Cluster:
         self.on_pod: Callable[[Pod | None, Pod | None], None] = lambda _old, _new: None
         #: Called with (workload before, after) where the group that it charges changed.
         self.on_move: Callable[[Object, Object], None] = lambda _old, _new: None
-        #: Called with the uid of a workload below which something changed that may cost more or less.
-        self.on_below: Callable[[str], None] = lambda _uid: None
-        #: Called with what changed; gives the groups whose workloads were counted by it.
-        self.on_reference: Callable[[Reference], Iterable[str]] = lambda _reference: ()
+        #: Gives the groups whose workloads were counted by what has changed.
+        self.users_of: Callable[[Reference], Iterable[str]] = lambda _reference: ()
         #: Asked for the group that pays for a claim: by its own label, or as the first whose workload names it.
         self.payer_of_claim: Callable[[Object], str | None] = claimed_by
         #: Called with (claim before, claim after) besides the queue: the meter notes ends.
@@ -168,16 +188,63 @@ class Cluster:
         for key, informer in self.workloads.items():
             for index, value in named:
                 for kept in informer.store.kept_index(index, value):
-                    if isinstance(kept, Pod) and self._is_paid(kept):
-                        continue
-                    obj = kept.plain() if isinstance(kept, Pod) else cast("Object", kept)
-                    if self.payer_of(obj) is None and not self._is_going(obj):
+                    if (obj := self._unpaid(kept)) is not None and not self._is_going(obj):
                         yield self.adapters[key], obj
+
+    def standing(self, uid: str) -> Standing:
+        """The same of one object: which groups it is charged to."""
+        kept, kind = next(
+            ((found, kind) for kind, informer in self._kept.items() if (found := informer.store.kept(uid)) is not None),
+            (None, None),
+        )
+        adapter = self.registry.by_kind(*kind) if kind is not None else None
+        if kept is None or adapter is None:
+            return NOWHERE
+        let_go = self._detached.get(uid)
+        groups = {let_go[0]} if let_go is not None else set[str]()
+        obj = self._unpaid(kept) if self.registry.is_charged(adapter) else None
+        named = set(self._named_by(obj)) if obj is not None else set[str]()
+        is_going = obj is not None and bool(named) and self._is_going(obj)
+        return Standing(adapter, plain(kept), groups if is_going else groups | named, is_going)
+
+    def candidates(self) -> Iterator[str]:
+        """The uids of all objects that some group may be charged for, each once or several times."""
+        yield from self._detached
+        for informer in self.workloads.values():
+            yield from informer.store.indexed("group")
+            yield from informer.store.indexed("unlabelled")
+
+    def owned_by(self, uid: str) -> Iterator[str]:
+        """The uids of all that name this one as their controller."""
+        for informer in self._kept.values():
+            yield from map(uid_of, informer.store.kept_index("owner", uid))
+
+    def owner_of(self, obj: Object) -> str | None:
+        """The uid of the controller that an object names."""
+        return next(iter(_controller_uid(obj)), None)
+
+    def is_going(self, uid: str) -> bool:
+        """Whether an object is not charged only because it is about to go with its owner."""
+        return self.standing(uid).is_going
+
+    def _unpaid(self, kept: Kept) -> Object | None:
+        """An object, as far as nothing above it pays for it."""
+        if isinstance(kept, Pod) and self._is_paid(kept):
+            return None
+        obj = plain(kept)
+        return obj if self.payer_of(obj) is None else None
+
+    def _named_by(self, obj: Object) -> Iterator[str]:
+        """The group that an object names, or its namespace does where it names none."""
+        yield from _label(obj)
+        for name in self._unlabelled(obj):
+            namespace = self.related.watched.get("", "Namespace", "", name)
+            yield from _label(namespace) if namespace is not None else ()
 
     def _is_paid(self, pod: Pod) -> bool:
         """Whether it is known already that something above a pod pays: so it is with most that have the label."""
         owner = pod.owner
-        return owner is not None and self._payers.get((POD[1], owner.uid, owner.name)) is not None
+        return owner is not None and self._payers.get((POD[1], pod.namespace, owner.uid, owner.name)) is not None
 
     def group_of(self, obj: Object) -> str | None:
         """The group that an object charges if nothing above it pays; None for a label that is none, too."""
@@ -201,6 +268,7 @@ class Cluster:
             obj = informer.store.by_uid(uid) if informer is not None else None
             if informer is not None and obj is not None and self.group_of(self.payer_of(obj) or obj) is None:
                 self._detached[uid] = group, informer
+                self.journal.note(uid)
 
     def unowned_above(self, obj: Object) -> tuple[Slot, str] | None:
         """The place and uid of the top-most object above this one, or of itself, that has no controller above it."""
@@ -226,7 +294,7 @@ class Cluster:
         reference = controller_of(obj["metadata"])
         if reference is None:
             return None
-        key = obj.get("kind"), reference.get("uid"), reference.get("name")
+        key = obj.get("kind"), obj["metadata"].get("namespace", ""), reference.get("uid"), reference.get("name")
         if key not in self._payers:
             self._payers[key] = self._top(obj)
         found = self._payers[key]
@@ -239,30 +307,47 @@ class Cluster:
             if above is None:
                 break
             found = above
-        return _reference(found) if found is not obj else None
+        return reference_of(found) if found is not obj else None
 
     def pods_of(self, workload: Object) -> list[Pod]:
         """The pods below a workload, itself if it is one, however many owners stand between."""
         top = self.registry.of(workload)
-        if top is None:
-            return []
-        if (top.group, top.kind) == POD:
+        if top is not None and (top.group, top.kind) == POD:
             return [pod] if (pod := self.pod(workload["metadata"]["uid"])) is not None else []
-        found: list[Pod] = []
+        return [pod for uid in self._owners_of_pods(workload) for pod in self.pods_made_by(uid)]
+
+    def sorts_of(self, workload: Object) -> list[tuple[Pod, int]]:
+        """One of each sort of those pods, and how many there are. A pod that owns claims is like no other."""
+        top, owners = self.registry.of(workload), self.claims.store.keys("pod")
+        if top is not None and (top.group, top.kind) == POD:
+            return [(pod, 1) for pod in self.pods_of(workload)]
+        return [found for uid in self._owners_of_pods(workload) for found in self.sorts_made_by(uid, owners)]
+
+    def pods_made_by(self, uid: str) -> Collection[Pod]:
+        """The pods that name an object as their controller."""
+        return cast("Collection[Pod]", self.pods.store.kept_index("owner", uid))
+
+    def sorts_made_by(self, uid: str, apart: Container[str] = ()) -> list[tuple[Pod, int]]:
+        return cast("list[tuple[Pod, int]]", self.pods.store.sorts("owner", uid, apart))
+
+    def _owners_of_pods(self, workload: Object) -> Iterator[str]:
+        """The uids of a workload, and of all below it, whose pods are its own."""
+        top = self.registry.of(workload)
+        if top is None:
+            return
         level, through_pods = [(top, workload["metadata"]["uid"])], "Pod" in top.pods.owner_chain
         for _ in range(MOST_HOPS):
             below: list[tuple[Adapter, str]] = []
             for above, uid in level:
                 for adapter, store in self._made(above):
-                    children = store.kept_index("owner", uid)
-                    if (adapter.group, adapter.kind) == POD:
-                        found.extend(cast("Collection[Pod]", children))
-                    if children and (through_pods or (adapter.group, adapter.kind) != POD):
-                        below.extend((adapter, uid_of(child)) for child in children)
+                    is_pod = (adapter.group, adapter.kind) == POD
+                    if is_pod:
+                        yield uid
+                    if through_pods or not is_pod:
+                        below.extend((adapter, uid_of(child)) for child in store.kept_index("owner", uid))
             if not below:
-                break
+                return
             level = below
-        return found
 
     def _made(self, adapter: Adapter) -> list[tuple[Adapter, Store]]:
         """The kinds that one makes or lets through, as far as they are watched."""
@@ -349,7 +434,7 @@ class Cluster:
 
     def workload_changed(self, old: Object | None, new: Object | None) -> None:
         """What the watch of any kind but pods brought."""
-        moved = _ties(old) != _ties(new)
+        moved = ties(old) != ties(new)
         if moved:
             self._note_release(old, new)
             self._payers.clear()
@@ -362,12 +447,9 @@ class Cluster:
         adapter = self.registry.of(changed)
         if not respecified and (adapter is None or not adapter.reads_status):
             return
-        payers = [self.payer_of(obj) or obj for obj in (old, new) if obj is not None]
-        for found in payers:
-            self.on_below(found["metadata"]["uid"])
-        groups = {self.group_of(found) for found in payers}
+        groups = {self.group_of(self.payer_of(obj) or obj) for obj in (old, new) if obj is not None}
         if respecified:
-            groups.update(self.on_reference(_reference(changed)))
+            groups.update(self.users_of(reference_of(changed)))
         for group in groups:
             if group is not None:
                 self._enqueue(group, UNHURRIED if old is None else 0.0)
@@ -377,7 +459,7 @@ class Cluster:
         changed = new or old
         if changed is None or (old is not None and new is not None and _told(old) == _told(new)):
             return
-        for group in self.on_reference(_reference(changed)):
+        for group in self.users_of(reference_of(changed)):
             self._enqueue(group, 0.0)
 
     def _claim_changed(self, old: Object | None, new: Object | None) -> None:
@@ -389,21 +471,21 @@ class Cluster:
 
     def _node_changed(self, old: Object | None, new: Object | None) -> None:
         """A node that shows another model, or whose model nobody knew, changes what its pods are known to use."""
-        if old is not None and (new is None or _shown(old) != _shown(new)):
-            for group in self.groups.values():
-                self._enqueue(group.name, 1.0)
+        if old is not None and (new is None or shown(old) != shown(new)):
+            self.recount_all()
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
-        plain = [pod.plain() if pod is not None else None for pod in (old, new)]
-        if (old is None) != (new is None) or (old is not None and new is not None and old.owner != new.owner):
-            self._note_release(*plain)
+        seen = [pod.plain() if pod is not None else None for pod in (old, new)]
+        if _tied(old) != _tied(new):
+            self._note_release(*seen)
+            # Some pods own others.
+            if any(obj is not None and any(self.owned_by(obj["metadata"]["uid"])) for obj in seen):
+                self._payers.clear()
         self.on_pod(old, new)
-        for obj in plain:
+        for obj in seen:
             pays = self.payer_of(obj) if obj is not None else None
             if obj is None or (pays is not None and _holds(old) == _holds(new)):
                 continue
-            if pays is not None:
-                self.on_below(pays["metadata"]["uid"])
             if (group := self.group_of(pays or obj)) is not None:
                 self._enqueue(group, UNHURRIED if old is None or pays is not None else 0.0)
 
@@ -446,7 +528,12 @@ class Cluster:
         elif old is not None and new is not None and _content(old) == _content(new):
             return
         self._payers.clear()
+        self.journal.note_all()
         self.context += 1
+        self.recount_all()
+
+    def recount_all(self) -> None:
+        """Have all groups looked at, soon."""
         for group in self.groups.values():
             self._enqueue(group.name, 1.0)
 
@@ -457,6 +544,10 @@ def _holds(pod: Pod | None) -> object:
         return None
     status = (pod.rest or {}).get("status") if pod.is_resized else None
     return pod.owner, id(pod.spec), pod.labels, status
+
+
+def _tied(pod: Pod | None) -> object:
+    return (pod.owner, pod.labels) if pod is not None else None
 
 
 def now_ms() -> int:
@@ -486,16 +577,6 @@ def _read_of(namespace: Object | None) -> object:
     return _label(namespace), (namespace["metadata"].get("labels") or {}).get(hami.IGNORE)
 
 
-def _ties(obj: Object | None) -> object:
-    """What binds an object to a group or to an owner."""
-    if obj is None:
-        return None
-    metadata = obj["metadata"]
-    labels = metadata.get("labels") or {}
-    ours = {key: value for key, value in labels.items() if key.startswith(LABEL)}
-    return metadata["uid"], ours, metadata.get("ownerReferences")
-
-
 def _content(obj: Object) -> object:
     return {key: value for key, value in obj.items() if key not in ("metadata", "status")}
 
@@ -503,11 +584,6 @@ def _content(obj: Object) -> object:
 def _told(obj: Object) -> object:
     """What those who refer to an object may read of it."""
     return {key: value for key, value in obj.items() if key != "metadata"}, obj["metadata"].get("labels")
-
-
-def _reference(obj: Object) -> Reference:
-    group, _ = group_and_version(obj.get("apiVersion"))
-    return group, str(obj.get("kind")), obj["metadata"].get("namespace", ""), obj["metadata"]["name"]
 
 
 def _controller_uid(obj: Object) -> list[str]:
@@ -535,17 +611,8 @@ def _claiming(claim: Object) -> list[str]:
     return [group] if group is not None else []
 
 
-def pool_key(driver: str, pool: str) -> str:
-    return f"{driver}/{pool}"
-
-
 def _pool(held: Object) -> list[str]:
-    spec = held["spec"]
-    return [pool_key(str(spec.get("driver")), str((spec.get("pool") or {}).get("name")))]
-
-
-def _shown(node: Object) -> object:
-    return node["metadata"].get("labels"), node["metadata"].get("annotations")
+    return [pool_of(held)]
 
 
 def trimmed_node(node: Object) -> Object:

@@ -1,12 +1,12 @@
-"""What each stored workload costs, counted once for each version of it and of what it refers to.
+"""What one stored workload costs, as it stands now, with what it refers to and what hangs below it.
 
-This file alone decides when a cost that was counted still holds, and when what is found below a workload is believed.
-The counting is `bizrq.workloads.counting`'s and `controller.surplus`'s.
+This file alone decides when what is found below a workload is believed, and at what one is held that cannot be counted.
+The counting is `bizrq.workloads.counting`'s and `controller.surplus`'s; when to count again is `controller.sums`'s.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 import msgspec
 
@@ -27,16 +27,15 @@ _READ = 5.0
 
 
 class Cost(msgspec.Struct, frozen=True):
-    """What a stored object costs, by its version. `settled` where nothing else that changes can change it."""
+    """What a stored object costs. `settled` where nothing that no watch tells can change it."""
 
-    version: str
-    context: int
-    round: object
     settled: bool
     resources: Resources
     #: Claims that others may name as well, as in `counting.Demand`.
     shared: Mapping[Slot, Resources] = msgspec.field(default_factory=dict)
     problem: str = ""
+    #: What it was counted by.
+    asked: Collection[Reference] = ()
     #: What it and all below it hold; what of that is counted beyond its own demand, and that in words; whether it was
     #: more than had been known, and since when there is any.
     held: Resources = msgspec.field(default_factory=dict)
@@ -47,7 +46,7 @@ class Cost(msgspec.Struct, frozen=True):
 
 
 class Costs:
-    """The costs of all workloads. `count` brings those of one group up to date, then `of` answers at once."""
+    """Counts workloads, and remembers of each what it was last found to cost."""
 
     def __init__(self, cluster: Cluster, surplus: Surplus, config: CountingConfig, clock: Callable[[], float]) -> None:
         self._cluster = cluster
@@ -60,53 +59,42 @@ class Costs:
         #: By the place of a claim that workloads may share, those that named it when they were last counted, by uid:
         #: since when they are there, whose they are and what they are.
         self._users: dict[Slot, dict[str, tuple[str, str, Slot]]] = {}
-        #: Workloads below which something changed since they were counted.
-        self._stale: set[str] = set()
-        #: By what a cost was counted: the workloads' uids with their groups.
-        self._referrers: dict[Reference, dict[str, str]] = {}
-        cluster.on_reference = self._recounted_for
-        cluster.on_below = self._changed_below
         cluster.payer_of_claim = lambda claim: self.payer_of_claim(place_of(claim))
 
     def of(self, uid: str) -> Cost:
+        """What it cost when it was last counted. KeyError for one that never was."""
         return self._counted[uid]
 
     def was_counted(self, uid: str) -> bool:
         """Whether a workload could ever be counted."""
         return uid in self._last
 
-    async def count(self, name: str, promised: Mapping[Slot, Resources]) -> None:
-        """Have the cost of every workload of the group at hand, as it is stored now, before the snapshot is taken.
+    async def count(self, group: str, adapter: Adapter, obj: Object, promised: Mapping[Slot, Resources]) -> None:
+        """Count a workload as it is stored now; where it changes while others are awaited, it has to be counted again.
 
-        `promised` is what its status holds for each slot: so much may hang below a workload that asks for less by now.
+        `promised` is what its group's status holds for each slot: so much may hang below a workload that asks for less
+        by now. Raises ApiError, Unreachable.
         """
-        round_ = object()
-        while todo := [found for found in self._cluster.charged_to(name) if not self._is_counted(found[1], round_)]:
-            for adapter, obj in todo:
-                self._counted[obj["metadata"]["uid"]] = cost = await self._cost(name, adapter, obj, round_, promised)
-                for place in cost.shared:
-                    metadata = obj["metadata"]
-                    user = str(metadata.get("creationTimestamp")), name, slot_of(adapter, obj)
-                    self._users.setdefault(place, {})[metadata["uid"]] = user
-        # No await between the last look and the return: what arrives later comes with its own event.
-        stored = sum(len(informer.store) for informer in self._cluster.workloads.values())
-        if len(self._counted) > 2 * stored + 1000:
-            stores = [informer.store for informer in self._cluster.workloads.values()]
-            self._counted = {
-                uid: cost for uid, cost in self._counted.items() if any(store.by_uid(uid) for store in stores)
-            }
-            self._last = {uid: demand for uid, demand in self._last.items() if uid in self._counted}
-            self._users = {
-                place: known
-                for place, users in self._users.items()
-                if (known := {uid: user for uid, user in users.items() if uid in self._counted})
-            }
-            self._stale.intersection_update(self._counted)
-            self._referrers = {
-                reference: known
-                for reference, uids in self._referrers.items()
-                if (known := {uid: group for uid, group in uids.items() if uid in self._counted})
-            }
+        uid, slot = obj["metadata"]["uid"], slot_of(adapter, obj)
+        cost = await self._cost(adapter, obj, promised.get(slot, {}))
+        known = self._counted.get(uid)
+        self._forget_user(uid, set(known.shared if known is not None else ()).difference(cost.shared))
+        self._counted[uid] = cost
+        for place in cost.shared:
+            self._users.setdefault(place, {})[uid] = str(obj["metadata"].get("creationTimestamp")), group, slot
+
+    def forget(self, uid: str) -> None:
+        """The workload is no more."""
+        known = self._counted.pop(uid, None)
+        self._last.pop(uid, None)
+        self._forget_user(uid, known.shared if known is not None else ())
+
+    def _forget_user(self, uid: str, places: Iterable[Slot]) -> None:
+        for place in places:
+            users = self._users[place]
+            users.pop(uid, None)
+            if not users:
+                del self._users[place]
 
     def payer_of_claim(self, place: Slot) -> str | None:
         """The group that a claim names, else that of the first workload that is there and names it."""
@@ -124,31 +112,9 @@ class Costs:
         ]
         return min(known)[1] if known else None
 
-    def _is_counted(self, obj: Object, round_: object) -> bool:
-        uid = obj["metadata"]["uid"]
-        known = self._counted.get(uid)
-        if uid in self._stale or known is None or known.version != obj["metadata"]["resourceVersion"]:
-            return False
-        return known.round is round_ or (known.settled and known.context == self._cluster.context)
-
-    def _changed_below(self, uid: str) -> None:
-        if uid in self._counted:
-            self._stale.add(uid)
-
-    def _recounted_for(self, reference: Reference) -> set[str]:
-        """The groups of the workloads that were counted by an object which is another now; forgets their costs."""
-        referrers = self._referrers.pop(reference, {})
-        for uid in referrers:
-            self._counted.pop(uid, None)
-        return set(referrers.values())
-
-    async def _cost(
-        self, group: str, adapter: Adapter, obj: Object, round_: object, promised: Mapping[Slot, Resources]
-    ) -> Cost:
+    async def _cost(self, adapter: Adapter, obj: Object, promised: Resources) -> Cost:
         """A workload's demand; for one that has ended, that of its pods that still run (spec: workloads, section 8)."""
-        version, context = obj["metadata"]["resourceVersion"], self._cluster.context
         uid = obj["metadata"]["uid"]
-        self._stale.discard(uid)
         asked: dict[Reference, None] = {}
         counted: list[tuple[counting.Demand, Found]] = []
 
@@ -162,21 +128,19 @@ class Costs:
                 asked.update(recording.asked)
 
         lookup = await self._cluster.related.resolve(count, _READ)
-        for reference in asked:
-            self._referrers.setdefault(reference, {})[uid] = group
         try:
             if counting.is_charged_for_pods(obj, adapter, self._config):
                 pods = [pod.plain() for pod in self._cluster.pods_of(obj)]
                 demand = counting.of_live_pods(obj, pods, lookup, self._config)
-                return Cost(version, context, round_, False, demand.resources, demand.shared)
+                return Cost(not pods and not lookup.has_read, demand.resources, demand.shared, asked=tuple(asked))
             # What could not be counted raises again.
             demand, found = counted[0] if counted else (self._demand(adapter, obj, lookup), NOTHING)
         except Malformed as error:
             demand = self._last.get(uid, counting.NONE)
-            return Cost(version, context, round_, False, demand.resources, demand.shared, str(error))
+            return Cost(False, demand.resources, demand.shared, str(error), tuple(asked))
         self._last[uid] = demand
-        cost = Cost(version, context, round_, not lookup.has_read, demand.resources, demand.shared)
-        return await self._beyond(adapter, obj, cost, found, lookup, promised.get(slot_of(adapter, obj), {}))
+        cost = Cost(not lookup.has_read, demand.resources, demand.shared, asked=tuple(asked))
+        return await self._beyond(adapter, obj, cost, found, lookup, promised)
 
     def _demand(self, adapter: Adapter, obj: Object, lookup: Lookup) -> counting.Demand:
         """What a workload asks for, with children that may have grown beyond it (DESIGN 3). Raises Malformed."""
@@ -203,16 +167,19 @@ class Costs:
         known = self._counted.get(uid)
         before = larger(promised, known.held if known is not None else {})
         if not found.resources:
-            return msgspec.structs.replace(cost, held=larger(cost.resources, promised))
+            # While one child replaces another there are more than it asks for, and they stay when it asks for less.
+            return msgspec.structs.replace(cost, held=larger(larger(cost.resources, promised), found.below))
         held = add(cost.resources, found.resources)
         grown = known is not None and known.grown
         if found.at_once and growth(held, before):
             await self._catch_up(found.kinds)
             fresh = self._cluster.workloads[adapter.resource].store.by_uid(uid)
-            if fresh is None or fresh["metadata"]["resourceVersion"] != cost.version:
+            if fresh is None or fresh["metadata"]["resourceVersion"] != obj["metadata"]["resourceVersion"]:
                 # It is counted anew, or is gone.
                 return msgspec.structs.replace(cost, held=before or cost.resources)
-            found = self._surplus.of(adapter, obj, cost.resources, lookup)
+            recording = Recording(lookup)
+            found = self._surplus.of(adapter, obj, cost.resources, recording)
+            cost = msgspec.structs.replace(cost, asked=tuple({**dict.fromkeys(cost.asked), **recording.asked}))
             held = add(cost.resources, found.resources)
             grown = grown or (found.at_once and bool(growth(held, before)))
         since = known.since if known is not None and known.since else self._clock()

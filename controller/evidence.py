@@ -6,7 +6,8 @@ others, so what one spec uses on one model of card is worked out once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -18,10 +19,12 @@ from bizrq.workloads.allocation import of_allocation
 from bizrq.workloads.config import CountingConfig
 from bizrq.workloads.dra import Claims
 from bizrq.workloads.labels import MODEL_LABELS, labels_of
+from bizrq.workloads.lookup import Lookup, Reference
 from bizrq.workloads.malformed import Malformed
 from bizrq.workloads.roles import of_template
 from bizrq.workloads.truth import NOTHING, Actual, Beyond, Complete, Place
-from controller.cluster import Cluster, pool_key
+from controller.cluster import Cluster
+from controller.journal import node_reference, pool_key, pool_reference
 from controller.pods import Pod, Shapes
 
 log = structlog.get_logger(__name__)
@@ -38,29 +41,46 @@ class Evidence:
         self._config = config
         # Never for cash (spec: devices, "Choices made").
         self._of_cash = replace(config, count_admin_access=False)
-        self._lookup = Complete(cluster.related.watched)
+        #: What is being asked for, where somebody wants to know.
+        self._notes: dict[Reference, None] | None = None
+        self._lookup = _Noted(Complete(cluster.related.watched), self._note)
         self._classes = cluster.related.kept((dra.GROUP, "DeviceClass"))
-        self._place = Place(cluster.nodes.store.get, self._slices)
-        self._pairs: dict[tuple[object, ...], tuple[Object, _Pair]] = {}
+        self._place = Place(self._node, self._slices)
+        self._pairs: dict[tuple[object, ...], tuple[Object, _Pair, Collection[Reference]]] = {}
         self._asks: dict[int, tuple[Object, bool]] = {}
+        self._models: dict[str, tuple[Object | None, str | None]] = {}
+
+    @contextmanager
+    def noting(self) -> Iterator[Collection[Reference]]:
+        """All that is asked for meanwhile, nodes and pools of slices among it: what is found depends on that."""
+        before, self._notes = self._notes, {}
+        notes = self._notes
+        try:
+            yield notes
+        finally:
+            self._notes = before
+
+    def _note(self, reference: Reference) -> None:
+        if self._notes is not None:
+            self._notes[reference] = None
 
     def beyond(self, workload: Object, now: int, *, countable: bool) -> Beyond:
         """What a workload's pods use beyond what it declares.
 
         All that they use, where the workload itself cannot be counted: it holds that all the same.
         """
-        pods = self._cluster.pods_of(workload)
-        if not pods:
+        sorts = self._cluster.sorts_of(workload)
+        if not sorts:
             return NOTHING
         try:
             around = self._around(workload)
         except Malformed:
             return NOTHING
-        found: list[tuple[Object, Actual, Actual]] = []
-        # A workload has thousands of pods, and nearly all of them show nothing, like each other.
+        found: list[tuple[Object, Actual, Actual, int]] = []
+        # Pods run on thousands of nodes, and nearly all of them show nothing, like each other.
         silent: set[object] = set()
-        for pod in pods:
-            key = self.alike(pod)
+        for pod, many in sorts:
+            key = self._alike_to_see(pod)
             if key in silent and not self.may_have_claims(pod):
                 continue
             plain = pod.plain()
@@ -79,10 +99,10 @@ class Evidence:
             elif not uses.shared and not growth(uses.resources, asked.resources):
                 silent.add(key)
                 continue
-            found.append((plain, asked, uses))
+            found.append((plain, asked, uses, many))
         more = truth.beyond(found, around) if found else NOTHING
         # Why such a workload is charged so is told with it: `Uncountable`.
-        return more if countable else Beyond(more.resources, shared=more.shared)
+        return more if countable else Beyond(more.resources, shared=more.shared, passes=more.passes)
 
     def cost(self, pod: Pod, payer: Object | None) -> Resources:
         """What a pod occupies while it runs, its claims aside: as declared or resized in place, and as its node shows.
@@ -98,6 +118,18 @@ class Evidence:
     def alike(self, pod: Pod) -> object:
         """What pods of one workload have in common that cost the same, their claims aside."""
         return (id(pod.spec), pod.node, *self._own(pod, (), claims=False)) if pod.rest else (id(pod.spec), pod.node)
+
+    def _alike_to_see(self, pod: Pod) -> object:
+        """The same, of all nodes that show the same."""
+        if pod.rest or pod.node is None or self._config.hami.enabled:
+            return self.alike(pod)
+        node = self._node(pod.node)
+        known = self._models.get(pod.node)
+        if known is None or known[0] is not node:
+            if len(self._models) >= Shapes.MOST:
+                self._models.clear()
+            known = self._models[pod.node] = node, truth.node_model(node or {}, self._config)
+        return id(pod.spec), "on", known[1]
 
     def may_have_claims(self, pod: Pod) -> bool:
         claims = self._cluster.claims.store
@@ -148,7 +180,10 @@ class Evidence:
             if len(self._pairs) >= Shapes.MOST:
                 self._pairs.clear()
             # The specs of equal pods are one object, which the memory keeps alive, and so its id.
-            known = self._pairs[key] = pod.spec, self._judged(plain, owned, around)
+            with self.noting() as asked:
+                known = self._pairs[key] = pod.spec, self._judged(plain, owned, around), asked
+        for reference in known[2]:
+            self._note(reference)
         return known[1]
 
     def _own(self, pod: Pod, owned: Sequence[Object], claims: bool) -> tuple[object, ...]:
@@ -183,8 +218,29 @@ class Evidence:
     def _owned(self, pod: Pod) -> Sequence[Object]:
         return list(self._cluster.claims.store.index("pod", pod.uid))
 
+    def _node(self, name: str) -> Object | None:
+        self._note(node_reference(name))
+        return self._cluster.nodes.store.get(name)
+
     def _slices(self, driver: str, pool: str) -> Sequence[Object]:
+        self._note(pool_reference(pool_key(driver, pool)))
         return list(self._cluster.slices.store.index("pool", pool_key(driver, pool)))
+
+
+class _Noted:
+    """Passes every question on, once it is noted."""
+
+    def __init__(self, lookup: Lookup, note: Callable[[Reference], None]) -> None:
+        self._lookup = lookup
+        self._note = note
+
+    def get(self, group: str, kind: str, namespace: str, name: str) -> Object | None:
+        self._note((group, kind, namespace, name))
+        return self._lookup.get(group, kind, namespace, name)
+
+    def all_of(self, group: str, kind: str, namespace: str) -> Sequence[Object]:
+        self._note((group, kind, namespace, ""))
+        return self._lookup.all_of(group, kind, namespace)
 
 
 def is_allocated(claim: Object) -> bool:

@@ -27,8 +27,9 @@ from bizrq.quota.resources import total as sum_of
 from controller.books import Books, Sheet
 from controller.cluster import Cluster
 from controller.corrections import Corrections
-from controller.meter import Gathered, Slices, Stays, uids_of
+from controller.meter import Gathered, Stays, uids_of
 from controller.retention import Retention
+from controller.slices import Slices
 
 log = structlog.get_logger(__name__)
 
@@ -206,8 +207,9 @@ class Hours:
 
         That one says which deletions are known, so it is written whenever any other changed.
         """
-        changed = False
+        changed, slices = False, Slices()
         for index in reversed(range(len(sheets))):
+            await slices.now()
             sheet = sheets[index]
             page = moved[index] = await self._closed(sheet, moved[index], found.at)
             runs = bool(page.running or page.split)

@@ -5,8 +5,6 @@ This file alone decides which stays a record is told. How time becomes hours is 
 
 from __future__ import annotations
 
-import asyncio
-import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -26,6 +24,7 @@ from controller.cluster import Cluster
 from controller.evidence import Evidence
 from controller.pods import Pod
 from controller.recorded import Names
+from controller.slices import Slices
 
 log = structlog.get_logger(__name__)
 
@@ -33,8 +32,6 @@ Object = dict[str, Any]
 
 #: How long the end of a deleted pod is remembered, in milliseconds: far longer than a write or a failover takes.
 _KEPT = 600_000
-#: How long gathering may keep the event loop from everybody else, in seconds.
-_SLICE = 0.005
 
 
 class _Gone(NamedTuple):
@@ -205,9 +202,14 @@ class Stays:
                     if self._evidence.may_have_claims(pod):
                         with_claims[pod.uid] = pod, adapter, workload
                 await slices.between()
+            missing: dict[str, None] = {}
+            for sheet in sheets:
+                missing.update((uid, None) for uid in uids_of(sheet.page) if uid not in found.stays)
+                await slices.now()
         finally:
             self._changed.remove(changed)
         # From here nothing awaits.
+        missing |= dict.fromkeys(uid for uid in changed if uid in known)
         for uid in changed:
             found.stays.pop(uid, None)
             with_claims.pop(uid, None)
@@ -217,8 +219,8 @@ class Stays:
         found.seen = {"pods": pods.resource_version, self._cluster.claims.resource.key: claims.resource_version}
         self._add_gone(group, names, sheets, known, found)
         self._add_claims(group, names, allocations, with_claims.values(), found)
-        for uid, sheet in known.items():
-            if uid not in found.stays and (stay := self._known(group, uid, sheet, found)) is not None:
+        for uid in missing:
+            if uid not in found.stays and (stay := self._known(group, uid, known[uid], found)) is not None:
                 found.stays[uid] = stay
         return found
 
@@ -447,25 +449,6 @@ class Stays:
                 del gone[oldest]
             if not gone:
                 del self._gone[group]
-
-
-class Slices:
-    """Lets everybody else have a turn now and then."""
-
-    def __init__(self) -> None:
-        self._until = time.perf_counter() + _SLICE
-        self._steps = 0
-
-    async def between(self) -> None:
-        """After each of very many small steps."""
-        self._steps += 1
-        if self._steps % 64 == 0:
-            await self.now()
-
-    async def now(self) -> None:
-        if time.perf_counter() > self._until:
-            await asyncio.sleep(0)
-            self._until = time.perf_counter() + _SLICE
 
 
 def uids_of(page: Page) -> Iterable[str]:

@@ -37,6 +37,8 @@ from controller.entries import Entries, promised
 from controller.evidence import Evidence
 from controller.foresight import Foresight, Record
 from controller.hours import Hours, Outlook
+from controller.lines import Lines, Run
+from controller.sums import Ask, Ledgers
 from controller.surplus import Surplus
 from controller.telling import HoursTold, Teller, Told, findings
 
@@ -72,12 +74,14 @@ class Reconciler:
         self._clock = clock
         surplus = Surplus(cluster, config)
         self._entries = Entries(cluster, clock)
-        self._costs = Costs(cluster, surplus, config, clock)
-        self._charges = Charges(cluster, self._costs, surplus, evidence, config, now)
+        costs = Costs(cluster, surplus, config, clock)
+        self._ledgers = Ledgers(cluster, costs, Lines(cluster, costs, evidence), now)
+        self._charges = Charges(cluster, costs, surplus, config)
         self._foresight = Foresight(cluster, hours, catalog)
         self._teller = Teller(recorder, catalog, now)
         self._holds = Holds(clock)
         self._reconciled: dict[str, float] = {}
+        self._checked: dict[str, float] = {}
         self._held: dict[str, tuple[str, Resources]] = {}
 
     async def reconcile(self, name: str) -> float | None:
@@ -87,9 +91,9 @@ class Reconciler:
         """
         group = self._cluster.groups.cached(name)
         if group is None:
-            self._reconciled.pop(name, None)
-            self._held.pop(name, None)
-            for part in (self._entries, self._charges, self._hours, self._teller):
+            for known in (self._reconciled, self._checked, self._held):
+                known.pop(name, None)
+            for part in (self._entries, self._ledgers, self._charges, self._hours, self._teller):
                 part.forget(name)
             return None
         if not await self._caught_up(group):
@@ -101,12 +105,13 @@ class Reconciler:
             return outlook.again
         entries, _ = self._entries.of(group)
         expired = await self._entries.expired(group, entries)
-        await self._costs.count(name, promised(entries))
+        run = self._run(group)
+        await self._settle(Ask(name, run, promised(entries)))
         # From here to the write nothing awaits: this is the one snapshot.
         group = self._cluster.groups.cached(name)
         if group is None:
             return None
-        if self._behind(group):
+        if self._behind(group) or self._run(group) != run:
             return 0.0
         if group.metadata.deletion_timestamp is not None and not problem:
             await self._hours.bequeath(group)
@@ -120,6 +125,23 @@ class Reconciler:
             return await self._hours.look(group, wire.hard_of(group, self._catalog)), ""
         except (GroupUnreadable, HoursUnreadable) as error:
             return Outlook(True, self._interval), str(error)
+
+    async def _settle(self, ask: Ask) -> None:
+        """Have a group's account up to date, and gone over once in a while."""
+        due = self._clock() - self._checked.get(ask.group, float("-inf")) >= self._interval * 0.9
+        await self._ledgers.settle(ask, check=due)
+        if due:
+            self._checked[ask.group] = self._clock()
+
+    def _run(self, group: GroupObject) -> Run | None:
+        """How long what is charged to the group may run, from where its hours are spent up to; None where they are not
+        safe, or nobody can tell.
+        """
+        try:
+            at = max((page.watermark for page in self._hours.pages(group.name)), default=0)
+            return Run.of(wire.terms_of(group, self._catalog), at)
+        except (GroupUnreadable, HoursUnreadable):
+            return None
 
     async def _caught_up(self, group: GroupObject) -> bool:
         """Whether every kind is at least as new as what the status was counted from (DESIGN 5.6)."""
@@ -188,12 +210,12 @@ class Reconciler:
         sightings = [(entry, self._entries.sighting(entry, expired)) for entry in entries]
         detached = self._cluster.detached_of(group.name)
         told = Told(detached=[str(slot) for slot, _ in detached], unowned=self._hours.unowned(group.name))
-        at = max((page.watermark for page in pages), default=0) or self._now()
-        workloads = self._charges.of(group, terms, at, sightings, told)
+        account = self._ledgers.of(group.name)
+        besides = self._charges.besides(group, account, sightings, told)
         counted = recount(
             Snapshot(
                 hard=hard,
-                workloads=workloads,
+                workloads=account.sums,
                 children=children,
                 reservations=sightings,
                 cash=restrict(cash.hours(record.beyond) if record is not None else {}, hard),
@@ -201,6 +223,7 @@ class Reconciler:
                 covered=self._charges.covered(entries),
                 safe=terms.safe,
                 exact=record.exact if record is not None else {},
+                besides=besides,
             )
         )
         standings = self._foresight.standings(group, hard, counted.used, counted.self_used, record)

@@ -8,9 +8,9 @@ resize in place, a template that shrinks under paused pods) shows in `used` howe
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
 from bizrq.quota import quantity, resources
 from bizrq.quota.resources import Resources
@@ -28,15 +28,23 @@ Object = dict[str, Any]
 Path = tuple[tuple[Adapter, Object], ...]
 
 
+#: So many pods are gone through one by one.
+_FEW = 500
+
+
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a workload's children ask for beyond it, and which kinds of objects told that; empty where nothing."""
+    """What a workload's children ask for beyond it, and which kinds of objects told that; empty where nothing.
+
+    `below` is the most that the children of any one owner ask for together, beyond it or not.
+    """
 
     resources: Resources = field(default_factory=dict)
     kinds: frozenset[GroupKind] = frozenset()
     finding: str = ""
     #: False where all of it is of owners that roll from one version to the next: their children follow with a lag.
     at_once: bool = False
+    below: Resources = field(default_factory=dict, compare=False)
 
 
 NOTHING = Found()
@@ -49,6 +57,8 @@ class _Brood:
     costs: list[Resources] = field(default_factory=list)
     asking: int = 0
     latest: tuple[str, str] = ("", "")
+    #: Who made those of them that are pods.
+    makers: list[str] = field(default_factory=list)
 
 
 class Surplus:
@@ -117,7 +127,9 @@ class Surplus:
         more: dict[str, int] = {}
         findings: list[str] = []
         at_once = False
+        below: Resources = {}
         for uid, brood in broods.items():
+            below = resources.larger(below, resources.total(brood.costs))
             maker, owner = owners[uid][-1]
             reached = reach(owner, maker, workload, brood.asking, lookup, self._config)
             beyond = surplus(brood.costs, resources.larger(reached, grown.get(uid, {})))
@@ -127,27 +139,38 @@ class Surplus:
             held = ", ".join(f"{name}={quantity.text(name, beyond[name])}" for name in sorted(beyond)[:4])
             findings.append(
                 f"what {maker.resource}/{owner['metadata']['namespace']}/{owner['metadata']['name']} owns "
-                f"(last {brood.latest[1]}) asks for more than it does: {held}"
+                f"(last {self._latest(brood)}) asks for more than it does: {held}"
             )
-        return Found(more, kinds, "; ".join(findings), at_once) if more else NOTHING
+        return Found(more, kinds, "; ".join(findings), at_once, below) if more else Found(below=below)
 
-    def _pods(self, path: Path) -> list[Pod]:
-        return cast("list[Pod]", list(self._cluster.pods.store.kept_index("owner", path[-1][1]["metadata"]["uid"])))
+    def _pods(self, path: Path) -> Collection[Pod]:
+        return self._cluster.pods_made_by(path[-1][1]["metadata"]["uid"])
 
     def _add_pods(self, brood: _Brood, path: Path, adapter: Adapter, pays: Object, lookup: Lookup) -> None:
         """Pods differ little: each sort of them is counted once."""
         sorts: dict[tuple[int, int], tuple[Pod, int]] = {}
-        for pod in self._pods(path):
-            if not pod.is_active:
-                continue
-            brood.latest = max(brood.latest, (str(pod.created or 0).zfill(15), f"Pod {pod.name}"))
-            key = (id(pod), 0) if pod.is_resized else (id(pod.spec), id(pod.labels))
-            first, count = sorts.get(key, (pod, 0))
-            sorts[key] = first, count + 1
+        maker = path[-1][1]["metadata"]["uid"]
+        brood.makers.append(maker)
+        for pod, many in self._cluster.sorts_made_by(maker):
+            if pod.is_active:
+                key = (id(pod), 0) if pod.is_resized else (id(pod.spec), id(pod.labels))
+                first, count = sorts.get(key, (pod, 0))
+                sorts[key] = first, count + many
         for pod, count in sorts.values():
             cost = self._cost(pod.plain(), adapter, pays, lookup)
             brood.costs.append(resources.scale(cost, count))
             brood.asking += count
+
+    def _latest(self, brood: _Brood) -> str:
+        """The latest of a brood, in words; of very many pods that of one of each sort."""
+        latest = brood.latest
+        for maker in brood.makers:
+            sorts = self._cluster.sorts_made_by(maker)
+            few = sum(many for _, many in sorts) <= _FEW
+            for pod in self._cluster.pods_made_by(maker) if few else [one for one, _ in sorts]:
+                if pod.is_active:
+                    latest = max(latest, (str(pod.created or 0).zfill(15), f"Pod {pod.name}"))
+        return latest[1]
 
     def _add(self, brood: _Brood, children: list[Object], adapter: Adapter, pays: Object, lookup: Lookup) -> None:
         for child in children:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from heapq import nsmallest
 
 import msgspec
 import structlog
@@ -24,6 +25,7 @@ from bizrq.quota.thresholds import Standing, condition, crossed, words
 from bizrq.quota.times import timestamp
 from controller import metrics
 from controller.foresight import Record
+from controller.lines import Words
 
 log = structlog.get_logger(__name__)
 
@@ -66,6 +68,15 @@ class Told:
     claims: list[str] = field(default_factory=list)
     unowned: list[str] = field(default_factory=list)
     mismatches: list[str] = field(default_factory=list)
+    #: What of it had been kept wrong.
+    drift: list[str] = field(default_factory=list)
+
+    def note(self, words: Words) -> None:
+        """Take over what there is to tell of one workload."""
+        self.problems.extend([words.problem] if words.problem else ())
+        self.surplus.extend([words.surplus] if words.surplus else ())
+        self.unbounded.extend(words.unbounded)
+        self.mismatches.extend(words.mismatches)
 
     def conditions(self) -> list[tuple[str, bool, str, str]]:
         """A true condition for each that says something; its type is also the reason of the event that tells of it."""
@@ -120,6 +131,10 @@ class Teller:
             listed = _amounts(counted.drift)
             log.error("drift", group=group.name, drift=listed)
             self._recorder.event(reference, "Warning", "Drift", f"stored without being admitted: {listed}")
+        if told.drift:
+            self._recorder.event(
+                reference, "Warning", "Drift", f"kept wrong, and counted anew: {_first_two(told.drift)}"
+            )
         over = {name: amount for name, amount in counted.over.items() if not is_cash(name)}
         if over and not was.get("OverQuota"):
             self._recorder.event(reference, "Warning", "OverQuota", f"over quota by {_amounts(over)}")
@@ -193,7 +208,7 @@ def _at_a_glance(used: Resources, hard: Resources) -> str:
 
 def _first_two(lines: list[str]) -> str:
     more = f" and {len(lines) - 2} more" if len(lines) > 2 else ""
-    return "; ".join(lines[:2]) + more
+    return "; ".join(nsmallest(2, lines)) + more
 
 
 def _of(name: str, used: int, hard: int) -> str:

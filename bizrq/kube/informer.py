@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, overload
@@ -53,6 +53,8 @@ Kept: TypeAlias = Object | Compact
 OnChange = Callable[[Any, Any], None]
 
 DELETIONS_KEPT_SECONDS = 300.0
+#: So many objects with one value of an index are sorted whenever somebody asks.
+_FEW = 500
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 
 log = structlog.get_logger(__name__)
@@ -75,9 +77,20 @@ class Pace:
 
 
 class _Several(dict[str, Kept]):
-    """Objects with one value of an index, by uid."""
+    """Objects with one value of an index, by uid. Very many of them are sorted: one of each sort, and how many."""
 
-    __slots__ = ()
+    __slots__ = ("sorts",)
+
+    def __init__(self, objects: Mapping[str, Kept]) -> None:
+        super().__init__(objects)
+        self.sorts: dict[Hashable, tuple[Kept, int]] | None = None
+
+    def sort(self, by: Callable[[Kept], Hashable]) -> dict[Hashable, tuple[Kept, int]]:
+        found: dict[Hashable, tuple[Kept, int]] = {}
+        for obj in self.values():
+            key = by(obj)
+            found[key] = obj, found[key][1] + 1 if key in found else 1
+        return found
 
 
 class Store:
@@ -90,7 +103,9 @@ class Store:
         self,
         indexes: Mapping[str, Callable[[Object], Iterable[str]]] | None = None,
         clock: Callable[[], float] = time.monotonic,
+        sorts: Mapping[str, Callable[[Kept], Hashable]] | None = None,
     ) -> None:
+        """`sorts` says for an index which objects are alike in all that is read of them together."""
         self.resource_version = 0
         self.epoch = 0
         self._clock = clock
@@ -98,15 +113,18 @@ class Store:
         #: By namespace and name: a tuple of both would take more than all the rest here.
         self._by_name: dict[str, dict[str, Kept]] = {}
         self._functions = dict(indexes or {})
+        self._sorts = dict(sorts or {})
         #: By index and value. One object stands for itself: most pods are the only one that their owner made.
         self._indexes: dict[str, dict[str, Kept | _Several]] = {name: {} for name in self._functions}
         self._deletions: dict[str, float] = {}
+        #: Told (last state, new one) of each write, once it is done; whatever is told, the store goes on.
+        self.on_write: OnChange = lambda _old, _new: None
 
     def get(self, name: str, namespace: str | None = None) -> Object | None:
-        return _plain(self.kept_as(name, namespace or ""))
+        return plain(self.kept_as(name, namespace or ""))
 
     def by_uid(self, uid: str) -> Object | None:
-        return _plain(self.kept(uid))
+        return plain(self.kept(uid))
 
     def kept(self, uid: str) -> Kept | None:
         return self._by_uid.get(uid)
@@ -119,20 +137,43 @@ class Store:
 
     def values(self) -> Collection[Object]:
         """A copy, so that it may be walked across awaits."""
-        return tuple(map(_plain, self._by_uid.values()))
+        return tuple(map(plain, self._by_uid.values()))
 
     def __len__(self) -> int:
         return len(self._by_uid)
 
     def index(self, index: str, key: str) -> Collection[Object]:
         """The objects for which the index function gave `key`, as a copy. KeyError for an unknown index."""
-        return tuple(map(_plain, self.kept_index(index, key)))
+        return tuple(map(plain, self.kept_index(index, key)))
 
     def kept_index(self, index: str, key: str) -> Collection[Kept]:
         found = self._indexes[index].get(key)
         if found is None:
             return ()
         return tuple(found.values()) if isinstance(found, _Several) else (found,)
+
+    def sorts(self, index: str, key: str, apart: Container[str] = ()) -> list[tuple[Kept, int]]:
+        """One of each sort of the objects under `key`, and how many there are; those that are `apart`, by uid, alone.
+
+        One that has gone may stand for others of its sort. KeyError for an index without sorts.
+        """
+        by, found = self._sorts[index], self._indexes[index].get(key)
+        if not isinstance(found, _Several):
+            return [] if found is None else [(found, 1)]
+        alone = [uid for uid in found if uid in apart] if apart else []
+        if not alone:
+            return list((found.sort(by) if found.sorts is None else found.sorts).values())
+        rest = _Several({uid: obj for uid, obj in found.items() if uid not in apart})
+        return [*rest.sort(by).values(), *((found[uid], 1) for uid in alone)]
+
+    def keys(self, index: str) -> Collection[str]:
+        """All values of an index."""
+        return self._indexes[index].keys()
+
+    def indexed(self, index: str) -> Iterator[str]:
+        """The uids of all objects for which an index function gave any key; some may come twice."""
+        for found in self._indexes[index].values():
+            yield from found if isinstance(found, _Several) else (uid_of(found),)
 
     def deleted_at(self, uid: str) -> float | None:
         """When, on the informer's clock, the deletion of `uid` was delivered; forgotten after 300 s.
@@ -158,10 +199,13 @@ class Store:
                 under[value] = obj
             elif isinstance(found, _Several):
                 found[uid] = obj
+                self._sorted(index, found, obj, 1)
             else:
                 under[value] = _Several({uid_of(found): found, uid: obj})
+        self._wrote(held, obj)
 
     def remove(self, obj: Kept) -> None:
+        """The object is deleted, held or not."""
         uid, (namespace, name) = uid_of(obj), _key(obj)
         held = self._by_uid.pop(uid, None)
         if held is not None:
@@ -172,17 +216,24 @@ class Store:
             if not named:
                 del self._by_name[namespace]
         self.note_deletion(uid)
+        self._wrote(held if held is not None else obj, None)
 
     def note_deletion(self, uid: str) -> None:
         self._forget_old_deletions()
         self._deletions.setdefault(uid, self._clock())
 
+    def _wrote(self, old: Kept | None, new: Kept | None) -> None:
+        try:
+            self.on_write(old, new)
+        except Exception:
+            log.exception("who is told of writes failed", object=_key(new or old or {}))
+
     def _values(self, obj: Kept) -> Iterable[tuple[str, str]]:
         """Each index with each value of it that an object has, once."""
-        plain = _plain(obj)
+        read = plain(obj)
         for index, function in self._functions.items():
             try:
-                values = set(function(plain))
+                values = set(function(read))
             except Exception:
                 log.exception("index failed; the object is not found by it", index=index, object=_key(obj))
                 continue
@@ -195,8 +246,24 @@ class Store:
             found = under[value]
             if isinstance(found, _Several):
                 del found[uid_of(held)]
+                self._sorted(index, found, held, -1)
             if not isinstance(found, _Several) or not found:
                 del under[value]
+
+    def _sorted(self, index: str, under: _Several, obj: Kept, more: int) -> None:
+        """Keep the sorts of very many objects as one comes or goes; those of a few are found when asked for."""
+        by = self._sorts.get(index)
+        if by is None:
+            return
+        if under.sorts is None:
+            under.sorts = under.sort(by) if len(under) > _FEW else None
+            return
+        key = by(obj)
+        one, many = under.sorts.get(key, (obj, 0))
+        if many + more:
+            under.sorts[key] = one, many + more
+        else:
+            del under.sorts[key]
 
     def _forget_old_deletions(self) -> None:
         horizon = self._clock() - DELETIONS_KEPT_SECONDS
@@ -242,6 +309,7 @@ class Informer:
         label_selector: str | None = None,
         field_selector: str | None = None,
         on_time_travel: Callable[[int, int], None] | None = None,
+        sorts: Mapping[str, Callable[[Kept], Hashable]] | None = None,
         clock: Callable[[], float] = time.monotonic,
         pace: Pace | None = None,
     ) -> None:
@@ -252,7 +320,7 @@ class Informer:
         `on_time_travel(before, now)` is told the revisions when the server's history went backwards and the
         store followed it (store.epoch grew).
         """
-        self.store = Store(indexes, clock)
+        self.store = Store(indexes, clock, sorts)
         self.synced = asyncio.Event()
         self.installed: bool | None = None
         self.problem: str | None = None  # why the snapshot is not being followed right now, for /readyz
@@ -600,10 +668,7 @@ class Informer:
             raise _Distrust(f"an event at revision {revision} after {store.resource_version}")
         if kind == "DELETED":
             final = self._transformed(obj)
-            if held is not None:
-                store.remove(held)
-            else:
-                store.note_deletion(uid)
+            store.remove(final)
             self._advance(revision)
             if held is not None:
                 self._changed(final, None)
@@ -681,10 +746,10 @@ class Informer:
 
 
 @overload
-def _plain(obj: Kept) -> Object: ...
+def plain(obj: Kept) -> Object: ...
 @overload
-def _plain(obj: None) -> None: ...
-def _plain(obj: Kept | None) -> Object | None:
+def plain(obj: None) -> None: ...
+def plain(obj: Kept | None) -> Object | None:
     return obj if obj is None or isinstance(obj, dict) else obj.plain()
 
 

@@ -6,7 +6,7 @@ clocks: the caller says what its snapshot has seen, and which entries have expir
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
@@ -43,6 +43,45 @@ class Counted:
     lien: Resources = field(default_factory=dict)
 
 
+class Sums:
+    """What several stored objects cost, by slot and together, kept up as each comes and goes.
+
+    `cost`, `beyond` and `lien` are the totals; a name that has become 0 may stay.
+    """
+
+    def __init__(self, counted: Iterable[Counted] = ()) -> None:
+        self.cost: dict[str, int] = {}
+        self.beyond: dict[str, int] = {}
+        self.lien: dict[str, int] = {}
+        self._by_slot: dict[Slot, Counted] = {}
+        for each in counted:
+            self.add(each)
+
+    def at(self, slot: Slot) -> Counted | None:
+        return self._by_slot.get(slot)
+
+    def add(self, counted: Counted) -> None:
+        self._by_slot[counted.slot] = counted
+        self._move(counted, 1)
+
+    def remove(self, counted: Counted) -> None:
+        """Take away what was added, the very same."""
+        # Another object may have come under the same name before this one was seen to go.
+        if self._by_slot.get(counted.slot) is counted:
+            del self._by_slot[counted.slot]
+        self._move(counted, -1)
+
+    def agrees(self, other: Sums) -> bool:
+        """Whether both come to the same together."""
+        mine, theirs = ((nonzero(each.cost), nonzero(each.beyond), nonzero(each.lien)) for each in (self, other))
+        return mine == theirs
+
+    def _move(self, counted: Counted, sign: int) -> None:
+        for sums, amounts in ((self.cost, counted.cost), (self.beyond, counted.beyond), (self.lien, counted.lien)):
+            for name, amount in amounts.items():
+                sums[name] = sums.get(name, 0) + sign * amount
+
+
 class Sighting(Enum):
     """What is known of the object whose write an entry awaits."""
 
@@ -55,15 +94,16 @@ class Sighting(Enum):
 class Snapshot:
     """Everything one recount looks at, read at one moment.
 
-    `reservations` pairs each entry of the stored status with what is known of its object. `cash` is what the group's
-    own pods have spent, by `cash/` name. `published` is `used` as the status has it now, `was_reserved` what its
-    reservations add; both empty where there is none. `covered` are objects that entries speak of and that another one
-    of the workloads pays for: part of its cost, not of the sum. `safe` says whether hours are promised as a whole;
+    `besides` is what the group's own hold apart from what each of its `workloads` was counted at: claims that several
+    name, and what those keep that cannot be counted. `reservations` pairs each entry of the stored status with what is
+    known of its object. `cash` is what the group's own pods have spent, by `cash/` name. `published` is `used` as the
+    status has it now, empty where there is none. `covered` are objects that entries speak of and that another one of
+    the workloads pays for: part of its cost, not of the sum. `safe` says whether hours are promised as a whole;
     `exact` is `cash` before it was rounded.
     """
 
     hard: Limits
-    workloads: Sequence[Counted]
+    workloads: Sums
     children: Sequence[Counted]
     reservations: Sequence[tuple[Reservation, Sighting]] = ()
     cash: Resources = field(default_factory=dict)
@@ -71,6 +111,12 @@ class Snapshot:
     covered: Sequence[Counted] = ()
     safe: bool = False
     exact: Resources = field(default_factory=dict)
+    besides: Sequence[Counted] = ()
+
+    def held(self) -> Callable[[Slot], Counted | None]:
+        """What the snapshot counted for a slot."""
+        covered, more = ({c.slot: c for c in some} for some in (self.covered, (*self.besides, *self.children)))
+        return lambda slot: more.get(slot) or self.workloads.at(slot) or covered.get(slot)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,19 +142,19 @@ def recount(snapshot: Snapshot) -> Recount:
     Laws: `used = self_used + Σ children`; every kept entry's base is what `used` holds for its slot.
     """
     names = set(snapshot.hard)
-    beyond = total(w.beyond for w in snapshot.workloads)
-    own = total((*(w.cost for w in snapshot.workloads), beyond))
+    beyond = total((snapshot.workloads.beyond, *(w.beyond for w in snapshot.besides)))
+    own = total((snapshot.workloads.cost, *(w.cost for w in snapshot.besides), beyond))
     self_used = _of(names, add(own, snapshot.cash))
     used = _of(names, add(self_used, total(child.cost for child in snapshot.children)))
 
     # Without what is beyond: that stays beside whatever is promised, so an entry must not be paid with it.
-    held = {counted.slot: counted for counted in (*snapshot.covered, *snapshot.workloads, *snapshot.children)}
+    held = snapshot.held()
     awaited = _awaited(snapshot.reservations)
     kept, dropped = [], []
     for entry, sighting in snapshot.reservations:
         # What awaits another object may have been counted from the very write that is still to be seen.
         if sighting is Sighting.AWAITED or awaited.get(entry.slot, set()) - {entry.awaited}:
-            kept.append(replace(entry, base=_base(entry, held.get(entry.slot))))
+            kept.append(replace(entry, base=_base(entry, held(entry.slot))))
         else:
             dropped.append(entry)
     account = Account("", snapshot.hard, used, _without_hours(kept))
@@ -125,9 +171,9 @@ def recount(snapshot: Snapshot) -> Recount:
 
 
 def held_for_others(
-    published: Resources, reservations: Iterable[tuple[Reservation, Sighting]], counted: Iterable[Counted]
+    published: Resources, reservations: Iterable[tuple[Reservation, Sighting]], counted: Resources
 ) -> dict[str, int]:
-    """What an account held for its own workloads beyond those that are counted: so much those need that cannot be.
+    """What an account held for its own workloads beyond what is `counted`: so much those need that cannot be.
 
     `published` is `self_used` as the status has it; what is promised and will be dropped belongs to it, so that
     nothing is ever held less for them than before.
@@ -137,7 +183,7 @@ def held_for_others(
         if sighting is not Sighting.AWAITED and entry.slot.kind != GROUPS:
             over.setdefault(entry.slot, []).append(entry)
     before = total((published, *(slot_extra(entries) for entries in over.values())))
-    held = growth(before, total(part for each in counted for part in (each.cost, each.beyond)))
+    held = growth(before, counted)
     return {name: amount for name, amount in held.items() if not is_cash(name)}
 
 
@@ -189,7 +235,7 @@ def _liens(snapshot: Snapshot, kept: Iterable[Reservation]) -> dict[str, int] | 
     for entry in kept:
         if entry.slot.kind != GROUPS and any(entry.amount.get(uncash(n), 0) and n not in entry.amount for n in hours):
             return None
-    liens = total(counted.lien for counted in snapshot.workloads)
+    liens = total((snapshot.workloads.lien, *(counted.lien for counted in snapshot.besides)))
     # Beside what is spent, which is rounded, they come to no more than both together: what just fits, fits.
     spent = snapshot.exact or snapshot.cash
     both = {name: round_up_milli(spent.get(name, 0) + liens.get(name, 0)) for name in hours}

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from bizrq.quota.reservation import Slot
-from bizrq.quota.resources import Resources, growth, larger, total
+from bizrq.quota.resources import Resources, growth, larger, scale, total
 from bizrq.quota.times import milliseconds
 from bizrq.workloads import cards, counting, dra, hami, models
 from bizrq.workloads.allocation import Slices, of_allocation
@@ -54,12 +54,14 @@ class Actual:
 class Beyond:
     """What a workload's pods use beyond what it declares, and that in words for people; empty where nothing.
 
-    `shared` is all that claims cost which others may use too, whether that was declared or not.
+    `shared` is all that claims cost which others may use too, whether that was declared or not. `passes` where some of
+    it is of pods that are being deleted: it is over at a time that they tell.
     """
 
     resources: Resources = field(default_factory=dict)
     findings: tuple[str, ...] = ()
     shared: Mapping[Slot, Resources] = field(default_factory=dict)
+    passes: bool = False
 
 
 NOTHING: Final = Beyond()
@@ -150,17 +152,19 @@ def actual(pod: Object, owned: Sequence[Object], around: Claims, place: Place) -
     return Actual(resources, shared, frozenset(shown))
 
 
-def beyond(pods: Iterable[tuple[Object, Actual, Actual]], around: Claims) -> Beyond:
-    """What a workload's pods use beyond what they declare: (the pod, as declared, as it is), each of them.
+def beyond(pods: Iterable[tuple[Object, Actual, Actual, int]], around: Claims) -> Beyond:
+    """What a workload's pods use beyond what they declare: (a pod, as declared, as it is, how many are like it).
 
     What another model of card is, is charged at its name besides the one that was declared, until the workload is
     relabelled.
     """
     more: dict[str, int] = {}
     shared: dict[Slot, Resources] = {}
-    other: dict[str, list[str]] = {}
-    larger_: list[str] = []
-    for pod, asked, uses in pods:
+    other: dict[str, list[tuple[str, int]]] = {}
+    larger_: list[tuple[str, int]] = []
+    passes = False
+    for pod, asked, uses, many in pods:
+        passes = passes or "deletionTimestamp" in a_map(pod.get("metadata"), "metadata")
         found = growth(uses.resources, asked.resources)
         for slot, cost in uses.shared.items():
             shared[slot] = larger(shared.get(slot, {}), cost)
@@ -168,10 +172,10 @@ def beyond(pods: Iterable[tuple[Object, Actual, Actual]], around: Claims) -> Bey
         name = str(a_map(pod.get("metadata"), "metadata").get("name"))
         unasked = [m for m in sorted(uses.models) if any(key.endswith(f".{m}") for key in grown)]
         for model in unasked:
-            other.setdefault(model, []).append(name)
+            other.setdefault(model, []).append((name, many))
         if not unasked and any(_is_device(key) for key in grown):
-            larger_.append(name)
-        more = total((more, found))
+            larger_.append((name, many))
+        more = total((more, scale(found, many)))
     if not more and not shared:
         return NOTHING
     said = around.labels.get(MODEL_LABELS["gpu"]) or "no model"
@@ -181,7 +185,7 @@ def beyond(pods: Iterable[tuple[Object, Actual, Actual]], around: Claims) -> Bey
     ]
     if larger_:
         findings.append(f"{_pods(larger_)} with more devices than its templates and claims ask for now")
-    return Beyond(more, tuple(findings), shared)
+    return Beyond(more, tuple(findings), shared, passes)
 
 
 def node_model(node: Object, config: CountingConfig) -> str | None:
@@ -292,8 +296,9 @@ def _is_device(name: str) -> bool:
     return name.startswith("requests.") and "/" in name and not name.startswith(f"requests.{IMPLICIT_CLASS}")
 
 
-def _pods(names: Sequence[str]) -> str:
-    return f"pod {names[0]} runs" if len(names) == 1 else f"{len(names)} pods ({names[0]} and others) run"
+def _pods(named: Sequence[tuple[str, int]]) -> str:
+    (name, _), count = named[0], sum(many for _, many in named)
+    return f"pod {name} runs" if count == 1 else f"{count} pods ({name} and others) run"
 
 
 def _metadata(obj: Mapping[str, Any]) -> dict[str, Any]:

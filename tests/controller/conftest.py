@@ -24,6 +24,7 @@ from bizrq.kube.hours import pages as stored_pages
 from bizrq.quota.reservation import Reservation
 from bizrq.settings import settings as settings_of
 from controller.manager import Controller
+from controller.metrics import CORRECTED
 from sandbox.clock import Clock, rfc3339
 from sandbox.server import Sandbox
 from tests import objects
@@ -84,6 +85,8 @@ class Books:
             finally:
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
+                wrong = [sample for metric in CORRECTED.collect() for sample in metric.samples if sample.value]
+                assert not [each for each in wrong if each.name.endswith("_total")], wrong
 
     @staticmethod
     def kind(obj: Object) -> Resource:

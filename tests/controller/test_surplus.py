@@ -118,7 +118,7 @@ def test_pods_together_may_ask_for_what_their_owner_does(
 def test_one_that_goes_is_another_ones_room(memory: Memory) -> None:
     job = job_with(memory, pod("a"), pod("b"))
     memory.put(pod("old"), job, **GOING)
-    assert memory.found(job) is NOTHING
+    assert memory.found(job) == NOTHING
 
 
 def test_each_level_is_compared_with_its_own_owner(memory: Memory) -> None:
@@ -138,7 +138,7 @@ def test_of_several_versions_the_surge_is_nobodys_surplus_and_more_is_not_believ
     web = memory.put(deployment("web", "nlp", 4))
     memory.put(replica_set("web-1", 2), web)
     memory.put(replica_set("web-2", 3), web)
-    assert memory.found(web) is NOTHING
+    assert memory.found(web) == NOTHING
     memory.put(replica_set("web-2", 4), web)
     assert memory.more(web) == {"cpu": 1, "pods": 1}
     assert not memory.found(web).at_once
@@ -155,7 +155,7 @@ def test_what_a_child_may_grow_to_is_the_charge_already_and_a_second_one_is_more
     assert kind is not None
     own, grown = (counting.own_demand(o, a, lookup) for o, a in ((job, adapter), (child, kind)))
     charged = counting.with_children(own, [grown], adapter).resources
-    assert memory.surplus.of(adapter, job, charged, lookup) is NOTHING
+    assert memory.surplus.of(adapter, job, charged, lookup) == NOTHING
     memory.put(raycluster("forged", 1, job))
     more = memory.surplus.of(adapter, job, charged, lookup)
     assert more.resources["limits.cpu"] // NANO == 1
@@ -166,15 +166,15 @@ def test_while_a_service_is_upgraded_it_has_two_clusters(memory: Memory) -> None
     service = memory.put(rayservice("serve", "nlp", 2))
     for name in ("a", "b"):
         memory.put(raycluster(name, 2, service))
-    assert memory.found(service) is NOTHING
+    assert memory.found(service) == NOTHING
 
 
 def test_what_has_ended_and_what_does_not_pay_has_no_surplus(memory: Memory) -> None:
     job = job_with(memory, pod("a", "9"))
     ended = {**job, "status": {"conditions": [{"type": "Succeeded", "status": "True"}]}}
-    assert memory.found(ended) is NOTHING
+    assert memory.found(ended) == NOTHING
     cron = {"apiVersion": "batch/v1", "kind": "CronJob", "metadata": {"name": "c", "labels": {}}, "spec": {}}
-    assert memory.found(memory.put(cron)) is NOTHING
+    assert memory.found(memory.put(cron)) == NOTHING
 
 
 def test_a_child_that_cannot_be_counted_adds_nothing(memory: Memory) -> None:
@@ -182,7 +182,7 @@ def test_a_child_that_cannot_be_counted_adds_nothing(memory: Memory) -> None:
     broken = replica_set("web-1", 1)
     broken["spec"]["replicas"] = -5
     memory.put(broken, web)
-    assert memory.found(web) is NOTHING
+    assert memory.found(web) == NOTHING
 
 
 def test_a_pod_passes_on_what_it_owns_for_whoever_is_above_it(memory: Memory) -> None:
@@ -196,7 +196,7 @@ def test_a_pod_passes_on_what_it_owns_for_whoever_is_above_it(memory: Memory) ->
     workers = memory.put({**replica_set("lws-0", 2), "kind": "StatefulSet"}, leader, uid="workers")
     for name in ("w1", "w2"):
         memory.put(pod(name), workers)
-    assert memory.found(lws) is NOTHING
+    assert memory.found(lws) == NOTHING
     memory.put(pod("w3"), workers)
     assert memory.more(lws) == {"cpu": 1, "pods": 1}
 
@@ -230,9 +230,9 @@ async def test_what_was_promised_a_moment_ago_may_hang_below_what_asks_for_less_
     ).resources
 
     costs = memory.costs()
-    await costs.count("nlp", {slot: seven})
+    await costs.count("nlp", memory.adapter(web), web, {slot: seven})
     assert costs.of("web").beyond == {}
     # What nobody promised is believed at once, after a look at the API server: there is none here.
     async with memory.cluster.client:
         with pytest.raises(Unreachable):
-            await memory.costs().count("nlp", {})
+            await memory.costs().count("nlp", memory.adapter(web), web, {})

@@ -12,7 +12,7 @@ from bizrq.quota.account import Account
 from bizrq.quota.charge import Charge, Role
 from bizrq.quota.ledger import decide
 from bizrq.quota.quantity import MAX, NANO
-from bizrq.quota.recount import Counted, Sighting, Snapshot, holding, recount
+from bizrq.quota.recount import Counted, Sighting, Snapshot, Sums, holding, recount
 from bizrq.quota.reservation import LIFETIME, Reservation, ReservationError, Slot, read, slot_extra
 from bizrq.quota.resources import Resources, larger, scale
 from bizrq.quota.verdict import Denied, Granted, Reason
@@ -248,7 +248,7 @@ def test_a_recount_adds_up_and_every_base_is_what_used_holds(
     promised: list[tuple[Reservation, Sighting]],
     published: Resources,
 ) -> None:
-    found = recount(Snapshot(hard, workloads, children, promised, published=published))
+    found = recount(Snapshot(hard, Sums(workloads), children, promised, published=published))
     assert set(found.used) == set(found.self_used) == set(hard)
     for name in hard:
         assert found.self_used[name] == sum(each.cost.get(name, 0) for each in workloads)

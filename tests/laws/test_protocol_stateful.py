@@ -26,7 +26,7 @@ from bizrq.quota.account import Account
 from bizrq.quota.charge import Charge
 from bizrq.quota.ledger import decide
 from bizrq.quota.quantity import NANO
-from bizrq.quota.recount import Counted, Sighting, Snapshot, holding, recount
+from bizrq.quota.recount import Counted, Sighting, Snapshot, Sums, holding, recount
 from bizrq.quota.reservation import GROUPS, LIFETIME, Reservation, Slot, group_slot, read
 from bizrq.quota.resources import Resources
 from bizrq.quota.verdict import Denied, Granted
@@ -412,7 +412,9 @@ class Protocol(RuleBasedStateMachine):
         workloads = [Counted(o.place, o.uid, o.cost()) for o in self._seen(controller.workloads, name)]
         children = [Counted(o.place, o.uid, o.cost()) for o in self._seen(controller.groups, name)]
         found = recount(
-            Snapshot(group.demand, workloads, children, [(e, self._sighting(controller, name, e)) for e in entries])
+            Snapshot(
+                group.demand, Sums(workloads), children, [(e, self._sighting(controller, name, e)) for e in entries]
+            )
         )
         for resource in group.demand:
             own = sum(each.cost.get(resource, 0) for each in workloads)

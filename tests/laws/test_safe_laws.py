@@ -19,7 +19,7 @@ from bizrq.quota.account import Account, Hours
 from bizrq.quota.charge import Charge
 from bizrq.quota.ledger import decide
 from bizrq.quota.quantity import NANO, round_up_milli
-from bizrq.quota.recount import Counted, Sighting, Snapshot, recount
+from bizrq.quota.recount import Counted, Sighting, Snapshot, Sums, recount
 from bizrq.quota.reservation import Reservation, Slot
 from bizrq.quota.terms import EARLY, HOUR, began, lien, possible
 from bizrq.quota.verdict import Granted
@@ -201,7 +201,7 @@ class World:
         entries = [(entry, self.sighting(entry)) for entry in self.entries]
         exact = {CASH: max(0, self.told - self.carried * NANO)}
         cash = {CASH: round_up_milli(exact[CASH])}
-        found = recount(Snapshot(HARD, counted, [], entries, cash, self.used, safe=True, exact=exact))
+        found = recount(Snapshot(HARD, Sums(counted), [], entries, cash, self.used, safe=True, exact=exact))
         assert found.liens is not None
         self.used, self.liens = found.used, found.liens
         self.entries = list(found.reservations)

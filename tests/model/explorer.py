@@ -21,7 +21,7 @@ from bizrq.quota.account import Account
 from bizrq.quota.charge import Charge
 from bizrq.quota.ledger import decide
 from bizrq.quota.quantity import NANO
-from bizrq.quota.recount import Counted, Sighting, Snapshot, holding, recount
+from bizrq.quota.recount import Counted, Sighting, Snapshot, Sums, holding, recount
 from bizrq.quota.reservation import GROUPS, Reservation, Slot, read
 from bizrq.quota.verdict import Denied
 from tests.language import NOW, res, slot
@@ -207,7 +207,7 @@ class Rules:
         children: Sequence[Counted],
         sightings: Sequence[tuple[Reservation, Sighting]],
     ) -> Status:
-        found = recount(Snapshot(hard, workloads, children, sightings))
+        found = recount(Snapshot(hard, Sums(workloads), children, sightings))
         return status._replace(used=amounts_of(found.used), entries=lines(found.reservations))
 
 

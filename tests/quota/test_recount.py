@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from bizrq.quota.recount import Counted, Recount, Sighting, Snapshot, holding, recount
+from bizrq.quota.recount import Counted, Recount, Sighting, Snapshot, Sums, holding, recount
 from bizrq.quota.reservation import Reservation
 from tests.language import entry, res, slot, uid
 
@@ -25,7 +25,7 @@ def look(
     cash: str = "",
     published: str = "",
 ) -> Recount:
-    return recount(Snapshot(res(hard), workloads, children, entries, res(cash), res(published)))
+    return recount(Snapshot(res(hard), Sums(workloads), children, entries, res(cash), res(published)))
 
 
 def test_used_is_what_the_workloads_use_and_what_the_children_hold() -> None:

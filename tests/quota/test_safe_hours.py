@@ -9,7 +9,7 @@ import pytest
 from bizrq.quota.account import Account, Hours
 from bizrq.quota.charge import Charge
 from bizrq.quota.ledger import decide
-from bizrq.quota.recount import Counted, Sighting, Snapshot, holding, recount
+from bizrq.quota.recount import Counted, Sighting, Snapshot, Sums, holding, recount
 from bizrq.quota.reservation import Reservation, read
 from bizrq.quota.room import replicas_that_fit
 from bizrq.quota.terms import HOUR, began, lien, possible, span_text
@@ -239,7 +239,7 @@ def counted(place: str, cost: str, whole: str, still: str) -> Counted:
 
 def snapshot(*workloads: Counted, entries: tuple[Reservation, ...] = (), hard: str = "gpu=8 cash/gpu=100") -> Snapshot:
     awaited = [(each, Sighting.AWAITED) for each in entries]
-    return Snapshot(res(hard), workloads, [], awaited, res("cash/gpu=5"), {}, safe=True)
+    return Snapshot(res(hard), Sums(workloads), [], awaited, res("cash/gpu=5"), {}, safe=True)
 
 
 def test_liens_are_what_all_workloads_may_still_cost() -> None:

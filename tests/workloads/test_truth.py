@@ -76,7 +76,7 @@ def uses(given: Object, *owned: Object, at: Place | None = None, of: Claims | No
 
 def more(given: Object, *owned: Object, at: Place | None = None, of: Claims | None = None):
     of = of or around(*owned)
-    return beyond([(given, declared(given, of), actual(given, owned, of, at or place()))], of)
+    return beyond([(given, declared(given, of), actual(given, owned, of, at or place()), 1)], of)
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_nothing_is_charged_besides_for(given, at):
 def test_several_pods_are_one_finding():
     of, at = around(gpu="A100"), place(n1=T4, n2=A100)
     pods = [pod("gpu=/1", name=name, node=node) for name, node in (("a", "n1"), ("b", "n1"), ("c", "n2"))]
-    found = beyond([(p, declared(p, of), actual(p, [], of, at)) for p in pods], of)
+    found = beyond([(p, declared(p, of), actual(p, [], of, at), 1) for p in pods], of)
     assert found.resources["requests.nvidia.com/gpu.T4"] == 2 * NANO
     assert len(found.findings) == 1
     assert "2 pods (a and others) run on T4" in found.findings[0]
@@ -251,7 +251,7 @@ def test_a_shared_claim_on_another_model_is_charged_once():
     got = claim("s", exactly(), results=[result()])
     of, at = around(got, gpu="A100"), place(held(1, **{"gpu-0": "Tesla T4"}))
     pods = [pod(name=name, resourceClaims=[SHARED]) for name in "abc"]
-    found = beyond([(p, declared(p, of), actual(p, [], of, at)) for p in pods], of)
+    found = beyond([(p, declared(p, of), actual(p, [], of, at), 1) for p in pods], of)
     assert found.resources == {}
     assert found.shared == {
         Slot("resourceclaims.resource.k8s.io", "team-a", "s"): cost(devices(GPU, 1, "nvidia.com/gpu", "T4"))
