@@ -17,8 +17,8 @@ from typing import NamedTuple
 import structlog
 
 from bizrq.quota import quantity
-from bizrq.quota.reservation import Slot, group_slot
 from bizrq.quota.recount import Counted, Sums
+from bizrq.quota.reservation import Slot, group_slot
 from bizrq.quota.resources import Resources, add
 from bizrq.workloads.lookup import Reference
 from controller import metrics
