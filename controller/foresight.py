@@ -6,8 +6,10 @@ budget is used up, and by whom. `bizrq.quota.thresholds` says how that reads, `b
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import TypeAlias
 
 from bizrq.api import group as wire
 from bizrq.api.group import GroupObject, GroupUnreadable
@@ -56,6 +58,26 @@ class Record:
         )
 
 
+Burns: TypeAlias = Mapping[str, Mapping[str, int]]
+"""What runs, by resource and workload, in nano-units."""
+
+
+class _Known:
+    """What one look reads of groups, each of them once."""
+
+    def __init__(self, cluster: Cluster, burns: Callable[[str], Burns]) -> None:
+        self.burns = cache(burns)
+        self._cluster = cluster
+        self._children: dict[str, list[GroupObject]] | None = None
+
+    def children(self, name: str) -> Sequence[GroupObject]:
+        if self._children is None:
+            self._children = {}
+            for group in self._cluster.groups.values():
+                self._children.setdefault(group.parent, []).append(group)
+        return self._children.get(name, ())
+
+
 class Foresight:
     """Looks at the records of groups, and of those below them."""
 
@@ -81,41 +103,33 @@ class Foresight:
         self, group: GroupObject, hard: Limits, used: Resources, own: Resources, record: Record | None
     ) -> list[Standing]:
         """The group's budgets of hours; only what it spends itself is foreseen, as its children's are their own."""
-        return [
-            self._standing(group, name, hard[name], used.get(name, 0), own.get(name, 0), record)
-            for name in sorted(hard)
-            if is_cash(name)
-        ]
+        known = _Known(self._cluster, self._burns)
+        told = [Standing(n, hard[n], used.get(n, 0), own.get(n, 0)) for n in sorted(hard) if is_cash(n)]
+        return [self._foreseen(group, each, record, known) for each in told]
 
-    def _standing(
-        self, group: GroupObject, name: str, hard: int, used: int, own: int, record: Record | None
-    ) -> Standing:
+    def _foreseen(self, group: GroupObject, told: Standing, record: Record | None, known: _Known) -> Standing:
         try:
-            burns = self._burns(group.name).get(uncash(name), {})
-            if record is None or not burns or used >= hard:
-                return Standing(name, hard, used, own)
+            burns = known.burns(group.name).get(uncash(told.name), {})
+            if record is None or not burns or told.used >= told.hard:
+                return told
             within = forecast.FAR if record.period.end is None else record.period.end - record.at
-            out = forecast.out_in(self._budget(group, name, record.period), max(1, within))
+            out = forecast.out_in(self._budget(group, told.name, record.period, known), max(1, within))
         except (GroupUnreadable, HoursUnreadable):
-            return Standing(name, hard, used, own)
+            return told
         at = None if out is None else record.at + out
-        return Standing(name, hard, used, own, at, forecast.burners(burns))
+        return replace(told, out=at, burners=forecast.burners(burns))
 
-    def _budget(self, group: GroupObject, name: str, period: Period) -> Budget:
+    def _budget(self, group: GroupObject, name: str, period: Period, known: _Known) -> Budget:
         """The group's hours of a resource, with those of its children. Raises GroupUnreadable, HoursUnreadable."""
         resource, pages = uncash(name), self._hours.pages(group.name)
         return Budget(
             hard=wire.hard_of(group, self._catalog).get(name, 0) * HOUR,
             spent=cash.sum_in(pages, period).get(resource, 0) - cash.carried_to(pages, period).get(resource, 0),
-            burn=sum(self._burns(group.name).get(resource, {}).values()),
-            children=[
-                self._budget(child, name, period)
-                for child in self._cluster.groups.values()
-                if child.parent == group.name
-            ],
+            burn=sum(known.burns(group.name).get(resource, {}).values()),
+            children=[self._budget(child, name, period, known) for child in known.children(group.name)],
         )
 
-    def _burns(self, group: str) -> Mapping[str, Mapping[str, int]]:
+    def _burns(self, group: str) -> Burns:
         """What runs, by resource and workload, in nano-units. Raises HoursUnreadable."""
         burns: dict[str, dict[str, int]] = {}
         for page in self._hours.pages(group):
