@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby
 from pathlib import Path
@@ -25,7 +25,7 @@ from bizrq.cli.page import Section, Table, page
 from bizrq.cli.tables import Form, print_csv, print_document, print_names, print_table
 from bizrq.quota.bill import By, Line, Row, rolled_up, rows, span, totals
 from bizrq.quota.cash import HOUR
-from bizrq.quota.names import base_and_model, uncash
+from bizrq.quota.names import Catalog, base_and_model, uncash
 from bizrq.quota.periods import Period
 from bizrq.quota.times import milliseconds, timestamp
 
@@ -60,10 +60,18 @@ class Bill:
         return zones.pop() if len(zones) == 1 else "UTC"
 
 
-def bill(client: KubeClient, group: str | None, resource: str | None, by: Sequence[By], which: str, form: Form) -> None:
+def bill(
+    client: KubeClient,
+    group: str | None,
+    resource: str | None,
+    by: Sequence[By],
+    which: str,
+    form: Form,
+    catalog: Catalog,
+) -> None:
     """Print which hours were spent on what. Raises Failure."""
-    books = _books(client, group, past=which != "current")
-    found = _bill(books, group, _of(chosen(books, which), resource), by)
+    books = _books(client, group, catalog, past=which != "current")
+    found = _bill(books, group, _of(books, chosen(books, which), resource), by)
     _say_open_ends(found)
     if form in (Form.JSON, Form.YAML):
         print_document([_as_json(found, row) for row in found.rows], form)
@@ -75,14 +83,16 @@ def bill(client: KubeClient, group: str | None, resource: str | None, by: Sequen
         _print(found, form)
 
 
-def write_page(client: KubeClient, file: Path, group: str | None, resource: str | None, which: str) -> None:
+def write_page(
+    client: KubeClient, file: Path, group: str | None, resource: str | None, which: str, catalog: Catalog
+) -> None:
     """Write the bills and the forecast as one page. Raises Failure."""
-    books = _books(client, group, past=True)
-    found = _bill(books, group, _of(chosen(books, which), resource), [By.GROUP])
+    books = _books(client, group, catalog, past=True)
+    found = _bill(books, group, _of(books, chosen(books, which), resource), [By.GROUP])
     _say_open_ends(found)
     title = f"Card-hours of {group}" if group else "Card-hours"
     inside = [each for each in foreseen(books, None) if group in (None, each.group, *books.above(each.group))]
-    text = page(title, _facts(found), _sections(found, _of(chosen(books, "all"), resource), inside))
+    text = page(title, _facts(found), _sections(found, _of(books, chosen(books, "all"), resource), inside))
     if str(file) == "-":
         sys.stdout.write(text)
         return
@@ -92,24 +102,24 @@ def write_page(client: KubeClient, file: Path, group: str | None, resource: str 
         raise Failure(f"--html {file}: {error.strerror}", BAD_INPUT) from None
 
 
-def _books(client: KubeClient, group: str | None, *, past: bool) -> Books:
+def _books(client: KubeClient, group: str | None, catalog: Catalog, *, past: bool) -> Books:
     async def work(client: KubeClient) -> Books:
         return await read(client, statements=past)
 
     books = ask(client, work)
     if group is not None:
         check_known([group], sorted({*books.groups, *(each.spec.group for each in books.statements)}))
-    return books.below(group)
+    return replace(books.below(group), catalog=catalog)
 
 
-def _of(lines: list[Line], resource: str | None) -> list[Line]:
+def _of(books: Books, lines: list[Line], resource: str | None) -> list[Line]:
     """The lines, only of this resource and its models where one is given; raises Failure."""
     if resource is None:
         return lines
-    wanted = uncash(canonical(resource))
+    wanted = uncash(canonical(resource, books.catalog))
 
     def is_of(name: str) -> bool:
-        return name == wanted or (base_and_model(name) or ("",))[0] == wanted
+        return name == wanted or (base_and_model(name, books.catalog) or ("",))[0] == wanted
 
     there = {name for line in lines for name in line.amounts}
     if there and not any(map(is_of, there)):
@@ -118,12 +128,13 @@ def _of(lines: list[Line], resource: str | None) -> list[Line]:
 
 
 def _bill(books: Books, top: str | None, lines: list[Line], by: Sequence[By]) -> Bill:
-    found = rows(lines, by)
+    found = rows(lines, by, catalog=books.catalog)
     if By.GROUP not in by or not _OF_TREES.issuperset(by):
         return Bill(books, top, by, lines, found, {})
     # Not of groups above the one that was asked for: only a part of theirs is here.
     over = set(books.above(top)) if top is not None else set()
-    whole = rows(rolled_up(lines, lambda group: [name for name in books.above(group) if name not in over]), by)
+    below = rolled_up(lines, lambda group: [name for name in books.above(group) if name not in over])
+    whole = rows(below, by, catalog=books.catalog)
     own = {_key(row): row.amount for row in found}
     return Bill(
         books,
@@ -247,7 +258,7 @@ def _sections(found: Bill, ever: Sequence[Line], ahead: Sequence[Foreseen]) -> l
 
 def _tables(found: Bill, ever: Sequence[Line], ahead: Sequence[Foreseen], resource: str) -> list[Table]:
     def of(lines: Sequence[Line], by: By) -> list[Row]:
-        return [row for row in rows(lines, [by]) if row.resource == resource]
+        return [row for row in rows(lines, [by], catalog=found.books.catalog) if row.resource == resource]
 
     by_model = of(found.lines, By.MODEL)
     return [

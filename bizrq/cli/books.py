@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from itertools import chain
@@ -25,6 +25,7 @@ from bizrq.kube.groups import GROUPS, without_managed_fields
 from bizrq.quota import cash, quantity
 from bizrq.quota.bill import Line
 from bizrq.quota.cash import HOUR
+from bizrq.quota.names import DEFAULT, Catalog
 from bizrq.quota.periods import Period, following
 from bizrq.quota.reservation import GROUPS as GROUP_KIND
 from bizrq.quota.resources import Resources
@@ -42,6 +43,7 @@ class Books:
     groups: Mapping[str, GroupObject]
     pages: Sequence[CardHours]
     statements: Sequence[Statement] = ()
+    catalog: Catalog = DEFAULT
 
     @cached_property
     def heirs(self) -> dict[str, str]:
@@ -78,10 +80,10 @@ class Books:
         if top is None:
             return self
         names = {name for name in (*self.groups, *self.heirs) if top in (name, *self.above(name))} | {top}
-        return Books(
-            self.groups,
-            [page for page in self.pages if page.spec.group in names],
-            [statement for statement in self.statements if statement.spec.group in names],
+        return replace(
+            self,
+            pages=[page for page in self.pages if page.spec.group in names],
+            statements=[statement for statement in self.statements if statement.spec.group in names],
         )
 
     def open(self) -> list[Line]:

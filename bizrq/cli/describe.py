@@ -37,7 +37,7 @@ def describe(
 
     async def work(client: KubeClient) -> tuple[Forest, list[tuple[Sheet, Found, list[dict[str, Any]]]]]:
         items, _ = await client.list(GROUPS)
-        found = forest(decoded(items))
+        found = forest(decoded(items), catalog=settings.catalog)
         check_known(group, list(found.sheets))
         if output in (Form.NAME, Form.CSV):
             return found, []

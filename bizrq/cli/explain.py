@@ -170,7 +170,7 @@ def _explain_group(name: str, settings: Settings, client: KubeClient) -> None:
         groups, found = ask(client, work)
     except GroupUnreadable as error:
         raise Failure(str(error), BAD_INPUT) from None
-    known = forest(groups)
+    known = forest(groups, catalog=settings.catalog)
     console = terminal.console()
     console.print(Text(" > ".join([*known.ancestry(name), name]), "bold"))
     terminal.tell(console, of_group(known, name, found.workloads), 2)

@@ -7,7 +7,7 @@ configuration does not know is shown as it stands.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from bizrq.api import group as wire
@@ -24,7 +24,8 @@ class Figures:
     """One resource of one group, in nano-units; None what no recount has published yet.
 
     `used` is what the group's own workloads use (`own`) and what its children were given (`granted`); `reserved` is
-    promised and not counted yet; `left` is `hard` without both, below 0 where the group is over.
+    promised and not counted yet; `left` is `hard` without both, below 0 where the group is over. `base` is what the
+    resource is a model of, "" for one in itself.
     """
 
     resource: str
@@ -32,6 +33,7 @@ class Figures:
     used: int | None
     own: int | None
     reserved: int
+    base: str = ""
 
     @property
     def granted(self) -> int | None:
@@ -132,44 +134,41 @@ class Forest:
         return rows
 
 
-def forest(groups: Iterable[GroupObject], resource: str | None = None) -> Forest:
+def forest(
+    groups: Iterable[GroupObject], resource: str | None = None, catalog: names.Catalog = names.DEFAULT
+) -> Forest:
     """The groups as they are shown, only this resource and its models where one is given. Raises Failure."""
     known = {group.name: group for group in groups}
     children: dict[str, list[str]] = {}
     for group in known.values():
         children.setdefault(group.parent, []).append(group.name)
-    wanted = canonical(resource) if resource is not None else None
-    sheets = {name: _sheet(group, tuple(sorted(children.get(name, ())))) for name, group in known.items()}
+    wanted = canonical(resource, catalog) if resource is not None else None
+    sheets = {name: _sheet(group, tuple(sorted(children.get(name, ()))), catalog) for name, group in known.items()}
     if wanted is None:
         return Forest(sheets)
-    names_there = {f.resource for sheet in sheets.values() for f in sheet.figures}
-    if sheets and not any(_is_of(name, wanted) for name in names_there):
+    if sheets and not any(wanted in (f.resource, f.base) for sheet in sheets.values() for f in sheet.figures):
+        names_there = {f.resource for sheet in sheets.values() for f in sheet.figures}
         there = instead_of(wanted, sorted(names_there, key=names.order))
         raise Failure(f"no group has a ceiling for {wanted}; {there}", BAD_INPUT)
     return Forest(
         {
-            name: Sheet(s.group, tuple(f for f in s.figures if _is_of(f.resource, wanted)), s.reservations, s.children)
-            for name, s in sheets.items()
+            name: replace(sheet, figures=tuple(f for f in sheet.figures if wanted in (f.resource, f.base)))
+            for name, sheet in sheets.items()
         }
     )
 
 
-def canonical(name: str) -> str:
+def canonical(name: str, catalog: names.Catalog = names.DEFAULT) -> str:
     """A resource as `hard` names it, `cpu` for requests.cpu too; what is not known is taken as it is."""
     try:
-        return names.normalize(name)
+        return names.normalize(name, catalog)
     except UnknownResource:
         return name
 
 
-def _is_of(name: str, wanted: str) -> bool:
-    split = names.base_and_model(name)
-    return name == wanted or (split is not None and split[0] == wanted)
-
-
-def _sheet(group: GroupObject, children: tuple[str, ...]) -> Sheet:
+def _sheet(group: GroupObject, children: tuple[str, ...], catalog: names.Catalog) -> Sheet:
     try:
-        hard = {canonical(name): quantity.parse(value) for name, value in group.spec.hard.items()}
+        hard = {canonical(name, catalog): quantity.parse(value) for name, value in group.spec.hard.items()}
         used, own = wire.amounts(group, group.status.used), wire.amounts(group, group.status.self_used)
         entries = wire.reservations_of(group)
     except GroupUnreadable as error:
@@ -178,10 +177,15 @@ def _sheet(group: GroupObject, children: tuple[str, ...]) -> Sheet:
         raise Failure(f"group {group.name}: spec.hard: {error}", BAD_INPUT) from None
     reserved = Account(group.name, hard, used, entries).reserved
     figures = tuple(
-        Figures(name, hard[name], used.get(name), own.get(name), reserved.get(name, 0))
-        for name in sorted(hard, key=names.order)
+        Figures(name, hard[name], used.get(name), own.get(name), reserved.get(name, 0), _base(name, catalog))
+        for name in sorted(hard, key=lambda name: names.order(name, catalog))
     )
     return Sheet(group, figures, entries, children)
+
+
+def _base(name: str, catalog: names.Catalog) -> str:
+    split = names.base_and_model(name, catalog)
+    return split[0] if split is not None else ""
 
 
 def row_of(sheet: Sheet, figures: Figures) -> dict[str, Any]:

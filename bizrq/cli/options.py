@@ -10,6 +10,7 @@ import typer
 from bizrq.cli.failure import BAD_INPUT, Failure
 
 if TYPE_CHECKING:
+    from bizrq.quota.names import Catalog
     from bizrq.settings import Settings
 
 Config = Annotated[
@@ -29,3 +30,10 @@ def settings_of(config: Path | None) -> Settings:
         return load(config)
     except ConfigurationError as error:
         raise Failure(str(error), BAD_INPUT) from None
+
+
+def catalog_of(config: Path | None) -> Catalog:
+    """The names of resources by `--config`, those that bizrq ships without one; raises Failure."""
+    from bizrq.quota.names import DEFAULT
+
+    return DEFAULT if config is None else settings_of(config).catalog

@@ -10,6 +10,7 @@ import typer
 from bizrq.cli.cluster import HERE, Where, client_for
 from bizrq.cli.failure import BAD_INPUT, Failure
 from bizrq.cli.groups import Group, OnlyResource, check_known, decoded, listed
+from bizrq.cli.options import Config, catalog_of
 from bizrq.cli.tables import Form, Output, print_csv, print_document, print_names, print_table
 from bizrq.quota.bill import By
 
@@ -43,13 +44,14 @@ def report(
     by: _By = None,
     period: _Period = None,
     html: _Html = None,
+    config: Config = None,
     where: Where = HERE,
 ) -> None:
     """Report what every group has of every resource: ceiling, used by itself and by its children, reserved, left.
 
     With --hours, --by, --period or --html: which hours were spent, when and on what.
     """
-    client = client_for(where)
+    client, catalog = client_for(where), catalog_of(config)
     if hours or by or period is not None or html is not None:
         if over:
             raise Failure("--over is of ceilings, not of hours that were spent: leave it out, or --hours", BAD_INPUT)
@@ -58,15 +60,15 @@ def report(
         if html is not None:
             if by or output is not Form.TABLE:
                 raise Failure("--html writes one page with every bill: leave out --by and --output", BAD_INPUT)
-            write_page(client, html, group, resource, period or "current")
+            write_page(client, html, group, resource, period or "current", catalog)
         else:
-            bill(client, group, resource, by or [By.GROUP], period or "current", output)
+            bill(client, group, resource, by or [By.GROUP], period or "current", output, catalog)
         return
     items = listed(client)
 
     from bizrq.cli.figures import forest, row_of
 
-    found = forest(decoded(items), resource)
+    found = forest(decoded(items), resource, catalog)
     if group is not None:
         check_known([group], list(found.sheets))
     rows = [

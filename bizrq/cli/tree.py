@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from bizrq.cli.cluster import HERE, Where, client_for
 from bizrq.cli.groups import Group, OnlyResource, Watch, check_known, decoded, listed, watched
+from bizrq.cli.options import Config, catalog_of
 from bizrq.cli.tables import Form, Output, print_csv, print_document, print_names
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ def tree(
     output: Output = Form.TABLE,
     resource: OnlyResource = None,
     watch: Watch = False,
+    config: Config = None,
     where: Where = HERE,
 ) -> None:
     """Show the tree of groups: of each resource the ceiling, what is used by whom, reserved, and left.
@@ -35,12 +37,12 @@ def tree(
     In a terminal with bars: full what the group's own workloads use, shaded what its children were given, light what
     is reserved. Models stand below their base.
     """
-    client = client_for(where)
+    client, catalog = client_for(where), catalog_of(config)
 
     def show_items(items: list[dict[str, Any]]) -> None:
         from bizrq.cli.figures import forest
 
-        found = forest(decoded(items), resource)
+        found = forest(decoded(items), resource, catalog)
         if group is not None:
             check_known([group], list(found.sheets))
         show_as(found.pruned(group) if resource is not None else found, group, output)
@@ -144,10 +146,10 @@ def _table(console: Console, rows: list[tuple[Sheet, str]], cells: int, columns:
     for sheet, lead in rows:
         over = any(f.is_over for f in sheet.figures)
         name = Text(f"{_drawn(lead, ascii_only)}{sheet.name}", "bold red" if over else "bold")
-        before = ""
+        above: Figures | None = None
         for figures in sheet.figures:
-            label = _label(figures.resource, before) if console.is_terminal else Text(figures.resource)
-            before = figures.resource
+            label = _label(figures, above) if console.is_terminal else Text(figures.resource)
+            above = figures
             bar = [_bar(figures, cells, _ASCII if ascii_only else _BLOCKS)] if cells else []
             table.add_row(name, label, *bar, *(_number(head, figures, of(figures)) for head, of in columns))
             name = Text(_drawn(lead.replace("├─ ", "│  ").replace("└─ ", "   "), ascii_only))
@@ -161,16 +163,13 @@ def _drawn(lead: str, ascii_only: bool) -> str:
     return lead.translate(_LINES) if ascii_only else lead
 
 
-def _label(resource: str, before: str) -> Text:
+def _label(figures: Figures, above: Figures | None) -> Text:
     """A resource, and a model below its base by its own name alone."""
     from rich.text import Text
 
-    from bizrq.quota.names import base_and_model
-
-    split, above = base_and_model(resource), base_and_model(before) if before else None
-    if split is not None and split[0] in (before, above[0] if above else ""):
-        return Text(f"  .{split[1]}")
-    return Text(resource)
+    if figures.base and above is not None and figures.base in (above.resource, above.base):
+        return Text(f"  {figures.resource.removeprefix(figures.base)}")
+    return Text(figures.resource)
 
 
 def _number(head: str, figures: Figures, amount: int | None) -> Text:

@@ -169,9 +169,9 @@ def is_cash(name: str) -> bool:
     return name.startswith("cash/")
 
 
-def order(name: str) -> tuple[bool, str, str]:
+def order(name: str, catalog: Catalog = DEFAULT) -> tuple[bool, str, str]:
     """How people read names: resources before hours, a base before its models."""
-    base, model = base_and_model(name) or (name, "")
+    base, model = base_and_model(name, catalog) or (name, "")
     return is_cash(name), base, model
 
 
@@ -196,8 +196,9 @@ def is_model_base(name: str, catalog: Catalog = DEFAULT) -> bool:
 def base_and_model(name: str, catalog: Catalog = DEFAULT) -> tuple[str, str] | None:
     """The base of a canonical name, and the model after it; None for a resource in itself. Hours have hours' base."""
     resource = uncash(name)
-    split = None if _is_whole(resource, catalog) else _base_and_model(resource, catalog)
-    if split is None:
+    split = _base_and_model(resource, catalog)
+    # What only looks like anybody's device is one of the base that somebody listed.
+    if split is None or (_is_whole(resource, catalog) and not _is_unlisted(resource, catalog)):
         return None
     base, model = split
     return (cash(base) if is_cash(name) else base), model
@@ -351,6 +352,12 @@ def _split(text: str, accepts: Callable[[str], bool]) -> tuple[str, str] | None:
 def _is_device(inner: str, catalog: Catalog) -> bool:
     """Whether this is `<vendor>/<name>`: of the table's vendors only what is listed, of others anything extended."""
     return _is_gpu(inner, catalog) or (inner.partition("/")[0] not in _TABLE and _is_extended(inner))
+
+
+def _is_unlisted(resource: str, catalog: Catalog) -> bool:
+    """Whether this is a device of a vendor of which nothing is known but what somebody calls it."""
+    scope, _, inner = resource.partition(".")
+    return scope in _SCOPES and "/" in inner and not _is_gpu(inner, catalog)
 
 
 def _is_gpu(inner: str, catalog: Catalog) -> bool:

@@ -17,6 +17,7 @@ import yaml
 from bizrq.cli.failure import instead_of
 from bizrq.kube.groups import GROUPS
 from tests.cli.conftest import Bizrq
+from tests.objects import group
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -242,6 +243,24 @@ async def test_of_many_names_the_nearest_are_said() -> None:
     assert instead_of("teem-7", many).startswith("the nearest of 1000: team-7")
     assert instead_of("zzz", many) == "there are 1000, like team-0, team-1, team-2"
     assert instead_of("zzz", []) == "there are: none"
+
+
+async def test_models_of_configured_devices_are_told_with_the_configuration(bizrq: Bizrq, tmp_path: Path) -> None:
+    """Without it nobody can know that `.X1` is a model and no name of its own."""
+    npu = "requests.example.com/npu"
+    config = tmp_path / "config.yaml"
+    config.write_text("gpuResources: [example.com/npu]")
+    await bizrq.client.create(GROUPS, group("npus", **{npu: "8", f"{npu}.X1": "4", "limits.cpu": "1"}))
+    try:
+        tree = (await bizrq("tree", "npus", "-r", npu, "--config", config, width=80)).plain.splitlines()
+        assert [line.split()[:2] for line in tree[1:]] == [["npus", npu], [".X1", "????????"]]
+        report = (await bizrq("report", "npus", "-r", npu, "-o", "csv", "--config", config)).out.splitlines()
+        assert [line.split(",")[2] for line in report[1:]] == [npu, f"{npu}.X1"]
+        assert len((await bizrq("report", "npus", "-r", npu, "-o", "csv")).out.splitlines()) == 2
+        said = await bizrq("tree", "--config", tmp_path / "none")
+        assert (said.code, said.err.count("\n")) == (2, 1)
+    finally:
+        await bizrq.client.delete(GROUPS, "npus")
 
 
 async def test_a_resource_that_no_group_names_is_said_with_those_that_are(bizrq: Bizrq) -> None:

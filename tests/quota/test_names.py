@@ -7,7 +7,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bizrq.quota import names
-from bizrq.quota.names import DEFAULT, InvalidHard, UnknownResource, is_model_base, model_name, normalize, parse_hard
+from bizrq.quota.names import (
+    DEFAULT,
+    InvalidHard,
+    UnknownResource,
+    base_and_model,
+    is_model_base,
+    model_name,
+    normalize,
+    parse_hard,
+)
 from bizrq.quota.quantity import NANO
 
 A_CLASS = "gpu.nvidia.com.deviceclass.resource.k8s.io/devices"
@@ -251,6 +260,27 @@ def test_configuration_that_cannot_be_names_is_refused(more: dict) -> None:
 def test_models_are_for_cpu_memory_gpus_and_cards(base: str, takes: bool) -> None:
     """Not for network cards, pages or pods; a name with a model takes no second one."""
     assert is_model_base(base) is takes
+
+
+@pytest.mark.parametrize(
+    ("name", "split"),
+    [
+        ("requests.example.com/npu.A2", ("requests.example.com/npu", "A2")),
+        ("cash/limits.example.com/npu.A2", ("cash/limits.example.com/npu", "A2")),
+        ("cards.example.com/npu.A2", ("cards.example.com/npu", "A2")),
+        ("requests.example.com/npu.shared", None),
+        ("requests.example.com/npu.shared.A2", ("requests.example.com/npu.shared", "A2")),
+        ("requests.example.com/other.A2", None),
+        ("requests.nvidia.com/mig-1g.5gb", None),
+        (A_CLASS, None),
+        ("count/widgets.example.com", None),
+    ],
+)
+def test_a_model_of_a_configured_base_is_one_and_without_configuration_a_name_of_its_own(
+    name: str, split: tuple[str, str] | None
+) -> None:
+    assert base_and_model(name, CONFIGURED) == split
+    assert base_and_model(name) is None
 
 
 def test_a_model_is_emitted_after_its_base() -> None:
