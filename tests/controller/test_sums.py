@@ -344,3 +344,21 @@ TestWorld = World.TestCase
 TestWorld.settings = hypothesis(
     max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
+
+
+def test_another_device_in_a_slice_is_another_cost_of_those_who_have_it() -> None:
+    world = World()
+    for kind, name, size, odd in (
+        ("DeviceClass", "g", 0, True),
+        ("ResourceSlice", "i", 0, True),
+        ("ResourceClaim", "k", 1, True),
+        ("Pod", "p", 2, False),
+        ("ResourceSlice", "i", 0, False),
+    ):
+        world.names = [(kind, name)]
+        label = "a" if kind == "Pod" else None
+        world.put(which=0, size=size, odd=odd, label=label, maker=None, anew=False, leaves=False, late=False)
+        before = [*world.ledgers.of("a").claiming.values()]
+        world.look(None)
+    assert [line.shown for line in world.ledgers.of("a").claiming.values()] != [line.shown for line in before] != []
+    world.teardown()
