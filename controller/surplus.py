@@ -50,6 +50,12 @@ class Found:
 NOTHING = Found()
 
 
+def _answers_for(path: Path) -> str:
+    """The uid of the owner whose children the last of a path is among; "" for the workload itself."""
+    made, _ = path[-1]
+    return next((o["metadata"]["uid"] for a, o in reversed(path[:-1]) if (made.group, made.kind) in a.creates), "")
+
+
 @dataclass(slots=True)
 class _Brood:
     """The children of one owner: what they ask for in all, how many ask, and the latest of them."""
@@ -124,24 +130,34 @@ class Surplus:
         lookup: Lookup,
         kinds: frozenset[GroupKind],
     ) -> Found:
-        more: dict[str, int] = {}
         findings: list[str] = []
-        at_once = False
         below: Resources = {}
-        for uid, brood in broods.items():
-            below = resources.larger(below, resources.total(brood.costs))
-            maker, owner = owners[uid][-1]
+        #: By owner, what hangs below its children beyond them, and whether all of that is no more than a lag.
+        passed: dict[str, tuple[Resources, bool]] = {}
+        for uid in sorted(broods, key=lambda each: len(owners[each]), reverse=True):
+            brood, path = broods[uid], owners[uid]
+            (maker, owner), own = path[-1], grown.get(uid, {})
+            asked = resources.total(brood.costs)
+            below = resources.larger(below, asked)
             reached = reach(owner, maker, workload, brood.asking, lookup, self._config)
-            beyond = surplus(brood.costs, resources.larger(reached, grown.get(uid, {})))
-            if not beyond:
-                continue
-            more, at_once = resources.total((more, beyond)), at_once or maker.surge is None
-            held = ", ".join(f"{name}={quantity.text(name, beyond[name])}" for name in sorted(beyond)[:4])
-            findings.append(
-                f"what {maker.resource}/{owner['metadata']['namespace']}/{owner['metadata']['name']} owns "
-                f"(last {self._latest(brood)}) asks for more than it does: {held}"
-            )
-        return Found(more, kinds, "; ".join(findings), at_once, below) if more else Found(below=below)
+            beyond = surplus(brood.costs, resources.larger(reached, own))
+            if beyond:
+                held = ", ".join(f"{name}={quantity.text(name, beyond[name])}" for name in sorted(beyond)[:4])
+                findings.append(
+                    f"what {maker.resource}/{owner['metadata']['namespace']}/{owner['metadata']['name']} owns "
+                    f"(last {self._latest(brood)}) asks for more than it does: {held}"
+                )
+            # What its children do not ask for is room for what hangs below them: one who makes them lags.
+            plain = reach(owner, maker, workload, 1, lookup, self._config)
+            room = resources.subtract_floor(resources.larger(plain, own), asked)
+            deeper, lags = passed.pop(uid, ({}, True))
+            deeper = resources.nonzero(resources.subtract_floor(deeper, room))
+            above = _answers_for(path)
+            more, lag = passed.get(above, ({}, True))
+            at_once = (bool(beyond) and maker.surge is None) or (bool(deeper) and not lags)
+            passed[above] = resources.total((more, beyond, deeper)), lag and not at_once
+        more, lag = passed.get("", ({}, True))
+        return Found(more, kinds, "; ".join(findings), not lag, below) if more else Found(below=below)
 
     def _pods(self, path: Path) -> Collection[Pod]:
         return self._cluster.pods_made_by(path[-1][1]["metadata"]["uid"])

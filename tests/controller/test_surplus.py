@@ -133,6 +133,20 @@ def test_each_level_is_compared_with_its_own_owner(memory: Memory) -> None:
     assert memory.found(web).kinds >= {("apps", "Deployment"), ("apps", "ReplicaSet")}
 
 
+def test_what_its_children_do_not_ask_for_is_room_for_what_is_below_them(memory: Memory) -> None:
+    """Back at seven before its ReplicaSet is, which has gone to five, and its pods have not yet: seven are held."""
+    web = memory.put(deployment("web", "nlp", 7))
+    below = memory.put(replica_set("web-1", 5), web)
+    for name in "abcdefg":
+        memory.put(pod(name), below)
+    assert memory.found(web).resources == {}
+    memory.put(pod("forged"), below)
+    assert memory.more(web) == {"cpu": 1, "pods": 1}
+    assert memory.found(web).at_once
+    memory.put(replica_set("web-2", 1), web)
+    assert memory.more(web) == {"cpu": 2, "pods": 2}
+
+
 def test_of_several_versions_the_surge_is_nobodys_surplus_and_more_is_not_believed_at_once(memory: Memory) -> None:
     """A Deployment of four may have a fifth pod while one version replaces another; its own controller lags."""
     web = memory.put(deployment("web", "nlp", 4))

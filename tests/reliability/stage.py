@@ -187,7 +187,7 @@ class Ground:
             await answers([lambda name=name: self.client.delete(GROUPS, name) for name in ours], 10)
             return not ours
 
-        await eventually(gone, self.patience + 60, f"the groups {only} are gone")
+        await eventually(gone, 600, f"the groups {only} are gone")
 
     async def clear(self, namespace: str) -> None:
         """Delete what an experiment left, so that the next one does not pay for it.
