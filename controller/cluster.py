@@ -643,11 +643,12 @@ def trimmed_replicaset(replicaset: Object) -> Object:
 
     A Deployment keeps ten old ones, so only what counts is kept.
     """
-    keys = ("name", "namespace", "uid", "resourceVersion", "labels", "annotations", "ownerReferences")
-    spec = replicaset.get("spec") or {}
+    keys = ("name", "namespace", "uid", "resourceVersion", "generation", "labels", "annotations", "ownerReferences")
+    spec, status = replicaset.get("spec") or {}, replicaset.get("status") or {}
     return {
         "apiVersion": "apps/v1",
         "kind": "ReplicaSet",
         "metadata": {key: replicaset["metadata"][key] for key in keys if key in replicaset["metadata"]},
         "spec": {key: spec[key] for key in ("replicas", "template") if key in spec},
+        "status": {key: status[key] for key in ("observedGeneration", "replicas") if key in status},
     }

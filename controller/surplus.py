@@ -42,7 +42,8 @@ class Found:
     resources: Resources = field(default_factory=dict)
     kinds: frozenset[GroupKind] = frozenset()
     finding: str = ""
-    #: False where all of it is of owners that roll from one version to the next: their children follow with a lag.
+    #: False where all of it is of owners that roll from one version to the next, or whose controller has not acted on
+    #: what is written yet: their children follow with a lag.
     at_once: bool = False
     below: Resources = field(default_factory=dict, compare=False)
 
@@ -65,6 +66,15 @@ class _Brood:
     latest: tuple[str, str] = ("", "")
     #: Who made those of them that are pods.
     makers: list[str] = field(default_factory=list)
+
+
+def _lags(owner: Object) -> bool:
+    """Whether its controller says itself that it has yet to act on what is written, or that too many are left."""
+    spec, status = owner.get("spec") or {}, owner.get("status") or {}
+    observed, wanted, left = status.get("observedGeneration"), spec.get("replicas"), status.get("replicas")
+    return (isinstance(observed, int) and observed < owner["metadata"].get("generation", 0)) or (
+        isinstance(wanted, int) and isinstance(left, int) and left > wanted
+    )
 
 
 class Surplus:
@@ -97,6 +107,7 @@ class Surplus:
                     owners[owner] = path[:answers]
                     brood = broods.setdefault(owner, _Brood())
                     if made == POD:
+                        kinds.add(POD)
                         self._add_pods(brood, path, maker, workload, lookup)
                         if "Pod" in adapter.pods.owner_chain:
                             below.extend((*path, (maker, pod.plain())) for pod in self._pods(path))
@@ -154,7 +165,7 @@ class Surplus:
             deeper = resources.nonzero(resources.subtract_floor(deeper, room))
             above = _answers_for(path)
             more, lag = passed.get(above, ({}, True))
-            at_once = (bool(beyond) and maker.surge is None) or (bool(deeper) and not lags)
+            at_once = (bool(beyond) and maker.surge is None and not _lags(owner)) or (bool(deeper) and not lags)
             passed[above] = resources.total((more, beyond, deeper)), lag and not at_once
         more, lag = passed.get("", ({}, True))
         return Found(more, kinds, "; ".join(findings), not lag, below) if more else Found(below=below)

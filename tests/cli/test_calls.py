@@ -120,11 +120,13 @@ async def test_who_reads_no_further_ends_it_without_a_word(bizrq: Bizrq, line: s
 
 @on_the_loop
 async def test_ctrl_c_ends_a_request_that_nobody_answers(bizrq: Bizrq) -> None:
-    came = asyncio.Event()
+    came, gone = asyncio.Event(), asyncio.Event()
 
-    async def silent(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         came.set()
-        await writer.wait_closed()
+        await reader.read()
+        writer.close()
+        gone.set()
 
     server = await asyncio.start_server(silent, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
@@ -134,6 +136,7 @@ async def test_ctrl_c_ends_a_request_that_nobody_answers(bizrq: Bizrq) -> None:
         await came.wait()
         process.send_signal(signal.SIGINT)
         _, said = await process.communicate()
+        await gone.wait()
     server.close()
     assert (process.returncode, said) == (130, b"")
 

@@ -14,7 +14,7 @@ from bizrq.settings import Settings, settings
 from bizrq.workloads import counting
 from bizrq.workloads.adapters import Adapter
 from bizrq.workloads.labels import LABEL
-from controller.cluster import Cluster
+from controller.cluster import POD, Cluster
 from controller.costs import Costs
 from controller.pods import Shapes, trimmed
 from controller.surplus import NOTHING, Found, Surplus
@@ -145,6 +145,21 @@ def test_what_its_children_do_not_ask_for_is_room_for_what_is_below_them(memory:
     assert memory.found(web).at_once
     memory.put(replica_set("web-2", 1), web)
     assert memory.more(web) == {"cpu": 2, "pods": 2}
+
+
+def test_pods_of_whom_nobody_has_taken_note_of_a_smaller_number_are_not_believed_at_once(memory: Memory) -> None:
+    """The ReplicaSet is told to be smaller; its controller has not deleted any pod yet, and says so."""
+    web = memory.put(deployment("web", "nlp", 2))
+    below = memory.put({**replica_set("web-1", 2), "status": {"observedGeneration": 1}}, web, generation=2)
+    for name in "abcd":
+        memory.put(pod(name), below)
+    assert memory.more(web) == {"cpu": 2, "pods": 2}
+    assert not memory.found(web).at_once
+    memory.put({**below, "status": {"observedGeneration": 2, "replicas": 4}})
+    assert not memory.found(web).at_once
+    memory.put({**below, "status": {"observedGeneration": 2, "replicas": 2}})
+    assert memory.found(web).at_once
+    assert POD in memory.found(web).kinds
 
 
 def test_of_several_versions_the_surge_is_nobodys_surplus_and_more_is_not_believed_at_once(memory: Memory) -> None:
