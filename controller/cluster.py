@@ -20,10 +20,10 @@ from bizrq.quota.reservation import GROUPS, Slot
 from bizrq.workloads import dra, hami, truth
 from bizrq.workloads.adapters import Adapter, GroupKind, Registry
 from bizrq.workloads.labels import group_of
-from bizrq.workloads.lookup import Reference, group_and_version
+from bizrq.workloads.lookup import Reference, group_and_version, reference_of
 from bizrq.workloads.malformed import Malformed
 from bizrq.workloads.owners import MOST_HOPS, charged_group, controller_of, makers, payer
-from controller.journal import Journal, pool_of, reference_of, shown, ties
+from controller.journal import Journal, pool_of, shown, ties
 from controller.pods import Pod, Shapes, sort_of, trimmed
 
 log = structlog.get_logger(__name__)

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import structlog
 
 from bizrq.workloads.labels import LABEL
-from bizrq.workloads.lookup import Reference, group_and_version
+from bizrq.workloads.lookup import Reference, reference_of
 from bizrq.workloads.owners import MOST_HOPS, controller_of
 from controller.pods import Pod
 
@@ -175,11 +175,6 @@ def ties(obj: Object | None) -> object:
     labels = metadata.get("labels") or {}
     ours = {key: value for key, value in labels.items() if key.startswith(LABEL)}
     return metadata["uid"], ours, metadata.get("ownerReferences")
-
-
-def reference_of(obj: Object) -> Reference:
-    group, _ = group_and_version(obj.get("apiVersion"))
-    return group, str(obj.get("kind")), obj["metadata"].get("namespace", ""), obj["metadata"]["name"]
 
 
 def node_reference(name: str) -> Reference:

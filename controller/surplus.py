@@ -158,11 +158,12 @@ class Surplus:
                     f"what {maker.resource}/{owner['metadata']['namespace']}/{owner['metadata']['name']} owns "
                     f"(last {self._latest(brood)}) asks for more than it does: {held}"
                 )
-            # What its children do not ask for is room for what hangs below them: one who makes them lags.
-            plain = reach(owner, maker, workload, 1, lookup, self._config)
-            room = resources.subtract_floor(resources.larger(plain, own), asked)
             deeper, lags = passed.pop(uid, ({}, True))
-            deeper = resources.nonzero(resources.subtract_floor(deeper, room))
+            if deeper:
+                # What its children do not ask for is room for what hangs below them: one who makes them lags.
+                plain = reach(owner, maker, workload, 1, lookup, self._config)
+                room = resources.subtract_floor(resources.larger(plain, own), asked)
+                deeper = resources.nonzero(resources.subtract_floor(deeper, room))
             above = _answers_for(path)
             more, lag = passed.get(above, ({}, True))
             at_once = (bool(beyond) and maker.surge is None and not _lags(owner)) or (bool(deeper) and not lags)

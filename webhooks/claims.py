@@ -48,7 +48,7 @@ class SharedClaims:
         new, old = request.object, request.old_object
         if new is None or request.operation not in ("CREATE", "UPDATE") or request.sub_resource:
             return Granted()
-        decide = self._reserver.consider if request.dry_run else self._reserver.reserve
+        decide = self._reserver.decider(request)
 
         async def charged(due: Own) -> Verdict:
             verdict = await self._rights.charge(request, due.group, due.charge, due.joins, due.lookup, deadline, decide)

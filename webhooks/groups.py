@@ -149,7 +149,7 @@ class Groups:
         )
         if not charge.enters and not charge.worse_in():
             return Granted()
-        decide = self._reserver.consider if request.dry_run else self._reserver.reserve
+        decide = self._reserver.decider(request)
         verdict = await decide(new.parent, charge, deadline, check)
         if isinstance(verdict, Denied) and verdict.reason is Reason.NO_GROUP:
             return tree.parent_exists(change) or verdict

@@ -434,7 +434,7 @@ class References:
     # Deciding.
 
     def _decide(self, request: Request, deadline: float) -> Callable[[Due], Awaitable[Verdict]]:
-        decide = self._reserver.consider if request.dry_run else self._reserver.reserve
+        decide = self._reserver.decider(request)
 
         async def charged(due: Due) -> Verdict:
             # Whoever refers to it was let into the group already, which may have closed itself to the namespace since.

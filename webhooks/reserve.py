@@ -11,11 +11,13 @@ import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import structlog
 
 from bizrq.api import group as wire
 from bizrq.api.group import GroupObject, GroupUnreadable
+from bizrq.api.review import Request
 from bizrq.kube import holds
 from bizrq.kube.client import ApiError, Conflict, Forbidden, Invalid, NotFound, Unreachable
 from bizrq.kube.groups import GroupStore
@@ -30,6 +32,13 @@ from webhooks.deadline import seconds_left
 log = structlog.get_logger(__name__)
 
 Check = Callable[[GroupObject], Denied | None]
+
+
+class Decide(Protocol):
+    """The verdict on a charge against a stored group, which `check` may refuse."""
+
+    async def __call__(self, group: str, charge: Charge, deadline: float, check: Check | None = None) -> Verdict: ...
+
 
 #: Seconds between two status writes of a busy group by one process: the API server pays for each, and what waits is
 #: decided together. A lone request never waits. (A person's edit does not depend on this gap: `bizrq.kube.holds`.)
@@ -102,6 +111,10 @@ class Reserver:
                 return await pending.answer
         except TimeoutError:
             return _out_of_time(group)
+
+    def decider(self, request: Request) -> Decide:
+        """How the charges of a request are decided: a dry run leaves nothing."""
+        return self.consider if request.dry_run else self.reserve
 
     async def consider(self, group: str, charge: Charge, deadline: float, check: Check | None = None) -> Verdict:
         """The verdict that `reserve` would give now; nothing is written (dry runs)."""

@@ -7,7 +7,7 @@ answer, by SubjectAccessReview; what cannot be asked is refused with "try again"
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import structlog
 
@@ -28,19 +28,13 @@ from bizrq.workloads.adapters import Registry
 from bizrq.workloads.lookup import Lookup
 from bizrq.workloads.owners import charged_group, makers
 from webhooks.deadline import seconds_left
-from webhooks.reserve import Check
+from webhooks.reserve import Decide
 
 log = structlog.get_logger(__name__)
 
 REVIEWS = Resource("authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", namespaced=False)
 #: The resource name that stands above all roots: no group can have it, and RBAC takes it literally.
 ROOTS = "*"
-
-
-class Decide(Protocol):
-    """The verdict on a charge against a stored group, which `check` may refuse."""
-
-    async def __call__(self, group: str, charge: Charge, deadline: float, check: Check | None = None) -> Verdict: ...
 
 
 class Rights:

@@ -31,8 +31,8 @@ from bizrq.workloads.owners import charged_group, payer, requires_group
 from webhooks.children import Children
 from webhooks.deadline import seconds_left
 from webhooks.references import Due, References, patiently, place_of_deadline, roles, settle, told, written
-from webhooks.reserve import Reserver
-from webhooks.rights import Decide, Rights, joins
+from webhooks.reserve import Decide, Reserver
+from webhooks.rights import Rights, joins
 
 log = structlog.get_logger(__name__)
 
@@ -165,7 +165,7 @@ class Workloads:
         weighed = await self._weigh(request, adapter, new, old, deadline, fresh)
         if not isinstance(weighed, list):
             return weighed
-        own, decide = weighed[-1], self._decide(request, deadline, self._by(request))
+        own, decide = weighed[-1], self._decide(request, deadline, self._reserver.decider(request))
         if not (adapter.refers or adapter.grows or len(weighed) > 1):
             verdict = await patiently(lambda: decide(own), deadline)
         elif weighed[0].charge.is_shared and isinstance(
@@ -254,9 +254,6 @@ class Workloads:
             charge, demand=held.resources, before=held.resources, enters=True, roles=(), missing={}, unmodelled={}
         )
         return [Own(left, leaves, is_mark=True, lookup=lookup), *claims, due]
-
-    def _by(self, request: Request) -> Decide:
-        return self._reserver.consider if request.dry_run else self._reserver.reserve
 
     def _decide(self, request: Request, deadline: float, decide: Decide) -> Callable[[Own], Awaitable[Verdict]]:
         async def charged(due: Own) -> Verdict:

@@ -22,7 +22,7 @@ from bizrq.quota.charge import Charge
 from bizrq.quota.verdict import Verdict
 from bizrq.settings import Settings
 from bizrq.workloads.labels import labels_of
-from bizrq.workloads.lookup import Reference, group_and_version
+from bizrq.workloads.lookup import Reference, reference_of
 from webhooks.reserve import Check, Reserver
 from webhooks.rights import Rights
 
@@ -81,19 +81,9 @@ class AsIf(KubeClient):
             for place, obj in self._added.items()
             if place[:2] == (resource.group, resource.kind) and namespace in (None, place[2])
         }
-        others = [item for item in items if _place(item) not in mine]
+        others = [item for item in items if reference_of(item) not in mine]
         chosen = [obj for obj in mine.values() if _is_chosen(obj, label_selector)]
         return [*others, *(chosen if transform is None else map(transform, chosen))], version
-
-
-def _place(obj: Mapping[str, Any]) -> Reference:
-    metadata = obj["metadata"]
-    return (
-        group_and_version(obj.get("apiVersion"))[0],
-        str(obj.get("kind")),
-        metadata.get("namespace", ""),
-        metadata["name"],
-    )
 
 
 def _is_chosen(obj: Mapping[str, Any], selector: str | None) -> bool:

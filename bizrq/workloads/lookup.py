@@ -5,7 +5,7 @@ This file alone says what has to be answered. It does not know where the objects
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
 Reference: TypeAlias = tuple[str, str, str, str]
@@ -84,6 +84,12 @@ def group_and_version(api_version: object) -> tuple[str, str]:
         return "", ""
     group, slash, version = api_version.partition("/")
     return (group, version) if slash else ("", group)
+
+
+def reference_of(obj: Mapping[str, Any]) -> Reference:
+    """The place of a stored object."""
+    group, _ = group_and_version(obj.get("apiVersion"))
+    return group, str(obj.get("kind")), obj["metadata"].get("namespace", ""), obj["metadata"]["name"]
 
 
 class Documents:
