@@ -1,7 +1,7 @@
 """Clusters for tests: the sandbox, and a real API server where this machine has the programs for one.
 
 Real means etcd and kube-apiserver, and kube-controller-manager where it is there too, on 127.0.0.1, started once for
-all tests. The programs are looked for where envtest looks: $KUBEBUILDER_ASSETS, else /usr/local/kubebuilder/bin.
+all tests. tests/support/binaries.py says where the programs are looked for.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-import os
 import secrets
 import socket
 import ssl
@@ -35,28 +34,13 @@ from bizrq.kube.hours import CARD_HOURS, CORRECTIONS, STATEMENTS
 from bizrq.workloads.labels import LABEL
 from sandbox.server import Sandbox
 from tests.objects import CHARGED, CRDS, NAMESPACES, PODS, REGISTRATIONS
+from tests.support.binaries import output, program, real_version
 
-ASSETS = Path(os.environ.get("KUBEBUILDER_ASSETS") or "/usr/local/kubebuilder/bin")
 #: Seconds for a real API server to become ready on a slow machine.
 START = 180.0
 
 T = TypeVar("T")
 Object = dict[str, Any]
-
-
-def program(name: str) -> Path | None:
-    path = ASSETS / name
-    return path if os.access(path, os.X_OK) else None
-
-
-def why_not_real() -> str | None:
-    """Why there can be no real API server here; None where there can."""
-    missing = [name for name in ("etcd", "kube-apiserver") if program(name) is None]
-    return f"no {' and no '.join(missing)} in {ASSETS} ($KUBEBUILDER_ASSETS)" if missing else None
-
-
-def real_version() -> str:
-    return _output("kube-apiserver", "--version").strip()
 
 
 @dataclass(frozen=True)
@@ -146,7 +130,7 @@ class Real:
             f"--initial-advertise-peer-urls={peers}",
             f"--initial-cluster=default={peers}",
             # Known since 3.4.26 and 3.5: nothing here has to outlive a power cut.
-            *(["--unsafe-no-fsync"] if "unsafe-no-fsync" in _output("etcd", "--help") else []),
+            *(["--unsafe-no-fsync"] if "unsafe-no-fsync" in output("etcd", "--help") else []),
         )
         server = f"https://127.0.0.1:{secure}"
         certificates = folder / "certs"
@@ -247,13 +231,6 @@ def _free_ports(count: int) -> list[int]:
         for each in sockets:
             each.bind(("127.0.0.1", 0))
         return [each.getsockname()[1] for each in sockets]
-
-
-def _output(name: str, argument: str) -> str:
-    path = program(name)
-    assert path is not None
-    done = subprocess.run([path, argument], capture_output=True, text=True, check=False, timeout=30)
-    return done.stdout + done.stderr
 
 
 async def eventually(

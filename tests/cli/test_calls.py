@@ -191,7 +191,7 @@ def test_shells_are_given_a_script_that_they_can_read(shell: str, tmp_path: Path
         subprocess.run([shell, "-n", script], check=True)
 
 
-@pytest.mark.skipif(shutil.which("kubectl") is None, reason="no kubectl on PATH")
+@pytest.mark.kubectl
 @on_the_loop
 async def test_as_a_plugin_it_is_the_same_program(bizrq: Bizrq, tmp_path: Path) -> None:
     """kubectl finds it on PATH, and passes flags and exit codes on."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import shutil
 from pathlib import Path
 
 import pytest
@@ -19,7 +18,7 @@ from tests.oracle import settled
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
     pytest.mark.usefixtures("station"),
-    pytest.mark.skipif(shutil.which("kubectl") is None, reason="no kubectl on PATH"),
+    pytest.mark.kubectl,
 ]
 
 

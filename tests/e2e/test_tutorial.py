@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-import shutil
 import sys
 from pathlib import Path
 
@@ -19,7 +18,7 @@ from tests.oracle import settled
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
     pytest.mark.usefixtures("station"),
-    pytest.mark.skipif(shutil.which("kubectl") is None, reason="no kubectl on PATH"),
+    pytest.mark.kubectl,
 ]
 
 

@@ -1,4 +1,4 @@
-"""What people type: kubectl against the sandbox. Skipped where there is no kubectl."""
+"""What people type: kubectl against the sandbox."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from sandbox.server import Sandbox
 from tests.sandbox.client import group, group_crd
 
-pytestmark = pytest.mark.skipif(shutil.which("kubectl") is None, reason="there is no kubectl on this machine")
+pytestmark = pytest.mark.kubectl
 
 WEB = """
 apiVersion: apps/v1
