@@ -12,7 +12,7 @@ from types import MappingProxyType
 import yaml
 
 from bizrq.api.config import ConfigurationError, RightsAsked, parse
-from bizrq.quota.names import Catalog, UnknownResource
+from bizrq.units.names import Catalog, UnknownResource
 from bizrq.workloads import adapters, hami
 from bizrq.workloads.adapters import DeclarationError, Registry
 from bizrq.workloads.config import CountingConfig, CountsAs, DeviceClassMapping, GpuModel, Hami

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias
 
-from bizrq.quota.reservation import Slot
-from bizrq.quota.times import milliseconds
+from bizrq.units.slot import Slot
+from bizrq.units.times import milliseconds
 from bizrq.workloads.adapters import Adapter
 from controller.cluster import Cluster
 from controller.evidence import Evidence, is_allocated

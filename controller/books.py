@@ -1,7 +1,7 @@
 """The records of card-hours as they are stored: pages by group, newest known first-hand, and guarded writes of them.
 
 This file alone decides which version of a page counts as the newest known, and what becomes of a write that meets
-another's. What stands in a page is `bizrq.quota.cash`'s, how it reads `bizrq.api.hours`'s.
+another's. What stands in a page is `bizrq.hours.metering`'s, how it reads `bizrq.api.hours`'s.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ import structlog
 from bizrq.api import hours as wire
 from bizrq.api.group import GroupObject, Metadata
 from bizrq.api.hours import CardHours, CardHoursSpec, CardHoursStatus, HoursUnreadable, Statement
+from bizrq.hours.metering import Page
 from bizrq.kube.client import AlreadyExists, Conflict, KubeClient, NotFound
 from bizrq.kube.groups import without_managed_fields
 from bizrq.kube.hours import CARD_HOURS, STATEMENTS
 from bizrq.kube.informer import Informer
-from bizrq.quota.cash import Page
 
 log = structlog.get_logger(__name__)
 

@@ -13,9 +13,10 @@ from dataclasses import dataclass, field, replace
 from bizrq.api import group as wire
 from bizrq.api.group import GroupObject, GroupUnreadable
 from bizrq.quota.recount import Counted, Sighting, held_for_others
-from bizrq.quota.reservation import Reservation, Slot
-from bizrq.quota.resources import Resources, add, growth, larger, subtract_floor
-from bizrq.quota.resources import total as total_of
+from bizrq.quota.reservation import Reservation
+from bizrq.units.resources import Resources, add, growth, larger, subtract_floor
+from bizrq.units.resources import total as total_of
+from bizrq.units.slot import Slot
 from bizrq.workloads.config import CountingConfig
 from bizrq.workloads.dra import CLAIMS, Claims, of_claim
 from bizrq.workloads.labels import labels_of

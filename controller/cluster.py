@@ -16,7 +16,7 @@ from bizrq.kube.client import KubeClient, Resource
 from bizrq.kube.groups import GroupStore, without_managed_fields
 from bizrq.kube.informer import Informer, Kept, Store, plain, uid_of
 from bizrq.kube.related import CONTEXT, NODES, SLICES, Related, resource_of, resources_of
-from bizrq.quota.reservation import GROUPS, Slot
+from bizrq.units.slot import GROUPS, Slot
 from bizrq.workloads import dra, hami, truth
 from bizrq.workloads.adapters import Adapter, GroupKind, Registry
 from bizrq.workloads.labels import group_of

@@ -13,13 +13,13 @@ import structlog
 
 from bizrq.api import corrections as wire
 from bizrq.api.corrections import CorrectionObject, CorrectionUnreadable
+from bizrq.hours.metering import Correction
 from bizrq.kube.client import ApiError, KubeClient, NotFound, Unreachable
 from bizrq.kube.groups import without_managed_fields
 from bizrq.kube.hours import CORRECTIONS
 from bizrq.kube.informer import Informer
-from bizrq.quota.cash import Correction
-from bizrq.quota.names import DEFAULT, Catalog
-from bizrq.quota.times import timestamp
+from bizrq.units.names import DEFAULT, Catalog
+from bizrq.units.times import timestamp
 
 log = structlog.get_logger(__name__)
 

@@ -10,8 +10,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 
 import msgspec
 
-from bizrq.quota.reservation import LIFETIME, Slot
-from bizrq.quota.resources import Resources, add, growth, larger
+from bizrq.quota.reservation import LIFETIME
+from bizrq.units.resources import Resources, add, growth, larger
+from bizrq.units.slot import Slot
 from bizrq.workloads import counting
 from bizrq.workloads.adapters import Adapter, GroupKind
 from bizrq.workloads.config import CountingConfig

@@ -14,10 +14,11 @@ import structlog
 
 from bizrq.api.group import GroupObject
 from bizrq.kube.client import NotFound
-from bizrq.quota import quantity
 from bizrq.quota.recount import Sighting
-from bizrq.quota.reservation import LIFETIME, Reservation, ReservationError, Slot, read
-from bizrq.quota.resources import Resources, larger
+from bizrq.quota.reservation import LIFETIME, Reservation, read
+from bizrq.units import quantity
+from bizrq.units.resources import Resources, larger
+from bizrq.units.slot import ReservationError, Slot
 from controller.cluster import CATCH_UP, Cluster
 
 log = structlog.get_logger(__name__)

@@ -13,7 +13,7 @@ from typing import Any
 
 import structlog
 
-from bizrq.quota.resources import Resources, growth, larger, subtract_floor
+from bizrq.units.resources import Resources, growth, larger, subtract_floor
 from bizrq.workloads import dra, hami, resize, truth
 from bizrq.workloads.allocation import of_allocation
 from bizrq.workloads.config import CountingConfig

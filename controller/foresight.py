@@ -1,7 +1,7 @@
 """What admission and people have to know of a group's hours besides how many are used.
 
 This file alone brings that together from records: what of a period is left over, when the next begins, and when a
-budget is used up, and by whom. `bizrq.quota.thresholds` says how that reads, `bizrq.quota.forecast` foresees it.
+budget is used up, and by whom. `bizrq.hours.alerts` says how that reads, `bizrq.hours.forecast` foresees it.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ from typing import TypeAlias
 from bizrq.api import group as wire
 from bizrq.api.group import GroupObject, GroupUnreadable
 from bizrq.api.hours import HoursUnreadable
-from bizrq.quota import cash, forecast, names, periods
-from bizrq.quota.cash import HOUR, Page
-from bizrq.quota.forecast import Budget
-from bizrq.quota.names import DEFAULT, Catalog, is_cash, uncash
-from bizrq.quota.periods import LIFETIME, Period
-from bizrq.quota.resources import Limits, Resources
-from bizrq.quota.thresholds import Standing
+from bizrq.hours import forecast, metering, periods
+from bizrq.hours.alerts import Standing
+from bizrq.hours.forecast import Budget
+from bizrq.hours.metering import HOUR, Page
+from bizrq.hours.periods import LIFETIME, Period
+from bizrq.units import names
+from bizrq.units.names import DEFAULT, Catalog, is_cash, uncash
+from bizrq.units.resources import Limits, Resources
 from controller.cluster import Cluster
 from controller.hours import Hours
 
@@ -90,12 +91,12 @@ class Foresight:
         """What the group's pages come to; None where it has none. Raises GroupUnreadable."""
         if not pages:
             return None
-        period = cash.opened(pages)
+        period = metering.opened(pages)
         return Record(
             at=max(page.watermark for page in pages),
             period=period,
             zone=self._zone(group),
-            beyond=cash.beyond_carried(pages, period),
+            beyond=metering.beyond_carried(pages, period),
             left={name: -(-amount // HOUR) for name, amount in _left_over(pages, period).items() if amount > 0},
         )
 
@@ -124,7 +125,7 @@ class Foresight:
         resource, pages = uncash(name), self._hours.pages(group.name)
         return Budget(
             hard=wire.hard_of(group, self._catalog).get(name, 0) * HOUR,
-            spent=cash.sum_in(pages, period).get(resource, 0) - cash.carried_to(pages, period).get(resource, 0),
+            spent=metering.sum_in(pages, period).get(resource, 0) - metering.carried_to(pages, period).get(resource, 0),
             burn=sum(known.burns(group.name).get(resource, {}).values()),
             children=[self._budget(child, name, period, known) for child in known.children(group.name)],
         )
@@ -146,5 +147,7 @@ class Foresight:
 
 def _left_over(pages: Sequence[Page], period: Period) -> dict[str, int]:
     """What is left of what came over, by `cash/` name; below 0 what was spent beyond it."""
-    spent = cash.sum_in(pages, period)
-    return {names.cash(name): amount - spent.get(name, 0) for name, amount in cash.carried_to(pages, period).items()}
+    spent = metering.sum_in(pages, period)
+    return {
+        names.cash(name): amount - spent.get(name, 0) for name, amount in metering.carried_to(pages, period).items()
+    }

@@ -1,7 +1,7 @@
 """One look at one group's hours: gather, tick, write its record, page by page.
 
 This file alone decides when a record is written and in which order, so that whoever dies between any two writes leaves
-what the next one needs. The sums are `bizrq.quota.cash`'s; what a group's status says of them is the recount's.
+what the next one needs. The sums are `bizrq.hours.metering`'s; what a group's status says of them is the recount's.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ import structlog
 from bizrq.api import group as wire
 from bizrq.api import hours as written
 from bizrq.api.group import GroupObject
+from bizrq.hours import budget, metering, periods
+from bizrq.hours.metering import Correction, Page, Stay, Total
+from bizrq.hours.periods import Period
 from bizrq.kube.client import KubeClient
 from bizrq.kube.groups import GROUPS as GROUP
-from bizrq.quota import cash, periods, terms
-from bizrq.quota.cash import Correction, Page, Stay, Total
-from bizrq.quota.names import DEFAULT, Catalog, is_cash, uncash
-from bizrq.quota.periods import Period
-from bizrq.quota.resources import Limits, larger, restrict
-from bizrq.quota.resources import total as sum_of
+from bizrq.units.names import DEFAULT, Catalog, is_cash, uncash
+from bizrq.units.resources import Limits, larger, restrict
+from bizrq.units.resources import total as sum_of
 from controller.books import Books, Sheet
 from controller.cluster import Cluster
 from controller.corrections import Corrections
@@ -126,8 +126,8 @@ class Hours:
             return Outlook(False, 0.0)
         moved: list[Page] = []
         for sheet, stays in zip(sheets, placed, strict=True):
-            page = cash.follow(sheet.page, told, found.at)
-            page = cash.tick(page, stays, found.at, holds=lambda uid: self._stays.is_awaited(uid, group.name))
+            page = metering.follow(sheet.page, told, found.at)
+            page = metering.tick(page, stays, found.at, holds=lambda uid: self._stays.is_awaited(uid, group.name))
             moved.append(page)
             await asyncio.sleep(0)
         corrected = await self._corrections.waiting(group.name, sheets[0].page.applied)
@@ -196,11 +196,11 @@ class Hours:
     def _from_elsewhere(self, corrected: Sequence[Correction], page: Page, now: int) -> Page:
         """What people corrected, once, and what children left that are gone by now."""
         groups = self._cluster.groups.informer.store
-        page = cash.forget(page, lambda uid: groups.by_uid(uid) is not None)
+        page = metering.forget(page, lambda uid: groups.by_uid(uid) is not None)
         for correction in corrected:
-            page = cash.correct(page, correction._replace(at=now))
+            page = metering.correct(page, correction._replace(at=now))
         uids = {correction.uid for correction in corrected}
-        return cash.confirmed(page, uids.__contains__)
+        return metering.confirmed(page, uids.__contains__)
 
     async def _write(self, sheets: Sequence[Sheet], moved: list[Page], found: Gathered) -> None:
         """Write what has changed or is due: statements first, the first page last.
@@ -222,13 +222,13 @@ class Hours:
 
     async def _closed(self, sheet: Sheet, page: Page, now: int) -> Page:
         """The page without the periods that are over for good; the statement of each is stored before it goes."""
-        while cash.is_over(page, now):
+        while metering.is_over(page, now):
             lines = page.periods[0]
-            statement = written.statement(sheet.spec, page, cash.lines_of(page, lines), lines.period.end or 0)
+            statement = written.statement(sheet.spec, page, metering.lines_of(page, lines), lines.period.end or 0)
             stated = await self._books.stated(statement.metadata.name)
             if stated is None:
                 await self._books.state(statement)
-            page, _ = cash.close(page, written.lines_of(stated.spec) if stated is not None else None)
+            page, _ = metering.close(page, written.lines_of(stated.spec) if stated is not None else None)
         return page
 
     # The tree.
@@ -272,12 +272,12 @@ class Hours:
         lines = list(page.periods)
         for index in range(1, len(lines)):
             used = self._used(group, moved, lines[index - 1].period)
-            lines[index] = replace(lines[index], carried=terms.carried(asked, hard, used))
+            lines[index] = replace(lines[index], carried=budget.carried(asked, hard, used))
         return replace(page, periods=tuple(lines)) if lines != list(page.periods) else page
 
     def _used(self, group: GroupObject, pages: Sequence[Page], period: Period) -> dict[str, int]:
         """What a group and its children had used of a period, by `cash/` name, as `used` would say."""
-        held = [cash.hours(cash.beyond_carried(pages, period))]
+        held = [metering.hours(metering.beyond_carried(pages, period))]
         for child in self._cluster.groups.values():
             if child.parent == group.name:
                 hard = {name: most for name, most in wire.hard_of(child, self._catalog).items() if is_cash(name)}
@@ -315,7 +315,7 @@ class Hours:
             if page.running or page.split:
                 due.append(self._interval)
             ends = (lines.period.end for lines in page.periods)
-            due.extend(max(1, (end if end > now else end + cash.GRACE) - now) for end in ends if end is not None)
+            due.extend(max(1, (end if end > now else end + metering.GRACE) - now) for end in ends if end is not None)
         return min(due) / 1000
 
     # The end.
@@ -344,7 +344,7 @@ class Hours:
     async def _state_all(self, sheets: Iterable[Sheet], heir: str = "") -> None:
         for sheet in sheets:
             for lines in sheet.page.periods:
-                found = cash.lines_of(sheet.page, lines)
+                found = metering.lines_of(sheet.page, lines)
                 end = min(lines.period.end or sheet.page.watermark, sheet.page.watermark)
                 statement = written.statement(sheet.spec, sheet.page, found, end, heir)
                 if not any(found.total().values()) or await self._books.stated(statement.metadata.name):
@@ -356,7 +356,7 @@ class Hours:
         if parent is None:
             return
         spent = {lines.period.start: lines.period for page in pages for lines in page.periods}
-        parts = [Total(period, cash.beyond_carried(pages, period)) for period in spent.values()]
+        parts = [Total(period, metering.beyond_carried(pages, period)) for period in spent.values()]
         parts = [part for part in parts if any(part.amounts.values())]
         sheets = self._books.of(parent.name)
         if not parts or any(group.metadata.uid in sheet.page.inherited for sheet in sheets):
@@ -366,8 +366,8 @@ class Hours:
                 await self._hold(parent)
             sheets = [await self._books.create(parent, 0)]
             told = self._calendar(parent, sheets[0].page)
-            sheets[0] = replace(sheets[0], page=cash.follow(sheets[0].page, told or (), self._now()))
-        page = cash.inherit(sheets[0].page, group.metadata.uid, group.name, parts)
+            sheets[0] = replace(sheets[0], page=metering.follow(sheets[0].page, told or (), self._now()))
+        page = metering.inherit(sheets[0].page, group.metadata.uid, group.name, parts)
         await self._books.write(sheets[0], page)
         self._enqueue(parent.name, 0.0)
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
+from bizrq.hours.budget import Terms, began, lien, possible
 from bizrq.quota.recount import Counted
-from bizrq.quota.reservation import Slot
-from bizrq.quota.resources import Resources, add, growth, subtract_floor
-from bizrq.quota.terms import Terms, began, lien, possible
-from bizrq.quota.times import TimestampError, milliseconds
+from bizrq.units.resources import Resources, add, growth, subtract_floor
+from bizrq.units.slot import Slot
+from bizrq.units.times import TimestampError, milliseconds
 from bizrq.workloads.adapters import Adapter
 from bizrq.workloads.lookup import Reference
 from bizrq.workloads.malformed import Malformed

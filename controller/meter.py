@@ -1,6 +1,6 @@
 """When pods and their claims began and ended, by their own timestamps, for the group that pays for them.
 
-This file alone decides which stays a record is told. How time becomes hours is `bizrq.quota.cash`'s question.
+This file alone decides which stays a record is told. How time becomes hours is `bizrq.hours.metering`'s question.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 
 import structlog
 
-from bizrq.quota.cash import Page, Rate, Stay
-from bizrq.quota.names import DEFAULT, Catalog
-from bizrq.quota.reservation import Slot
-from bizrq.quota.resources import Resources
-from bizrq.quota.times import milliseconds
+from bizrq.hours.metering import Page, Rate, Stay
+from bizrq.units.names import DEFAULT, Catalog
+from bizrq.units.resources import Resources
+from bizrq.units.slot import Slot
+from bizrq.units.times import milliseconds
 from bizrq.workloads.adapters import Adapter
 from bizrq.workloads.malformed import Malformed
 from controller.allocations import Allocations, User, place_of

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import orjson
 
-from bizrq.quota.times import TimestampError, milliseconds, timestamp
+from bizrq.units.times import TimestampError, milliseconds, timestamp
 from bizrq.workloads import hami
 from bizrq.workloads.labels import LABEL
 from bizrq.workloads.owners import controller_of

@@ -16,17 +16,17 @@ import structlog
 from bizrq.api import group as wire
 from bizrq.api.group import GroupObject, GroupUnreadable, Status
 from bizrq.api.hours import HoursUnreadable
+from bizrq.hours import metering
 from bizrq.kube.client import Conflict, NotFound
 from bizrq.kube.events import Recorder
 from bizrq.kube.holds import Holds
 from bizrq.kube.hours import CARD_HOURS
-from bizrq.quota import cash
-from bizrq.quota.names import DEFAULT, Catalog
 from bizrq.quota.recount import Counted, Snapshot, recount
-from bizrq.quota.reservation import group_slot
-from bizrq.quota.resources import Resources, restrict, subtract_floor
-from bizrq.quota.resources import total as total_of
-from bizrq.quota.times import timestamp
+from bizrq.units.names import DEFAULT, Catalog
+from bizrq.units.resources import Resources, restrict, subtract_floor
+from bizrq.units.resources import total as total_of
+from bizrq.units.slot import group_slot
+from bizrq.units.times import timestamp
 from bizrq.workloads.config import CountingConfig
 from controller import metrics
 from controller.books import Books
@@ -218,7 +218,7 @@ class Reconciler:
                 workloads=account.sums,
                 children=children,
                 reservations=sightings,
-                cash=restrict(cash.hours(record.beyond) if record is not None else {}, hard),
+                cash=restrict(metering.hours(record.beyond) if record is not None else {}, hard),
                 published=published,
                 covered=self._charges.covered(entries),
                 safe=terms.safe,
@@ -248,7 +248,7 @@ class Reconciler:
 
     # Gathering.
 
-    def _children(self, name: str, pages: list[cash.Page]) -> list[Counted]:
+    def _children(self, name: str, pages: list[metering.Page]) -> list[Counted]:
         """What each child holds, without the hours that its parent has taken over; raises GroupUnreadable."""
         children: list[Counted] = []
         for child in self._cluster.groups.values():
@@ -259,8 +259,8 @@ class Reconciler:
             if known is None or known[0] != version:
                 known = self._held[child.name] = version, wire.held_of(child, self._catalog)
             held = known[1]
-            left = total_of(cash.taken_over(page, child.metadata.uid) for page in pages)
-            if taken_over := cash.hours(left):
+            left = total_of(metering.taken_over(page, child.metadata.uid) for page in pages)
+            if taken_over := metering.hours(left):
                 held = {**held, **subtract_floor(restrict(held, taken_over), taken_over)}
             children.append(Counted(group_slot(child.name), child.metadata.uid, held))
         return children

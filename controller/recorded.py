@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from functools import cached_property
 
-from bizrq.quota.names import Catalog, base_and_model
-from bizrq.quota.resources import Resources
+from bizrq.units.names import Catalog, base_and_model
+from bizrq.units.resources import Resources
 from controller.books import Sheet
 
 #: Models that `hard` does not name and that a group's record has all the same, besides the hours of their base.

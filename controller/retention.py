@@ -13,10 +13,10 @@ from typing import Any
 import structlog
 
 from bizrq.api import hours as wire
+from bizrq.hours.metering import Page
 from bizrq.kube.client import KubeClient, NotFound
 from bizrq.kube.hours import STATEMENTS
-from bizrq.quota.cash import Page
-from bizrq.quota.times import milliseconds
+from bizrq.units.times import milliseconds
 
 log = structlog.get_logger(__name__)
 

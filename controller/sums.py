@@ -16,10 +16,10 @@ from typing import NamedTuple
 
 import structlog
 
-from bizrq.quota import quantity
 from bizrq.quota.recount import Counted, Sums
-from bizrq.quota.reservation import Slot, group_slot
-from bizrq.quota.resources import Resources, add
+from bizrq.units import quantity
+from bizrq.units.resources import Resources, add
+from bizrq.units.slot import Slot, group_slot
 from bizrq.workloads.lookup import Reference
 from controller import metrics
 from controller.cluster import Cluster, Standing

@@ -12,8 +12,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from bizrq.quota import quantity, resources
-from bizrq.quota.resources import Resources
+from bizrq.units import quantity, resources
+from bizrq.units.resources import Resources
 from bizrq.workloads.adapters import Adapter, GroupKind
 from bizrq.workloads.config import CountingConfig
 from bizrq.workloads.lookup import Lookup

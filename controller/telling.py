@@ -15,14 +15,14 @@ import structlog
 
 from bizrq.api import group as wire
 from bizrq.api.group import Condition, GroupObject, GroupUnreadable
+from bizrq.hours.alerts import Standing, condition, crossed, words
+from bizrq.hours.budget import Terms
 from bizrq.kube.events import Recorder
-from bizrq.quota import quantity
-from bizrq.quota.names import Catalog, is_cash, order
 from bizrq.quota.recount import Recount
-from bizrq.quota.resources import Resources, nonzero
-from bizrq.quota.terms import Terms
-from bizrq.quota.thresholds import Standing, condition, crossed, words
-from bizrq.quota.times import timestamp
+from bizrq.units import quantity
+from bizrq.units.names import Catalog, is_cash, order
+from bizrq.units.resources import Resources, nonzero
+from bizrq.units.times import timestamp
 from controller import metrics
 from controller.foresight import Record
 from controller.lines import Words

@@ -27,8 +27,8 @@ from bizrq.cli.figures import forest
 from bizrq.cli.station import CRDS, Station, Where
 from bizrq.kube.client import ApiError, KubeClient, NotFound, Resource
 from bizrq.kube.groups import GROUPS
-from bizrq.quota import quantity
 from bizrq.settings import load
+from bizrq.units import quantity
 from sandbox.clock import Clock
 from sandbox.server import Sandbox
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from bizrq.quota import quantity
 from bizrq.quota.account import Account
-from bizrq.quota.charge import Charge, Role
-from bizrq.quota.reservation import Reservation, Slot, group_slot
-from bizrq.quota.times import milliseconds
-from bizrq.quota.tree import Group
+from bizrq.quota.change import Charge, Role
+from bizrq.quota.group_validation import Group
+from bizrq.quota.reservation import Reservation
+from bizrq.units import quantity
+from bizrq.units.slot import Slot, group_slot
+from bizrq.units.times import milliseconds
 
 #: The short names of tests, for what the story of every demo uses.
 SHORT = {"cpu": "limits.cpu", "mem": "limits.memory", "gpu": "requests.nvidia.com/gpu"}

@@ -26,9 +26,9 @@ from bizrq.kube.client import KubeClient, NotFound, Resource
 from bizrq.kube.groups import GROUPS
 from bizrq.kube.related import resource_of
 from bizrq.quota.account import Account
-from bizrq.quota.names import is_cash
-from bizrq.quota.quantity import text
-from bizrq.quota.reservation import GROUPS as GROUP_KIND
+from bizrq.units.names import is_cash
+from bizrq.units.quantity import text
+from bizrq.units.slot import GROUPS as GROUP_KIND
 from bizrq.workloads import counting
 from bizrq.workloads.adapters import builtin
 from bizrq.workloads.labels import group_of

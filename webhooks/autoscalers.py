@@ -17,10 +17,10 @@ from bizrq.api.review import Request
 from bizrq.kube.client import ApiError, KubeClient, NotFound, Unreachable
 from bizrq.kube.groups import GroupStore
 from bizrq.kube.related import Related, resource_of
-from bizrq.quota.ledger import decide
-from bizrq.quota.names import Catalog
-from bizrq.quota.room import replicas_that_fit
+from bizrq.quota.admission import decide
+from bizrq.quota.headroom import replicas_that_fit
 from bizrq.quota.verdict import Denied, Granted
+from bizrq.units.names import Catalog
 from bizrq.workloads import counting
 from bizrq.workloads.adapters import Adapter, Registry
 from bizrq.workloads.config import CountingConfig

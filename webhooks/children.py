@@ -20,7 +20,7 @@ from typing import Any
 from bizrq.api.review import Request
 from bizrq.kube.client import KubeClient
 from bizrq.kube.related import Known, Related, resource_of
-from bizrq.quota.resources import Resources, growth, larger
+from bizrq.units.resources import Resources, growth, larger
 from bizrq.workloads.adapters import Adapter, Registry
 from bizrq.workloads.config import CountingConfig
 from bizrq.workloads.counting import Demand

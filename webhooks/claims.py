@@ -13,10 +13,10 @@ from typing import Any
 from bizrq.api.review import Request
 from bizrq.kube.client import ApiError, Unreachable
 from bizrq.kube.related import Related
-from bizrq.quota.charge import Charge
-from bizrq.quota.reservation import Slot
-from bizrq.quota.resources import Resources, larger
+from bizrq.quota.change import Charge
 from bizrq.quota.verdict import Denied, Granted, Reason, Verdict
+from bizrq.units.resources import Resources, larger
+from bizrq.units.slot import Slot
 from bizrq.workloads.config import CountingConfig
 from bizrq.workloads.dra import CLAIM, CLAIMS, Claims, of_another, of_claim, payer_of_claim
 from bizrq.workloads.labels import labels_of

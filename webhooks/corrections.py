@@ -13,8 +13,8 @@ from bizrq.api.group import GroupObject, GroupUnreadable
 from bizrq.api.review import Request
 from bizrq.kube.client import ApiError, Unreachable
 from bizrq.kube.groups import GroupStore
-from bizrq.quota.names import DEFAULT, Catalog, base_and_model, cash, uncash
 from bizrq.quota.verdict import Denied, Granted, Reason, Verdict
+from bizrq.units.names import DEFAULT, Catalog, base_and_model, cash, uncash
 from webhooks.deadline import seconds_left
 from webhooks.rights import Rights
 

@@ -1,7 +1,7 @@
 """Admission of groups: gather the family, ask the tree's rules, charge the parent (DESIGN 3.1 to 3.4).
 
 This file alone decides what has to be gathered about a group's change. It fails closed. The rules themselves stand
-in `bizrq.quota.tree`, and whether the parent can bear it is the ledger's question.
+in `bizrq.quota.group_validation`, and whether the parent can bear it is the ledger's question.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from bizrq.api.selector import SelectorError
 from bizrq.kube.client import ApiError, KubeClient, NotFound, Resource, Unreachable
 from bizrq.kube.groups import GroupStore
 from bizrq.kube.related import CONTEXT, NAMESPACES, Related, resources_of
-from bizrq.quota import tree
-from bizrq.quota.charge import Charge
-from bizrq.quota.names import DEFAULT, Catalog
+from bizrq.quota import group_validation
+from bizrq.quota.change import Charge
+from bizrq.quota.group_validation import Group, Write
 from bizrq.quota.recount import holding
-from bizrq.quota.reservation import GROUPS, group_slot
-from bizrq.quota.tree import Group, Write
 from bizrq.quota.verdict import Denied, Granted, Reason, Verdict
+from bizrq.units.names import DEFAULT, Catalog
+from bizrq.units.slot import GROUPS, group_slot
 from bizrq.workloads.adapters import Adapter, Registry
 from bizrq.workloads.config import CountingConfig
 from bizrq.workloads.dra import CLAIM, payer_of_claim
@@ -119,7 +119,7 @@ class Groups:
             await self._reserver.hold(stored, deadline)
         change = Write(new, old, children=await self._children(new, old))
         verdict = await self._charge_parent(request, change, stored, deadline)
-        warning = tree.lowered_below(new, _taken(new)) if isinstance(verdict, Granted) else None
+        warning = group_validation.lowered_below(new, _taken(new)) if isinstance(verdict, Granted) else None
         return Answer(verdict, [warning] if warning else [])
 
     async def _charge_parent(
@@ -127,14 +127,14 @@ class Groups:
     ) -> Verdict:
         """The tree's verdict, and where the parent has to give more, its account's, both on one version of it."""
         new, old = change.new, change.old
-        if (broken := tree.validate_alone(change)) is not None:
+        if (broken := group_validation.validate_alone(change)) is not None:
             return broken
         if not new.parent:
-            return tree.validate(change) or Granted()
+            return group_validation.validate(change) or Granted()
 
         def check(parent: GroupObject) -> Denied | None:
             try:
-                return tree.validate(_beside(change, wire.tree_group(parent, self._catalog)))
+                return group_validation.validate(_beside(change, wire.tree_group(parent, self._catalog)))
             except GroupUnreadable as error:
                 return Denied(Reason.NOT_RECONCILED, f"the parent of group {new.name} cannot be read: {error}")
 
@@ -152,7 +152,7 @@ class Groups:
         decide = self._reserver.decider(request)
         verdict = await decide(new.parent, charge, deadline, check)
         if isinstance(verdict, Denied) and verdict.reason is Reason.NO_GROUP:
-            return tree.parent_exists(change) or verdict
+            return group_validation.parent_exists(change) or verdict
         return verdict
 
     def _asked(self, asked: GroupObject, stored: GroupObject | None) -> Group:
@@ -200,7 +200,12 @@ class Groups:
             # All kinds at once: the API server takes its time over each, and asks again if the group moved meanwhile.
             kinds = (self._charged(adapter, stored.name, namespaces, deadline) for adapter in self._registry.charged)
             workloads.update(*await asyncio.gather(self._claims(stored.name, deadline), *kinds))
-        return tree.validate(tree.Delete(Group(stored.name, "", {}), sorted(children), sorted(workloads))) or Granted()
+        return (
+            group_validation.validate(
+                group_validation.Delete(Group(stored.name, "", {}), sorted(children), sorted(workloads))
+            )
+            or Granted()
+        )
 
     async def _charged(self, adapter: Adapter, group: str, namespaces: Sequence[str], deadline: float) -> list[str]:
         """Up to two stored workloads of a kind that are charged to the group, the default of these namespaces."""

@@ -18,8 +18,8 @@ from bizrq.api.review import Request
 from bizrq.kube.client import ApiError, KubeClient, NotFound, Unreachable
 from bizrq.kube.groups import GroupStore
 from bizrq.kube.related import Related, resource_of
-from bizrq.quota.reservation import GROUPS
 from bizrq.quota.verdict import Denied, Granted, Reason
+from bizrq.units.slot import GROUPS
 from bizrq.workloads.adapters import Adapter, Registry
 from bizrq.workloads.config import CountingConfig
 from bizrq.workloads.labels import LABEL, label, labels_of

@@ -26,10 +26,11 @@ from bizrq.api.review import Request
 from bizrq.kube.client import ApiError, KubeClient, NotFound, Unreachable
 from bizrq.kube.groups import GROUPS
 from bizrq.kube.related import NAMESPACES, Related, resource_of, resources_of
-from bizrq.quota.charge import Charge, Role
-from bizrq.quota.reservation import Reservation, Slot
-from bizrq.quota.resources import growth, larger
+from bizrq.quota.change import Charge, Role
+from bizrq.quota.reservation import Reservation
 from bizrq.quota.verdict import TRY_AGAIN, Denied, Granted, Reason, Verdict
+from bizrq.units.resources import growth, larger
+from bizrq.units.slot import Slot
 from bizrq.workloads import counting
 from bizrq.workloads.adapters import Adapter, GroupKind, Registry
 from bizrq.workloads.config import CountingConfig

@@ -1,7 +1,7 @@
 """Group commit: admissions that wait on one group are decided together and stored by one write.
 
 This file alone decides when a promise is written and when an answer may go out (DESIGN 5.3, 5.4). What fits is
-`bizrq.quota.ledger.decide`'s question.
+`bizrq.quota.admission.decide`'s question.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from bizrq.kube.client import ApiError, Conflict, Forbidden, Invalid, NotFound, 
 from bizrq.kube.groups import GroupStore
 from bizrq.kube.holds import Holds
 from bizrq.quota.account import Account
-from bizrq.quota.charge import Charge
-from bizrq.quota.ledger import decide, not_reconciled
-from bizrq.quota.names import DEFAULT, Catalog
+from bizrq.quota.admission import decide, not_reconciled
+from bizrq.quota.change import Charge
 from bizrq.quota.verdict import Denied, Granted, Reason, Verdict
+from bizrq.units.names import DEFAULT, Catalog
 from webhooks.deadline import seconds_left
 
 log = structlog.get_logger(__name__)

@@ -19,11 +19,11 @@ from bizrq.api.selector import SelectorError
 from bizrq.kube.client import ApiError, KubeClient, Resource, Unreachable
 from bizrq.kube.groups import GroupStore
 from bizrq.kube.related import NAMESPACES
-from bizrq.quota.charge import Charge
+from bizrq.quota.change import Charge
+from bizrq.quota.group_validation import Group
 from bizrq.quota.recount import holding
-from bizrq.quota.resources import growth
-from bizrq.quota.tree import Group
 from bizrq.quota.verdict import Denied, Reason, Verdict
+from bizrq.units.resources import growth
 from bizrq.workloads.adapters import Registry
 from bizrq.workloads.lookup import Lookup
 from bizrq.workloads.owners import charged_group, makers

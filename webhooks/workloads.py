@@ -16,10 +16,10 @@ import structlog
 from bizrq.api.review import Request
 from bizrq.kube.client import ApiError, KubeClient, NotFound, Unreachable
 from bizrq.kube.related import Known, Related, resource_of
-from bizrq.quota.charge import Charge
-from bizrq.quota.reservation import Slot
-from bizrq.quota.resources import growth
+from bizrq.quota.change import Charge
 from bizrq.quota.verdict import Denied, Granted, Reason, Verdict
+from bizrq.units.resources import growth
+from bizrq.units.slot import Slot
 from bizrq.workloads import counting
 from bizrq.workloads.adapters import Adapter, Registry
 from bizrq.workloads.config import CountingConfig

@@ -1,6 +1,6 @@
 """What budgets of hours come to, as records and groups tell them now.
 
-This file alone decides what a forecast is made of; when something is out is `bizrq.quota.forecast`'s.
+This file alone decides what a forecast is made of; when something is out is `bizrq.hours.forecast`'s.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from bizrq.api import hours as wire
 from bizrq.api.hours import CardHours
 from bizrq.cli.books import Books, local, period_of
 from bizrq.cli.figures import forest
-from bizrq.quota import quantity
-from bizrq.quota.bill import Line
-from bizrq.quota.cash import HOUR
-from bizrq.quota.forecast import FAR, Budget, burners, out_in
-from bizrq.quota.names import cash, is_cash, uncash
-from bizrq.quota.periods import Period
-from bizrq.quota.times import milliseconds
+from bizrq.hours.bill import Line
+from bizrq.hours.forecast import FAR, Budget, burners, out_in
+from bizrq.hours.metering import HOUR
+from bizrq.hours.periods import Period
+from bizrq.units import quantity
+from bizrq.units.names import cash, is_cash, uncash
+from bizrq.units.times import milliseconds
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from bizrq.api.review import UserInfo
 from bizrq.kube.client import KubeClient, Resource
 from bizrq.kube.groups import GROUPS, GroupStore
 from bizrq.quota.account import Account
-from bizrq.quota.charge import Charge
+from bizrq.quota.change import Charge
 from bizrq.quota.verdict import Verdict
 from bizrq.settings import Settings
 from bizrq.workloads.labels import labels_of

@@ -18,11 +18,12 @@ from bizrq.api.group import GroupObject
 from bizrq.api.hours import CardHours, HoursUnreadable, Lines, Running, Statement, StatementSpec
 from bizrq.cli.books import Books, hours, lines_of_page
 from bizrq.cli.terminal import plain
-from bizrq.quota import cash, quantity
-from bizrq.quota.names import is_cash, uncash
-from bizrq.quota.reservation import GROUPS
-from bizrq.quota.resources import Resources, total
-from bizrq.quota.times import milliseconds
+from bizrq.hours import metering
+from bizrq.units import quantity
+from bizrq.units.names import is_cash, uncash
+from bizrq.units.resources import Resources, total
+from bizrq.units.slot import GROUPS
+from bizrq.units.times import milliseconds
 
 T = TypeVar("T")
 
@@ -107,8 +108,8 @@ def _group(group: GroupObject, pages: Sequence[CardHours]) -> Checked:
     spent = total(_open(page) for page in pages)
     for page in pages:
         for name, text in page.status.open.carried.items():
-            spent[uncash(name)] = spent.get(uncash(name), 0) - quantity.parse_sum(text) * cash.HOUR
-    mine = cash.hours({name: max(0, amount) for name, amount in spent.items()})
+            spent[uncash(name)] = spent.get(uncash(name), 0) - quantity.parse_sum(text) * metering.HOUR
+    mine = metering.hours({name: max(0, amount) for name, amount in spent.items()})
     own = {name: n for name, n in groups.amounts(group, group.status.self_used).items() if is_cash(name)}
     for name in sorted(own):
         if own[name] != mine.get(name, 0):

@@ -1,6 +1,6 @@
 """Bills of hours: what `bizrq report` prints of them in every form, and its page.
 
-This file alone decides the columns of a bill. What stands in its rows is `bizrq.quota.bill`'s, of which lines
+This file alone decides the columns of a bill. What stands in its rows is `bizrq.hours.bill`'s, of which lines
 `books.py`'s, and how the page looks `page.py`'s.
 """
 
@@ -23,11 +23,11 @@ from bizrq.cli.figures import canonical
 from bizrq.cli.groups import check_known
 from bizrq.cli.page import Section, Table, page
 from bizrq.cli.tables import Form, print_csv, print_document, print_names, print_table
-from bizrq.quota.bill import By, Line, Row, rolled_up, rows, span, totals
-from bizrq.quota.cash import HOUR
-from bizrq.quota.names import Catalog, base_and_model, uncash
-from bizrq.quota.periods import Period
-from bizrq.quota.times import milliseconds, timestamp
+from bizrq.hours.bill import By, Line, Row, rolled_up, rows, span, totals
+from bizrq.hours.metering import HOUR
+from bizrq.hours.periods import Period
+from bizrq.units.names import Catalog, base_and_model, uncash
+from bizrq.units.times import milliseconds, timestamp
 
 if TYPE_CHECKING:
     from rich.text import Text

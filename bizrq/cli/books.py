@@ -19,17 +19,18 @@ from bizrq.api.group import GroupObject, GroupUnreadable, terms_of
 from bizrq.api.hours import CardHours, Correction, HoursUnreadable, Lines, Statement
 from bizrq.cli import terminal
 from bizrq.cli.failure import BAD_INPUT, Failure
+from bizrq.hours import metering
+from bizrq.hours.bill import Line
+from bizrq.hours.metering import HOUR
+from bizrq.hours.periods import Period, following
 from bizrq.kube import hours as stored
 from bizrq.kube.client import KubeClient
 from bizrq.kube.groups import GROUPS, without_managed_fields
-from bizrq.quota import cash, quantity
-from bizrq.quota.bill import Line
-from bizrq.quota.cash import HOUR
-from bizrq.quota.names import DEFAULT, Catalog
-from bizrq.quota.periods import Period, following
-from bizrq.quota.reservation import GROUPS as GROUP_KIND
-from bizrq.quota.resources import Resources
-from bizrq.quota.times import milliseconds
+from bizrq.units import quantity
+from bizrq.units.names import DEFAULT, Catalog
+from bizrq.units.resources import Resources
+from bizrq.units.slot import GROUPS as GROUP_KIND
+from bizrq.units.times import milliseconds
 
 #: What stands where a workload does, of hours that are none's.
 CORRECTIONS = "corrections"
@@ -171,7 +172,7 @@ def lines_of_page(page: CardHours, lines: Lines) -> Iterator[Line]:
     """One period of one page that is not closed, with what runs in it up to the watermark. Raises HoursUnreadable."""
     known, period = wire.page_of(page), period_of(lines.start, lines.end)
     for found in (each for each in known.periods if each.period == period):
-        told = wire.stored_lines(cash.lines_of(known, found))
+        told = wire.stored_lines(metering.lines_of(known, found))
         yield from _recorded(page.spec.group, period, told.settled, told.late, told.corrections)
 
 

@@ -79,8 +79,8 @@ def correct(
 
 def _amounts(words: Sequence[str]) -> dict[str, str]:
     """The hours by the resource's canonical name, as they were given; raises Failure."""
-    from bizrq.quota import quantity
-    from bizrq.quota.names import UnknownResource, cash, normalize, uncash
+    from bizrq.units import quantity
+    from bizrq.units.names import UnknownResource, cash, normalize, uncash
 
     found: dict[str, str] = {}
     for word in words:

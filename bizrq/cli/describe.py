@@ -85,7 +85,7 @@ def _seen(event: dict[str, Any]) -> str:
 
 def _as_json(sheet: Sheet, found: Found, events: list[dict[str, Any]]) -> dict[str, Any]:
     from bizrq.cli import tree
-    from bizrq.quota.resources import text_of
+    from bizrq.units.resources import text_of
 
     return {
         **tree.as_json(sheet),
@@ -131,7 +131,7 @@ def _print(forest: Forest, sheet: Sheet, found: Found, events: list[dict[str, An
     _resources(console, sheet)
     _workloads(console, sheet, found)
     if sheet.reservations:
-        from bizrq.quota.times import timestamp
+        from bizrq.units.times import timestamp
 
         promised = [f"{e.slot} until {timestamp(e.expires)}: {_amounts(e.extra)}" for e in sheet.reservations]
         _section(console, "Reserved, and not counted yet", promised)
@@ -173,6 +173,6 @@ def _workloads(console: Console, sheet: Sheet, found: Found) -> None:
 
 
 def _amounts(amounts: Any) -> str:
-    from bizrq.quota.resources import nonzero, text_of
+    from bizrq.units.resources import nonzero, text_of
 
     return ", ".join(f"{name}={value}" for name, value in text_of(nonzero(amounts)).items()) or "nothing"

@@ -10,12 +10,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bizrq.api.group import KIND as GROUP_KIND
-from bizrq.quota import quantity
 from bizrq.quota.account import Account, Hours
-from bizrq.quota.names import order
-from bizrq.quota.room import replicas_that_fit, role_that_grew
-from bizrq.quota.safe import priced
+from bizrq.quota.headroom import replicas_that_fit, role_that_grew
+from bizrq.quota.prepaid import priced
 from bizrq.quota.verdict import Denied, Violation
+from bizrq.units import quantity
+from bizrq.units.names import order
 from bizrq.workloads.labels import LABEL
 
 if TYPE_CHECKING:

@@ -13,10 +13,10 @@ from typing import Any
 from bizrq.api import group as wire
 from bizrq.api.group import Condition, GroupObject, GroupUnreadable
 from bizrq.cli.failure import BAD_INPUT, Failure, instead_of
-from bizrq.quota import names, quantity
 from bizrq.quota.account import Account
-from bizrq.quota.names import UnknownResource
 from bizrq.quota.reservation import Reservation
+from bizrq.units import names, quantity
+from bizrq.units.names import UnknownResource
 
 
 @dataclass(frozen=True, slots=True)

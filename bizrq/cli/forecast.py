@@ -57,8 +57,8 @@ def forecast(
 
 def _as_json(each: Foreseen) -> dict[str, Any]:
     from bizrq.cli.books import hours, left, unit
-    from bizrq.quota.cash import HOUR
-    from bizrq.quota.times import timestamp
+    from bizrq.hours.metering import HOUR
+    from bizrq.units.times import timestamp
 
     return {
         "group": each.group,

@@ -14,10 +14,10 @@ from typing import Any
 from bizrq.cli.around import Around
 from bizrq.kube.client import Forbidden, KubeClient, NotFound, Resource
 from bizrq.kube.related import CONTEXT, NAMESPACES, resources_of
-from bizrq.quota import quantity
-from bizrq.quota.reservation import Slot
-from bizrq.quota.resources import Resources
 from bizrq.settings import Settings
+from bizrq.units import quantity
+from bizrq.units.resources import Resources
+from bizrq.units.slot import Slot
 from bizrq.workloads import counting
 from bizrq.workloads.adapters import Adapter
 from bizrq.workloads.dra import CLAIM, CLAIMS, POD_GROUP, POD_GROUPS, Claims, is_of_pod, of_claim

@@ -28,10 +28,10 @@ from bizrq.kube.groups import GROUPS
 from bizrq.kube.hours import CORRECTIONS
 from bizrq.kube.related import CONTEXT, NAMESPACES, resources_of
 from bizrq.quota.account import Account
-from bizrq.quota.charge import Charge
-from bizrq.quota.reservation import Slot
+from bizrq.quota.change import Charge
 from bizrq.quota.verdict import Denied, Granted, Reason, Verdict
 from bizrq.settings import Settings
+from bizrq.units.slot import Slot
 from bizrq.workloads import counting
 from bizrq.workloads.adapters import Adapter
 from bizrq.workloads.labels import LABEL

@@ -12,7 +12,7 @@ from bizrq.cli.failure import BAD_INPUT, Failure
 from bizrq.cli.groups import Group, OnlyResource, check_known, decoded, listed
 from bizrq.cli.options import Config, catalog_of
 from bizrq.cli.tables import Form, Output, print_csv, print_document, print_names, print_table
-from bizrq.quota.bill import By
+from bizrq.hours.bill import By
 
 if TYPE_CHECKING:
     from rich.text import Text

@@ -22,8 +22,8 @@ from bizrq.cli.rehearsal import Outcome, Rehearsal
 from bizrq.kube.client import KubeClient, NotFound
 from bizrq.kube.related import resources_of
 from bizrq.quota.account import Account
-from bizrq.quota.resources import Resources
 from bizrq.settings import Settings
+from bizrq.units.resources import Resources
 from bizrq.workloads import counting
 from bizrq.workloads.adapters import Adapter, Registry
 from bizrq.workloads.lookup import Lookup

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 
 from bizrq.api.group import GroupObject, GroupUnreadable
-from bizrq.quota.times import TimestampError, milliseconds
+from bizrq.units.times import TimestampError, milliseconds
 
 #: Seconds for which a hold is honoured, on the writer's own clock since it first saw it: as long as an API server that
 #: has all it can do needs for one more try of the edit. An edit that lands ends its hold at once.

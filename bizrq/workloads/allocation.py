@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from bizrq.quota.quantity import NANO
-from bizrq.quota.resources import total
+from bizrq.units.quantity import NANO
+from bizrq.units.resources import total
 from bizrq.workloads import cards
 from bizrq.workloads.config import CountingConfig
 from bizrq.workloads.dra import Claims, amount_of, devices_of, emitted, stands_for

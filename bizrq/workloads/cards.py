@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
-from bizrq.quota import names, quantity
-from bizrq.quota.quantity import NANO, QuantityError
+from bizrq.units import names, quantity
+from bizrq.units.quantity import NANO, QuantityError
 from bizrq.workloads.config import CountingConfig, CountsAs
 from bizrq.workloads.malformed import malformed, show
 

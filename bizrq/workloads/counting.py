@@ -11,11 +11,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from bizrq.quota import resources
-from bizrq.quota.names import base_and_model
-from bizrq.quota.quantity import MAX, NANO
-from bizrq.quota.reservation import Slot
-from bizrq.quota.resources import Resources
+from bizrq.units import resources
+from bizrq.units.names import base_and_model
+from bizrq.units.quantity import MAX, NANO
+from bizrq.units.resources import Resources
+from bizrq.units.slot import Slot
 from bizrq.workloads import cards, coded, dra, hami
 from bizrq.workloads.adapters import Adapter, Registry
 from bizrq.workloads.config import DEFAULT, CountingConfig

@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from bizrq.quota import quantity
-from bizrq.quota.quantity import NANO, QuantityError
-from bizrq.quota.reservation import Slot
-from bizrq.quota.resources import larger, total
+from bizrq.units import quantity
+from bizrq.units.quantity import NANO, QuantityError
+from bizrq.units.resources import larger, total
+from bizrq.units.slot import Slot
 from bizrq.workloads import cards
 from bizrq.workloads.config import CountingConfig
 from bizrq.workloads.labels import LABEL, MODEL_LABELS, label, labels_of, of_role

@@ -18,7 +18,7 @@ from typing import Any, Final, Literal
 
 import yaml
 
-from bizrq.quota.quantity import NANO
+from bizrq.units.quantity import NANO
 from bizrq.workloads import cards
 from bizrq.workloads.config import CountingConfig
 from bizrq.workloads.dra import Claims

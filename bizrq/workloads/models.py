@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
-from bizrq.quota import names
-from bizrq.quota.names import Catalog, UnknownResource
+from bizrq.units import names
+from bizrq.units.names import Catalog, UnknownResource
 from bizrq.workloads.config import CountingConfig
 from bizrq.workloads.labels import MODEL_LABELS, model_of
 from bizrq.workloads.malformed import a_list, a_map, malformed, nearest, show

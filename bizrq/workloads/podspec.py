@@ -19,8 +19,8 @@ from enum import Enum
 from functools import lru_cache
 from typing import Any, Final
 
-from bizrq.quota import quantity
-from bizrq.quota.quantity import NANO, QuantityError
+from bizrq.units import quantity
+from bizrq.units.quantity import NANO, QuantityError
 from bizrq.workloads.lookup import Lookup
 from bizrq.workloads.malformed import a_list, a_map, a_text, child, malformed, nearest, show
 

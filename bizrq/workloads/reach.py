@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from bizrq.quota import resources
-from bizrq.quota.resources import Resources, growth
+from bizrq.units import resources
+from bizrq.units.resources import Resources, growth
 from bizrq.workloads.adapters import Adapter, Registry
 from bizrq.workloads.config import CountingConfig
 from bizrq.workloads.counting import Demand, own_demand

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from bizrq.quota import quantity
-from bizrq.quota.quantity import QuantityError
+from bizrq.units import quantity
+from bizrq.units.quantity import QuantityError
 from bizrq.workloads.malformed import a_map, child, malformed
 
 #: What of a pod's status tells what its containers hold.

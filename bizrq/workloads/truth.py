@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from bizrq.quota.reservation import Slot
-from bizrq.quota.resources import Resources, growth, larger, scale, total
-from bizrq.quota.times import milliseconds
+from bizrq.units.resources import Resources, growth, larger, scale, total
+from bizrq.units.slot import Slot
+from bizrq.units.times import milliseconds
 from bizrq.workloads import cards, counting, dra, hami, models
 from bizrq.workloads.allocation import Slices, of_allocation
 from bizrq.workloads.config import CountingConfig

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from bizrq.quota.reservation import Slot
-from bizrq.quota.resources import Resources, growth, larger, nonzero, text_of, total
+from bizrq.units.resources import Resources, growth, larger, nonzero, text_of, total
+from bizrq.units.slot import Slot
 from bizrq.workloads import counting, dra
 from bizrq.workloads.adapters import Adapter, Registry, builtin
 from bizrq.workloads.config import DEFAULT, CountingConfig

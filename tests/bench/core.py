@@ -12,10 +12,10 @@ import orjson
 from bizrq.api import review
 from bizrq.process import quiet_collector
 from bizrq.quota.account import Account
-from bizrq.quota.ledger import decide
-from bizrq.quota.quantity import NANO
+from bizrq.quota.admission import decide
 from bizrq.quota.verdict import Granted
 from bizrq.settings import load
+from bizrq.units.quantity import NANO
 from bizrq.workloads import counting
 from bizrq.workloads.lookup import Nothing
 from controller.surplus import Surplus

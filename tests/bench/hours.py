@@ -13,10 +13,10 @@ import msgspec
 from bizrq.api import hours as wire
 from bizrq.api.group import FINALIZER, GroupObject, Metadata, Spec
 from bizrq.api.hours import CardHoursSpec
+from bizrq.hours.metering import Page
 from bizrq.kube.client import KubeClient
 from bizrq.kube.config import Endpoint, StaticCredentials
 from bizrq.process import quiet_collector
-from bizrq.quota.cash import Page
 from bizrq.settings import load
 from controller.books import Books, Sheet
 from controller.cluster import Cluster

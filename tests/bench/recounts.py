@@ -17,12 +17,13 @@ from bizrq.kube.client import KubeClient
 from bizrq.kube.config import Endpoint, StaticCredentials
 from bizrq.process import quiet_collector
 from bizrq.quota.account import Account
-from bizrq.quota.charge import Charge
-from bizrq.quota.ledger import decide
-from bizrq.quota.quantity import NANO
-from bizrq.quota.reservation import Reservation, Slot
+from bizrq.quota.admission import decide
+from bizrq.quota.change import Charge
+from bizrq.quota.reservation import Reservation
 from bizrq.quota.verdict import Granted
 from bizrq.settings import load
+from bizrq.units.quantity import NANO
+from bizrq.units.slot import Slot
 from controller.cluster import Cluster
 from controller.manager import Controller
 from controller.pods import Pod

@@ -6,8 +6,8 @@ from bizrq.api import hours as wire
 from bizrq.api.group import API_VERSION
 from bizrq.kube.client import KubeClient
 from bizrq.kube.hours import CARD_HOURS, STATEMENTS
-from bizrq.quota.resources import text_of, total
-from bizrq.quota.times import milliseconds
+from bizrq.units.resources import text_of, total
+from bizrq.units.times import milliseconds
 from tests.language import res
 from tests.objects import Object
 

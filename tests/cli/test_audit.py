@@ -16,7 +16,7 @@ from bizrq.api.group import API_VERSION
 from bizrq.kube.client import KubeClient
 from bizrq.kube.groups import GROUPS
 from bizrq.kube.hours import CORRECTIONS
-from bizrq.quota.times import milliseconds
+from bizrq.units.times import milliseconds
 from sandbox.server import Sandbox
 from tests.cli.conftest import Bizrq
 from tests.cli.records import GPU, HOUR, NOW, W1, W2, W3, record, runs, spent, statement, stored

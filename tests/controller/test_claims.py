@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bizrq.api import group as wire
-from bizrq.quota.resources import nonzero
+from bizrq.units.resources import nonzero
 from bizrq.workloads.labels import LABEL
 from tests.controller.conftest import Books
 from tests.language import entry

@@ -7,12 +7,12 @@ from datetime import UTC, datetime
 import pytest
 
 from bizrq.api import hours as wire
+from bizrq.hours.metering import HOUR, sum_in, total
+from bizrq.hours.periods import LIFETIME
 from bizrq.kube.client import Invalid, NotFound
 from bizrq.kube.groups import GROUPS
 from bizrq.kube.hours import CARD_HOURS, STATEMENTS, statements
-from bizrq.quota.cash import HOUR, sum_in, total
-from bizrq.quota.periods import LIFETIME
-from bizrq.quota.times import milliseconds
+from bizrq.units.times import milliseconds
 from controller import hours
 from tests import objects
 from tests.cluster import eventually

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from bizrq.kube.informer import Store
-from bizrq.quota.times import milliseconds
 from bizrq.settings import settings
+from bizrq.units.times import milliseconds
 from bizrq.workloads.counting import demand
 from bizrq.workloads.lookup import Nothing
 from controller.pods import Shapes, trimmed

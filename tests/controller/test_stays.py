@@ -14,13 +14,13 @@ import pytest
 
 from bizrq.api import hours as wire
 from bizrq.api.group import Metadata
+from bizrq.hours.metering import HOUR, Page, hours, tick, total
 from bizrq.kube.client import KubeClient
 from bizrq.kube.config import Endpoint, StaticCredentials
-from bizrq.quota.cash import HOUR, Page, hours, tick, total
-from bizrq.quota.names import is_cash, uncash
-from bizrq.quota.quantity import NANO
-from bizrq.quota.times import timestamp
 from bizrq.settings import settings
+from bizrq.units.names import is_cash, uncash
+from bizrq.units.quantity import NANO
+from bizrq.units.times import timestamp
 from bizrq.workloads.labels import LABEL, MODEL_LABELS
 from controller.books import Books
 from controller.cluster import Cluster

@@ -12,11 +12,11 @@ from hypothesis import settings as hypothesis
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from bizrq.hours.budget import HOUR
 from bizrq.kube.client import KubeClient
 from bizrq.kube.config import Endpoint, StaticCredentials
 from bizrq.kube.informer import Informer
 from bizrq.quota.recount import Sums
-from bizrq.quota.terms import HOUR
 from bizrq.settings import Settings
 from bizrq.settings import settings as settings_of
 from bizrq.workloads.labels import LABEL, MODEL_LABELS

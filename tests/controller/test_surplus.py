@@ -8,9 +8,9 @@ import pytest
 
 from bizrq.kube.client import KubeClient, Unreachable
 from bizrq.kube.config import Endpoint, StaticCredentials
-from bizrq.quota.quantity import NANO
-from bizrq.quota.reservation import Slot
 from bizrq.settings import Settings, settings
+from bizrq.units.quantity import NANO
+from bizrq.units.slot import Slot
 from bizrq.workloads import counting
 from bizrq.workloads.adapters import Adapter
 from bizrq.workloads.labels import LABEL

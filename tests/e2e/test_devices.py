@@ -21,8 +21,8 @@ from bizrq.cli.station import Station, Where
 from bizrq.kube.client import KubeClient
 from bizrq.kube.groups import GROUPS
 from bizrq.kube.hours import pages
-from bizrq.quota.quantity import NANO, parse
 from bizrq.settings import settings
+from bizrq.units.quantity import NANO, parse
 from bizrq.workloads.labels import LABEL, MODEL_LABELS
 from sandbox.clock import rfc3339
 from tests.cluster import Real, eventually, has_kinds, refusal, sweep

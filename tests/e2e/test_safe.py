@@ -9,7 +9,7 @@ import pytest
 
 from bizrq.kube.client import ApiError, KubeClient, Resource
 from bizrq.kube.groups import GROUPS
-from bizrq.quota import quantity
+from bizrq.units import quantity
 from bizrq.workloads.labels import LABEL
 from tests.cluster import eventually, refusal
 from tests.objects import Object, group, template

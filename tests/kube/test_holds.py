@@ -6,7 +6,7 @@ import pytest
 
 from bizrq.api.group import GroupObject, Hold, Metadata, Status
 from bizrq.kube.holds import HOLD, Holds, wanted
-from bizrq.quota.times import timestamp
+from bizrq.units.times import timestamp
 
 NOW = 1_800_000_000_000
 ENTRY = "v1 deployments.apps/default/web uid=u until=2027-01-15T08:00:00.000Z pods=1"

@@ -8,7 +8,7 @@ from zoneinfo import available_timezones
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bizrq.quota.periods import NOTICE, PERIODS, SLACK, Period, Schedule, as_scheduled, first, following, split
+from bizrq.hours.periods import NOTICE, PERIODS, SLACK, Period, Schedule, as_scheduled, first, following, split
 from tests.language import at
 
 DAY = 86_400_000

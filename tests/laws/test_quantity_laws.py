@@ -11,8 +11,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from bizrq.quota import resources
-from bizrq.quota.quantity import (
+from bizrq.units import resources
+from bizrq.units.quantity import (
     MAX,
     NANO,
     Format,
@@ -23,7 +23,7 @@ from bizrq.quota.quantity import (
     parse_with_format,
     round_up_milli,
 )
-from bizrq.quota.quantity import text as text_of_amount
+from bizrq.units.quantity import text as text_of_amount
 from tests.support.binaries import kubectl
 
 FACTORS = {

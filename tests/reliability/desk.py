@@ -17,11 +17,11 @@ from typing import Any
 import orjson
 
 from bizrq.api import hours as wire
+from bizrq.hours.metering import Inferred, Page, sum_in
+from bizrq.hours.periods import LIFETIME
 from bizrq.kube.hours import pages
-from bizrq.quota.cash import Inferred, Page, sum_in
-from bizrq.quota.periods import LIFETIME
-from bizrq.quota.quantity import NANO
-from bizrq.quota.times import milliseconds
+from bizrq.units.quantity import NANO
+from bizrq.units.times import milliseconds
 from sandbox.clock import rfc3339
 from tests.cluster import eventually
 from tests.objects import PODS, Object, template

@@ -20,7 +20,7 @@ import crds
 from bizrq.api import group as wire
 from bizrq.kube.client import ApiError, KubeClient, Unreachable
 from bizrq.kube.groups import GROUPS
-from bizrq.quota.quantity import NANO
+from bizrq.units.quantity import NANO
 from bizrq.workloads.labels import LABEL
 from tests.cluster import Cluster, Real, eventually, has_kinds
 from tests.contract.conftest import Answer, Hook, rule, webhook

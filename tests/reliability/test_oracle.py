@@ -9,8 +9,9 @@ import pytest
 from bizrq.api import group as wire
 from bizrq.kube.client import Resource
 from bizrq.kube.groups import GROUPS
-from bizrq.quota.quantity import NANO
-from bizrq.quota.reservation import Reservation, Slot
+from bizrq.quota.reservation import Reservation
+from bizrq.units.quantity import NANO
+from bizrq.units.slot import Slot
 from bizrq.workloads.adapters import builtin
 from bizrq.workloads.labels import LABEL
 from tests import objects

@@ -5,13 +5,13 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from bizrq.quota.cash import HOUR, Page, Rate, Stay, tick
-from bizrq.quota.cash import total as spent_of
-from bizrq.quota.names import uncash
-from bizrq.quota.quantity import NANO
-from bizrq.quota.resources import growth, nonzero, parse_resources, total
-from bizrq.quota.times import milliseconds
+from bizrq.hours.metering import HOUR, Page, Rate, Stay, tick
+from bizrq.hours.metering import total as spent_of
 from bizrq.settings import settings
+from bizrq.units.names import uncash
+from bizrq.units.quantity import NANO
+from bizrq.units.resources import growth, nonzero, parse_resources, total
+from bizrq.units.times import milliseconds
 from bizrq.workloads import counting
 from bizrq.workloads.adapters import builtin
 from bizrq.workloads.dra import Claims

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from bizrq.kube.groups import GROUPS
-from bizrq.quota.quantity import NANO
+from bizrq.units.quantity import NANO
 from tests.cluster import eventually
 from tests.faults import WATCHES, WRITES, Fault, refused, slow
 from tests.objects import deployment

@@ -22,9 +22,10 @@ from bizrq.cli.rehearsal import Outcome, Rehearsal, list_groups
 from bizrq.kube.client import KubeClient, Resource
 from bizrq.kube.groups import GROUPS
 from bizrq.kube.related import READ, WATCHED
-from bizrq.quota.reservation import Reservation, Slot
+from bizrq.quota.reservation import Reservation
 from bizrq.quota.verdict import Denied
 from bizrq.settings import load
+from bizrq.units.slot import Slot
 from bizrq.workloads.labels import LABEL, MODEL_LABELS
 from bizrq.workloads.lookup import CLUSTER_WIDE, group_and_version
 from bizrq.workloads.usage import usage

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bizrq.quota.reservation import Slot
+from bizrq.units.slot import Slot
 from bizrq.workloads.labels import LABEL
 from tests.language import slot
 from tests.objects import (

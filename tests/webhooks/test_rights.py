@@ -13,7 +13,7 @@ from aiohttp import web
 from bizrq.api import group as wire
 from bizrq.kube.client import KubeClient, Resource
 from bizrq.kube.groups import GROUPS
-from bizrq.quota.charge import Charge
+from bizrq.quota.change import Charge
 from bizrq.quota.verdict import Reason
 from bizrq.workloads.adapters import builtin
 from bizrq.workloads.labels import LABEL

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from bizrq.quota import quantity
+from bizrq.units import quantity
 from bizrq.workloads import counting
 from bizrq.workloads.adapters import Registry, builtin
 from bizrq.workloads.config import DEFAULT, CountingConfig

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from bizrq.quota import quantity
-from bizrq.quota.quantity import NANO
+from bizrq.units import quantity
+from bizrq.units.quantity import NANO
 from bizrq.workloads.config import DEFAULT, CountsAs, GpuModel
 from tests.workloads.language import count, deployment, refusal, template
 from tests.workloads.test_claims import CLASSES, claim_template, exactly, using

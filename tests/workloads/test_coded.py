@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bizrq.quota.quantity import NANO
+from bizrq.units.quantity import NANO
 from bizrq.workloads import counting
 from bizrq.workloads.adapters import builtin
 from bizrq.workloads.config import DEFAULT, GpuModel

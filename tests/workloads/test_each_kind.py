@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from bizrq.quota.quantity import NANO
+from bizrq.units.quantity import NANO
 from bizrq.workloads import counting
 from bizrq.workloads.adapters import builtin
 from tests.workloads.language import Object, costs, count, refusal, template, workload

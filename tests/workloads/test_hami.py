@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from bizrq.quota import names, quantity
+from bizrq.units import names, quantity
 from bizrq.workloads import hami
 from bizrq.workloads.config import DEFAULT, GpuModel, Hami
 from tests.workloads.language import cost, count, deployment, refusal, template

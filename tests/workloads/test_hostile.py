@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bizrq.quota import quantity
-from bizrq.quota.quantity import MAX
+from bizrq.units import quantity
+from bizrq.units.quantity import MAX
 from bizrq.workloads.config import DEFAULT, GpuModel, Hami
 from bizrq.workloads.labels import LABEL, group_of
 from bizrq.workloads.malformed import Malformed, child, show

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from bizrq.quota.quantity import NANO
+from bizrq.units.quantity import NANO
 from bizrq.workloads import counting
 from bizrq.workloads.adapters import builtin
 from bizrq.workloads.config import DEFAULT

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bizrq.quota.quantity import NANO
+from bizrq.units.quantity import NANO
 from bizrq.workloads.podspec import aggregate
 from tests.workloads.language import count, deployment, rollout, template
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from bizrq.quota.quantity import NANO
-from bizrq.quota.reservation import Slot
-from bizrq.quota.resources import nonzero
-from bizrq.quota.times import milliseconds
+from bizrq.units.quantity import NANO
+from bizrq.units.resources import nonzero
+from bizrq.units.slot import Slot
+from bizrq.units.times import milliseconds
 from bizrq.workloads.config import DEFAULT, GpuModel, Hami
 from bizrq.workloads.dra import Claims
 from bizrq.workloads.labels import MODEL_LABELS

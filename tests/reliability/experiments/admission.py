@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 
 from bizrq.api import group as wire
 from bizrq.kube.groups import GROUPS
-from bizrq.quota.quantity import NANO
+from bizrq.units.quantity import NANO
 from tests.contract.conftest import NAME
 from tests.objects import DEPLOYMENTS, Object, deployment
 from tests.oracle import settled

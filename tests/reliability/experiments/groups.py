@@ -8,7 +8,7 @@ from typing import Any
 
 from bizrq.api import group as wire
 from bizrq.kube.groups import GROUPS
-from bizrq.quota.quantity import NANO
+from bizrq.units.quantity import NANO
 from tests.cluster import eventually
 from tests.objects import group
 from tests.oracle import settled

@@ -19,13 +19,13 @@ import orjson
 
 import crds
 from bizrq.api import hours as wire
+from bizrq.hours.metering import Page, Rate, Stay, sum_in, tick, total
+from bizrq.hours.periods import LIFETIME
 from bizrq.kube.client import NotFound
 from bizrq.kube.groups import GROUPS
 from bizrq.kube.hours import statements
 from bizrq.kube.lease import LEASES
-from bizrq.quota.cash import Page, Rate, Stay, sum_in, tick, total
-from bizrq.quota.periods import LIFETIME
-from bizrq.quota.quantity import NANO
+from bizrq.units.quantity import NANO
 from controller.manager import LEASE
 from sandbox.server import Sandbox
 from tests.cluster import Cluster, eventually, has_kinds

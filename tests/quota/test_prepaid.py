@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
+from bizrq.hours.budget import HOUR, began, lien, possible, span_text
 from bizrq.quota.account import Account, Hours
-from bizrq.quota.charge import Charge
-from bizrq.quota.ledger import decide
+from bizrq.quota.admission import decide
+from bizrq.quota.change import Charge
+from bizrq.quota.headroom import replicas_that_fit
 from bizrq.quota.recount import Counted, Sighting, Snapshot, Sums, holding, recount
 from bizrq.quota.reservation import Reservation, read
-from bizrq.quota.room import replicas_that_fit
-from bizrq.quota.terms import HOUR, began, lien, possible, span_text
 from bizrq.quota.verdict import Denied, Granted, Reason
 from tests.language import NOW, account, create, entry, grant, name, res, role, slot, uid, update
 

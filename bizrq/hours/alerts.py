@@ -1,6 +1,6 @@
 """When people are told that hours run low, and in which words.
 
-This file alone decides that. It does not know what is spent nor foresees when it is out (`bizrq.quota.forecast`); times
+This file alone decides that. It does not know what is spent nor foresees when it is out (`bizrq.hours.forecast`); times
 are integer milliseconds, amounts nano-units x hours by `cash/` name.
 """
 
@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from bizrq.quota import periods, quantity
+from bizrq.hours import periods
+from bizrq.units import quantity
 
 _MINUTE = 60_000
 

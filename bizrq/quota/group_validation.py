@@ -10,10 +10,10 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from bizrq.quota import quantity
 from bizrq.quota.reservation import Reservation
-from bizrq.quota.resources import Limits, Resources
 from bizrq.quota.verdict import Denied, Reason
+from bizrq.units import quantity
+from bizrq.units.resources import Limits, Resources
 
 #: The longest a label's value may be, and so a group's name.
 MAX_NAME = 63

@@ -2,9 +2,9 @@
 
 import pytest
 
-from bizrq.quota import resources
-from bizrq.quota.quantity import NANO, QuantityError
-from bizrq.quota.resources import Resources
+from bizrq.units import resources
+from bizrq.units.quantity import NANO, QuantityError
+from bizrq.units.resources import Resources
 
 
 def res(text: str) -> dict[str, int]:

@@ -4,8 +4,8 @@ import time
 
 import pytest
 
-from bizrq.quota import quantity
-from bizrq.quota.quantity import NANO, Format, QuantityError, canonical, parse, parse_with_format, round_up_milli
+from bizrq.units import quantity
+from bizrq.units.quantity import NANO, Format, QuantityError, canonical, parse, parse_with_format, round_up_milli
 
 SI, BINARY, EXPONENT = Format.DECIMAL_SI, Format.BINARY_SI, Format.DECIMAL_EXPONENT
 KI, MI, GI = 1 << 10, 1 << 20, 1 << 30

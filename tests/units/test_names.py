@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bizrq.quota import names
-from bizrq.quota.names import (
+from bizrq.units import names
+from bizrq.units.names import (
     DEFAULT,
     InvalidHard,
     UnknownResource,
@@ -17,7 +17,7 @@ from bizrq.quota.names import (
     normalize,
     parse_hard,
 )
-from bizrq.quota.quantity import NANO
+from bizrq.units.quantity import NANO
 
 A_CLASS = "gpu.nvidia.com.deviceclass.resource.k8s.io/devices"
 IMPLICIT = "requests.deviceclass.resource.kubernetes.io/gpu.nvidia.com"

@@ -10,9 +10,9 @@ from collections.abc import Callable, Collection, Iterable
 from enum import StrEnum
 from typing import NamedTuple
 
-from bizrq.quota.names import DEFAULT, Catalog, base_and_model
-from bizrq.quota.periods import Period
-from bizrq.quota.resources import Resources
+from bizrq.hours.periods import Period
+from bizrq.units.names import DEFAULT, Catalog, base_and_model
+from bizrq.units.resources import Resources
 
 
 class By(StrEnum):

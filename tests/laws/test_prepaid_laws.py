@@ -15,14 +15,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bizrq.hours.budget import EARLY, HOUR, began, lien, possible
 from bizrq.quota.account import Account, Hours
-from bizrq.quota.charge import Charge
-from bizrq.quota.ledger import decide
-from bizrq.quota.quantity import NANO, round_up_milli
+from bizrq.quota.admission import decide
+from bizrq.quota.change import Charge
 from bizrq.quota.recount import Counted, Sighting, Snapshot, Sums, recount
-from bizrq.quota.reservation import Reservation, Slot
-from bizrq.quota.terms import EARLY, HOUR, began, lien, possible
+from bizrq.quota.reservation import Reservation
 from bizrq.quota.verdict import Granted
+from bizrq.units.quantity import NANO, round_up_milli
+from bizrq.units.slot import Slot
 
 GPU, CASH = "requests.nvidia.com/gpu", "cash/requests.nvidia.com/gpu"
 HARD = {CASH: 40 * NANO}

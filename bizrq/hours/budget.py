@@ -9,9 +9,9 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from bizrq.quota.names import cash, is_cash
-from bizrq.quota.periods import Schedule
-from bizrq.quota.resources import Limits, Resources
+from bizrq.hours.periods import Schedule
+from bizrq.units.names import cash, is_cash
+from bizrq.units.resources import Limits, Resources
 
 HOUR = 3_600_000
 MODES = ("open", "safe")

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from bizrq.quota.account import Account
-from bizrq.quota.charge import Charge
-from bizrq.quota.names import is_cash
-from bizrq.quota.reservation import GROUPS, LIFETIME, Reservation, Slot
-from bizrq.quota.resources import Resources, growth, larger, smaller
-from bizrq.quota.safe import hours_base
+from bizrq.quota.change import Charge
+from bizrq.quota.prepaid import hours_base
+from bizrq.quota.reservation import LIFETIME, Reservation
+from bizrq.units.names import is_cash
+from bizrq.units.resources import Resources, growth, larger, smaller
+from bizrq.units.slot import GROUPS, Slot
 
 
 def promise(account: Account, charge: Charge, now: int) -> Reservation:

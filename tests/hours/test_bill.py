@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bizrq.quota.bill import By, Line, parts, rolled_up, rows, span, totals
-from bizrq.quota.periods import Period
+from bizrq.hours.bill import By, Line, parts, rolled_up, rows, span, totals
+from bizrq.hours.periods import Period
 from tests.language import res
 
 LAST, NOW, EVER = Period(0, 7), Period(7, 14), Period(None, None)

@@ -6,7 +6,17 @@ from dataclasses import replace
 
 import pytest
 
-from bizrq.quota.tree import ALONE, DELETE, WRITE, Delete, Group, Write, lowered_below, validate, validate_alone
+from bizrq.quota.group_validation import (
+    ALONE,
+    DELETE,
+    WRITE,
+    Delete,
+    Group,
+    Write,
+    lowered_below,
+    validate,
+    validate_alone,
+)
 from bizrq.quota.verdict import Denied, Reason
 from tests.language import res, tree
 

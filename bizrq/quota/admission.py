@@ -1,7 +1,7 @@
 """The admission rule: whether a group's account can bear one more change.
 
 This file alone decides whether a change is admitted (DESIGN, sections 3 and 5). What it is decided on are an `Account`
-and a `Charge`; the entry that has to be stored before anybody is told yes is `bizrq.quota.promise`'s.
+and a `Charge`; the entry that has to be stored before anybody is told yes is `bizrq.quota.new_reservation`'s.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 from functools import partial
 
 from bizrq.quota.account import MAX_BYTES, MAX_ENTRIES, Account
-from bizrq.quota.charge import Charge
-from bizrq.quota.names import cash
-from bizrq.quota.promise import promise, rises
-from bizrq.quota.room import replicas_that_fit
-from bizrq.quota.safe import chained, notes, priced, unbounded
+from bizrq.quota.change import Charge
+from bizrq.quota.headroom import replicas_that_fit
+from bizrq.quota.new_reservation import promise, rises
+from bizrq.quota.prepaid import chained, notes, priced, unbounded
 from bizrq.quota.verdict import Denied, Granted, Reason, Verdict, Violation, exceeded, unmodelled, unspecified
+from bizrq.units.names import cash
 
 #: The longest entry that the CRD takes; one longer line would fail the write of everybody who waits with it.
 MAX_ENTRY = 16 * 1024

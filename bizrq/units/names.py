@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from bizrq.quota import quantity
-from bizrq.quota.quantity import NANO, QuantityError
+from bizrq.units import quantity
+from bizrq.units.quantity import NANO, QuantityError
 
 MAX_NAMES: Final = 256
 """Names in one `hard`."""

@@ -8,11 +8,12 @@ from dataclasses import replace
 import pytest
 
 from bizrq.quota.account import MAX_BYTES, MAX_ENTRIES, Account
-from bizrq.quota.charge import Charge
-from bizrq.quota.ledger import MAX_ENTRY, decide
-from bizrq.quota.reservation import GROUPS, LIFETIME, Reservation, ReservationError, Slot, group_slot, read
-from bizrq.quota.times import milliseconds, timestamp
+from bizrq.quota.admission import MAX_ENTRY, decide
+from bizrq.quota.change import Charge
+from bizrq.quota.reservation import LIFETIME, Reservation, read
 from bizrq.quota.verdict import Denied, Granted, Reason, Verdict
+from bizrq.units.slot import GROUPS, ReservationError, Slot, group_slot
+from bizrq.units.times import milliseconds, timestamp
 from tests.language import NOW, account, create, entry, grant, move, res, role, slot, uid, update
 
 

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from bizrq.api import hours as wire
 from bizrq.api.group import Metadata
-from bizrq.quota.cash import (
+from bizrq.hours.compaction import MOST_AMOUNTS, MOST_LINES
+from bizrq.hours.metering import (
     GRACE,
     MOST_PARTS,
     Correction,
@@ -34,11 +35,10 @@ from bizrq.quota.cash import (
     tick,
     total,
 )
-from bizrq.quota.folding import MOST_AMOUNTS, MOST_LINES
-from bizrq.quota.periods import LIFETIME, Period
-from bizrq.quota.quantity import NANO
-from bizrq.quota.resources import nonzero
-from bizrq.quota.resources import total as sum_of
+from bizrq.hours.periods import LIFETIME, Period
+from bizrq.units.quantity import NANO
+from bizrq.units.resources import nonzero
+from bizrq.units.resources import total as sum_of
 
 T = 1_700_000_000_000
 STEP = 97_777

@@ -7,7 +7,7 @@ Nothing here changes its arguments; results have no particular order, and texts 
 from collections.abc import Collection, Iterable, Mapping
 from typing import TypeAlias
 
-from bizrq.quota import quantity
+from bizrq.units import quantity
 
 Resources: TypeAlias = Mapping[str, int]
 """Name to nano-units; an absent name is 0."""

@@ -14,13 +14,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeAlias, TypeVar
 
-from bizrq.quota import folding
-from bizrq.quota.folding import MOST_TOLD
-from bizrq.quota.names import cash, uncash
-from bizrq.quota.periods import LIFETIME, Period
-from bizrq.quota.reservation import GROUPS
-from bizrq.quota.resources import Resources, nonzero, subtract_floor
-from bizrq.quota.resources import total as sum_of
+from bizrq.hours import compaction
+from bizrq.hours.compaction import MOST_TOLD
+from bizrq.hours.periods import LIFETIME, Period
+from bizrq.units.names import cash, uncash
+from bizrq.units.resources import Resources, nonzero, subtract_floor
+from bizrq.units.resources import total as sum_of
+from bizrq.units.slot import GROUPS
 
 HOUR = 3_600_000
 _MILLI = 1_000_000
@@ -373,8 +373,8 @@ def _too_many(parts: Sequence[Part]) -> set[int]:
 
 def _folded(lines: Lines, running: set[str]) -> Lines:
     """The lines, with the smallest in one where there are too many."""
-    settled, late = folding.by_workload(lines.settled, running), folding.by_start(lines.late)
-    kept = folding.last_of([correction.amounts for correction in lines.corrections], MOST_TOLD - 1)
+    settled, late = compaction.by_workload(lines.settled, running), compaction.by_start(lines.late)
+    kept = compaction.last_of([correction.amounts for correction in lines.corrections], MOST_TOLD - 1)
     corrections = lines.corrections
     if len(corrections) > kept + 1:
         old, young = corrections[:-kept], corrections[-kept:]
@@ -427,7 +427,7 @@ def close(page: Page, stated: Lines | None = None) -> tuple[Page, Lines]:
         lines = stated
     closed = (*page.closed, Total(found.period, lines.total()))
     earlier = page.earlier
-    kept = folding.last_of([total.amounts for total in closed], MOST_PERIODS)
+    kept = compaction.last_of([total.amounts for total in closed], MOST_PERIODS)
     if len(closed) > kept:
         old, closed = closed[:-kept], closed[-kept:]
         older = [*([earlier] if earlier else []), *old]

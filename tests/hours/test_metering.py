@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from bizrq.quota.cash import (
+from bizrq.hours.metering import (
     GRACE,
     HOUR,
     Lines,
@@ -24,7 +24,7 @@ from bizrq.quota.cash import (
     tick,
     total,
 )
-from bizrq.quota.periods import LIFETIME, Period
+from bizrq.hours.periods import LIFETIME, Period
 from tests.language import res
 
 T = 1_700_000_000_000

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from bizrq.quota.reservation import GROUPS, Reservation, Slot
-from bizrq.quota.resources import Resources, growth
+from bizrq.quota.reservation import Reservation
+from bizrq.units.resources import Resources, growth
+from bizrq.units.slot import GROUPS, Slot
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from bizrq.hours.budget import possible, span_text
 from bizrq.quota.account import Account
-from bizrq.quota.charge import Charge
-from bizrq.quota.names import cash, is_cash, uncash
+from bizrq.quota.change import Charge
 from bizrq.quota.reservation import Reservation
-from bizrq.quota.resources import Resources, growth, restrict, smaller
-from bizrq.quota.terms import possible, span_text
 from bizrq.quota.verdict import Denied, Reason, Violation
+from bizrq.units.names import cash, is_cash, uncash
+from bizrq.units.resources import Resources, growth, restrict, smaller
 
 
 def priced(account: Account, charge: Charge) -> Charge:

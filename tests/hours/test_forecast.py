@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bizrq.quota.forecast import FAR, Budget, burners, out_in
+from bizrq.hours.forecast import FAR, Budget, burners, out_in
 
 H = 3_600_000
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bizrq.quota import periods
-from bizrq.quota.periods import NOTICE, Period, Schedule, ScheduleError, as_scheduled, first, following, schedule
+from bizrq.hours import periods
+from bizrq.hours.periods import NOTICE, Period, Schedule, ScheduleError, as_scheduled, first, following, schedule
 from tests.language import at
 
 BOUNDARIES = [

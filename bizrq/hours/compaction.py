@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
-from bizrq.quota.resources import Resources
-from bizrq.quota.resources import total as sum_of
+from bizrq.units.resources import Resources
+from bizrq.units.resources import total as sum_of
 
 MOST_LINES = 300
 MOST_TOLD = 100

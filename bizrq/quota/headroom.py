@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from bizrq.quota.account import Account
-from bizrq.quota.charge import Charge, Role
-from bizrq.quota.names import is_cash
-from bizrq.quota.promise import held, stood
-from bizrq.quota.resources import growth
-from bizrq.quota.safe import priced
+from bizrq.quota.change import Charge, Role
+from bizrq.quota.new_reservation import held, stood
+from bizrq.quota.prepaid import priced
+from bizrq.units.names import is_cash
+from bizrq.units.resources import growth
 
 
 def replicas_that_fit(account: Account, charge: Charge) -> int | None:

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bizrq.quota.periods import Schedule
-from bizrq.quota.terms import DEFAULT, Terms, TermsError, carried, read, span
+from bizrq.hours.budget import DEFAULT, Terms, TermsError, carried, read, span
+from bizrq.hours.periods import Schedule
 from tests.language import res
 
 HOUR = 3_600_000

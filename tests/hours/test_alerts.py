@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bizrq.quota.thresholds import Standing, condition, crossed, level, words
+from bizrq.hours.alerts import Standing, condition, crossed, level, words
 from tests.language import at, name, res
 
 DEFAULT = (80, 100)

@@ -9,13 +9,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from bizrq.quota.account import Account
-from bizrq.quota.charge import Charge, Role
-from bizrq.quota.ledger import decide
-from bizrq.quota.quantity import MAX, NANO
+from bizrq.quota.admission import decide
+from bizrq.quota.change import Charge, Role
 from bizrq.quota.recount import Counted, Sighting, Snapshot, Sums, holding, recount
-from bizrq.quota.reservation import LIFETIME, Reservation, ReservationError, Slot, read, slot_extra
-from bizrq.quota.resources import Resources, larger, scale
+from bizrq.quota.reservation import LIFETIME, Reservation, read, slot_extra
 from bizrq.quota.verdict import Denied, Granted, Reason
+from bizrq.units.quantity import MAX, NANO
+from bizrq.units.resources import Resources, larger, scale
+from bizrq.units.slot import ReservationError, Slot
 from tests.language import NOW
 
 CPU, GPU = "limits.cpu", "requests.nvidia.com/gpu"
@@ -279,5 +280,5 @@ def test_a_child_holds_at_least_its_hard_and_at_least_what_is_taken(account: Acc
 
 def test_the_names_of_these_laws_are_names_of_hard() -> None:
     """Or a law might hold for nothing that exists."""
-    names = pytest.importorskip("bizrq.quota.names")
+    names = pytest.importorskip("bizrq.units.names")
     assert dict.fromkeys(sorted(NAMES), NANO) == names.parse_hard(dict.fromkeys(NAMES, 1))
