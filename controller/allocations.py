@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 from bizrq.units.slot import Slot
 from bizrq.units.times import milliseconds
-from bizrq.workloads.adapters import Adapter
+from bizrq.workloads.kinds.declaration import Adapter
 from controller.cluster import Cluster
 from controller.evidence import Evidence, is_allocated
 from controller.pods import Pod

@@ -18,9 +18,9 @@ from bizrq.units.resources import Resources, add, growth, larger, subtract_floor
 from bizrq.units.resources import total as total_of
 from bizrq.units.slot import Slot
 from bizrq.workloads.config import CountingConfig
-from bizrq.workloads.dra import CLAIMS, Claims, of_claim
+from bizrq.workloads.devices.dra import CLAIMS, Claims, of_claim
 from bizrq.workloads.labels import labels_of
-from bizrq.workloads.malformed import Malformed
+from bizrq.workloads.validation import Malformed
 from controller.cluster import Cluster
 from controller.costs import Costs
 from controller.sums import Account

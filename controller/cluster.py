@@ -17,12 +17,14 @@ from bizrq.kube.groups import GroupStore, without_managed_fields
 from bizrq.kube.informer import Informer, Kept, Store, plain, uid_of
 from bizrq.kube.related import CONTEXT, NODES, SLICES, Related, resource_of, resources_of
 from bizrq.units.slot import GROUPS, Slot
-from bizrq.workloads import dra, hami, truth
-from bizrq.workloads.adapters import Adapter, GroupKind, Registry
+from bizrq.workloads.demand import observed
+from bizrq.workloads.devices import dra, hami
+from bizrq.workloads.kinds.declaration import Adapter, GroupKind
+from bizrq.workloads.kinds.registry import Registry
 from bizrq.workloads.labels import group_of
 from bizrq.workloads.lookup import Reference, group_and_version, reference_of
-from bizrq.workloads.malformed import Malformed
 from bizrq.workloads.owners import MOST_HOPS, charged_group, controller_of, makers, payer
+from bizrq.workloads.validation import Malformed
 from controller.journal import Journal, pool_of, shown, ties
 from controller.pods import Pod, Shapes, sort_of, trimmed
 
@@ -619,7 +621,7 @@ def trimmed_node(node: Object) -> Object:
     """A node as far as it tells which cards it has."""
     metadata = node["metadata"]
     kept = {key: metadata[key] for key in ("name", "uid", "resourceVersion")}
-    for key, counted in (("labels", truth.NODE_LABELS), ("annotations", truth.NODE_ANNOTATIONS)):
+    for key, counted in (("labels", observed.NODE_LABELS), ("annotations", observed.NODE_ANNOTATIONS)):
         kept[key] = {name: value for name, value in (metadata.get(key) or {}).items() if name in counted}
     return {"apiVersion": "v1", "kind": "Node", "metadata": kept}
 

@@ -1,7 +1,8 @@
 """What one stored workload costs, as it stands now, with what it refers to and what hangs below it.
 
 This file alone decides when what is found below a workload is believed, and at what one is held that cannot be counted.
-The counting is `bizrq.workloads.counting`'s and `controller.surplus`'s; when to count again is `controller.sums`'s.
+The counting is `bizrq.workloads.demand.counting`'s and `controller.surplus`'s; when to count again is
+`controller.sums`'s.
 """
 
 from __future__ import annotations
@@ -13,13 +14,13 @@ import msgspec
 from bizrq.quota.reservation import LIFETIME
 from bizrq.units.resources import Resources, add, growth, larger
 from bizrq.units.slot import Slot
-from bizrq.workloads import counting
-from bizrq.workloads.adapters import Adapter, GroupKind
 from bizrq.workloads.config import CountingConfig
-from bizrq.workloads.dra import CLAIMS
+from bizrq.workloads.demand import counting
+from bizrq.workloads.devices.dra import CLAIMS
+from bizrq.workloads.kinds.declaration import Adapter, GroupKind
 from bizrq.workloads.lookup import Lookup, Recording, Reference
-from bizrq.workloads.malformed import Malformed
-from bizrq.workloads.roles import has_ended
+from bizrq.workloads.pods.roles import has_ended
+from bizrq.workloads.validation import Malformed
 from controller.cluster import CATCH_UP, Cluster, Object, claimed_by
 from controller.surplus import NOTHING, Found, Surplus
 

@@ -1,7 +1,7 @@
 """What pods, their claims and their nodes show of a workload, as they stand in the informers.
 
-This file alone gathers that; what it means is `bizrq.workloads.truth`'s. It writes nothing. Most pods are like many
-others, so what one spec uses on one model of card is worked out once.
+This file alone gathers that; what it means is `bizrq.workloads.demand.observed`'s. It writes nothing. Most pods are
+like many others, so what one spec uses on one model of card is worked out once.
 """
 
 from __future__ import annotations
@@ -14,15 +14,17 @@ from typing import Any
 import structlog
 
 from bizrq.units.resources import Resources, growth, larger, subtract_floor
-from bizrq.workloads import dra, hami, resize, truth
-from bizrq.workloads.allocation import of_allocation
 from bizrq.workloads.config import CountingConfig
-from bizrq.workloads.dra import Claims
+from bizrq.workloads.demand import observed
+from bizrq.workloads.demand.observed import NOTHING, Actual, Beyond, Complete, Place
+from bizrq.workloads.devices import dra, hami
+from bizrq.workloads.devices.allocation import of_allocation
+from bizrq.workloads.devices.dra import Claims
 from bizrq.workloads.labels import MODEL_LABELS, labels_of
 from bizrq.workloads.lookup import Lookup, Reference
-from bizrq.workloads.malformed import Malformed
-from bizrq.workloads.roles import of_template
-from bizrq.workloads.truth import NOTHING, Actual, Beyond, Complete, Place
+from bizrq.workloads.pods import resize
+from bizrq.workloads.pods.roles import of_template
+from bizrq.workloads.validation import Malformed
 from controller.cluster import Cluster
 from controller.journal import node_reference, pool_key, pool_reference
 from controller.pods import Pod, Shapes
@@ -85,7 +87,7 @@ class Evidence:
                 continue
             plain = pod.plain()
             try:
-                if not truth.is_counted(plain, now):
+                if not observed.is_counted(plain, now):
                     continue
                 if countable and not self._may_show(pod):
                     silent.add(key)
@@ -100,7 +102,7 @@ class Evidence:
                 silent.add(key)
                 continue
             found.append((plain, asked, uses, many))
-        more = truth.beyond(found, around) if found else NOTHING
+        more = observed.beyond(found, around) if found else NOTHING
         # Why such a workload is charged so is told with it: `Uncountable`.
         return more if countable else Beyond(more.resources, shared=more.shared, passes=more.passes)
 
@@ -128,7 +130,7 @@ class Evidence:
         if known is None or known[0] is not node:
             if len(self._models) >= Shapes.MOST:
                 self._models.clear()
-            known = self._models[pod.node] = node, truth.node_model(node or {}, self._config)
+            known = self._models[pod.node] = node, observed.node_model(node or {}, self._config)
         return id(pod.spec), "on", known[1]
 
     def may_have_claims(self, pod: Pod) -> bool:
@@ -142,7 +144,7 @@ class Evidence:
             return {}
         plain = pod.plain()
         try:
-            claims = truth.claims_of(plain, owned, self._around(plain))
+            claims = observed.claims_of(plain, owned, self._around(plain))
         except Malformed:
             return {}
         found = [*claims.own, *claims.shared.values(), *([claims.bridged] if claims.bridged else [])]
@@ -153,7 +155,7 @@ class Evidence:
         plain = pod.plain()
         around = self._around(payer or plain, self._of_cash)
         found = of_allocation(claim, of_template("pod", 1, plain, ""), around, self._slices).resources
-        marked = (claim["metadata"].get("annotations") or {}).get(truth.BRIDGED) == "true"
+        marked = (claim["metadata"].get("annotations") or {}).get(observed.BRIDGED) == "true"
         return subtract_floor(found, self.cost(pod, payer)) if marked else found
 
     def pods_using(self, claim: Object) -> list[Pod]:
@@ -171,7 +173,7 @@ class Evidence:
         owned = self._owned(pod) if claims else ()
         node = self._place.node(pod.node) if pod.node else None
         labels = [found.get(key) for found in (around.labels, pod.labels) for key in MODEL_LABELS.values()]
-        model = truth.node_model(node or {}, self._config)
+        model = observed.node_model(node or {}, self._config)
         if self._config.hami.enabled:
             labels.append(hami.leaves_alone(pod.namespace, self._lookup))
         key = id(pod.spec), claims, model, self._classes.store.resource_version, *labels, *self._own(pod, owned, claims)
@@ -204,7 +206,7 @@ class Evidence:
         return pod.uid, pod.revision, self._cluster.slices.store.resource_version, *versions
 
     def _judged(self, plain: Object, owned: Sequence[Object], around: Claims) -> _Pair:
-        return truth.declared(plain, around), truth.actual(plain, owned, around, self._place)
+        return observed.declared(plain, around), observed.actual(plain, owned, around, self._place)
 
     def _may_show(self, pod: Pod) -> bool:
         """Whether a pod has anything that could be other than declared: devices, on a node or by claim."""

@@ -14,10 +14,10 @@ from bizrq.quota.recount import Counted
 from bizrq.units.resources import Resources, add, growth, subtract_floor
 from bizrq.units.slot import Slot
 from bizrq.units.times import TimestampError, milliseconds
-from bizrq.workloads.adapters import Adapter
+from bizrq.workloads.kinds.declaration import Adapter
 from bizrq.workloads.lookup import Reference
-from bizrq.workloads.malformed import Malformed
-from bizrq.workloads.roles import longest_run, runs_since
+from bizrq.workloads.pods.roles import longest_run, runs_since
+from bizrq.workloads.validation import Malformed
 from controller.cluster import Cluster, Object
 from controller.costs import Costs, slot_of
 from controller.evidence import Evidence

@@ -16,8 +16,8 @@ from bizrq.units.names import DEFAULT, Catalog
 from bizrq.units.resources import Resources
 from bizrq.units.slot import Slot
 from bizrq.units.times import milliseconds
-from bizrq.workloads.adapters import Adapter
-from bizrq.workloads.malformed import Malformed
+from bizrq.workloads.kinds.declaration import Adapter
+from bizrq.workloads.validation import Malformed
 from controller.allocations import Allocations, User, place_of
 from controller.books import Books, Sheet
 from controller.cluster import Cluster

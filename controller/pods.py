@@ -14,7 +14,7 @@ import msgspec
 import orjson
 
 from bizrq.units.times import TimestampError, milliseconds, timestamp
-from bizrq.workloads import hami
+from bizrq.workloads.devices import hami
 from bizrq.workloads.labels import LABEL
 from bizrq.workloads.owners import controller_of
 

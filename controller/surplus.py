@@ -14,13 +14,13 @@ from typing import Any
 
 from bizrq.units import quantity, resources
 from bizrq.units.resources import Resources
-from bizrq.workloads.adapters import Adapter, GroupKind
 from bizrq.workloads.config import CountingConfig
+from bizrq.workloads.demand.owner_allowance import child_demand, reach, surplus
+from bizrq.workloads.kinds.declaration import Adapter, GroupKind
 from bizrq.workloads.lookup import Lookup
-from bizrq.workloads.malformed import Malformed
 from bizrq.workloads.owners import MOST_HOPS
-from bizrq.workloads.reach import child_demand, reach, surplus
-from bizrq.workloads.roles import has_ended
+from bizrq.workloads.pods.roles import has_ended
+from bizrq.workloads.validation import Malformed
 from controller.cluster import POD, Cluster
 from controller.pods import Pod
 

@@ -29,11 +29,11 @@ from bizrq.quota.account import Account
 from bizrq.units.names import is_cash
 from bizrq.units.quantity import text
 from bizrq.units.slot import GROUPS as GROUP_KIND
-from bizrq.workloads import counting
-from bizrq.workloads.adapters import builtin
+from bizrq.workloads.demand import counting
+from bizrq.workloads.kinds.registry import builtin
 from bizrq.workloads.labels import group_of
 from bizrq.workloads.lookup import Nothing
-from bizrq.workloads.malformed import Malformed
+from bizrq.workloads.validation import Malformed
 from tests.cluster import eventually
 from tests.objects import CONFIG_MAPS, DEPLOYMENTS
 

@@ -21,12 +21,13 @@ from bizrq.quota.admission import decide
 from bizrq.quota.headroom import replicas_that_fit
 from bizrq.quota.verdict import Denied, Granted
 from bizrq.units.names import Catalog
-from bizrq.workloads import counting
-from bizrq.workloads.adapters import Adapter, Registry
 from bizrq.workloads.config import CountingConfig
+from bizrq.workloads.demand import counting
+from bizrq.workloads.kinds.declaration import Adapter
+from bizrq.workloads.kinds.registry import Registry
 from bizrq.workloads.lookup import group_and_version
-from bizrq.workloads.malformed import Malformed, a_count, a_map, at
 from bizrq.workloads.owners import charged_group, payer
+from bizrq.workloads.validation import Malformed, a_count, a_map, at
 from webhooks.deadline import seconds_left
 from webhooks.groups import Answer
 from webhooks.workloads import charge_of

@@ -21,13 +21,14 @@ from bizrq.api.review import Request
 from bizrq.kube.client import KubeClient
 from bizrq.kube.related import Known, Related, resource_of
 from bizrq.units.resources import Resources, growth, larger
-from bizrq.workloads.adapters import Adapter, Registry
 from bizrq.workloads.config import CountingConfig
-from bizrq.workloads.counting import Demand
+from bizrq.workloads.demand.counting import Demand
+from bizrq.workloads.demand.owner_allowance import answerable, child_demand, reach, surplus
+from bizrq.workloads.kinds.declaration import Adapter
+from bizrq.workloads.kinds.registry import Registry
 from bizrq.workloads.lookup import Lookup
-from bizrq.workloads.malformed import Malformed
 from bizrq.workloads.owners import controller_of, payer
-from bizrq.workloads.reach import answerable, child_demand, reach, surplus
+from bizrq.workloads.validation import Malformed
 from webhooks.deadline import seconds_left
 
 Object = dict[str, Any]

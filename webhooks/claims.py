@@ -18,10 +18,10 @@ from bizrq.quota.verdict import Denied, Granted, Reason, Verdict
 from bizrq.units.resources import Resources, larger
 from bizrq.units.slot import Slot
 from bizrq.workloads.config import CountingConfig
-from bizrq.workloads.dra import CLAIM, CLAIMS, Claims, of_another, of_claim, payer_of_claim
+from bizrq.workloads.devices.dra import CLAIM, CLAIMS, Claims, of_another, of_claim, payer_of_claim
 from bizrq.workloads.labels import labels_of
 from bizrq.workloads.lookup import Instead
-from bizrq.workloads.malformed import Malformed
+from bizrq.workloads.validation import Malformed
 from webhooks.deadline import seconds_left
 from webhooks.references import NAMED, References, named, promised, settle, told, written
 from webhooks.reserve import Reserver

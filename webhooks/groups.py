@@ -27,9 +27,10 @@ from bizrq.quota.recount import holding
 from bizrq.quota.verdict import Denied, Granted, Reason, Verdict
 from bizrq.units.names import DEFAULT, Catalog
 from bizrq.units.slot import GROUPS, group_slot
-from bizrq.workloads.adapters import Adapter, Registry
 from bizrq.workloads.config import CountingConfig
-from bizrq.workloads.dra import CLAIM, payer_of_claim
+from bizrq.workloads.devices.dra import CLAIM, payer_of_claim
+from bizrq.workloads.kinds.declaration import Adapter
+from bizrq.workloads.kinds.registry import Registry
 from bizrq.workloads.labels import LABEL
 from bizrq.workloads.owners import controller_of, payer
 from webhooks.deadline import seconds_left

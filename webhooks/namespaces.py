@@ -20,11 +20,12 @@ from bizrq.kube.groups import GroupStore
 from bizrq.kube.related import Related, resource_of
 from bizrq.quota.verdict import Denied, Granted, Reason
 from bizrq.units.slot import GROUPS
-from bizrq.workloads.adapters import Adapter, Registry
 from bizrq.workloads.config import CountingConfig
+from bizrq.workloads.kinds.declaration import Adapter
+from bizrq.workloads.kinds.registry import Registry
 from bizrq.workloads.labels import LABEL, label, labels_of
-from bizrq.workloads.malformed import Malformed
 from bizrq.workloads.owners import payer
+from bizrq.workloads.validation import Malformed
 from webhooks.deadline import seconds_left
 from webhooks.groups import NAMED, Answer
 from webhooks.rights import Rights

@@ -16,13 +16,14 @@ from bizrq.api.review import Request
 from bizrq.kube.client import ApiError, KubeClient, NotFound, Unreachable
 from bizrq.kube.related import Related, resource_of
 from bizrq.quota.verdict import Denied, Granted, Reason, Verdict
-from bizrq.workloads.adapters import Adapter, Registry
 from bizrq.workloads.config import CountingConfig
+from bizrq.workloads.demand.owner_allowance import child_demand
+from bizrq.workloads.kinds.declaration import Adapter
+from bizrq.workloads.kinds.registry import Registry
 from bizrq.workloads.labels import LABEL
 from bizrq.workloads.lookup import Lookup
-from bizrq.workloads.malformed import Malformed
 from bizrq.workloads.owners import charged_group, controller_of, payer
-from bizrq.workloads.reach import child_demand
+from bizrq.workloads.validation import Malformed
 from webhooks.deadline import seconds_left
 
 Object = dict[str, Any]

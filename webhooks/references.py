@@ -31,16 +31,26 @@ from bizrq.quota.reservation import Reservation
 from bizrq.quota.verdict import TRY_AGAIN, Denied, Granted, Reason, Verdict
 from bizrq.units.resources import growth, larger
 from bizrq.units.slot import Slot
-from bizrq.workloads import counting
-from bizrq.workloads.adapters import Adapter, GroupKind, Registry
 from bizrq.workloads.config import CountingConfig
-from bizrq.workloads.counting import NONE, Demand
-from bizrq.workloads.dra import CLAIM, CLAIMS, POD_GROUP, Claims, is_of_pod, of_another, of_claim, payer_of_claim
+from bizrq.workloads.demand import counting
+from bizrq.workloads.demand.counting import NONE, Demand
+from bizrq.workloads.devices.dra import (
+    CLAIM,
+    CLAIMS,
+    POD_GROUP,
+    Claims,
+    is_of_pod,
+    of_another,
+    of_claim,
+    payer_of_claim,
+)
+from bizrq.workloads.kinds.declaration import Adapter, GroupKind
+from bizrq.workloads.kinds.registry import Registry
 from bizrq.workloads.labels import labels_of
 from bizrq.workloads.lookup import Instead, Lookup, Recording, Reference, group_and_version
-from bizrq.workloads.malformed import Malformed
 from bizrq.workloads.owners import charged_group, controller_of, payer
-from bizrq.workloads.roles import has_ended
+from bizrq.workloads.pods.roles import has_ended
+from bizrq.workloads.validation import Malformed
 from webhooks.deadline import seconds_left
 from webhooks.reserve import Reserver
 from webhooks.rights import Rights

@@ -24,7 +24,7 @@ from bizrq.quota.group_validation import Group
 from bizrq.quota.recount import holding
 from bizrq.quota.verdict import Denied, Reason, Verdict
 from bizrq.units.resources import growth
-from bizrq.workloads.adapters import Registry
+from bizrq.workloads.kinds.registry import Registry
 from bizrq.workloads.lookup import Lookup
 from bizrq.workloads.owners import charged_group, makers
 from webhooks.deadline import seconds_left

@@ -10,9 +10,9 @@ from typing import Any
 
 from bizrq.kube.client import KubeClient, Resource
 from bizrq.kube.related import Related
-from bizrq.workloads import counting
-from bizrq.workloads.adapters import Adapter
 from bizrq.workloads.config import CountingConfig
+from bizrq.workloads.demand import counting
+from bizrq.workloads.kinds.declaration import Adapter
 from bizrq.workloads.lookup import Lookup
 from bizrq.workloads.owners import is_below
 from webhooks.deadline import seconds_left

@@ -20,14 +20,15 @@ from bizrq.quota.change import Charge
 from bizrq.quota.verdict import Denied, Granted, Reason, Verdict
 from bizrq.units.resources import growth
 from bizrq.units.slot import Slot
-from bizrq.workloads import counting
-from bizrq.workloads.adapters import Adapter, Registry
 from bizrq.workloads.config import CountingConfig
-from bizrq.workloads.counting import NONE, Demand
+from bizrq.workloads.demand import counting
+from bizrq.workloads.demand.counting import NONE, Demand
+from bizrq.workloads.kinds.declaration import Adapter
+from bizrq.workloads.kinds.registry import Registry
 from bizrq.workloads.labels import LABEL, group_of
 from bizrq.workloads.lookup import Lookup, Recording, Reference
-from bizrq.workloads.malformed import Malformed
 from bizrq.workloads.owners import charged_group, payer, requires_group
+from bizrq.workloads.validation import Malformed
 from webhooks.children import Children
 from webhooks.deadline import seconds_left
 from webhooks.references import Due, References, patiently, place_of_deadline, roles, settle, told, written

@@ -11,7 +11,7 @@ from typing import Any
 
 from bizrq.kube.client import Forbidden, KubeClient, NotFound, Resource
 from bizrq.kube.related import WATCHED, Known, Related
-from bizrq.workloads.adapters import Registry
+from bizrq.workloads.kinds.registry import Registry
 from bizrq.workloads.lookup import Documents, Reference
 
 Object = dict[str, Any]

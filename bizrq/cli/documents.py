@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from bizrq.api import group as wire
-from bizrq.workloads import counting
-from bizrq.workloads.adapters import Adapter
+from bizrq.workloads.demand import counting
+from bizrq.workloads.kinds.declaration import Adapter
 from bizrq.workloads.lookup import CLUSTER_WIDE, Reference, group_and_version
 
 Object = dict[str, Any]

@@ -18,13 +18,13 @@ from bizrq.settings import Settings
 from bizrq.units import quantity
 from bizrq.units.resources import Resources
 from bizrq.units.slot import Slot
-from bizrq.workloads import counting
-from bizrq.workloads.adapters import Adapter
-from bizrq.workloads.dra import CLAIM, CLAIMS, POD_GROUP, POD_GROUPS, Claims, is_of_pod, of_claim
+from bizrq.workloads.demand import counting
+from bizrq.workloads.devices.dra import CLAIM, CLAIMS, POD_GROUP, POD_GROUPS, Claims, is_of_pod, of_claim
+from bizrq.workloads.kinds.declaration import Adapter
 from bizrq.workloads.labels import LABEL, labels_of
 from bizrq.workloads.lookup import Lookup
-from bizrq.workloads.malformed import Malformed
 from bizrq.workloads.owners import payer
+from bizrq.workloads.validation import Malformed
 
 Object = dict[str, Any]
 _SECONDS = 30.0

@@ -32,13 +32,13 @@ from bizrq.quota.change import Charge
 from bizrq.quota.verdict import Denied, Granted, Reason, Verdict
 from bizrq.settings import Settings
 from bizrq.units.slot import Slot
-from bizrq.workloads import counting
-from bizrq.workloads.adapters import Adapter
+from bizrq.workloads.demand import counting
+from bizrq.workloads.demand.offline import is_scale, objects_in
+from bizrq.workloads.kinds.declaration import Adapter
 from bizrq.workloads.labels import LABEL
 from bizrq.workloads.lookup import Reference, group_and_version
-from bizrq.workloads.malformed import Malformed
 from bizrq.workloads.owners import charged_group
-from bizrq.workloads.usage import is_scale, objects_in
+from bizrq.workloads.validation import Malformed
 from webhooks import registration
 from webhooks.doors import doors
 

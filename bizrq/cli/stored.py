@@ -24,11 +24,12 @@ from bizrq.kube.related import resources_of
 from bizrq.quota.account import Account
 from bizrq.settings import Settings
 from bizrq.units.resources import Resources
-from bizrq.workloads import counting
-from bizrq.workloads.adapters import Adapter, Registry
+from bizrq.workloads.demand import counting
+from bizrq.workloads.kinds.declaration import Adapter
+from bizrq.workloads.kinds.registry import Registry
 from bizrq.workloads.lookup import Lookup
-from bizrq.workloads.malformed import Malformed, at
 from bizrq.workloads.owners import charged_group, payer
+from bizrq.workloads.validation import Malformed, at
 
 Object = dict[str, Any]
 _SECONDS = 30.0

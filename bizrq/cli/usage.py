@@ -12,7 +12,7 @@ from bizrq.cli.options import Config, settings_of
 from bizrq.cli.tables import Form, print_document
 
 if TYPE_CHECKING:
-    from bizrq.workloads.usage import Row
+    from bizrq.workloads.demand.offline import Row
 
 
 class Output(StrEnum):
@@ -28,7 +28,7 @@ def usage(
     config: Config = None,
 ) -> None:
     """Show what these manifests would be charged; other documents in the files serve as the cluster."""
-    from bizrq.workloads.usage import usage as count
+    from bizrq.workloads.demand.offline import usage as count
 
     settings = settings_of(config)
     rows = count(read_all(file, recursive), settings.counting, settings.registry)

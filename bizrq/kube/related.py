@@ -13,7 +13,8 @@ from typing import Any
 from bizrq.kube.client import Forbidden, KubeClient, NotFound, Resource
 from bizrq.kube.groups import without_managed_fields
 from bizrq.kube.informer import Informer
-from bizrq.workloads.adapters import Adapter, GroupKind, Registry
+from bizrq.workloads.kinds.declaration import Adapter, GroupKind
+from bizrq.workloads.kinds.registry import Registry
 from bizrq.workloads.lookup import Lookup, Recording, Reference
 
 Object = dict[str, Any]

@@ -14,7 +14,7 @@ from bizrq.kube.events import CLUSTER_NAMESPACE
 from bizrq.kube.groups import GROUPS
 from bizrq.kube.hours import CARD_HOURS, CORRECTIONS, STATEMENTS
 from bizrq.kube.related import CONTEXT, NODES, READ, SLICES, WATCHED
-from bizrq.workloads.adapters import Registry
+from bizrq.workloads.kinds.registry import Registry
 
 Rule = dict[str, Any]
 

@@ -16,7 +16,7 @@ from bizrq.quota.admission import decide
 from bizrq.quota.verdict import Granted
 from bizrq.settings import load
 from bizrq.units.quantity import NANO
-from bizrq.workloads import counting
+from bizrq.workloads.demand import counting
 from bizrq.workloads.lookup import Nothing
 from controller.surplus import Surplus
 from tests.bench import hours

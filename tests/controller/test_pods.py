@@ -10,7 +10,7 @@ import pytest
 from bizrq.kube.informer import Store
 from bizrq.settings import settings
 from bizrq.units.times import milliseconds
-from bizrq.workloads.counting import demand
+from bizrq.workloads.demand.counting import demand
 from bizrq.workloads.lookup import Nothing
 from controller.pods import Shapes, trimmed
 

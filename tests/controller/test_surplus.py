@@ -11,8 +11,8 @@ from bizrq.kube.config import Endpoint, StaticCredentials
 from bizrq.settings import Settings, settings
 from bizrq.units.quantity import NANO
 from bizrq.units.slot import Slot
-from bizrq.workloads import counting
-from bizrq.workloads.adapters import Adapter
+from bizrq.workloads.demand import counting
+from bizrq.workloads.kinds.declaration import Adapter
 from bizrq.workloads.labels import LABEL
 from controller.cluster import POD, Cluster
 from controller.costs import Costs

@@ -23,7 +23,7 @@ import crds
 from bizrq.cli.station import Station
 from bizrq.kube.client import AlreadyExists, KubeClient, NotFound, Resource
 from bizrq.kube.groups import GROUPS
-from bizrq.workloads.adapters import builtin
+from bizrq.workloads.kinds.registry import builtin
 from bizrq.workloads.labels import LABEL
 from sandbox.server import Sandbox
 from tests.cluster import Cluster, Real, eventually, has_kinds, refusal, sweep

@@ -18,8 +18,8 @@ from bizrq.kube import rights
 from bizrq.kube.client import KubeClient, NotFound, Resource
 from bizrq.kube.groups import GROUPS
 from bizrq.settings import load, settings
+from bizrq.workloads.demand.offline import usage
 from bizrq.workloads.labels import LABEL
-from bizrq.workloads.usage import usage
 from controller.manager import Controller
 from tests.cluster import Cluster, Real, eventually, has_kinds, refusal
 from tests.docs.test_docs import blocks, page

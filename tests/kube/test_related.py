@@ -12,8 +12,8 @@ from bizrq.kube.client import Forbidden, KubeClient
 from bizrq.kube.config import Endpoint, StaticCredentials
 from bizrq.kube.related import Related
 from bizrq.settings import settings
-from bizrq.workloads import counting
-from bizrq.workloads.adapters import builtin
+from bizrq.workloads.demand import counting
+from bizrq.workloads.kinds.registry import builtin
 from tests.objects import Object, deployment, rollout
 
 TRAINER = {

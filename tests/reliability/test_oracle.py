@@ -12,7 +12,7 @@ from bizrq.kube.groups import GROUPS
 from bizrq.quota.reservation import Reservation
 from bizrq.units.quantity import NANO
 from bizrq.units.slot import Slot
-from bizrq.workloads.adapters import builtin
+from bizrq.workloads.kinds.registry import builtin
 from bizrq.workloads.labels import LABEL
 from tests import objects
 from tests.objects import DEPLOYMENTS, Object, deployment

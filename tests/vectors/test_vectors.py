@@ -12,13 +12,13 @@ from bizrq.units.names import uncash
 from bizrq.units.quantity import NANO
 from bizrq.units.resources import growth, nonzero, parse_resources, total
 from bizrq.units.times import milliseconds
-from bizrq.workloads import counting
-from bizrq.workloads.adapters import builtin
-from bizrq.workloads.dra import Claims
+from bizrq.workloads.demand import counting
+from bizrq.workloads.demand.observed import Place, actual, declared, is_counted
+from bizrq.workloads.demand.offline import Row, usage
+from bizrq.workloads.devices.dra import Claims
+from bizrq.workloads.kinds.registry import builtin
 from bizrq.workloads.labels import group_of
 from bizrq.workloads.lookup import Documents
-from bizrq.workloads.truth import Place, actual, declared, is_counted
-from bizrq.workloads.usage import Row, usage
 from controller.pods import Shapes, trimmed
 
 

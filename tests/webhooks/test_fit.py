@@ -26,9 +26,9 @@ from bizrq.quota.reservation import Reservation
 from bizrq.quota.verdict import Denied
 from bizrq.settings import load
 from bizrq.units.slot import Slot
+from bizrq.workloads.demand.offline import usage
 from bizrq.workloads.labels import LABEL, MODEL_LABELS
 from bizrq.workloads.lookup import CLUSTER_WIDE, group_and_version
-from bizrq.workloads.usage import usage
 from sandbox.server import Sandbox
 from tests import objects
 from tests.cluster import has_kinds

@@ -15,7 +15,7 @@ from bizrq.kube.client import KubeClient, Resource
 from bizrq.kube.groups import GROUPS
 from bizrq.quota.change import Charge
 from bizrq.quota.verdict import Reason
-from bizrq.workloads.adapters import builtin
+from bizrq.workloads.kinds.registry import builtin
 from bizrq.workloads.labels import LABEL
 from bizrq.workloads.lookup import Documents
 from tests.cluster import eventually

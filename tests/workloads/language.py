@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 from bizrq.units import quantity
-from bizrq.workloads import counting
-from bizrq.workloads.adapters import Registry, builtin
 from bizrq.workloads.config import DEFAULT, CountingConfig
-from bizrq.workloads.counting import Demand
+from bizrq.workloads.demand import counting
+from bizrq.workloads.demand.counting import Demand
+from bizrq.workloads.kinds.registry import Registry, builtin
 from bizrq.workloads.labels import LABEL, MODEL_LABELS
 from bizrq.workloads.lookup import Documents
-from bizrq.workloads.malformed import Malformed
+from bizrq.workloads.validation import Malformed
 
 Object = dict[str, Any]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bizrq.workloads.adapters import builtin
+from bizrq.workloads.kinds.registry import builtin
 from bizrq.workloads.labels import LABEL
 from bizrq.workloads.lookup import Documents
 from bizrq.workloads.owners import payer
