@@ -18,9 +18,9 @@ from bizrq.api.group import GroupObject, Metadata
 from bizrq.api.hours import CardHours, CardHoursSpec, CardHoursStatus, HoursUnreadable, Statement
 from bizrq.hours.metering import Page
 from bizrq.kube.client import AlreadyExists, Conflict, KubeClient, NotFound
-from bizrq.kube.groups import without_managed_fields
-from bizrq.kube.hours import CARD_HOURS, STATEMENTS
 from bizrq.kube.informer import Informer
+from bizrq.store.groups import without_managed_fields
+from bizrq.store.hours import CARD_HOURS, STATEMENTS
 
 log = structlog.get_logger(__name__)
 

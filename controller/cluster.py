@@ -13,9 +13,9 @@ from typing import Any, NamedTuple, cast
 import structlog
 
 from bizrq.kube.client import KubeClient, Resource
-from bizrq.kube.groups import GroupStore, without_managed_fields
 from bizrq.kube.informer import Informer, Kept, Store, plain, uid_of
-from bizrq.kube.related import CONTEXT, NODES, SLICES, Related, resource_of, resources_of
+from bizrq.store.groups import GroupStore, without_managed_fields
+from bizrq.store.reference_resolver import CONTEXT, NODES, SLICES, Related, resource_of, resources_of
 from bizrq.units.slot import GROUPS, Slot
 from bizrq.workloads.demand import observed
 from bizrq.workloads.devices import dra, hami

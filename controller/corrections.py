@@ -15,9 +15,9 @@ from bizrq.api import corrections as wire
 from bizrq.api.corrections import CorrectionObject, CorrectionUnreadable
 from bizrq.hours.metering import Correction
 from bizrq.kube.client import ApiError, KubeClient, NotFound, Unreachable
-from bizrq.kube.groups import without_managed_fields
-from bizrq.kube.hours import CORRECTIONS
 from bizrq.kube.informer import Informer
+from bizrq.store.groups import without_managed_fields
+from bizrq.store.hours import CORRECTIONS
 from bizrq.units.names import DEFAULT, Catalog
 from bizrq.units.times import timestamp
 

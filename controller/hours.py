@@ -20,7 +20,7 @@ from bizrq.hours import budget, metering, periods
 from bizrq.hours.metering import Correction, Page, Stay, Total
 from bizrq.hours.periods import Period
 from bizrq.kube.client import KubeClient
-from bizrq.kube.groups import GROUPS as GROUP
+from bizrq.store.groups import GROUPS as GROUP
 from bizrq.units.names import DEFAULT, Catalog, is_cash, uncash
 from bizrq.units.resources import Limits, larger, restrict
 from bizrq.units.resources import total as sum_of

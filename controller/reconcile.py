@@ -19,9 +19,9 @@ from bizrq.api.hours import HoursUnreadable
 from bizrq.hours import metering
 from bizrq.kube.client import Conflict, NotFound
 from bizrq.kube.events import Recorder
-from bizrq.kube.holds import Holds
-from bizrq.kube.hours import CARD_HOURS
 from bizrq.quota.recount import Counted, Snapshot, recount
+from bizrq.store.edit_backoff import Holds
+from bizrq.store.hours import CARD_HOURS
 from bizrq.units.names import DEFAULT, Catalog
 from bizrq.units.resources import Resources, restrict, subtract_floor
 from bizrq.units.resources import total as total_of

@@ -15,7 +15,7 @@ import structlog
 from bizrq.api import hours as wire
 from bizrq.hours.metering import Page
 from bizrq.kube.client import KubeClient, NotFound
-from bizrq.kube.hours import STATEMENTS
+from bizrq.store.hours import STATEMENTS
 from bizrq.units.times import milliseconds
 
 log = structlog.get_logger(__name__)

@@ -26,8 +26,8 @@ from bizrq.cli import tree
 from bizrq.cli.figures import forest
 from bizrq.cli.station import CRDS, Station, Where
 from bizrq.kube.client import ApiError, KubeClient, NotFound, Resource
-from bizrq.kube.groups import GROUPS
 from bizrq.settings import load
+from bizrq.store.groups import GROUPS
 from bizrq.units import quantity
 from sandbox.clock import Clock
 from sandbox.server import Sandbox

@@ -29,8 +29,8 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 import crds
 from bizrq.kube.client import AlreadyExists, ApiError, KubeClient, NotFound, Resource, Unreachable
-from bizrq.kube.groups import GROUPS
-from bizrq.kube.hours import CARD_HOURS, CORRECTIONS, STATEMENTS
+from bizrq.store.groups import GROUPS
+from bizrq.store.hours import CARD_HOURS, CORRECTIONS, STATEMENTS
 from bizrq.workloads.labels import LABEL
 from sandbox.server import Sandbox
 from tests.objects import CHARGED, CRDS, NAMESPACES, PODS, REGISTRATIONS

@@ -6,8 +6,8 @@ from typing import Any
 
 from bizrq.api import group as wire
 from bizrq.kube.client import Resource
-from bizrq.kube.groups import GROUPS
-from bizrq.kube.hours import CORRECTIONS
+from bizrq.store.groups import GROUPS
+from bizrq.store.hours import CORRECTIONS
 from bizrq.workloads.labels import LABEL
 
 Object = dict[str, Any]

@@ -23,9 +23,9 @@ import orjson
 from bizrq.api import group as wire
 from bizrq.api.group import GroupObject
 from bizrq.kube.client import KubeClient, NotFound, Resource
-from bizrq.kube.groups import GROUPS
-from bizrq.kube.related import resource_of
 from bizrq.quota.account import Account
+from bizrq.store.groups import GROUPS
+from bizrq.store.reference_resolver import resource_of
 from bizrq.units.names import is_cash
 from bizrq.units.quantity import text
 from bizrq.units.slot import GROUPS as GROUP_KIND

@@ -23,8 +23,8 @@ import aiohttp
 
 import crds
 from bizrq.kube.client import AlreadyExists, ApiError, KubeClient, NotFound
-from bizrq.kube.groups import GROUPS
 from bizrq.settings import settings
+from bizrq.store.groups import GROUPS
 from certs.pki import make_ca, make_serving
 from certs.store import ServingCertificate, write_directory
 from controller.manager import Controller

@@ -19,11 +19,11 @@ from prometheus_client import Counter, Histogram
 from bizrq.api import review
 from bizrq.api.review import MalformedReview
 from bizrq.kube.client import KubeClient
-from bizrq.kube.groups import GroupStore
 from bizrq.kube.informer import Informer, not_synced
-from bizrq.kube.related import Related
 from bizrq.quota.verdict import Denied
 from bizrq.settings import Settings
+from bizrq.store.groups import GroupStore
+from bizrq.store.reference_resolver import Related
 from webhooks.doors import Handler, doors
 from webhooks.reserve import Reserver
 from webhooks.rights import Rights

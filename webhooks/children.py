@@ -19,7 +19,7 @@ from typing import Any
 
 from bizrq.api.review import Request
 from bizrq.kube.client import KubeClient
-from bizrq.kube.related import Known, Related, resource_of
+from bizrq.store.reference_resolver import Known, Related, resource_of
 from bizrq.units.resources import Resources, growth, larger
 from bizrq.workloads.config import CountingConfig
 from bizrq.workloads.demand.counting import Demand

@@ -12,9 +12,9 @@ from typing import Any
 
 from bizrq.api.review import Request
 from bizrq.kube.client import ApiError, Unreachable
-from bizrq.kube.related import Related
 from bizrq.quota.change import Charge
 from bizrq.quota.verdict import Denied, Granted, Reason, Verdict
+from bizrq.store.reference_resolver import Related
 from bizrq.units.resources import Resources, larger
 from bizrq.units.slot import Slot
 from bizrq.workloads.config import CountingConfig

@@ -12,8 +12,8 @@ from bizrq.api.corrections import CorrectionObject, CorrectionUnreadable
 from bizrq.api.group import GroupObject, GroupUnreadable
 from bizrq.api.review import Request
 from bizrq.kube.client import ApiError, Unreachable
-from bizrq.kube.groups import GroupStore
 from bizrq.quota.verdict import Denied, Granted, Reason, Verdict
+from bizrq.store.groups import GroupStore
 from bizrq.units.names import DEFAULT, Catalog, base_and_model, cash, uncash
 from webhooks.deadline import seconds_left
 from webhooks.rights import Rights

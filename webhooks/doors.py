@@ -9,10 +9,10 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from bizrq.api.review import Request
 from bizrq.kube.client import KubeClient
-from bizrq.kube.groups import GroupStore
-from bizrq.kube.related import Related
 from bizrq.quota.verdict import Verdict
 from bizrq.settings import Settings
+from bizrq.store.groups import GroupStore
+from bizrq.store.reference_resolver import Related
 from webhooks import registration
 from webhooks.autoscalers import Autoscalers
 from webhooks.children import Children

@@ -18,13 +18,13 @@ from bizrq.api.group import GroupObject, GroupUnreadable
 from bizrq.api.review import Request
 from bizrq.api.selector import SelectorError
 from bizrq.kube.client import ApiError, KubeClient, NotFound, Resource, Unreachable
-from bizrq.kube.groups import GroupStore
-from bizrq.kube.related import CONTEXT, NAMESPACES, Related, resources_of
 from bizrq.quota import group_validation
 from bizrq.quota.change import Charge
 from bizrq.quota.group_validation import Group, Write
 from bizrq.quota.recount import holding
 from bizrq.quota.verdict import Denied, Granted, Reason, Verdict
+from bizrq.store.groups import GroupStore
+from bizrq.store.reference_resolver import CONTEXT, NAMESPACES, Related, resources_of
 from bizrq.units.names import DEFAULT, Catalog
 from bizrq.units.slot import GROUPS, group_slot
 from bizrq.workloads.config import CountingConfig

@@ -16,9 +16,9 @@ from bizrq.api import group as wire
 from bizrq.api.group import GroupUnreadable
 from bizrq.api.review import Request
 from bizrq.kube.client import ApiError, KubeClient, NotFound, Unreachable
-from bizrq.kube.groups import GroupStore
-from bizrq.kube.related import Related, resource_of
 from bizrq.quota.verdict import Denied, Granted, Reason
+from bizrq.store.groups import GroupStore
+from bizrq.store.reference_resolver import Related, resource_of
 from bizrq.units.slot import GROUPS
 from bizrq.workloads.config import CountingConfig
 from bizrq.workloads.kinds.declaration import Adapter

@@ -14,8 +14,8 @@ from typing import Any
 
 from bizrq.api.review import Request
 from bizrq.kube.client import ApiError, KubeClient, NotFound, Unreachable
-from bizrq.kube.related import Related, resource_of
 from bizrq.quota.verdict import Denied, Granted, Reason, Verdict
+from bizrq.store.reference_resolver import Related, resource_of
 from bizrq.workloads.config import CountingConfig
 from bizrq.workloads.demand.owner_allowance import child_demand
 from bizrq.workloads.kinds.declaration import Adapter

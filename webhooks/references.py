@@ -24,11 +24,11 @@ from bizrq.api import group as wire
 from bizrq.api.group import GroupUnreadable
 from bizrq.api.review import Request
 from bizrq.kube.client import ApiError, KubeClient, NotFound, Unreachable
-from bizrq.kube.groups import GROUPS
-from bizrq.kube.related import NAMESPACES, Related, resource_of, resources_of
 from bizrq.quota.change import Charge, Role
 from bizrq.quota.reservation import Reservation
 from bizrq.quota.verdict import TRY_AGAIN, Denied, Granted, Reason, Verdict
+from bizrq.store.groups import GROUPS
+from bizrq.store.reference_resolver import NAMESPACES, Related, resource_of, resources_of
 from bizrq.units.resources import growth, larger
 from bizrq.units.slot import Slot
 from bizrq.workloads.config import CountingConfig

@@ -18,14 +18,14 @@ import structlog
 from bizrq.api import group as wire
 from bizrq.api.group import GroupObject, GroupUnreadable
 from bizrq.api.review import Request
-from bizrq.kube import holds
 from bizrq.kube.client import ApiError, Conflict, Forbidden, Invalid, NotFound, Unreachable
-from bizrq.kube.groups import GroupStore
-from bizrq.kube.holds import Holds
 from bizrq.quota.account import Account
 from bizrq.quota.admission import decide, not_reconciled
 from bizrq.quota.change import Charge
 from bizrq.quota.verdict import Denied, Granted, Reason, Verdict
+from bizrq.store import edit_backoff
+from bizrq.store.edit_backoff import Holds
+from bizrq.store.groups import GroupStore
 from bizrq.units.names import DEFAULT, Catalog
 from webhooks.deadline import seconds_left
 
@@ -41,7 +41,8 @@ class Decide(Protocol):
 
 
 #: Seconds between two status writes of a busy group by one process: the API server pays for each, and what waits is
-#: decided together. A lone request never waits. (A person's edit does not depend on this gap: `bizrq.kube.holds`.)
+#: decided together. A lone request never waits. (A person's edit does not depend on this gap:
+#: `bizrq.store.edit_backoff`.)
 PACE = 0.02
 #: The longest that spacing becomes. It grows with each conflict, so that most writes get through however slow: a
 #: process that loses again and again would let all who wait there run out of time.
@@ -129,7 +130,7 @@ class Reserver:
 
     async def hold(self, stored: GroupObject, deadline: float) -> None:
         """Ask all writers of a busy group to let an edit of it pass; an edit that gets no hold only takes longer."""
-        if not holds.wanted(stored, self._now()):
+        if not edit_backoff.wanted(stored, self._now()):
             return
         try:
             await self._store.merge_status(stored.name, wire.hold(stored, self._now()), seconds_left(deadline))

@@ -17,12 +17,12 @@ from bizrq.api.group import API_GROUP, PLURAL, GroupObject
 from bizrq.api.review import Request, UserInfo
 from bizrq.api.selector import SelectorError
 from bizrq.kube.client import ApiError, KubeClient, Resource, Unreachable
-from bizrq.kube.groups import GroupStore
-from bizrq.kube.related import NAMESPACES
 from bizrq.quota.change import Charge
 from bizrq.quota.group_validation import Group
 from bizrq.quota.recount import holding
 from bizrq.quota.verdict import Denied, Reason, Verdict
+from bizrq.store.groups import GroupStore
+from bizrq.store.reference_resolver import NAMESPACES
 from bizrq.units.resources import growth
 from bizrq.workloads.kinds.registry import Registry
 from bizrq.workloads.lookup import Lookup

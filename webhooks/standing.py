@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from bizrq.kube.client import KubeClient, Resource
-from bizrq.kube.related import Related
+from bizrq.store.reference_resolver import Related
 from bizrq.workloads.config import CountingConfig
 from bizrq.workloads.demand import counting
 from bizrq.workloads.kinds.declaration import Adapter

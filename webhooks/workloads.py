@@ -15,9 +15,9 @@ import structlog
 
 from bizrq.api.review import Request
 from bizrq.kube.client import ApiError, KubeClient, NotFound, Unreachable
-from bizrq.kube.related import Known, Related, resource_of
 from bizrq.quota.change import Charge
 from bizrq.quota.verdict import Denied, Granted, Reason, Verdict
+from bizrq.store.reference_resolver import Known, Related, resource_of
 from bizrq.units.resources import growth
 from bizrq.units.slot import Slot
 from bizrq.workloads.config import CountingConfig

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bizrq.kube.client import Forbidden, KubeClient, NotFound, Resource
-from bizrq.kube.related import WATCHED, Known, Related
+from bizrq.store.reference_resolver import WATCHED, Known, Related
 from bizrq.workloads.kinds.registry import Registry
 from bizrq.workloads.lookup import Documents, Reference
 

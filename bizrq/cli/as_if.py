@@ -16,11 +16,11 @@ from bizrq.api import group as wire
 from bizrq.api.group import GroupObject, GroupUnreadable
 from bizrq.api.review import UserInfo
 from bizrq.kube.client import KubeClient, Resource
-from bizrq.kube.groups import GROUPS, GroupStore
 from bizrq.quota.account import Account
 from bizrq.quota.change import Charge
 from bizrq.quota.verdict import Verdict
 from bizrq.settings import Settings
+from bizrq.store.groups import GROUPS, GroupStore
 from bizrq.workloads.labels import labels_of
 from bizrq.workloads.lookup import Reference, reference_of
 from webhooks.reserve import Check, Reserver

@@ -23,9 +23,9 @@ from bizrq.hours import metering
 from bizrq.hours.bill import Line
 from bizrq.hours.metering import HOUR
 from bizrq.hours.periods import Period, following
-from bizrq.kube import hours as stored
 from bizrq.kube.client import KubeClient
-from bizrq.kube.groups import GROUPS, without_managed_fields
+from bizrq.store import hours as stored
+from bizrq.store.groups import GROUPS, without_managed_fields
 from bizrq.units import quantity
 from bizrq.units.names import DEFAULT, Catalog
 from bizrq.units.resources import Resources

@@ -23,7 +23,7 @@ def group_names(incomplete: str) -> list[str]:
     from bizrq.cli.cluster import HERE, ask, client_for
     from bizrq.cli.failure import Failure
     from bizrq.kube.client import KubeClient
-    from bizrq.kube.groups import GROUPS
+    from bizrq.store.groups import GROUPS
 
     async def work(client: KubeClient) -> list[str]:
         items, _ = await client.list(GROUPS, timeout=_PATIENCE)

@@ -51,7 +51,7 @@ def correct(
 
     from bizrq.api.group import API_VERSION
     from bizrq.kube.client import Forbidden
-    from bizrq.kube.hours import CORRECTIONS
+    from bizrq.store.hours import CORRECTIONS
 
     async def work(client: KubeClient) -> dict[str, Any]:
         spec = {"group": group, "hours": wanted, "reason": reason.strip(), "by": await whoami(client)}

@@ -33,7 +33,7 @@ def describe(
     from bizrq.cli import report
     from bizrq.cli.figures import forest, row_of
     from bizrq.cli.payers import charged_to
-    from bizrq.kube.groups import GROUPS
+    from bizrq.store.groups import GROUPS
 
     async def work(client: KubeClient) -> tuple[Forest, list[tuple[Sheet, Found, list[dict[str, Any]]]]]:
         items, _ = await client.list(GROUPS)

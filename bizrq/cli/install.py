@@ -275,7 +275,7 @@ async def _free_groups(client: KubeClient) -> None:
     """Take our finalizer off the groups: the controller, which would do it, is gone."""
     from bizrq.api.group import FINALIZER
     from bizrq.kube.client import NotFound
-    from bizrq.kube.groups import GROUPS
+    from bizrq.store.groups import GROUPS
 
     try:
         groups, _ = await client.list(GROUPS)
@@ -307,7 +307,7 @@ async def _gone(client: KubeClient, obj: dict[str, Any]) -> None:
 async def _tell_what_stays(client: KubeClient) -> None:
     from bizrq.api.group import FINALIZER
     from bizrq.kube.client import NotFound
-    from bizrq.kube.groups import GROUPS
+    from bizrq.store.groups import GROUPS
 
     try:
         groups, _ = await client.list(GROUPS)

@@ -13,8 +13,8 @@ from typing import Any
 
 from bizrq.cli.around import Around
 from bizrq.kube.client import Forbidden, KubeClient, NotFound, Resource
-from bizrq.kube.related import CONTEXT, NAMESPACES, resources_of
 from bizrq.settings import Settings
+from bizrq.store.reference_resolver import CONTEXT, NAMESPACES, resources_of
 from bizrq.units import quantity
 from bizrq.units.resources import Resources
 from bizrq.units.slot import Slot

@@ -24,13 +24,13 @@ from bizrq.cli.as_if import AsIf, Copies, Mine, Noting
 from bizrq.cli.cluster import whoami
 from bizrq.cli.documents import as_written, place_of
 from bizrq.kube.client import Forbidden, KubeClient, NotFound, Resource
-from bizrq.kube.groups import GROUPS
-from bizrq.kube.hours import CORRECTIONS
-from bizrq.kube.related import CONTEXT, NAMESPACES, resources_of
 from bizrq.quota.account import Account
 from bizrq.quota.change import Charge
 from bizrq.quota.verdict import Denied, Granted, Reason, Verdict
 from bizrq.settings import Settings
+from bizrq.store.groups import GROUPS
+from bizrq.store.hours import CORRECTIONS
+from bizrq.store.reference_resolver import CONTEXT, NAMESPACES, resources_of
 from bizrq.units.slot import Slot
 from bizrq.workloads.demand import counting
 from bizrq.workloads.demand.offline import is_scale, objects_in

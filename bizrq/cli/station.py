@@ -24,8 +24,8 @@ import crds
 from bizrq.api import group as wire
 from bizrq.kube.client import AlreadyExists, ApiError, Conflict, KubeClient, NotFound, Resource, Unreachable
 from bizrq.kube.config import usual
-from bizrq.kube.groups import GROUPS
 from bizrq.settings import Settings
+from bizrq.store.groups import GROUPS
 from certs.pki import make_ca, make_serving
 from certs.store import ServingCertificate, write_directory
 from controller.cluster import now_ms

@@ -20,9 +20,9 @@ from bizrq.cli.around import Around
 from bizrq.cli.failure import BAD_INPUT, Failure, instead_of
 from bizrq.cli.rehearsal import Outcome, Rehearsal
 from bizrq.kube.client import KubeClient, NotFound
-from bizrq.kube.related import resources_of
 from bizrq.quota.account import Account
 from bizrq.settings import Settings
+from bizrq.store.reference_resolver import resources_of
 from bizrq.units.resources import Resources
 from bizrq.workloads.demand import counting
 from bizrq.workloads.kinds.declaration import Adapter

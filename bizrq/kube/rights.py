@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from bizrq.kube.events import CLUSTER_NAMESPACE
-from bizrq.kube.groups import GROUPS
-from bizrq.kube.hours import CARD_HOURS, CORRECTIONS, STATEMENTS
-from bizrq.kube.related import CONTEXT, NODES, READ, SLICES, WATCHED
+from bizrq.store.groups import GROUPS
+from bizrq.store.hours import CARD_HOURS, CORRECTIONS, STATEMENTS
+from bizrq.store.reference_resolver import CONTEXT, NODES, READ, SLICES, WATCHED
 from bizrq.workloads.kinds.registry import Registry
 
 Rule = dict[str, Any]

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from bizrq.kube.client import KubeClient
-from bizrq.kube.groups import GROUPS
-from bizrq.kube.hours import pages
+from bizrq.store.groups import GROUPS
+from bizrq.store.hours import pages
 from tests.bench.arena import COUNT, MODES, PLENTY, Arena
 from tests.bench.measure import Budget, Run, Spread, burst, ratios, steady
 from tests.cluster import eventually

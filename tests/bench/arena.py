@@ -19,8 +19,8 @@ from typing import Any
 
 import crds
 from bizrq.kube.client import AlreadyExists, ApiError, KubeClient, NotFound, Resource
-from bizrq.kube.groups import GROUPS
 from bizrq.settings import load
+from bizrq.store.groups import GROUPS
 from bizrq.workloads.labels import LABEL
 from certs.pki import make_ca, make_serving
 from certs.store import write_directory

@@ -21,8 +21,8 @@ import yaml
 import crds
 from bizrq.cli.main import run
 from bizrq.kube.client import KubeClient
-from bizrq.kube.groups import GROUPS
 from bizrq.quota.reservation import Reservation
+from bizrq.store.groups import GROUPS
 from sandbox.server import Sandbox
 from tests.cluster import has_kinds
 from tests.language import entry

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bizrq.api import hours as wire
 from bizrq.api.group import API_VERSION
 from bizrq.kube.client import KubeClient
-from bizrq.kube.hours import CARD_HOURS, STATEMENTS
+from bizrq.store.hours import CARD_HOURS, STATEMENTS
 from bizrq.units.resources import text_of, total
 from bizrq.units.times import milliseconds
 from tests.language import res

@@ -14,8 +14,8 @@ import crds
 from bizrq.api import hours as wire
 from bizrq.api.group import API_VERSION
 from bizrq.kube.client import KubeClient
-from bizrq.kube.groups import GROUPS
-from bizrq.kube.hours import CORRECTIONS
+from bizrq.store.groups import GROUPS
+from bizrq.store.hours import CORRECTIONS
 from bizrq.units.times import milliseconds
 from sandbox.server import Sandbox
 from tests.cli.conftest import Bizrq

@@ -17,7 +17,7 @@ import yaml
 import crds
 from bizrq.api import hours as wire
 from bizrq.kube.client import KubeClient
-from bizrq.kube.groups import GROUPS
+from bizrq.store.groups import GROUPS
 from sandbox.server import Sandbox
 from tests.cli.conftest import Bizrq
 from tests.cli.records import GPU, HOUR, NOW, W1, W2, W3, record, runs, spent, statement, stored

@@ -13,8 +13,8 @@ from aiohttp import web
 
 import crds
 from bizrq.kube.client import KubeClient
-from bizrq.kube.groups import GROUPS
-from bizrq.kube.hours import CORRECTIONS
+from bizrq.store.groups import GROUPS
+from bizrq.store.hours import CORRECTIONS
 from sandbox.server import Sandbox
 from tests.cli.conftest import Bizrq
 from tests.cli.records import GPU

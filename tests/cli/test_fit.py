@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bizrq.kube.groups import GROUPS
+from bizrq.store.groups import GROUPS
 from tests.cli.conftest import Bizrq, written
 from tests.objects import (
     CLAIMS,

@@ -14,8 +14,8 @@ from bizrq.cli import installation
 from bizrq.cli.installation import Plan, resource_of
 from bizrq.kube import rights
 from bizrq.kube.client import KubeClient, NotFound
-from bizrq.kube.groups import GROUPS
 from bizrq.settings import load
+from bizrq.store.groups import GROUPS
 from tests.cli.conftest import Bizrq
 from tests.cluster import Cluster, has_kinds
 from tests.docs.test_docs import PROCESSES, options

@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from bizrq.cli.failure import instead_of
-from bizrq.kube.groups import GROUPS
+from bizrq.store.groups import GROUPS
 from tests.cli.conftest import Bizrq
 from tests.objects import group
 

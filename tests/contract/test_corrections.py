@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bizrq.kube.client import KubeClient
-from bizrq.kube.hours import CORRECTIONS
+from bizrq.store.hours import CORRECTIONS
 from tests.cluster import refusal
 from tests.objects import Object, correction
 

@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 from bizrq.kube.client import Conflict, KubeClient
-from bizrq.kube.groups import GROUPS
+from bizrq.store.groups import GROUPS
 from tests.cluster import Cluster, refusal
 from tests.objects import Object, group
 

@@ -9,7 +9,7 @@ from bizrq.api.group import Metadata
 from bizrq.hours.metering import Page, Rate
 from bizrq.hours.periods import LIFETIME
 from bizrq.kube.client import Conflict, Invalid, KubeClient
-from bizrq.kube.hours import CARD_HOURS, STATEMENTS, pages, statements
+from bizrq.store.hours import CARD_HOURS, STATEMENTS, pages, statements
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.usefixtures("groups")]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bizrq.api import group as wire
 from bizrq.kube.client import NotFound
-from bizrq.kube.groups import GROUPS
+from bizrq.store.groups import GROUPS
 from tests.cluster import eventually
 from tests.controller.conftest import Books
 from tests.objects import group, tfjob

@@ -6,7 +6,7 @@ from typing import Any
 
 from aiohttp import web
 
-from bizrq.kube.hours import CARD_HOURS, CORRECTIONS
+from bizrq.store.hours import CARD_HOURS, CORRECTIONS
 from tests.cluster import eventually
 from tests.controller.conftest import Books
 from tests.objects import Object, correction, tfjob

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bizrq.kube.client import Resource
-from bizrq.kube.groups import GROUPS
+from bizrq.store.groups import GROUPS
 from tests.controller.conftest import Books
 from tests.faults import WATCHES, WRITES, Fault, refused, slow
 from tests.objects import DEPLOYMENTS, deployment

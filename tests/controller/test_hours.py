@@ -10,8 +10,8 @@ from bizrq.api import hours as wire
 from bizrq.hours.metering import HOUR, sum_in, total
 from bizrq.hours.periods import LIFETIME
 from bizrq.kube.client import Invalid, NotFound
-from bizrq.kube.groups import GROUPS
-from bizrq.kube.hours import CARD_HOURS, STATEMENTS, statements
+from bizrq.store.groups import GROUPS
+from bizrq.store.hours import CARD_HOURS, STATEMENTS, statements
 from bizrq.units.times import milliseconds
 from controller import hours
 from tests import objects

@@ -6,7 +6,7 @@ import asyncio
 
 from bizrq.api.group import GroupObject
 from bizrq.kube.client import KubeClient
-from bizrq.kube.groups import GROUPS
+from bizrq.store.groups import GROUPS
 from tests.controller.conftest import Books
 from tests.objects import DEPLOYMENTS, deployment, group, rollout, tfjob
 

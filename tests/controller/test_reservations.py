@@ -7,7 +7,7 @@ from typing import cast
 import pytest
 
 from bizrq.api import group as wire
-from bizrq.kube.groups import GROUPS
+from bizrq.store.groups import GROUPS
 from controller.cluster import Cluster
 from controller.entries import Entries
 from tests.controller.conftest import Books, Monotonic

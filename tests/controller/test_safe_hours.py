@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from bizrq.api.group import GroupObject
-from bizrq.kube.groups import GROUPS
+from bizrq.store.groups import GROUPS
 from tests.controller.conftest import Books
 from tests.objects import OF_KIND, Object, deployment, group, tfjob
 

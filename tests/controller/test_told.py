@@ -8,7 +8,7 @@ from typing import Any
 from prometheus_client import REGISTRY
 
 from bizrq.api.group import GroupObject
-from bizrq.kube.groups import GROUPS
+from bizrq.store.groups import GROUPS
 from tests.controller.conftest import Books
 from tests.objects import group, tfjob
 

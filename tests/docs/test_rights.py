@@ -21,7 +21,7 @@ from rich.console import Console
 import crds
 from bizrq.cli.station import REGISTRATIONS
 from bizrq.kube.client import AlreadyExists, ApiError, KubeClient, NotFound, Resource
-from bizrq.kube.groups import GROUPS
+from bizrq.store.groups import GROUPS
 from examples import story
 from tests.cluster import Real, eventually, has_kinds, sweep
 from tests.docs.test_docs import ROOT, script

@@ -10,7 +10,7 @@ import yaml
 
 import crds
 from bizrq.kube.client import KubeClient
-from bizrq.kube.groups import GROUPS
+from bizrq.store.groups import GROUPS
 from tests.cluster import eventually, has_kinds
 from tests.docs.test_docs import blocks, page
 from tests.objects import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES

@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 
 from bizrq.kube.client import ApiError, KubeClient
-from bizrq.kube.groups import GROUPS
+from bizrq.store.groups import GROUPS
 from tests.cluster import refusal
 from tests.objects import DEPLOYMENTS, OF_KIND, ROLLOUTS, TFJOBS, Object, deployment, group, rollout, tfjob
 from tests.oracle import settled

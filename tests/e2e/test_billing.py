@@ -19,8 +19,8 @@ import pytest_asyncio
 
 import crds
 from bizrq.kube.client import KubeClient, NotFound
-from bizrq.kube.groups import GROUPS
-from bizrq.kube.hours import CARD_HOURS, STATEMENTS
+from bizrq.store.groups import GROUPS
+from bizrq.store.hours import CARD_HOURS, STATEMENTS
 from controller.cluster import now_ms
 from sandbox.server import Sandbox
 from tests.cli.conftest import Bizrq, Said

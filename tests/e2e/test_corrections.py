@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from bizrq.kube.client import KubeClient
-from bizrq.kube.groups import GROUPS
-from bizrq.kube.hours import CARD_HOURS, CORRECTIONS
+from bizrq.store.groups import GROUPS
+from bizrq.store.hours import CARD_HOURS, CORRECTIONS
 from tests.cluster import eventually, refusal
 from tests.objects import correction, group
 

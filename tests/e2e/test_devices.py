@@ -19,9 +19,9 @@ from bizrq.api import group as wire
 from bizrq.api.group import GroupObject
 from bizrq.cli.station import Station, Where
 from bizrq.kube.client import KubeClient
-from bizrq.kube.groups import GROUPS
-from bizrq.kube.hours import pages
 from bizrq.settings import settings
+from bizrq.store.groups import GROUPS
+from bizrq.store.hours import pages
 from bizrq.units.quantity import NANO, parse
 from bizrq.workloads.labels import LABEL, MODEL_LABELS
 from sandbox.clock import rfc3339

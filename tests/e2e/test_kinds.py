@@ -22,7 +22,7 @@ import pytest_asyncio
 import crds
 from bizrq.cli.station import Station
 from bizrq.kube.client import AlreadyExists, KubeClient, NotFound, Resource
-from bizrq.kube.groups import GROUPS
+from bizrq.store.groups import GROUPS
 from bizrq.workloads.kinds.registry import builtin
 from bizrq.workloads.labels import LABEL
 from sandbox.server import Sandbox

@@ -16,8 +16,8 @@ import crds
 from bizrq.cli.station import Station
 from bizrq.kube import rights
 from bizrq.kube.client import KubeClient, NotFound, Resource
-from bizrq.kube.groups import GROUPS
 from bizrq.settings import load, settings
+from bizrq.store.groups import GROUPS
 from bizrq.workloads.demand.offline import usage
 from bizrq.workloads.labels import LABEL
 from controller.manager import Controller

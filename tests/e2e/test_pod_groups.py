@@ -12,8 +12,8 @@ import pytest_asyncio
 import crds
 from bizrq.cli.station import Station, Where
 from bizrq.kube.client import KubeClient, Resource
-from bizrq.kube.groups import GROUPS
 from bizrq.settings import settings
+from bizrq.store.groups import GROUPS
 from bizrq.workloads.labels import LABEL
 from tests.cluster import Real, eventually, has_kinds, refusal
 from tests.e2e.test_devices import allocate, bind, hours, uses

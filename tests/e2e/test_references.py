@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bizrq.kube.client import KubeClient
-from bizrq.kube.groups import GROUPS
+from bizrq.store.groups import GROUPS
 from tests.cluster import eventually, refusal
 from tests.objects import (
     CLAIM_TEMPLATES,

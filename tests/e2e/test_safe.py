@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from bizrq.kube.client import ApiError, KubeClient, Resource
-from bizrq.kube.groups import GROUPS
+from bizrq.store.groups import GROUPS
 from bizrq.units import quantity
 from bizrq.workloads.labels import LABEL
 from tests.cluster import eventually, refusal

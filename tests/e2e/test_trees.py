@@ -8,7 +8,7 @@ import random
 import pytest
 
 from bizrq.kube.client import ApiError, KubeClient
-from bizrq.kube.groups import GROUPS
+from bizrq.store.groups import GROUPS
 from tests.objects import DEPLOYMENTS, deployment, group
 from tests.oracle import Recorder, settled
 

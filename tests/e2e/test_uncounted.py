@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bizrq.kube.client import KubeClient
-from bizrq.kube.groups import GROUPS
+from bizrq.store.groups import GROUPS
 from tests.cluster import Cluster, refusal
 from tests.objects import DEPLOYMENTS, deployment, group
 from tests.oracle import settled

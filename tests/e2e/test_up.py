@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from bizrq.kube.client import KubeClient, NotFound
-from bizrq.kube.groups import GROUPS
+from bizrq.store.groups import GROUPS
 from tests.cluster import Cluster, eventually, refusal
 from tests.objects import CRDS, DEPLOYMENTS, REGISTRATIONS, deployment, group
 

@@ -19,7 +19,7 @@ import orjson
 from bizrq.api import hours as wire
 from bizrq.hours.metering import Inferred, Page, sum_in
 from bizrq.hours.periods import LIFETIME
-from bizrq.kube.hours import pages
+from bizrq.store.hours import pages
 from bizrq.units.quantity import NANO
 from bizrq.units.times import milliseconds
 from sandbox.clock import rfc3339

@@ -19,7 +19,7 @@ from typing import Any
 import crds
 from bizrq.api import group as wire
 from bizrq.kube.client import ApiError, KubeClient, Unreachable
-from bizrq.kube.groups import GROUPS
+from bizrq.store.groups import GROUPS
 from bizrq.units.quantity import NANO
 from bizrq.workloads.labels import LABEL
 from tests.cluster import Cluster, Real, eventually, has_kinds

@@ -8,8 +8,8 @@ import pytest
 
 from bizrq.api import group as wire
 from bizrq.kube.client import Resource
-from bizrq.kube.groups import GROUPS
 from bizrq.quota.reservation import Reservation
+from bizrq.store.groups import GROUPS
 from bizrq.units.quantity import NANO
 from bizrq.units.slot import Slot
 from bizrq.workloads.kinds.registry import builtin

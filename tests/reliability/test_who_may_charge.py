@@ -15,7 +15,7 @@ import pytest_asyncio
 
 from bizrq.api import selector
 from bizrq.kube.client import AlreadyExists, ApiError, Forbidden, KubeClient
-from bizrq.kube.groups import GROUPS
+from bizrq.store.groups import GROUPS
 from bizrq.workloads.labels import LABEL
 from tests.cluster import Cluster, eventually
 from tests.objects import (

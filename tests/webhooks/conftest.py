@@ -17,10 +17,10 @@ import crds
 from bizrq.api import group as wire
 from bizrq.api.group import GroupObject
 from bizrq.kube.client import KubeClient
-from bizrq.kube.groups import GROUPS
-from bizrq.kube.hours import CORRECTIONS
 from bizrq.quota.reservation import Reservation
 from bizrq.settings import settings
+from bizrq.store.groups import GROUPS
+from bizrq.store.hours import CORRECTIONS
 from sandbox.server import Sandbox
 from tests import objects
 from tests.cluster import has_kinds

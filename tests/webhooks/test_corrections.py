@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from bizrq.kube.client import KubeClient
-from bizrq.kube.groups import GROUPS
+from bizrq.store.groups import GROUPS
 from tests.objects import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, bound, cluster_role, correction, group
 from tests.proxy import Proxy
 from tests.webhooks.conftest import Api, Hooks, changed, message, serving

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from bizrq.kube.groups import GROUPS
+from bizrq.store.groups import GROUPS
 from bizrq.units.quantity import NANO
 from tests.cluster import eventually
 from tests.faults import WATCHES, WRITES, Fault, refused, slow

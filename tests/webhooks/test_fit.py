@@ -20,11 +20,11 @@ import crds
 from bizrq.api import group as wire
 from bizrq.cli.rehearsal import Outcome, Rehearsal, list_groups
 from bizrq.kube.client import KubeClient, Resource
-from bizrq.kube.groups import GROUPS
-from bizrq.kube.related import READ, WATCHED
 from bizrq.quota.reservation import Reservation
 from bizrq.quota.verdict import Denied
 from bizrq.settings import load
+from bizrq.store.groups import GROUPS
+from bizrq.store.reference_resolver import READ, WATCHED
 from bizrq.units.slot import Slot
 from bizrq.workloads.demand.offline import usage
 from bizrq.workloads.labels import LABEL, MODEL_LABELS

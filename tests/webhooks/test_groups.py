@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bizrq.kube.groups import GROUPS
+from bizrq.store.groups import GROUPS
 from tests.language import entry
 from tests.objects import DEPLOYMENTS, PODS, TFJOBS, deployment, group, tfjob
 from tests.proxy import Proxy

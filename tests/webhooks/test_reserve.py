@@ -10,8 +10,8 @@ import pytest
 from aiohttp import web
 
 from bizrq.kube.client import KubeClient
-from bizrq.kube.groups import GROUPS, GroupStore
 from bizrq.quota.verdict import Denied, Granted, Reason, Verdict
+from bizrq.store.groups import GROUPS, GroupStore
 from tests.language import create, entry, update
 from tests.proxy import Proxy
 from tests.webhooks.conftest import Api

@@ -12,9 +12,9 @@ from aiohttp import web
 
 from bizrq.api import group as wire
 from bizrq.kube.client import KubeClient, Resource
-from bizrq.kube.groups import GROUPS
 from bizrq.quota.change import Charge
 from bizrq.quota.verdict import Reason
+from bizrq.store.groups import GROUPS
 from bizrq.workloads.kinds.registry import builtin
 from bizrq.workloads.labels import LABEL
 from bizrq.workloads.lookup import Documents

@@ -10,7 +10,7 @@ import pytest
 from aiohttp import web
 
 from bizrq.kube.client import KubeClient
-from bizrq.kube.groups import GROUPS
+from bizrq.store.groups import GROUPS
 from bizrq.workloads.labels import LABEL, MODEL_LABELS
 from tests.objects import CONFIG_MAPS, DEPLOYMENTS, OF_KIND, deployment, group, rollout, tfjob
 from tests.proxy import Proxy

@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Awaitable, Callable
 
 from bizrq.api import group as wire
-from bizrq.kube.groups import GROUPS
+from bizrq.store.groups import GROUPS
 from bizrq.units.quantity import NANO
 from tests.contract.conftest import NAME
 from tests.objects import DEPLOYMENTS, Object, deployment

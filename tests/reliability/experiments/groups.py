@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from bizrq.api import group as wire
-from bizrq.kube.groups import GROUPS
+from bizrq.store.groups import GROUPS
 from bizrq.units.quantity import NANO
 from tests.cluster import eventually
 from tests.objects import group

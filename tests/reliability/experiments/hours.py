@@ -22,9 +22,9 @@ from bizrq.api import hours as wire
 from bizrq.hours.metering import Page, Rate, Stay, sum_in, tick, total
 from bizrq.hours.periods import LIFETIME
 from bizrq.kube.client import NotFound
-from bizrq.kube.groups import GROUPS
-from bizrq.kube.hours import statements
 from bizrq.kube.lease import LEASES
+from bizrq.store.groups import GROUPS
+from bizrq.store.hours import statements
 from bizrq.units.quantity import NANO
 from controller.manager import LEASE
 from sandbox.server import Sandbox

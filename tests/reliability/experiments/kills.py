@@ -11,7 +11,7 @@ from pathlib import Path
 from aiohttp import web
 
 from bizrq.kube.client import ApiError, Unreachable
-from bizrq.kube.groups import GROUPS
+from bizrq.store.groups import GROUPS
 from tests.cluster import Real
 from tests.objects import DEPLOYMENTS, deployment
 from tests.oracle import EtcdRecorder

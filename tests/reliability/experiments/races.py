@@ -11,7 +11,7 @@ from typing import Any
 from aiohttp import web
 
 from bizrq.kube.client import ApiError, Resource
-from bizrq.kube.groups import GROUPS
+from bizrq.store.groups import GROUPS
 from tests.cluster import eventually
 from tests.objects import DEPLOYMENTS, Object, deployment
 from tests.oracle import Recorder

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bizrq.api.group import GroupObject, Hold, Metadata, Status
-from bizrq.kube.holds import HOLD, Holds, wanted
+from bizrq.store.edit_backoff import HOLD, Holds, wanted
 from bizrq.units.times import timestamp
 
 NOW = 1_800_000_000_000

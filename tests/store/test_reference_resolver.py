@@ -10,8 +10,8 @@ from aiohttp import web
 
 from bizrq.kube.client import Forbidden, KubeClient
 from bizrq.kube.config import Endpoint, StaticCredentials
-from bizrq.kube.related import Related
 from bizrq.settings import settings
+from bizrq.store.reference_resolver import Related
 from bizrq.workloads.demand import counting
 from bizrq.workloads.kinds.registry import builtin
 from tests.objects import Object, deployment, rollout

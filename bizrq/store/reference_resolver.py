@@ -11,8 +11,8 @@ from types import MappingProxyType
 from typing import Any
 
 from bizrq.kube.client import Forbidden, KubeClient, NotFound, Resource
-from bizrq.kube.groups import without_managed_fields
 from bizrq.kube.informer import Informer
+from bizrq.store.groups import without_managed_fields
 from bizrq.workloads.kinds.declaration import Adapter, GroupKind
 from bizrq.workloads.kinds.registry import Registry
 from bizrq.workloads.lookup import Lookup, Recording, Reference
