@@ -24,10 +24,10 @@ from bizrq.quota.verdict import Denied
 from bizrq.settings import Settings
 from bizrq.store.groups import GroupStore
 from bizrq.store.reference_resolver import Related
-from webhooks.doors import Handler, doors
-from webhooks.reserve import Reserver
-from webhooks.rights import Rights
-from webhooks.turns import Turns
+from webhooks.charging.authorization import Rights
+from webhooks.charging.group_commit import Reserver
+from webhooks.keepalive import Turns
+from webhooks.routes import Handler, doors
 
 log = structlog.get_logger(__name__)
 

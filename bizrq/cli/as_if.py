@@ -23,8 +23,8 @@ from bizrq.settings import Settings
 from bizrq.store.groups import GROUPS, GroupStore
 from bizrq.workloads.labels import labels_of
 from bizrq.workloads.lookup import Reference, reference_of
-from webhooks.reserve import Check, Reserver
-from webhooks.rights import Rights
+from webhooks.charging.authorization import Rights
+from webhooks.charging.group_commit import Check, Reserver
 
 Object = dict[str, Any]
 

@@ -40,7 +40,7 @@ from bizrq.workloads.lookup import Reference, group_and_version
 from bizrq.workloads.owners import charged_group
 from bizrq.workloads.validation import Malformed
 from webhooks import registration
-from webhooks.doors import doors
+from webhooks.routes import doors
 
 Object = dict[str, Any]
 

@@ -21,7 +21,7 @@ from bizrq.workloads.lookup import Nothing
 from controller.surplus import Surplus
 from tests.bench import hours
 from tests.bench.measure import Spread
-from webhooks.workloads import charge_of
+from webhooks.handlers.workloads import charge_of
 
 ROUNDS = 5
 HARD: dict[str, int] = dict.fromkeys(("limits.cpu", "limits.memory", "pods", "count/deployments.apps"), 10**24)

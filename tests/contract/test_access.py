@@ -10,7 +10,7 @@ import pytest
 from bizrq.kube.client import AlreadyExists, KubeClient, Resource
 from tests.cluster import eventually, refusal
 from tests.objects import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, Object, bound, cluster_role
-from webhooks.rights import REVIEWS
+from webhooks.charging.authorization import REVIEWS
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

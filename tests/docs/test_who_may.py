@@ -14,7 +14,7 @@ from bizrq.store.groups import GROUPS
 from tests.cluster import eventually, has_kinds
 from tests.docs.test_docs import blocks, page
 from tests.objects import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES
-from webhooks.rights import REVIEWS, ROOTS
+from webhooks.charging.authorization import REVIEWS, ROOTS
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

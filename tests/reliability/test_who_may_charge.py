@@ -33,7 +33,7 @@ from tests.objects import (
 from tests.oracle import settled
 from tests.proxy import Proxy
 from tests.serving import Parts
-from webhooks.rights import REVIEWS
+from webhooks.charging.authorization import REVIEWS
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -15,8 +15,8 @@ from bizrq.kube.client import ApiError, Unreachable
 from bizrq.quota.verdict import Denied, Granted, Reason, Verdict
 from bizrq.store.groups import GroupStore
 from bizrq.units.names import DEFAULT, Catalog, base_and_model, cash, uncash
-from webhooks.deadline import seconds_left
-from webhooks.rights import Rights
+from webhooks.charging.authorization import Rights
+from webhooks.charging.deadline import seconds_left
 
 
 class Corrections:

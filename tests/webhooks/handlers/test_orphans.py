@@ -8,8 +8,8 @@ from bizrq.kube.client import Unreachable
 from bizrq.workloads.labels import LABEL
 from tests.objects import NAMESPACES, OF_KIND, PODS, TFJOBS, Object, namespace, tfjob
 from tests.proxy import Proxy
+from tests.webhooks.charging.test_owner_trust import child
 from tests.webhooks.conftest import Api, Hooks, changed, message
-from tests.webhooks.test_children import child
 
 
 async def orphan(hooks: Hooks, obj: Object) -> Object:

@@ -29,7 +29,7 @@ from bizrq.workloads.kinds.registry import Registry
 from bizrq.workloads.lookup import Lookup
 from bizrq.workloads.owners import controller_of, payer
 from bizrq.workloads.validation import Malformed
-from webhooks.deadline import seconds_left
+from webhooks.charging.deadline import seconds_left
 
 Object = dict[str, Any]
 
@@ -131,7 +131,7 @@ class Children:
         asking = sum(1 for cost in costs if cost)
         reached = reach(owner, above, pays, asking, lookup, self._config)
         if grows:
-            # The owner pays for the largest of them, whatever that has grown to (`webhooks.references`).
+            # The owner pays for the largest of them, whatever that has grown to (`webhooks.handlers.references`).
             reached = reduce(larger, costs, reached)
         if not surplus(costs, reached):
             return None

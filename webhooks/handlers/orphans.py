@@ -24,7 +24,7 @@ from bizrq.workloads.labels import LABEL
 from bizrq.workloads.lookup import Lookup
 from bizrq.workloads.owners import charged_group, controller_of, payer
 from bizrq.workloads.validation import Malformed
-from webhooks.deadline import seconds_left
+from webhooks.charging.deadline import seconds_left
 
 Object = dict[str, Any]
 

@@ -10,8 +10,8 @@ from bizrq.store.groups import GROUPS
 from tests.language import entry
 from tests.objects import DEPLOYMENTS, PODS, TFJOBS, deployment, group, tfjob
 from tests.proxy import Proxy
+from tests.webhooks.charging.test_owner_trust import child
 from tests.webhooks.conftest import Api, Hooks, changed, message
-from tests.webhooks.test_children import child
 
 
 def hard(**amounts: str):

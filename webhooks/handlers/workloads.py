@@ -29,11 +29,12 @@ from bizrq.workloads.labels import LABEL, group_of
 from bizrq.workloads.lookup import Lookup, Recording, Reference
 from bizrq.workloads.owners import charged_group, payer, requires_group
 from bizrq.workloads.validation import Malformed
-from webhooks.children import Children
-from webhooks.deadline import seconds_left
-from webhooks.references import Due, References, patiently, place_of_deadline, roles, settle, told, written
-from webhooks.reserve import Decide, Reserver
-from webhooks.rights import Rights, joins
+from webhooks.charging.authorization import Rights, joins
+from webhooks.charging.charger import Due, patiently, settle, told
+from webhooks.charging.deadline import seconds_left
+from webhooks.charging.group_commit import Decide, Reserver
+from webhooks.charging.owner_trust import Children
+from webhooks.handlers.references import References, place_of_deadline, roles, written
 
 log = structlog.get_logger(__name__)
 
@@ -42,7 +43,7 @@ Object = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Own(Due):
-    """What a workload's own write is charged; `joins` as in `webhooks.rights`."""
+    """What a workload's own write is charged; `joins` as in `webhooks.charging.authorization`."""
 
     lookup: Known
     joins: bool = False

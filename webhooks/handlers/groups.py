@@ -33,10 +33,10 @@ from bizrq.workloads.kinds.declaration import Adapter
 from bizrq.workloads.kinds.registry import Registry
 from bizrq.workloads.labels import LABEL
 from bizrq.workloads.owners import controller_of, payer
-from webhooks.deadline import seconds_left
-from webhooks.reserve import Reserver
-from webhooks.rights import Rights, takes_more
-from webhooks.standing import standing
+from webhooks.charging.active import standing
+from webhooks.charging.authorization import Rights, takes_more
+from webhooks.charging.deadline import seconds_left
+from webhooks.charging.group_commit import Reserver
 
 #: A deletion's refusal names this many children or workloads.
 NAMED = 2

@@ -44,7 +44,7 @@ from tests.objects import (
 from tests.proxy import Proxy
 from tests.webhooks.conftest import Api, Hooks, changed, message, serving, stored
 from tests.workloads.test_owners import family
-from webhooks.rights import barred, joins
+from webhooks.charging.authorization import barred, joins
 
 ALICE: Object = {"username": "alice", "uid": "42", "groups": ["ml", "system:authenticated"], "extra": {"k": ["v"]}}
 BOB: Object = {"username": "bob", "groups": ["system:authenticated"]}

@@ -27,8 +27,8 @@ from bizrq.units.resources import growth
 from bizrq.workloads.kinds.registry import Registry
 from bizrq.workloads.lookup import Lookup
 from bizrq.workloads.owners import charged_group, makers
-from webhooks.deadline import seconds_left
-from webhooks.reserve import Decide
+from webhooks.charging.deadline import seconds_left
+from webhooks.charging.group_commit import Decide
 
 log = structlog.get_logger(__name__)
 

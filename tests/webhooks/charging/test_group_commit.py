@@ -15,7 +15,7 @@ from bizrq.store.groups import GROUPS, GroupStore
 from tests.language import create, entry, update
 from tests.proxy import Proxy
 from tests.webhooks.conftest import Api
-from webhooks.reserve import PACE, Reserver
+from webhooks.charging.group_commit import PACE, Reserver
 
 
 @pytest.fixture

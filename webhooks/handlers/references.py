@@ -15,8 +15,7 @@ import contextlib
 import re
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import orjson
 
@@ -26,7 +25,7 @@ from bizrq.api.review import Request
 from bizrq.kube.client import ApiError, KubeClient, NotFound, Unreachable
 from bizrq.quota.change import Charge, Role
 from bizrq.quota.reservation import Reservation
-from bizrq.quota.verdict import TRY_AGAIN, Denied, Granted, Reason, Verdict
+from bizrq.quota.verdict import Denied, Granted, Reason, Verdict
 from bizrq.store.groups import GROUPS
 from bizrq.store.reference_resolver import NAMESPACES, Related, resource_of, resources_of
 from bizrq.units.resources import growth, larger
@@ -51,9 +50,10 @@ from bizrq.workloads.lookup import Instead, Lookup, Recording, Reference, group_
 from bizrq.workloads.owners import charged_group, controller_of, payer
 from bizrq.workloads.pods.roles import has_ended
 from bizrq.workloads.validation import Malformed
-from webhooks.deadline import seconds_left
-from webhooks.reserve import Reserver
-from webhooks.rights import Rights
+from webhooks.charging.authorization import Rights
+from webhooks.charging.charger import _LAST, _PAUSE, PATIENCE, Due, settle, told
+from webhooks.charging.deadline import seconds_left
+from webhooks.charging.group_commit import Reserver
 
 Object = dict[str, Any]
 
@@ -61,78 +61,9 @@ CLAIM_TEMPLATE: GroupKind = ("resource.k8s.io", "ResourceClaimTemplate")
 #: What a pod costs that has a claim of no devices: so much of a workload is held for certain while its template is
 #: gone. An immutable template grows only by being made anew.
 _NO_DEVICES: Object = {"spec": {"spec": {"devices": {}}}}
-#: Seconds that a write waits for another one that it would have to be counted with.
-PATIENCE = 3.0
-_PAUSE = 0.1
-#: Seconds before the deadline in which nothing is tried again: the last answer says more than "too late".
-_LAST = 0.3
 #: A refusal to delete names this many workloads.
 NAMED = 2
 _UID = re.compile(r"[A-Za-z0-9._:-]{1,128}", re.ASCII)
-
-
-@dataclass(frozen=True, slots=True)
-class Due:
-    """A charge that somebody else's write makes, and for whom."""
-
-    group: str
-    charge: Charge
-    whom: str = ""
-    #: It makes nothing worse, and is charged only to be seen by others.
-    is_mark: bool = False
-
-    @property
-    def key(self) -> tuple[object, ...]:
-        """Equal where nothing has changed that the charge is counted from."""
-        amounts = [tuple(sorted(found.items())) for found in (self.charge.demand, self.charge.before)]
-        runs = (self.charge.run, self.charge.run_before)
-        return self.group, self.charge.slot, self.charge.uid, self.charge.resource_version, *amounts, *runs
-
-
-_D = TypeVar("_D", bound=Due)
-
-
-async def patiently(look: Callable[[], Awaitable[Verdict]], deadline: float) -> Verdict:
-    """What a look says; while another change has to be seen first, what the next one says, for a while.
-
-    The API server itself comes again where an update met another write: what it asked for first is under way then.
-    """
-    until = min(deadline - _LAST, time.monotonic() + PATIENCE)
-    while True:
-        verdict = await look()
-        busy = isinstance(verdict, Denied) and verdict.reason is Reason.BUSY
-        if not busy or time.monotonic() + _PAUSE > until:
-            return verdict
-        await asyncio.sleep(_PAUSE)
-
-
-async def settle(
-    gather: Callable[[], Awaitable[Sequence[_D] | Verdict]],
-    decide: Callable[[_D], Awaitable[Verdict]],
-    deadline: float,
-) -> Verdict:
-    """Charge what is found, until a look after the last promise was stored finds nothing new.
-
-    Raises what `gather` does. What another write has to be waited for is tried again for a while.
-    """
-    granted: set[tuple[object, ...]] = set()
-
-    async def look() -> Verdict:
-        while True:
-            gathered = await gather()
-            if isinstance(gathered, Granted | Denied):
-                return gathered
-            due = [found for found in gathered if found.key not in granted]
-            if not due:
-                return Granted()
-            for found in due:
-                verdict = await decide(found)
-                # A mark that cannot be left is no reason to refuse what makes nothing worse.
-                if isinstance(verdict, Denied) and (verdict.reason in TRY_AGAIN or not found.is_mark):
-                    return verdict
-                granted.add(found.key)
-
-    return await patiently(look, deadline)
 
 
 class References:
@@ -549,10 +480,6 @@ def _reference(place: Slot) -> Reference:
 def _of_claim(place: Slot) -> str:
     kind = "ResourceClaim" if place.kind == CLAIMS else "claim of PodGroup"
     return f"{kind} {place.namespace}/{place.name}"
-
-
-def told(verdict: Denied, whom: str) -> Denied:
-    return Denied(verdict.reason, f"{verdict.message}; charged for {whom}", verdict.violations, whom)
 
 
 def _state(obj: Mapping[str, Any]) -> tuple[str, int] | None:

@@ -28,9 +28,9 @@ from bizrq.workloads.kinds.registry import Registry
 from bizrq.workloads.lookup import group_and_version
 from bizrq.workloads.owners import charged_group, payer
 from bizrq.workloads.validation import Malformed, a_count, a_map, at
-from webhooks.deadline import seconds_left
-from webhooks.groups import Answer
-from webhooks.workloads import charge_of
+from webhooks.charging.deadline import seconds_left
+from webhooks.handlers.groups import Answer
+from webhooks.handlers.workloads import charge_of
 
 log = structlog.get_logger(__name__)
 

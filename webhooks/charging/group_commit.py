@@ -27,7 +27,7 @@ from bizrq.store import edit_backoff
 from bizrq.store.edit_backoff import Holds
 from bizrq.store.groups import GroupStore
 from bizrq.units.names import DEFAULT, Catalog
-from webhooks.deadline import seconds_left
+from webhooks.charging.deadline import seconds_left
 
 log = structlog.get_logger(__name__)
 

@@ -22,11 +22,12 @@ from bizrq.workloads.devices.dra import CLAIM, CLAIMS, Claims, of_another, of_cl
 from bizrq.workloads.labels import labels_of
 from bizrq.workloads.lookup import Instead
 from bizrq.workloads.validation import Malformed
-from webhooks.deadline import seconds_left
-from webhooks.references import NAMED, References, named, promised, settle, told, written
-from webhooks.reserve import Reserver
-from webhooks.rights import Rights
-from webhooks.workloads import Own
+from webhooks.charging.authorization import Rights
+from webhooks.charging.charger import settle, told
+from webhooks.charging.deadline import seconds_left
+from webhooks.charging.group_commit import Reserver
+from webhooks.handlers.references import NAMED, References, named, promised, written
+from webhooks.handlers.workloads import Own
 
 Object = dict[str, Any]
 

@@ -26,10 +26,10 @@ from bizrq.workloads.kinds.registry import Registry
 from bizrq.workloads.labels import LABEL, label, labels_of
 from bizrq.workloads.owners import payer
 from bizrq.workloads.validation import Malformed
-from webhooks.deadline import seconds_left
-from webhooks.groups import NAMED, Answer
-from webhooks.rights import Rights
-from webhooks.standing import standing
+from webhooks.charging.active import standing
+from webhooks.charging.authorization import Rights
+from webhooks.charging.deadline import seconds_left
+from webhooks.handlers.groups import NAMED, Answer
 
 Object = dict[str, Any]
 

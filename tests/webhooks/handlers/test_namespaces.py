@@ -8,8 +8,8 @@ import pytest
 
 from bizrq.workloads.labels import LABEL, REQUIRED
 from tests.objects import DEPLOYMENTS, NAMESPACES, OF_KIND, TFJOBS, Object, deployment, namespace, tfjob
+from tests.webhooks.charging.test_owner_trust import COLLECTOR, OPERATOR, child, owned_by, released
 from tests.webhooks.conftest import Api, Hooks, changed, message, stored
-from tests.webhooks.test_children import COLLECTOR, OPERATOR, child, owned_by, released
 
 
 async def team(api: Api, hooks: Hooks, name: str = "team", **labels: str) -> Object:

@@ -14,17 +14,17 @@ from bizrq.settings import Settings
 from bizrq.store.groups import GroupStore
 from bizrq.store.reference_resolver import Related
 from webhooks import registration
-from webhooks.autoscalers import Autoscalers
-from webhooks.children import Children
-from webhooks.claims import SharedClaims
-from webhooks.corrections import Corrections
-from webhooks.groups import Answer, Groups
-from webhooks.namespaces import Namespaces
-from webhooks.orphans import Orphans
-from webhooks.references import References
-from webhooks.reserve import Reserver
-from webhooks.rights import Rights
-from webhooks.workloads import Workloads
+from webhooks.charging.authorization import Rights
+from webhooks.charging.group_commit import Reserver
+from webhooks.charging.owner_trust import Children
+from webhooks.handlers.autoscalers import Autoscalers
+from webhooks.handlers.claims import SharedClaims
+from webhooks.handlers.corrections import Corrections
+from webhooks.handlers.groups import Answer, Groups
+from webhooks.handlers.namespaces import Namespaces
+from webhooks.handlers.orphans import Orphans
+from webhooks.handlers.references import References
+from webhooks.handlers.workloads import Workloads
 
 #: The answer to a review, until a deadline in `time.monotonic` seconds.
 Handler = Callable[[Request, float], Awaitable[Answer]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 
-from webhooks.turns import IDLE, MOST_QUIET, PATIENCE, QUIET, Turns
+from webhooks.keepalive import IDLE, MOST_QUIET, PATIENCE, QUIET, Turns
 
 
 class _Connection(asyncio.BaseTransport):

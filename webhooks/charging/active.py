@@ -15,7 +15,7 @@ from bizrq.workloads.demand import counting
 from bizrq.workloads.kinds.declaration import Adapter
 from bizrq.workloads.lookup import Lookup
 from bizrq.workloads.owners import is_below
-from webhooks.deadline import seconds_left
+from webhooks.charging.deadline import seconds_left
 
 Object = dict[str, Any]
 
