@@ -1,7 +1,7 @@
 """One look at one group: gather, recount, write.
 
 This file alone decides when a status may be written (DESIGN 5.6). Its numbers are `bizrq.quota.recount`'s, its words
-`controller.telling`'s.
+`controller.status`'s.
 """
 
 from __future__ import annotations
@@ -29,18 +29,19 @@ from bizrq.units.slot import group_slot
 from bizrq.units.times import timestamp
 from bizrq.workloads.config import CountingConfig
 from controller import metrics
-from controller.books import Books
-from controller.charges import Charges
-from controller.cluster import CATCH_UP, Cluster
-from controller.costs import Costs
-from controller.entries import Entries, promised
-from controller.evidence import Evidence
-from controller.foresight import Foresight, Record
-from controller.hours import Hours, Outlook
-from controller.lines import Lines, Run
-from controller.sums import Ask, Ledgers
-from controller.surplus import Surplus
-from controller.telling import HoursTold, Teller, Told, findings
+from controller.hours.budget_forecast import Foresight, Record
+from controller.hours.record import Hours, Outlook
+from controller.hours.record_store import Books
+from controller.status import HoursTold, Teller, findings
+from controller.usage.excess import Surplus
+from controller.usage.findings import Told
+from controller.usage.group_snapshot import Charges
+from controller.usage.observed_usage import Evidence
+from controller.usage.reservations import Entries, promised
+from controller.usage.usage_cache import Ask, Ledgers
+from controller.usage.workload_cost import Costs
+from controller.usage.workload_usage import Lines, Run
+from controller.watch.cluster import CATCH_UP, Cluster
 
 log = structlog.get_logger(__name__)
 

@@ -28,9 +28,9 @@ from bizrq.settings import Settings
 from bizrq.store.groups import GROUPS
 from certs.pki import make_ca, make_serving
 from certs.store import ServingCertificate, write_directory
-from controller.cluster import now_ms
 from controller.main import identity
 from controller.manager import Controller
+from controller.watch.cluster import now_ms
 from sandbox.server import Sandbox
 from webhooks import registration
 from webhooks.app import Webhooks

@@ -18,7 +18,7 @@ from bizrq.settings import load
 from bizrq.units.quantity import NANO
 from bizrq.workloads.demand import counting
 from bizrq.workloads.lookup import Nothing
-from controller.surplus import Surplus
+from controller.usage.excess import Surplus
 from tests.bench import hours
 from tests.bench.measure import Spread
 from webhooks.handlers.workloads import charge_of

@@ -18,14 +18,14 @@ from bizrq.kube.client import KubeClient
 from bizrq.kube.config import Endpoint, StaticCredentials
 from bizrq.process import quiet_collector
 from bizrq.settings import load
-from controller.books import Books, Sheet
-from controller.cluster import Cluster
-from controller.corrections import Corrections
-from controller.evidence import Evidence
-from controller.hours import Hours
-from controller.meter import Stays
-from controller.pods import Shapes, trimmed
-from controller.retention import Retention
+from controller.hours.corrections import Corrections
+from controller.hours.pod_intervals import Stays
+from controller.hours.record import Hours
+from controller.hours.record_store import Books, Sheet
+from controller.hours.retention import Retention
+from controller.usage.observed_usage import Evidence
+from controller.watch.cluster import Cluster
+from controller.watch.pods import Shapes, trimmed
 from tests.bench.measure import longest_stall
 
 GPU, A100 = "requests.nvidia.com/gpu", "requests.nvidia.com/gpu.A100"

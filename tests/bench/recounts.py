@@ -24,9 +24,9 @@ from bizrq.quota.verdict import Granted
 from bizrq.settings import load
 from bizrq.units.quantity import NANO
 from bizrq.units.slot import Slot
-from controller.cluster import Cluster
 from controller.manager import Controller
-from controller.pods import Pod
+from controller.watch.cluster import Cluster
+from controller.watch.pods import Pod
 from tests.bench.hours import fill
 from tests.bench.measure import longest_stall
 from tests.objects import deployment, group
@@ -105,7 +105,7 @@ async def _looks(name: str, put: Callable[[Cluster], None]) -> dict[str, str]:
     settings, ahead = load(None), [0.0]
     async with _api(name) as endpoint, KubeClient(endpoint) as client:
         controller = Controller(client, settings, identity="bench", clock=lambda: time.monotonic() + ahead[0])
-        cluster = controller.cluster
+        cluster = controller.watch.cluster
         put(cluster)
         await cluster.groups.read(name, 5)
         # The part that is measured; the queue and the Lease are not.

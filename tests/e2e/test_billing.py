@@ -21,7 +21,7 @@ import crds
 from bizrq.kube.client import KubeClient, NotFound
 from bizrq.store.groups import GROUPS
 from bizrq.store.hours import CARD_HOURS, STATEMENTS
-from controller.cluster import now_ms
+from controller.watch.cluster import now_ms
 from sandbox.server import Sandbox
 from tests.cli.conftest import Bizrq, Said
 from tests.cluster import Cluster, eventually, has_kinds

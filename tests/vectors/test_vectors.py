@@ -19,7 +19,7 @@ from bizrq.workloads.devices.dra import Claims
 from bizrq.workloads.kinds.registry import builtin
 from bizrq.workloads.labels import group_of
 from bizrq.workloads.lookup import Documents
-from controller.pods import Shapes, trimmed
+from controller.watch.pods import Shapes, trimmed
 
 
 def test_a_workload_costs_what_its_vector_says(workload_vector):

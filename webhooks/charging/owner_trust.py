@@ -6,7 +6,7 @@ themselves beyond it: so operators whose accounts nobody listed, and people who 
 before, and a forged reference is worth nothing.
 
 The race that is accepted: children of one owner that come at the same moment do not see one another. What slips
-through is found by the recount (`controller/surplus.py`).
+through is found by the recount (`controller/usage/excess.py`).
 """
 
 from __future__ import annotations

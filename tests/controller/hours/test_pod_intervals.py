@@ -22,12 +22,12 @@ from bizrq.units.names import is_cash, uncash
 from bizrq.units.quantity import NANO
 from bizrq.units.times import timestamp
 from bizrq.workloads.labels import LABEL, MODEL_LABELS
-from controller.books import Books
-from controller.cluster import Cluster
-from controller.evidence import Evidence
-from controller.meter import Stays
-from controller.pods import Shapes, trimmed
-from controller.recorded import MOST_MODELS
+from controller.hours.metered_names import MOST_MODELS
+from controller.hours.pod_intervals import Stays
+from controller.hours.record_store import Books
+from controller.usage.observed_usage import Evidence
+from controller.watch.cluster import Cluster
+from controller.watch.pods import Shapes, trimmed
 from tests.language import res
 from tests.objects import Object, tfjob
 

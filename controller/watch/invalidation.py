@@ -19,7 +19,7 @@ import structlog
 from bizrq.workloads.labels import LABEL
 from bizrq.workloads.lookup import Reference, reference_of
 from bizrq.workloads.owners import MOST_HOPS, controller_of
-from controller.pods import Pod
+from controller.watch.pods import Pod
 
 log = structlog.get_logger(__name__)
 

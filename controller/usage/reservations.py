@@ -19,7 +19,7 @@ from bizrq.quota.reservation import LIFETIME, Reservation, read
 from bizrq.units import quantity
 from bizrq.units.resources import Resources, larger
 from bizrq.units.slot import ReservationError, Slot
-from controller.cluster import CATCH_UP, Cluster
+from controller.watch.cluster import CATCH_UP, Cluster
 
 log = structlog.get_logger(__name__)
 

@@ -22,11 +22,11 @@ from bizrq.units.resources import Resources, add
 from bizrq.units.slot import Slot, group_slot
 from bizrq.workloads.lookup import Reference
 from controller import metrics
-from controller.cluster import Cluster, Standing
-from controller.costs import Costs
-from controller.journal import Noted
-from controller.lines import SILENCE, Line, Lines, Run
-from controller.slices import Slices
+from controller.usage.workload_cost import Costs
+from controller.usage.workload_usage import SILENCE, Line, Lines, Run
+from controller.watch.cluster import Cluster, Standing
+from controller.watch.invalidation import Noted
+from controller.watch.time_slice import Slices
 
 log = structlog.get_logger(__name__)
 

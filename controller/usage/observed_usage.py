@@ -25,9 +25,9 @@ from bizrq.workloads.lookup import Lookup, Reference
 from bizrq.workloads.pods import resize
 from bizrq.workloads.pods.roles import of_template
 from bizrq.workloads.validation import Malformed
-from controller.cluster import Cluster
-from controller.journal import node_reference, pool_key, pool_reference
-from controller.pods import Pod, Shapes
+from controller.watch.cluster import Cluster
+from controller.watch.invalidation import node_reference, pool_key, pool_reference
+from controller.watch.pods import Pod, Shapes
 
 log = structlog.get_logger(__name__)
 

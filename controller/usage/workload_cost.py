@@ -1,8 +1,8 @@
 """What one stored workload costs, as it stands now, with what it refers to and what hangs below it.
 
 This file alone decides when what is found below a workload is believed, and at what one is held that cannot be counted.
-The counting is `bizrq.workloads.demand.counting`'s and `controller.surplus`'s; when to count again is
-`controller.sums`'s.
+The counting is `bizrq.workloads.demand.counting`'s and `controller.usage.excess`'s; when to count
+again is `controller.usage.usage_cache`'s.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from bizrq.workloads.kinds.declaration import Adapter, GroupKind
 from bizrq.workloads.lookup import Lookup, Recording, Reference
 from bizrq.workloads.pods.roles import has_ended
 from bizrq.workloads.validation import Malformed
-from controller.cluster import CATCH_UP, Cluster, Object, claimed_by
-from controller.surplus import NOTHING, Found, Surplus
+from controller.usage.excess import NOTHING, Found, Surplus
+from controller.watch.cluster import CATCH_UP, Cluster, Object, claimed_by
 
 #: Seconds a read of what a workload refers to may take.
 _READ = 5.0

@@ -21,8 +21,8 @@ from bizrq.workloads.lookup import Lookup
 from bizrq.workloads.owners import MOST_HOPS
 from bizrq.workloads.pods.roles import has_ended
 from bizrq.workloads.validation import Malformed
-from controller.cluster import POD, Cluster
-from controller.pods import Pod
+from controller.watch.cluster import POD, Cluster
+from controller.watch.pods import Pod
 
 Object = dict[str, Any]
 Path = tuple[tuple[Adapter, Object], ...]

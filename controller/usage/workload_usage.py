@@ -1,7 +1,7 @@
 """What one workload adds to its group: its cost, what its pods show beyond that, and what there is to tell of it.
 
 This file alone brings these together for one workload, at one moment; it awaits nothing and keeps nothing. Lines are
-added up and kept by `controller.sums`.
+added up and kept by `controller.usage.usage_cache`.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from bizrq.workloads.kinds.declaration import Adapter
 from bizrq.workloads.lookup import Reference
 from bizrq.workloads.pods.roles import longest_run, runs_since
 from bizrq.workloads.validation import Malformed
-from controller.cluster import Cluster, Object
-from controller.costs import Costs, slot_of
-from controller.evidence import Evidence
-from controller.pods import Pod
+from controller.usage.observed_usage import Evidence
+from controller.usage.workload_cost import Costs, slot_of
+from controller.watch.cluster import Cluster, Object
+from controller.watch.pods import Pod
 
 
 @dataclass(frozen=True, slots=True)

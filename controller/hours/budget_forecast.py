@@ -22,8 +22,8 @@ from bizrq.hours.periods import LIFETIME, Period
 from bizrq.units import names
 from bizrq.units.names import DEFAULT, Catalog, is_cash, uncash
 from bizrq.units.resources import Limits, Resources
-from controller.cluster import Cluster
-from controller.hours import Hours
+from controller.hours.record import Hours
+from controller.watch.cluster import Cluster
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,13 +18,13 @@ from bizrq.units.slot import Slot
 from bizrq.units.times import milliseconds
 from bizrq.workloads.kinds.declaration import Adapter
 from bizrq.workloads.validation import Malformed
-from controller.allocations import Allocations, User, place_of
-from controller.books import Books, Sheet
-from controller.cluster import Cluster
-from controller.evidence import Evidence
-from controller.pods import Pod
-from controller.recorded import Names
-from controller.slices import Slices
+from controller.hours.allocations import Allocations, User, place_of
+from controller.hours.metered_names import Names
+from controller.hours.record_store import Books, Sheet
+from controller.usage.observed_usage import Evidence
+from controller.watch.cluster import Cluster
+from controller.watch.pods import Pod
+from controller.watch.time_slice import Slices
 
 log = structlog.get_logger(__name__)
 

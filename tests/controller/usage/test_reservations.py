@@ -8,8 +8,8 @@ import pytest
 
 from bizrq.api import group as wire
 from bizrq.store.groups import GROUPS
-from controller.cluster import Cluster
-from controller.entries import Entries
+from controller.usage.reservations import Entries
+from controller.watch.cluster import Cluster
 from tests.controller.conftest import Books, Monotonic
 from tests.language import entry
 from tests.objects import DEPLOYMENTS, deployment, group

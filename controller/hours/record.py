@@ -24,12 +24,12 @@ from bizrq.store.groups import GROUPS as GROUP
 from bizrq.units.names import DEFAULT, Catalog, is_cash, uncash
 from bizrq.units.resources import Limits, larger, restrict
 from bizrq.units.resources import total as sum_of
-from controller.books import Books, Sheet
-from controller.cluster import Cluster
-from controller.corrections import Corrections
-from controller.meter import Gathered, Stays, uids_of
-from controller.retention import Retention
-from controller.slices import Slices
+from controller.hours.corrections import Corrections
+from controller.hours.pod_intervals import Gathered, Stays, uids_of
+from controller.hours.record_store import Books, Sheet
+from controller.hours.retention import Retention
+from controller.watch.cluster import Cluster
+from controller.watch.time_slice import Slices
 
 log = structlog.get_logger(__name__)
 

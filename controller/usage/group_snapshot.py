@@ -21,11 +21,11 @@ from bizrq.workloads.config import CountingConfig
 from bizrq.workloads.devices.dra import CLAIMS, Claims, of_claim
 from bizrq.workloads.labels import labels_of
 from bizrq.workloads.validation import Malformed
-from controller.cluster import Cluster
-from controller.costs import Costs
-from controller.sums import Account
-from controller.surplus import Surplus
-from controller.telling import Told
+from controller.usage.excess import Surplus
+from controller.usage.findings import Told
+from controller.usage.usage_cache import Account
+from controller.usage.workload_cost import Costs
+from controller.watch.cluster import Cluster
 
 
 class Charges:

@@ -12,7 +12,7 @@ from bizrq.settings import settings
 from bizrq.units.times import milliseconds
 from bizrq.workloads.demand.counting import demand
 from bizrq.workloads.lookup import Nothing
-from controller.pods import Shapes, trimmed
+from controller.watch.pods import Shapes, trimmed
 
 Object = dict[str, Any]
 

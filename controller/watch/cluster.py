@@ -25,8 +25,8 @@ from bizrq.workloads.labels import group_of
 from bizrq.workloads.lookup import Reference, group_and_version, reference_of
 from bizrq.workloads.owners import MOST_HOPS, charged_group, controller_of, makers, payer
 from bizrq.workloads.validation import Malformed
-from controller.journal import Journal, pool_of, shown, ties
-from controller.pods import Pod, Shapes, sort_of, trimmed
+from controller.watch.invalidation import Journal, pool_of, shown, ties
+from controller.watch.pods import Pod, Shapes, sort_of, trimmed
 
 log = structlog.get_logger(__name__)
 

@@ -20,15 +20,15 @@ from bizrq.quota.recount import Sums
 from bizrq.settings import Settings
 from bizrq.settings import settings as settings_of
 from bizrq.workloads.labels import LABEL, MODEL_LABELS
-from controller.cluster import Cluster
-from controller.costs import Costs
-from controller.evidence import Evidence
-from controller.lines import Line, Lines, Run
-from controller.slices import Slices
-from controller.sums import Ask, Ledgers
-from controller.surplus import Surplus
+from controller.usage.excess import Surplus
+from controller.usage.observed_usage import Evidence
+from controller.usage.usage_cache import Ask, Ledgers
+from controller.usage.workload_cost import Costs
+from controller.usage.workload_usage import Line, Lines, Run
+from controller.watch.cluster import Cluster
+from controller.watch.time_slice import Slices
 from tests import objects
-from tests.controller.test_surplus import reference
+from tests.controller.usage.test_excess import reference
 from tests.objects import Object
 
 NOW = 1_800_000_000_000

@@ -14,10 +14,10 @@ from bizrq.units.slot import Slot
 from bizrq.workloads.demand import counting
 from bizrq.workloads.kinds.declaration import Adapter
 from bizrq.workloads.labels import LABEL
-from controller.cluster import POD, Cluster
-from controller.costs import Costs
-from controller.pods import Shapes, trimmed
-from controller.surplus import NOTHING, Found, Surplus
+from controller.usage.excess import NOTHING, Found, Surplus
+from controller.usage.workload_cost import Costs
+from controller.watch.cluster import POD, Cluster
+from controller.watch.pods import Shapes, trimmed
 from tests.objects import Object, deployment, raycluster, rayjob, rayservice, template, tfjob
 
 

@@ -12,9 +12,9 @@ from typing import Any, TypeAlias
 from bizrq.units.slot import Slot
 from bizrq.units.times import milliseconds
 from bizrq.workloads.kinds.declaration import Adapter
-from controller.cluster import Cluster
-from controller.evidence import Evidence, is_allocated
-from controller.pods import Pod
+from controller.usage.observed_usage import Evidence, is_allocated
+from controller.watch.cluster import Cluster
+from controller.watch.pods import Pod
 
 Object = dict[str, Any]
 

@@ -10,7 +10,7 @@ from functools import cached_property
 
 from bizrq.units.names import Catalog, base_and_model
 from bizrq.units.resources import Resources
-from controller.books import Sheet
+from controller.hours.record_store import Sheet
 
 #: Models that `hard` does not name and that a group's record has all the same, besides the hours of their base.
 MOST_MODELS = 100
