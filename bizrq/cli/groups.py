@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bizrq.cli.cluster import ask
-from bizrq.cli.completion import group_names
-from bizrq.cli.failure import BAD_INPUT, Failure, instead_of
+from bizrq.cli.kubectl_plugin import group_names
+from bizrq.cli.output.failure import BAD_INPUT, Failure, instead_of
 
 if TYPE_CHECKING:
     from bizrq.api.group import GroupObject

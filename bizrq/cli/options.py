@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bizrq.cli.failure import BAD_INPUT, Failure
+from bizrq.cli.output.failure import BAD_INPUT, Failure
 
 if TYPE_CHECKING:
     from bizrq.settings import Settings

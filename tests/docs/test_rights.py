@@ -19,7 +19,7 @@ import yaml
 from rich.console import Console
 
 import crds
-from bizrq.cli.station import REGISTRATIONS
+from bizrq.cli.standalone import REGISTRATIONS
 from bizrq.kube.client import AlreadyExists, ApiError, KubeClient, NotFound, Resource
 from bizrq.store.groups import GROUPS
 from examples import story

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest_asyncio
 
-from bizrq.cli.station import Station, Where
+from bizrq.cli.standalone import Station, Where
 from bizrq.settings import Settings, load
 from tests.cluster import Cluster
 

@@ -128,7 +128,7 @@ async def week(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> As
         end = (datetime.now(UTC) + timedelta(hours=1)).replace(second=0, microsecond=0)
         found = Week(Bizrq(cluster.kubeconfig, client), end, cluster)
         patch = stack.enter_context(pytest.MonkeyPatch.context())
-        patch.setattr("bizrq.cli.station.now_ms", lambda: now_ms() + found.ahead // timedelta(milliseconds=1))
+        patch.setattr("bizrq.cli.standalone.now_ms", lambda: now_ms() + found.ahead // timedelta(milliseconds=1))
         await stack.enter_async_context(station_on(cluster, cash_interval=1.0))
         corp = group("corp", hours="100")
         corp["spec"]["cash"] = {"period": "weekly", "anchor": end.strftime("%Y-%m-%dT%H:%M")}

@@ -17,7 +17,7 @@ import pytest_asyncio
 import crds
 from bizrq.api import group as wire
 from bizrq.api.group import GroupObject
-from bizrq.cli.station import Station, Where
+from bizrq.cli.standalone import Station, Where
 from bizrq.kube.client import KubeClient
 from bizrq.settings import settings
 from bizrq.store.groups import GROUPS

@@ -20,7 +20,7 @@ import pytest
 import pytest_asyncio
 
 import crds
-from bizrq.cli.station import Station
+from bizrq.cli.standalone import Station
 from bizrq.kube.client import AlreadyExists, KubeClient, NotFound, Resource
 from bizrq.store.groups import GROUPS
 from bizrq.workloads.kinds.registry import builtin

@@ -13,8 +13,8 @@ import pytest_asyncio
 import yaml
 
 import crds
-from bizrq.cli.station import Station
-from bizrq.kube import rights
+from bizrq.cli import rbac
+from bizrq.cli.standalone import Station
 from bizrq.kube.client import KubeClient, NotFound, Resource
 from bizrq.settings import load, settings
 from bizrq.store.groups import GROUPS
@@ -114,7 +114,7 @@ async def test_a_kind_is_added_by_configuration_alone(
         "limits.cpu": "3", "requests.cpu": "3", "pods": "3", "count/trainers.ml.example.com": "1"
     }  # fmt: skip
     assert {"apiGroups": ["ml.example.com"], "resources": ["trainers"], "verbs": ["get", "list", "watch"]} in (
-        rights.counted(made.registry)
+        rbac.counted(made.registry)
     )
     registration = await client.get(REGISTRATIONS, "bizrq")
     assert {
@@ -231,9 +231,9 @@ async def test_a_missing_right_is_said_by_name(real_cluster: Real, tmp_path: Pat
     """A controller without the right to a kind that its configuration names is not ready, and says why."""
     async with KubeClient.from_kubeconfig(real_cluster.kubeconfig) as admin:
         await has_kinds(admin, [*crds.load(), DEFINITION])
-        for manifest in rights.manifests(load(None).registry, "bizrq-system"):
+        for manifest in rbac.manifests(load(None).registry, "bizrq-system"):
             await apply(admin, manifest.document)
-        config = await kubeconfig_of(admin, real_cluster, rights.CONTROLLER, tmp_path)
+        config = await kubeconfig_of(admin, real_cluster, rbac.CONTROLLER, tmp_path)
         made = settings(CONFIGURATION)
         async with KubeClient.from_kubeconfig(config) as client:
             controller = Controller(client, made, identity="without")
@@ -246,10 +246,10 @@ async def test_a_missing_right_is_said_by_name(real_cluster: Real, tmp_path: Pat
 
                 await eventually(told, 30, lambda: controller.unready)
                 assert not controller.leading.is_set()
-                for manifest in rights.manifests(made.registry, "bizrq-system"):
-                    if manifest.document["metadata"]["name"] == rights.COUNTED and "rules" in manifest.document:
+                for manifest in rbac.manifests(made.registry, "bizrq-system"):
+                    if manifest.document["metadata"]["name"] == rbac.COUNTED and "rules" in manifest.document:
                         roles = Resource("rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole", False)
-                        await admin.patch(roles, rights.COUNTED, {"rules": manifest.document["rules"]})
+                        await admin.patch(roles, rbac.COUNTED, {"rules": manifest.document["rules"]})
 
                 async def ready() -> bool:
                     return not controller.unready

@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 
 import crds
-from bizrq.cli.station import Station, Where
+from bizrq.cli.standalone import Station, Where
 from bizrq.kube.client import KubeClient, Resource
 from bizrq.settings import settings
 from bizrq.store.groups import GROUPS

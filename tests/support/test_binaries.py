@@ -70,7 +70,7 @@ def test_a_run_without_them_says_what_it_left_out(tmp_path: Path) -> None:
     """One skipped test of each sort, in a run of its own, with one line that says how to run it."""
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/kube/test_on_clusters.py",
-         "tests/cli/test_calls.py", "-k", "kubernetes or plugin"],
+         "tests/cli/test_commands.py", "-k", "kubernetes or plugin"],
         capture_output=True, text=True, check=False, cwd=ROOT,
         env={**os.environ, "KUBEBUILDER_ASSETS": str(tmp_path), "PATH": str(tmp_path)},
     )  # fmt: skip

@@ -18,7 +18,7 @@ import pytest_asyncio
 
 import crds
 from bizrq.api import group as wire
-from bizrq.cli.rehearsal import Outcome, Rehearsal, list_groups
+from bizrq.cli.simulate.dry_run import Outcome, Rehearsal, list_groups
 from bizrq.kube.client import KubeClient, Resource
 from bizrq.quota.reservation import Reservation
 from bizrq.quota.verdict import Denied

@@ -6,7 +6,7 @@ import copy
 
 import pytest
 
-from bizrq.cli.rehearsal import Outcome, Rehearsal, list_groups
+from bizrq.cli.simulate.dry_run import Outcome, Rehearsal, list_groups
 from bizrq.kube.client import KubeClient, Resource
 from bizrq.settings import load
 from bizrq.store.hours import CORRECTIONS
