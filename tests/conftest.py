@@ -10,8 +10,8 @@ import hypothesis
 import pytest
 
 from bizrq.process import configure_logging
-from tests.cluster import client, cluster, namespace, real_cluster, unique
 from tests.support import binaries
+from tests.support.cluster import client, cluster, namespace, real_cluster, unique
 from tests.vectors import vectors
 
 __all__ = ["client", "cluster", "namespace", "real_cluster", "unique"]

@@ -14,7 +14,7 @@ from bizrq.hours import metering
 from bizrq.hours.metering import Correction, Heir, Lines, Page, Part, Rate, Total
 from bizrq.hours.periods import Period
 from bizrq.units.resources import text_of
-from tests.language import res
+from tests.support.language import res
 
 WEB = "deployments.apps/team-a/web"
 T = 1_700_000_000_000

@@ -29,7 +29,7 @@ from controller.watch.cluster import Cluster
 from controller.watch.pods import Pod
 from tests.bench.hours import fill
 from tests.bench.measure import longest_stall
-from tests.objects import deployment, group
+from tests.support.objects import deployment, group
 
 
 def recounts() -> list[str]:

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from tests.cli.conftest import Bizrq
-from tests.objects import deployment
+from tests.support.objects import deployment
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -27,10 +27,10 @@ from controller.manager import Controller
 from controller.metrics import CORRECTED
 from sandbox.clock import Clock, rfc3339
 from sandbox.server import Sandbox
-from tests import objects
-from tests.cluster import eventually, has_kinds
-from tests.objects import NAMESPACES, OF_KIND, PODS, Object
-from tests.proxy import Proxy
+from tests.support import objects
+from tests.support.cluster import eventually, has_kinds
+from tests.support.objects import NAMESPACES, OF_KIND, PODS, Object
+from tests.support.proxy import Proxy
 
 EVENTS = Resource("", "v1", "events", "Event")
 

@@ -8,7 +8,7 @@ from bizrq.api.group import GroupObject
 from bizrq.kube.client import KubeClient
 from bizrq.store.groups import GROUPS
 from tests.controller.conftest import Books
-from tests.objects import DEPLOYMENTS, deployment, group, rollout, tfjob
+from tests.support.objects import DEPLOYMENTS, deployment, group, rollout, tfjob
 
 WATCH_OF_DEPLOYMENTS = "/apis/apps/v1/deployments"
 

@@ -10,7 +10,7 @@ from bizrq.store.groups import GROUPS
 from bizrq.store.hours import CARD_HOURS
 from bizrq.workloads.labels import LABEL
 from tests.controller.conftest import Books
-from tests.objects import TFJOBS, deployment, tfjob
+from tests.support.objects import TFJOBS, deployment, tfjob
 
 WILD = "v9 of a version that is to come"
 

@@ -10,7 +10,7 @@ import pytest_asyncio
 
 from bizrq.cli.standalone import Station, Where
 from bizrq.settings import Settings, load
-from tests.cluster import Cluster
+from tests.support.cluster import Cluster
 
 
 def station_on(cluster: Cluster, configuration: Settings | None = None, **how: Any) -> Station:

@@ -24,10 +24,10 @@ from bizrq.store.hours import CARD_HOURS, STATEMENTS
 from controller.watch.cluster import now_ms
 from sandbox.server import Sandbox
 from tests.cli.conftest import Bizrq, Said
-from tests.cluster import Cluster, eventually, has_kinds
 from tests.e2e.conftest import station_on
-from tests.objects import PODS, TFJOBS, Object, group, tfjob
-from tests.proxy import Proxy
+from tests.support.cluster import Cluster, eventually, has_kinds
+from tests.support.objects import PODS, TFJOBS, Object, group, tfjob
+from tests.support.proxy import Proxy
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -7,8 +7,8 @@ import pytest
 from bizrq.kube.client import KubeClient
 from bizrq.store.groups import GROUPS
 from bizrq.store.hours import CARD_HOURS, CORRECTIONS
-from tests.cluster import eventually, refusal
-from tests.objects import correction, group
+from tests.support.cluster import eventually, refusal
+from tests.support.objects import correction, group
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.usefixtures("station")]
 

@@ -25,9 +25,9 @@ from bizrq.store.hours import pages
 from bizrq.units.quantity import NANO, parse
 from bizrq.workloads.labels import LABEL, MODEL_LABELS
 from sandbox.clock import rfc3339
-from tests.cluster import Real, eventually, has_kinds, refusal, sweep
-from tests.objects import CLAIM_TEMPLATES as TEMPLATES
-from tests.objects import (
+from tests.support.cluster import Real, eventually, has_kinds, refusal, sweep
+from tests.support.objects import CLAIM_TEMPLATES as TEMPLATES
+from tests.support.objects import (
     CLAIMS,
     DEPLOYMENTS,
     DEVICE_CLASSES,

@@ -11,9 +11,9 @@ import pytest
 import yaml
 
 from bizrq.kube.client import KubeClient
-from tests.cluster import Cluster, eventually
-from tests.objects import Object, deployment, group
-from tests.oracle import settled
+from tests.support.cluster import Cluster, eventually
+from tests.support.objects import Object, deployment, group
+from tests.support.oracle import settled
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),

@@ -21,11 +21,11 @@ from bizrq.store.groups import GROUPS
 from bizrq.workloads.demand.offline import usage
 from bizrq.workloads.labels import LABEL
 from controller.manager import Controller
-from tests.cluster import Cluster, Real, eventually, has_kinds, refusal
 from tests.docs.test_docs import blocks, page
 from tests.docs.test_rights import apply, kubeconfig_of
 from tests.e2e.conftest import station_on
-from tests.objects import CRDS, PODS, REGISTRATIONS, Object, group, template
+from tests.support.cluster import Cluster, Real, eventually, has_kinds, refusal
+from tests.support.objects import CRDS, PODS, REGISTRATIONS, Object, group, template
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 #: Seconds within which a kind that comes has to be counted: a look every five, and slow machines.

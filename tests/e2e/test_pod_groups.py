@@ -15,10 +15,10 @@ from bizrq.kube.client import KubeClient, Resource
 from bizrq.settings import settings
 from bizrq.store.groups import GROUPS
 from bizrq.workloads.labels import LABEL
-from tests.cluster import Real, eventually, has_kinds, refusal
 from tests.e2e.test_devices import allocate, bind, hours, uses
-from tests.objects import CLAIM_TEMPLATES as TEMPLATES
-from tests.objects import (
+from tests.support.cluster import Real, eventually, has_kinds, refusal
+from tests.support.objects import CLAIM_TEMPLATES as TEMPLATES
+from tests.support.objects import (
     CLAIMS,
     DEPLOYMENTS,
     DEVICE_CLASSES,

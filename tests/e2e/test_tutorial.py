@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from bizrq.kube.client import KubeClient
-from tests.cluster import Cluster
 from tests.docs.test_docs import ROOT, blocks, page
-from tests.oracle import settled
+from tests.support.cluster import Cluster
+from tests.support.oracle import settled
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),

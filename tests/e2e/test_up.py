@@ -14,8 +14,8 @@ import pytest
 
 from bizrq.kube.client import KubeClient, NotFound
 from bizrq.store.groups import GROUPS
-from tests.cluster import Cluster, eventually, refusal
-from tests.objects import CRDS, DEPLOYMENTS, REGISTRATIONS, deployment, group
+from tests.support.cluster import Cluster, eventually, refusal
+from tests.support.objects import CRDS, DEPLOYMENTS, REGISTRATIONS, deployment, group
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 BIZRQ = Path(sys.executable).with_name("bizrq")

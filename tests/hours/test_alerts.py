@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bizrq.hours.alerts import Standing, condition, crossed, level, words
-from tests.language import at, name, res
+from tests.support.language import at, name, res
 
 DEFAULT = (80, 100)
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from bizrq.hours.bill import By, Line, parts, rolled_up, rows, span, totals
 from bizrq.hours.periods import Period
-from tests.language import res
+from tests.support.language import res
 
 LAST, NOW, EVER = Period(0, 7), Period(7, 14), Period(None, None)
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from bizrq.hours.budget import DEFAULT, Terms, TermsError, carried, read, span
 from bizrq.hours.periods import Schedule
-from tests.language import res
+from tests.support.language import res
 
 HOUR = 3_600_000
 

@@ -25,7 +25,7 @@ from bizrq.hours.metering import (
     total,
 )
 from bizrq.hours.periods import LIFETIME, Period
-from tests.language import res
+from tests.support.language import res
 
 T = 1_700_000_000_000
 MINUTE, SECOND = 60_000, 1_000

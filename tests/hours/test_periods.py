@@ -6,7 +6,7 @@ import pytest
 
 from bizrq.hours import periods
 from bizrq.hours.periods import NOTICE, Period, Schedule, ScheduleError, as_scheduled, first, following, schedule
-from tests.language import at
+from tests.support.language import at
 
 BOUNDARIES = [
     ("days begin at midnight UTC", schedule("daily"), "2026-11-20T13:00Z", "2026-11-21T00:00Z"),

@@ -17,7 +17,7 @@ from bizrq.quota.verdict import Denied, Granted, Reason
 from bizrq.units.quantity import MAX, NANO
 from bizrq.units.resources import Resources, larger, scale
 from bizrq.units.slot import ReservationError, Slot
-from tests.language import NOW
+from tests.support.language import NOW
 
 CPU, GPU = "limits.cpu", "requests.nvidia.com/gpu"
 NAMES: list[str] = [

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bizrq.hours.periods import NOTICE, PERIODS, SLACK, Period, Schedule, as_scheduled, first, following, split
-from tests.language import at
+from tests.support.language import at
 
 DAY = 86_400_000
 ZONES = sorted(zone for zone in available_timezones() if zone not in ("localtime", "Factory"))

@@ -25,7 +25,7 @@ from bizrq.quota.reservation import Reservation, read
 from bizrq.quota.verdict import Denied
 from bizrq.units.quantity import NANO
 from bizrq.units.slot import GROUPS, Slot
-from tests.language import NOW, res, slot
+from tests.support.language import NOW, res, slot
 
 Amounts = tuple[tuple[str, int], ...]
 #: What a controller watches apart from one another: workloads, groups, and templates that workloads refer to.

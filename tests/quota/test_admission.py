@@ -14,7 +14,7 @@ from bizrq.quota.reservation import LIFETIME, Reservation, read
 from bizrq.quota.verdict import Denied, Granted, Reason, Verdict
 from bizrq.units.slot import GROUPS, ReservationError, Slot, group_slot
 from bizrq.units.times import milliseconds, timestamp
-from tests.language import NOW, account, create, entry, grant, move, res, role, slot, uid, update
+from tests.support.language import NOW, account, create, entry, grant, move, res, role, slot, uid, update
 
 
 def granted(verdict: Verdict) -> Reservation:

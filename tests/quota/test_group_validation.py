@@ -18,7 +18,7 @@ from bizrq.quota.group_validation import (
     validate_alone,
 )
 from bizrq.quota.verdict import Denied, Reason
-from tests.language import res, tree
+from tests.support.language import res, tree
 
 CORP = tree("corp > ai > nlp vision", "cpu=10")
 

@@ -14,7 +14,7 @@ from bizrq.quota.headroom import replicas_that_fit
 from bizrq.quota.recount import Counted, Sighting, Snapshot, Sums, holding, recount
 from bizrq.quota.reservation import Reservation, read
 from bizrq.quota.verdict import Denied, Granted, Reason
-from tests.language import NOW, account, create, entry, grant, name, res, role, slot, uid, update
+from tests.support.language import NOW, account, create, entry, grant, name, res, role, slot, uid, update
 
 SAFE = Hours(safe=True, liens={})
 JOB = "jobs.batch/team-a/train"

@@ -14,9 +14,9 @@ from bizrq.units.quantity import NANO
 from bizrq.units.slot import Slot
 from bizrq.workloads.kinds.registry import builtin
 from bizrq.workloads.labels import LABEL
-from tests import objects
-from tests.objects import DEPLOYMENTS, Object, deployment
-from tests.oracle import LISTED, WATCHED, Event, check, concerning
+from tests.support import objects
+from tests.support.objects import DEPLOYMENTS, Object, deployment
+from tests.support.oracle import LISTED, WATCHED, Event, check, concerning
 
 WEB = Slot("deployments.apps", "default", "web")
 

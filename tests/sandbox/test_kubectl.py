@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from sandbox.server import Sandbox
-from tests.sandbox.client import group, group_crd
+from tests.support.sandbox_client import group, group_crd
 
 pytestmark = pytest.mark.kubectl
 

@@ -14,7 +14,7 @@ from bizrq.settings import settings
 from bizrq.store.reference_resolver import Related
 from bizrq.workloads.demand import counting
 from bizrq.workloads.kinds.registry import builtin
-from tests.objects import Object, deployment, rollout
+from tests.support.objects import Object, deployment, rollout
 
 TRAINER = {
     "match": {"group": "ml.example.com", "kind": "Trainer", "resource": "trainers", "versions": ["v1"]},

@@ -10,7 +10,7 @@ import time
 from typing import Any
 
 from bizrq.api import review
-from tests.objects import deployment, group, tfjob
+from tests.support.objects import deployment, group, tfjob
 from tests.webhooks.conftest import Api, Hooks
 
 PATHS = ("groups", "workloads", "scale")

@@ -9,10 +9,10 @@ import pytest
 
 from bizrq.store.groups import GROUPS
 from bizrq.units.quantity import NANO
-from tests.cluster import eventually
-from tests.faults import WATCHES, WRITES, Fault, refused, slow
-from tests.objects import deployment
-from tests.proxy import Proxy
+from tests.support.cluster import eventually
+from tests.support.faults import WATCHES, WRITES, Fault, refused, slow
+from tests.support.objects import deployment
+from tests.support.proxy import Proxy
 from tests.webhooks.conftest import Api, Hooks, message
 
 

@@ -30,9 +30,9 @@ from bizrq.workloads.demand.offline import usage
 from bizrq.workloads.labels import LABEL, MODEL_LABELS
 from bizrq.workloads.lookup import CLUSTER_WIDE, group_and_version
 from sandbox.server import Sandbox
-from tests import objects
-from tests.cluster import has_kinds
-from tests.objects import NAMESPACES, Object, deployment, group, rollout, template, tfjob
+from tests.support import objects
+from tests.support.cluster import has_kinds
+from tests.support.objects import NAMESPACES, Object, deployment, group, rollout, template, tfjob
 from tests.vectors.test_vectors import manifest, patched
 from tests.webhooks.conftest import Api, Hooks
 from webhooks.app import Webhooks

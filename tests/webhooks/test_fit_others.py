@@ -11,7 +11,7 @@ from bizrq.kube.client import KubeClient, Resource
 from bizrq.settings import load
 from bizrq.store.hours import CORRECTIONS
 from bizrq.workloads.labels import LABEL
-from tests.objects import (
+from tests.support.objects import (
     CLAIM_TEMPLATES,
     CLAIMS,
     CRDS,

@@ -13,7 +13,7 @@ import pytest
 
 from certs.pki import make_ca, make_serving
 from certs.store import write_directory
-from tests.objects import deployment
+from tests.support.objects import deployment
 from tests.webhooks.conftest import Api, Hooks, changed, message, stored
 from webhooks import registration
 

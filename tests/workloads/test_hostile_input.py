@@ -17,7 +17,7 @@ from bizrq.workloads.config import DEFAULT, GpuModel, Hami
 from bizrq.workloads.demand.offline import usage
 from bizrq.workloads.labels import LABEL, group_of
 from bizrq.workloads.validation import Malformed, child, show
-from tests.workloads.language import count, deployment, refusal, rollout, template, tfjob, workload
+from tests.support.workload_language import count, deployment, refusal, rollout, template, tfjob, workload
 
 POD = template("cpu=1")
 ROOT = "spec.template.spec.containers[0].resources"

@@ -19,10 +19,10 @@ from bizrq.store.hours import CORRECTIONS
 from bizrq.units.times import milliseconds
 from sandbox.server import Sandbox
 from tests.cli.conftest import Bizrq
-from tests.cli.records import GPU, HOUR, NOW, W1, W2, W3, record, runs, spent, statement, stored
-from tests.cluster import has_kinds
-from tests.language import res
-from tests.objects import Object, group
+from tests.support.cluster import has_kinds
+from tests.support.language import res
+from tests.support.objects import Object, group
+from tests.support.records import GPU, HOUR, NOW, W1, W2, W3, record, runs, spent, statement, stored
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

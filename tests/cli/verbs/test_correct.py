@@ -17,10 +17,10 @@ from bizrq.store.groups import GROUPS
 from bizrq.store.hours import CORRECTIONS
 from sandbox.server import Sandbox
 from tests.cli.conftest import Bizrq
-from tests.cli.records import GPU
-from tests.cluster import has_kinds
-from tests.objects import Object, group
-from tests.proxy import Proxy
+from tests.support.cluster import has_kinds
+from tests.support.objects import Object, group
+from tests.support.proxy import Proxy
+from tests.support.records import GPU
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.cli.conftest import Bizrq
-from tests.objects import DEPLOYMENTS, PODS, REPLICASETS, ROLLOUTS, TFJOBS, deployment, rollout, template, tfjob
+from tests.support.objects import DEPLOYMENTS, PODS, REPLICASETS, ROLLOUTS, TFJOBS, deployment, rollout, template, tfjob
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

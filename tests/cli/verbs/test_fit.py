@@ -9,7 +9,7 @@ import pytest
 
 from bizrq.store.groups import GROUPS
 from tests.cli.conftest import Bizrq, written
-from tests.objects import (
+from tests.support.objects import (
     CLAIMS,
     DEPLOYMENTS,
     DEVICE_CLASSES,

@@ -15,7 +15,7 @@ import pytest
 from aiohttp import web
 
 from tests.cli.conftest import written
-from tests.objects import Object, deployment, group
+from tests.support.objects import Object, deployment, group
 
 BIZRQ = Path(sys.executable).with_name("bizrq")
 GROUPS, MANIFESTS = 1000, 100

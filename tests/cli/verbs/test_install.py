@@ -16,9 +16,9 @@ from bizrq.kube.client import KubeClient, NotFound
 from bizrq.settings import load
 from bizrq.store.groups import GROUPS
 from tests.cli.conftest import Bizrq
-from tests.cluster import Cluster, has_kinds
 from tests.docs.test_docs import PROCESSES, options
-from tests.objects import (
+from tests.support.cluster import Cluster, has_kinds
+from tests.support.objects import (
     CLUSTER_ROLES,
     CONFIG_MAPS,
     CRDS,

@@ -17,7 +17,7 @@ import yaml
 from bizrq.cli.output.failure import instead_of
 from bizrq.store.groups import GROUPS
 from tests.cli.conftest import Bizrq
-from tests.objects import group
+from tests.support.objects import group
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -20,9 +20,9 @@ from bizrq.kube.client import KubeClient
 from bizrq.store.groups import GROUPS
 from sandbox.server import Sandbox
 from tests.cli.conftest import Bizrq
-from tests.cli.records import GPU, HOUR, NOW, W1, W2, W3, record, runs, spent, statement, stored
-from tests.cluster import has_kinds
-from tests.objects import group
+from tests.support.cluster import has_kinds
+from tests.support.objects import group
+from tests.support.records import GPU, HOUR, NOW, W1, W2, W3, record, runs, spent, statement, stored
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -10,7 +10,7 @@ from prometheus_client import REGISTRY
 from bizrq.api.group import GroupObject
 from bizrq.store.groups import GROUPS
 from tests.controller.conftest import Books
-from tests.objects import group, tfjob
+from tests.support.objects import group, tfjob
 
 HOURS = "cash/requests.nvidia.com/gpu"
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from bizrq.api import group as wire
 from bizrq.kube.client import NotFound
 from bizrq.store.groups import GROUPS
-from tests.cluster import eventually
 from tests.controller.conftest import Books
-from tests.objects import group, tfjob
+from tests.support.cluster import eventually
+from tests.support.objects import group, tfjob
 
 HOURS = "cash/requests.nvidia.com/gpu"
 

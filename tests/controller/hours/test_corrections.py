@@ -7,9 +7,9 @@ from typing import Any
 from aiohttp import web
 
 from bizrq.store.hours import CARD_HOURS, CORRECTIONS
-from tests.cluster import eventually
 from tests.controller.conftest import Books
-from tests.objects import Object, correction, tfjob
+from tests.support.cluster import eventually
+from tests.support.objects import Object, correction, tfjob
 
 HOURS = "cash/requests.nvidia.com/gpu"
 GPU = "requests.nvidia.com/gpu"

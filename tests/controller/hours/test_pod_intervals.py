@@ -28,8 +28,8 @@ from controller.hours.record_store import Books
 from controller.usage.observed_usage import Evidence
 from controller.watch.cluster import Cluster
 from controller.watch.pods import Shapes, trimmed
-from tests.language import res
-from tests.objects import Object, tfjob
+from tests.support.language import res
+from tests.support.objects import Object, tfjob
 
 T = 1_700_000_000_000
 GPU = "requests.nvidia.com/gpu"

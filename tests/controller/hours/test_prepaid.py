@@ -7,7 +7,7 @@ from typing import Any
 from bizrq.api.group import GroupObject
 from bizrq.store.groups import GROUPS
 from tests.controller.conftest import Books
-from tests.objects import OF_KIND, Object, deployment, group, tfjob
+from tests.support.objects import OF_KIND, Object, deployment, group, tfjob
 
 HOURS = "cash/requests.nvidia.com/gpu"
 

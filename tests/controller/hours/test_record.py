@@ -14,10 +14,10 @@ from bizrq.store.groups import GROUPS
 from bizrq.store.hours import CARD_HOURS, STATEMENTS, statements
 from bizrq.units.times import milliseconds
 from controller.hours import record as controller_record
-from tests import objects
-from tests.cluster import eventually
 from tests.controller.conftest import Books
-from tests.objects import tfjob
+from tests.support import objects
+from tests.support.cluster import eventually
+from tests.support.objects import tfjob
 
 GPU = "requests.nvidia.com/gpu"
 HOURS = f"cash/{GPU}"

@@ -6,8 +6,8 @@ from bizrq.api import group as wire
 from bizrq.units.resources import nonzero
 from bizrq.workloads.labels import LABEL
 from tests.controller.conftest import Books
-from tests.language import entry
-from tests.objects import (
+from tests.support.language import entry
+from tests.support.objects import (
     CLAIMS,
     DEPLOYMENTS,
     PODS,

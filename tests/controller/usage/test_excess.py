@@ -18,7 +18,7 @@ from controller.usage.excess import NOTHING, Found, Surplus
 from controller.usage.workload_cost import Costs
 from controller.watch.cluster import POD, Cluster
 from controller.watch.pods import Shapes, trimmed
-from tests.objects import Object, deployment, raycluster, rayjob, rayservice, template, tfjob
+from tests.support.objects import Object, deployment, raycluster, rayjob, rayservice, template, tfjob
 
 
 class Memory:

@@ -9,7 +9,7 @@ from bizrq.api import hours as wire
 from bizrq.api.hours import CardHours
 from sandbox.clock import rfc3339
 from tests.controller.conftest import Books
-from tests.objects import (
+from tests.support.objects import (
     CLAIMS,
     NAMESPACES,
     NODES,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from bizrq.api import group as wire
 from bizrq.workloads.labels import LABEL
 from tests.controller.conftest import Books
-from tests.language import entry
-from tests.objects import (
+from tests.support.language import entry
+from tests.support.objects import (
     CLAIM_TEMPLATES,
     POD_TEMPLATES,
     RAYCLUSTERS,

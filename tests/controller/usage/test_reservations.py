@@ -11,8 +11,8 @@ from bizrq.store.groups import GROUPS
 from controller.usage.reservations import Entries
 from controller.watch.cluster import Cluster
 from tests.controller.conftest import Books, Monotonic
-from tests.language import entry
-from tests.objects import DEPLOYMENTS, deployment, group
+from tests.support.language import entry
+from tests.support.objects import DEPLOYMENTS, deployment, group
 
 WEB = "deployments.apps/default/web"
 WATCH_OF_DEPLOYMENTS = "/apis/apps/v1/deployments"

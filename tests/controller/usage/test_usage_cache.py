@@ -27,9 +27,9 @@ from controller.usage.workload_cost import Costs
 from controller.usage.workload_usage import Line, Lines, Run
 from controller.watch.cluster import Cluster
 from controller.watch.time_slice import Slices
-from tests import objects
 from tests.controller.usage.test_excess import reference
-from tests.objects import Object
+from tests.support import objects
+from tests.support.objects import Object
 
 NOW = 1_800_000_000_000
 KNOBS = {"gpuModels": {"A100": {"aliases": ["NVIDIA-A100"]}, "T4": {"aliases": ["Tesla-T4"]}}}

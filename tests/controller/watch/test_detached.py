@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.controller.conftest import Books
-from tests.objects import PODS, TFJOBS, tfjob
+from tests.support.objects import PODS, TFJOBS, tfjob
 
 
 async def test_another_controller_knows_from_the_status_whose_a_detached_pod_is(books: Books) -> None:

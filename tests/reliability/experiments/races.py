@@ -12,13 +12,13 @@ from aiohttp import web
 
 from bizrq.kube.client import ApiError, Resource
 from bizrq.store.groups import GROUPS
-from tests.cluster import eventually
-from tests.objects import DEPLOYMENTS, Object, deployment
-from tests.oracle import Recorder
-from tests.proxy import Proxy
 from tests.reliability.stage import COUNT, REPLICAS, Ground, Outcome, Stage, expected, under_way
 from tests.support.binaries import kubectl as kubectl_program
 from tests.support.binaries import program, why_no_kubectl
+from tests.support.cluster import eventually
+from tests.support.objects import DEPLOYMENTS, Object, deployment
+from tests.support.oracle import Recorder
+from tests.support.proxy import Proxy
 
 QUOTAS = Resource("", "v1", "resourcequotas", "ResourceQuota")
 

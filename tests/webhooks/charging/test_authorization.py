@@ -18,9 +18,9 @@ from bizrq.store.groups import GROUPS
 from bizrq.workloads.kinds.registry import builtin
 from bizrq.workloads.labels import LABEL
 from bizrq.workloads.lookup import Documents
-from tests.cluster import eventually
-from tests.language import update
-from tests.objects import (
+from tests.support.cluster import eventually
+from tests.support.language import update
+from tests.support.objects import (
     CLAIMS,
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,
@@ -41,7 +41,7 @@ from tests.objects import (
     template,
     tfjob,
 )
-from tests.proxy import Proxy
+from tests.support.proxy import Proxy
 from tests.webhooks.conftest import Api, Hooks, changed, message, serving, stored
 from tests.workloads.test_owners import family
 from webhooks.charging.authorization import barred, joins

@@ -12,8 +12,8 @@ from aiohttp import web
 from bizrq.kube.client import KubeClient
 from bizrq.quota.verdict import Denied, Granted, Reason, Verdict
 from bizrq.store.groups import GROUPS, GroupStore
-from tests.language import create, entry, update
-from tests.proxy import Proxy
+from tests.support.language import create, entry, update
+from tests.support.proxy import Proxy
 from tests.webhooks.conftest import Api
 from webhooks.charging.group_commit import PACE, Reserver
 
@@ -398,6 +398,6 @@ async def test_an_edit_that_gets_no_hold_is_not_refused_for_that(api: Api, reser
 
 
 def _group(name: str) -> dict:
-    from tests.objects import group
+    from tests.support.objects import group
 
     return group(name, cpu="4")

@@ -8,7 +8,18 @@ import pytest
 
 from bizrq.kube.client import KubeClient
 from bizrq.workloads.labels import LABEL
-from tests.objects import DEPLOYMENTS, OF_KIND, PODS, ROLLOUTS, TFJOBS, Object, deployment, rollout, template, tfjob
+from tests.support.objects import (
+    DEPLOYMENTS,
+    OF_KIND,
+    PODS,
+    ROLLOUTS,
+    TFJOBS,
+    Object,
+    deployment,
+    rollout,
+    template,
+    tfjob,
+)
 from tests.webhooks.conftest import Api, Hooks, changed, message, serving, stored
 
 #: Of Kubernetes, and of an operator that nobody listed.

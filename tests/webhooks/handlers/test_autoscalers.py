@@ -8,7 +8,7 @@ import pytest
 
 from bizrq.kube.client import Resource
 from bizrq.workloads.labels import LABEL
-from tests.objects import DEPLOYMENTS, Object, deployment
+from tests.support.objects import DEPLOYMENTS, Object, deployment
 from tests.webhooks.conftest import Api, Hooks, changed
 
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from bizrq.workloads.labels import LABEL
-from tests.language import NOW, entry, slot
-from tests.objects import CLAIMS, DEPLOYMENTS, OF_KIND, Object, claim, deployment, device_class, sharing
-from tests.proxy import Proxy
+from tests.support.language import NOW, entry, slot
+from tests.support.objects import CLAIMS, DEPLOYMENTS, OF_KIND, Object, claim, deployment, device_class, sharing
+from tests.support.proxy import Proxy
 from tests.webhooks.conftest import Api, Hooks, changed, message, stored
 
 PLACE = slot("resourceclaims.resource.k8s.io/default/s")

@@ -9,8 +9,8 @@ import pytest
 
 from bizrq.kube.client import KubeClient
 from bizrq.store.groups import GROUPS
-from tests.objects import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, bound, cluster_role, correction, group
-from tests.proxy import Proxy
+from tests.support.objects import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, bound, cluster_role, correction, group
+from tests.support.proxy import Proxy
 from tests.webhooks.conftest import Api, Hooks, changed, message, serving
 
 GPU = "requests.nvidia.com/gpu"

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from bizrq.store.groups import GROUPS
-from tests.language import entry
-from tests.objects import DEPLOYMENTS, PODS, TFJOBS, deployment, group, tfjob
-from tests.proxy import Proxy
+from tests.support.language import entry
+from tests.support.objects import DEPLOYMENTS, PODS, TFJOBS, deployment, group, tfjob
+from tests.support.proxy import Proxy
 from tests.webhooks.charging.test_owner_trust import child
 from tests.webhooks.conftest import Api, Hooks, changed, message
 

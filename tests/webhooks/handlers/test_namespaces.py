@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bizrq.workloads.labels import LABEL, REQUIRED
-from tests.objects import DEPLOYMENTS, NAMESPACES, OF_KIND, TFJOBS, Object, deployment, namespace, tfjob
+from tests.support.objects import DEPLOYMENTS, NAMESPACES, OF_KIND, TFJOBS, Object, deployment, namespace, tfjob
 from tests.webhooks.charging.test_owner_trust import COLLECTOR, OPERATOR, child, owned_by, released
 from tests.webhooks.conftest import Api, Hooks, changed, message, stored
 

@@ -6,8 +6,8 @@ import pytest
 
 from bizrq.kube.client import Unreachable
 from bizrq.workloads.labels import LABEL
-from tests.objects import NAMESPACES, OF_KIND, PODS, TFJOBS, Object, namespace, tfjob
-from tests.proxy import Proxy
+from tests.support.objects import NAMESPACES, OF_KIND, PODS, TFJOBS, Object, namespace, tfjob
+from tests.support.proxy import Proxy
 from tests.webhooks.charging.test_owner_trust import child
 from tests.webhooks.conftest import Api, Hooks, changed, message
 

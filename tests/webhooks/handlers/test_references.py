@@ -9,8 +9,8 @@ import pytest
 
 from bizrq.units.slot import Slot
 from bizrq.workloads.labels import LABEL
-from tests.language import slot
-from tests.objects import (
+from tests.support.language import slot
+from tests.support.objects import (
     DEPLOYMENTS,
     NAMESPACES,
     OF_KIND,
@@ -28,7 +28,7 @@ from tests.objects import (
     referring,
     template,
 )
-from tests.proxy import Proxy
+from tests.support.proxy import Proxy
 from tests.webhooks.conftest import Api, Hooks, changed, message
 
 WEB = slot("rollouts.argoproj.io/default/web")

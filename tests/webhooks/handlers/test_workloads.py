@@ -12,8 +12,8 @@ from aiohttp import web
 from bizrq.kube.client import KubeClient
 from bizrq.store.groups import GROUPS
 from bizrq.workloads.labels import LABEL, MODEL_LABELS
-from tests.objects import CONFIG_MAPS, DEPLOYMENTS, OF_KIND, deployment, group, rollout, tfjob
-from tests.proxy import Proxy
+from tests.support.objects import CONFIG_MAPS, DEPLOYMENTS, OF_KIND, deployment, group, rollout, tfjob
+from tests.support.proxy import Proxy
 from tests.webhooks.conftest import Api, Hooks, changed, message, serving, stored
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from bizrq.units.quantity import NANO
 from bizrq.workloads.pods.podspec import aggregate
-from tests.workloads.language import count, deployment, rollout, template
+from tests.support.workload_language import count, deployment, rollout, template
 
 AMOUNTS = st.dictionaries(st.sampled_from(["cpu", "memory", "x.com/y"]), st.integers(0, 5), max_size=3)
 STEPS = st.lists(st.tuples(AMOUNTS, st.booleans()), max_size=5)

@@ -16,8 +16,8 @@ from bizrq.workloads.demand.observed import NOTHING, Place, actual, beyond, decl
 from bizrq.workloads.devices.dra import Claims
 from bizrq.workloads.labels import MODEL_LABELS
 from bizrq.workloads.lookup import Documents
+from tests.support.workload_language import Object, cost, template
 from tests.workloads.devices.test_dra import CLASSES, DEVICES, GPU, IMPLICIT, claim_template, devices, exactly, first
-from tests.workloads.language import Object, cost, template
 
 KNOWN = replace(
     DEFAULT,

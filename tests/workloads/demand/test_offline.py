@@ -7,8 +7,8 @@ from dataclasses import replace
 from bizrq.workloads.config import DEFAULT
 from bizrq.workloads.demand.offline import usage
 from bizrq.workloads.labels import LABEL
+from tests.support.workload_language import deployment, rollout, template, tfjob, workload
 from tests.workloads.devices.test_dra import CLASSES, SHARED, claim, exactly, using
-from tests.workloads.language import deployment, rollout, template, tfjob, workload
 
 
 def named(obj: dict, name: str, **metadata) -> dict:

@@ -9,8 +9,8 @@ import pytest
 from bizrq.units import quantity
 from bizrq.units.quantity import NANO
 from bizrq.workloads.config import DEFAULT, CountsAs, GpuModel
+from tests.support.workload_language import count, deployment, refusal, template
 from tests.workloads.devices.test_dra import CLASSES, claim_template, exactly, using
-from tests.workloads.language import count, deployment, refusal, template
 
 SIZES = replace(
     DEFAULT,

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from bizrq.workloads.config import DEFAULT, DeviceClassMapping
-from tests.workloads.language import Object, cost, costs, count, deployment, refusal, template, tfjob
+from tests.support.workload_language import Object, cost, costs, count, deployment, refusal, template, tfjob
 
 GPU, DEVICES = "gpu.nvidia.com", "deviceclass.resource.k8s.io/devices"
 IMPLICIT = "deviceclass.resource.kubernetes.io"

@@ -9,7 +9,7 @@ import pytest
 from bizrq.units import names, quantity
 from bizrq.workloads.config import DEFAULT, GpuModel, Hami
 from bizrq.workloads.devices import hami
-from tests.workloads.language import cost, count, deployment, refusal, template
+from tests.support.workload_language import cost, count, deployment, refusal, template
 
 HAMI = replace(DEFAULT, hami=Hami(enabled=True), gpu_models={"A100": GpuModel((), 40960), "T4": GpuModel((), 15360)})
 MEM, PERCENT, CORES = "nvidia.com/gpumem", "nvidia.com/gpumem-percentage", "nvidia.com/gpucores"

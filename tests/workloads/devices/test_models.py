@@ -8,7 +8,7 @@ import pytest
 
 from bizrq.units.quantity import NANO
 from bizrq.workloads.config import DEFAULT, GpuModel
-from tests.workloads.language import costs, count, deployment, refusal, template, tfjob
+from tests.support.workload_language import costs, count, deployment, refusal, template, tfjob
 
 KNOWN = replace(
     DEFAULT,

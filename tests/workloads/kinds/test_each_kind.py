@@ -13,7 +13,7 @@ import pytest
 from bizrq.units.quantity import NANO
 from bizrq.workloads.demand import counting
 from bizrq.workloads.kinds.registry import builtin
-from tests.workloads.language import Object, costs, count, refusal, template, workload
+from tests.support.workload_language import Object, costs, count, refusal, template, workload
 
 POD = template("cpu=1")
 KUBEFLOW = {

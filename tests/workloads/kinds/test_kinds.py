@@ -12,7 +12,7 @@ from bizrq.workloads.demand import counting
 from bizrq.workloads.kinds.registry import builtin
 from bizrq.workloads.lookup import Documents
 from bizrq.workloads.validation import Malformed
-from tests.workloads.language import costs, count, deployment, refusal, rollout, template, tfjob, workload
+from tests.support.workload_language import costs, count, deployment, refusal, rollout, template, tfjob, workload
 
 POD = template("cpu=1")
 TWO = template("cpu=2")

@@ -12,7 +12,7 @@ from bizrq.workloads.kinds.declaration import DeclarationError
 from bizrq.workloads.kinds.reader import read_adapters
 from bizrq.workloads.kinds.registry import builtin
 from bizrq.workloads.validation import Malformed
-from tests.workloads.language import costs, count, template, workload
+from tests.support.workload_language import costs, count, template, workload
 
 #: An in-house kind, as a configuration adds it.
 WIDGET = yaml.safe_load("""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.workloads.language import cost, costs, count, deployment, refusal, rollout, template, workload
+from tests.support.workload_language import cost, costs, count, deployment, refusal, rollout, template, workload
 
 SUMS = [
     ("a container costs what it requests", "cpu=1 mem=1Gi", "cpu=1 mem=1Gi"),

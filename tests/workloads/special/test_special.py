@@ -15,7 +15,17 @@ from bizrq.workloads.kinds.registry import builtin
 from bizrq.workloads.labels import LABEL, MODEL_LABELS
 from bizrq.workloads.lookup import Documents, Nothing
 from bizrq.workloads.validation import Malformed
-from tests.workloads.language import Object, costs, count, deployment, refusal, rollout, template, tfjob, workload
+from tests.support.workload_language import (
+    Object,
+    costs,
+    count,
+    deployment,
+    refusal,
+    rollout,
+    template,
+    tfjob,
+    workload,
+)
 
 POD = template("cpu=1")
 

@@ -33,8 +33,8 @@ from bizrq.store.groups import GROUPS
 from bizrq.store.hours import CARD_HOURS, CORRECTIONS, STATEMENTS
 from bizrq.workloads.labels import LABEL
 from sandbox.server import Sandbox
-from tests.objects import CHARGED, CRDS, NAMESPACES, PODS, REGISTRATIONS
 from tests.support.binaries import output, program, real_version
+from tests.support.objects import CHARGED, CRDS, NAMESPACES, PODS, REGISTRATIONS
 
 #: Seconds for a real API server to become ready on a slow machine.
 START = 180.0

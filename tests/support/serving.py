@@ -28,8 +28,8 @@ from bizrq.store.groups import GROUPS
 from certs.pki import make_ca, make_serving
 from certs.store import ServingCertificate, write_directory
 from controller.manager import Controller
-from tests.cluster import Cluster, _free_ports, eventually, has_kinds
-from tests.objects import NAMESPACES, REGISTRATIONS, group
+from tests.support.cluster import Cluster, _free_ports, eventually, has_kinds
+from tests.support.objects import NAMESPACES, REGISTRATIONS, group
 from webhooks import registration
 from webhooks.app import Webhooks
 
@@ -210,7 +210,7 @@ class Parts:
 
     async def balance_apart(self) -> None:
         """Have a process of its own hand connections to the webhooks that run now, for `register`."""
-        program, ports = (sys.executable, "-m", "tests.balancer"), map(str, self.balancer.backends)
+        program, ports = (sys.executable, "-m", "tests.support.balancer"), map(str, self.balancer.backends)
         process = await asyncio.create_subprocess_exec(*program, *ports, stdout=asyncio.subprocess.PIPE)
         self._stack.push_async_callback(Running(process, 0).end)
         assert process.stdout is not None

@@ -34,8 +34,8 @@ from bizrq.workloads.kinds.registry import builtin
 from bizrq.workloads.labels import group_of
 from bizrq.workloads.lookup import Nothing
 from bizrq.workloads.validation import Malformed
-from tests.cluster import eventually
-from tests.objects import CONFIG_MAPS, DEPLOYMENTS
+from tests.support.cluster import eventually
+from tests.support.objects import CONFIG_MAPS, DEPLOYMENTS
 
 Object = dict[str, Any]
 #: Revision, what happened, the kind, the object.

@@ -8,8 +8,8 @@ from bizrq.kube.client import KubeClient
 from bizrq.store.hours import CARD_HOURS, STATEMENTS
 from bizrq.units.resources import text_of, total
 from bizrq.units.times import milliseconds
-from tests.language import res
-from tests.objects import Object
+from tests.support.language import res
+from tests.support.objects import Object
 
 #: Mondays, by the wall clock of Berlin.
 W1, W2, W3 = "2026-11-08T23:00:00.000Z", "2026-11-15T23:00:00.000Z", "2026-11-22T23:00:00.000Z"

@@ -1,4 +1,4 @@
-"""`bizrq-controller` on a machine whose clock is wrong: `python -m tests.skewed SECONDS [OPTION…]`.
+"""`bizrq-controller` on a machine whose clock is wrong: `python -m tests.support.skewed SECONDS [OPTION…]`.
 
 All else is the program's own, but that its metrics are for this machine only.
 """

@@ -1,6 +1,6 @@
-"""The balancer of `tests.serving` as a process: what keeps a test busy then slows no review on its way.
+"""The balancer of `tests.support.serving` as a process: what keeps a test busy then slows no review on its way.
 
-`python -m tests.balancer PORT…` prints the port at which it takes connections; each goes to the next of these.
+`python -m tests.support.balancer PORT…` prints the port at which it takes connections; each goes to the next of these.
 """
 
 from __future__ import annotations

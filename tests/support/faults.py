@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from aiohttp import web
 
-from tests.proxy import Proxy
+from tests.support.proxy import Proxy
 
 #: Puts the fault into the proxy, on requests whose "VERB /path" begin and end so.
 Fault = Callable[[Proxy, str, str], None]
