@@ -129,7 +129,11 @@ class Ledgers:
     def forget(self, group: str) -> None:
         """The group is no more; what names it is counted when there is one again."""
         account = self._accounts.pop(group, None)
-        if account is not None and (due := (*account.lines, *account.due)):
+        if account is None:
+            return
+        for uid, line in account.lines.items():
+            self._refer(group, uid, line, None)
+        if due := (*account.lines, *account.due):
             self._accounts[group] = Account(due)
 
     async def settle(self, ask: Ask, *, check: bool = False) -> None:
@@ -190,7 +194,7 @@ class Ledgers:
 
     def _begin_anew(self) -> None:
         """All that is stored or was counted is looked at again; what is kept stands until it is."""
-        self._journal.begin({*self._cluster.candidates(), *self._places})
+        self._journal.begin({*self._cluster.candidates(), *self._places, *self._costs.remembered()})
 
     def _place(self, uid: str, noted: Noted) -> None:
         """Have an object counted again in the groups that it is charged to now, and in no others."""
@@ -221,7 +225,7 @@ class Ledgers:
 
     def _take_from(self, group: str, uid: str) -> None:
         account = self.of(group)
-        self._refer(uid, account.lines.get(uid), None)
+        self._refer(group, uid, account.lines.get(uid), None)
         account.drop(uid)
         if not (account.lines or account.due) and self._cluster.groups.cached(group) is None:
             # Anybody may name groups that never were.
@@ -231,8 +235,14 @@ class Ledgers:
         if not places:
             self._places.pop(uid, None)
 
-    def _refer(self, uid: str, before: Line | None, now: Line | None) -> None:
-        self._journal.referrers.move(uid, before.asked if before else (), now.asked if now else ())
+    def _refer(self, group: str, uid: str, before: Line | None, now: Line | None) -> None:
+        """Note what a workload is counted by: by its line in this group now, and by those in others."""
+        asked = set(now.asked if now else ())
+        for other in self._places.get(uid, ()):
+            account = self._accounts.get(other) if other != group else None
+            line = account.lines.get(uid) if account is not None else None
+            asked.update(line.asked if line else ())
+        self._journal.referrers.move(uid, before.asked if before else (), asked)
 
     def _users_of(self, reference: Reference) -> Collection[str]:
         """The groups of the workloads that were counted by an object."""
@@ -275,7 +285,7 @@ class Ledgers:
 
     def _put(self, group: str, uid: str, line: Line) -> None:
         account = self.of(group)
-        self._refer(uid, account.lines.get(uid), line)
+        self._refer(group, uid, account.lines.get(uid), line)
         self._places.setdefault(uid, set()).add(group)
         account.put(uid, line)
 

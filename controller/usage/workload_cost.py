@@ -85,6 +85,10 @@ class Costs:
         for place in cost.shared:
             self._users.setdefault(place, {})[uid] = str(obj["metadata"].get("creationTimestamp")), group, slot
 
+    def remembered(self) -> Collection[str]:
+        """The uids of all that were counted and not forgotten."""
+        return self._counted.keys()
+
     def forget(self, uid: str) -> None:
         """The workload is no more."""
         known = self._counted.pop(uid, None)
@@ -115,7 +119,33 @@ class Costs:
         return min(known)[1] if known else None
 
     async def _cost(self, adapter: Adapter, obj: Object, promised: Resources) -> Cost:
-        """A workload's demand; for one that has ended, that of its pods that still run (spec: workloads, section 8)."""
+        """Count a workload's demand, and what is below it beyond that.
+
+        More than was known of it, and more than was `promised` to it, is believed once the watches of all owners have
+        caught up: one may be behind that of the pods. Everything is counted again then. What the workload refers to may
+        have changed meanwhile, and the journal notes that only for those that have a line already.
+        """
+        uid = obj["metadata"]["uid"]
+        cost, found = await self._now(adapter, obj)
+        if (
+            found is not None
+            and found.at_once
+            and growth(add(cost.resources, found.resources), self._held(uid, promised))
+        ):
+            await self._catch_up(found.kinds)
+            fresh = self._cluster.workloads[adapter.resource].store.by_uid(uid)
+            if fresh is None or fresh["metadata"]["resourceVersion"] != obj["metadata"]["resourceVersion"]:
+                # It is counted anew, or is gone.
+                return msgspec.structs.replace(cost, held=self._held(uid, promised) or cost.resources)
+            cost, found = await self._now(adapter, obj)
+        return cost if found is None else self._beyond(uid, cost, found, promised)
+
+    async def _now(self, adapter: Adapter, obj: Object) -> tuple[Cost, Found | None]:
+        """Count a workload's demand and what is below it, both as of the moment of return.
+
+        One that has ended costs what its pods that still run do. For that one, and for one that cannot be counted,
+        nothing below is looked at: None. Raises ApiError, Unreachable.
+        """
         uid = obj["metadata"]["uid"]
         asked: dict[Reference, None] = {}
         counted: list[tuple[counting.Demand, Found]] = []
@@ -134,15 +164,15 @@ class Costs:
             if counting.is_charged_for_pods(obj, adapter, self._config):
                 pods = [pod.plain() for pod in self._cluster.pods_of(obj)]
                 demand = counting.of_live_pods(obj, pods, lookup, self._config)
-                return Cost(not pods and not lookup.has_read, demand.resources, demand.shared, asked=tuple(asked))
+                settled = not pods and not lookup.has_read
+                return Cost(settled, demand.resources, demand.shared, asked=tuple(asked)), None
             # What could not be counted raises again.
             demand, found = counted[0] if counted else (self._demand(adapter, obj, lookup), NOTHING)
         except Malformed as error:
             demand = self._last.get(uid, counting.NONE)
-            return Cost(False, demand.resources, demand.shared, str(error), tuple(asked))
+            return Cost(False, demand.resources, demand.shared, str(error), tuple(asked)), None
         self._last[uid] = demand
-        cost = Cost(not lookup.has_read, demand.resources, demand.shared, asked=tuple(asked))
-        return await self._beyond(adapter, obj, cost, found, lookup, promised)
+        return Cost(not lookup.has_read, demand.resources, demand.shared, asked=tuple(asked)), found
 
     def _demand(self, adapter: Adapter, obj: Object, lookup: Lookup) -> counting.Demand:
         """What a workload asks for, with children that may have grown beyond it (DESIGN 3). Raises Malformed."""
@@ -156,39 +186,27 @@ class Costs:
         ]
         return counting.with_children(demand, made, adapter, self._config)
 
-    async def _beyond(
-        self, adapter: Adapter, obj: Object, cost: Cost, found: Found, lookup: Lookup, promised: Resources
-    ) -> Cost:
-        """The cost with what was `found` below the workload beyond it.
-
-        More than was known of it, and more than was `promised` to it, is believed once the watches of all owners have
-        caught up: one may be behind that of the pods. Less is what a smaller demand has left behind, and counts if it
-        has not gone in time; so does what the children of a workload that rolls still have of an earlier version.
-        """
-        uid = obj["metadata"]["uid"]
+    def _held(self, uid: str, promised: Resources) -> Resources:
+        """Return what a workload and all below it were known or promised to hold."""
         known = self._counted.get(uid)
-        before = larger(promised, known.held if known is not None else {})
+        return larger(promised, known.held if known is not None else {})
+
+    def _beyond(self, uid: str, cost: Cost, found: Found, promised: Resources) -> Cost:
+        """Add to a cost what was `found` below the workload beyond it.
+
+        More than had been known counts at once. Less is what a smaller demand has left behind, and counts if it has
+        not gone in time; so does what the children of a workload that rolls still have of an earlier version.
+        """
         if not found.resources:
             # While one child replaces another there are more than it asks for, and they stay when it asks for less.
             return msgspec.structs.replace(cost, held=larger(larger(cost.resources, promised), found.below))
-        held = add(cost.resources, found.resources)
-        grown = known is not None and known.grown
-        if found.at_once and growth(held, before):
-            await self._catch_up(found.kinds)
-            fresh = self._cluster.workloads[adapter.resource].store.by_uid(uid)
-            if fresh is None or fresh["metadata"]["resourceVersion"] != obj["metadata"]["resourceVersion"]:
-                # It is counted anew, or is gone.
-                return msgspec.structs.replace(cost, held=before or cost.resources)
-            recording = Recording(lookup)
-            found = self._surplus.of(adapter, obj, cost.resources, recording)
-            cost = msgspec.structs.replace(cost, asked=tuple({**dict.fromkeys(cost.asked), **recording.asked}))
-            held = add(cost.resources, found.resources)
-            grown = grown or (found.at_once and bool(growth(held, before)))
+        known, held = self._counted.get(uid), add(cost.resources, found.resources)
+        grown = (known is not None and known.grown) or (found.at_once and bool(growth(held, self._held(uid, promised))))
         since = known.since if known is not None and known.since else self._clock()
         if not grown and self._clock() - since < LIFETIME / 1000:
             return msgspec.structs.replace(cost, settled=False, held=held, since=since)
         return msgspec.structs.replace(
-            cost, held=held, since=since, grown=bool(found.resources), beyond=found.resources, finding=found.finding
+            cost, held=held, since=since, grown=True, beyond=found.resources, finding=found.finding
         )
 
     async def _catch_up(self, kinds: Iterable[GroupKind]) -> None:

@@ -133,6 +133,8 @@ class Cluster:
         self.context = 0
         #: Who pays for what an owner made, by the kind that is made, where, and the owner, until any owner changes.
         self._payers: dict[tuple[object, ...], Reference | None] = {}
+        #: The uids of those owners, gone or yet to come among them.
+        self._owners_asked: set[object] = set()
         self._makes: dict[GroupKind, list[tuple[Adapter, Store]]] = {}
         #: By uid, what a group paid for until its controller let go of it without anybody paying from then on. It is
         #: counted there as long as it lives: the group's status tells the next process whose it was.
@@ -299,8 +301,13 @@ class Cluster:
         key = obj.get("kind"), obj["metadata"].get("namespace", ""), reference.get("uid"), reference.get("name")
         if key not in self._payers:
             self._payers[key] = self._top(obj)
+            self._owners_asked.add(key[2])
         found = self._payers[key]
         return self.related.watched.get(*found) if found is not None else None
+
+    def _forget_payers(self) -> None:
+        self._payers.clear()
+        self._owners_asked.clear()
 
     def _top(self, obj: Object) -> Reference | None:
         found, lookup = obj, self.related.watched
@@ -439,7 +446,7 @@ class Cluster:
         moved = ties(old) != ties(new)
         if moved:
             self._note_release(old, new)
-            self._payers.clear()
+            self._forget_payers()
         if old is not None and new is not None and list(_label(old)) != list(_label(new)):
             self.on_move(old, new)
         changed = new or old
@@ -480,9 +487,10 @@ class Cluster:
         seen = [pod.plain() if pod is not None else None for pod in (old, new)]
         if _tied(old) != _tied(new):
             self._note_release(*seen)
-            # Some pods own others.
-            if any(obj is not None and any(self.owned_by(obj["metadata"]["uid"])) for obj in seen):
-                self._payers.clear()
+            # Some pods own others, which may be gone, with who paid for them remembered.
+            uids = {obj["metadata"]["uid"] for obj in seen if obj is not None}
+            if uids & self._owners_asked or any(any(self.owned_by(uid)) for uid in uids):
+                self._forget_payers()
         self.on_pod(old, new)
         for obj in seen:
             pays = self.payer_of(obj) if obj is not None else None
@@ -529,7 +537,7 @@ class Cluster:
                 return
         elif old is not None and new is not None and _content(old) == _content(new):
             return
-        self._payers.clear()
+        self._forget_payers()
         self.journal.note_all()
         self.context += 1
         self.recount_all()
