@@ -11,6 +11,7 @@ read until the next await is of that one moment.
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
@@ -117,8 +118,10 @@ class Ledgers:
         self._accounts: dict[str, Account] = {}
         #: In which accounts an object is, counted or due, by uid.
         self._places: dict[str, set[str]] = {}
-        #: What is not charged only until the deletion of its owner is forgotten, oldest first.
-        self._going: dict[str, None] = {}
+        #: What is not charged only until the deletion of its owner is forgotten, with the time of that; and the same
+        #: as a heap, the oldest first, in which those stay that are not charged for that reason any more.
+        self._going: dict[str, float] = {}
+        self._oldest: list[tuple[float, str]] = []
         #: What objects own that have to be looked at again, and how many levels of it.
         self._below: list[tuple[Iterator[str], int]] = []
         cluster.users_of = self._users_of
@@ -170,11 +173,14 @@ class Ledgers:
 
     async def _forget_owners(self, slices: Slices) -> None:
         """Look again at what was about to go with its owner, and has not for as long as that is remembered."""
-        for uid in [*self._going]:
-            if self._cluster.is_going(uid):
-                return
-            self._going.pop(uid, None)
-            self._journal.note(uid)
+        while self._oldest:
+            since, uid = self._oldest[0]
+            if self._going.get(uid) == since:
+                if self._cluster.going_since(uid) == since:
+                    return
+                del self._going[uid]
+                self._journal.note(uid)
+            heapq.heappop(self._oldest)
             await slices.between()
 
     # What has changed.
@@ -205,15 +211,21 @@ class Ledgers:
         for group in standing.groups:
             self.of(group).due[uid] = None
             self._places.setdefault(uid, set()).add(group)
-        self._going.pop(uid, None)
-        if standing.is_going:
-            self._going[uid] = None
+        self._note_going(uid, standing.going_since)
         if standing.obj is None:
             self._costs.forget(uid)
         elif noted.hops and (owner := self._cluster.owner_of(standing.obj)) is not None:
             self._journal.note(owner, Noted(noted.hops - 1))
         if noted.below:
             self._below.append((self._cluster.owned_by(uid), noted.below))
+
+    def _note_going(self, uid: str, since: float | None) -> None:
+        """Owners' deletions are forgotten in the order of their times, which is not the one in which they are read."""
+        if since is None:
+            self._going.pop(uid, None)
+        elif self._going.get(uid) != since:
+            self._going[uid] = since
+            heapq.heappush(self._oldest, (since, uid))
 
     def _standing(self, uid: str) -> Standing:
         try:

@@ -47,12 +47,14 @@ UNHURRIED = 0.5
 
 
 class Standing(NamedTuple):
-    """A stored object, the groups that it is charged to, and whether that is none only until its owner is forgotten."""
+    """A stored object and the groups that it is charged to. Where that is none only because its owner was deleted:
+    since when, on the informers' clock.
+    """
 
     adapter: Adapter | None = None
     obj: Object | None = None
     groups: Collection[str] = ()
-    is_going: bool = False
+    going_since: float | None = None
 
 
 NOWHERE = Standing()
@@ -192,7 +194,7 @@ class Cluster:
         for key, informer in self.workloads.items():
             for index, value in named:
                 for kept in informer.store.kept_index(index, value):
-                    if (obj := self._unpaid(kept)) is not None and not self._is_going(obj):
+                    if (obj := self._unpaid(kept)) is not None and self._going_since(obj) is None:
                         yield self.adapters[key], obj
 
     def standing(self, uid: str) -> Standing:
@@ -208,8 +210,8 @@ class Cluster:
         groups = {let_go[0]} if let_go is not None else set[str]()
         obj = self._unpaid(kept) if self.registry.is_charged(adapter) else None
         named = set(self._named_by(obj)) if obj is not None else set[str]()
-        is_going = obj is not None and bool(named) and self._is_going(obj)
-        return Standing(adapter, plain(kept), groups if is_going else groups | named, is_going)
+        going_since = self._going_since(obj) if obj is not None and named else None
+        return Standing(adapter, plain(kept), groups | named if going_since is None else groups, going_since)
 
     def candidates(self) -> Iterator[str]:
         """The uids of all objects that some group may be charged for, each once or several times."""
@@ -227,9 +229,9 @@ class Cluster:
         """The uid of the controller that an object names."""
         return next(iter(_controller_uid(obj)), None)
 
-    def is_going(self, uid: str) -> bool:
-        """Whether an object is not charged only because it is about to go with its owner."""
-        return self.standing(uid).is_going
+    def going_since(self, uid: str) -> float | None:
+        """Return when the owner was deleted of what is not charged only because of that."""
+        return self.standing(uid).going_since
 
     def _unpaid(self, kept: Kept) -> Object | None:
         """An object, as far as nothing above it pays for it."""
@@ -393,14 +395,14 @@ class Cluster:
         store = self._store_of(reference) if reference is not None else None
         return store is not None and reference is not None and store.by_uid(str(reference.get("uid"))) is None
 
-    def _is_going(self, obj: Object) -> bool:
-        """Whether an object's controller was deleted, so that the garbage collector takes the object or the reference.
+    def _going_since(self, obj: Object) -> float | None:
+        """Return when an object's controller was deleted: the garbage collector takes the object or the reference.
 
         Until then it is as little charged as whatever made it. A controller that was only never seen proves nothing.
         """
         reference = controller_of(obj["metadata"])
         store = self._store_of(reference) if reference is not None else None
-        return store is not None and reference is not None and store.deleted_at(str(reference.get("uid"))) is not None
+        return store.deleted_at(str(reference.get("uid"))) if store is not None and reference is not None else None
 
     def _store_of(self, reference: Object) -> Store | None:
         """The snapshot of the kind that an owner reference names."""
