@@ -113,7 +113,7 @@ class Costs:
         return min(known)[1] if known else None
 
     async def _cost(self, adapter: Adapter, obj: Object, promised: Resources) -> Cost:
-        """A workload's demand; for one that has ended, that of its pods that still run (spec: workloads, section 8)."""
+        """A workload's demand; for one that has ended, that of its pods that still run."""
         uid = obj["metadata"]["uid"]
         asked: dict[Reference, None] = {}
         counted: list[tuple[counting.Demand, Found]] = []
@@ -143,7 +143,7 @@ class Costs:
         return await self._beyond(adapter, obj, cost, found, lookup, promised)
 
     def _demand(self, adapter: Adapter, obj: Object, lookup: Lookup) -> counting.Demand:
-        """What a workload asks for, with children that may have grown beyond it (DESIGN 3). Raises Malformed."""
+        """What a workload asks for, with children that may have grown beyond it. Raises Malformed."""
         demand = counting.demand(obj, self._cluster.registry, lookup, self._config)
         if not adapter.grows or has_ended(obj, adapter):
             return demand

@@ -32,7 +32,7 @@ from bizrq.quota.resources import Resources
 from bizrq.quota.verdict import Denied, Granted
 
 CPU, GPU = "limits.cpu", "requests.nvidia.com/gpu"
-#: An API write ends within this time, and a deleted uid is remembered for that (DESIGN 5).
+#: An API write ends within this time, and a deleted uid is remembered for that.
 LONGEST_WRITE, REMEMBERED = 34, 300
 EXPIRED = LIFETIME // 1000
 REPLICAS = CONTROLLERS = 2
@@ -432,7 +432,7 @@ class Protocol(RuleBasedStateMachine):
         return [each for each in watch.objects.values() if each.group == name]
 
     def _sighting(self, controller: Controller, group: str, entry: Reservation) -> Sighting:
-        """DESIGN 5.6: delivered, or expired on this controller's clock, read after that, and shown by the snapshot."""
+        """Delivered, or expired on this controller's clock, read after that, and shown by the snapshot."""
         watch = controller.watch(entry.awaited)
         here = watch.by_uid(entry.uid)
         if entry.uid in watch.deleted:
