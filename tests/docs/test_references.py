@@ -100,3 +100,35 @@ def test_the_checks_see_what_they_look_for(tmp_path: Path) -> None:
     assert _ID.findall(words_of(file)) == ["D7"]
     assert _OUTSIDE.search("As in DESIGN 5.3.")
     assert {"R1", "R26", "B14", "I3"} <= defined_ids()
+
+
+#: `webhooks/routes.py` in backquotes, and `bizrq.quota.recount`; what follows a module has to stand in it.
+_CODE_PATH = re.compile(r"`((?:bizrq|webhooks|controller|certs|sandbox|crds|deploy|examples|tests)/[\w./-]*[\w/])`")
+_MODULE = re.compile(r"`((?:bizrq|webhooks|controller|certs|sandbox|crds|tests)(?:\.\w+)+)`")
+
+
+def test_paths_and_modules_in_backquotes_exist() -> None:
+    """The changelog and decisions tell of the past."""
+    files = [p for p in FILES if p.name != "CHANGELOG.md" and p.parent.name != "decisions" and p != Path(__file__)]
+    paths = [
+        f"{where(p)}: {found}"
+        for p in files
+        for found in _CODE_PATH.findall(words_of(p))
+        if not (ROOT / found).exists()
+    ]
+    assert paths == []
+    assert [
+        f"{where(p)}: {found}" for p in files for found in _MODULE.findall(words_of(p)) if not is_module(found)
+    ] == []
+
+
+def is_module(dotted: str) -> bool:
+    """A module or package, or a name that stands in one."""
+    place, names = ROOT, dotted.split(".")
+    while names and (place / names[0]).is_dir():
+        place /= names.pop(0)
+    file = place / f"{names.pop(0)}.py" if names and (place / f"{names[0]}.py").is_file() else place / "__init__.py"
+    if not file.is_file():
+        return not names
+    text = file.read_text("utf-8")
+    return all(re.search(rf"\b{name}\b", text) for name in names)
