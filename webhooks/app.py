@@ -19,15 +19,15 @@ from prometheus_client import Counter, Histogram
 from bizrq.api import review
 from bizrq.api.review import MalformedReview
 from bizrq.kube.client import KubeClient
-from bizrq.kube.groups import GroupStore
 from bizrq.kube.informer import Informer, not_synced
-from bizrq.kube.related import Related
 from bizrq.quota.verdict import Denied
 from bizrq.settings import Settings
-from webhooks.doors import Handler, doors
-from webhooks.reserve import Reserver
-from webhooks.rights import Rights
-from webhooks.turns import Turns
+from bizrq.store.groups import GroupStore
+from bizrq.store.reference_resolver import Related
+from webhooks.charging.authorization import Rights
+from webhooks.charging.group_commit import Reserver
+from webhooks.keepalive import Turns
+from webhooks.routes import Handler, doors
 
 log = structlog.get_logger(__name__)
 

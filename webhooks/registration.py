@@ -11,7 +11,7 @@ from typing import Any
 
 from bizrq.api.corrections import PLURAL as CORRECTIONS
 from bizrq.api.group import API_GROUP, PLURAL
-from bizrq.workloads.adapters import Registry
+from bizrq.workloads.kinds.registry import Registry
 from bizrq.workloads.labels import LABEL, MODEL_LABELS, REQUIRED
 
 NAME = "bizrq"

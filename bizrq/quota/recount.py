@@ -11,10 +11,10 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from bizrq.quota.account import Account
-from bizrq.quota.names import is_cash, uncash
-from bizrq.quota.quantity import round_up_milli
-from bizrq.quota.reservation import GROUPS, Reservation, Slot, slot_extra
-from bizrq.quota.resources import (
+from bizrq.quota.reservation import Reservation, slot_extra
+from bizrq.units.names import is_cash, uncash
+from bizrq.units.quantity import round_up_milli
+from bizrq.units.resources import (
     Limits,
     Resources,
     add,
@@ -25,6 +25,7 @@ from bizrq.quota.resources import (
     subtract_floor,
     total,
 )
+from bizrq.units.slot import GROUPS, Slot
 
 
 @dataclass(frozen=True, slots=True)

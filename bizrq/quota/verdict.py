@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from bizrq.quota import quantity
 from bizrq.quota.reservation import Reservation
+from bizrq.units import quantity
 
 
 class Reason(StrEnum):

@@ -12,8 +12,8 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Literal
 
-from bizrq.quota import names
-from bizrq.quota.names import Catalog
+from bizrq.units import names
+from bizrq.units.names import Catalog
 
 Surge = Literal["ignore", "count"]
 Suspended = Literal["zero", "reserve"]

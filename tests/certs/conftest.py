@@ -6,7 +6,7 @@ import pytest
 
 from bizrq.kube.client import KubeClient
 from bizrq.kube.config import Endpoint, StaticCredentials
-from tests.kube.fake import FakeServer
+from tests.support.fake_server import FakeServer
 
 
 @pytest.fixture

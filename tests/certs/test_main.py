@@ -21,7 +21,7 @@ from certs.main import Keeper
 from certs.rotation import CA_BUNDLE, CA_KEY, CERTIFICATE, KEY, SETTLE
 from certs.store import read_directory
 from tests.certs.test_cabundle import PLURAL, webhook
-from tests.kube.fake import FakeServer
+from tests.support.fake_server import FakeServer
 
 NAMES = ["bizrq-webhooks.bizrq-system.svc"]
 

@@ -19,7 +19,7 @@ from certs.cabundle import CONFIGURATIONS
 from certs.main import Keeper
 from certs.rotation import CA_BUNDLE, CERTIFICATE, SETTLE
 from certs.store import ServingCertificate, read_directory
-from tests.cluster import Cluster
+from tests.support.cluster import Cluster
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

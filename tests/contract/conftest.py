@@ -17,8 +17,8 @@ from aiohttp import web
 import crds
 from bizrq.kube.client import ApiError, KubeClient, NotFound
 from certs.pki import make_ca, make_serving
-from tests.cluster import Cluster, eventually, has_kinds
-from tests.objects import CONFIG_MAPS, REGISTRATIONS, Object
+from tests.support.cluster import Cluster, eventually, has_kinds
+from tests.support.objects import CONFIG_MAPS, REGISTRATIONS, Object
 
 Answer = Callable[[Object], Awaitable[Object]]
 NAME = "contract.quota.biz.group"

@@ -8,9 +8,9 @@ import orjson
 import pytest
 
 from bizrq.kube.client import Conflict, KubeClient
-from bizrq.kube.groups import GROUPS
-from tests.cluster import Cluster, refusal
-from tests.objects import Object, group
+from bizrq.store.groups import GROUPS
+from tests.support.cluster import Cluster, refusal
+from tests.support.objects import Object, group
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.usefixtures("groups")]
 

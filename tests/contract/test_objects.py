@@ -11,9 +11,9 @@ import pytest
 
 from bizrq.kube.client import AlreadyExists, ApiError, Conflict, Gone, Invalid, KubeClient, NotFound
 from bizrq.kube.lease import LEASES
-from tests.cluster import Cluster, eventually, refusal
 from tests.contract.conftest import gathered
-from tests.objects import CONFIG_MAPS, DEPLOYMENTS, Object, deployment
+from tests.support.cluster import Cluster, eventually, refusal
+from tests.support.objects import CONFIG_MAPS, DEPLOYMENTS, Object, deployment
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -11,9 +11,9 @@ import pytest
 from bizrq.kube.client import KubeClient
 from bizrq.settings import load
 from bizrq.workloads.labels import LABEL
-from tests.cluster import refusal
 from tests.contract.conftest import Hook, gathered, rule, webhook
-from tests.objects import CONFIG_MAPS, DEPLOYMENTS, OF_KIND, Object, deployment, tfjob
+from tests.support.cluster import refusal
+from tests.support.objects import CONFIG_MAPS, DEPLOYMENTS, OF_KIND, Object, deployment, tfjob
 from webhooks import registration
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -18,19 +18,19 @@ from bizrq.api import group as wire
 from bizrq.api.group import GroupObject
 from bizrq.api.hours import CardHours
 from bizrq.kube.client import Conflict, KubeClient, Resource
-from bizrq.kube.groups import GROUPS
-from bizrq.kube.hours import CARD_HOURS
-from bizrq.kube.hours import pages as stored_pages
 from bizrq.quota.reservation import Reservation
 from bizrq.settings import settings as settings_of
+from bizrq.store.groups import GROUPS
+from bizrq.store.hours import CARD_HOURS
+from bizrq.store.hours import pages as stored_pages
 from controller.manager import Controller
 from controller.metrics import CORRECTED
 from sandbox.clock import Clock, rfc3339
 from sandbox.server import Sandbox
-from tests import objects
-from tests.cluster import eventually, has_kinds
-from tests.objects import NAMESPACES, OF_KIND, PODS, Object
-from tests.proxy import Proxy
+from tests.support import objects
+from tests.support.cluster import eventually, has_kinds
+from tests.support.objects import NAMESPACES, OF_KIND, PODS, Object
+from tests.support.proxy import Proxy
 
 EVENTS = Resource("", "v1", "events", "Event")
 

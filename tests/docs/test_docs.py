@@ -23,8 +23,8 @@ from bizrq.cli.main import app
 from bizrq.quota.reservation import read
 from bizrq.quota.verdict import BAD_OBJECT, TRY_AGAIN, Reason
 from bizrq.settings import settings
-from bizrq.workloads.adapters import builtin
-from bizrq.workloads.describe import table
+from bizrq.workloads.kinds.describe import table
+from bizrq.workloads.kinds.registry import builtin
 from certs.main import certs
 from controller.main import control
 from webhooks.main import serve
@@ -208,7 +208,7 @@ def test_groups_of_the_examples_can_be_read(path: Path) -> None:
 
 
 def test_kinds_has_the_table_that_the_declarations_say() -> None:
-    """`python -m bizrq.workloads.describe` prints it; every kind and every name in count/ is there."""
+    """`python -m bizrq.workloads.kinds.describe` prints it; every kind and every name in count/ is there."""
     assert table(builtin()) in page("docs/kinds.md")
     for adapter in builtin().charged:
         assert f"`count/{adapter.resource}`" in table(builtin()), adapter.resource

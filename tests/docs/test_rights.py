@@ -19,13 +19,13 @@ import yaml
 from rich.console import Console
 
 import crds
-from bizrq.cli.station import REGISTRATIONS
+from bizrq.cli.standalone import REGISTRATIONS
 from bizrq.kube.client import AlreadyExists, ApiError, KubeClient, NotFound, Resource
-from bizrq.kube.groups import GROUPS
+from bizrq.store.groups import GROUPS
 from examples import story
-from tests.cluster import Real, eventually, has_kinds, sweep
 from tests.docs.test_docs import ROOT, script
-from tests.objects import DEPLOYMENTS, deployment
+from tests.support.cluster import Real, eventually, has_kinds, sweep
+from tests.support.objects import DEPLOYMENTS, deployment
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.real]
 

@@ -11,10 +11,10 @@ import pytest
 import pytest_asyncio
 
 from bizrq.kube.client import ApiError, KubeClient
-from bizrq.kube.groups import GROUPS
-from tests.cluster import refusal
-from tests.objects import DEPLOYMENTS, OF_KIND, ROLLOUTS, TFJOBS, Object, deployment, group, rollout, tfjob
-from tests.oracle import settled
+from bizrq.store.groups import GROUPS
+from tests.support.cluster import refusal
+from tests.support.objects import DEPLOYMENTS, OF_KIND, ROLLOUTS, TFJOBS, Object, deployment, group, rollout, tfjob
+from tests.support.oracle import settled
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.usefixtures("station")]
 

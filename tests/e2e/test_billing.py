@@ -19,15 +19,15 @@ import pytest_asyncio
 
 import crds
 from bizrq.kube.client import KubeClient, NotFound
-from bizrq.kube.groups import GROUPS
-from bizrq.kube.hours import CARD_HOURS, STATEMENTS
-from controller.cluster import now_ms
+from bizrq.store.groups import GROUPS
+from bizrq.store.hours import CARD_HOURS, STATEMENTS
+from controller.watch.cluster import now_ms
 from sandbox.server import Sandbox
 from tests.cli.conftest import Bizrq, Said
-from tests.cluster import Cluster, eventually, has_kinds
 from tests.e2e.conftest import station_on
-from tests.objects import PODS, TFJOBS, Object, group, tfjob
-from tests.proxy import Proxy
+from tests.support.cluster import Cluster, eventually, has_kinds
+from tests.support.objects import PODS, TFJOBS, Object, group, tfjob
+from tests.support.proxy import Proxy
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -128,7 +128,7 @@ async def week(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> As
         end = (datetime.now(UTC) + timedelta(hours=1)).replace(second=0, microsecond=0)
         found = Week(Bizrq(cluster.kubeconfig, client), end, cluster)
         patch = stack.enter_context(pytest.MonkeyPatch.context())
-        patch.setattr("bizrq.cli.station.now_ms", lambda: now_ms() + found.ahead // timedelta(milliseconds=1))
+        patch.setattr("bizrq.cli.standalone.now_ms", lambda: now_ms() + found.ahead // timedelta(milliseconds=1))
         await stack.enter_async_context(station_on(cluster, cash_interval=1.0))
         corp = group("corp", hours="100")
         corp["spec"]["cash"] = {"period": "weekly", "anchor": end.strftime("%Y-%m-%dT%H:%M")}

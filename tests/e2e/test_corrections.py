@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from bizrq.kube.client import KubeClient
-from bizrq.kube.groups import GROUPS
-from bizrq.kube.hours import CARD_HOURS, CORRECTIONS
-from tests.cluster import eventually, refusal
-from tests.objects import correction, group
+from bizrq.store.groups import GROUPS
+from bizrq.store.hours import CARD_HOURS, CORRECTIONS
+from tests.support.cluster import eventually, refusal
+from tests.support.objects import correction, group
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.usefixtures("station")]
 

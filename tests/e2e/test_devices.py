@@ -17,17 +17,17 @@ import pytest_asyncio
 import crds
 from bizrq.api import group as wire
 from bizrq.api.group import GroupObject
-from bizrq.cli.station import Station, Where
+from bizrq.cli.standalone import Station, Where
 from bizrq.kube.client import KubeClient
-from bizrq.kube.groups import GROUPS
-from bizrq.kube.hours import pages
-from bizrq.quota.quantity import NANO, parse
 from bizrq.settings import settings
+from bizrq.store.groups import GROUPS
+from bizrq.store.hours import pages
+from bizrq.units.quantity import NANO, parse
 from bizrq.workloads.labels import LABEL, MODEL_LABELS
 from sandbox.clock import rfc3339
-from tests.cluster import Real, eventually, has_kinds, refusal, sweep
-from tests.objects import CLAIM_TEMPLATES as TEMPLATES
-from tests.objects import (
+from tests.support.cluster import Real, eventually, has_kinds, refusal, sweep
+from tests.support.objects import CLAIM_TEMPLATES as TEMPLATES
+from tests.support.objects import (
     CLAIMS,
     DEPLOYMENTS,
     DEVICE_CLASSES,

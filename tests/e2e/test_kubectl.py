@@ -5,21 +5,20 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import shutil
 from pathlib import Path
 
 import pytest
 import yaml
 
 from bizrq.kube.client import KubeClient
-from tests.cluster import Cluster, eventually
-from tests.objects import Object, deployment, group
-from tests.oracle import settled
+from tests.support.cluster import Cluster, eventually
+from tests.support.objects import Object, deployment, group
+from tests.support.oracle import settled
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
     pytest.mark.usefixtures("station"),
-    pytest.mark.skipif(shutil.which("kubectl") is None, reason="no kubectl on PATH"),
+    pytest.mark.kubectl,
 ]
 
 

@@ -10,15 +10,15 @@ import pytest
 import pytest_asyncio
 
 import crds
-from bizrq.cli.station import Station, Where
+from bizrq.cli.standalone import Station, Where
 from bizrq.kube.client import KubeClient, Resource
-from bizrq.kube.groups import GROUPS
 from bizrq.settings import settings
+from bizrq.store.groups import GROUPS
 from bizrq.workloads.labels import LABEL
-from tests.cluster import Real, eventually, has_kinds, real_version, refusal
 from tests.e2e.test_devices import allocate, bind, hours, uses
-from tests.objects import CLAIM_TEMPLATES as TEMPLATES
-from tests.objects import (
+from tests.support.cluster import Real, eventually, has_kinds, refusal
+from tests.support.objects import CLAIM_TEMPLATES as TEMPLATES
+from tests.support.objects import (
     CLAIMS,
     DEPLOYMENTS,
     DEVICE_CLASSES,
@@ -38,8 +38,8 @@ POD_GROUPS = Resource("scheduling.k8s.io", "v1alpha2", "podgroups", "PodGroup")
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
-    pytest.mark.real,
-    pytest.mark.skipif("v1.36." not in (real_version() or ""), reason="the alpha is that of Kubernetes 1.36"),
+    # The alpha is that of Kubernetes 1.36.
+    pytest.mark.real(version="v1.36."),
 ]
 
 

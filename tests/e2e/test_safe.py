@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from bizrq.kube.client import ApiError, KubeClient, Resource
-from bizrq.kube.groups import GROUPS
-from bizrq.quota import quantity
+from bizrq.store.groups import GROUPS
+from bizrq.units import quantity
 from bizrq.workloads.labels import LABEL
-from tests.cluster import eventually, refusal
-from tests.objects import Object, group, template
+from tests.support.cluster import eventually, refusal
+from tests.support.objects import Object, group, template
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.usefixtures("station")]
 

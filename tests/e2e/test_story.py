@@ -16,10 +16,10 @@ from bizrq.kube.client import KubeClient
 from examples import story
 from sandbox.clock import Clock
 from sandbox.server import Sandbox
-from tests.cluster import Cluster, Real, eventually, has_kinds, refusal, sweep
 from tests.e2e.conftest import station_on
-from tests.objects import DEPLOYMENTS, PODS
-from tests.oracle import Recorder, settled
+from tests.support.cluster import Cluster, Real, eventually, has_kinds, refusal, sweep
+from tests.support.objects import DEPLOYMENTS, PODS
+from tests.support.oracle import Recorder, settled
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 NAMES = ("corp", "ai", "nlp", "vision")

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from bizrq.kube.client import KubeClient, NotFound
-from bizrq.kube.groups import GROUPS
-from tests.cluster import Cluster, eventually, refusal
-from tests.objects import CRDS, DEPLOYMENTS, REGISTRATIONS, deployment, group
+from bizrq.store.groups import GROUPS
+from tests.support.cluster import Cluster, eventually, refusal
+from tests.support.objects import CRDS, DEPLOYMENTS, REGISTRATIONS, deployment, group
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 BIZRQ = Path(sys.executable).with_name("bizrq")

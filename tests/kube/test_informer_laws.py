@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from bizrq.kube.client import KubeClient
 from bizrq.kube.config import Endpoint, StaticCredentials
 from bizrq.kube.informer import Pace
-from tests.kube.fake import FakeServer, Watching
 from tests.kube.test_informer import Follower, following, until
+from tests.support.fake_server import FakeServer, Watching
 
 HURRIED = Pace(
     watch=(1.0, 1.0),

@@ -10,8 +10,8 @@ import pytest
 from bizrq.kube.client import KubeClient
 from bizrq.kube.config import Endpoint, StaticCredentials
 from bizrq.kube.lease import Candidate, lead
-from tests.kube.fake import FakeServer
 from tests.kube.test_informer import until
+from tests.support.fake_server import FakeServer
 
 
 class Clock:

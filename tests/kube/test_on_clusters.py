@@ -14,8 +14,8 @@ from bizrq.kube.client import AlreadyExists, ApiError, Conflict, Invalid, KubeCl
 from bizrq.kube.events import EVENTS, Recorder
 from bizrq.kube.informer import Informer, Pace
 from bizrq.kube.lease import LEASES, lead
-from tests.cluster import Cluster
 from tests.kube.test_informer import until
+from tests.support.cluster import Cluster
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -21,15 +21,16 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from bizrq.quota import tree
+from bizrq.quota import group_validation
 from bizrq.quota.account import Account
-from bizrq.quota.charge import Charge
-from bizrq.quota.ledger import decide
-from bizrq.quota.quantity import NANO
+from bizrq.quota.admission import decide
+from bizrq.quota.change import Charge
 from bizrq.quota.recount import Counted, Sighting, Snapshot, Sums, holding, recount
-from bizrq.quota.reservation import GROUPS, LIFETIME, Reservation, Slot, group_slot, read
-from bizrq.quota.resources import Resources
+from bizrq.quota.reservation import LIFETIME, Reservation, read
 from bizrq.quota.verdict import Denied, Granted
+from bizrq.units.quantity import NANO
+from bizrq.units.resources import Resources
+from bizrq.units.slot import GROUPS, Slot, group_slot
 
 CPU, GPU = "limits.cpu", "requests.nvidia.com/gpu"
 #: An API write ends within this time, and a deleted uid is remembered for that.
@@ -264,9 +265,11 @@ class Protocol(RuleBasedStateMachine):
         charge = Charge(wanted.place, uid, version, wanted.cost(), old.cost() if old else {}, enters=old is None)
 
         def check(found: Stored) -> Denied | None:
-            asked = tree.Group(name, parent, hard)
-            before = tree.Group(name, parent, old.demand) if old else None
-            return tree.validate(tree.Write(asked, before, tree.Group(parent, found.group, found.demand)))
+            asked = group_validation.Group(name, parent, hard)
+            before = group_validation.Group(name, parent, old.demand) if old else None
+            return group_validation.validate(
+                group_validation.Write(asked, before, group_validation.Group(parent, found.group, found.demand))
+            )
 
         self._decide(replica, parent, [(charge, pending)], fate, check)
 

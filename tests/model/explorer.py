@@ -18,13 +18,14 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from bizrq.quota.account import Account
-from bizrq.quota.charge import Charge
-from bizrq.quota.ledger import decide
-from bizrq.quota.quantity import NANO
+from bizrq.quota.admission import decide
+from bizrq.quota.change import Charge
 from bizrq.quota.recount import Counted, Sighting, Snapshot, Sums, holding, recount
-from bizrq.quota.reservation import GROUPS, Reservation, Slot, read
+from bizrq.quota.reservation import Reservation, read
 from bizrq.quota.verdict import Denied
-from tests.language import NOW, res, slot
+from bizrq.units.quantity import NANO
+from bizrq.units.slot import GROUPS, Slot
+from tests.support.language import NOW, res, slot
 
 Amounts = tuple[tuple[str, int], ...]
 #: What a controller watches apart from one another: workloads, groups, and templates that workloads refer to.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bizrq.quota.verdict import Denied, Reason, Violation, exceeded, unspecified
-from tests.language import name, res
+from tests.support.language import name, res
 
 
 def violation(resource: str, requested: str, used: str, hard: str) -> Violation:

@@ -19,15 +19,15 @@ from typing import Any
 import crds
 from bizrq.api import group as wire
 from bizrq.kube.client import ApiError, KubeClient, Unreachable
-from bizrq.kube.groups import GROUPS
-from bizrq.quota.quantity import NANO
+from bizrq.store.groups import GROUPS
+from bizrq.units.quantity import NANO
 from bizrq.workloads.labels import LABEL
-from tests.cluster import Cluster, Real, eventually, has_kinds
 from tests.contract.conftest import Answer, Hook, rule, webhook
 from tests.controller.conftest import Monotonic
-from tests.objects import DEPLOYMENTS, NAMESPACES, Object, deployment, group
-from tests.oracle import Recorder, settled
-from tests.serving import Parts
+from tests.support.cluster import Cluster, Real, eventually, has_kinds
+from tests.support.objects import DEPLOYMENTS, NAMESPACES, Object, deployment, group
+from tests.support.oracle import Recorder, settled
+from tests.support.serving import Parts
 
 COUNT = "count/deployments.apps"
 #: Webhook replicas of every experiment.

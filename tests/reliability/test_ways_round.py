@@ -12,11 +12,11 @@ import pytest_asyncio
 from bizrq.api import group as wire
 from bizrq.api.group import GroupObject
 from bizrq.kube.client import KubeClient, Resource
-from bizrq.kube.groups import GROUPS
+from bizrq.store.groups import GROUPS
 from bizrq.workloads.labels import LABEL
-from tests.cluster import Cluster, eventually, has_kinds, refusal
-from tests.objects import DEPLOYMENTS, PODS, REPLICASETS, Object, deployment, group, template
-from tests.serving import Parts
+from tests.support.cluster import Cluster, eventually, has_kinds, refusal
+from tests.support.objects import DEPLOYMENTS, PODS, REPLICASETS, Object, deployment, group, template
+from tests.support.serving import Parts
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -8,7 +8,7 @@ import aiohttp
 import pytest
 
 from sandbox.server import Sandbox
-from tests.sandbox.client import Client
+from tests.support.sandbox_client import Client
 
 
 async def _client(box: Sandbox) -> AsyncIterator[Client]:

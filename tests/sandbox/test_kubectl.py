@@ -1,4 +1,4 @@
-"""What people type: kubectl against the sandbox. Skipped where there is no kubectl."""
+"""What people type: kubectl against the sandbox."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from sandbox.server import Sandbox
-from tests.sandbox.client import group, group_crd
+from tests.support.sandbox_client import group, group_crd
 
-pytestmark = pytest.mark.skipif(shutil.which("kubectl") is None, reason="there is no kubectl on this machine")
+pytestmark = pytest.mark.kubectl
 
 WEB = """
 apiVersion: apps/v1

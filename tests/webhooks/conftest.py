@@ -17,15 +17,15 @@ import crds
 from bizrq.api import group as wire
 from bizrq.api.group import GroupObject
 from bizrq.kube.client import KubeClient
-from bizrq.kube.groups import GROUPS
-from bizrq.kube.hours import CORRECTIONS
 from bizrq.quota.reservation import Reservation
 from bizrq.settings import settings
+from bizrq.store.groups import GROUPS
+from bizrq.store.hours import CORRECTIONS
 from sandbox.server import Sandbox
-from tests import objects
-from tests.cluster import has_kinds
-from tests.objects import Object
-from tests.proxy import Proxy
+from tests.support import objects
+from tests.support.cluster import has_kinds
+from tests.support.objects import Object
+from tests.support.proxy import Proxy
 from webhooks.app import Webhooks
 
 

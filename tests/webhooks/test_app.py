@@ -10,7 +10,7 @@ import time
 from typing import Any
 
 from bizrq.api import review
-from tests.objects import deployment, group, tfjob
+from tests.support.objects import deployment, group, tfjob
 from tests.webhooks.conftest import Api, Hooks
 
 PATHS = ("groups", "workloads", "scale")
@@ -131,7 +131,7 @@ async def test_a_nonsense_timeout_is_the_usual_ten_seconds(api: Api, hooks: Hook
 
 async def test_draining_says_so_and_answers_what_is_under_way(api: Api, hooks: Hooks) -> None:
     """A request that waits for its group while the process stops is answered, not dropped."""
-    from bizrq.kube.groups import GROUPS
+    from bizrq.store.groups import GROUPS
 
     await api.client.create(GROUPS, group("slow", cpu="4"))
     under_way = asyncio.create_task(hooks.create(deployment("web", "slow", 1), timeout="8s"))

@@ -7,12 +7,12 @@ import time
 
 import pytest
 
-from bizrq.kube.groups import GROUPS
-from bizrq.quota.quantity import NANO
-from tests.cluster import eventually
-from tests.faults import WATCHES, WRITES, Fault, refused, slow
-from tests.objects import deployment
-from tests.proxy import Proxy
+from bizrq.store.groups import GROUPS
+from bizrq.units.quantity import NANO
+from tests.support.cluster import eventually
+from tests.support.faults import WATCHES, WRITES, Fault, refused, slow
+from tests.support.objects import deployment
+from tests.support.proxy import Proxy
 from tests.webhooks.conftest import Api, Hooks, message
 
 

@@ -18,20 +18,21 @@ import pytest_asyncio
 
 import crds
 from bizrq.api import group as wire
-from bizrq.cli.rehearsal import Outcome, Rehearsal, list_groups
+from bizrq.cli.simulate.dry_run import Outcome, Rehearsal, list_groups
 from bizrq.kube.client import KubeClient, Resource
-from bizrq.kube.groups import GROUPS
-from bizrq.kube.related import READ, WATCHED
-from bizrq.quota.reservation import Reservation, Slot
+from bizrq.quota.reservation import Reservation
 from bizrq.quota.verdict import Denied
 from bizrq.settings import load
+from bizrq.store.groups import GROUPS
+from bizrq.store.reference_resolver import READ, WATCHED
+from bizrq.units.slot import Slot
+from bizrq.workloads.demand.offline import usage
 from bizrq.workloads.labels import LABEL, MODEL_LABELS
 from bizrq.workloads.lookup import CLUSTER_WIDE, group_and_version
-from bizrq.workloads.usage import usage
 from sandbox.server import Sandbox
-from tests import objects
-from tests.cluster import has_kinds
-from tests.objects import NAMESPACES, Object, deployment, group, rollout, template, tfjob
+from tests.support import objects
+from tests.support.cluster import has_kinds
+from tests.support.objects import NAMESPACES, Object, deployment, group, rollout, template, tfjob
 from tests.vectors.test_vectors import manifest, patched
 from tests.webhooks.conftest import Api, Hooks
 from webhooks.app import Webhooks

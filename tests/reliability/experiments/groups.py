@@ -7,12 +7,12 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from bizrq.api import group as wire
-from bizrq.kube.groups import GROUPS
-from bizrq.quota.quantity import NANO
-from tests.cluster import eventually
-from tests.objects import group
-from tests.oracle import settled
+from bizrq.store.groups import GROUPS
+from bizrq.units.quantity import NANO
 from tests.reliability.stage import COUNT, Outcome, Stage, answers, creates, told
+from tests.support.cluster import eventually
+from tests.support.objects import group
+from tests.support.oracle import settled
 
 
 async def r8(stage: Stage, *, requests: int, children: int, concurrency: int) -> Outcome:
