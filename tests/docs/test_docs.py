@@ -119,7 +119,7 @@ PROCESSES = {"bizrq-webhooks": serve, "bizrq-controller": control, "bizrq-certs"
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_commands_have_verbs_and_flags_that_exist(path: Path) -> None:
     """Every `bizrq VERB`, `bizrq-PROCESS` and `make TARGET` that is written down would be understood."""
-    targets = set(re.findall(r"^([a-z]+):", page("Makefile"), re.MULTILINE))
+    targets = set(re.findall(r"^([a-z-]+):", page("Makefile"), re.MULTILINE))
     for words in commands(path.read_text("utf-8")):
         program = words[0].removeprefix(".venv/bin/")
         if words[:2] == ["kubectl", "bizrq"]:
