@@ -1,6 +1,6 @@
 """One look at one group: gather, recount, write.
 
-This file alone decides when a status may be written (DESIGN 5.6). Its numbers are `bizrq.quota.recount`'s, its words
+This file alone decides when a status may be written. Its numbers are `bizrq.quota.recount`'s, its words
 `controller.status`'s.
 """
 
@@ -145,7 +145,7 @@ class Reconciler:
             return None
 
     async def _caught_up(self, group: GroupObject) -> bool:
-        """Whether every kind is at least as new as what the status was counted from (DESIGN 5.6)."""
+        """Whether every kind is at least as new as what the status was counted from."""
         for kind, counted in self._behind(group).items():
             informer = self._cluster.informer(kind)
             if informer is None:

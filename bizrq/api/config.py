@@ -58,7 +58,7 @@ NONE_ASKED = RightsAsked()
 
 
 class Configuration(_Model):
-    """All keys, in camelCase in the document. Spec: devices, "Choices made"; workloads, section 8."""
+    """All keys, in camelCase in the document. docs/configuration.md explains them."""
 
     count_admin_access: bool = False
     strict_models: bool = False

@@ -91,7 +91,7 @@ class Cash(msgspec.Struct, omit_defaults=True, rename="camel"):
 
 
 class Hold(msgspec.Struct, rename="camel"):
-    """A spec edit of this generation is in review: writers of the status let it pass (DESIGN 5.8)."""
+    """A spec edit of this generation is in review: writers of the status let it pass."""
 
     generation: int
     since: str

@@ -1,6 +1,6 @@
 """What the processes may do on a cluster, each by its own service account, and no more.
 
-This file alone lists rights (spec: Kubernetes rbac.authorization.k8s.io/v1); those to count follow from the registry
+This file alone lists rights (Kubernetes rbac.authorization.k8s.io/v1); those to count follow from the registry
 and from what counting refers to. It applies nothing: `deploy/rbac.py` prints it.
 """
 

@@ -28,7 +28,7 @@ class Budget:
     children: Sequence[Budget] = ()
 
     def used(self, after: int) -> int:
-        """What its status will say: a child holds its whole ceiling, and more once it has spent more (DESIGN 2)."""
+        """What its status will say: a child holds its whole ceiling, and more once it has spent more."""
         held = (max(child.hard, child.used(after)) for child in self.children)
         return max(0, self.spent + self.burn * after) + sum(held)
 

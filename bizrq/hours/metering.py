@@ -338,7 +338,7 @@ def carried_to(pages: Iterable[Page], period: Period) -> dict[str, int]:
 
 
 def hours(amounts: Amounts) -> dict[str, int]:
-    """Nano-units x milliseconds as `cash/` names in nano-units x hours, rounded up to milli (DESIGN 6)."""
+    """Nano-units x milliseconds as `cash/` names in nano-units x hours, rounded up to milli."""
     return {cash(name): -(-amount // (HOUR * _MILLI)) * _MILLI for name, amount in sorted(amounts.items())}
 
 

@@ -1,6 +1,6 @@
 """The admission rule: whether a group's account can bear one more change.
 
-This file alone decides whether a change is admitted (DESIGN, sections 3 and 5). What it is decided on are an `Account`
+This file alone decides whether a change is admitted. What it is decided on are an `Account`
 and a `Charge`; the entry that has to be stored before anybody is told yes is `bizrq.quota.new_reservation`'s.
 """
 
@@ -25,9 +25,9 @@ _FEW = 32
 def decide(account: Account, charge: Charge, now: int) -> Verdict:
     """Whether the account can bear the change. Pure: the account is not touched.
 
-    The order is DESIGN 3's: nothing worse, then what is unknown (8), then unstated requests and runs, cash (7) and the
-    ceilings (6), all violations at once. What is granted must be stored, as `reserve` leaves it, before the answer
-    goes out: an entry that stands there already does not do (DESIGN 5.3).
+    The order (docs/design.md, "Order of checks"): nothing worse, unknown names, unstated requests and runs, other
+    changes under way, then hours and ceilings at once. What is granted must be stored, as `reserve` leaves it, before
+    the answer goes out: an entry that stands there already does not do.
     """
     charge = priced(account, charge)
     more = charge.worse_in()

@@ -1,4 +1,4 @@
-"""The rules of the tree, as a list that reads like a checklist (DESIGN 3.1 to 3.4).
+"""The rules of the tree, as a list that reads like a checklist (docs/design.md, "The tree").
 
 This file alone decides what a group may look like beside its parent, its children and its workloads. Whether the
 parent has enough left is the ledger's question; gathering is the webhook's.
@@ -191,7 +191,7 @@ DELETE: Sequence[Callable[[Delete], Denied | None]] = (has_no_children, has_no_w
 
 
 def lowered_below(new: Group, taken: Mapping[str, int]) -> str | None:
-    """The warning for a `hard` below what is used and promised: allowed, because people need it (DESIGN 3.2)."""
+    """The warning for a `hard` below what is used and promised: allowed, because people need it."""
     over = sorted(name for name, hard in new.hard.items() if taken.get(name, 0) > hard)
     if not over:
         return None

@@ -1,4 +1,4 @@
-"""The entry that a change needs: how much in all, and how much of it `used` holds already (DESIGN 5.2)."""
+"""The entry that a change needs: how much in all, and how much of it `used` holds already."""
 
 from __future__ import annotations
 

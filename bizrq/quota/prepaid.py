@@ -1,4 +1,4 @@
-"""Hours in safe mode: only a run whose whole cost is sure is admitted, and only if that cost is left (DESIGN 3.7).
+"""Hours in safe mode: only a run whose whole cost is sure is admitted, and only if that cost is left.
 
 This file alone decides what a run may cost at most, and what a refusal says of hours.
 """

@@ -1,6 +1,6 @@
-"""The recount: `used` from scratch, out of one snapshot, with the reservations that are still awaited.
+"""The recount (docs/design.md, "Recount"): `used` out of one snapshot, with the reservations that are still awaited.
 
-This file alone decides what a status says and when a reservation may go (DESIGN 5.6). It does not know watches or
+This file alone decides what a status says and when a reservation may go. It does not know watches or
 clocks: the caller says what its snapshot has seen, and which entries have expired and were looked up.
 """
 
@@ -189,7 +189,7 @@ def held_for_others(
 
 
 def holding(hard: Limits, used: Resources, reservations: Iterable[Reservation]) -> dict[str, int]:
-    """What a child holds of its parent: the larger of its `hard` and of what it uses and has promised (DESIGN 2)."""
+    """What a child holds of its parent: the larger of its `hard` and of what it uses and has promised."""
     account = Account("", hard, used, _without_hours(reservations))
     taken = {name: account.taken(name) for name in hard}
     return larger(hard, taken)

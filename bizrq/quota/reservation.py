@@ -1,6 +1,7 @@
 """Promises as entries of `status.reservations`: their place, what they add to what is used, how they are written.
 
-This file alone decides when two entries stand for one write, and what those of one slot come to (DESIGN 5.2).
+This file alone decides when two entries stand for one write, and what those of one slot come to
+(docs/design.md, "Slots and entries").
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from bizrq.units.resources import Resources, larger, subtract_floor
 from bizrq.units.slot import GROUPS, ReservationError, Slot
 from bizrq.units.times import TimestampError, milliseconds, timestamp
 
-#: How long a promise is kept, in milliseconds. An API write ends within 34 s (DESIGN 5).
+#: How long a promise is kept, in milliseconds. An API write ends within 34 s.
 LIFETIME = 60_000
 
 _FORMAT = "v1"

@@ -1,4 +1,4 @@
-"""Letting a person's edit of a group pass between the status writes of a busy one (DESIGN 5.8).
+"""Letting a person's edit of a group pass between the status writes of a busy one (docs/reservations.md, "Holds").
 
 The API server repeats an edit whenever the group was written meanwhile, and a busy group is written all the time.
 So the first review of an edit leaves a hold in the status: whoever writes after that meets it, since a status write

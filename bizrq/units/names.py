@@ -2,7 +2,7 @@
 
 It knows names of resources, of vendors' devices and of kinds that are counted; no objects, and no usage.
 A name is never taken apart to find a model: what is known is matched whole, and a model counts as one only after the
-longest base that takes models. Sources: DESIGN 2 "Resource names"; Kubernetes' core helpers and quota validation
+longest base that takes models. Sources: docs/resources.md; Kubernetes' core helpers and quota validation
 (pkg/apis/core/v1/helper/helpers.go, pkg/apis/core/validation/validation.go); HAMi's and the device plugins' names.
 """
 

@@ -1,6 +1,6 @@
 """What somebody may decide about how workloads are counted.
 
-This file alone holds those knobs and their defaults (spec: devices, "Choices made"; workloads, "Policies"). It does
+This file alone holds those knobs and their defaults (docs/configuration.md). It does
 not know files or YAML: keys as in the configuration come as a map.
 """
 

@@ -362,7 +362,7 @@ class Stays:
             log.warning("pod not metered", pod=pod.uid, error=str(error))
             return None
 
-    # Claims: from their allocation to their deallocation, once, however many pods share them (spec: devices, T3).
+    # Claims: from their allocation to their deallocation, once, however many pods share them.
 
     def on_claim(self, old: Object | None, new: Object | None) -> None:
         """Take note of a claim's change, and have its group counted where the record has to know at once."""

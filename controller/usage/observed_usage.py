@@ -41,7 +41,7 @@ class Evidence:
     def __init__(self, cluster: Cluster, config: CountingConfig) -> None:
         self._cluster = cluster
         self._config = config
-        # Never for cash (spec: devices, "Choices made").
+        # Never for hours (docs/counting.md, "Admin access").
         self._of_cash = replace(config, count_admin_access=False)
         #: What is being asked for, where somebody wants to know.
         self._notes: dict[Reference, None] | None = None

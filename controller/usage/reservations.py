@@ -1,6 +1,6 @@
 """What is known of the promises that stand in a group's status.
 
-This file alone decides when one has expired, and what the snapshot knows of the write that it awaits (DESIGN 5.6).
+This file alone decides when one has expired, and what the snapshot knows of its write (docs/design.md, "Recount").
 What becomes of it is `bizrq.quota.recount`'s.
 """
 

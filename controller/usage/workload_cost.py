@@ -175,7 +175,7 @@ class Costs:
         return Cost(not lookup.has_read, demand.resources, demand.shared, asked=tuple(asked)), found
 
     def _demand(self, adapter: Adapter, obj: Object, lookup: Lookup) -> counting.Demand:
-        """What a workload asks for, with children that may have grown beyond it (DESIGN 3). Raises Malformed."""
+        """What a workload asks for, with children that may have grown beyond it. Raises Malformed."""
         demand = counting.demand(obj, self._cluster.registry, lookup, self._config)
         if not adapter.grows or has_ended(obj, adapter):
             return demand

@@ -58,9 +58,9 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
     spec: Object
     node: str | None
     phase: str | None
-    #: When it was bound to its node; None while it waits (spec: devices, T1).
+    #: When it was bound to its node; None while it waits.
     started: int | None
-    #: When the last container of a pod that is over ended; None while it runs (T2).
+    #: When the last container of a pod that is over ended; None while it runs.
     ended: int | None
     #: Rarer parts of `metadata` and `status`, by these names.
     rest: Object | None

@@ -69,7 +69,7 @@ async def test_a_create_of_what_is_there_says_already_exists_and_of_what_is_not_
 
 
 async def test_a_write_that_changes_nothing_is_no_new_version(client: KubeClient, namespace: str) -> None:
-    """DESIGN 5.3: why the expiry of an entry has to move."""
+    """Why an entry's expiry has to move (docs/design.md, "Admission writes its entry first")."""
     old = await client.create(CONFIG_MAPS, config("c", namespace, a="1"))
     same = await client.replace(CONFIG_MAPS, old)
     patched = await client.patch(CONFIG_MAPS, "c", {"data": {"a": "1"}}, namespace=namespace)

@@ -64,7 +64,7 @@ async def test_an_update_carries_the_stored_version_and_a_delete_the_stored_obje
 async def test_a_patch_that_meets_a_conflict_is_asked_about_again(
     hook: Hook, client: KubeClient, namespace: str
 ) -> None:
-    """One user request, several reviews, each on the version that is stored by then (DESIGN 5)."""
+    """One user request, several reviews, each on the version that is stored by then."""
     await hook.register(webhook("d", rule("", "configmaps", "UPDATE"), objectSelector=LABELLED))
     await client.create(CONFIG_MAPS, _config("c", namespace))
 
@@ -85,7 +85,7 @@ async def test_a_patch_that_meets_a_conflict_is_asked_about_again(
 async def test_a_deletion_of_what_moved_meanwhile_is_asked_about_again(
     hook: Hook, client: KubeClient, namespace: str
 ) -> None:
-    """Why no lock is needed between a parent's deletion and a child's creation (DESIGN 5.7)."""
+    """Why a parent's deletion and a child's creation need no lock (docs/design.md, "Deleting a parent")."""
     await hook.register(webhook("d", rule("", "configmaps", "DELETE"), objectSelector=LABELLED))
     await client.create(CONFIG_MAPS, _config("c", namespace))
 

@@ -47,7 +47,7 @@ async def test_what_was_stored_without_being_admitted_is_counted_and_told(books:
 
 
 async def test_a_status_that_somebody_deleted_is_counted_again(books: Books) -> None:
-    """R20."""
+    """R20: `used` goes with its status, and comes back as it was."""
     async with books.controller():
         await books.group("nlp", cpu="10")
         await books.create(deployment("web", "nlp", 4))

@@ -1,4 +1,4 @@
-"""Claims of PodGroups (D11) on a real API server that serves this alpha of Kubernetes 1.36, by its own controllers."""
+"""Claims of PodGroups on a real API server that serves this alpha of Kubernetes 1.36, by its own controllers."""
 
 from __future__ import annotations
 

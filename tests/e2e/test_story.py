@@ -1,4 +1,4 @@
-"""The story of DESIGN 9, with the laws of DESIGN 2 held against every revision that it made, and after a restart."""
+"""The story (docs/design.md, "The story"), with the invariants checked at every revision, and after a restart."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ from bizrq.units.resources import Resources
 from bizrq.units.slot import GROUPS, Slot, group_slot
 
 CPU, GPU = "limits.cpu", "requests.nvidia.com/gpu"
-#: An API write ends within this time, and a deleted uid is remembered for that (DESIGN 5).
+#: An API write ends within this time, and a deleted uid is remembered for that.
 LONGEST_WRITE, REMEMBERED = 34, 300
 EXPIRED = LIFETIME // 1000
 REPLICAS = CONTROLLERS = 2
@@ -435,7 +435,7 @@ class Protocol(RuleBasedStateMachine):
         return [each for each in watch.objects.values() if each.group == name]
 
     def _sighting(self, controller: Controller, group: str, entry: Reservation) -> Sighting:
-        """DESIGN 5.6: delivered, or expired on this controller's clock, read after that, and shown by the snapshot."""
+        """Delivered, or expired on this controller's clock, read after that, and shown by the snapshot."""
         watch = controller.watch(entry.awaited)
         here = watch.by_uid(entry.uid)
         if entry.uid in watch.deleted:

@@ -212,7 +212,7 @@ def test_each_refusal_says_everything_in_one_line(
 
 
 def test_of_several_reasons_the_first_in_order_is_given() -> None:
-    """Unknown, then unstated, then cash and ceilings together, then what is under way, then too many promises."""
+    """Unknown, unstated, crossing changes, cash and ceilings together, earlier changes, too many promises."""
     entries = [entry(f"web-{n}", "cpu=1") for n in range(MAX_ENTRIES)]
     hard = "nlp cpu=10 cash/cpu=1"
     charge = stating(create("web", "cpu=20"), {"limits.cpu": ("c",)})
@@ -223,6 +223,8 @@ def test_of_several_reasons_the_first_in_order_is_given() -> None:
     verdict = refused(decide(known, replace(charge, missing={}), NOW))
     assert verdict.reason is Reason.EXCEEDED
     assert [violation.resource for violation in verdict.violations] == ["cash/limits.cpu", "limits.cpu"]
+    crossed = account(hard, "cash/cpu=1", [entry("web", "cpu=1", awaits="pods/team-a/a")])
+    assert refused(decide(crossed, replace(charge, missing={}), NOW)).reason is Reason.BUSY
     assert refused(decide(known, create("web", "gpu=1"), NOW)).reason is Reason.FULL
     busy = account("nlp cpu=10", "cpu=9", [entry("web", "cpu=7", "cpu=6", rv=5), *entries[:-1]])
     assert refused(decide(busy, update("web", "cpu=1", "cpu=1 gpu=1"), NOW)).reason is Reason.BUSY

@@ -1,4 +1,4 @@
-"""The judge of DESIGN 2's laws: watches of groups and charged kinds, replayed by resourceVersion.
+"""Judge the invariants (docs/design.md, "Invariants"): replay watches of groups and charged kinds by resourceVersion.
 
 A recording begins while nothing of the groups is under way: what is listed then is where the replay starts from.
 

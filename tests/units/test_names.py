@@ -85,7 +85,7 @@ CONFIGURED = DEFAULT.extended(
     ],
 )
 def test_a_known_name_is_its_own_spelling(name: str) -> None:
-    """These are all that DESIGN 2 lists."""
+    """These are all that docs/resources.md lists."""
     assert normalize(name) == name
 
 

@@ -1,6 +1,6 @@
-"""Group commit: admissions that wait on one group are decided together and stored by one write.
+"""Group commit (docs/design.md): admissions that wait on one group are decided together and stored by one write.
 
-This file alone decides when a promise is written and when an answer may go out (DESIGN 5.3, 5.4). What fits is
+This file alone decides when a promise is written and when an answer may go out. What fits is
 `bizrq.quota.admission.decide`'s question.
 """
 

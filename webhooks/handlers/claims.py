@@ -2,7 +2,7 @@
 
 This file alone decides about the write of a claim. One that names a group is charged to it from then on, used or not,
 and no other group's workload may name it; one that names none is charged with the first workload that does. What is
-made for a pod came in with the pod's workload. Spec: devices, D2.
+made for a pod came in with the pod's workload. Rules: docs/counting.md, "Shared claims".
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Admission of groups: gather the family, ask the tree's rules, charge the parent (DESIGN 3.1 to 3.4).
+"""Admission of groups: gather the family, ask the tree's rules, charge the parent.
 
 This file alone decides what has to be gathered about a group's change. It fails closed. The rules themselves stand
 in `bizrq.quota.group_validation`, and whether the parent can bear it is the ledger's question.

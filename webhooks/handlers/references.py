@@ -1,7 +1,7 @@
 """Writes that make something else grow: what workloads refer to, and children that outgrow whoever pays for them.
 
 This file alone decides whose charge such a write is. Its promise stands in the payer's slot and names the object whose
-write it awaits (DESIGN 2). Two such writes know of each other only through what is stored; so a promise is stored
+write it awaits. Two such writes know of each other only through what is stored; so a promise is stored
 first, and what it was counted from is read again before anybody is told yes (`settle`; tests/model has the reasons).
 
 Who refers to an object is listed in its namespace when it is written: that is rare, and an index kept by watch would

@@ -1,6 +1,6 @@
 """Admission of whole workloads and of their `/scale`: gather, decide, reserve.
 
-This file alone decides which group a change is charged to and what counts as "nothing worse" (DESIGN 3.5 to 3.11).
+This file alone decides which group a change is charged to and what counts as "nothing worse".
 It fails closed: what cannot be counted is refused.
 """
 

@@ -259,7 +259,7 @@ def local(at: int, zone: str) -> str:
 
 
 def hours(resource: str, amount: int) -> str:
-    """An amount in `unit(resource)`, rounded up to the thousandth (DESIGN 6)."""
+    """An amount in `unit(resource)`, rounded up to the thousandth."""
     return _decimal(_thousandths(resource, amount))
 
 

@@ -1,9 +1,9 @@
 """What a pod that runs really uses, and what of that its workload never asked for.
 
 This file alone compares what was declared with what was allocated: claims with their allocation, the devices that HAMi
-wrote into the pod, the model of the node's cards (spec: devices, C1 to C4, D7, D10, M6). It does not know watches:
+wrote into the pod, the model of the node's cards (docs/counting.md, "Observed usage"). It does not know watches:
 pods, nodes, claims and slices come in, names and amounts go out. A live object is never counted below its demand; what
-is found here is added to it (DESIGN 5.6).
+is found here is added to it.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class Complete:
 
 
 def is_counted(pod: Object, now: int) -> bool:
-    """Whether a pod holds anything: not over, nor past its deletion and grace (C1). `now` in milliseconds."""
+    """Whether a pod holds anything: not over, nor past its deletion and grace. `now` in milliseconds."""
     status, metadata = a_map(pod.get("status"), "status"), a_map(pod.get("metadata"), "metadata")
     if status.get("phase") in ("Succeeded", "Failed"):
         return False
@@ -147,7 +147,7 @@ def actual(pod: Object, owned: Sequence[Object], around: Claims, place: Place) -
     if claims.awaited:
         resources = total((resources, dra.of_templates(replace(pods, spec=claims.awaited), around)))
     if claims.bridged is not None:
-        # It serves what containers ask for by classic or implicit names, so only what exceeds that is more (D7).
+        # It serves what containers ask for by classic or implicit names, so only what exceeds that is more.
         found = of_allocation(claims.bridged, pods, around, place.slices)
         resources, shown = larger(resources, found.resources), shown | found.models
     return Actual(resources, shared, frozenset(shown))
@@ -190,7 +190,7 @@ def beyond(pods: Iterable[tuple[Object, Actual, Actual, int]], around: Claims) -
 
 
 def node_model(node: Object, config: CountingConfig) -> str | None:
-    """The model of a node's cards by its labels, as far as the configuration knows it (M1)."""
+    """The model of a node's cards by its labels, as far as the configuration knows it."""
     labels = a_map(a_map(node.get("metadata"), "metadata").get("labels"), "metadata.labels")
     for key in sorted(models.NODE_LABELS & labels.keys(), key=lambda key: (key != "nvidia.com/gpu.product", key)):
         if isinstance(labels[key], str) and (model := known_model(labels[key], config)):
@@ -251,7 +251,7 @@ def claims_of(pod: Object, owned: Sequence[Object], around: Claims) -> ClaimsOf:
 
 
 def _bridged(status: Mapping[str, Any], owned: Sequence[Object]) -> Object | None:
-    """The one claim that the scheduler made for what containers ask for: its annotation alone can be forged (D7)."""
+    """The one claim that the scheduler made for what containers ask for: its annotation alone can be forged."""
     marked = [claim for claim in owned if _annotations(claim).get(BRIDGED) == "true"]
     named = a_map(status.get("extendedResourceClaimStatus"), "status.extendedResourceClaimStatus")
     if named.get("resourceClaimName"):

@@ -1,4 +1,4 @@
-"""What manifests would be charged, offline: `bizrq usage` (DESIGN, section 8).
+"""What manifests would be charged, offline: `bizrq usage`.
 
 This file alone decides which documents of some files are workloads and which are what those refer to. It counts with
 the same function as admission, and knows no cluster.

@@ -1,7 +1,7 @@
 """What claims for devices got, as their status tells it.
 
 This file alone reads allocations and ResourceSlices: each device is of the class of the request that it was given for
-(spec: devices, C3), of the model that its slice names (D10), and such a part of a card as it consumes (D8). It does not
+(docs/counting.md, "Allocated claims"), of its slice's model, and such a part of a card as it consumes. It does not
 know what a claim may get at most.
 """
 
@@ -39,8 +39,8 @@ class Allocated:
 def of_allocation(claim: Mapping[str, Any], pods: PodSet, around: Claims, slices: Slices) -> Allocated:
     """What a claim got, or the most that it may get while nothing is allocated. Raises Malformed.
 
-    Each device is of the class of the request that it was given for (C3), and of the model that its ResourceSlice
-    tells (D10).
+    Each device is of the class of the request that it was given for, and of the model that its ResourceSlice
+    tells.
     """
     path = f"ResourceClaim {show(a_map(claim.get('metadata'), 'metadata').get('name'))}"
     allocation = a_map(a_map(claim.get("status"), f"{path}: status").get("allocation"), f"{path}: status.allocation")
@@ -126,7 +126,7 @@ def _of_device(
 
 
 def _part(result: Mapping[str, Any], device: Mapping[str, Any], slices: Slices) -> int:
-    """How much of a card a device is that was allocated: by its shared capacity, or by the counters that it uses (D8).
+    """How much of a card a device is that was allocated: by its shared capacity, or by the counters that it uses.
 
     Whole, where neither is told.
     """

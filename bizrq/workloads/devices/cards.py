@@ -1,6 +1,6 @@
 """How much of a card a part of one is, in billionths of a card.
 
-This file alone turns memory, cores and slices into whole-card equivalents (spec: devices, H4, D8 and section 5). It
+This file alone turns memory, cores and slices into whole-card equivalents (docs/counting.md, "Parts of cards"). It
 does not know who asks. A card is full when any of its memory, its cores or its slots is, so the largest share counts;
 what cannot be known is the whole card.
 """

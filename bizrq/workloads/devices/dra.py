@@ -3,7 +3,7 @@
 This file alone reads what claims, claim templates and device classes say. A claim is counted at the most that it may
 get; what it got is `allocation.py`'s. It does not know containers.
 
-Rules D1 to D10 of the devices' specification, after Kubernetes v1.36 `pkg/quota/v1/evaluator/core/resource_claims.go`.
+The rules: docs/counting.md, "Claims", after Kubernetes v1.36 `pkg/quota/v1/evaluator/core/resource_claims.go`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from bizrq.workloads.validation import a_count, a_flag, a_list, a_map, a_text, a
 
 GROUP: Final = "resource.k8s.io"
 CLAIM: Final = (GROUP, "ResourceClaim")
-#: An alpha of Kubernetes 1.36: pods of one PodGroup share the claims that it names as they do (D11).
+#: An alpha of Kubernetes 1.36: pods of one PodGroup share the claims that it names as they do.
 POD_GROUP: Final = ("scheduling.k8s.io", "PodGroup")
 CLAIMS: Final = f"resourceclaims.{GROUP}"
 POD_GROUPS: Final = "podgroups.scheduling.k8s.io"
@@ -54,7 +54,7 @@ class Claims:
 def of_templates(pods: PodSet, around: Claims) -> dict[str, int]:
     """What the claims that are made for each pod cost that pod. Raises Malformed.
 
-    Every entry is a claim of its own, whether a container uses it or not (D1, D3).
+    Every entry is a claim of its own, whether a container uses it or not.
     """
     cost: dict[str, int] = {}
     for entry in entries(pods, around):
@@ -64,7 +64,7 @@ def of_templates(pods: PodSet, around: Claims) -> dict[str, int]:
 
 
 def of_shared(pods: PodSet, around: Claims) -> dict[Slot, dict[str, int]]:
-    """What each claim costs that pods share, by the place that it is charged in: once, however many there are (D2).
+    """What each claim costs that pods share, by the place that it is charged in: once, however many there are.
 
     Raises Malformed, also for a claim that says itself that another group pays for it.
     """
@@ -113,7 +113,7 @@ def of_another(place: Slot, payer: str, group: str) -> str:
 
 
 def of_implicit(requests: Mapping[str, int], pods: PodSet, around: Claims) -> dict[str, int]:
-    """What containers cost that ask for a class by its implicit name, besides that name itself (D7)."""
+    """What containers cost that ask for a class by its implicit name, besides that name itself."""
     cost: dict[str, int] = {}
     for name, amount in requests.items():
         if name.startswith(IMPLICIT_CLASS) and amount:
@@ -187,7 +187,7 @@ def devices_of(spec: object, path: str, pods: PodSet, around: Claims) -> dict[st
     cost: dict[str, int] = {}
     for index, given in enumerate(a_list(devices.get("requests"), f"{path}.requests")):
         where = f"{path}.requests[{index}]"
-        # Exactly one of them comes true: per name the most that any of them needs (D5).
+        # Exactly one of them comes true: per name the most that any of them needs.
         most: dict[str, int] = {}
         classes: list[tuple[str, str]] = []
         for one, inner in _alternatives(a_map(given, where), where):
@@ -235,7 +235,7 @@ def _request(request: dict[str, Any], path: str, pods: PodSet, around: Claims) -
     elif mode == "All":
         number = MOST_DEVICES
     else:
-        # A mode that is not known allocates nothing that is (D4, as natively).
+        # A mode that is not known allocates nothing that is, as natively.
         return {}
     if a_flag(request.get("adminAccess"), f"{path}.adminAccess") and not around.config.count_admin_access:
         return {}
@@ -255,7 +255,7 @@ def amount_of(value: object) -> int:
 def _of_class(
     name: str, amount: int, path: str, pods: PodSet, around: Claims, capacity: Mapping[str, Any] | None = None
 ) -> dict[str, int]:
-    """So many devices of a class, under every name that they are charged by (D7, D10)."""
+    """So many devices of a class, under every name that they are charged by."""
     resource, model = stands_for(name, path, around)
     models: tuple[str, ...] = (model,) if model is not None else ()
     if model is None and _takes_models(name, resource, around):
@@ -284,7 +284,7 @@ def emitted(name: str, amount: int, part: int, resource: str, models: Sequence[s
 
 
 def _requested(capacity: Mapping[str, Any] | None, models: Sequence[str], around: Claims) -> int:
-    """The part of a card that a request for some of its memory is; whole where its size is not known (D8).
+    """The part of a card that a request for some of its memory is; whole where its size is not known.
 
     From the configuration alone: admission and the recount have to say the same, whatever devices there are.
     """

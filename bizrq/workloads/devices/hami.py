@@ -1,7 +1,7 @@
 """What HAMi makes of a pod that asks for parts of cards.
 
 This file alone knows HAMi: what its webhook adds to a pod after us, its totals, and how much of a card a part is.
-`hami.yaml` says what differs between vendors; its head is the grammar. Rules H1 to H6 of the devices' specification,
+`hami.yaml` says what differs between vendors; its head is the grammar. The rules: docs/counting.md, "HAMi",
 after HAMi `pkg/device/*`, `pkg/device/quota.go`. What a container asks of memory and cores is for each device;
 `requests.` stay Kubernetes' own sums, `limits.` of memory and cores carry HAMi's: devices times the value, in the unit
 of the name.

@@ -1,7 +1,7 @@
 """Which models a pod uses, and under which names that is charged.
 
 This file alone decides that: the workload's labels say it, and node constraints that prove a model may not contradict
-them (spec: devices, R9 and M1 to M5). It does not know which device a pod gets in the end. A name is never taken
+them (docs/counting.md, "Model labels"). It does not know which device a pod gets in the end. A name is never taken
 apart: what is of model M is charged at the base name, and again at base + "." + M.
 """
 
@@ -122,7 +122,7 @@ def _named(proofs: Sequence[_Proof]) -> set[str] | None:
 
 
 def known_model(raw: str, config: CountingConfig) -> str | None:
-    """The model that a raw name from a node label stands for, as far as the configuration knows (M1)."""
+    """The model that a raw name from a node label stands for, as far as the configuration knows."""
     text = raw.casefold()
     found = config.models_by_alias.get(text)
     return found or config.models_by_alias.get(text.partition("-mig-")[0].removesuffix("-shared"))

@@ -24,7 +24,7 @@ from bizrq.units.quantity import NANO, QuantityError
 from bizrq.workloads.lookup import Lookup
 from bizrq.workloads.validation import a_list, a_map, a_text, child, malformed, nearest, show
 
-#: The native rule that cpu and memory must be stated covers these (DESIGN, rule 6).
+#: The rule that cpu and memory must be stated covers these (docs/counting.md, "Missing cpu and memory").
 MUST_SAY: Final = (("requests", "cpu"), ("requests", "memory"), ("limits", "cpu"), ("limits", "memory"))
 
 #: An implicit resource that a DRA device class serves, by the name of the class.

@@ -1,4 +1,4 @@
-"""Card-hours in the controller: by the pods' own timestamps, once, across ends, deletions and restarts (DESIGN 6)."""
+"""Card-hours in the controller: by the pods' own timestamps, once, across ends, deletions and restarts."""
 
 from __future__ import annotations
 

@@ -141,7 +141,7 @@ async def test_what_fits_is_allowed_from_the_cache_with_one_write_and_no_read(
 
 
 async def test_the_same_request_again_charges_once_but_writes_again(api: Api, reserver: Reserver, proxy: Proxy) -> None:
-    """One user's request may be reviewed hundreds of times; every yes stands on a write of its own (DESIGN 5.3)."""
+    """One user's request may be reviewed hundreds of times; every yes stands on a write of its own."""
     await api.group("nlp", cpu="4")
     for _ in range(3):
         assert reasons([await reserver.reserve("nlp", create("web", "cpu=4"), soon())]) == [None]
@@ -346,7 +346,7 @@ async def test_a_dry_run_is_told_what_a_request_would_be_and_writes_nothing(
 
 
 async def test_a_persons_edit_gets_between_the_writes_of_a_busy_group(api: Api, reserver: Reserver) -> None:
-    """One process writes a group no more often than its pace, however many wait (DESIGN 5.8)."""
+    """One process writes a group no more often than its pace, however many wait."""
     await api.group("nlp", cpu="1000")
     stop = asyncio.Event()
 

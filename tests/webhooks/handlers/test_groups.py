@@ -40,7 +40,7 @@ async def test_a_child_is_allowed_once_its_hard_stands_in_the_parents_status(api
 
 
 async def test_a_child_that_takes_nothing_still_leaves_its_mark(api: Api, hooks: Hooks) -> None:
-    """A deletion of the parent that is reviewed meanwhile has to see it (DESIGN 5.3, 5.7)."""
+    """A deletion of the parent that is reviewed meanwhile has to see it."""
     await api.group("corp", cpu="100")
     assert (await hooks.create(group("empty", "corp", cpu="0")))["allowed"]
     assert [e.slot.name for e in await api.entries("corp")] == ["empty"]

@@ -132,7 +132,7 @@ def pod_group(*claims: Object) -> Object:
 
 
 def test_pods_of_a_pod_group_share_the_claims_that_it_names_as_they_do():
-    """All of an entry has to be the same; what the PodGroup does not name each pod has for itself (D11)."""
+    """All of an entry has to be the same; what the PodGroup does not name each pod has for itself."""
     own = {"name": "g", "resourceClaimTemplateName": "t"}
     member = using(3, own, {**own, "name": "h"})
     member["spec"]["template"]["spec"]["schedulingGroup"] = {"podGroupName": "pg"}
