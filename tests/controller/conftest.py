@@ -30,9 +30,15 @@ from sandbox.server import Sandbox
 from tests.support import objects
 from tests.support.cluster import eventually, has_kinds
 from tests.support.objects import NAMESPACES, OF_KIND, PODS, Object
+from tests.support.patience import PatientLoop
 from tests.support.proxy import Proxy
 
 EVENTS = Resource("", "v1", "events", "Event")
+
+
+def pytest_asyncio_loop_factories() -> dict[str, type[asyncio.AbstractEventLoop]]:
+    """All that is tested here runs in this process."""
+    return {"patient": PatientLoop}
 
 
 class Monotonic:
