@@ -84,7 +84,7 @@ class Books:
             )
             task = asyncio.create_task(controller.run())
             leading = asyncio.create_task(controller.leading.wait())
-            await asyncio.wait({task, leading}, return_when=asyncio.FIRST_COMPLETED, timeout=20)
+            await asyncio.wait({task, leading}, return_when=asyncio.FIRST_COMPLETED, timeout=60)
             assert controller.leading.is_set()
             try:
                 yield controller
@@ -120,7 +120,7 @@ class Books:
             pages = await self.pages(name)
             return pages[0] if pages and holds(pages[0]) else None
 
-        page = await eventually(found, 8, f"the record of {name}")
+        page = await eventually(found, 60, f"the record of {name}")
         assert page is not None
         return page
 
@@ -135,7 +135,7 @@ class Books:
                 continue
             return
 
-    async def until(self, name: str, holds: Any, seconds: float = 8.0) -> GroupObject:
+    async def until(self, name: str, holds: Any, seconds: float = 60.0) -> GroupObject:
         """The group once this holds of it."""
         last: list[GroupObject] = []
 
@@ -191,7 +191,7 @@ class Books:
 
     async def told(self, reason: str) -> str:
         """The message of the first event with this reason."""
-        found = await eventually(lambda: self.events(reason), 8, f"an event {reason}")
+        found = await eventually(lambda: self.events(reason), 60, f"an event {reason}")
         return found[0]
 
     # Pods, by the sandbox's clock.

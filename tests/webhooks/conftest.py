@@ -128,7 +128,7 @@ class Hooks:
         self.webhooks = webhooks
 
     async def ready(self) -> None:
-        until = time.monotonic() + 10
+        until = time.monotonic() + 60
         while True:
             async with self.session.get("/readyz") as answer:
                 if answer.status == 200:
