@@ -1,6 +1,6 @@
 """An event loop whose time passes while everything in it waits, for tests that hold server and client alike.
 
-Computing takes next to no time on it, however busy the machine is: only who really waits past a deadline misses it.
+Computing takes a little of it, and what others use of the machine takes nothing: who misses a deadline waited past it.
 Waiting is shorter than it says: what comes over a socket of this very process comes at once, or not at all.
 """
 
@@ -14,9 +14,7 @@ from concurrent.futures import Executor
 from typing import Any
 from unittest.mock import patch
 
-_real = time.monotonic
-
-#: One real second of waiting is so many of the loop, and so many real seconds of computing are one.
+#: One real second of waiting is so many of the loop, and so many seconds of processor time are one.
 SPEED = 20
 #: The longest real wait in seconds: after it the loop's time is that of its next timer.
 LONGEST = 0.25
@@ -29,7 +27,7 @@ class PatientLoop(asyncio.SelectorEventLoop):
     """
 
     def __init__(self) -> None:
-        self.now = _real()
+        self.now = time.monotonic()
         #: How much work is under way in other threads, which takes real time.
         self.elsewhere = 0
         super().__init__(_Selector(self))
@@ -62,7 +60,7 @@ class _Selector(selectors.DefaultSelector):
     def __init__(self, loop: PatientLoop) -> None:
         super().__init__()
         self._loop = loop
-        self._last = _real()
+        self._worked = time.thread_time()
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         if timeout is None or timeout <= 0 or self._loop.elsewhere:
@@ -72,6 +70,6 @@ class _Selector(selectors.DefaultSelector):
             if not events:
                 self._loop.now += timeout
         # Timers come up even where something is always going on.
-        last, self._last = self._last, _real()
-        self._loop.now += (self._last - last) / SPEED
+        before, self._worked = self._worked, time.thread_time()
+        self._loop.now += (self._worked - before) / SPEED
         return events
