@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.patience import SPEED, PatientLoop
+from tests.support.patience import SPEED, PatientLoop
 
 
 def run(test: Coroutine[Any, Any, None]) -> None:
