@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import defaultdict, deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 #: What an API server keeps.
@@ -63,12 +64,13 @@ class _Peer:
 class Turns:
     """Whose turn it is, for each API server by itself."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         self._peers: defaultdict[str, _Peer] = defaultdict(_Peer)
 
     def came(self, peer: str, connection: asyncio.BaseTransport) -> None:
         """A request came on this connection: if that was idle, the next answer may go."""
-        known, now = self._peers[peer], time.monotonic()
+        known, now = self._peers[peer], self._clock()
         was_idle = connection in known.idle
         known.idle.discard(connection)
         if known.out is not None:
@@ -80,27 +82,27 @@ class Turns:
             known.release(1)
 
     async def turn(self, peer: str, connection: asyncio.BaseTransport, deadline: float) -> None:
-        """Return when an answer to this peer may go, by the `time.monotonic` of `deadline` at the latest."""
-        known, now = self._peers[peer], time.monotonic()
+        """Return when an answer to this peer may go, by `deadline` of the clock at the latest."""
+        known, now = self._peers[peer], self._clock()
         if known.is_full() and deadline - now > PATIENCE:
             turn = asyncio.get_running_loop().create_future()
             known.waiting.append((now + PATIENCE, turn))
             if known.timer is None:
                 self._wait(known)
             await turn
-            now = time.monotonic()
+            now = self._clock()
         known.moved = now
         known.idle.add(connection)
         if known.out is None:
             known.out = now
 
     def _wait(self, known: _Peer) -> None:
-        after = max(0.0, known.due() - time.monotonic())
+        after = max(0.0, known.due() - self._clock())
         known.timer = asyncio.get_running_loop().call_later(after, self._look, known)
 
     def _look(self, known: _Peer) -> None:
         """Let go whoever has waited for long enough; all where nobody comes any more."""
-        known.timer, now = None, time.monotonic()
+        known.timer, now = None, self._clock()
         while known.waiting and known.due() <= now:
             if known.waiting[0][0] <= now:
                 known.release(1)

@@ -113,7 +113,7 @@ async def test_who_reads_no_further_ends_it_without_a_word(bizrq: Bizrq, line: s
     words = [str(BIN / "bizrq"), *line.split(), "--kubeconfig", str(bizrq.kubeconfig)]
     with os.fdopen(writing, "w") as closed:
         process = await asyncio.create_subprocess_exec(*words, stdout=closed, stderr=asyncio.subprocess.PIPE)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             _, said = await process.communicate()
     assert said == b""
 
@@ -132,7 +132,7 @@ async def test_ctrl_c_ends_a_request_that_nobody_answers(bizrq: Bizrq) -> None:
     port = server.sockets[0].getsockname()[1]
     words = [str(BIN / "bizrq"), "tree", "--kubeconfig", str(bizrq.kubeconfig), "-s", f"http://127.0.0.1:{port}"]
     process = await asyncio.create_subprocess_exec(*words, stderr=asyncio.subprocess.PIPE)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         await came.wait()
         process.send_signal(signal.SIGINT)
         _, said = await process.communicate()

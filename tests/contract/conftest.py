@@ -82,7 +82,7 @@ class Hook:
             await self.client.delete(REGISTRATIONS, "contract")
         await self.client.create(REGISTRATIONS, configuration)
         if probe:
-            await eventually(self._asked, 20, "the webhook is asked")
+            await eventually(self._asked, 60, "the webhook is asked")
         self.reviews.clear()
 
     async def unregister(self) -> None:
@@ -93,7 +93,7 @@ class Hook:
         async def forgotten() -> bool:
             return not await self._asked()
 
-        await eventually(forgotten, 20, "the webhook is forgotten")
+        await eventually(forgotten, 60, "the webhook is forgotten")
         self.reviews.clear()
 
     async def _asked(self) -> bool:

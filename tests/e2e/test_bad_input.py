@@ -134,7 +134,7 @@ async def test_scrambled_objects_by_the_hundred_are_stored_or_refused_and_never_
 
     await asyncio.gather(*map(send, range(100)))
     assert 0 < codes.get(201, 0) < 100
-    [found] = (await settled(client, [nlp], 30)).values()
+    [found] = (await settled(client, [nlp], 60)).values()
     used = found.status.used or {}
     assert int(str(used["limits.cpu"])) <= 10, codes
 

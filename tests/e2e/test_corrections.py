@@ -29,7 +29,7 @@ async def test_a_correction_shows_in_used_in_the_record_and_in_itself(client: Ku
         used = (await client.get(GROUPS, unique)).get("status", {}).get("used", {})
         return bool(found.get("status", {}).get("applied")) and used.get(f"cash/{GPU}") == "8"
 
-    await eventually(told, 20, "the correction is applied")
+    await eventually(told, 60, "the correction is applied")
     [line] = (await client.get(CARD_HOURS, unique))["status"]["open"]["corrections"]
     assert (line["by"], line["reason"]) == (asked["spec"]["by"], "mended")
     assert (

@@ -101,7 +101,7 @@ async def uninstalled(client: KubeClient, name: str) -> None:
             return True
         return False
 
-    await eventually(gone, 30, f"{name} is gone")
+    await eventually(gone, 60, f"{name} is gone")
 
 
 async def test_a_kind_is_added_by_configuration_alone(
@@ -244,7 +244,7 @@ async def test_a_missing_right_is_said_by_name(real_cluster: Real, tmp_path: Pat
                 async def told() -> bool:
                     return controller.unready.count("not synced") == 1 and all(w in controller.unready for w in lack)
 
-                await eventually(told, 30, lambda: controller.unready)
+                await eventually(told, 60, lambda: controller.unready)
                 assert not controller.leading.is_set()
                 for manifest in rbac.manifests(made.registry, "bizrq-system"):
                     if manifest.document["metadata"]["name"] == rbac.COUNTED and "rules" in manifest.document:

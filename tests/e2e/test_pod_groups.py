@@ -91,7 +91,7 @@ async def test_pods_of_a_pod_group_have_its_claim_together(client: KubeClient) -
         told = {s.get("resourceClaimName") for p in pods for s in p["status"].get("resourceClaimStatuses") or [{}]}
         return (pods, str(told.pop())) if len(pods) == 3 and len(told) == 1 and None not in told else None
 
-    found = await eventually(made, 30, "three pods with one claim")
+    found = await eventually(made, 60, "three pods with one claim")
     assert found is not None
     pods, claim = found
     [owner] = (await client.get(CLAIMS, claim, "default"))["metadata"]["ownerReferences"]
@@ -104,7 +104,7 @@ async def test_pods_of_a_pod_group_have_its_claim_together(client: KubeClient) -
     async def spent() -> bool:
         return 2 <= hours(await uses(client, "nlp", gpu="2")) < 2.2
 
-    await eventually(spent, 20, "two card-hours")
+    await eventually(spent, 60, "two card-hours")
     await client.patch(DEPLOYMENTS, "web", {"metadata": {"labels": {LABEL: "vision"}}}, namespace="default")
     await uses(client, "vision", gpu="2")
     await uses(client, "nlp", gpu="0")

@@ -36,7 +36,7 @@ async def uses(client: KubeClient, name: str, resource: str, amount: str) -> Non
         status = (await client.get(GROUPS, name)).get("status", {})
         return status.get("used", {}).get(resource) == amount and not status.get("reservations")
 
-    await eventually(used, 20, f"{name} uses {resource}={amount}")
+    await eventually(used, 60, f"{name} uses {resource}={amount}")
 
 
 async def test_a_template_that_grows_is_checked_in_the_group_of_the_rollout(

@@ -137,7 +137,7 @@ async def test_after_a_kill_writes_are_refused_until_a_next_start_replaces_what_
         async def counted() -> bool:
             return (await client.get(GROUPS, "killed"))["status"]["used"] == {"limits.cpu": "4"}
 
-        await eventually(counted, 20, "both Deployments are counted")
+        await eventually(counted, 60, "both Deployments are counted")
         await second.ends(signal.SIGINT)
     assert not await registered(client)
 

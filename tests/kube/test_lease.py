@@ -136,6 +136,7 @@ def leading(client: KubeClient, identity: str, work: Callable[[], Awaitable[None
             lease_duration=1,
             renew_deadline=0.6,
             retry_period=0.05,
+            clock=asyncio.get_running_loop().time,
         )
     )
 

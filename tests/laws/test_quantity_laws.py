@@ -272,7 +272,7 @@ def read_by_kubectl(texts: list[str]) -> list[str] | None:
     assert program is not None
     command = [program, "create", "quota", "q", f"--hard={hard}", "--dry-run=client", "-o", "json"]
     home = {"HOME": "/nonexistent", "KUBECONFIG": "/dev/null", "PATH": str(program.parent)}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=20, env=home)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, env=home)
     if done.returncode:
         assert "quantit" in done.stderr, done.stderr
         return None

@@ -113,7 +113,7 @@ class Desk:
         task = asyncio.create_task(self._last_state(name, str(since)))
         options = orjson.dumps({"gracePeriodSeconds": 0})
         await self.ground.client.request("DELETE", PODS.path("default", name), body=options)
-        last = (await asyncio.wait_for(task, 20))["metadata"]
+        last = (await asyncio.wait_for(task, 60))["metadata"]
         begun, ended = self.lives[uid]
         self.lives[uid] = begun, ended or milliseconds(last["deletionTimestamp"])
         return uid

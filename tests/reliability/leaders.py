@@ -82,7 +82,7 @@ async def in_this_process(
         client.point = point
         task = asyncio.create_task(controller.run())
         try:
-            await asyncio.wait_for(controller.leading.wait(), 30)
+            await asyncio.wait_for(controller.leading.wait(), 60)
             yield client
         finally:
             client.dead.set()

@@ -76,7 +76,7 @@ class Ground:
     @property
     def patience(self) -> float:
         """Seconds until what was promised in vain has to be gone."""
-        return 30.0 if self.clock else 90.0
+        return 60.0 if self.clock else 90.0
 
     def name(self) -> str:
         """A name for a group and a namespace that nothing else has."""
@@ -157,7 +157,7 @@ class Ground:
                 async def looked(name: str = name, before: object = before) -> bool:
                     return (await self.client.get(GROUPS, name))["status"].get("lastReconcileTime") != before
 
-                await eventually(looked, 15, f"{name} is looked at")
+                await eventually(looked, 60, f"{name} is looked at")
         self.clock.advance(61)
 
     async def counts(self, name: str) -> int:

@@ -90,7 +90,7 @@ async def world(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> A
             if wanted is not None:
                 made["spec"]["namespaceSelector"] = wanted
             await admin.create(GROUPS, made)
-        await settled(admin, list(PICKS), 30)
+        await settled(admin, list(PICKS), 60)
         yield World(admin, people)
 
 

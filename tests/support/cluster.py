@@ -234,7 +234,7 @@ def _free_ports(count: int) -> list[int]:
 
 
 async def eventually(
-    check: Callable[[], Awaitable[T]], seconds: float = 15.0, what: str | Callable[[], object] = ""
+    check: Callable[[], Awaitable[T]], seconds: float = 60.0, what: str | Callable[[], object] = ""
 ) -> T:
     """The first true answer of `check`; fails after so many seconds, saying `what` and the last answer."""
     until = time.monotonic() + seconds

@@ -399,7 +399,7 @@ def _told(version: int, law: str, group: str, resource: str, **amounts: int) -> 
     return f"revision {version}: {law} broken for {group}, {resource}: {listed}"
 
 
-async def settled(client: KubeClient, names: Iterable[str], seconds: float = 20.0) -> dict[str, GroupObject]:
+async def settled(client: KubeClient, names: Iterable[str], seconds: float = 60.0) -> dict[str, GroupObject]:
     """The groups once none has a reservation and each one's `used` is its own and its children's `hard`, exactly."""
     wanted = set(names)
     until = asyncio.get_running_loop().time() + seconds

@@ -52,9 +52,9 @@ class Client:
         return await self.send("PATCH", path, body, kind="application/merge-patch+json", **params)
 
     async def watch(self, path: str, count: int, **params: str) -> list[Json]:
-        """The first `count` events of a watch, within 5 seconds."""
+        """The first `count` events of a watch, within a minute."""
         found: list[Json] = []
-        async with asyncio.timeout(5), self.session.get(path, params={"watch": "true", **params}) as response:
+        async with asyncio.timeout(60), self.session.get(path, params={"watch": "true", **params}) as response:
             assert response.status == 200, await response.text()
             while len(found) < count and (line := await response.content.readline()):
                 found.append(json.loads(line))
@@ -64,7 +64,7 @@ class Client:
 Check = Callable[[], Awaitable[Any]]
 
 
-async def eventually(check: Check, seconds: float = 5.0) -> Any:
+async def eventually(check: Check, seconds: float = 60.0) -> Any:
     """The first true result of the check; fails after so many seconds."""
     async with asyncio.timeout(seconds):
         while not (result := await check()):  # noqa: ASYNC110 - what is awaited has no event of ours

@@ -121,7 +121,7 @@ class Running:
         with contextlib.suppress(ProcessLookupError):
             self.process.terminate()
         try:
-            await asyncio.wait_for(self.process.wait(), 10)
+            await asyncio.wait_for(self.process.wait(), 60)
         except TimeoutError:
             self.kill()
             await self.process.wait()
@@ -271,7 +271,7 @@ class Parts:
                 task.result()
             return controller.leading.is_set()
 
-        await eventually(leads, 30, "the controller leads")
+        await eventually(leads, 60, "the controller leads")
         return task
 
     async def register(self) -> None:
@@ -293,7 +293,7 @@ class Parts:
                 return "denied the request" in error.message
             return False
 
-        await eventually(refused, 20, "the webhooks are asked")
+        await eventually(refused, 60, "the webhooks are asked")
 
 
 async def _cancelled(task: asyncio.Task[None]) -> None:

@@ -5,6 +5,7 @@ Both see the same API server. `fit` is asked about many documents at once, and t
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import copy
 import itertools
@@ -61,7 +62,7 @@ async def api(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Api]:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def hooks(api: Api) -> AsyncIterator[Hooks]:
     """The webhooks as they serve, over plain HTTP."""
-    webhooks = Webhooks(api.client, SETTINGS)
+    webhooks = Webhooks(api.client, SETTINGS, clock=asyncio.get_running_loop().time)
     port = await webhooks.start("127.0.0.1", 0, None)
     async with aiohttp.ClientSession(f"http://127.0.0.1:{port}") as session:
         hooks = Hooks(session, webhooks)

