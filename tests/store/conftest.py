@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
@@ -7,6 +8,12 @@ import pytest
 from bizrq.kube.client import KubeClient
 from bizrq.kube.config import Endpoint, StaticCredentials
 from tests.support.fake_server import FakeServer
+from tests.support.patience import PatientLoop
+
+
+def pytest_asyncio_loop_factories() -> dict[str, type[asyncio.AbstractEventLoop]]:
+    """All that is tested here runs in this process."""
+    return {"patient": PatientLoop}
 
 
 @pytest.fixture
