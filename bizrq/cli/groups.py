@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bizrq.cli.cluster import ask
-from bizrq.cli.kubectl_plugin import group_names
+from bizrq.cli.completion import group_names
 from bizrq.cli.output.failure import BAD_INPUT, Failure, instead_of
 
 if TYPE_CHECKING:

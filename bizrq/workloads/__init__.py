@@ -1,6 +1,6 @@
 """What a workload asks for: from an object as people write it to amounts by resource name.
 
-`counting.demand` is the one function that admission, the controller and the command line ask. It reads in this order:
-`adapters` (which kind), `owners` (who pays), `roles` and `coded` (how many pods of which template), `podspec` (what one
-pod costs), `hami`, `models` and `dra` (under which further names), `policies` (what is charged besides).
+`demand.counting.demand` is the one function that admission, the controller and the command line ask. It reads in this
+order: `kinds` (which kind), `owners` (who pays), `pods.roles` and `special` (how many pods of which template),
+`pods.podspec` (what one pod costs), `devices` (under which further names), `pods.surge` (what is charged besides).
 """

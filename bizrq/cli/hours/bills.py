@@ -1,7 +1,7 @@
 """Bills of hours: what `bizrq report` prints of them in every form, and its page.
 
 This file alone decides the columns of a bill. What stands in its rows is `bizrq.hours.bill`'s, of which lines
-`books.py`'s, and how the page looks `page.py`'s.
+`records.py`'s, and how the page looks `page.py`'s.
 """
 
 from __future__ import annotations

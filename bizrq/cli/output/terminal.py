@@ -46,8 +46,6 @@ def tell(console: Console, lines: Iterable[str], margin: int) -> None:
     """
     from rich.text import Text
 
-    from bizrq.cli.simulate.wording import Command
-
     for line in lines:
         indent = margin + len(line) - len(line.lstrip())
         whole = not console.is_terminal or isinstance(line, Command)
@@ -95,3 +93,9 @@ def ago(timestamp: str) -> str:
         if seconds < most:
             return f"{seconds // size}{unit}"
     return f"{seconds // 86400}d"
+
+
+class Command(str):
+    """A line to type as it stands."""
+
+    __slots__ = ()

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bizrq.api.group import KIND as GROUP_KIND
+from bizrq.cli.output.terminal import Command
 from bizrq.quota.account import Account, Hours
 from bizrq.quota.headroom import replicas_that_fit, role_that_grew
 from bizrq.quota.prepaid import priced
@@ -151,12 +152,6 @@ def _could_give(account: Account, needed: Mapping[str, int]) -> bool:
 
 def _told(amounts: Mapping[str, int]) -> str:
     return ", ".join(f"{name} {quantity.text(name, amount)}" for name, amount in amounts.items())
-
-
-class Command(str):
-    """A line to type as it stands."""
-
-    __slots__ = ()
 
 
 def raise_command(group: str, hard: Mapping[str, int]) -> Command:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bizrq.cli.cluster import HERE, Where, ask, client_for, whoami
-from bizrq.cli.kubectl_plugin import group_names
+from bizrq.cli.completion import group_names
 from bizrq.cli.output.failure import BAD_INPUT, CLUSTER, Failure
 from bizrq.cli.output.tables import Form, print_document
 

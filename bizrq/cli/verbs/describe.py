@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bizrq.cli.cluster import HERE, Where, ask, client_for
+from bizrq.cli.completion import group_names
 from bizrq.cli.groups import check_known, decoded
-from bizrq.cli.kubectl_plugin import group_names
 from bizrq.cli.options import Config, settings_of
 from bizrq.cli.output.tables import Form, Output, print_document, print_names
 

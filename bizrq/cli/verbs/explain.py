@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bizrq.cli.cluster import HERE, Where, ask, client_for
+from bizrq.cli.completion import group_names
 from bizrq.cli.groups import check_known
-from bizrq.cli.kubectl_plugin import group_names
 from bizrq.cli.manifests import Recursive, read_objects
 from bizrq.cli.options import Config, Namespace, settings_of
 from bizrq.cli.output.failure import BAD_INPUT, Failure

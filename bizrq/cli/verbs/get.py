@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bizrq.cli.cluster import HERE, Where, client_for
+from bizrq.cli.completion import group_names
 from bizrq.cli.groups import Selector, Watch, check_known, decoded, listed, watched
-from bizrq.cli.kubectl_plugin import group_names
 from bizrq.cli.output.tables import Form, Output, print_csv, print_document, print_names, print_table
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import Final
 from bizrq.workloads.kinds.declaration import Adapter, At, Const, Equals, Factor, Finished, MinOf, Number, Role
 from bizrq.workloads.kinds.registry import Registry, builtin
 
-#: What no declaration says, by the names of `coded`.
+#: What no declaration says, by the names of `special`.
 CODED: Final = {
     "cronjob": "none: its Jobs pay. It is refused if they would not carry its label",
     "inferenceservice": (

@@ -1,7 +1,7 @@
 """From a workload object to its sets of equal pods.
 
 This file alone interprets what an adapter declares: how many pods of which template. It does not know what a pod
-costs. `coded.py` has what no declaration says.
+costs. `special` has what no declaration says.
 """
 
 from __future__ import annotations
