@@ -11,13 +11,13 @@ from types import MappingProxyType
 
 import yaml
 
-from bizrq.api.config import ConfigurationError, RightsAsked, parse
+from bizrq.api.config import ConfigurationError, RightsConfig, parse
 from bizrq.units.names import Catalog, UnknownResource
 from bizrq.workloads.config import CountingConfig, CountsAs, DeviceClassMapping, GpuModel, Hami
 from bizrq.workloads.devices import hami
 from bizrq.workloads.kinds.declaration import DeclarationError
-from bizrq.workloads.kinds.registry import Registry, builtin
-from bizrq.workloads.validation import nearest, show
+from bizrq.workloads.kinds.registry import Registry, builtin_registry
+from bizrq.workloads.validation import describe_value, suggestion
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Settings:
     counting: CountingConfig
     registry: Registry
     catalog: Catalog
-    rights: RightsAsked
+    rights: RightsConfig
     controllers: tuple[str, ...]
     keep_statements: int
 
@@ -75,7 +75,7 @@ def settings(document: object) -> Settings:
         counts_as=tuple(_counts_as(index, dict(entry)) for index, entry in enumerate(given.counts_as)),
     )
     try:
-        registry = builtin().extended(given.adapters)
+        registry = builtin_registry().extended(given.adapters)
         catalog = counting.catalog.extended(kinds=[adapter.resource for adapter in registry.charged])
     except (DeclarationError, UnknownResource) as error:
         raise ConfigurationError(str(error)) from None
@@ -83,11 +83,13 @@ def settings(document: object) -> Settings:
 
 
 def _vendors(named: list[str]) -> tuple[str, ...]:
-    known = {device.vendor for device in hami.table()}
+    known = {device.vendor for device in hami.shared_devices()}
     for index, vendor in enumerate(named):
         if vendor not in known:
-            meant = nearest(vendor, known) or f": write one of {', '.join(sorted(known))}"
-            raise ConfigurationError(f"hami.vendors.{index}: {show(vendor)} is not a vendor that HAMi serves{meant}")
+            meant = suggestion(vendor, known) or f": write one of {', '.join(sorted(known))}"
+            raise ConfigurationError(
+                f"hami.vendors.{index}: {describe_value(vendor)} is not a vendor that HAMi serves{meant}"
+            )
     return tuple(named)
 
 

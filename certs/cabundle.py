@@ -57,7 +57,7 @@ def patch(configuration: dict[str, Any], bundle: bytes, names: Collection[str]) 
     return operations
 
 
-def announced(configurations: Iterable[dict[str, Any]], names: Collection[str]) -> list[bytes]:
+def announced_bundles(configurations: Iterable[dict[str, Any]], names: Collection[str]) -> list[bytes]:
     """The bundle of each webhook that is ours to serve; b"" for one that has none or a broken one."""
     return [
         _decoded((webhook.get("clientConfig") or {}).get("caBundle"))

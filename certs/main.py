@@ -25,13 +25,13 @@ from certs.store import read_directory, write_directory
 #: How often everything is looked at anew; a changed webhook configuration is looked at at once.
 PASS_SECONDS = 30.0
 
-EXPIRES = Gauge("bizrq_certificate_expires_timestamp_seconds", "When it ends, Unix time", ["certificate"])
-PASSES = Counter("bizrq_certs_passes_total", "Looks at certificates and webhook configurations", ["result"])
+EXPIRES = Gauge("bizrq_certificate_expiration_timestamp_seconds", "When it ends, Unix time", ["certificate"])
+PASSES = Counter("bizrq_certs_reconcile_total", "Looks at certificates and webhook configurations", ["result"])
 
 log = structlog.get_logger(__name__)
 
 
-class Keeper:
+class CertificateKeeper:
     """Gathers files and what verifiers have, decides by `rotation`, writes both."""
 
     def __init__(
@@ -52,7 +52,7 @@ class Keeper:
         self._secret = secret
         self._now = now
 
-    async def look(self, *, rotate: bool = False) -> None:
+    async def run_pass(self, *, rotate: bool = False) -> None:
         """One pass. Files that no Secret shares are kept valid while the API server is away; that is raised at the end.
 
         Raises ApiError, Unreachable, OSError, CertificateError.
@@ -66,7 +66,7 @@ class Keeper:
                     each for each in (await self._client.list(cabundle.CONFIGURATIONS))[0] if cabundle.is_ours(each)
                 ]
                 configurations = [each["metadata"]["name"] for each in found]
-                announced = cabundle.announced(found, self._names)
+                announced = cabundle.announced_bundles(found, self._names)
                 if any(each.get("webhooks") for each in found) and not announced:
                     log.warning(
                         "no webhook is reached by any of our names", names=self._names, configurations=configurations
@@ -77,7 +77,7 @@ class Keeper:
         # Before there is a Secret, what the directory has is what is to be shared.
         before = shared.files if shared is not None and shared.files else read_directory(self._cert_dir)
         files = rotation.advance(before, self._names, self._now(), announced=announced, rotate=rotate)
-        self._tell(before, files)
+        self._report(before, files)
         if shared is not None and self._client is not None and self._secret is not None and files != shared.files:
             await write_secret(self._client, self._namespace, self._secret, files, shared)
         write_directory(self._cert_dir, files)
@@ -93,7 +93,7 @@ class Keeper:
             return None
         return await read_secret(self._client, self._namespace, self._secret)
 
-    def _tell(self, before: rotation.Files, files: rotation.Files) -> None:
+    def _report(self, before: rotation.Files, files: rotation.Files) -> None:
         state = rotation.read(files, self._now())
         for name, pair in (("ca", state.signing), ("serving", state.serving)):
             if pair is not None:
@@ -102,13 +102,13 @@ class Keeper:
         if changed:
             log.info("certificates changed", files=changed, cas=len(state.bundle))
 
-    async def keep(self) -> None:
+    async def run(self) -> None:
         """Passes for ever: every half minute, and whenever a webhook configuration changes."""
         changed = asyncio.Event()
         async with _watching(self._client, changed):
             while True:
                 try:
-                    await self.look()
+                    await self.run_pass()
                     PASSES.labels("done").inc()
                 except (ApiError, Unreachable, ConfigError, CertificateError, OSError) as error:
                     PASSES.labels("failed").inc()
@@ -169,13 +169,13 @@ def certs(
         _end(2, error)
     if secret is not None and client is None:
         _end(2, "--secret needs a cluster: give --kubeconfig, or run inside one")
-    keeper = Keeper(cert_dir, wanted, client, namespace=namespace, secret=secret)
+    keeper = CertificateKeeper(cert_dir, wanted, client, namespace=namespace, secret=secret)
 
     async def main(stop: process.Stop) -> None:
         metrics = None
         try:
             if once or rotate:
-                await keeper.look(rotate=rotate)
+                await keeper.run_pass(rotate=rotate)
             if once:
                 return
             if metrics_port:
@@ -184,7 +184,7 @@ def certs(
                     metrics_port,
                     lambda: "" if keeper.done_once else "no certificate yet",
                 )
-            await process.until_stopped(stop, keeper.keep())
+            await process.until_stopped(stop, keeper.run())
         finally:
             if metrics is not None:
                 await metrics.cleanup()

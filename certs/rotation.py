@@ -35,7 +35,7 @@ Files = Mapping[str, bytes]
 
 
 @dataclass(frozen=True)
-class State:
+class RotationState:
     """The files of a directory, understood. Whatever does not fit together is absent."""
 
     signing: Pair | None
@@ -48,7 +48,7 @@ class State:
         return [pair.certificate for pair in (self.signing, self.upcoming) if pair] + list(self.retired)
 
 
-def read(files: Files, now: datetime) -> State:
+def read(files: Files, now: datetime) -> RotationState:
     """What files say; those that are broken, expired or do not match count as absent, since we can make new ones."""
     bundle = _certificates(files, CA_BUNDLE)
     signing = _pair(bundle, _key(files, CA_KEY))
@@ -58,7 +58,7 @@ def read(files: Files, now: datetime) -> State:
     in_use = [pair.certificate for pair in (signing, upcoming) if pair]
     retired = tuple(ca for ca in bundle if ca not in in_use and now < ca.not_valid_after_utc)
     serving = _pair(_certificates(files, CERTIFICATE), _key(files, KEY))
-    return State(signing, upcoming, retired, serving)
+    return RotationState(signing, upcoming, retired, serving)
 
 
 def advance(
@@ -87,7 +87,7 @@ def advance(
         serving = pki.make_serving(signing, names, now)
     if upcoming is None and serving is not None and now >= pki.made_at(serving.certificate) + RETIRE:
         retired = ()
-    after = State(signing, upcoming, retired, serving)
+    after = RotationState(signing, upcoming, retired, serving)
     return _written(after, files)
 
 
@@ -106,7 +106,7 @@ def _serves(serving: Pair | None, ca: x509.Certificate, names: Sequence[str], no
     )
 
 
-def _written(state: State, before: Files) -> dict[str, bytes]:
+def _written(state: RotationState, before: Files) -> dict[str, bytes]:
     files = {CA_BUNDLE: pki.bundle_pem(state.bundle)}
     if state.signing is not None:
         files[CA_KEY] = state.signing.key_pem

@@ -13,19 +13,19 @@ import structlog
 
 from bizrq import process
 from bizrq.kube.client import ApiError, Conflict, KubeClient, Unreachable
-from bizrq.kube.events import Recorder
+from bizrq.kube.events import EventRecorder
 from bizrq.kube.informer import not_synced
-from bizrq.kube.lease import lead
+from bizrq.kube.lease import run_as_leader
 from bizrq.settings import Settings
 from controller import metrics
-from controller.hours.corrections import Corrections
-from controller.hours.pod_intervals import Stays
-from controller.hours.record import Hours
-from controller.hours.record_store import Books
-from controller.hours.retention import Retention
-from controller.queue import Queue
+from controller.hours.corrections import CorrectionTracker
+from controller.hours.pod_intervals import IntervalCollector
+from controller.hours.record import RecordReconciler
+from controller.hours.record_store import RecordStore
+from controller.hours.retention import StatementRetention
+from controller.queue import WorkQueue
 from controller.reconcile import Reconciler
-from controller.usage.observed_usage import Evidence
+from controller.usage.observed_usage import ObservedUsage
 from controller.watch.cluster import UNHURRIED, Cluster, now_ms
 
 log = structlog.get_logger(__name__)
@@ -57,22 +57,22 @@ class Controller:
         self._workers = workers
         self._namespace = namespace
         self._identity = identity
-        self.queue = Queue()
+        self.queue = WorkQueue()
         config, catalog = settings.counting, settings.catalog
         annotations = [key for way in config.counts_as for key in (way.annotation, way.times) if key]
         self.cluster = Cluster(client, settings.registry, self.queue.add, annotations)
-        self._recorder = Recorder(client, "bizrq-controller")
-        evidence = Evidence(self.cluster, config)
-        books = Books(client, lambda group: self.queue.add(group, UNHURRIED))
-        corrections = Corrections(client, self.queue.add, catalog=catalog, now=now)
+        self._recorder = EventRecorder(client, "bizrq-controller")
+        evidence = ObservedUsage(self.cluster, config)
+        books = RecordStore(client, lambda group: self.queue.add(group, UNHURRIED))
+        corrections = CorrectionTracker(client, self.queue.add, catalog=catalog, now=now)
         self.cluster.count_from(books.informer)
         self.cluster.count_from(corrections.informer)
-        hours = Hours(
+        hours = RecordReconciler(
             self.cluster,
-            Stays(self.cluster, evidence, books, self.queue.add, now, catalog),
+            IntervalCollector(self.cluster, evidence, books, self.queue.add, now, catalog),
             books,
             corrections,
-            Retention(client, keep_statements),
+            StatementRetention(client, keep_statements),
             self.queue.add,
             identity=identity,
             catalog=catalog,
@@ -104,7 +104,7 @@ class Controller:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self.cluster.run(), name="watch")
                 tasks.create_task(
-                    lead(
+                    run_as_leader(
                         self._client,
                         namespace=self._namespace,
                         name=LEASE,
@@ -156,8 +156,8 @@ class Controller:
                 log.exception("group not reconciled, again later", group=name)
             finally:
                 self.queue.done(name, failed=failed)
-                metrics.SECONDS.observe(time.monotonic() - began)
-                metrics.WAITING.set(len(self.queue))
+                metrics.RECONCILE_SECONDS.observe(time.monotonic() - began)
+                metrics.QUEUE_DEPTH.set(len(self.queue))
             if again is not None:
                 self.queue.add(name, again)
             elif not failed:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 
 
-class Queue:
+class WorkQueue:
     """Keys by the time they are due. `pace` seconds pass at least between two looks at one key."""
 
     def __init__(self, *, pace: float = 0.1, clock: Callable[[], float] = time.monotonic) -> None:

@@ -27,7 +27,7 @@ def document(namespace: str, config: Path | None) -> str:
     return HEAD + "---\n".join(parts)
 
 
-def _document(manifest: rbac.Manifest) -> str:
+def _document(manifest: rbac.RbacManifest) -> str:
     comment = "".join(f"# {line}\n" for line in manifest.why.splitlines())
     return comment + yaml.dump(manifest.document, Dumper=_Compact, sort_keys=False, width=110)
 

@@ -22,8 +22,8 @@ from rich.console import Console
 
 import crds
 from bizrq.api import group as wire
-from bizrq.cli.output.view import forest
-from bizrq.cli.standalone import CRDS, Station, Where
+from bizrq.cli.output.view import tree_view
+from bizrq.cli.standalone import CRDS, Standalone, TargetCluster
 from bizrq.cli.verbs import tree
 from bizrq.kube.client import ApiError, KubeClient, NotFound, Resource
 from bizrq.settings import load
@@ -296,8 +296,8 @@ async def on_sandbox(console: Console) -> None:
     with tempfile.TemporaryDirectory(prefix="bizrq-demo-") as folder:
         async with contextlib.AsyncExitStack() as stack:
             box = await stack.enter_async_context(Sandbox(clock=clock))
-            where = Where(None, None, Path(folder, "kubeconfig"))
-            station = Station(load(None), where, sandbox=box, cash_interval=1.0)
+            where = TargetCluster(None, None, Path(folder, "kubeconfig"))
+            station = Standalone(load(None), where, sandbox=box, cash_interval=1.0)
             await stack.enter_async_context(station)
             client = await stack.enter_async_context(KubeClient.from_kubeconfig(Path(folder, "kubeconfig")))
 
@@ -333,7 +333,7 @@ async def on_cluster(kubeconfig: Path, context: str | None, console: Console) ->
 async def _end(client: KubeClient, console: Console) -> None:
     console.print("\nWho has what now:", style="bold")
     items, _ = await client.list(GROUPS)
-    tree.show(forest(map(wire.from_dict, items)).in_order())
+    tree.show(tree_view(map(wire.from_dict, items)).in_order())
 
 
 def main() -> int:

@@ -23,17 +23,17 @@ from bizrq.kube.informer import Informer, not_synced
 from bizrq.quota.verdict import Denied
 from bizrq.settings import Settings
 from bizrq.store.groups import GroupStore
-from bizrq.store.reference_resolver import Related
-from webhooks.charging.authorization import Rights
+from bizrq.store.reference_resolver import ReferenceResolver
+from webhooks.charging.authorization import Authorizer
 from webhooks.charging.group_commit import Reserver
-from webhooks.keepalive import Turns
-from webhooks.routes import Handler, doors
+from webhooks.keepalive import ConnectionPacer
+from webhooks.routes import Handler, handlers
 
 log = structlog.get_logger(__name__)
 
 REVIEWS = Counter("bizrq_admission_reviews_total", "Reviews answered", ["webhook", "verdict"])
 SECONDS = Histogram(
-    "bizrq_admission_seconds",
+    "bizrq_admission_duration_seconds",
     "Time from a review's arrival to its answer",
     ["webhook"],
     buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10),
@@ -60,10 +60,10 @@ class Webhooks:
         self._clock = clock
         self.store = GroupStore(client)
         self.reserver = Reserver(self.store, catalog=settings.catalog, clock=clock)
-        self.related = Related(client, settings.registry)
-        rights = Rights(client, self.store, settings.rights)
-        self._doors = doors(client, self.store, self.reserver, self.related, rights, settings, namespace)
-        self._turns = Turns(clock)
+        self.resolver = ReferenceResolver(client, settings.registry)
+        authorizer = Authorizer(client, self.store, settings.rights)
+        self._handlers = handlers(client, self.store, self.reserver, self.resolver, authorizer, settings, namespace)
+        self._pacer = ConnectionPacer(clock)
         self._draining = False
         self._runner: web.AppRunner | None = None
         self._watching: list[asyncio.Task[None]] = []
@@ -80,11 +80,11 @@ class Webhooks:
 
     @property
     def _informers(self) -> list[Informer]:
-        return [self.store.informer, *self.related.informers]
+        return [self.store.informer, *self.resolver.informers]
 
     def app(self) -> web.Application:
         app = web.Application(client_max_size=review.MAX_BODY)
-        for path, handler in self._doors.items():
+        for path, handler in self._handlers.items():
             app.router.add_post(path, self._route(path.removeprefix("/validate/"), handler))
         app.router.add_get("/healthz", _healthz)
         app.router.add_get("/readyz", self._readyz)
@@ -118,10 +118,10 @@ class Webhooks:
             peer, deadline = http.remote or "", self._clock() + _deadline(http.query.get("timeout", ""))
             connection = http.transport
             if connection is not None:
-                self._turns.came(peer, connection)
+                self._pacer.received(peer, connection)
             response = await self._answer(name, handler, http, deadline)
             if connection is not None:
-                await self._turns.turn(peer, connection, deadline)
+                await self._pacer.wait(peer, connection, deadline)
             return response
 
         return handle

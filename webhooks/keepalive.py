@@ -61,14 +61,14 @@ class _Peer:
                 count -= 1
 
 
-class Turns:
+class ConnectionPacer:
     """Whose turn it is, for each API server by itself."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._peers: defaultdict[str, _Peer] = defaultdict(_Peer)
 
-    def came(self, peer: str, connection: asyncio.BaseTransport) -> None:
+    def received(self, peer: str, connection: asyncio.BaseTransport) -> None:
         """A request came on this connection: if that was idle, the next answer may go."""
         known, now = self._peers[peer], self._clock()
         was_idle = connection in known.idle
@@ -81,7 +81,7 @@ class Turns:
         if was_idle:
             known.release(1)
 
-    async def turn(self, peer: str, connection: asyncio.BaseTransport, deadline: float) -> None:
+    async def wait(self, peer: str, connection: asyncio.BaseTransport, deadline: float) -> None:
         """Return when an answer to this peer may go, by `deadline` of the clock at the latest."""
         known, now = self._peers[peer], self._clock()
         if known.is_full() and deadline - now > PATIENCE:

@@ -92,7 +92,7 @@ CLAIMED = (
 SPEC_CHANGED = "request.operation != 'UPDATE' || object.spec != oldObject.spec"
 
 
-def exempt(namespace: str) -> list[str]:
+def exempt_namespaces(namespace: str) -> list[str]:
     """Namespaces whose scaling does not depend on bizrq, which runs in `namespace`: the cluster's own and ours."""
     return sorted({"kube-system", namespace})
 
@@ -107,7 +107,7 @@ def configuration(registry: Registry, client_config: ClientConfig, *, namespace:
         # A dry run is decided and writes nothing.
         "sideEffects": "NoneOnDryRun",
     }
-    elsewhere = {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": exempt(namespace)}
+    elsewhere = {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": exempt_namespaces(namespace)}
     labelled, unlabelled = {"key": LABEL, "operator": "Exists"}, {"key": LABEL, "operator": "DoesNotExist"}
     charged = [
         _rule(a.group, list(a.versions), [a.plural], ["CREATE", "UPDATE"], "Namespaced") for a in registry.charged

@@ -12,50 +12,52 @@ from bizrq.kube.client import KubeClient
 from bizrq.quota.verdict import Verdict
 from bizrq.settings import Settings
 from bizrq.store.groups import GroupStore
-from bizrq.store.reference_resolver import Related
+from bizrq.store.reference_resolver import ReferenceResolver
 from webhooks import registration
-from webhooks.charging.authorization import Rights
+from webhooks.charging.authorization import Authorizer
 from webhooks.charging.group_commit import Reserver
-from webhooks.charging.owner_trust import Children
-from webhooks.handlers.autoscalers import Autoscalers
-from webhooks.handlers.claims import SharedClaims
-from webhooks.handlers.corrections import Corrections
-from webhooks.handlers.groups import Answer, Groups
-from webhooks.handlers.namespaces import Namespaces
-from webhooks.handlers.orphans import Orphans
-from webhooks.handlers.references import References
-from webhooks.handlers.workloads import Workloads
+from webhooks.charging.owner_trust import OwnerTrust
+from webhooks.handlers.autoscalers import AutoscalerHandler
+from webhooks.handlers.claims import ClaimHandler
+from webhooks.handlers.corrections import CorrectionHandler
+from webhooks.handlers.groups import Answer, GroupHandler
+from webhooks.handlers.namespaces import NamespaceHandler
+from webhooks.handlers.orphans import OrphanHandler
+from webhooks.handlers.references import ReferenceHandler
+from webhooks.handlers.workloads import WorkloadHandler
 
 #: The answer to a review, until a deadline in `time.monotonic` seconds.
 Handler = Callable[[Request, float], Awaitable[Answer]]
 
 
-def doors(
+def handlers(
     client: KubeClient,
     store: GroupStore,
     reserver: Reserver,
-    related: Related,
-    rights: Rights,
+    resolver: ReferenceResolver,
+    authorizer: Authorizer,
     settings: Settings,
     namespace: str,
 ) -> Mapping[str, Handler]:
     """Each path with its handler; `namespace` is where bizrq itself runs."""
     registry, config, catalog = settings.registry, settings.counting, settings.catalog
-    references = References(client, reserver, related, rights, registry, config)
-    children = Children(client, related, registry, config, settings.controllers)
-    exempt = registration.exempt(namespace)
-    workloads = Workloads(client, reserver, related, rights, references, children, registry, config, exempt=exempt)
-    groups = Groups(client, store, reserver, related, rights, registry, config, catalog=catalog)
+    references = ReferenceHandler(client, reserver, resolver, authorizer, registry, config)
+    children = OwnerTrust(client, resolver, registry, config, settings.controllers)
+    exempt = registration.exempt_namespaces(namespace)
+    workloads = WorkloadHandler(
+        client, reserver, resolver, authorizer, references, children, registry, config, exempt=exempt
+    )
+    groups = GroupHandler(client, store, reserver, resolver, authorizer, registry, config, catalog=catalog)
     return {
         "/validate/groups": groups.admit,
         "/validate/workloads": _plain(workloads.admit),
         "/validate/scale": _plain(workloads.scale),
         "/validate/references": _plain(references.admit),
-        "/validate/claims": _plain(SharedClaims(reserver, related, rights, references, config).admit),
-        "/validate/orphans": _plain(Orphans(client, related, registry, config).admit),
-        "/validate/namespaces": Namespaces(client, store, related, rights, registry, config).admit,
-        "/validate/corrections": _plain(Corrections(store, rights, catalog=catalog).admit),
-        "/validate/autoscalers": Autoscalers(client, store, related, registry, config, catalog).admit,
+        "/validate/claims": _plain(ClaimHandler(reserver, resolver, authorizer, references, config).admit),
+        "/validate/orphans": _plain(OrphanHandler(client, resolver, registry, config).admit),
+        "/validate/namespaces": NamespaceHandler(client, store, resolver, authorizer, registry, config).admit,
+        "/validate/corrections": _plain(CorrectionHandler(store, authorizer, catalog=catalog).admit),
+        "/validate/autoscalers": AutoscalerHandler(client, store, resolver, registry, config, catalog).admit,
     }
 
 

@@ -47,14 +47,14 @@ class _CountsAs(_Model):
     unit: Literal["cards", "percent", "MiB", "256MiB", "GiB"] = "cards"
 
 
-class RightsAsked(_Model):
+class RightsConfig(_Model):
     """Which rights admission asks for, besides those that RBAC asks for anyway (`docs/rights.md`)."""
 
     use: bool = False
     grant: bool = False
 
 
-NONE_ASKED = RightsAsked()
+NO_RIGHTS_CHECKED = RightsConfig()
 
 
 class Configuration(_Model):
@@ -70,7 +70,7 @@ class Configuration(_Model):
     gpu_resources: list[str] = []
     device_class_mappings: dict[str, _DeviceClass] = {}
     hami: _Hami = Field(default_factory=lambda: _Hami.model_validate({}))
-    rights: RightsAsked = NONE_ASKED
+    rights: RightsConfig = NO_RIGHTS_CHECKED
     counts_as: list[_CountsAs] = []
     #: Of so many periods statements are kept, 0 for all.
     keep_statements: int = Field(400, ge=0, lt=2**31)
@@ -106,7 +106,7 @@ def _keys(location: tuple[object, ...]) -> list[str]:
         "gpuModels": _GpuModel,
         "deviceClassMappings": _DeviceClass,
         "hami": _Hami,
-        "rights": RightsAsked,
+        "rights": RightsConfig,
         "countsAs": _CountsAs,
     }
     model = inner.get(str(location[0]) if len(location) > 1 else "", Configuration)

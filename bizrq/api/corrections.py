@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from bizrq.api.group import API_GROUP, API_VERSION, Metadata
+from bizrq.api.group import API_GROUP, API_VERSION, ObjectMeta
 from bizrq.hours.budget import HOUR
 from bizrq.units import names, quantity
 from bizrq.units.names import DEFAULT, Catalog
@@ -19,21 +19,21 @@ KIND, PLURAL = "BizGroupCorrection", "bizgroupcorrections"
 RESOURCE = f"{PLURAL}.{API_GROUP}"
 
 
-class Spec(msgspec.Struct, rename="camel"):
+class CorrectionSpec(msgspec.Struct, rename="camel"):
     group: str
     hours: dict[str, str]
     reason: str
     by: str
 
 
-class Status(msgspec.Struct, omit_defaults=True):
+class CorrectionStatus(msgspec.Struct, omit_defaults=True):
     applied: str = ""
 
 
 class CorrectionObject(msgspec.Struct, rename="camel"):
-    metadata: Metadata
-    spec: Spec
-    status: Status = msgspec.field(default_factory=Status)
+    metadata: ObjectMeta
+    spec: CorrectionSpec
+    status: CorrectionStatus = msgspec.field(default_factory=CorrectionStatus)
     api_version: str = API_VERSION
     kind: str = KIND
 
@@ -55,7 +55,7 @@ def amounts_of(correction: CorrectionObject, catalog: Catalog = DEFAULT) -> dict
     found: dict[str, int] = {}
     for given, text in sorted(correction.spec.hours.items()):
         try:
-            name = names.uncash(names.normalize(names.cash(given), catalog))
+            name = names.metered_resource(names.normalize(names.cash_name(given), catalog))
             amount = quantity.parse(text)
         except (names.UnknownResource, quantity.QuantityError) as error:
             raise CorrectionUnreadable(f"spec.hours: {given[:80]}: {error}") from None

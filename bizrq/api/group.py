@@ -13,16 +13,16 @@ from typing import Any
 import msgspec
 
 from bizrq.hours import budget
-from bizrq.hours.budget import Terms
-from bizrq.hours.periods import schedule
-from bizrq.quota.account import Account, Hours
+from bizrq.hours.budget import BudgetTerms
+from bizrq.hours.periods import parse_schedule
+from bizrq.quota.account import Account, AccountHours
 from bizrq.quota.group_validation import Group as TreeGroup
-from bizrq.quota.recount import holding
-from bizrq.quota.reservation import Reservation, read
+from bizrq.quota.recount import held_by_child
+from bizrq.quota.reservation import Reservation, parse_reservation
 from bizrq.units import names, quantity
 from bizrq.units.resources import text_of
 from bizrq.units.slot import ReservationError, Slot
-from bizrq.units.times import timestamp
+from bizrq.units.times import format_timestamp
 
 API_GROUP = "quota.biz.group"
 API_VERSION = f"{API_GROUP}/v1alpha1"
@@ -36,7 +36,7 @@ MAX_DETACHED = 1_000
 Hard = dict[str, str | int]
 
 
-class Metadata(msgspec.Struct, omit_defaults=True, rename="camel"):
+class ObjectMeta(msgspec.Struct, omit_defaults=True, rename="camel"):
     name: str = ""
     uid: str = ""
     resource_version: str = ""
@@ -47,7 +47,7 @@ class Metadata(msgspec.Struct, omit_defaults=True, rename="camel"):
     labels: dict[str, str] = {}
 
 
-class Rollover(msgspec.Struct, omit_defaults=True, rename="camel"):
+class RolloverSpec(msgspec.Struct, omit_defaults=True, rename="camel"):
     fraction: str = ""
     cap: Hard = {}
 
@@ -58,13 +58,13 @@ class CashSpec(msgspec.Struct, omit_defaults=True, rename="camel"):
     period: str = ""
     time_zone: str = ""
     anchor: str = ""
-    rollover: Rollover | None = None
+    rollover: RolloverSpec | None = None
     mode: str = ""
     max_run_time: str = ""
     thresholds: list[int] | None = None
 
 
-class Spec(msgspec.Struct, omit_defaults=True, rename="camel"):
+class GroupSpec(msgspec.Struct, omit_defaults=True, rename="camel"):
     parent_biz_group: str | None = None
     hard: Hard = {}
     cash: CashSpec | None = None
@@ -81,7 +81,7 @@ class Condition(msgspec.Struct, rename="camel"):
     observed_generation: int = 0
 
 
-class Cash(msgspec.Struct, omit_defaults=True, rename="camel"):
+class CashStatus(msgspec.Struct, omit_defaults=True, rename="camel"):
     """What admission needs of the hours, in hours by `cash/` name; their record is `bizrq.api.hours`'s."""
 
     period_start: str = ""
@@ -90,14 +90,14 @@ class Cash(msgspec.Struct, omit_defaults=True, rename="camel"):
     liens: dict[str, str] | None = None
 
 
-class Hold(msgspec.Struct, rename="camel"):
+class EditHold(msgspec.Struct, rename="camel"):
     """A spec edit of this generation is in review: writers of the status let it pass."""
 
     generation: int
     since: str
 
 
-class Status(msgspec.Struct, omit_defaults=True, rename="camel"):
+class GroupStatus(msgspec.Struct, omit_defaults=True, rename="camel"):
     hard: Hard | None = None
     used: Hard | None = None
     self_used: Hard | None = None
@@ -107,16 +107,16 @@ class Status(msgspec.Struct, omit_defaults=True, rename="camel"):
     last_reconcile_time: str | None = None
     observed_generation: int = 0
     conditions: list[Condition] = []
-    cash: Cash | None = None
-    hold: Hold | None = None
+    cash: CashStatus | None = None
+    hold: EditHold | None = None
 
 
 class GroupObject(msgspec.Struct, rename="camel"):
     """One BizGroupResourceQuota; always written with its kind, which the API server asks for."""
 
-    metadata: Metadata
-    spec: Spec = msgspec.field(default_factory=Spec)
-    status: Status = msgspec.field(default_factory=Status)
+    metadata: ObjectMeta
+    spec: GroupSpec = msgspec.field(default_factory=GroupSpec)
+    status: GroupStatus = msgspec.field(default_factory=GroupStatus)
     api_version: str = API_VERSION
     kind: str = KIND
 
@@ -174,21 +174,21 @@ def _hard(items: tuple[tuple[str, str | int], ...], catalog: names.Catalog) -> d
     return names.parse_hard(dict(items), catalog)
 
 
-def schedules(group: GroupObject) -> bool:
+def has_schedule(group: GroupObject) -> bool:
     """Whether the group says when hours are granted, as only a root may."""
     asked = group.spec.cash
     return asked is not None and bool(asked.period or asked.time_zone or asked.anchor)
 
 
-def terms_of(group: GroupObject, catalog: names.Catalog = names.DEFAULT) -> Terms:
+def terms_of(group: GroupObject, catalog: names.Catalog = names.DEFAULT) -> BudgetTerms:
     """`spec.cash` as it is meant; raises GroupUnreadable."""
     asked = group.spec.cash
     if asked is None:
-        return budget.DEFAULT
+        return budget.DEFAULT_TERMS
     rollover = asked.rollover
     try:
-        return budget.read(
-            schedule=schedule(asked.period, asked.time_zone, asked.anchor),
+        return budget.parse_terms(
+            schedule=parse_schedule(asked.period, asked.time_zone, asked.anchor),
             fraction=None if rollover is None else rollover.fraction,
             cap={} if rollover is None else _cap(rollover, catalog),
             mode=asked.mode,
@@ -199,14 +199,14 @@ def terms_of(group: GroupObject, catalog: names.Catalog = names.DEFAULT) -> Term
         raise GroupUnreadable(f"group {group.name}: spec.cash.{error}") from None
 
 
-def _cap(rollover: Rollover, catalog: names.Catalog) -> dict[str, int]:
+def _cap(rollover: RolloverSpec, catalog: names.Catalog) -> dict[str, int]:
     try:
-        return names.parse_hard({names.cash(name): amount for name, amount in rollover.cap.items()}, catalog)
+        return names.parse_hard({names.cash_name(name): amount for name, amount in rollover.cap.items()}, catalog)
     except names.InvalidHard as error:
         raise ValueError(f"rollover.cap: {error}") from None
 
 
-def amounts(group: GroupObject, stored: Mapping[str, str | int] | None) -> dict[str, int]:
+def parse_amounts(group: GroupObject, stored: Mapping[str, str | int] | None) -> dict[str, int]:
     """A map of the status in nano-units; raises GroupUnreadable."""
     try:
         return {name: quantity.parse_sum(value) for name, value in (stored or {}).items()}
@@ -217,28 +217,28 @@ def amounts(group: GroupObject, stored: Mapping[str, str | int] | None) -> dict[
 def reservations_of(group: GroupObject) -> tuple[Reservation, ...]:
     """The entries of the status; raises GroupUnreadable."""
     try:
-        return tuple(read(text) for text in group.status.reservations)
+        return tuple(parse_reservation(text) for text in group.status.reservations)
     except ValueError as error:
         raise GroupUnreadable(f"group {group.name}: status.reservations: {error}") from None
 
 
 def account_of(group: GroupObject, catalog: names.Catalog = names.DEFAULT) -> Account:
     """The account to decide on; raises GroupUnreadable."""
-    used = amounts(group, group.status.used)
+    used = parse_amounts(group, group.status.used)
     return Account(group.name, hard_of(group, catalog), used, reservations_of(group), hours_of(group, catalog), catalog)
 
 
-def hours_of(group: GroupObject, catalog: names.Catalog = names.DEFAULT) -> Hours:
+def hours_of(group: GroupObject, catalog: names.Catalog = names.DEFAULT) -> AccountHours:
     """What an account has to know of hours besides `used`; raises GroupUnreadable."""
-    said, stored = terms_of(group, catalog), group.status.cash or Cash()
+    said, stored = terms_of(group, catalog), group.status.cash or CashStatus()
     if not (said.safe or stored.period_end):
-        return Hours()
-    return Hours(
+        return AccountHours()
+    return AccountHours(
         next_grant=stored.period_end,
         safe=said.safe,
         max_run_time=said.max_run_time,
-        liens=None if stored.liens is None else amounts(group, stored.liens),
-        carried=amounts(group, stored.carried),
+        committed=None if stored.liens is None else parse_amounts(group, stored.liens),
+        carried=parse_amounts(group, stored.carried),
     )
 
 
@@ -251,21 +251,21 @@ def is_counted(group: GroupObject, catalog: names.Catalog = names.DEFAULT) -> bo
     return not is_safe or (cash is not None and cash.liens is not None) or not any(map(names.is_cash, used))
 
 
-def held_of(group: GroupObject, catalog: names.Catalog = names.DEFAULT) -> dict[str, int]:
+def held_of_parent(group: GroupObject, catalog: names.Catalog = names.DEFAULT) -> dict[str, int]:
     """What this group holds of its parent, from this one version of it; raises GroupUnreadable."""
-    return holding(hard_of(group, catalog), amounts(group, group.status.used), reservations_of(group))
+    return held_by_child(hard_of(group, catalog), parse_amounts(group, group.status.used), reservations_of(group))
 
 
-def tree_group(group: GroupObject, catalog: names.Catalog = names.DEFAULT) -> TreeGroup:
+def group_state(group: GroupObject, catalog: names.Catalog = names.DEFAULT) -> TreeGroup:
     """The group in the terms of the tree's rules; raises GroupUnreadable."""
     return TreeGroup(
         name=group.name,
         parent=group.parent,
         hard=hard_of(group, catalog),
-        used=amounts(group, group.status.used),
+        used=parse_amounts(group, group.status.used),
         reservations=reservations_of(group),
         deleting=group.metadata.deletion_timestamp is not None,
-        schedules=schedules(group),
+        has_schedule=has_schedule(group),
     )
 
 
@@ -293,17 +293,17 @@ def detached_of(group: GroupObject) -> list[tuple[Slot, str]]:
     return found
 
 
-def hold(group: GroupObject, now: int) -> bytes:
+def hold_patch(group: GroupObject, now: int) -> bytes:
     """The merge patch of the status that asks writers to let an edit of this generation pass."""
-    return _encoder.encode({"status": {"hold": Hold(group.metadata.generation, timestamp(now))}})
+    return _encoder.encode({"status": {"hold": EditHold(group.metadata.generation, format_timestamp(now))}})
 
 
-def status_text(values: Mapping[str, int]) -> Hard:
+def format_amounts(values: Mapping[str, int]) -> Hard:
     return dict(text_of(values))
 
 
-def with_liens(cash: Cash | None, liens: Mapping[str, int] | None) -> Cash | None:
+def with_committed(cash: CashStatus | None, liens: Mapping[str, int] | None) -> CashStatus | None:
     """What is published of hours, with what workloads may still cost where hours are safe."""
     if liens is None:
         return cash
-    return msgspec.structs.replace(cash or Cash(), liens=text_of(liens))
+    return msgspec.structs.replace(cash or CashStatus(), liens=text_of(liens))

@@ -14,13 +14,13 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from bizrq.api.group import API_GROUP, API_VERSION, Metadata
+from bizrq.api.group import API_GROUP, API_VERSION, ObjectMeta
 from bizrq.hours import metering
-from bizrq.hours.metering import Heir, Page, Part, Rate, hours, total
+from bizrq.hours.metering import Inherited, RecordPage, Segment, UsageRate, period_total, to_hours
 from bizrq.hours.periods import Period
 from bizrq.units import quantity
 from bizrq.units.resources import text_of
-from bizrq.units.times import milliseconds, timestamp
+from bizrq.units.times import format_timestamp, parse_timestamp
 
 CARD_HOURS, CARD_HOURS_PLURAL = "BizGroupCardHours", "bizgroupcardhours"
 STATEMENT, STATEMENTS_PLURAL = "BizGroupStatement", "bizgroupstatements"
@@ -35,7 +35,7 @@ class HoursUnreadable(ValueError):
     """A stored record that cannot be counted with; says which line and why."""
 
 
-class Correction(msgspec.Struct, omit_defaults=True, rename="camel"):
+class StoredCorrection(msgspec.Struct, omit_defaults=True, rename="camel"):
     """What a person credited or debited, as a line of the period in which the controller found it."""
 
     uid: str
@@ -45,29 +45,29 @@ class Correction(msgspec.Struct, omit_defaults=True, rename="camel"):
     reason: str = ""
 
 
-class Lines(msgspec.Struct, omit_defaults=True, rename="camel"):
+class StoredPeriod(msgspec.Struct, omit_defaults=True, rename="camel"):
     """One period that is not closed. Without `start` it is from the beginning, without `end` it never ends."""
 
     start: str | None = None
     end: str | None = None
     settled: list[str] = []
     late: list[str] = []
-    corrections: list[Correction] = []
+    corrections: list[StoredCorrection] = []
     carried: Amounts = {}
 
 
-class Total(msgspec.Struct, omit_defaults=True, rename="camel"):
+class StoredTotal(msgspec.Struct, omit_defaults=True, rename="camel"):
     start: str | None = None
     end: str | None = None
     total: Amounts = {}
 
 
-class Inherited(msgspec.Struct, omit_defaults=True, rename="camel"):
+class StoredInheritance(msgspec.Struct, omit_defaults=True, rename="camel"):
     """What a child that is being deleted had spent, by period."""
 
     uid: str
     name: str
-    parts: list[Total] = []
+    parts: list[StoredTotal] = []
 
 
 class CardHoursSpec(msgspec.Struct, omit_defaults=True, rename="camel"):
@@ -82,16 +82,16 @@ class CardHoursStatus(msgspec.Struct, omit_defaults=True, rename="camel"):
     writer: str = ""
     spent: str = ""
     count: int = 0
-    open: Lines = msgspec.field(default_factory=Lines)
-    closing: list[Lines] = []
-    periods: list[Total] = []
-    earlier: Total | None = None
+    open: StoredPeriod = msgspec.field(default_factory=StoredPeriod)
+    closing: list[StoredPeriod] = []
+    periods: list[StoredTotal] = []
+    earlier: StoredTotal | None = None
     running: list[str] = []
     finished: list[str] = []
     split: list[str] = []
     inferred: list[str] = []
     inferred_earlier: int = 0
-    inherited: list[Inherited] = []
+    inherited: list[StoredInheritance] = []
     applied: list[str] = []
     seen: dict[str, str] = {}
 
@@ -99,7 +99,7 @@ class CardHoursStatus(msgspec.Struct, omit_defaults=True, rename="camel"):
 class CardHours(msgspec.Struct, rename="camel"):
     """One page of a group's record."""
 
-    metadata: Metadata
+    metadata: ObjectMeta
     spec: CardHoursSpec
     status: CardHoursStatus = msgspec.field(default_factory=CardHoursStatus)
     api_version: str = API_VERSION
@@ -118,14 +118,14 @@ class StatementSpec(msgspec.Struct, omit_defaults=True, rename="camel"):
     carried: Amounts = {}
     settled: list[str] = []
     late: list[str] = []
-    corrections: list[Correction] = []
+    corrections: list[StoredCorrection] = []
     inferred: list[str] = []
 
 
 class Statement(msgspec.Struct, rename="camel"):
     """One page of what a group spent in one period; never edited."""
 
-    metadata: Metadata
+    metadata: ObjectMeta
     spec: StatementSpec
     api_version: str = API_VERSION
     kind: str = STATEMENT
@@ -141,7 +141,7 @@ def statement_of(obj: Mapping[str, Any]) -> Statement:
     return _convert(obj, Statement, STATEMENT)
 
 
-def plain(obj: CardHours | Statement) -> dict[str, Any]:
+def to_json(obj: CardHours | Statement) -> dict[str, Any]:
     """As JSON has it."""
     return msgspec.to_builtins(obj)
 
@@ -156,7 +156,7 @@ def _convert(obj: Mapping[str, Any], shape: type[_Shape], kind: str) -> _Shape:
 # Lines. Their words are parted by single spaces; no name of a kind, a namespace, an object or a resource has one.
 
 
-class Running(NamedTuple):
+class RunningLine(NamedTuple):
     """All that runs for one workload at one cost: the start of each, in milliseconds, by uid.
 
     For a claim the uid is followed by `@` and the time of its allocation.
@@ -167,7 +167,7 @@ class Running(NamedTuple):
     since: dict[str, int]
 
 
-class Inferred(NamedTuple):
+class InferredLine(NamedTuple):
     """What vanished unseen: charged to the last proof that it lived; it was gone when somebody looked again."""
 
     workload: str
@@ -183,10 +183,10 @@ def settled_line(workload: str, amounts: Mapping[str, int]) -> str:
     return " ".join([workload, *(f"{name}={amount}" for name, amount in sorted(amounts.items()))])
 
 
-def settled(line: str) -> tuple[str, dict[str, int]]:
+def parse_settled(line: str) -> tuple[str, dict[str, int]]:
     """The workload of a line and what it spent, in nano-units x milliseconds; raises HoursUnreadable."""
     workload, *words = line.split(" ")
-    return workload, {name: integer(text) for name, text in map(_pair, words)}
+    return workload, {name: parse_integer(text) for name, text in map(_pair, words)}
 
 
 def late_line(start: str | None, workload: str, amounts: Mapping[str, int]) -> str:
@@ -194,10 +194,10 @@ def late_line(start: str | None, workload: str, amounts: Mapping[str, int]) -> s
     return f"{start or '-'} {settled_line(workload, amounts)}"
 
 
-def late(line: str) -> tuple[str | None, str, dict[str, int]]:
+def parse_late(line: str) -> tuple[str | None, str, dict[str, int]]:
     """The start of the closed period (None: from the beginning), the workload, and how much; may be below 0."""
     start, _, rest = line.partition(" ")
-    workload, amounts = settled(rest)
+    workload, amounts = parse_settled(rest)
     return (None if start == "-" else start), workload, amounts
 
 
@@ -207,7 +207,7 @@ def running_line(workload: str, cost: Mapping[str, str], since: Mapping[str, int
     return " ".join([workload, *costs, ":", *(f"{uid}@{start}" for uid, start in sorted(since.items()))])
 
 
-def running(line: str) -> Running:
+def parse_running(line: str) -> RunningLine:
     """Raises HoursUnreadable."""
     head, colon, tail = line.partition(" : ")
     if not colon:
@@ -216,17 +216,17 @@ def running(line: str) -> Running:
     since: dict[str, int] = {}
     for word in tail.split(" "):
         uid, _, start = word.rpartition("@")
-        since[uid] = integer(start)
-    return Running(workload, dict(cost), since)
+        since[uid] = parse_integer(start)
+    return RunningLine(workload, dict(cost), since)
 
 
-def inferred_line(found: Inferred) -> str:
+def inferred_line(found: InferredLine) -> str:
     costs = [f"{name}={quantity.text(name, value)}" for name, value in sorted(found.cost.items())]
     bounds = [f"charged-to={found.charged_to}", f"seen-gone={found.seen_gone}"]
     return " ".join([found.workload, f"{found.uid}@{found.start}", *bounds, *costs])
 
 
-def inferred(line: str) -> Inferred:
+def parse_inferred(line: str) -> InferredLine:
     """Raises HoursUnreadable."""
     words = line.split(" ")
     if len(words) < 4 or not words[2].startswith("charged-to=") or not words[3].startswith("seen-gone="):
@@ -234,37 +234,37 @@ def inferred(line: str) -> Inferred:
     workload, who, charged_to, seen_gone, *costs = words
     uid, _, start = who.rpartition("@")
     cost = dict(_head(" ".join([workload, *costs]))[1])
-    return Inferred(workload, uid, start, charged_to.partition("=")[2], seen_gone.partition("=")[2], cost)
+    return InferredLine(workload, uid, start, charged_to.partition("=")[2], seen_gone.partition("=")[2], cost)
 
 
-def part_lines(parts: Iterable[Part]) -> Iterator[str]:
+def segment_lines(segments: Iterable[Segment]) -> Iterator[str]:
     """As lines of what runs, after the time at which all of them ended."""
-    for (until, rate), found in groupby(parts, key=lambda part: (part.until, part.rate)):
+    for (until, rate), found in groupby(segments, key=lambda part: (part.until, part.rate)):
         cost = {name: quantity.text(name, value) for name, value in rate.cost}
-        yield f"until={until} {running_line(rate.workload, cost, {part.uid: part.start for part in found})}"
+        yield f"until={until} {running_line(rate.workload, cost, {segment.uid: segment.start for segment in found})}"
 
 
-def parts(line: str) -> list[Part]:
+def parse_segments(line: str) -> list[Segment]:
     """Raises HoursUnreadable."""
     until, _, rest = line.partition(" ")
     if not until.startswith("until="):
         raise HoursUnreadable(f"{line[:80]!r} tells no end")
-    found = running(rest)
-    rate, at = Rate(found.workload, tuple(sorted(found.cost.items()))), integer(until.removeprefix("until="))
-    return [Part(uid, start, at, rate) for uid, start in found.since.items()]
+    found = parse_running(rest)
+    rate, at = UsageRate(found.workload, tuple(sorted(found.cost.items()))), parse_integer(until.removeprefix("until="))
+    return [Segment(uid, start, at, rate) for uid, start in found.since.items()]
 
 
-def amounts_text(amounts: Mapping[str, int]) -> Amounts:
+def format_amounts(amounts: Mapping[str, int]) -> Amounts:
     """Integers as they are written: JSON numbers of this size are not everybody's."""
     return {name: str(amount) for name, amount in sorted(amounts.items())}
 
 
-def amounts_of(stored: Mapping[str, str]) -> dict[str, int]:
+def parse_amounts(stored: Mapping[str, str]) -> dict[str, int]:
     """Raises HoursUnreadable."""
-    return {name: integer(text) for name, text in stored.items()}
+    return {name: parse_integer(text) for name, text in stored.items()}
 
 
-def integer(text: str) -> int:
+def parse_integer(text: str) -> int:
     """Raises HoursUnreadable."""
     digits = text.removeprefix("-")
     if not (digits.isascii() and digits.isdigit() and len(digits) <= 60):
@@ -282,115 +282,119 @@ def _pair(word: str) -> tuple[str, str]:
 # Pages.
 
 
-def page_of(record: CardHours) -> Page:
+def page_of(record: CardHours) -> RecordPage:
     """What a stored page says; raises HoursUnreadable."""
     status = record.status
     try:
-        lines = [lines_of(each) for each in (status.open, *status.closing)]
+        lines = [period_totals(each) for each in (status.open, *status.closing)]
         rates = map(_running, status.running)
-        return Page(
+        return RecordPage(
             watermark=_time(status.watermark) or 0,
             periods=tuple(sorted(lines, key=lambda each: each.period.start or 0)),
             running={rate: dict(since) for rate, since in rates},
-            split=tuple(part for line in status.split for part in parts(line)),
+            split=tuple(segment for line in status.split for segment in parse_segments(line)),
             finished=frozenset(status.finished),
             closed=tuple(map(_total, status.periods)),
             earlier=_total(status.earlier) if status.earlier else None,
             inferred=tuple(map(_inferred, status.inferred)),
             inferred_earlier=status.inferred_earlier,
-            inherited={each.uid: Heir(each.name, tuple(map(_total, each.parts))) for each in status.inherited},
+            inherited={each.uid: Inherited(each.name, tuple(map(_total, each.parts))) for each in status.inherited},
             applied=frozenset(status.applied),
         )
     except (ValueError, LookupError) as error:
         raise HoursUnreadable(f"card-hours {record.metadata.name}: {error}") from None
 
 
-def status_of(page: Page) -> CardHoursStatus:
+def status_of(page: RecordPage) -> CardHoursStatus:
     """A page as it is written; what only the shell knows (`pages`, `writer`, `seen`) is left to it."""
     opened = page.open
     return CardHoursStatus(
-        watermark=timestamp(page.watermark),
-        spent=shown(total(page)),
+        watermark=format_timestamp(page.watermark),
+        spent=format_spent(period_total(page)),
         count=sum(map(len, page.running.values())),
-        open=stored_lines(opened),
-        closing=[stored_lines(each) for each in page.periods if each is not opened],
+        open=stored_period(opened),
+        closing=[stored_period(each) for each in page.periods if each is not opened],
         periods=[_stored_total(each) for each in page.closed],
         earlier=_stored_total(page.earlier) if page.earlier else None,
         running=sorted(_rate_line(rate, since) for rate, since in page.running.items()),
-        split=list(part_lines(page.split)),
+        split=list(segment_lines(page.split)),
         finished=sorted(page.finished),
         inferred=[_gone_line(each) for each in page.inferred],
         inferred_earlier=page.inferred_earlier,
         inherited=[
-            Inherited(uid, heir.name, [_stored_total(each) for each in heir.parts])
+            StoredInheritance(uid, heir.name, [_stored_total(each) for each in heir.parts])
             for uid, heir in sorted(page.inherited.items())
         ],
         applied=sorted(page.applied),
     )
 
 
-def lines_of(stored: Lines | StatementSpec) -> metering.Lines:
+def period_totals(stored: StoredPeriod | StatementSpec) -> metering.PeriodTotals:
     """The lines of a period, or of a statement; raises HoursUnreadable."""
-    late_ = ((start, workload, amounts) for start, workload, amounts in map(late, stored.late))
-    return metering.Lines(
+    late_ = ((start, workload, amounts) for start, workload, amounts in map(parse_late, stored.late))
+    return metering.PeriodTotals(
         Period(_time(stored.start), _time(stored.end)),
-        dict(map(settled, stored.settled)),
+        dict(map(parse_settled, stored.settled)),
         {(_time(start), workload): amounts for start, workload, amounts in late_},
         tuple(
-            metering.Correction(each.uid, amounts_of(each.amounts), _time(each.at) or 0, each.by, each.reason)
+            metering.Correction(each.uid, parse_amounts(each.amounts), _time(each.at) or 0, each.by, each.reason)
             for each in stored.corrections
         ),
         {name: quantity.parse_sum(value) for name, value in stored.carried.items()},
     )
 
 
-def stored_lines(lines: metering.Lines) -> Lines:
-    return Lines(
+def stored_period(lines: metering.PeriodTotals) -> StoredPeriod:
+    return StoredPeriod(
         start=_text(lines.period.start),
         end=_text(lines.period.end),
         settled=[settled_line(workload, amounts) for workload, amounts in sorted(lines.settled.items())],
         late=[late_line(_text(key[0]), key[1], amounts) for key, amounts in sorted(lines.late.items(), key=_by_start)],
         corrections=[
-            Correction(each.uid, amounts_text(each.amounts), timestamp(each.at), each.by, each.reason)
+            StoredCorrection(each.uid, format_amounts(each.amounts), format_timestamp(each.at), each.by, each.reason)
             for each in lines.corrections
         ],
         carried=dict(text_of(lines.carried)),
     )
 
 
-def statement(of: CardHoursSpec, page: Page, lines: metering.Lines, end: int, heir: str = "") -> Statement:
+def statement(of: CardHoursSpec, page: RecordPage, lines: metering.PeriodTotals, end: int, heir: str = "") -> Statement:
     """The statement of one page for a period that ends, or is ended, at `end`.
 
     `heir` is the parent of a group that is deleted: it has these hours as a line of its own, too.
     """
-    start = "0" if lines.period.start is None else timestamp(lines.period.start)[:16].replace("-", "").replace("T", "-")
+    start = (
+        "0"
+        if lines.period.start is None
+        else format_timestamp(lines.period.start)[:16].replace("-", "").replace("T", "-")
+    )
     name = f"{of.group}.{start.replace(':', '')}.{of.uid[:8]}"
-    written, amounts = stored_lines(lines), lines.total()
+    written, amounts = stored_period(lines), lines.total()
     spec = StatementSpec(
         group=of.group,
         uid=of.uid,
         page=of.page,
         start=written.start,
-        end=timestamp(end),
+        end=format_timestamp(end),
         heir=heir,
-        spent=shown(amounts),
-        total=amounts_text(amounts),
+        spent=format_spent(amounts),
+        total=format_amounts(amounts),
         carried=written.carried,
         settled=written.settled,
         late=written.late,
         corrections=written.corrections,
         inferred=[
-            _gone_line(each) for each in page.inferred if each.start < end and lines.period.holds(each.charged_to)
+            _gone_line(each) for each in page.inferred if each.start < end and lines.period.contains(each.charged_to)
         ],
     )
     labels = {GROUP_LABEL: of.group, **({HEIR_LABEL: heir} if heir else {})}
     name += f".{of.page}" if of.page else ""
-    return Statement(Metadata(name=name, labels=labels), spec)
+    return Statement(ObjectMeta(name=name, labels=labels), spec)
 
 
-def shown(amounts: Mapping[str, int]) -> str:
+def format_spent(amounts: Mapping[str, int]) -> str:
     """Nano-units x milliseconds for people: `requests.nvidia.com/gpu=12.5h`, by resource."""
-    found = [(name, value) for name in sorted(amounts) for value in hours({name: amounts[name]}).values()]
+    found = [(name, value) for name in sorted(amounts) for value in to_hours({name: amounts[name]}).values()]
     return " ".join(f"{name}={_decimal(name, value)}h" for name, value in found)
 
 
@@ -401,41 +405,41 @@ def _decimal(name: str, value: int) -> str:
     return f"{'-' if value < 0 else ''}{whole}.{rest:09d}".rstrip("0")
 
 
-def _total(stored: Total) -> metering.Total:
-    return metering.Total(Period(_time(stored.start), _time(stored.end)), amounts_of(stored.total))
+def _total(stored: StoredTotal) -> metering.ClosedPeriod:
+    return metering.ClosedPeriod(Period(_time(stored.start), _time(stored.end)), parse_amounts(stored.total))
 
 
-def _stored_total(total_: metering.Total) -> Total:
-    return Total(_text(total_.period.start), _text(total_.period.end), amounts_text(total_.amounts))
+def _stored_total(total_: metering.ClosedPeriod) -> StoredTotal:
+    return StoredTotal(_text(total_.period.start), _text(total_.period.end), format_amounts(total_.amounts))
 
 
-def _inferred(line: str) -> metering.Inferred:
-    found = inferred(line)
-    rate = Rate(found.workload, tuple(sorted(found.cost.items())))
-    bounds = milliseconds(found.charged_to), milliseconds(found.seen_gone)
-    return metering.Inferred(found.uid, integer(found.start), *bounds, rate)
+def _inferred(line: str) -> metering.InferredInterval:
+    found = parse_inferred(line)
+    rate = UsageRate(found.workload, tuple(sorted(found.cost.items())))
+    bounds = parse_timestamp(found.charged_to), parse_timestamp(found.seen_gone)
+    return metering.InferredInterval(found.uid, parse_integer(found.start), *bounds, rate)
 
 
-def _gone_line(gone: metering.Inferred) -> str:
-    bounds = timestamp(gone.charged_to), timestamp(gone.seen_gone)
-    return inferred_line(Inferred(gone.rate.workload, gone.uid, str(gone.start), *bounds, dict(gone.rate.cost)))
+def _gone_line(gone: metering.InferredInterval) -> str:
+    bounds = format_timestamp(gone.charged_to), format_timestamp(gone.seen_gone)
+    return inferred_line(InferredLine(gone.rate.workload, gone.uid, str(gone.start), *bounds, dict(gone.rate.cost)))
 
 
-def _running(line: str) -> tuple[Rate, Mapping[str, int]]:
-    found = running(line)
-    return Rate(found.workload, tuple(sorted(found.cost.items()))), found.since
+def _running(line: str) -> tuple[UsageRate, Mapping[str, int]]:
+    found = parse_running(line)
+    return UsageRate(found.workload, tuple(sorted(found.cost.items()))), found.since
 
 
-def _rate_line(rate: Rate, since: Mapping[str, int]) -> str:
+def _rate_line(rate: UsageRate, since: Mapping[str, int]) -> str:
     return running_line(rate.workload, text_of(dict(rate.cost)), since)
 
 
 def _time(text: str | None) -> int | None:
-    return milliseconds(text) if text else None
+    return parse_timestamp(text) if text else None
 
 
 def _text(at: int | None) -> str | None:
-    return None if at is None else timestamp(at)
+    return None if at is None else format_timestamp(at)
 
 
 def _by_start(item: tuple[tuple[int | None, str], object]) -> tuple[int, str]:

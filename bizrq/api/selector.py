@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from typing import Any
 
 #: A selector's expressions and an expression's values have a bound, as in the CRD.
-MOST_EXPRESSIONS = 32
-MOST_VALUES = 64
+MAX_EXPRESSIONS = 32
+MAX_VALUES = 64
 _NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?", re.ASCII)
 _PREFIX = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", re.ASCII)
 _WITH_VALUES = ("In", "NotIn")
@@ -27,16 +27,16 @@ def matches(selector: Mapping[str, Any] | None, labels: Mapping[str, str]) -> bo
     """Whether these labels are picked; absent and empty selectors pick everything. Raises SelectorError."""
     if selector is None:
         return True
-    check(selector)
+    validate(selector)
     wanted = selector.get("matchLabels") or {}
     return all(labels.get(key) == value for key, value in wanted.items()) and all(
         _holds(expression, labels) for expression in selector.get("matchExpressions") or ()
     )
 
 
-def text(selector: Mapping[str, Any]) -> str:
+def format_selector(selector: Mapping[str, Any]) -> str:
     """The selector as `kubectl --selector` takes it, sorted. Raises SelectorError."""
-    check(selector)
+    validate(selector)
     parts = [f"{key}={value}" for key, value in (selector.get("matchLabels") or {}).items()]
     for expression in selector.get("matchExpressions") or ():
         key, values = expression["key"], ",".join(sorted(expression.get("values") or ()))
@@ -45,7 +45,7 @@ def text(selector: Mapping[str, Any]) -> str:
     return ",".join(sorted(parts))
 
 
-def check(selector: object) -> None:
+def validate(selector: object) -> None:
     """Raises SelectorError for what is no selector: the first thing that is wrong, by its path."""
     if not isinstance(selector, Mapping):
         raise SelectorError("must be a map with matchLabels or matchExpressions")
@@ -60,8 +60,8 @@ def check(selector: object) -> None:
     expressions = selector.get("matchExpressions")
     if expressions is not None and not isinstance(expressions, list):
         raise SelectorError("matchExpressions: must be a list")
-    if max(len(labels or ()), len(expressions or ())) > MOST_EXPRESSIONS:
-        raise SelectorError(f"write at most {MOST_EXPRESSIONS} matchLabels and {MOST_EXPRESSIONS} matchExpressions")
+    if max(len(labels or ()), len(expressions or ())) > MAX_EXPRESSIONS:
+        raise SelectorError(f"write at most {MAX_EXPRESSIONS} matchLabels and {MAX_EXPRESSIONS} matchExpressions")
     for index, expression in enumerate(expressions or ()):
         _check_expression(f"matchExpressions[{index}]", expression)
 
@@ -80,8 +80,8 @@ def _check_expression(path: str, expression: object) -> None:
         raise SelectorError(f"{path}.values: {operator} needs at least one value")
     if operator in _WITHOUT_VALUES and values:
         raise SelectorError(f"{path}.values: {operator} takes no values: leave them out")
-    if len(values or ()) > MOST_VALUES:
-        raise SelectorError(f"{path}.values: write at most {MOST_VALUES}")
+    if len(values or ()) > MAX_VALUES:
+        raise SelectorError(f"{path}.values: write at most {MAX_VALUES}")
     for number, value in enumerate(values or ()):
         _check_value(f"{path}.values[{number}]", value)
 

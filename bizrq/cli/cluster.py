@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
-from bizrq.cli.output.failure import BAD_INPUT, CLUSTER, Failure
+from bizrq.cli.output.failure import EXIT_BAD_INPUT, EXIT_CLUSTER, Failure
 
 if TYPE_CHECKING:
     from bizrq.kube.client import KubeClient
@@ -26,7 +26,7 @@ def _as_kubectl(*names: str) -> Any:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Where:
+class ClusterFlags:
     """Which cluster, as whom: kubectl's flags of these names, which every verb takes that asks one."""
 
     kubeconfig: Annotated[Path | None, typer.Option(help="By default $KUBECONFIG, else ~/.kube/config.")] = None
@@ -42,16 +42,16 @@ class Where:
 
 
 #: What kubectl would use without a flag.
-HERE = Where()
+DEFAULT_FLAGS = ClusterFlags()
 
 
 @functools.cache
 def _flags() -> dict[str, Any]:
-    return get_type_hints(Where, include_extras=True)
+    return get_type_hints(ClusterFlags, include_extras=True)
 
 
 def on_cluster(verb: Callable[..., None]) -> Callable[..., None]:
-    """The verb, which is given a `where`, as one that takes the flags of a Where.
+    """The verb, which is given a `where`, as one that takes the flags of ClusterFlags.
 
     One that knows no namespace takes kubectl's flag for it all the same: groups stand in none.
     """
@@ -59,7 +59,7 @@ def on_cluster(verb: Callable[..., None]) -> Callable[..., None]:
     own = [p.replace(annotation=hints[n]) for n, p in inspect.signature(verb).parameters.items() if n != "where"]
     flags = [
         inspect.Parameter(each.name, inspect.Parameter.KEYWORD_ONLY, default=each.default, annotation=told[each.name])
-        for each in fields(Where)
+        for each in fields(ClusterFlags)
     ]
     ignored = "" if "namespace" in hints else "namespace"
     if ignored:
@@ -69,7 +69,7 @@ def on_cluster(verb: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(verb)
     def called(**given: Any) -> None:
         given.pop(ignored, None)
-        where = Where(**{each.name: given.pop(each.name) for each in fields(Where)})
+        where = ClusterFlags(**{each.name: given.pop(each.name) for each in fields(ClusterFlags)})
         verb(**given, where=where)
 
     parameters = [*(p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own), *flags]
@@ -78,10 +78,10 @@ def on_cluster(verb: Callable[..., None]) -> Callable[..., None]:
     return called
 
 
-def client_for(where: Where) -> KubeClient:
+def client_for(where: ClusterFlags) -> KubeClient:
     """A client for what the flags say, or for what kubectl would use; raises Failure."""
     from bizrq.kube.client import KubeClient
-    from bizrq.kube.config import ConfigError, Overrides, from_environment, from_kubeconfig, usual
+    from bizrq.kube.config import ConfigError, Overrides, default_kubeconfig, from_environment, from_kubeconfig
 
     try:
         overrides = Overrides(
@@ -95,11 +95,11 @@ def client_for(where: Where) -> KubeClient:
         )
         named = where.kubeconfig or os.environ.get("KUBECONFIG")
         if named or where.context or where.cluster or where.user:
-            endpoint = from_kubeconfig(named or usual(), where.context, overrides)
+            endpoint = from_kubeconfig(named or default_kubeconfig(), where.context, overrides)
         else:
             endpoint = from_environment(overrides)
     except ConfigError as error:
-        raise Failure(str(error), BAD_INPUT) from None
+        raise Failure(str(error), EXIT_BAD_INPUT) from None
     return KubeClient(endpoint, timeout=_seconds(where.request_timeout))
 
 
@@ -112,10 +112,10 @@ def _seconds(text: str) -> float | None:
     try:
         return float(text) if text.isdecimal() else seconds(text)
     except typer.BadParameter as error:
-        raise Failure(f"--request-timeout: {error.message}", BAD_INPUT) from None
+        raise Failure(f"--request-timeout: {error.message}", EXIT_BAD_INPUT) from None
 
 
-def ask(client: KubeClient, work: Callable[[KubeClient], Awaitable[T]]) -> T:
+def run_on(client: KubeClient, work: Callable[[KubeClient], Awaitable[T]]) -> T:
     """Run `work` against the cluster; raises Failure for one that is unreachable, refuses, or knows no groups."""
     import asyncio
     import logging
@@ -133,13 +133,14 @@ def ask(client: KubeClient, work: Callable[[KubeClient], Awaitable[T]]) -> T:
         return asyncio.run(main())
     except NotFound:
         raise Failure(
-            f"bizrq is not installed in the cluster {client.server}: bizrq install, or bizrq up --kubeconfig F", CLUSTER
+            f"bizrq is not installed in the cluster {client.server}: bizrq install, or bizrq up --kubeconfig F",
+            EXIT_CLUSTER,
         ) from None
     except ConfigError as error:
         # Credentials are looked at when the first request needs them.
-        raise Failure(str(error), BAD_INPUT) from None
+        raise Failure(str(error), EXIT_BAD_INPUT) from None
     except (ApiError, Unreachable) as error:
-        raise Failure(str(error), CLUSTER) from None
+        raise Failure(str(error), EXIT_CLUSTER) from None
 
 
 async def whoami(client: KubeClient) -> str:

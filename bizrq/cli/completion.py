@@ -8,7 +8,7 @@ _PATIENCE = 2.0
 
 def group_names(incomplete: str) -> list[str]:
     """The groups of the cluster that begin so; none where it cannot be asked, since nobody asked for an error."""
-    from bizrq.cli.cluster import HERE, ask, client_for
+    from bizrq.cli.cluster import DEFAULT_FLAGS, client_for, run_on
     from bizrq.cli.output.failure import Failure
     from bizrq.kube.client import KubeClient
     from bizrq.store.groups import GROUPS
@@ -18,6 +18,6 @@ def group_names(incomplete: str) -> list[str]:
         return [item["metadata"]["name"] for item in items]
 
     try:
-        return [name for name in ask(client_for(HERE), work) if name.startswith(incomplete)]
+        return [name for name in run_on(client_for(DEFAULT_FLAGS), work) if name.startswith(incomplete)]
     except Failure:
         return []

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bizrq.cli.cluster import ask
+from bizrq.cli.cluster import run_on
 from bizrq.cli.completion import group_names
-from bizrq.cli.output.failure import BAD_INPUT, Failure, instead_of
+from bizrq.cli.output.failure import EXIT_BAD_INPUT, Failure, alternatives
 
 if TYPE_CHECKING:
     from bizrq.api.group import GroupObject
@@ -33,7 +33,7 @@ _WATCH = 240
 Show = Callable[[list[dict[str, Any]]], None]
 
 
-def listed(client: KubeClient, selector: str | None = None) -> list[dict[str, Any]]:
+def list_groups(client: KubeClient, selector: str | None = None) -> list[dict[str, Any]]:
     """All groups as objects; raises Failure."""
     from bizrq.store.groups import GROUPS, without_managed_fields
 
@@ -41,10 +41,10 @@ def listed(client: KubeClient, selector: str | None = None) -> list[dict[str, An
         items, _ = await client.list(GROUPS, label_selector=selector, transform=without_managed_fields)
         return items
 
-    return ask(client, work)
+    return run_on(client, work)
 
 
-def watched(client: KubeClient, show: Show, selector: str | None = None) -> None:
+def watch_groups(client: KubeClient, show: Show, selector: str | None = None) -> None:
     """Show the groups, and again after every change, until somebody interrupts. Raises Failure."""
     import asyncio
 
@@ -59,7 +59,7 @@ def watched(client: KubeClient, show: Show, selector: str | None = None) -> None
             await asyncio.sleep(_GATHER)
 
     with contextlib.suppress(KeyboardInterrupt):
-        ask(client, work)
+        run_on(client, work)
 
 
 async def _change(client: KubeClient, version: str, selector: str | None) -> None:
@@ -79,18 +79,18 @@ async def _change(client: KubeClient, version: str, selector: str | None) -> Non
         return
 
 
-def decoded(items: Sequence[dict[str, Any]]) -> list[GroupObject]:
+def decode_groups(items: Sequence[dict[str, Any]]) -> list[GroupObject]:
     """The objects as groups; raises Failure."""
     from bizrq.api.group import GroupUnreadable, from_dict
 
     try:
         return [from_dict(item) for item in items]
     except GroupUnreadable as error:
-        raise Failure(str(error), BAD_INPUT) from None
+        raise Failure(str(error), EXIT_BAD_INPUT) from None
 
 
 def check_known(wanted: Sequence[str], known: Sequence[str]) -> None:
     """Raises Failure where a group is asked for that is not there."""
     for name in wanted:
         if name not in known:
-            raise Failure(f"there is no group {name}; {instead_of(name, sorted(known))}", BAD_INPUT)
+            raise Failure(f"there is no group {name}; {alternatives(name, sorted(known))}", EXIT_BAD_INPUT)

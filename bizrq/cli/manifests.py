@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from bizrq.cli.output.failure import BAD_INPUT, Failure
+from bizrq.cli.output.failure import EXIT_BAD_INPUT, Failure
 
 Files = Annotated[
     list[Path], typer.Option("--file", "-f", "--filename", help="A file or folder of manifests, - for standard input.")
@@ -39,13 +39,13 @@ def read_objects(paths: list[Path], recursive: bool = False) -> list[dict[str, A
     found: list[dict[str, Any]] = []
     for where, document in _documents(paths, recursive):
         if not isinstance(document, dict):
-            raise Failure(f"{where}: no object of Kubernetes: write apiVersion, kind and so on", BAD_INPUT)
+            raise Failure(f"{where}: no object of Kubernetes: write apiVersion, kind and so on", EXIT_BAD_INPUT)
         for key in ("apiVersion", "kind"):
             if not isinstance(document.get(key), str):
-                raise Failure(f"{where}: {key} is missing, so it is no object of Kubernetes", BAD_INPUT)
+                raise Failure(f"{where}: {key} is missing, so it is no object of Kubernetes", EXIT_BAD_INPUT)
         found.append(document)
     if not found:
-        raise Failure(f"{', '.join(map(str, paths))}: no objects in there", BAD_INPUT)
+        raise Failure(f"{', '.join(map(str, paths))}: no objects in there", EXIT_BAD_INPUT)
     return found
 
 
@@ -66,14 +66,14 @@ def _parted(path: Path) -> list[Path]:
 def _files(path: Path, recursive: bool) -> list[Path]:
     """A folder means the manifests that lie in it."""
     if str(path).startswith(("http:/", "https:/")):
-        raise Failure(f"{path}: is not fetched: curl -sL URL | bizrq … -f -", BAD_INPUT)
+        raise Failure(f"{path}: is not fetched: curl -sL URL | bizrq … -f -", EXIT_BAD_INPUT)
     if not path.is_dir():
         return [path]
     inside = path.rglob("*") if recursive else path.iterdir()
     found = sorted(file for file in inside if file.suffix in _ENDINGS and not file.is_dir())
     if not found:
         below = "" if recursive else "; -R reads the folders below it, too"
-        raise Failure(f"{path}: a folder without {', '.join(_ENDINGS)}{below}", BAD_INPUT)
+        raise Failure(f"{path}: a folder without {', '.join(_ENDINGS)}{below}", EXIT_BAD_INPUT)
     return found
 
 
@@ -90,6 +90,6 @@ def _read(path: Path) -> list[Any]:
                 raise ValueError(f"nested more than {_DEEPEST} levels deep")
         return list(yaml.load_all(text, loader))
     except OSError as error:
-        raise Failure(f"{path}: {error.strerror}", BAD_INPUT) from None
+        raise Failure(f"{path}: {error.strerror}", EXIT_BAD_INPUT) from None
     except (yaml.YAMLError, UnicodeDecodeError, ValueError, RecursionError) as error:
-        raise Failure(f"{path}: not YAML: {' '.join(str(error).split())[:300]}", BAD_INPUT) from None
+        raise Failure(f"{path}: not YAML: {' '.join(str(error).split())[:300]}", EXIT_BAD_INPUT) from None

@@ -55,7 +55,7 @@ PRUNED = tuple(r for r in _KINDS if r.kind not in ("Namespace", "CustomResourceD
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class InstallPlan:
     """How bizrq is to run: `config` is the text of its configuration, "" for none."""
 
     namespace: str
@@ -68,7 +68,7 @@ def resource_of(obj: Object) -> Resource:
     return _BY_KIND[obj["kind"]]
 
 
-def objects(settings: Settings, plan: Plan) -> list[Object]:
+def install_objects(settings: Settings, plan: InstallPlan) -> list[Object]:
     """All of it in the order to apply: the registration last, since what is registered and not there refuses."""
     found = [
         *crds.load(),
@@ -79,12 +79,12 @@ def objects(settings: Settings, plan: Plan) -> list[Object]:
         _certs(plan),
         _webhooks(plan),
         _controller(plan),
-        registered(settings, plan),
+        registration_object(settings, plan),
     ]
     return [{**obj, "metadata": {**obj["metadata"], "labels": _labels(obj)}} for obj in found]
 
 
-def registered(settings: Settings, plan: Plan) -> Object:
+def registration_object(settings: Settings, plan: InstallPlan) -> Object:
     """The registration by Service; bizrq-certs gives it the caBundle."""
 
     def by_service(path: str) -> Object:
@@ -97,7 +97,7 @@ def _labels(obj: Object) -> dict[str, str]:
     return {**_LABELS, **obj["metadata"].get("labels", {})}
 
 
-def _metadata(name: str, plan: Plan) -> Object:
+def _metadata(name: str, plan: InstallPlan) -> Object:
     return {"name": name, "namespace": plan.namespace}
 
 
@@ -105,7 +105,7 @@ def _selector(process: str) -> dict[str, str]:
     return {"app.kubernetes.io/name": "bizrq", "app.kubernetes.io/component": process.removeprefix("bizrq-")}
 
 
-def _config_map(plan: Plan) -> Object:
+def _config_map(plan: InstallPlan) -> Object:
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -114,7 +114,7 @@ def _config_map(plan: Plan) -> Object:
     }
 
 
-def _service(plan: Plan) -> Object:
+def _service(plan: InstallPlan) -> Object:
     port = {"name": "webhooks", "port": _PORT, "targetPort": "webhooks", "protocol": "TCP"}
     return {
         "apiVersion": "v1",
@@ -124,7 +124,7 @@ def _service(plan: Plan) -> Object:
     }
 
 
-def _disruption_budget(plan: Plan) -> Object:
+def _disruption_budget(plan: InstallPlan) -> Object:
     """Without a webhook nothing is admitted: a drained node must not take the last one."""
     return {
         "apiVersion": "policy/v1",
@@ -134,7 +134,7 @@ def _disruption_budget(plan: Plan) -> Object:
     }
 
 
-def _webhooks(plan: Plan) -> Object:
+def _webhooks(plan: InstallPlan) -> Object:
     # The CA's key stays with bizrq-certs.
     served = {"secretName": SECRET, "items": [{"key": key, "path": key} for key in ("tls.crt", "tls.key")]}
     mounts = {
@@ -154,11 +154,11 @@ def _webhooks(plan: Plan) -> Object:
     )
 
 
-def _controller(plan: Plan) -> Object:
+def _controller(plan: InstallPlan) -> Object:
     return _deployment(CONTROLLER, plan, plan.replicas, [])
 
 
-def _certs(plan: Plan) -> Object:
+def _certs(plan: InstallPlan) -> Object:
     """One is enough: the Secret has what it made."""
     mounts = {_CERTIFICATES: {"name": "certificates", "emptyDir": {"medium": "Memory"}}}
     return _deployment(CERTS, plan, 1, ["--cert-dir", _CERTIFICATES, "--secret", SECRET], mounts=mounts, counts=False)
@@ -166,7 +166,7 @@ def _certs(plan: Plan) -> Object:
 
 def _deployment(
     process: str,
-    plan: Plan,
+    plan: InstallPlan,
     replicas: int,
     arguments: list[str],
     *,

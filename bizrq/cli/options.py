@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bizrq.cli.output.failure import BAD_INPUT, Failure
+from bizrq.cli.output.failure import EXIT_BAD_INPUT, Failure
 
 if TYPE_CHECKING:
     from bizrq.settings import Settings
@@ -29,7 +29,7 @@ def settings_of(config: Path | None) -> Settings:
     try:
         return load(config)
     except ConfigurationError as error:
-        raise Failure(str(error), BAD_INPUT) from None
+        raise Failure(str(error), EXIT_BAD_INPUT) from None
 
 
 def catalog_of(config: Path | None) -> Catalog:

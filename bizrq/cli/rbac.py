@@ -26,29 +26,31 @@ _RBAC = "rbac.authorization.k8s.io"
 
 
 @dataclass(frozen=True, slots=True)
-class Manifest:
+class RbacManifest:
     """One object to apply, and why it is there."""
 
     document: dict[str, Any]
     why: str = ""
 
 
-def manifests(registry: Registry, namespace: str) -> list[Manifest]:
+def manifests(registry: Registry, namespace: str) -> list[RbacManifest]:
     """The namespace of bizrq, its service accounts, and their roles, in the order to apply them."""
     groups = (GROUPS.plural,)
     registrations = ("validatingwebhookconfigurations",)
     return [
-        Manifest({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}),
+        RbacManifest({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}),
         *(
-            Manifest({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": namespace}})
+            RbacManifest(
+                {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": namespace}}
+            )
             for name in (WEBHOOKS, CONTROLLER, CERTS)
         ),
-        Manifest(
-            _role(COUNTED, counted(registry)),
+        RbacManifest(
+            _role(COUNTED, counting_rules(registry)),
             "What both webhooks and controller read to count: groups, the charged kinds, and what those refer to;\n"
             "reservations and counts are status, and nobody here writes a spec.",
         ),
-        Manifest(
+        RbacManifest(
             _role(
                 WEBHOOKS,
                 [
@@ -60,7 +62,7 @@ def manifests(registry: Registry, namespace: str) -> list[Manifest]:
             "Who may charge a group from where: a refusal is decided on a fresh read, and the API server knows\n"
             "who has which right. A patch of the status lets a person's edit pass.",
         ),
-        Manifest(
+        RbacManifest(
             _role(
                 CONTROLLER,
                 [
@@ -77,7 +79,7 @@ def manifests(registry: Registry, namespace: str) -> list[Manifest]:
             "deleted when they are old; what people correct becomes a line of it and is told to be.\n"
             "Nodes and slices tell which devices pods really have.",
         ),
-        Manifest(
+        RbacManifest(
             _role(
                 CERTS,
                 [
@@ -87,10 +89,10 @@ def manifests(registry: Registry, namespace: str) -> list[Manifest]:
             ),
             "The caBundle.",
         ),
-        Manifest(_binding(COUNTED, namespace, WEBHOOKS, CONTROLLER)),
-        Manifest(_binding(WEBHOOKS, namespace, WEBHOOKS)),
-        Manifest(_binding(CONTROLLER, namespace, CONTROLLER)),
-        Manifest(_binding(CERTS, namespace, CERTS)),
+        RbacManifest(_binding(COUNTED, namespace, WEBHOOKS, CONTROLLER)),
+        RbacManifest(_binding(WEBHOOKS, namespace, WEBHOOKS)),
+        RbacManifest(_binding(CONTROLLER, namespace, CONTROLLER)),
+        RbacManifest(_binding(CERTS, namespace, CERTS)),
         *_local(
             "bizrq-lease",
             namespace,
@@ -118,7 +120,7 @@ def manifests(registry: Registry, namespace: str) -> list[Manifest]:
     ]
 
 
-def counted(registry: Registry) -> list[Rule]:
+def counting_rules(registry: Registry) -> list[Rule]:
     """The rights to count: what is charged or may change a charge is watched, whatever else is referred to is read."""
     followed = dict.fromkeys([(a.group, a.plural) for a in registry.charged] + [(r.group, r.plural) for r in CONTEXT])
     read: dict[str, list[str]] = {}
@@ -158,12 +160,12 @@ def _binding(name: str, namespace: str, *accounts: str) -> dict[str, Any]:
 
 def _local(
     name: str, namespace: str, rules: Sequence[Rule], account: tuple[str, str], why: str
-) -> tuple[Manifest, Manifest]:
+) -> tuple[RbacManifest, RbacManifest]:
     """A role within a namespace, and the account (name, namespace) that has it."""
     metadata = {"name": name, "namespace": namespace}
     return (
-        Manifest({"apiVersion": f"{_RBAC}/v1", "kind": "Role", "metadata": metadata, "rules": [*rules]}, why),
-        Manifest(
+        RbacManifest({"apiVersion": f"{_RBAC}/v1", "kind": "Role", "metadata": metadata, "rules": [*rules]}, why),
+        RbacManifest(
             {
                 "apiVersion": f"{_RBAC}/v1",
                 "kind": "RoleBinding",

@@ -23,7 +23,7 @@ import structlog
 import crds
 from bizrq.api import group as wire
 from bizrq.kube.client import AlreadyExists, ApiError, Conflict, KubeClient, NotFound, Resource, Unreachable
-from bizrq.kube.config import usual
+from bizrq.kube.config import default_kubeconfig
 from bizrq.settings import Settings
 from bizrq.store.groups import GROUPS
 from certs.pki import make_ca, make_serving
@@ -53,12 +53,12 @@ LINGER = 1.0
 _PROBE = "bizrq-readiness-probe"
 
 
-class StationError(Exception):
+class StandaloneError(Exception):
     """A start that did not succeed; one line that says what to do."""
 
 
 @dataclass(frozen=True, slots=True)
-class Where:
+class TargetCluster:
     """A real cluster by an explicit kubeconfig or context; neither means the sandbox."""
 
     kubeconfig: Path | None
@@ -70,13 +70,13 @@ class Where:
         return self.kubeconfig is not None or self.context is not None
 
 
-class Station:
+class Standalone:
     """Webhooks and controller against one API server, as an async context manager: ready inside."""
 
     def __init__(
         self,
         settings: Settings,
-        where: Where,
+        target: TargetCluster,
         *,
         webhook_url: str | None = None,
         port: int = 0,
@@ -86,7 +86,7 @@ class Station:
         sandbox: Sandbox | None = None,
     ) -> None:
         self._settings = settings
-        self._where = where
+        self._target = target
         self._webhook_url = webhook_url
         self._port = port
         self._namespace = namespace
@@ -105,7 +105,7 @@ class Station:
         except TimeoutError:
             why = self._unready()
             await self._stack.aclose()
-            raise StationError(f"not ready after {START:.0f} s: {why or 'see the log above'}") from None
+            raise StandaloneError(f"not ready after {START:.0f} s: {why or 'see the log above'}") from None
         except BaseException:
             await self._stack.aclose()
             raise
@@ -130,7 +130,7 @@ class Station:
     async def _start(self) -> None:
         client, now = await self._cluster()
         await _ensure(client, NAMESPACES, {"metadata": {"name": self._namespace}})
-        for crd in [*crds.load(), *([] if self._where.is_real else crds.stand_ins())]:
+        for crd in [*crds.load(), *([] if self._target.is_real else crds.stand_ins())]:
             await _apply(client, CRDS, crd)
         await _established(client)
 
@@ -167,14 +167,14 @@ class Station:
 
     async def _cluster(self) -> tuple[KubeClient, Callable[[], int]]:
         """The client, and the clock by which the cluster's pods run."""
-        if self._where.is_real:
-            client = KubeClient.from_kubeconfig(self._where.kubeconfig or usual(), self._where.context)
+        if self._target.is_real:
+            client = KubeClient.from_kubeconfig(self._target.kubeconfig or default_kubeconfig(), self._target.context)
             await self._stack.enter_async_context(client)
             return client, now_ms
         box = self.sandbox
         if box is None:
             box = self.sandbox = await self._stack.enter_async_context(Sandbox())
-        self.kubeconfig = self._where.write_kubeconfig.absolute()
+        self.kubeconfig = self._target.write_kubeconfig.absolute()
         self.kubeconfig.parent.mkdir(parents=True, exist_ok=True)
         box.write_kubeconfig(self.kubeconfig)
         client = await self._stack.enter_async_context(KubeClient.from_kubeconfig(self.kubeconfig))

@@ -16,66 +16,66 @@ _MINUTE = 60_000
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """One budget of hours. `own` is what of `used` the group has spent itself, the rest its children hold.
+class BudgetLevel:
+    """One budget of hours. `self_used` is what of `used` the group has spent itself, the rest its children hold.
 
-    `out` is when it is used up at the present burn, None where that is not before the next grant; `burners` are the
-    workloads that burn most, with their share in percent.
+    `exhausted_at` is when it is used up at the present burn, None where that is not before the next grant;
+    `top_consumers` are the workloads that burn most, with their share in percent.
     """
 
     name: str
     hard: int
     used: int
-    own: int
-    out: int | None = None
-    burners: Sequence[tuple[str, int]] = ()
+    self_used: int
+    exhausted_at: int | None = None
+    top_consumers: Sequence[tuple[str, int]] = ()
 
 
-def level(standing: Standing, thresholds: Iterable[int]) -> int:
+def threshold_reached(level: BudgetLevel, thresholds: Iterable[int]) -> int:
     """The highest threshold that is reached, in percent; 0 for none.
 
     A budget that is handed down and not spent is not low: its children's are, and tell it.
     """
-    if standing.own <= 0:
+    if level.self_used <= 0:
         return 0
-    return max((each for each in thresholds if standing.used * 100 >= standing.hard * each), default=0)
+    return max((each for each in thresholds if level.used * 100 >= level.hard * each), default=0)
 
 
 def crossed(
-    before: Mapping[str, Standing], now: Iterable[Standing], thresholds: Sequence[int]
-) -> list[tuple[Standing, int]]:
+    before: Mapping[str, BudgetLevel], now: Iterable[BudgetLevel], thresholds: Sequence[int]
+) -> list[tuple[BudgetLevel, int]]:
     """The budgets that have reached a threshold since, each with the highest: so each is told once in a period."""
-    found: list[tuple[Standing, int]] = []
-    for standing in now:
-        was = before.get(standing.name)
-        reached = level(standing, thresholds)
-        if reached > (level(was, thresholds) if was is not None else 0):
-            found.append((standing, reached))
+    found: list[tuple[BudgetLevel, int]] = []
+    for level in now:
+        was = before.get(level.name)
+        reached = threshold_reached(level, thresholds)
+        if reached > (threshold_reached(was, thresholds) if was is not None else 0):
+            found.append((level, reached))
     return found
 
 
-def words(standing: Standing, zone: str = "UTC") -> str:
+def budget_message(level: BudgetLevel, zone: str = "UTC") -> str:
     """How much of a budget is used, when it is out, and by whom."""
-    name = standing.name
-    spent = f"{quantity.text(name, standing.used)} of {quantity.text(name, standing.hard)}"
-    share = f" ({standing.used * 100 // standing.hard}%)" if standing.hard else ""
+    name = level.name
+    spent = f"{quantity.text(name, level.used)} of {quantity.text(name, level.hard)}"
+    share = f" ({level.used * 100 // level.hard}%)" if level.hard else ""
     text = f"{name}: {spent} used{share}"
-    if standing.used >= standing.hard:
+    if level.used >= level.hard:
         return text
-    if standing.out is not None:
-        text += f", out at {periods.text(standing.out // _MINUTE * _MINUTE, zone)} at the present burn"
-        if standing.burners:
-            text += f", by {', '.join(f'{workload} {percent}%' for workload, percent in standing.burners)}"
+    if level.exhausted_at is not None:
+        text += f", out at {periods.format_time(level.exhausted_at // _MINUTE * _MINUTE, zone)} at the present burn"
+        if level.top_consumers:
+            text += f", by {', '.join(f'{workload} {percent}%' for workload, percent in level.top_consumers)}"
     return text
 
 
-def condition(
-    standings: Sequence[Standing], thresholds: Sequence[int], zone: str = "UTC", next_grant: str = ""
+def low_condition(
+    levels: Sequence[BudgetLevel], thresholds: Sequence[int], zone: str = "UTC", next_grant: str = ""
 ) -> tuple[bool, str, str]:
     """Whether any budget is low, with the reason and in words: all that are, or those that will be out."""
-    low = [each for each in standings if level(each, thresholds)]
-    told = low or [each for each in standings if each.out is not None and each.used < each.hard]
-    parts = [words(each, zone) for each in sorted(told, key=lambda each: each.name)]
+    low = [each for each in levels if threshold_reached(each, thresholds)]
+    told = low or [each for each in levels if each.exhausted_at is not None and each.used < each.hard]
+    parts = [budget_message(each, zone) for each in sorted(told, key=lambda each: each.name)]
     if not parts:
         return False, "Left", "no budget of hours is low"
     if next_grant:

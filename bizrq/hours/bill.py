@@ -15,7 +15,7 @@ from bizrq.units.names import DEFAULT, Catalog, base_and_model
 from bizrq.units.resources import Resources
 
 
-class By(StrEnum):
+class GroupBy(StrEnum):
     """What a row is of."""
 
     PERIOD = "period"
@@ -25,7 +25,7 @@ class By(StrEnum):
     MODEL = "model"
 
 
-class Line(NamedTuple):
+class BillLine(NamedTuple):
     """What a workload cost a group in one period; `workload` says what it is where it is none: a correction, say."""
 
     group: str
@@ -35,7 +35,7 @@ class Line(NamedTuple):
     amounts: Resources
 
 
-class Row(NamedTuple):
+class BillRow(NamedTuple):
     """One resource of what the bill is made out by; None what it is not made out by.
 
     `model` is "" for what no model has. `span` is from the first start to the last end of what is in it.
@@ -51,7 +51,7 @@ class Row(NamedTuple):
     span: Period
 
 
-def rows(lines: Iterable[Line], by: Collection[By], *, catalog: Catalog = DEFAULT) -> list[Row]:
+def bill_rows(lines: Iterable[BillLine], by: Collection[GroupBy], *, catalog: Catalog = DEFAULT) -> list[BillRow]:
     """The lines added up: a resource's rows together, then by period, by group, the largest first.
 
     A model's hours are in its base's row, or in one of their own where the bill is by model: nothing stands in two
@@ -60,16 +60,16 @@ def rows(lines: Iterable[Line], by: Collection[By], *, catalog: Catalog = DEFAUL
     sums: dict[tuple[object, ...], int] = {}
     spans: dict[tuple[object, ...], list[Period]] = {}
     for line in lines:
-        for (resource, model), amount in parts(line.amounts, catalog).items():
+        for (resource, model), amount in split_by_model(line.amounts, catalog).items():
             whole = (line.period, line.group, line.namespace, line.workload, model)
-            key = (resource, *(value if each in by else None for each, value in zip(By, whole, strict=True)))
+            key = (resource, *(value if each in by else None for each, value in zip(GroupBy, whole, strict=True)))
             sums[key] = sums.get(key, 0) + amount
             spans.setdefault(key, []).append(line.period)
-    found = [Row(*key, amount, span(spans[key])) for key, amount in sums.items()]  # type: ignore[arg-type]
+    found = [BillRow(*key, amount, covering_period(spans[key])) for key, amount in sums.items()]  # type: ignore[arg-type]
     return sorted(found, key=_order)
 
 
-def parts(amounts: Resources, catalog: Catalog = DEFAULT) -> dict[tuple[str, str], int]:
+def split_by_model(amounts: Resources, catalog: Catalog = DEFAULT) -> dict[tuple[str, str], int]:
     """Amounts by base and model, "" what no model has: those of a base add up to the base's amount.
 
     Of a model without an amount of its base, the base is what the model has.
@@ -83,12 +83,12 @@ def parts(amounts: Resources, catalog: Catalog = DEFAULT) -> dict[tuple[str, str
     return {key: amount for key, amount in found.items() if amount}
 
 
-def rolled_up(lines: Iterable[Line], above: Callable[[str], Iterable[str]]) -> list[Line]:
+def rolled_up(lines: Iterable[BillLine], above: Callable[[str], Iterable[str]]) -> list[BillLine]:
     """The lines of each group and, again, of each group above it: rows by group then have what is below in them."""
     return [line._replace(group=group) for line in lines for group in (line.group, *above(line.group))]
 
 
-def totals(found: Iterable[Row]) -> dict[str, int]:
+def totals(found: Iterable[BillRow]) -> dict[str, int]:
     """What rows add up to, by resource."""
     sums: dict[str, int] = {}
     for row in found:
@@ -96,7 +96,7 @@ def totals(found: Iterable[Row]) -> dict[str, int]:
     return sums
 
 
-def span(periods: Collection[Period]) -> Period:
+def covering_period(periods: Collection[Period]) -> Period:
     """From the first start to the last end; of nothing, all time."""
     starts, ends = [p.start for p in periods], [p.end for p in periods]
     if not periods:
@@ -107,7 +107,7 @@ def span(periods: Collection[Period]) -> Period:
     )
 
 
-def _order(row: Row) -> tuple[object, ...]:
+def _order(row: BillRow) -> tuple[object, ...]:
     start, end = row.period or (None, None)
     return (
         row.resource,

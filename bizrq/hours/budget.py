@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from bizrq.hours.periods import Schedule
-from bizrq.units.names import cash, is_cash
+from bizrq.units.names import cash_name, is_cash
 from bizrq.units.resources import Limits, Resources
 
 HOUR = 3_600_000
@@ -24,12 +24,12 @@ _SPAN = re.compile(r"(?=.)(?:(\d{1,6})d)?(?:(\d{1,6})h)?(?:(\d{1,6})m)?(?:(\d{1,
 _SECONDS = (86_400, 3_600, 60, 1)
 
 
-class TermsError(ValueError):
+class BudgetTermsError(ValueError):
     """What `spec.cash` cannot say. The message is one line that begins with the field."""
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class BudgetTerms:
     """`rollover` is the percentage that comes over, 0 for none, and `cap` the most of it by `cash/` name.
 
     `max_run_time` is in milliseconds, None for no bound; `thresholds` are percents, sorted.
@@ -43,10 +43,10 @@ class Terms:
     thresholds: tuple[int, ...] = THRESHOLDS
 
 
-DEFAULT = Terms()
+DEFAULT_TERMS = BudgetTerms()
 
 
-def read(
+def parse_terms(
     *,
     schedule: Schedule,
     fraction: str | None,
@@ -54,38 +54,38 @@ def read(
     mode: str,
     max_run_time: str,
     thresholds: Iterable[int] | None,
-) -> Terms:
-    """The terms as `spec.cash` says them, each field as it stands there but `cap`; raises TermsError."""
+) -> BudgetTerms:
+    """The terms as `spec.cash` says them, each field as it stands there but `cap`; raises BudgetTermsError."""
     if fraction and not _FRACTION.fullmatch(fraction):
-        raise TermsError(f"rollover.fraction: {fraction[:80]!r} is none: write 1% to 100%")
+        raise BudgetTermsError(f"rollover.fraction: {fraction[:80]!r} is none: write 1% to 100%")
     if mode and mode not in MODES:
-        raise TermsError(f"mode: {mode[:80]!r} is none of {', '.join(MODES)}")
+        raise BudgetTermsError(f"mode: {mode[:80]!r} is none of {', '.join(MODES)}")
     if max_run_time and mode != "safe":
-        raise TermsError("maxRunTime: bounds workloads in safe mode: write mode: safe with it")
+        raise BudgetTermsError("maxRunTime: bounds workloads in safe mode: write mode: safe with it")
     percents = tuple(sorted(set(THRESHOLDS if thresholds is None else thresholds)))
     if any(not 1 <= percent <= 1000 for percent in percents):
-        raise TermsError("thresholds: write percents from 1 to 1000")
-    return Terms(
+        raise BudgetTermsError("thresholds: write percents from 1 to 1000")
+    return BudgetTerms(
         schedule,
         rollover=0 if fraction is None else int((fraction or "100%").rstrip("%")),
         cap=cap,
         safe=mode == "safe",
-        max_run_time=span(max_run_time) if max_run_time else None,
+        max_run_time=parse_duration(max_run_time) if max_run_time else None,
         thresholds=percents,
     )
 
 
-def span(text: str) -> int:
-    """`1d12h` in milliseconds, more than none; raises TermsError."""
+def parse_duration(text: str) -> int:
+    """`1d12h` in milliseconds, more than none; raises BudgetTermsError."""
     found = _SPAN.fullmatch(text)
     seconds = sum(int(n or 0) * unit for n, unit in zip(found.groups(), _SECONDS, strict=True)) if found else 0
     if not seconds:
-        raise TermsError(f"maxRunTime: {text[:80]!r} is no time to run: write one like 12h, 90m or 1d12h")
+        raise BudgetTermsError(f"maxRunTime: {text[:80]!r} is no time to run: write one like 12h, 90m or 1d12h")
     return seconds * 1000
 
 
-def span_text(length: int) -> str:
-    """Milliseconds as `span` reads them, to the second above."""
+def format_duration(length: int) -> str:
+    """Milliseconds as `parse_duration` reads them, to the second above."""
     rest, words = -(-length // 1000), []
     for unit, letter in zip(_SECONDS, "dhms", strict=True):
         number, rest = divmod(rest, unit)
@@ -93,12 +93,12 @@ def span_text(length: int) -> str:
     return "".join(words) or "0s"
 
 
-def possible(demand: Resources, run: int) -> dict[str, int]:
+def max_cost(demand: Resources, run: int) -> dict[str, int]:
     """What a demand costs at most that runs for so many milliseconds: hours by `cash/` name, rounded up."""
-    return {cash(name): -(-amount * run // HOUR) for name, amount in demand.items() if amount}
+    return {cash_name(name): -(-amount * run // HOUR) for name, amount in demand.items() if amount}
 
 
-def began(told: int, scheduled: int | None) -> int:
+def run_start(told: int, scheduled: int | None) -> int:
     """Since when a run counts that began at `told` by its own word, and whose first pod was scheduled then.
 
     Hours are of pods: those that were there a moment earlier cost that much, and what just fits, fits beside it.
@@ -106,12 +106,12 @@ def began(told: int, scheduled: int | None) -> int:
     return told if scheduled is None else max(min(told, scheduled), told - EARLY)
 
 
-def lien(demand: Resources, run: int, ran: int) -> dict[str, int]:
+def remaining_commitment(demand: Resources, run: int, ran: int) -> dict[str, int]:
     """What it may still cost of that which has run so long already."""
-    return possible(demand, min(run, max(0, run - ran)))
+    return max_cost(demand, min(run, max(0, run - ran)))
 
 
-def carried(terms: Terms, hard: Limits, used: Resources) -> dict[str, int]:
+def carried_over(terms: BudgetTerms, hard: Limits, used: Resources) -> dict[str, int]:
     """What comes over of a period that closes: of what neither the group nor its children's budgets have taken.
 
     `used` is the closed period's by `cash/` name, in the unit of `hard`; what came over to that period is not in it.

@@ -12,23 +12,23 @@ from typing import TypeVar
 from bizrq.units.resources import Resources
 from bizrq.units.resources import total as sum_of
 
-MOST_LINES = 300
-MOST_TOLD = 100
-MOST_AMOUNTS = 3_000
+MAX_LINES = 300
+MAX_INFERRED = 100
+MAX_AMOUNTS = 3_000
 #: Whose line the smallest shares of others' lines are folded into; a namespace may follow.
 OTHERS = "others"
 
 _Start = TypeVar("_Start")
 
 
-def by_workload(lines: Mapping[str, Resources], running: set[str]) -> Mapping[str, Resources]:
+def compact_settled(lines: Mapping[str, Resources], running: set[str]) -> Mapping[str, Resources]:
     """What has ended, by workload: of those that are not `running` first."""
-    return _fold(lines, running) if len(lines) > MOST_LINES or _weight(lines.values()) > MOST_AMOUNTS else lines
+    return _fold(lines, running) if len(lines) > MAX_LINES or _weight(lines.values()) > MAX_AMOUNTS else lines
 
 
-def by_start(lines: Mapping[tuple[_Start, str], Resources]) -> Mapping[tuple[_Start, str], Resources]:
+def compact_late(lines: Mapping[tuple[_Start, str], Resources]) -> Mapping[tuple[_Start, str], Resources]:
     """What was told late, by the start of its period and by workload."""
-    if len(lines) <= MOST_TOLD and _weight(lines.values()) <= MOST_AMOUNTS:
+    if len(lines) <= MAX_INFERRED and _weight(lines.values()) <= MAX_AMOUNTS:
         return lines
     folded: dict[tuple[_Start, str], Resources] = {}
     for (start, _), amounts in lines.items():
@@ -36,12 +36,12 @@ def by_start(lines: Mapping[tuple[_Start, str], Resources]) -> Mapping[tuple[_St
     return folded
 
 
-def last_of(lines: Sequence[Resources], most: int) -> int:
+def kept_count(lines: Sequence[Resources], most: int) -> int:
     """How many of the last of them are kept: one, then as many as `most` and as there is room for."""
     kept, weight = 0, 0
     for amounts in reversed(lines[-most:]):
         weight += len(amounts)
-        if kept and weight > MOST_AMOUNTS:
+        if kept and weight > MAX_AMOUNTS:
             break
         kept += 1
     return kept
@@ -63,7 +63,7 @@ def _fold(lines: Mapping[str, Resources], running: set[str]) -> dict[str, Resour
         foldable = [workload for workload in found if into(workload) != workload]
         for workload in sorted(foldable, key=lambda each: (each in running, share(each), each)):
             # A third less than the most: not every look folds again.
-            if len(found) <= MOST_LINES * 2 // 3 and weight <= MOST_AMOUNTS * 2 // 3:
+            if len(found) <= MAX_LINES * 2 // 3 and weight <= MAX_AMOUNTS * 2 // 3:
                 return found
             amounts, line = found.pop(workload), into(workload)
             before = found.get(line, {})

@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 #: As far as a budget without periods is foreseen: ten years.
-FAR = 10 * 365 * 86_400_000
+HORIZON = 10 * 365 * 86_400_000
 #: Whose workloads are named.
-NAMED = 3
+MAX_NAMED = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Budget:
         return max(0, self.spent + self.burn * after) + sum(held)
 
 
-def out_in(budget: Budget, within: int = FAR) -> int | None:
+def time_to_exhaustion(budget: Budget, within: int = HORIZON) -> int | None:
     """How long until nothing is left, 0 where nothing is; None where that is not before `within` is over."""
     if budget.used(within - 1) < budget.hard:
         return None
@@ -47,7 +47,7 @@ def out_in(budget: Budget, within: int = FAR) -> int | None:
     return soonest
 
 
-def burners(burns: Mapping[str, int], most: int = NAMED) -> list[tuple[str, int]]:
+def top_consumers(burns: Mapping[str, int], most: int = MAX_NAMED) -> list[tuple[str, int]]:
     """The workloads that burn most, with their share of all that burns, in percent."""
     whole = sum(burns.values())
     first = sorted((item for item in burns.items() if item[1] > 0), key=lambda item: (-item[1], item[0]))[:most]

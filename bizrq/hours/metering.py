@@ -15,12 +15,12 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeAlias, TypeVar
 
 from bizrq.hours import compaction
-from bizrq.hours.compaction import MOST_TOLD
+from bizrq.hours.compaction import MAX_INFERRED
 from bizrq.hours.periods import LIFETIME, Period
-from bizrq.units.names import cash, uncash
+from bizrq.units.names import cash_name, metered_resource
 from bizrq.units.resources import Resources, nonzero, subtract_floor
 from bizrq.units.resources import total as sum_of
-from bizrq.units.slot import GROUPS
+from bizrq.units.slot import GROUP_SLOT_KIND
 
 HOUR = 3_600_000
 _MILLI = 1_000_000
@@ -28,50 +28,50 @@ _MILLI = 1_000_000
 #: So long after a period's end, or after a part of a stay, its end may still be delivered. Milliseconds.
 GRACE = 600_000
 #: Closed periods, and parts of stays beyond the last of each: what is more is folded together (`folding`).
-MOST_PERIODS = 60
-MOST_PARTS = 1_000
+MAX_PERIODS = 60
+MAX_SEGMENTS = 1_000
 
 Amounts: TypeAlias = Mapping[str, int]
 """Resource to nano-units x milliseconds."""
 
 
-class Rate(NamedTuple):
+class UsageRate(NamedTuple):
     """What one pod of a workload occupies: one line of the record, whatever the number of its pods."""
 
     workload: str
     cost: tuple[tuple[str, int], ...]
 
 
-class Stay(NamedTuple):
+class Interval(NamedTuple):
     """What is known of a pod or an allocated claim: from PodScheduled to its last container's end, or its deletion.
 
-    `end` is None while it runs, `rate` None where it is not known any more: it stays what it was. `left` is when
+    `end` is None while it runs, `rate` None where it is not known any more: it stays what it was. `moved_at` is when
     another group, or none, came to pay for it.
     """
 
     start: int
     end: int | None = None
-    rate: Rate | None = None
-    left: int | None = None
+    rate: UsageRate | None = None
+    moved_at: int | None = None
 
 
-class Part(NamedTuple):
+class Segment(NamedTuple):
     """A stay before it changed its rate or its group: over at `until`, or before it if the whole stay was."""
 
     uid: str
     start: int
     until: int
-    rate: Rate
+    rate: UsageRate
 
 
-class Inferred(NamedTuple):
+class InferredInterval(NamedTuple):
     """A stay that vanished unseen: charged to the last proof of life; it was gone when somebody looked again."""
 
     uid: str
     start: int
     charged_to: int
     seen_gone: int
-    rate: Rate
+    rate: UsageRate
 
 
 class Correction(NamedTuple):
@@ -84,22 +84,22 @@ class Correction(NamedTuple):
     reason: str = ""
 
 
-class Total(NamedTuple):
+class ClosedPeriod(NamedTuple):
     """What a closed period came to."""
 
     period: Period
     amounts: Amounts
 
 
-class Heir(NamedTuple):
+class Inherited(NamedTuple):
     """What a child that is being deleted had spent, by the start of the period; lines of the record already."""
 
     name: str
-    parts: tuple[Total, ...]
+    parts: tuple[ClosedPeriod, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Lines:
+class PeriodTotals:
     """What has ended in one period that is not closed, by workload.
 
     `late` is what ended in a period that was closed before that was known, by its start; below 0 where a running stay
@@ -118,7 +118,7 @@ class Lines:
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class RecordPage:
     """One page of a group's record, all of it stored in one write.
 
     `periods` are those that are not closed, oldest first; `finished` holds settled stays that may still exist, so that
@@ -126,19 +126,19 @@ class Page:
     """
 
     watermark: int = 0
-    periods: tuple[Lines, ...] = (Lines(),)
-    running: Mapping[Rate, Mapping[str, int]] = field(default_factory=dict)
-    split: tuple[Part, ...] = ()
+    periods: tuple[PeriodTotals, ...] = (PeriodTotals(),)
+    running: Mapping[UsageRate, Mapping[str, int]] = field(default_factory=dict)
+    split: tuple[Segment, ...] = ()
     finished: frozenset[str] = frozenset()
-    closed: tuple[Total, ...] = ()
-    earlier: Total | None = None
-    inferred: tuple[Inferred, ...] = ()
+    closed: tuple[ClosedPeriod, ...] = ()
+    earlier: ClosedPeriod | None = None
+    inferred: tuple[InferredInterval, ...] = ()
     inferred_earlier: int = 0
-    inherited: Mapping[str, Heir] = field(default_factory=dict)
+    inherited: Mapping[str, Inherited] = field(default_factory=dict)
     applied: frozenset[str] = frozenset()
 
     @property
-    def open(self) -> Lines:
+    def open(self) -> PeriodTotals:
         """The period that is spent now: the last that the watermark has reached."""
         begun = [lines for lines in self.periods if (lines.period.start or 0) <= self.watermark]
         return begun[-1] if begun else self.periods[0]
@@ -146,96 +146,105 @@ class Page:
     @property
     def is_new(self) -> bool:
         """Whether nobody has looked yet."""
-        return not self.watermark and len(self.periods) == 1 and self.periods[0] == Lines()
+        return not self.watermark and len(self.periods) == 1 and self.periods[0] == PeriodTotals()
 
 
-def tick(
-    page: Page,
-    stays: Mapping[str, Stay],
+def advance(
+    page: RecordPage,
+    intervals: Mapping[str, Interval],
     now: int,
     *,
     holds: Callable[[str], bool] = lambda _: False,
-) -> Page:
+) -> RecordPage:
     """The page moved on to `now`.
 
-    `stays` is what is known of each pod that the page has, and of those that it is to have. A running one that is not
-    among them vanished unseen, and is charged to the last time it was known to live. Parts of a stay that `holds` are
-    kept until another group's record has the rest.
+    `intervals` is what is known of each pod that the page has, and of those that it is to have. A running one that is
+    not among them vanished unseen, and is charged to the last time it was known to live. Parts of a stay that `holds`
+    are kept until another group's record has the rest.
     """
-    hand, seen = _Hand(page), max(page.watermark, now)
-    running: dict[Rate, Mapping[str, int]] = {}
-    entering: dict[Rate, dict[str, int]] = {}
+    writer, seen = _PageWriter(page), max(page.watermark, now)
+    running: dict[UsageRate, Mapping[str, int]] = {}
+    entering: dict[UsageRate, dict[str, int]] = {}
     ends: dict[str, int] = {}
-    parts: list[Part] = []
-    inferred: list[Inferred] = []
+    parts: list[Segment] = []
+    inferred: list[InferredInterval] = []
     for rate, since in page.running.items():
-        going: dict[str, Stay | None] = {}
+        going: dict[str, Interval | None] = {}
         for uid in since:
-            stay = stays.get(uid)
-            if stay is None or stay.end is not None or stay.left is not None or stay.rate not in (None, rate):
-                going[uid] = stay
+            interval = intervals.get(uid)
+            if (
+                interval is None
+                or interval.end is not None
+                or interval.moved_at is not None
+                or interval.rate not in (None, rate)
+            ):
+                going[uid] = interval
         running[rate] = {uid: start for uid, start in since.items() if uid not in going} if going else since
-        for uid, stay in going.items():
+        for uid, interval in going.items():
             start = since[uid]
-            if stay is None:
+            if interval is None:
                 end = ends[uid] = max(start, min(page.watermark, now))
-                inferred.append(Inferred(uid, start, end, now, rate))
-                hand.settle(rate, start, end)
-            elif stay.end is not None:
-                ends[uid] = stay.end
-                hand.settle(rate, start, stay.end if stay.left is None else min(stay.left, stay.end))
+                inferred.append(InferredInterval(uid, start, end, now, rate))
+                writer.settle(rate, start, end)
+            elif interval.end is not None:
+                ends[uid] = interval.end
+                writer.settle(
+                    rate, start, interval.end if interval.moved_at is None else min(interval.moved_at, interval.end)
+                )
             else:
-                at = max(start, seen if stay.left is None else stay.left)
-                hand.cut(rate, at)
+                at = max(start, seen if interval.moved_at is None else interval.moved_at)
+                writer.cut(rate, at)
                 if at > start:
-                    parts.append(Part(uid, start, at, rate))
-                if stay.left is None and stay.rate is not None:
-                    entering.setdefault(stay.rate, {})[uid] = at
+                    parts.append(Segment(uid, start, at, rate))
+                if interval.moved_at is None and interval.rate is not None:
+                    entering.setdefault(interval.rate, {})[uid] = at
     known = set[str]().union(*page.running.values(), page.finished)
     before: dict[str, int] = {}
-    for part in page.split:
-        before[part.uid] = max(part.until, before.get(part.uid, part.until))
-    for uid, stay in stays.items():
+    for segment in page.split:
+        before[segment.uid] = max(segment.until, before.get(segment.uid, segment.until))
+    for uid, interval in intervals.items():
         if uid in known:
             continue
-        start = max(stay.start, before.get(uid, stay.start))
-        if stay.end is not None:
-            ends[uid] = stay.end
-            if stay.rate is not None and (stay.left is None or uid not in before):
-                end = stay.end if stay.left is None else min(stay.left, stay.end)
-                hand.settle(stay.rate, start, end, known=False)
-        elif stay.left is None and stay.rate is not None:
-            hand.begin(stay.rate, start)
-            entering.setdefault(stay.rate, {})[uid] = start
+        start = max(interval.start, before.get(uid, interval.start))
+        if interval.end is not None:
+            ends[uid] = interval.end
+            if interval.rate is not None and (interval.moved_at is None or uid not in before):
+                end = interval.end if interval.moved_at is None else min(interval.moved_at, interval.end)
+                writer.settle(interval.rate, start, end, known=False)
+        elif interval.moved_at is None and interval.rate is not None:
+            writer.begin(interval.rate, start)
+            entering.setdefault(interval.rate, {})[uid] = start
     for rate, since in entering.items():
         running[rate] = {**running.get(rate, {}), **since}
     waiting = sorted((*page.split, *parts), key=_when)
     early = _too_many(waiting)
-    for index, part in enumerate(waiting):
-        end = ends.get(part.uid)
-        if end is None and index not in early and (seen < part.until + GRACE or holds(part.uid)):
-            hand.split.append(part)
+    for index, segment in enumerate(waiting):
+        end = ends.get(segment.uid)
+        if end is None and index not in early and (seen < segment.until + GRACE or holds(segment.uid)):
+            writer.split.append(segment)
         else:
-            hand.settle(part.rate, part.start, part.until if end is None else min(end, part.until), part.until)
+            writer.settle(
+                segment.rate, segment.start, segment.until if end is None else min(end, segment.until), segment.until
+            )
     told = (*page.inferred, *inferred)
     running = {rate: since for rate, since in running.items() if since}
     workloads = {rate.workload for rate in running}
     return replace(
         page,
         watermark=seen,
-        periods=tuple(_folded(lines, workloads) for lines in hand.lines()),
+        periods=tuple(_folded(lines, workloads) for lines in writer.lines()),
         running=running,
-        split=tuple(hand.split),
-        finished=frozenset(uid for uid in (*page.finished, *ends) if uid in stays),
-        inferred=told[-MOST_TOLD:],
-        inferred_earlier=page.inferred_earlier + len(told[:-MOST_TOLD]),
+        split=tuple(writer.split),
+        finished=frozenset(uid for uid in (*page.finished, *ends) if uid in intervals),
+        inferred=told[-MAX_INFERRED:],
+        inferred_earlier=page.inferred_earlier + len(told[:-MAX_INFERRED]),
     )
 
 
-class _Hand:
+class _PageWriter:
     """Writes into copies of a page's lines: each piece of an interval into its period."""
 
-    def __init__(self, page: Page) -> None:
+    def __init__(self, page: RecordPage) -> None:
         self._periods = list(page.periods)
         self._settled = [dict(lines.settled) for lines in page.periods]
         self._late = dict(page.open.late)
@@ -244,17 +253,17 @@ class _Hand:
         #: Starts of closed periods, oldest first; what is before the first of them was never recorded.
         closed = [*([page.earlier] if page.earlier else []), *page.closed]
         self._closed = [total.period.start for total in closed]
-        self.split: list[Part] = []
+        self.split: list[Segment] = []
 
-    def settle(self, rate: Rate, start: int, end: int, until: int | None = None, *, known: bool = True) -> None:
+    def settle(self, rate: UsageRate, start: int, end: int, until: int | None = None, *, known: bool = True) -> None:
         """Charge what has ended. What is `known` was charged to closed periods as if it had lasted `until` now."""
         last = self._periods[-1].period.end
         if last is not None and end > last:
             # By the clock of the pod's node the next period has begun; the root has not told yet when it ends.
-            self._periods.append(Lines(Period(last)))
+            self._periods.append(PeriodTotals(Period(last)))
             self._settled.append({})
         for lines, settled in zip(self._periods, self._settled, strict=True):
-            _add(settled, rate, lines.period.within(start, end))
+            _add(settled, rate, lines.period.overlap(start, end))
         if self._first is not None and start < self._first:
             true = max(start, min(end, self._first))
             if not known:
@@ -262,43 +271,43 @@ class _Hand:
             elif true < (charged := self._first if until is None else min(until, self._first)):
                 self._charge_late(rate, true, charged, -1)
 
-    def begin(self, rate: Rate, start: int) -> None:
+    def begin(self, rate: UsageRate, start: int) -> None:
         """What runs from now on; what it spent in closed periods before anybody knew of it is charged late."""
         if self._first is not None and start < self._first:
             self._charge_late(rate, start, self._first, 1)
 
-    def cut(self, rate: Rate, at: int) -> None:
+    def cut(self, rate: UsageRate, at: int) -> None:
         """What ran is over at this moment, though it may have been charged to closed periods beyond it."""
         if self._first is not None and at < self._first:
             self._charge_late(rate, at, self._first, -1)
 
-    def lines(self) -> list[Lines]:
+    def lines(self) -> list[PeriodTotals]:
         return [
             replace(lines, settled=settled, late=self._late if index == self._open else lines.late)
             for index, (lines, settled) in enumerate(zip(self._periods, self._settled, strict=True))
         ]
 
-    def _charge_late(self, rate: Rate, start: int, end: int, sign: int) -> None:
+    def _charge_late(self, rate: UsageRate, start: int, end: int, sign: int) -> None:
         for index, begun in enumerate(self._closed):
             after = self._closed[index + 1] if index + 1 < len(self._closed) else self._first
-            if length := Period(begun, after).within(start, end):
+            if length := Period(begun, after).overlap(start, end):
                 key = begun, rate.workload
                 self._late[key] = _plus(self._late.get(key, {}), rate, sign * length)
 
 
-def _add(sums: dict[str, Amounts], rate: Rate, length: int) -> None:
+def _add(sums: dict[str, Amounts], rate: UsageRate, length: int) -> None:
     if length and (more := _plus(sums.get(rate.workload, {}), rate, length)):
         sums[rate.workload] = more
 
 
-def _plus(amounts: Amounts, rate: Rate, length: int) -> dict[str, int]:
+def _plus(amounts: Amounts, rate: UsageRate, length: int) -> dict[str, int]:
     return sum_of([amounts, {name: amount * length for name, amount in rate.cost if amount}])
 
 
 # What a page comes to.
 
 
-def lines_of(page: Page, lines: Lines) -> Lines:
+def with_running(page: RecordPage, lines: PeriodTotals) -> PeriodTotals:
     """A period's lines with what runs in them, up to the watermark."""
     settled = dict(lines.settled)
     for rate, length in _occupied(page, lines.period):
@@ -306,7 +315,7 @@ def lines_of(page: Page, lines: Lines) -> Lines:
     return replace(lines, settled=settled)
 
 
-def total(page: Page, lines: Lines | None = None) -> dict[str, int]:
+def period_total(page: RecordPage, lines: PeriodTotals | None = None) -> dict[str, int]:
     """All that a page has of a period, the open one by default, up to its watermark; a credit may take it below 0."""
     lines = lines or page.open
     amounts = lines.total()
@@ -315,66 +324,70 @@ def total(page: Page, lines: Lines | None = None) -> dict[str, int]:
     return amounts
 
 
-def opened(pages: Sequence[Page]) -> Period:
+def open_period(pages: Sequence[RecordPage]) -> Period:
     """The period that a group spends now: the latest that any of its pages has reached."""
     return max((page.open.period for page in pages), key=lambda period: period.start or 0)
 
 
-def sum_in(pages: Iterable[Page], period: Period) -> dict[str, int]:
+def group_total(pages: Iterable[RecordPage], period: Period) -> dict[str, int]:
     """All that a group has of a period that is not closed, up to its watermark."""
-    return sum_of(total(page, lines) for page in pages for lines in page.periods if lines.period.start == period.start)
+    return sum_of(
+        period_total(page, lines) for page in pages for lines in page.periods if lines.period.start == period.start
+    )
 
 
-def beyond_carried(pages: Iterable[Page], period: Period) -> dict[str, int]:
+def spent_beyond_carried(pages: Iterable[RecordPage], period: Period) -> dict[str, int]:
     """What a group has spent of a period beyond what was carried over to it, never below 0."""
     pages = list(pages)
-    return subtract_floor(sum_in(pages, period), carried_to(pages, period))
+    return subtract_floor(group_total(pages, period), carried_into(pages, period))
 
 
-def carried_to(pages: Iterable[Page], period: Period) -> dict[str, int]:
+def carried_into(pages: Iterable[RecordPage], period: Period) -> dict[str, int]:
     """What came over to a period that is not closed."""
     found = [lines.carried for page in pages for lines in page.periods if lines.period.start == period.start]
-    return {uncash(name): amount * HOUR for name, amount in sum_of(found).items()}
+    return {metered_resource(name): amount * HOUR for name, amount in sum_of(found).items()}
 
 
-def hours(amounts: Amounts) -> dict[str, int]:
+def to_hours(amounts: Amounts) -> dict[str, int]:
     """Nano-units x milliseconds as `cash/` names in nano-units x hours, rounded up to milli."""
-    return {cash(name): -(-amount // (HOUR * _MILLI)) * _MILLI for name, amount in sorted(amounts.items())}
+    return {cash_name(name): -(-amount // (HOUR * _MILLI)) * _MILLI for name, amount in sorted(amounts.items())}
 
 
-def _occupied(page: Page, period: Period) -> list[tuple[Rate, int]]:
+def _occupied(page: RecordPage, period: Period) -> list[tuple[UsageRate, int]]:
     """For how long together what runs, or was split off, has occupied its rate within the period."""
-    found: list[tuple[Rate, int]] = []
+    found: list[tuple[UsageRate, int]] = []
     first = period.start if period.start is not None else 0
     last = page.watermark if period.end is None else min(page.watermark, period.end)
     for rate, since in page.running.items():
         length = sum(last - (start if start > first else first) for start in since.values() if start < last)
         if length > 0 and last > first:
             found.append((rate, length))
-    parts = ((part.rate, period.within(part.start, min(part.until, page.watermark))) for part in page.split)
+    parts = (
+        (segment.rate, period.overlap(segment.start, min(segment.until, page.watermark))) for segment in page.split
+    )
     return [*found, *((rate, length) for rate, length in parts if length)]
 
 
 # What bounds a page.
 
 
-def _when(part: Part) -> tuple[int, Rate, str, int]:
-    return part.until, part.rate, part.uid, part.start
+def _when(segment: Segment) -> tuple[int, UsageRate, str, int]:
+    return segment.until, segment.rate, segment.uid, segment.start
 
 
-def _too_many(parts: Sequence[Part]) -> set[int]:
+def _too_many(segments: Sequence[Segment]) -> set[int]:
     """Of stays that change again and again, the places of the oldest parts that no longer wait for an end."""
-    if len(parts) <= MOST_PARTS:
+    if len(segments) <= MAX_SEGMENTS:
         return set()
-    last = {part.uid: index for index, part in enumerate(parts)}
-    older = [index for index, part in enumerate(parts) if last[part.uid] != index]
-    return set(older[: max(0, len(older) - MOST_PARTS)])
+    last = {segment.uid: index for index, segment in enumerate(segments)}
+    older = [index for index, segment in enumerate(segments) if last[segment.uid] != index]
+    return set(older[: max(0, len(older) - MAX_SEGMENTS)])
 
 
-def _folded(lines: Lines, running: set[str]) -> Lines:
+def _folded(lines: PeriodTotals, running: set[str]) -> PeriodTotals:
     """The lines, with the smallest in one where there are too many."""
-    settled, late = compaction.by_workload(lines.settled, running), compaction.by_start(lines.late)
-    kept = compaction.last_of([correction.amounts for correction in lines.corrections], MOST_TOLD - 1)
+    settled, late = compaction.compact_settled(lines.settled, running), compaction.compact_late(lines.late)
+    kept = compaction.kept_count([correction.amounts for correction in lines.corrections], MAX_INFERRED - 1)
     corrections = lines.corrections
     if len(corrections) > kept + 1:
         old, young = corrections[:-kept], corrections[-kept:]
@@ -386,35 +399,35 @@ def _folded(lines: Lines, running: set[str]) -> Lines:
 # Periods.
 
 
-def follow(page: Page, told: Sequence[Period], now: int) -> Page:
+def adopt_periods(page: RecordPage, told: Sequence[Period], now: int) -> RecordPage:
     """The page with the periods of its tree, as its root tells them, oldest first.
 
     A new one has those that are not over for good.
     """
     if page.is_new:
         recent = [period for period in told if period.end is None or period.end + GRACE > now]
-        return replace(page, periods=tuple(map(Lines, recent or (LIFETIME,))))
+        return replace(page, periods=tuple(map(PeriodTotals, recent or (LIFETIME,))))
     by_start = {period.start: period for period in told}
     periods = list(page.periods)
     periods[-1] = replace(periods[-1], period=by_start.get(periods[-1].period.start, periods[-1].period))
     while (end := periods[-1].period.end) is not None and end in by_start:
-        periods.append(Lines(by_start[end]))
+        periods.append(PeriodTotals(by_start[end]))
     return page if tuple(periods) == page.periods else replace(page, periods=tuple(periods))
 
 
-def is_over(page: Page, now: int) -> bool:
+def may_close(page: RecordPage, now: int) -> bool:
     """Whether the oldest period may be closed: what is delivered after that is late."""
     end = page.periods[0].period.end
     return end is not None and len(page.periods) > 1 and min(now, page.watermark) >= end + GRACE
 
 
-def close(page: Page, stated: Lines | None = None) -> tuple[Page, Lines]:
+def close_period(page: RecordPage, stated: PeriodTotals | None = None) -> tuple[RecordPage, PeriodTotals]:
     """The page without its oldest period, and that period's statement.
 
     `stated` is the statement, where one is written already: it stands as it is, and what is different by now is late.
     """
     found, *rest = page.periods
-    lines = lines_of(page, found)
+    lines = with_running(page, found)
     if stated is not None:
         told = {correction.uid for correction in stated.corrections}
         missed = tuple(correction for correction in lines.corrections if correction.uid not in told)
@@ -425,18 +438,18 @@ def close(page: Page, stated: Lines | None = None) -> tuple[Page, Lines]:
             corrections=(*missed, *rest[0].corrections),
         )
         lines = stated
-    closed = (*page.closed, Total(found.period, lines.total()))
+    closed = (*page.closed, ClosedPeriod(found.period, lines.total()))
     earlier = page.earlier
-    kept = compaction.last_of([total.amounts for total in closed], MOST_PERIODS)
+    kept = compaction.kept_count([total.amounts for total in closed], MAX_PERIODS)
     if len(closed) > kept:
         old, closed = closed[:-kept], closed[-kept:]
         older = [*([earlier] if earlier else []), *old]
         span = Period(older[0].period.start, older[-1].period.end)
-        earlier = Total(span, sum_of(each.amounts for each in older))
+        earlier = ClosedPeriod(span, sum_of(each.amounts for each in older))
     return replace(page, periods=tuple(rest), closed=closed, earlier=earlier), lines
 
 
-def _differences(lines: Lines, stated: Lines) -> dict[tuple[int | None, str], Amounts]:
+def _differences(lines: PeriodTotals, stated: PeriodTotals) -> dict[tuple[int | None, str], Amounts]:
     """What lines have beyond those of a statement, each under the period that it belongs to."""
     start = lines.period.start
     mine, theirs = (
@@ -457,36 +470,36 @@ def _sum(one: Mapping[_Key, Amounts], other: Mapping[_Key, Amounts], key: _Key) 
 # What comes from elsewhere, once by uid.
 
 
-def inherit(page: Page, uid: str, name: str, parts: Sequence[Total]) -> Page:
+def inherit(page: RecordPage, uid: str, name: str, parts: Sequence[ClosedPeriod]) -> RecordPage:
     """The page of a parent that takes over, once, what the child with this uid has spent: a line of its own."""
     if uid in page.inherited:
         return page
-    kept = {**page.inherited, uid: Heir(name, tuple(parts))}
+    kept = {**page.inherited, uid: Inherited(name, tuple(parts))}
     periods = list(page.periods)
     starts = [lines.period.start for lines in periods]
     for period, amounts in parts:
         # What is closed here already is late; there is no period yet that begins later than the open one.
         index = starts.index(period.start) if period.start in starts else periods.index(page.open)
-        line = f"{GROUPS}//{name}"
+        line = f"{GROUP_SLOT_KIND}//{name}"
         settled = sum_of([periods[index].settled.get(line, {}), nonzero(amounts)])
         periods[index] = replace(periods[index], settled={**periods[index].settled, line: settled})
     return replace(page, inherited=kept, periods=tuple(periods))
 
 
-def taken_over(page: Page, uid: str) -> dict[str, int]:
+def inherited_from(page: RecordPage, uid: str) -> dict[str, int]:
     """What of the open period a child has left to the group already, though it is still there."""
     heir = page.inherited.get(uid)
     start = page.open.period.start
-    return sum_of(part.amounts for part in heir.parts if part.period.start == start) if heir else {}
+    return sum_of(segment.amounts for segment in heir.parts if segment.period.start == start) if heir else {}
 
 
-def forget(page: Page, exists: Callable[[str], bool]) -> Page:
+def forget_children(page: RecordPage, exists: Callable[[str], bool]) -> RecordPage:
     """The page without the memory of children that are gone for good; what they spent are its own lines."""
     kept = {uid: heir for uid, heir in page.inherited.items() if exists(uid)}
     return replace(page, inherited=kept) if len(kept) < len(page.inherited) else page
 
 
-def correct(page: Page, correction: Correction) -> Page:
+def apply_correction(page: RecordPage, correction: Correction) -> RecordPage:
     """The page with a correction as a line of its open period, once by uid."""
     if correction.uid in page.applied:
         return page
@@ -496,7 +509,7 @@ def correct(page: Page, correction: Correction) -> Page:
     return replace(page, periods=tuple(periods), applied=page.applied | {correction.uid})
 
 
-def confirmed(page: Page, waits: Callable[[str], bool]) -> Page:
+def forget_confirmed(page: RecordPage, waits: Callable[[str], bool]) -> RecordPage:
     """The page without the uids of corrections that say themselves that they are lines of it, or are gone."""
     kept = frozenset(filter(waits, page.applied))
     return replace(page, applied=kept) if len(kept) < len(page.applied) else page

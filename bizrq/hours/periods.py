@@ -39,10 +39,10 @@ class Period(NamedTuple):
     start: int | None = None
     end: int | None = None
 
-    def holds(self, at: int) -> bool:
+    def contains(self, at: int) -> bool:
         return (self.start is None or self.start <= at) and (self.end is None or at < self.end)
 
-    def within(self, start: int, end: int) -> int:
+    def overlap(self, start: int, end: int) -> int:
         """How many milliseconds of an interval fall into the period."""
         first = start if self.start is None else max(start, self.start)
         last = end if self.end is None else min(end, self.end)
@@ -60,7 +60,7 @@ class Schedule:
     zone: str = "UTC"
     anchor: datetime = DEFAULT_ANCHOR
 
-    def after(self, at: int) -> int | None:
+    def next_boundary(self, at: int) -> int | None:
         """The first boundary after an instant; None for a lifetime, and where the calendar ends."""
         if not self.period:
             return None
@@ -91,7 +91,7 @@ class Schedule:
             return None
 
 
-def schedule(period: str = "", zone: str = "", anchor: str = "") -> Schedule:
+def parse_schedule(period: str = "", zone: str = "", anchor: str = "") -> Schedule:
     """The schedule as `spec.cash` says it; raises ScheduleError."""
     if period and period not in PERIODS:
         raise ScheduleError(f"period: {period[:80]!r} is none of {', '.join(PERIODS)}")
@@ -117,39 +117,39 @@ def _anchor(text: str) -> datetime:
         ) from None
 
 
-def first(schedule: Schedule, now: int) -> Period:
+def first_period(schedule: Schedule, now: int) -> Period:
     """The period of what is charged for the first time."""
-    return Period(None, schedule.after(now + NOTICE))
+    return Period(None, schedule.next_boundary(now + NOTICE))
 
 
-def as_scheduled(schedule: Schedule, current: Period, now: int) -> Period:
+def rescheduled(schedule: Schedule, current: Period, now: int) -> Period:
     """The open period, with the end that the schedule gives it.
 
     A changed schedule begins at its first boundary that is not before the end that was told; one that is taken away
     ends there. So an end only moves on, and no hour that is settled changes its period.
     """
     if current.end is None:
-        return Period(current.start, schedule.after(max(now, current.start or now) + NOTICE))
-    boundary = schedule.after(current.end - SLACK)
+        return Period(current.start, schedule.next_boundary(max(now, current.start or now) + NOTICE))
+    boundary = schedule.next_boundary(current.end - SLACK)
     # Nearer than that it is the same boundary, and the next period makes up for it.
     moved = boundary is not None and boundary > current.end + SLACK
     return Period(current.start, boundary if moved else current.end)
 
 
-def following(schedule: Schedule, current: Period) -> Period:
+def next_period(schedule: Schedule, current: Period) -> Period:
     """The period after one that has an end."""
     if current.end is None:
         raise ValueError("a lifetime has nothing after it")
-    return Period(current.end, schedule.after(current.end + SLACK))
+    return Period(current.end, schedule.next_boundary(current.end + SLACK))
 
 
-def split(start: int, end: int, edges: Sequence[int]) -> list[tuple[int, int]]:
+def split_at(start: int, end: int, edges: Sequence[int]) -> list[tuple[int, int]]:
     """An interval, cut at those of the edges that lie in it, in order; none of an empty interval."""
     cuts = sorted({start, end, *(edge for edge in edges if start < edge < end)})
     return list(pairwise(cuts)) if start < end else []
 
 
-def text(at: int, zone: str = "UTC") -> str:
+def format_time(at: int, zone: str = "UTC") -> str:
     """An instant as people read it: the zone's wall time with its offset."""
     return (_EPOCH + timedelta(milliseconds=at)).astimezone(_zone(zone)).isoformat()
 

@@ -109,7 +109,7 @@ def _at_home(path: str) -> Path:
         return Path(path)
 
 
-def usual() -> Path:
+def default_kubeconfig() -> Path:
     """Where kubectl looks last."""
     return _at_home("~/.kube/config")
 
@@ -126,7 +126,7 @@ class Overrides:
     impersonated: str | None = None
     groups: tuple[str, ...] = ()
 
-    def on(self, endpoint: Endpoint) -> Endpoint:
+    def apply(self, endpoint: Endpoint) -> Endpoint:
         """The endpoint as it is wanted. Raises ConfigError."""
         if self.groups and not self.impersonated:
             raise ConfigError("--as-group needs --as: a group is acted for together with a user")
@@ -180,7 +180,7 @@ def from_kubeconfig(path: str | Path, context: str | None = None, overrides: Ove
         proxy=cluster.get("proxy-url") or None,
         namespace=str(scope.get("namespace") or "default"),
     )
-    return overrides.on(found)
+    return overrides.apply(found)
 
 
 def _server(address: str, whose: str) -> str:
@@ -217,12 +217,12 @@ def from_environment(overrides: Overrides = NO_OVERRIDES) -> Endpoint:
     named = os.environ.get("KUBECONFIG")
     if named:
         return from_kubeconfig(named, None, overrides)
-    if os.access(usual(), os.F_OK):
-        return from_kubeconfig(usual(), None, overrides)
+    if os.access(default_kubeconfig(), os.F_OK):
+        return from_kubeconfig(default_kubeconfig(), None, overrides)
     if os.environ.get("KUBERNETES_SERVICE_HOST"):
-        return overrides.on(in_cluster())
+        return overrides.apply(in_cluster())
     if overrides.server:
-        return overrides.on(Endpoint(server="", credentials=StaticCredentials({})))
+        return overrides.apply(Endpoint(server="", credentials=StaticCredentials({})))
     raise ConfigError("no cluster: give --kubeconfig, or set KUBECONFIG")
 
 

@@ -52,7 +52,7 @@ log = structlog.get_logger(__name__)
 
 
 @dataclass
-class _Told:
+class _WrittenEvent:
     """An event that stands in the cluster: its name there and how often it has happened."""
 
     name: str
@@ -73,7 +73,7 @@ class _Similar:
     messages: set[str] = field(default_factory=set)
 
 
-class Recorder:
+class EventRecorder:
     """Records events in the background of the running event loop. Use `async with`, or call `close()` at
     the end.
     """
@@ -94,7 +94,7 @@ class Recorder:
         self._instance = instance or component
         self._clock = clock
         self._first_pause = first_pause
-        self._told: OrderedDict[Key, _Told] = OrderedDict()
+        self._written: OrderedDict[Key, _WrittenEvent] = OrderedDict()
         self._budgets: OrderedDict[Key, _Budget] = OrderedDict()
         self._similar: OrderedDict[Key, _Similar] = OrderedDict()
         # Keys, not events: what is queued is written as it stands when its turn comes, repeats included.
@@ -144,7 +144,7 @@ class Recorder:
         message, grouped = self._grouped((*subject, type_, reason), message, now)
         key = (*subject, type_, reason, "" if grouped else message)
         stamp = _timestamp()
-        told = _recall(self._told, key, lambda: _Told(_event_name(involved["name"]), stamp))
+        told = _recall(self._written, key, lambda: _WrittenEvent(_event_name(involved["name"]), stamp))
         told.count += 1
         if key not in self._queue and len(self._queue) >= QUEUED:
             self.dropped += 1
@@ -224,7 +224,7 @@ class Recorder:
         return False
 
     async def _write(self, key: Key, document: dict[str, Any]) -> None:
-        told = self._told.get(key)
+        told = self._written.get(key)
         if told is not None and told.written:
             patch = {name: document[name] for name in ("count", "lastTimestamp", "message")}
             metadata = document["metadata"]

@@ -61,7 +61,7 @@ log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True)
-class Pace:
+class InformerTimings:
     """Every waiting time of an informer, in seconds; tests make them short."""
 
     watch: tuple[float, float] = (120.0, 240.0)  # timeoutSeconds that we ask for, drawn from this range
@@ -76,7 +76,7 @@ class Pace:
     lag: float = 1.0  # how long catch_up leaves the watch before it forces a list
 
 
-class _Several(dict[str, Kept]):
+class _Bucket(dict[str, Kept]):
     """Objects with one value of an index, by uid. Very many of them are sorted: one of each sort, and how many."""
 
     __slots__ = ("sorts",)
@@ -103,9 +103,9 @@ class Store:
         self,
         indexes: Mapping[str, Callable[[Object], Iterable[str]]] | None = None,
         clock: Callable[[], float] = time.monotonic,
-        sorts: Mapping[str, Callable[[Kept], Hashable]] | None = None,
+        groups_by: Mapping[str, Callable[[Kept], Hashable]] | None = None,
     ) -> None:
-        """`sorts` says for an index which objects are alike in all that is read of them together."""
+        """`groups_by` says for an index which objects are alike in all that is read of them together."""
         self.resource_version = 0
         self.epoch = 0
         self._clock = clock
@@ -113,9 +113,9 @@ class Store:
         #: By namespace and name: a tuple of both would take more than all the rest here.
         self._by_name: dict[str, dict[str, Kept]] = {}
         self._functions = dict(indexes or {})
-        self._sorts = dict(sorts or {})
+        self._groups_by = dict(groups_by or {})
         #: By index and value. One object stands for itself: most pods are the only one that their owner made.
-        self._indexes: dict[str, dict[str, Kept | _Several]] = {name: {} for name in self._functions}
+        self._indexes: dict[str, dict[str, Kept | _Bucket]] = {name: {} for name in self._functions}
         self._deletions: dict[str, float] = {}
         #: Told (last state, new one) of each write, once it is done; whatever is told, the store goes on.
         self.on_write: OnChange = lambda _old, _new: None
@@ -150,20 +150,20 @@ class Store:
         found = self._indexes[index].get(key)
         if found is None:
             return ()
-        return tuple(found.values()) if isinstance(found, _Several) else (found,)
+        return tuple(found.values()) if isinstance(found, _Bucket) else (found,)
 
-    def sorts(self, index: str, key: str, apart: Container[str] = ()) -> list[tuple[Kept, int]]:
+    def grouped(self, index: str, key: str, apart: Container[str] = ()) -> list[tuple[Kept, int]]:
         """One of each sort of the objects under `key`, and how many there are; those that are `apart`, by uid, alone.
 
         One that has gone may stand for others of its sort. KeyError for an index without sorts.
         """
-        by, found = self._sorts[index], self._indexes[index].get(key)
-        if not isinstance(found, _Several):
+        by, found = self._groups_by[index], self._indexes[index].get(key)
+        if not isinstance(found, _Bucket):
             return [] if found is None else [(found, 1)]
         alone = [uid for uid in found if uid in apart] if apart else []
         if not alone:
             return list((found.sort(by) if found.sorts is None else found.sorts).values())
-        rest = _Several({uid: obj for uid, obj in found.items() if uid not in apart})
+        rest = _Bucket({uid: obj for uid, obj in found.items() if uid not in apart})
         return [*rest.sort(by).values(), *((found[uid], 1) for uid in alone)]
 
     def keys(self, index: str) -> Collection[str]:
@@ -173,7 +173,7 @@ class Store:
     def indexed(self, index: str) -> Iterator[str]:
         """The uids of all objects for which an index function gave any key; some may come twice."""
         for found in self._indexes[index].values():
-            yield from found if isinstance(found, _Several) else (uid_of(found),)
+            yield from found if isinstance(found, _Bucket) else (uid_of(found),)
 
     def deleted_at(self, uid: str) -> float | None:
         """When, on the informer's clock, the deletion of `uid` was delivered; forgotten after 300 s.
@@ -197,12 +197,12 @@ class Store:
             found = under.get(value)
             if found is None:
                 under[value] = obj
-            elif isinstance(found, _Several):
+            elif isinstance(found, _Bucket):
                 found[uid] = obj
                 self._sorted(index, found, obj, 1)
             else:
-                under[value] = _Several({uid_of(found): found, uid: obj})
-        self._wrote(held, obj)
+                under[value] = _Bucket({uid_of(found): found, uid: obj})
+        self._notify_write(held, obj)
 
     def remove(self, obj: Kept) -> None:
         """The object is deleted, held or not."""
@@ -216,13 +216,13 @@ class Store:
             if not named:
                 del self._by_name[namespace]
         self.note_deletion(uid)
-        self._wrote(held if held is not None else obj, None)
+        self._notify_write(held if held is not None else obj, None)
 
     def note_deletion(self, uid: str) -> None:
         self._forget_old_deletions()
         self._deletions.setdefault(uid, self._clock())
 
-    def _wrote(self, old: Kept | None, new: Kept | None) -> None:
+    def _notify_write(self, old: Kept | None, new: Kept | None) -> None:
         try:
             self.on_write(old, new)
         except Exception:
@@ -244,15 +244,15 @@ class Store:
         for index, value in self._values(held):
             under = self._indexes[index]
             found = under[value]
-            if isinstance(found, _Several):
+            if isinstance(found, _Bucket):
                 del found[uid_of(held)]
                 self._sorted(index, found, held, -1)
-            if not isinstance(found, _Several) or not found:
+            if not isinstance(found, _Bucket) or not found:
                 del under[value]
 
-    def _sorted(self, index: str, under: _Several, obj: Kept, more: int) -> None:
+    def _sorted(self, index: str, under: _Bucket, obj: Kept, more: int) -> None:
         """Keep the sorts of very many objects as one comes or goes; those of a few are found when asked for."""
-        by = self._sorts.get(index)
+        by = self._groups_by.get(index)
         if by is None:
             return
         if under.sorts is None:
@@ -308,10 +308,10 @@ class Informer:
         transform: Callable[[Object], Kept] | None = None,
         label_selector: str | None = None,
         field_selector: str | None = None,
-        on_time_travel: Callable[[int, int], None] | None = None,
+        on_rollback: Callable[[int, int], None] | None = None,
         sorts: Mapping[str, Callable[[Kept], Hashable]] | None = None,
         clock: Callable[[], float] = time.monotonic,
-        pace: Pace | None = None,
+        pace: InformerTimings | None = None,
     ) -> None:
         """`transform` may drop what nobody reads, but must keep metadata's uid, name, namespace,
         resourceVersion: in a dict, or as attributes (Compact). `others` are the same kind in other versions: the
@@ -333,11 +333,11 @@ class Informer:
         self._versions = (resource, *others)
         self._turn = 0
         self._on_change = on_change
-        self._on_time_travel = on_time_travel
+        self._on_rollback = on_rollback
         self._transform = transform
         self._label_selector = label_selector
         self._field_selector = field_selector
-        self._pace = pace or Pace()
+        self._pace = pace or InformerTimings()
         self._log = log.bind(resource=resource.key)
         # Requests for a list are numbered; a list that begins answers all that were made before it.
         self._asked = 1
@@ -411,7 +411,7 @@ class Informer:
                 await asyncio.sleep(self._pace.confirm)
                 continue
             except (ApiError, Unreachable, ConfigError, _Distrust, ValueError) as error:
-                self._judge(error)
+                self._handle_failure(error)
             except Exception:
                 self.problem = "internal error"
                 self._ask()
@@ -436,7 +436,7 @@ class Informer:
                 scope.reschedule(asyncio.get_running_loop().time())
         return self._asked
 
-    def _judge(self, error: Exception) -> None:
+    def _handle_failure(self, error: Exception) -> None:
         """What a failure says about the snapshot: whether a watch may go on from it, or only a list."""
         self.problem = str(error) or type(error).__name__
         self._check_revision = True
@@ -643,8 +643,8 @@ class Informer:
         if travelled:
             store.epoch += 1
             self._log.error("the API server's history went backwards", before=before, now=revision)
-            if self._on_time_travel is not None:
-                self._guarded(self._on_time_travel, before, revision)
+            if self._on_rollback is not None:
+                self._guarded(self._on_rollback, before, revision)
         for old, new in changes:
             self._changed(old, new)
         self.synced.set()

@@ -34,7 +34,7 @@ JITTER = 0.2
 log = structlog.get_logger(__name__)
 
 
-async def lead(
+async def run_as_leader(
     client: KubeClient,
     *,
     namespace: str,
@@ -82,8 +82,8 @@ async def lead(
 async def _hold(candidate: Candidate, work: asyncio.Future[None], renew_deadline: float, retry_period: float) -> None:
     """Renews until the work ends, another holds the lease, or the last renewal is `renew_deadline` old."""
     while not work.done():
-        await asyncio.wait([work], timeout=max(0.0, min(retry_period, candidate.left(renew_deadline))))
-        left = candidate.left(renew_deadline)
+        await asyncio.wait([work], timeout=max(0.0, min(retry_period, candidate.remaining(renew_deadline))))
+        left = candidate.remaining(renew_deadline)
         if left <= 0 or work.done():
             return
         if not await candidate.attempt(left) and candidate.lost:
@@ -133,7 +133,7 @@ class Candidate:
         self._seen: dict[str, Any] | None = None
         self._seen_at = 0.0
 
-    def left(self, renew_deadline: float) -> float:
+    def remaining(self, renew_deadline: float) -> float:
         """Seconds for which this process may still lead without another renewal."""
         return self._renewed_at + renew_deadline - self._clock()
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain
 
-from bizrq.quota.reservation import Reservation, joined, slot_extra
+from bizrq.quota.reservation import Reservation, merge_extra, slot_extra
 from bizrq.units.names import DEFAULT, Catalog, base_and_model, is_cash
 from bizrq.units.resources import Limits, Resources
 from bizrq.units.slot import Slot
@@ -20,26 +20,26 @@ MAX_BYTES = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Hours:
+class AccountHours:
     """What an account knows of its hours besides `used`; amounts by `cash/` name, in nano-units x hours.
 
-    `next_grant` is when they are granted anew, as people read it, "" for never. Where they are `safe`, `liens` is what
-    the workloads that are counted may still cost, None where no recount has said; one that nothing bounds is taken to
-    run for `max_run_time`. `carried` is what is left of what came over from the period before.
+    `next_grant` is when they are granted anew, as people read it, "" for never. Where they are `safe`, `committed` is
+    what the workloads that are counted may still cost, None where no recount has said; one that nothing bounds is taken
+    to run for `max_run_time`. `carried` is what is left of what came over from the period before.
     """
 
     next_grant: str = ""
     safe: bool = False
     max_run_time: int | None = None
-    liens: Resources | None = None
+    committed: Resources | None = None
     carried: Resources = field(default_factory=dict)
 
-    def run(self, own: int | None) -> int | None:
+    def run_bound(self, own: int | None) -> int | None:
         """How long a workload is taken to run that has this bound of its own."""
         return self.max_run_time if own is None else own
 
 
-_NO_HOURS = Hours()
+_NO_HOURS = AccountHours()
 
 
 class Account:
@@ -56,7 +56,7 @@ class Account:
         hard: Limits,
         used: Resources,
         reservations: Iterable[Reservation] = (),
-        hours: Hours = _NO_HOURS,
+        hours: AccountHours = _NO_HOURS,
         catalog: Catalog = DEFAULT,
     ) -> None:
         self.group = group
@@ -79,19 +79,19 @@ class Account:
     def reservations(self) -> list[Reservation]:
         return sorted(
             self.entries(),
-            key=lambda e: (e.slot, e.awaited, e.uid, e.resource_version is not None, e.resource_version or 0),
+            key=lambda e: (e.slot, e.awaited_slot, e.uid, e.resource_version is not None, e.resource_version or 0),
         )
 
     def entries(self) -> Iterator[Reservation]:
         """The same in no order: to sort thousands of slots costs more than to decide."""
         return chain.from_iterable(self._by_slot.values())
 
-    def of(self, slot: Slot) -> tuple[Reservation, ...]:
+    def reservations_of(self, slot: Slot) -> tuple[Reservation, ...]:
         return self._by_slot.get(slot, ())
 
-    def unknown(self) -> list[str]:
+    def unknown_names(self) -> list[str]:
         """Names that `hard` has and no recount has published yet, or whose liens none has."""
-        lacks_liens = self.hours.safe and self.hours.liens is None
+        lacks_liens = self.hours.safe and self.hours.committed is None
         return sorted(n for n in self.hard if n not in self.used or (lacks_liens and is_cash(n)))
 
     def models_of(self, base: str) -> list[str]:
@@ -101,39 +101,39 @@ class Account:
 
     def taken(self, name: str) -> int:
         """What is used and promised of a resource, in nano-units; what came over pays for liens first."""
-        return self.used.get(name, 0) + self.reserved.get(name, 0) + max(0, self._lien(name))
+        return self.used.get(name, 0) + self.reserved.get(name, 0) + max(0, self._commitment(name))
 
     def ceiling(self, name: str, *, grant: bool = False) -> int:
         """How much may be taken: where hours are safe, a workload may use what came over and nobody else is to."""
-        return self.hard[name] + (0 if grant else max(0, -self._lien(name)))
+        return self.hard[name] + (0 if grant else max(0, -self._commitment(name)))
 
-    def _lien(self, name: str) -> int:
+    def _commitment(self, name: str) -> int:
         """What is to be paid of liens beside what came over; below 0 what that has left."""
-        if not self.hours.safe or self.hours.liens is None:
+        if not self.hours.safe or self.hours.committed is None:
             return 0
-        return self.hours.liens.get(name, 0) - self.hours.carried.get(name, 0)
+        return self.hours.committed.get(name, 0) - self.hours.carried.get(name, 0)
 
-    def full(self) -> bool:
+    def is_full(self) -> bool:
         return self._count >= MAX_ENTRIES or self._bytes >= MAX_BYTES
 
     def with_entry(self, entry: Reservation) -> tuple[Reservation, ...]:
         """The slot's entries as they would be with this one among them."""
-        return (*(old for old in self.of(entry.slot) if not old.same_write(entry)), entry)
+        return (*(old for old in self.reservations_of(entry.slot) if not old.same_write(entry)), entry)
 
-    def added(self, slot: Slot) -> Resources:
+    def extra_of(self, slot: Slot) -> Resources:
         """What the entries of a slot add to `used`."""
         return self._extra.get(slot, {})
 
     def reserve(self, entry: Reservation) -> None:
         """Enter a reservation that `decide` granted."""
         entries = self.with_entry(entry)
-        joins = len(entries) > len(self.of(entry.slot))
+        joins = len(entries) > len(self.reservations_of(entry.slot))
         # A thousand creates of one name stand in one slot: one that joins them must not cost a look at all.
-        self._set(entry.slot, entries, joined(self.added(entry.slot), entry) if joins else slot_extra(entries))
+        self._set(entry.slot, entries, merge_extra(self.extra_of(entry.slot), entry) if joins else slot_extra(entries))
 
     def _set(self, slot: Slot, entries: tuple[Reservation, ...], extra: dict[str, int]) -> None:
         old = self._by_slot.get(slot, ())
-        for name, amount in self.added(slot).items():
+        for name, amount in self.extra_of(slot).items():
             self.reserved[name] -= amount
         for name, amount in extra.items():
             self.reserved[name] = self.reserved.get(name, 0) + amount

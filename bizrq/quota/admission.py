@@ -11,10 +11,10 @@ from functools import partial
 from bizrq.quota.account import MAX_BYTES, MAX_ENTRIES, Account
 from bizrq.quota.change import Charge
 from bizrq.quota.headroom import replicas_that_fit
-from bizrq.quota.new_reservation import promise, rises
-from bizrq.quota.prepaid import chained, notes, priced, unbounded
+from bizrq.quota.new_reservation import added, reservation_for
+from bizrq.quota.prepaid import has_pending_change, remarks, unbounded_runtime, with_max_cost
 from bizrq.quota.verdict import Denied, Granted, Reason, Verdict, Violation, exceeded, unmodelled, unspecified
-from bizrq.units.names import cash
+from bizrq.units.names import cash_name
 
 #: The longest entry that the CRD takes; one longer line would fail the write of everybody who waits with it.
 MAX_ENTRY = 16 * 1024
@@ -29,15 +29,15 @@ def decide(account: Account, charge: Charge, now: int) -> Verdict:
     changes under way, then hours and ceilings at once. What is granted must be stored, as `reserve` leaves it, before
     the answer goes out: an entry that stands there already does not do.
     """
-    charge = priced(account, charge)
-    more = charge.worse_in()
-    endless = unbounded(account, charge, more)
-    if not more and not charge.enters and endless is None:
+    charge = with_max_cost(account, charge)
+    more = charge.growth()
+    endless = unbounded_runtime(account, charge, more)
+    if not more and not charge.is_new and endless is None:
         return Granted()
-    unknown = account.unknown()
+    unknown = account.unknown_names()
     if unknown:
         return not_reconciled(account.group, charge, f": {', '.join(unknown)} not counted")
-    missing = {name: who for name, who in charge.missing.items() if name in account.hard and who}
+    missing = {name: who for name, who in charge.unspecified.items() if name in account.hard and who}
     if missing:
         return unspecified(account.group, missing)
     unsaid = {name: who for name, who in charge.unmodelled.items() if name in more and account.models_of(name)}
@@ -46,13 +46,17 @@ def decide(account: Account, charge: Charge, now: int) -> Verdict:
     if endless is not None:
         return endless
 
-    if chained(account, charge, more):
+    if has_pending_change(account, charge, more):
         # What the earlier one left to spend is not known before it is seen.
         return Denied(
             Reason.BUSY, f"quota {account.group}: a change of the hours of {charge.slot} is under way: try again"
         )
 
-    crossing = [e.awaited for e in account.of(charge.slot) if e.awaited != charge.awaited and not charge.has_seen(e)]
+    crossing = [
+        e.awaited_slot
+        for e in account.reservations_of(charge.slot)
+        if e.awaited_slot != charge.awaited_slot and not charge.has_read(e)
+    ]
     if crossing and not charge.is_shared:
         # Together they may need more than each alone, and neither was counted with the other.
         return Denied(
@@ -61,19 +65,19 @@ def decide(account: Account, charge: Charge, now: int) -> Verdict:
             "try again",
         )
 
-    entry = promise(account, charge, now)
-    adds = rises(account, entry)
+    entry = reservation_for(account, charge, now)
+    adds = added(account, entry)
     ceiling = partial(account.ceiling, grant=charge.is_grant)
     violations = []
     for name, amount in more.items():
-        spent = cash(name)
+        spent = cash_name(name)
         if not (charge.is_grant or account.hours.safe) and _is_spent(account, spent):
             violations.append(Violation(spent, amount, account.taken(spent), account.hard[spent]))
         if name in account.hard and account.taken(name) + adds.get(name, 0) > ceiling(name):
             violations.append(Violation(name, amount, account.taken(name), ceiling(name)))
     if violations:
         return exceeded(
-            account.group, violations, replicas_that_fit(account, charge), notes(account, charge, violations)
+            account.group, violations, replicas_that_fit(account, charge), remarks(account, charge, violations)
         )
     beside = sorted(n for n in adds if n in account.hard and account.taken(n) + adds[n] > ceiling(n))
     if beside:
@@ -89,7 +93,7 @@ def decide(account: Account, charge: Charge, now: int) -> Verdict:
             f"quota {account.group} cannot reserve {len(entry.amount)} different resources for one object: "
             f"their names and amounts come to more than {MAX_ENTRY >> 10} KiB",
         )
-    if account.full() and len(account.with_entry(entry)) > len(account.of(charge.slot)):
+    if account.is_full() and len(account.with_entry(entry)) > len(account.reservations_of(charge.slot)):
         return Denied(
             Reason.FULL,
             f"quota {account.group} has too many admissions under way: "

@@ -24,7 +24,7 @@ _LABEL_SAFE = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?", re.ASCII)
 class Group:
     """A group as stored or as asked for: `hard` by canonical name, in nano-units; `parent` "" is a root.
 
-    `schedules` says whether it asks for periods, time zone or anchor of its own.
+    `has_schedule` says whether it asks for periods, time zone or anchor of its own.
     """
 
     name: str
@@ -33,11 +33,11 @@ class Group:
     used: Resources = field(default_factory=dict)
     reservations: Sequence[Reservation] = ()
     deleting: bool = False
-    schedules: bool = False
+    has_schedule: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Write:
+class GroupWrite:
     """A create (`old` is None) or an update, and everything that is gathered about it.
 
     `parent` is the stored parent, None where there is none; `children` the stored children, gathered only for an
@@ -51,7 +51,7 @@ class Write:
 
 
 @dataclass(frozen=True, slots=True)
-class Delete:
+class GroupDelete:
     """A deletion: the group with the names of its children and of what is charged to it."""
 
     old: Group
@@ -59,19 +59,19 @@ class Delete:
     workloads: Sequence[str] = ()
 
 
-def validate(change: Write | Delete) -> Denied | None:
+def validate(change: GroupWrite | GroupDelete) -> Denied | None:
     """The first rule that the change breaks, or None."""
-    if isinstance(change, Delete):
-        return next((denied for rule in DELETE if (denied := rule(change))), None)
-    return next((denied for rule in WRITE if (denied := rule(change))), None)
+    if isinstance(change, GroupDelete):
+        return next((denied for rule in DELETE_RULES if (denied := rule(change))), None)
+    return next((denied for rule in WRITE_RULES if (denied := rule(change))), None)
 
 
-def validate_alone(change: Write) -> Denied | None:
+def validate_alone(change: GroupWrite) -> Denied | None:
     """The first rule that the change breaks whatever its parent is, or None."""
-    return next((denied for rule in ALONE if (denied := rule(change))), None)
+    return next((denied for rule in SINGLE_GROUP_RULES if (denied := rule(change))), None)
 
 
-def name_is_label_safe(change: Write) -> Denied | None:
+def name_is_label_safe(change: GroupWrite) -> Denied | None:
     name = change.new.name
     if len(name) <= MAX_NAME and _LABEL_SAFE.fullmatch(name):
         return None
@@ -82,7 +82,7 @@ def name_is_label_safe(change: Write) -> Denied | None:
     )
 
 
-def parent_never_changes(change: Write) -> Denied | None:
+def parent_never_changes(change: GroupWrite) -> Denied | None:
     if change.old is None or change.old.parent == change.new.parent:
         return None
     return Denied(
@@ -92,14 +92,14 @@ def parent_never_changes(change: Write) -> Denied | None:
     )
 
 
-def parent_is_another(change: Write) -> Denied | None:
+def parent_is_another(change: GroupWrite) -> Denied | None:
     if change.new.parent != change.new.name:
         return None
     return Denied(Reason.PARENT, f"group {change.new.name} cannot be its own parent")
 
 
-def only_a_root_schedules(change: Write) -> Denied | None:
-    if not change.new.parent or not change.new.schedules or (change.old is not None and change.old.schedules):
+def only_a_root_schedules(change: GroupWrite) -> Denied | None:
+    if not change.new.parent or not change.new.has_schedule or (change.old is not None and change.old.has_schedule):
         return None
     return Denied(
         Reason.BAD_CASH,
@@ -108,7 +108,7 @@ def only_a_root_schedules(change: Write) -> Denied | None:
     )
 
 
-def parent_exists(change: Write) -> Denied | None:
+def parent_exists(change: GroupWrite) -> Denied | None:
     if not change.new.parent or change.parent is not None:
         return None
     return Denied(
@@ -117,13 +117,13 @@ def parent_exists(change: Write) -> Denied | None:
     )
 
 
-def parent_stays(change: Write) -> Denied | None:
+def parent_stays(change: GroupWrite) -> Denied | None:
     if change.old is not None or change.parent is None or not change.parent.deleting:
         return None
     return Denied(Reason.PARENT, f"group {change.new.name}: its parent {change.parent.name} is being deleted")
 
 
-def names_all_that_its_parent_names(change: Write) -> Denied | None:
+def names_all_that_its_parent_names(change: GroupWrite) -> Denied | None:
     if change.parent is None:
         return None
     lacking = sorted(set(change.parent.hard) - set(change.new.hard))
@@ -136,7 +136,7 @@ def names_all_that_its_parent_names(change: Write) -> Denied | None:
     )
 
 
-def every_child_names_all(change: Write) -> Denied | None:
+def every_child_names_all(change: GroupWrite) -> Denied | None:
     if change.old is None:
         return None
     gained = set(change.new.hard) - set(change.old.hard)
@@ -153,7 +153,7 @@ def every_child_names_all(change: Write) -> Denied | None:
     )
 
 
-def has_no_children(change: Delete) -> Denied | None:
+def has_no_children(change: GroupDelete) -> Denied | None:
     if not change.children:
         return None
     return Denied(
@@ -162,7 +162,7 @@ def has_no_children(change: Delete) -> Denied | None:
     )
 
 
-def has_no_workloads(change: Delete) -> Denied | None:
+def has_no_workloads(change: GroupDelete) -> Denied | None:
     if not change.workloads:
         return None
     return Denied(
@@ -172,7 +172,7 @@ def has_no_workloads(change: Delete) -> Denied | None:
 
 
 #: What one object and its children can say.
-ALONE: Sequence[Callable[[Write], Denied | None]] = (
+SINGLE_GROUP_RULES: Sequence[Callable[[GroupWrite], Denied | None]] = (
     name_is_label_safe,
     parent_never_changes,
     parent_is_another,
@@ -180,14 +180,14 @@ ALONE: Sequence[Callable[[Write], Denied | None]] = (
     every_child_names_all,
 )
 #: A create or an update, in this order.
-WRITE: Sequence[Callable[[Write], Denied | None]] = (
-    *ALONE,
+WRITE_RULES: Sequence[Callable[[GroupWrite], Denied | None]] = (
+    *SINGLE_GROUP_RULES,
     parent_exists,
     parent_stays,
     names_all_that_its_parent_names,
 )
 #: A delete, in this order.
-DELETE: Sequence[Callable[[Delete], Denied | None]] = (has_no_children, has_no_workloads)
+DELETE_RULES: Sequence[Callable[[GroupDelete], Denied | None]] = (has_no_children, has_no_workloads)
 
 
 def lowered_below(new: Group, taken: Mapping[str, int]) -> str | None:
@@ -201,7 +201,7 @@ def lowered_below(new: Group, taken: Mapping[str, int]) -> str | None:
     return f"group {new.name} is over its quota now: {listed}; nothing that runs is stopped, growth is refused"
 
 
-def _lost(change: Write) -> set[str]:
+def _lost(change: GroupWrite) -> set[str]:
     """Names that an update takes away although the parent has them (what lacked before is not made worse)."""
     if change.old is None or change.parent is None:
         return set()

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from bizrq.quota.account import Account
 from bizrq.quota.change import Charge, Role
-from bizrq.quota.new_reservation import held, stood
-from bizrq.quota.prepaid import priced
+from bizrq.quota.new_reservation import base_held, existing_extra
+from bizrq.quota.prepaid import with_max_cost
 from bizrq.units.names import is_cash
 from bizrq.units.resources import growth
 
 
 def replicas_that_fit(account: Account, charge: Charge) -> int | None:
     """How many more replicas of the one role that grew would fit; None where several grew or none did."""
-    charge = priced(account, charge)
+    charge = with_max_cost(account, charge)
     grown = role_that_grew(charge)
     if grown is None:
         return None
     role, was = grown
-    holds, most = held(account, charge), None
-    before = stood(account, charge.slot, charge.uid, charge.awaits, charge.resource_version is None)
+    holds, most = base_held(account, charge), None
+    before = existing_extra(account, charge.slot, charge.uid, charge.pending_write, charge.resource_version is None)
     for name in account.hard:
         # What the slot itself has been promised is not in its way, unless that may be spent besides.
-        own = account.added(charge.slot) if not is_cash(name) else before
+        own = account.extra_of(charge.slot) if not is_cash(name) else before
         left = max(0, account.ceiling(name) - account.taken(name) + own.get(name, 0))
         each = role.per_pod.get(name, 0)
         if is_cash(name) and not account.hours.safe:

@@ -12,7 +12,7 @@ from enum import Enum
 
 from bizrq.quota.account import Account
 from bizrq.quota.reservation import Reservation, slot_extra
-from bizrq.units.names import is_cash, uncash
+from bizrq.units.names import is_cash, metered_resource
 from bizrq.units.quantity import round_up_milli
 from bizrq.units.resources import (
     Limits,
@@ -25,106 +25,113 @@ from bizrq.units.resources import (
     subtract_floor,
     total,
 )
-from bizrq.units.slot import GROUPS, Slot
+from bizrq.units.slot import GROUP_SLOT_KIND, Slot
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
+class CountedObject:
     """One stored object of the snapshot and what it costs the group: a workload's demand, or what a child holds.
 
-    `beyond` is what it uses though it never asked for it, as its pods show: used as well, and no drift. Where hours are
-    safe, `whole` is what it may cost in all, and `lien` what of that is still to come, by `cash/` name.
+    `unrequested` is what it uses though it never asked for it, as its pods show: used as well, and no drift. Where
+    hours are safe, `max_cost` is what it may cost in all, and `committed` what of that is still to come, by `cash/`
+    name.
     """
 
     slot: Slot
     uid: str
     cost: Resources
-    beyond: Resources = field(default_factory=dict)
-    whole: Resources = field(default_factory=dict)
-    lien: Resources = field(default_factory=dict)
+    unrequested: Resources = field(default_factory=dict)
+    max_cost: Resources = field(default_factory=dict)
+    committed: Resources = field(default_factory=dict)
 
 
-class Sums:
+class UsageSums:
     """What several stored objects cost, by slot and together, kept up as each comes and goes.
 
-    `cost`, `beyond` and `lien` are the totals; a name that has become 0 may stay.
+    `cost`, `unrequested` and `committed` are the totals; a name that has become 0 may stay.
     """
 
-    def __init__(self, counted: Iterable[Counted] = ()) -> None:
+    def __init__(self, counted: Iterable[CountedObject] = ()) -> None:
         self.cost: dict[str, int] = {}
-        self.beyond: dict[str, int] = {}
-        self.lien: dict[str, int] = {}
-        self._by_slot: dict[Slot, Counted] = {}
+        self.unrequested: dict[str, int] = {}
+        self.committed: dict[str, int] = {}
+        self._by_slot: dict[Slot, CountedObject] = {}
         for each in counted:
             self.add(each)
 
-    def at(self, slot: Slot) -> Counted | None:
+    def get(self, slot: Slot) -> CountedObject | None:
         return self._by_slot.get(slot)
 
-    def add(self, counted: Counted) -> None:
+    def add(self, counted: CountedObject) -> None:
         self._by_slot[counted.slot] = counted
         self._move(counted, 1)
 
-    def remove(self, counted: Counted) -> None:
+    def remove(self, counted: CountedObject) -> None:
         """Take away what was added, the very same."""
         # Another object may have come under the same name before this one was seen to go.
         if self._by_slot.get(counted.slot) is counted:
             del self._by_slot[counted.slot]
         self._move(counted, -1)
 
-    def agrees(self, other: Sums) -> bool:
+    def equals(self, other: UsageSums) -> bool:
         """Whether both come to the same together."""
-        mine, theirs = ((nonzero(each.cost), nonzero(each.beyond), nonzero(each.lien)) for each in (self, other))
+        mine, theirs = (
+            (nonzero(each.cost), nonzero(each.unrequested), nonzero(each.committed)) for each in (self, other)
+        )
         return mine == theirs
 
-    def _move(self, counted: Counted, sign: int) -> None:
-        for sums, amounts in ((self.cost, counted.cost), (self.beyond, counted.beyond), (self.lien, counted.lien)):
+    def _move(self, counted: CountedObject, sign: int) -> None:
+        for sums, amounts in (
+            (self.cost, counted.cost),
+            (self.unrequested, counted.unrequested),
+            (self.committed, counted.committed),
+        ):
             for name, amount in amounts.items():
                 sums[name] = sums.get(name, 0) + sign * amount
 
 
-class Sighting(Enum):
+class WriteState(Enum):
     """What is known of the object whose write an entry awaits."""
 
-    AWAITED = "its write may still come"
-    DELIVERED = "the watch has delivered it"
-    OVER = "it expired, and a later read proved the true state, which the snapshot shows"
+    PENDING = "its write may still come"
+    OBSERVED = "the watch has delivered it"
+    EXPIRED = "it expired, and a later read proved the true state, which the snapshot shows"
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """Everything one recount looks at, read at one moment.
 
-    `besides` is what the group's own hold apart from what each of its `workloads` was counted at: claims that several
+    `shared` is what the group's own hold apart from what each of its `workloads` was counted at: claims that several
     name, and what those keep that cannot be counted. `reservations` pairs each entry of the stored status with what is
     known of its object. `cash` is what the group's own pods have spent, by `cash/` name. `published` is `used` as the
-    status has it now, empty where there is none. `covered` are objects that entries speak of and that another one of
+    status has it now, empty where there is none. `owner_paid` are objects that entries speak of and that another one of
     the workloads pays for: part of its cost, not of the sum. `safe` says whether hours are promised as a whole;
-    `exact` is `cash` before it was rounded.
+    `exact_cash` is `cash` before it was rounded.
     """
 
     hard: Limits
-    workloads: Sums
-    children: Sequence[Counted]
-    reservations: Sequence[tuple[Reservation, Sighting]] = ()
+    workloads: UsageSums
+    children: Sequence[CountedObject]
+    reservations: Sequence[tuple[Reservation, WriteState]] = ()
     cash: Resources = field(default_factory=dict)
     published: Resources = field(default_factory=dict)
-    covered: Sequence[Counted] = ()
+    owner_paid: Sequence[CountedObject] = ()
     safe: bool = False
-    exact: Resources = field(default_factory=dict)
-    besides: Sequence[Counted] = ()
+    exact_cash: Resources = field(default_factory=dict)
+    shared: Sequence[CountedObject] = ()
 
-    def held(self) -> Callable[[Slot], Counted | None]:
+    def counted_by_slot(self) -> Callable[[Slot], CountedObject | None]:
         """What the snapshot counted for a slot."""
-        covered, more = ({c.slot: c for c in some} for some in (self.covered, (*self.besides, *self.children)))
-        return lambda slot: more.get(slot) or self.workloads.at(slot) or covered.get(slot)
+        covered, more = ({c.slot: c for c in some} for some in (self.owner_paid, (*self.shared, *self.children)))
+        return lambda slot: more.get(slot) or self.workloads.get(slot) or covered.get(slot)
 
 
 @dataclass(frozen=True, slots=True)
 class Recount:
     """A status to publish. `drift` is what was stored but neither used nor promised before, in nano-units.
 
-    `liens` is None where hours are not safe, or not yet: an entry of before does not say what it may cost.
+    `committed` is None where hours are not safe, or not yet: an entry of before does not say what it may cost.
     """
 
     used: dict[str, int]
@@ -134,7 +141,7 @@ class Recount:
     drift: dict[str, int]
     over: dict[str, int]
     exhausted: tuple[str, ...]
-    liens: dict[str, int] | None = None
+    committed: dict[str, int] | None = None
 
 
 def recount(snapshot: Snapshot) -> Recount:
@@ -143,18 +150,18 @@ def recount(snapshot: Snapshot) -> Recount:
     Laws: `used = self_used + Σ children`; every kept entry's base is what `used` holds for its slot.
     """
     names = set(snapshot.hard)
-    beyond = total((snapshot.workloads.beyond, *(w.beyond for w in snapshot.besides)))
-    own = total((snapshot.workloads.cost, *(w.cost for w in snapshot.besides), beyond))
+    beyond = total((snapshot.workloads.unrequested, *(w.unrequested for w in snapshot.shared)))
+    own = total((snapshot.workloads.cost, *(w.cost for w in snapshot.shared), beyond))
     self_used = _of(names, add(own, snapshot.cash))
     used = _of(names, add(self_used, total(child.cost for child in snapshot.children)))
 
     # Without what is beyond: that stays beside whatever is promised, so an entry must not be paid with it.
-    held = snapshot.held()
+    held = snapshot.counted_by_slot()
     awaited = _awaited(snapshot.reservations)
     kept, dropped = [], []
     for entry, sighting in snapshot.reservations:
         # What awaits another object may have been counted from the very write that is still to be seen.
-        if sighting is Sighting.AWAITED or awaited.get(entry.slot, set()) - {entry.awaited}:
+        if sighting is WriteState.PENDING or awaited.get(entry.slot, set()) - {entry.awaited_slot}:
             kept.append(replace(entry, base=_base(entry, held(entry.slot))))
         else:
             dropped.append(entry)
@@ -167,12 +174,12 @@ def recount(snapshot: Snapshot) -> Recount:
         drift=_drift(snapshot, subtract_floor(used, beyond) if beyond else used),
         over={n: account.taken(n) - hard for n, hard in snapshot.hard.items() if account.taken(n) > hard},
         exhausted=tuple(sorted(n for n, hard in snapshot.hard.items() if is_cash(n) and used[n] >= hard)),
-        liens=_liens(snapshot, kept),
+        committed=_committed(snapshot, kept),
     )
 
 
-def held_for_others(
-    published: Resources, reservations: Iterable[tuple[Reservation, Sighting]], counted: Resources
+def held_for_uncountable(
+    published: Resources, reservations: Iterable[tuple[Reservation, WriteState]], counted: Resources
 ) -> dict[str, int]:
     """What an account held for its own workloads beyond what is `counted`: so much those need that cannot be.
 
@@ -181,14 +188,14 @@ def held_for_others(
     """
     over: dict[Slot, list[Reservation]] = {}
     for entry, sighting in reservations:
-        if sighting is not Sighting.AWAITED and entry.slot.kind != GROUPS:
+        if sighting is not WriteState.PENDING and entry.slot.kind != GROUP_SLOT_KIND:
             over.setdefault(entry.slot, []).append(entry)
     before = total((published, *(slot_extra(entries) for entries in over.values())))
     held = growth(before, counted)
     return {name: amount for name, amount in held.items() if not is_cash(name)}
 
 
-def holding(hard: Limits, used: Resources, reservations: Iterable[Reservation]) -> dict[str, int]:
+def held_by_child(hard: Limits, used: Resources, reservations: Iterable[Reservation]) -> dict[str, int]:
     """What a child holds of its parent: the larger of its `hard` and of what it uses and has promised."""
     account = Account("", hard, used, _without_hours(reservations))
     taken = {name: account.taken(name) for name in hard}
@@ -198,16 +205,16 @@ def holding(hard: Limits, used: Resources, reservations: Iterable[Reservation]) 
 def _without_hours(reservations: Iterable[Reservation]) -> Iterable[Reservation]:
     """What is promised besides the hours that workloads may still cost: those are no more used than liens are."""
     for entry in reservations:
-        hours = entry.slot.kind != GROUPS and any(map(is_cash, entry.amount))
+        hours = entry.slot.kind != GROUP_SLOT_KIND and any(map(is_cash, entry.amount))
         yield replace(entry, amount={n: a for n, a in entry.amount.items() if not is_cash(n)}) if hours else entry
 
 
-def _awaited(reservations: Iterable[tuple[Reservation, Sighting]]) -> dict[Slot, set[Slot]]:
+def _awaited(reservations: Iterable[tuple[Reservation, WriteState]]) -> dict[Slot, set[Slot]]:
     """The objects whose writes are still to be seen, by the slot that they were promised to."""
     awaited: dict[Slot, set[Slot]] = {}
     for entry, sighting in reservations:
-        if sighting is Sighting.AWAITED:
-            awaited.setdefault(entry.slot, set()).add(entry.awaited)
+        if sighting is WriteState.PENDING:
+            awaited.setdefault(entry.slot, set()).add(entry.awaited_slot)
     return awaited
 
 
@@ -216,7 +223,7 @@ def _of(names: set[str], amounts: Resources) -> dict[str, int]:
     return {name: amounts.get(name, 0) for name in sorted(names)}
 
 
-def _base(entry: Reservation, counted: Counted | None) -> dict[str, int]:
+def _base(entry: Reservation, counted: CountedObject | None) -> dict[str, int]:
     """What `used` holds of the entry's amount, and of a workload's hours its lien.
 
     The lien shrinks as the workload runs, so a base for hours is never raised: the one that admission found holds for
@@ -224,21 +231,23 @@ def _base(entry: Reservation, counted: Counted | None) -> dict[str, int]:
     """
     if counted is None:
         return {}
-    held = {**counted.cost, **{name: min(entry.base.get(name, 0), most) for name, most in counted.whole.items()}}
+    held = {**counted.cost, **{name: min(entry.base.get(name, 0), most) for name, most in counted.max_cost.items()}}
     return {name: held[name] for name in entry.amount if held.get(name, 0)}
 
 
-def _liens(snapshot: Snapshot, kept: Iterable[Reservation]) -> dict[str, int] | None:
+def _committed(snapshot: Snapshot, kept: Iterable[Reservation]) -> dict[str, int] | None:
     """What the workloads may still cost together, once every entry says what its own may."""
     if not snapshot.safe:
         return None
     hours = [name for name in snapshot.hard if is_cash(name)]
     for entry in kept:
-        if entry.slot.kind != GROUPS and any(entry.amount.get(uncash(n), 0) and n not in entry.amount for n in hours):
+        if entry.slot.kind != GROUP_SLOT_KIND and any(
+            entry.amount.get(metered_resource(n), 0) and n not in entry.amount for n in hours
+        ):
             return None
-    liens = total((snapshot.workloads.lien, *(counted.lien for counted in snapshot.besides)))
+    liens = total((snapshot.workloads.committed, *(counted.committed for counted in snapshot.shared)))
     # Beside what is spent, which is rounded, they come to no more than both together: what just fits, fits.
-    spent = snapshot.exact or snapshot.cash
+    spent = snapshot.exact_cash or snapshot.cash
     both = {name: round_up_milli(spent.get(name, 0) + liens.get(name, 0)) for name in hours}
     return nonzero({name: both[name] - round_up_milli(spent.get(name, 0)) for name in hours})
 

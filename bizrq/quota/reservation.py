@@ -14,8 +14,8 @@ from functools import cached_property, lru_cache
 from bizrq.units import quantity
 from bizrq.units.names import is_cash
 from bizrq.units.resources import Resources, larger, subtract_floor
-from bizrq.units.slot import GROUPS, ReservationError, Slot
-from bizrq.units.times import TimestampError, milliseconds, timestamp
+from bizrq.units.slot import GROUP_SLOT_KIND, ReservationError, Slot
+from bizrq.units.times import TimestampError, format_timestamp, parse_timestamp
 
 #: How long a promise is kept, in milliseconds. An API write ends within 34 s.
 LIFETIME = 60_000
@@ -29,7 +29,7 @@ class Reservation:
     """This slot may need `amount` in total, of which the account's `used` already holds `base`.
 
     `resource_version` is the version that the change was decided on, None for a create. `expires` is in
-    milliseconds since 1970 and for people: the controller goes by its own clock. `awaits` is the object whose
+    milliseconds since 1970 and for people: the controller goes by its own clock. `pending_write` is the object whose
     write is awaited where that is not the slot itself.
     """
 
@@ -39,11 +39,11 @@ class Reservation:
     expires: int
     amount: Resources
     base: Resources = field(default_factory=dict)
-    awaits: Slot | None = None
+    pending_write: Slot | None = None
 
     @property
-    def awaited(self) -> Slot:
-        return self.awaits or self.slot
+    def awaited_slot(self) -> Slot:
+        return self.pending_write or self.slot
 
     @property
     def extra(self) -> dict[str, int]:
@@ -55,12 +55,12 @@ class Reservation:
 
         Updates of one object share one; every create has its own.
         """
-        mine, theirs = (self.slot, self.uid, self.awaits), (other.slot, other.uid, other.awaits)
+        mine, theirs = (self.slot, self.uid, self.pending_write), (other.slot, other.uid, other.pending_write)
         return mine == theirs and (self.resource_version is None) == (other.resource_version is None)
 
     @cached_property
     def line(self) -> str:
-        """The entry as it stands in `status.reservations`; `read` reads it."""
+        """The entry as it stands in `status.reservations`; `parse_reservation` reads it."""
         return _write(self)
 
     def __str__(self) -> str:
@@ -69,12 +69,12 @@ class Reservation:
 
 def _write(entry: Reservation) -> str:
     words = [_FORMAT, str(entry.slot)]
-    if entry.awaits is not None:
-        words.append(f"awaits={entry.awaits}")
+    if entry.pending_write is not None:
+        words.append(f"awaits={entry.pending_write}")
     words.append(f"uid={entry.uid}")
     if entry.resource_version is not None:
         words.append(f"rv={entry.resource_version}")
-    words.append(f"until={timestamp(entry.expires)}")
+    words.append(f"until={format_timestamp(entry.expires)}")
     for name in sorted(set(entry.amount) | set(entry.base)):
         base = entry.base.get(name, 0)
         amount = quantity.text(name, entry.amount.get(name, 0))
@@ -83,7 +83,7 @@ def _write(entry: Reservation) -> str:
 
 
 @lru_cache(maxsize=16_384)
-def read(text: str) -> Reservation:
+def parse_reservation(text: str) -> Reservation:
     """One entry of `status.reservations`, as `docs/reservations.md` describes it; raises ReservationError.
 
     `v1 SLOT [awaits=SLOT] uid=UID [rv=VERSION] until=TIME [RESOURCE=AMOUNT[-BASE]]…`
@@ -118,7 +118,7 @@ def read(text: str) -> Reservation:
     if "rv" in known and not _INTEGER.fullmatch(known["rv"]):
         raise ReservationError(f"reservation of {slot}: rv {known['rv'][:80]!r} is no resourceVersion")
     try:
-        expires = milliseconds(known["until"])
+        expires = parse_timestamp(known["until"])
     except TimestampError as error:
         raise ReservationError(f"reservation of {slot}: until: {error}") from None
     found = Reservation(
@@ -128,7 +128,7 @@ def read(text: str) -> Reservation:
         expires=expires,
         amount=amount,
         base=base,
-        awaits=Slot.parse(known["awaits"]) if "awaits" in known else None,
+        pending_write=Slot.parse(known["awaits"]) if "awaits" in known else None,
     )
     # An entry stands as it was written: to write it anew costs as much as to read it.
     vars(found)["line"] = text
@@ -142,14 +142,14 @@ def slot_extra(entries: Iterable[Reservation]) -> dict[str, int]:
     """
     extra: dict[str, int] = {}
     for entry in entries:
-        extra = joined(extra, entry) if extra else entry.extra
+        extra = merge_extra(extra, entry) if extra else entry.extra
     return extra
 
 
-def joined(extra: Resources, entry: Reservation) -> dict[str, int]:
+def merge_extra(extra: Resources, entry: Reservation) -> dict[str, int]:
     """What a slot's entries add together with one more."""
     more = entry.extra
     joined = larger(extra, more)
-    if entry.slot.kind != GROUPS:
+    if entry.slot.kind != GROUP_SLOT_KIND:
         joined.update({name: extra.get(name, 0) + hours for name, hours in more.items() if is_cash(name)})
     return joined

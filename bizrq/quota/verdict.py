@@ -52,7 +52,7 @@ class Reason(StrEnum):
 
 
 #: What a client may simply send again: nothing is wrong with the request.
-TRY_AGAIN = frozenset({Reason.PARENT_NOT_RECONCILED, Reason.BUSY, Reason.FULL, Reason.TIMEOUT})
+RETRYABLE = frozenset({Reason.PARENT_NOT_RECONCILED, Reason.BUSY, Reason.FULL, Reason.TIMEOUT})
 #: The object itself cannot be read.
 BAD_OBJECT = frozenset(
     {
@@ -92,18 +92,18 @@ class Granted:
 class Denied:
     """Refused. `message` is one line; `violations` are sorted by resource.
 
-    `whom` is who would have been charged, where that is not what is written.
+    `on_behalf_of` is who would have been charged, where that is not what is written.
     """
 
     reason: Reason
     message: str
     violations: Sequence[Violation] = field(default=())
-    whom: str = ""
+    on_behalf_of: str = ""
 
     @property
     def code(self) -> int:
         """The HTTP code of the answer: 429 try again, 422 a bad object, 403 refused."""
-        if self.reason in TRY_AGAIN:
+        if self.reason in RETRYABLE:
             return 429
         return 422 if self.reason in BAD_OBJECT else 403
 

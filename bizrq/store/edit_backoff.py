@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 
 from bizrq.api.group import GroupObject, GroupUnreadable
-from bizrq.units.times import TimestampError, milliseconds
+from bizrq.units.times import TimestampError, parse_timestamp
 
 #: Seconds for which a hold is honoured, on the writer's own clock since it first saw it: as long as an API server that
 #: has all it can do needs for one more try of the edit. An edit that lands ends its hold at once.
@@ -22,14 +22,14 @@ REST = 4_000
 REST_LANDED = 1_000
 
 
-class Holds:
+class EditBackoff:
     """The holds that one process has seen."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._seen: dict[str, tuple[str, float]] = {}
 
-    def left(self, group: GroupObject) -> float:
+    def remaining(self, group: GroupObject) -> float:
         """Seconds for which the group's status should not be written; 0 where nothing holds it."""
         hold = group.status.hold
         if hold is None or group.metadata.generation > hold.generation:
@@ -42,7 +42,7 @@ class Holds:
         return max(0.0, HOLD - (self._clock() - since))
 
 
-def wanted(group: GroupObject, now: int) -> bool:
+def needs_hold(group: GroupObject, now: int) -> bool:
     """Whether an edit of this stored group needs a hold: others write it, and the last hold has rested."""
     if not group.status.reservations:
         return False
@@ -51,6 +51,6 @@ def wanted(group: GroupObject, now: int) -> bool:
         return True
     rest = REST_LANDED if group.metadata.generation > hold.generation else REST
     try:
-        return now - milliseconds(hold.since) >= rest
+        return now - parse_timestamp(hold.since) >= rest
     except (TimestampError, GroupUnreadable):
         return True

@@ -29,14 +29,14 @@ class GroupStore:
     ) -> None:
         """`on_change` is told (old, new) of each change that the watch brings, as an informer does."""
         self._client = client
-        self._told = on_change
+        self._notify_change = on_change
         self._newest: dict[str, GroupObject] = {}
         self._waiting: defaultdict[str, set[asyncio.Event]] = defaultdict(set)
         self.informer = Informer(
             client,
             GROUPS,
             on_change=self._on_change,
-            on_time_travel=self._start_over,
+            on_rollback=self._start_over,
             transform=without_managed_fields,
         )
 
@@ -87,7 +87,7 @@ class GroupStore:
         answer = await self._client.request("PATCH", path, body=body, content_type=patch, timeout=timeout)
         return self._learn(wire.decode(answer))
 
-    async def changed(self, name: str, timeout: float) -> None:
+    async def wait_for_change(self, name: str, timeout: float) -> None:
         """Return when a newer version of the group is known, or after `timeout` seconds."""
         event = asyncio.Event()
         self._waiting[name].add(event)
@@ -105,14 +105,14 @@ class GroupStore:
         known = self._newest.get(group.name)
         if known is None or known.resource_version < group.resource_version:
             self._newest[group.name] = group
-            self._tell(group.name)
+            self._notify(group.name)
         return group
 
     def _forget(self, name: str) -> None:
         if self._newest.pop(name, None) is not None:
-            self._tell(name)
+            self._notify(name)
 
-    def _tell(self, name: str) -> None:
+    def _notify(self, name: str) -> None:
         for event in self._waiting.get(name, ()):
             event.set()
 
@@ -120,7 +120,7 @@ class GroupStore:
         """The API server's store was restored to an older state: what was newer than that never was."""
         self._newest = {g.name: g for g in map(wire.from_dict, self.informer.store.values())}
         for name in list(self._waiting):
-            self._tell(name)
+            self._notify(name)
 
     def _on_change(self, old: dict[str, Any] | None, new: dict[str, Any] | None) -> None:
         if new is not None:
@@ -129,7 +129,7 @@ class GroupStore:
             known = self._newest.get(old["metadata"]["name"])
             if known is not None and known.metadata.uid == old["metadata"]["uid"]:
                 self._forget(known.name)
-        self._told(old, new)
+        self._notify_change(old, new)
 
 
 def without_managed_fields(obj: dict[str, Any]) -> dict[str, Any]:

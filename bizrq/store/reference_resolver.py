@@ -15,7 +15,7 @@ from bizrq.kube.informer import Informer
 from bizrq.store.groups import without_managed_fields
 from bizrq.workloads.kinds.declaration import Adapter, GroupKind
 from bizrq.workloads.kinds.registry import Registry
-from bizrq.workloads.lookup import Lookup, Recording, Reference
+from bizrq.workloads.lookup import Lookup, Reference, TrackingLookup
 
 Object = dict[str, Any]
 
@@ -62,7 +62,7 @@ def resources_of(adapter: Adapter) -> tuple[Resource, ...]:
     return tuple(resource_of(adapter, version) for version in adapter.versions)
 
 
-class Related:
+class ReferenceResolver:
     """The cluster as counting sees it."""
 
     def __init__(
@@ -89,7 +89,7 @@ class Related:
         }
         self._watched = {**kept, **self._own}
 
-    def kind(self, group: str, kind: str) -> Resource | None:
+    def resource_of_kind(self, group: str, kind: str) -> Resource | None:
         """Where a kind is stored that counting may ask for by name; None for one that it never reads."""
         found = self._readable.get((group, kind))
         return found[0] if found else None
@@ -103,21 +103,21 @@ class Related:
     def synced(self) -> bool:
         return all(informer.synced.is_set() for informer in self.informers)
 
-    def kept(self, kind: GroupKind) -> Informer:
+    def informer_of(self, kind: GroupKind) -> Informer:
         """The informer of a kind that is watched. KeyError for any other."""
         return self._watched[kind]
 
     @property
-    def watched(self) -> Known:
+    def cached_lookup(self) -> ResolvedLookup:
         """What can be answered without asking anybody."""
-        return Known(self._watched, {})
+        return ResolvedLookup(self._watched, {})
 
     async def resolve(
         self,
         count: Callable[[Lookup], object],
         timeout: float,
         fresh: Mapping[Reference, Object | None] = MappingProxyType({}),
-    ) -> Known:
+    ) -> ResolvedLookup:
         """A lookup that answers everything `count` asks for; what has to be read is read now. `count` is called last
         with what has the same answers, and nothing awaits from then on.
 
@@ -126,7 +126,7 @@ class Related:
         """
         read: dict[Reference, Object | None] = {}
         for _ in range(_ROUNDS):
-            recording = Recording(self._known(read, fresh))
+            recording = TrackingLookup(self._known(read, fresh))
             with contextlib.suppress(ValueError):
                 count(recording)
             wanted = [ref for ref in recording.asked if ref not in read and self._is_to_read(ref)]
@@ -149,11 +149,11 @@ class Related:
             stored = without_managed_fields(await self._client.get(resource, name, namespace or None, timeout=timeout))
         except NotFound:
             stored = None
-        return {} if stored == self.watched.get(*reference) else {reference: stored}
+        return {} if stored == self.cached_lookup.get(*reference) else {reference: stored}
 
-    def _known(self, read: dict[Reference, Object | None], fresh: Mapping[Reference, Object | None]) -> Known:
+    def _known(self, read: dict[Reference, Object | None], fresh: Mapping[Reference, Object | None]) -> ResolvedLookup:
         """What can be answered with what has been read for one count."""
-        return Known(self._watched, read, fresh)
+        return ResolvedLookup(self._watched, read, fresh)
 
     def _is_to_read(self, reference: Reference) -> bool:
         """Whether somebody has to be asked for it: one object, of a kind that is not watched."""
@@ -181,7 +181,7 @@ class Related:
         return None
 
 
-class Known:
+class ResolvedLookup:
     """What is watched and what has been read, as the pure core asks for it."""
 
     def __init__(

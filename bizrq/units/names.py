@@ -160,7 +160,7 @@ class Catalog:
 DEFAULT: Final = Catalog()
 
 
-def cash(name: str) -> str:
+def cash_name(name: str) -> str:
     """The name of the hours of a resource."""
     return f"cash/{name}"
 
@@ -169,13 +169,13 @@ def is_cash(name: str) -> bool:
     return name.startswith("cash/")
 
 
-def order(name: str, catalog: Catalog = DEFAULT) -> tuple[bool, str, str]:
+def sort_key(name: str, catalog: Catalog = DEFAULT) -> tuple[bool, str, str]:
     """How people read names: resources before hours, a base before its models."""
     base, model = base_and_model(name, catalog) or (name, "")
     return is_cash(name), base, model
 
 
-def uncash(name: str) -> str:
+def metered_resource(name: str) -> str:
     """The resource whose hours this is the name of; a name without cash/ is itself."""
     return name.removeprefix("cash/")
 
@@ -190,18 +190,18 @@ def normalize(name: str, catalog: Catalog = DEFAULT) -> str:
 
 def is_model_base(name: str, catalog: Catalog = DEFAULT) -> bool:
     """Whether `.<model>` may follow this name: cpu, memory, GPU names, classes mapped to them, and cards."""
-    return len(name) <= _MAX_NAME and _is_base(uncash(name), catalog)
+    return len(name) <= _MAX_NAME and _is_base(metered_resource(name), catalog)
 
 
 def base_and_model(name: str, catalog: Catalog = DEFAULT) -> tuple[str, str] | None:
     """The base of a canonical name, and the model after it; None for a resource in itself. Hours have hours' base."""
-    resource = uncash(name)
+    resource = metered_resource(name)
     split = _base_and_model(resource, catalog)
     # What only looks like anybody's device is one of the base that somebody listed.
     if split is None or (_is_whole(resource, catalog) and not _is_unlisted(resource, catalog)):
         return None
     base, model = split
-    return (cash(base) if is_cash(name) else base), model
+    return (cash_name(base) if is_cash(name) else base), model
 
 
 def model_name(base: str, model: str, catalog: Catalog = DEFAULT) -> str:
@@ -214,9 +214,9 @@ def model_name(base: str, model: str, catalog: Catalog = DEFAULT) -> str:
     if not _LABEL.fullmatch(model):
         raise UnknownResource(f"{_echo(model)}: not a model: {_MODEL}")
     name = f"{base}.{model}"
-    inner = uncash(name)
+    inner = metered_resource(name)
     split = _split(inner, lambda prefix: _is_base(prefix, catalog))
-    if _is_base(inner, catalog) or (split is not None and len(split[0]) > len(uncash(base))):
+    if _is_base(inner, catalog) or (split is not None and len(split[0]) > len(metered_resource(base))):
         raise UnknownResource(f"{_echo(model)}: not a model of {_echo(base)}: {_echo(name)} is another resource's name")
     return name
 
@@ -291,14 +291,14 @@ def _read(name: object, catalog: Catalog, *, suggest: bool) -> str:
 
 @lru_cache(maxsize=4096)
 def _canonical(name: str, catalog: Catalog) -> str | None:
-    resource = uncash(name)
+    resource = metered_resource(name)
     if is_cash(name) and (is_cash(resource) or resource.startswith("count/")):
         return None
     if resource in _ALIASES or resource.startswith("hugepages-"):
         resource = f"requests.{resource}"
     if not _is_whole(resource, catalog) and _base_and_model(resource, catalog) is None:
         return None
-    return cash(resource) if is_cash(name) else resource
+    return cash_name(resource) if is_cash(name) else resource
 
 
 def _is_whole(resource: str, catalog: Catalog) -> bool:
@@ -405,7 +405,7 @@ _SHORT: Final = {"gpu": "requests.nvidia.com/gpu"} | {f"{scope}.gpu": f"{scope}.
 
 
 def _advice(name: str, catalog: Catalog) -> str:
-    resource = uncash(name)
+    resource = metered_resource(name)
     if is_cash(name):
         if is_cash(resource):
             return "write cash/ once"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-GROUPS = "bizgroupresourcequotas.quota.biz.group"
+GROUP_SLOT_KIND = "bizgroupresourcequotas.quota.biz.group"
 
 
 class ReservationError(ValueError):
@@ -32,4 +32,4 @@ class Slot(NamedTuple):
 
 def group_slot(name: str) -> Slot:
     """The slot that a child group has in its parent's account."""
-    return Slot(GROUPS, "", name)
+    return Slot(GROUP_SLOT_KIND, "", name)

@@ -9,14 +9,14 @@ class TimestampError(ValueError):
     """A text that is no point in time."""
 
 
-def timestamp(at: int) -> str:
+def format_timestamp(at: int) -> str:
     """Milliseconds since 1970 as RFC 3339 in UTC."""
     whole, millis = divmod(at, 1000)
     # Not strftime: it writes the year 999 with three digits, which is no RFC 3339.
     return f"{datetime.fromtimestamp(whole, UTC).replace(tzinfo=None).isoformat()}.{millis:03d}Z"
 
 
-def milliseconds(text: str) -> int:
+def parse_timestamp(text: str) -> int:
     """RFC 3339, with or without a fraction, as milliseconds since 1970; raises TimestampError."""
     try:
         at = datetime.fromisoformat(text)

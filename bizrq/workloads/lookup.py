@@ -24,7 +24,7 @@ class Lookup(Protocol):
         ...
 
 
-class Nothing:
+class EmptyLookup:
     """A cluster with nothing in it."""
 
     def get(self, group: str, kind: str, namespace: str, name: str) -> dict[str, Any] | None:
@@ -34,7 +34,7 @@ class Nothing:
         return ()
 
 
-class Recording:
+class TrackingLookup:
     """Passes every question on and remembers it: what demand asked for is what it depends on."""
 
     def __init__(self, lookup: Lookup) -> None:
@@ -50,7 +50,7 @@ class Recording:
         return self._lookup.all_of(group, kind, namespace)
 
 
-class Instead:
+class OverlayLookup:
     """A cluster in which one object is another than it is."""
 
     def __init__(self, lookup: Lookup, reference: Reference, obj: dict[str, Any] | None) -> None:
@@ -92,7 +92,7 @@ def reference_of(obj: Mapping[str, Any]) -> Reference:
     return group, str(obj.get("kind")), obj["metadata"].get("namespace", ""), obj["metadata"]["name"]
 
 
-class Documents:
+class DocumentLookup:
     """The documents of some files as the cluster.
 
     A missing namespace is `default`; of two of one name the last counts.

@@ -16,7 +16,7 @@ from bizrq.workloads.lookup import Lookup, group_and_version
 from bizrq.workloads.validation import Malformed
 
 #: The longest way up that is followed (as Kueue does).
-MOST_HOPS = 10
+MAX_HOPS = 10
 
 
 def charged_group(obj: Mapping[str, Any], lookup: Lookup) -> str | None:
@@ -52,7 +52,7 @@ def payer(obj: Mapping[str, Any], registry: Registry, lookup: Lookup) -> dict[st
     """
     # What was passed on by those below: only a kind that makes such objects pays for them.
     passed: set[tuple[str, str]] = set()
-    for owner, adapter, made in makers(obj, registry, lookup):
+    for owner, adapter, made in owner_chain(obj, registry, lookup):
         if made not in adapter.creates:
             passed.add(made)
         elif (
@@ -65,7 +65,7 @@ def payer(obj: Mapping[str, Any], registry: Registry, lookup: Lookup) -> dict[st
     return None
 
 
-def makers(
+def owner_chain(
     obj: Mapping[str, Any], registry: Registry, lookup: Lookup
 ) -> Iterator[tuple[dict[str, Any], Adapter, tuple[str, str]]]:
     """Whatever is above an object, the nearest first, each with its adapter and the group and kind that it made.
@@ -77,7 +77,7 @@ def makers(
     namespace = namespace_name(obj)
     group, _ = group_and_version(obj.get("apiVersion"))
     kind = obj.get("kind")
-    for _ in range(MOST_HOPS):
+    for _ in range(MAX_HOPS):
         if reference is None or not isinstance(kind, str):
             return
         owner_group, _ = group_and_version(reference.get("apiVersion"))
@@ -98,10 +98,10 @@ def makers(
         reference, group, kind = controller_of(metadata), owner_group, owner_kind
 
 
-def is_below(obj: Mapping[str, Any], uid: str, namespace: str, lookup: Lookup) -> bool:
+def is_descendant(obj: Mapping[str, Any], uid: str, namespace: str, lookup: Lookup) -> bool:
     """Whether an object was made by what has this uid, or by something that it made."""
     reference = controller_of(obj.get("metadata"))
-    for _ in range(MOST_HOPS):
+    for _ in range(MAX_HOPS):
         if reference is None:
             return False
         if reference.get("uid") == uid:

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias
 
 from bizrq.units.slot import Slot
-from bizrq.units.times import milliseconds
+from bizrq.units.times import parse_timestamp
 from bizrq.workloads.kinds.declaration import Adapter
-from controller.usage.observed_usage import Evidence, is_allocated
+from controller.usage.observed_usage import ObservedUsage, is_allocated
 from controller.watch.cluster import Cluster
 from controller.watch.pods import Pod
 
@@ -22,12 +22,12 @@ User: TypeAlias = tuple[Pod, Adapter, Object]
 """A pod, and the workload that pays for it."""
 
 
-class Allocations:
+class ClaimAllocations:
     """Of claims, by uid."""
 
-    def __init__(self, cluster: Cluster, evidence: Evidence, now: Callable[[], int]) -> None:
+    def __init__(self, cluster: Cluster, observed: ObservedUsage, now: Callable[[], int]) -> None:
         self._cluster = cluster
-        self._evidence = evidence
+        self._observed = observed
         self._now = now
         #: Which group pays for an allocated claim, by its uid, and for whom; and when it was first seen to be allocated
         #: where nobody says since when it is.
@@ -41,9 +41,9 @@ class Allocations:
     def since(self, claim: Object) -> int:
         """When a claim was allocated: as the scheduler says, which it need not, else when that was first seen."""
         told = claim["status"]["allocation"].get("allocationTimestamp")
-        return milliseconds(told) if told else self._seen.setdefault(claim["metadata"]["uid"], self._now())
+        return parse_timestamp(told) if told else self._seen.setdefault(claim["metadata"]["uid"], self._now())
 
-    def told(self, names: Iterable[str]) -> None:
+    def learn_starts(self, names: Iterable[str]) -> None:
         """Take it from these names since when they are: another process may have seen it first, and said so."""
         for name in names:
             uid, _, since = name.partition("@")
@@ -62,11 +62,11 @@ class Allocations:
         Where no pod is left it is that of before: a claim outlives its pods by the moment that its deallocation takes.
         """
         first: dict[str, tuple[tuple[str, str], User]] = {}
-        for pod in self._evidence.pods_using(claim):
+        for pod in self._observed.pods_using(claim):
             workload = self._cluster.workload_of(pod.plain())
             group = self._cluster.group_of(workload[1]) if workload else None
             if workload is not None and group is not None:
-                since = str(workload[1]["metadata"].get("creationTimestamp")), place_of(*workload)
+                since = str(workload[1]["metadata"].get("creationTimestamp")), workload_name(*workload)
                 if group not in first or since < first[group][0]:
                     first[group] = since, (pod, *workload)
         if not first:
@@ -77,7 +77,7 @@ class Allocations:
         found = self._payers[claim["metadata"]["uid"]] = payer, first[payer][1]
         return found
 
-    def pays(self, claim: Object, group: str, user: User) -> None:
+    def note_payer(self, claim: Object, group: str, user: User) -> None:
         """This group does, unless it is known who does."""
         self._payers.setdefault(claim["metadata"]["uid"], (group, user))
 
@@ -88,7 +88,7 @@ class Allocations:
         self._seen.pop(uid, None)
 
 
-def place_of(adapter: Adapter, workload: Object) -> str:
+def workload_name(adapter: Adapter, workload: Object) -> str:
     """A workload as lines of the record name it."""
     metadata = workload["metadata"]
     return str(Slot(adapter.resource, metadata.get("namespace", ""), metadata["name"]))

@@ -19,7 +19,7 @@ from bizrq.kube.informer import Informer
 from bizrq.store.groups import without_managed_fields
 from bizrq.store.hours import CORRECTIONS
 from bizrq.units.names import DEFAULT, Catalog
-from bizrq.units.times import timestamp
+from bizrq.units.times import format_timestamp
 
 log = structlog.get_logger(__name__)
 
@@ -30,7 +30,7 @@ _READ = 5.0
 _AGAIN = 5.0
 
 
-class Corrections:
+class CorrectionTracker:
     """The corrections of all groups, as the watch has them."""
 
     def __init__(
@@ -49,7 +49,7 @@ class Corrections:
             client, CORRECTIONS, on_change=self._changed, indexes={"group": _group}, transform=without_managed_fields
         )
 
-    async def waiting(self, group: str, applied: Collection[str]) -> list[Correction]:
+    async def pending(self, group: str, applied: Collection[str]) -> list[Correction]:
         """Those that the watch does not show as applied; of those that the record lacks, only what is true now.
 
         `applied` are the uids that the record has. Raises ApiError, Unreachable.
@@ -70,13 +70,13 @@ class Corrections:
             found.append(Correction(correction.metadata.uid, amounts, by=spec.by, reason=spec.reason))
         return found
 
-    async def tell(self, group: str, applied: Iterable[Correction]) -> None:
+    async def mark_applied(self, group: str, applied: Iterable[Correction]) -> None:
         """Have those say that they are lines of a record, which is stored; one that cannot does later."""
         for correction in applied:
             obj = self.informer.store.by_uid(correction.uid)
             if obj is None:
                 continue
-            body = {"metadata": {"uid": correction.uid}, "status": {"applied": timestamp(self._now())}}
+            body = {"metadata": {"uid": correction.uid}, "status": {"applied": format_timestamp(self._now())}}
             try:
                 await self._client.patch(CORRECTIONS, obj["metadata"]["name"], body, subresource="status")
             except NotFound:

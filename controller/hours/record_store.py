@@ -14,9 +14,9 @@ import msgspec
 import structlog
 
 from bizrq.api import hours as wire
-from bizrq.api.group import GroupObject, Metadata
+from bizrq.api.group import GroupObject, ObjectMeta
 from bizrq.api.hours import CardHours, CardHoursSpec, CardHoursStatus, HoursUnreadable, Statement
-from bizrq.hours.metering import Page
+from bizrq.hours.metering import RecordPage
 from bizrq.kube.client import AlreadyExists, Conflict, KubeClient, NotFound
 from bizrq.kube.informer import Informer
 from bizrq.store.groups import without_managed_fields
@@ -33,17 +33,17 @@ _encoder = msgspec.json.Encoder()
 class _Written(msgspec.Struct):
     """What is read of the answer to a write: we know what we wrote."""
 
-    metadata: Metadata
+    metadata: ObjectMeta
 
 
 @dataclass(frozen=True, slots=True)
-class Sheet:
+class StoredPage:
     """One stored page of a group: what only the shell knows of it, and what it says."""
 
     name: str
     revision: int
     spec: CardHoursSpec
-    page: Page
+    page: RecordPage
     pages: int = 1
     writer: str = ""
     #: The revisions of pods and claims that it knows of, by `plural.group`.
@@ -51,14 +51,14 @@ class Sheet:
     uid: str = ""
 
 
-class Books:
+class RecordStore:
     """All pages, by group. Writes teach it newer versions than the watch has brought."""
 
     def __init__(self, client: KubeClient, on_change: Callable[[str], None]) -> None:
         """`on_change` is told the group of a page that somebody else has changed."""
         self._client = client
-        self._told = on_change
-        self._sheets: dict[str, dict[str, Sheet]] = {}
+        self._on_change = on_change
+        self._stored_pages: dict[str, dict[str, StoredPage]] = {}
         #: Pages that cannot be read, by group: what is wrong with each, by name.
         self._unreadable: dict[str, dict[str, str]] = {}
         #: In which page each uid was last seen to run. What is over is looked up in vain.
@@ -67,31 +67,31 @@ class Books:
         self.informer = Informer(
             client,
             CARD_HOURS,
-            on_change=self.changed,
-            on_time_travel=self._start_over,
+            on_change=self.on_change,
+            on_rollback=self._start_over,
             transform=without_managed_fields,
         )
 
-    def of(self, group: str) -> list[Sheet]:
+    def of(self, group: str) -> list[StoredPage]:
         """The pages of a group's record, in their order. Raises HoursUnreadable."""
         for problem in self._unreadable.get(group, {}).values():
             raise HoursUnreadable(problem)
-        return sorted(self._sheets.get(group, {}).values(), key=lambda sheet: sheet.spec.page)
+        return sorted(self._stored_pages.get(group, {}).values(), key=lambda sheet: sheet.spec.page)
 
     def has(self, group: str) -> bool:
-        return group in self._sheets or group in self._unreadable
+        return group in self._stored_pages or group in self._unreadable
 
     def revision(self, group: str) -> int:
         """The newest revision that a page of this group is known at."""
-        return max((sheet.revision for sheet in self._sheets.get(group, {}).values()), default=0)
+        return max((stored_page.revision for stored_page in self._stored_pages.get(group, {}).values()), default=0)
 
-    def elsewhere(self, uid: str, group: str) -> Sheet | None:
+    def page_elsewhere(self, uid: str, group: str) -> StoredPage | None:
         """The page of another group in which a stay runs, or of which a part of it was split off."""
         place = self._places.get(uid)
         if place is None or place[0] == group:
             return None
-        sheet = self._sheets.get(place[0], {}).get(place[1])
-        return sheet if sheet is not None and _has(sheet.page, uid) else None
+        stored_page = self._stored_pages.get(place[0], {}).get(place[1])
+        return stored_page if stored_page is not None and _has(stored_page.page, uid) else None
 
     async def read(self, group: str, name: str) -> None:
         """Have the page at hand as it is stored now. Raises ApiError, Unreachable."""
@@ -100,72 +100,74 @@ class Books:
         except NotFound:
             self._forget(group, name)
 
-    async def create(self, group: GroupObject, number: int, writer: str = "") -> Sheet:
+    async def create(self, group: GroupObject, number: int, writer: str = "") -> StoredPage:
         """A page of a group's record that says nothing yet. Raises ApiError, Unreachable; Conflict if it is there."""
         name = f"{group.name}.{number}.{group.metadata.uid[:8]}" if number else group.name
         spec = CardHoursSpec(group.name, group.metadata.uid, number)
-        metadata = Metadata(name=name, labels={wire.GROUP_LABEL: group.name})
+        metadata = ObjectMeta(name=name, labels={wire.GROUP_LABEL: group.name})
         try:
-            made = await self._client.create(CARD_HOURS, wire.plain(CardHours(metadata, spec)), timeout=_TIMEOUT)
+            made = await self._client.create(CARD_HOURS, wire.to_json(CardHours(metadata, spec)), timeout=_TIMEOUT)
         except AlreadyExists:
             await self.read(group.name, name)
             raise Conflict(409, "AlreadyExists", f"{name} was made by another") from None
         metadata = made["metadata"]
-        sheet = Sheet(name, int(metadata["resourceVersion"]), spec, Page(), writer=writer, uid=metadata["uid"])
-        return self._know(sheet)
+        stored_page = StoredPage(
+            name, int(metadata["resourceVersion"]), spec, RecordPage(), writer=writer, uid=metadata["uid"]
+        )
+        return self._know(stored_page)
 
-    async def write(self, sheet: Sheet, page: Page, **shell: Any) -> Sheet:
+    async def write(self, stored_page: StoredPage, page: RecordPage, **shell: Any) -> StoredPage:
         """The page after a write that succeeds only on the version that was decided on.
 
         Raises Conflict, having read what is there, besides the other ApiErrors, and Unreachable, after which nobody
         knows whether it was written: then it is read before the next write.
         """
-        after = replace(sheet, page=page, **shell)
-        path = CARD_HOURS.path(name=sheet.name, subresource="status")
+        after = replace(stored_page, page=page, **shell)
+        path = CARD_HOURS.path(name=stored_page.name, subresource="status")
         try:
             body = await self._client.request("PUT", path, body=_encoder.encode(_object(after)), timeout=_TIMEOUT)
         except Conflict:
-            await self.read(sheet.spec.group, sheet.name)
+            await self.read(stored_page.spec.group, stored_page.name)
             raise
         except NotFound:
-            self._forget(sheet.spec.group, sheet.name)
+            self._forget(stored_page.spec.group, stored_page.name)
             raise
         return self._know(
             replace(after, revision=int(msgspec.json.decode(body, type=_Written).metadata.resource_version))
         )
 
-    async def remove(self, sheet: Sheet) -> None:
+    async def remove(self, stored_page: StoredPage) -> None:
         """Raises Conflict if it has changed, besides the other ApiErrors, and Unreachable."""
         try:
-            await self._client.delete(CARD_HOURS, sheet.name, resource_version=str(sheet.revision))
+            await self._client.delete(CARD_HOURS, stored_page.name, resource_version=str(stored_page.revision))
         except NotFound:
             pass
         except Conflict:
-            await self.read(sheet.spec.group, sheet.name)
+            await self.read(stored_page.spec.group, stored_page.name)
             raise
-        self._forget(sheet.spec.group, sheet.name)
+        self._forget(stored_page.spec.group, stored_page.name)
 
-    async def stated(self, name: str) -> Statement | None:
+    async def find_statement(self, name: str) -> Statement | None:
         """The statement of this name, where it is written already. Raises ApiError, Unreachable, HoursUnreadable."""
         try:
             return wire.statement_of(await self._client.get(STATEMENTS, name))
         except NotFound:
             return None
 
-    async def state(self, statement: Statement) -> None:
+    async def write_statement(self, statement: Statement) -> None:
         """Write a statement; Conflict where another wrote it meanwhile. Raises the other ApiErrors, Unreachable."""
         try:
-            await self._client.create(STATEMENTS, wire.plain(statement), timeout=_TIMEOUT)
+            await self._client.create(STATEMENTS, wire.to_json(statement), timeout=_TIMEOUT)
         except AlreadyExists:
             raise Conflict(409, "AlreadyExists", f"{statement.metadata.name} was written by another") from None
 
-    def changed(self, old: Object | None, new: Object | None) -> None:
+    def on_change(self, old: Object | None, new: Object | None) -> None:
         """What the watch brought; what we wrote ourselves is no news."""
         changed = new or old
         if changed is None:
             return
         name, group = changed["metadata"]["name"], (changed.get("spec") or {}).get("group", "")
-        known = self._sheets.get(group, {}).get(name)
+        known = self._stored_pages.get(group, {}).get(name)
         if new is None:
             if known is None or known.uid not in ("", changed["metadata"]["uid"]):
                 return
@@ -174,11 +176,11 @@ class Books:
             return
         else:
             self._learn(new)
-        self._told(group)
+        self._on_change(group)
 
     def _start_over(self, before: int, now: int) -> None:
         """The API server's store was restored to an older state: what was newer than that never was."""
-        self._sheets.clear()
+        self._stored_pages.clear()
         self._unreadable.clear()
         self._places.clear()
         for obj in self.informer.store.values():
@@ -189,8 +191,8 @@ class Books:
         try:
             record = wire.record_of(obj)
             status = record.status
-            seen = {kind: wire.integer(text) for kind, text in status.seen.items()}
-            sheet = Sheet(
+            seen = {kind: wire.parse_integer(text) for kind, text in status.seen.items()}
+            stored_page = StoredPage(
                 name,
                 int(record.metadata.resource_version),
                 record.spec,
@@ -202,50 +204,52 @@ class Books:
             )
         except HoursUnreadable as error:
             log.error("record cannot be read", group=group, error=str(error))
-            self._sheets.get(group, {}).pop(name, None)
+            self._stored_pages.get(group, {}).pop(name, None)
             self._unreadable.setdefault(group, {})[name] = str(error)
             return
-        known = self._sheets.get(group, {}).get(name)
-        if known is None or known.revision <= sheet.revision:
-            self._know(sheet)
+        known = self._stored_pages.get(group, {}).get(name)
+        if known is None or known.revision <= stored_page.revision:
+            self._know(stored_page)
 
-    def _know(self, sheet: Sheet) -> Sheet:
-        group = sheet.spec.group
+    def _know(self, stored_page: StoredPage) -> StoredPage:
+        group = stored_page.spec.group
         unreadable = self._unreadable.get(group, {})
-        unreadable.pop(sheet.name, None)
+        unreadable.pop(stored_page.name, None)
         if not unreadable:
             self._unreadable.pop(group, None)
-        known = self._sheets.setdefault(group, {}).get(sheet.name)
-        place = group, sheet.name
-        for rate, since in sheet.page.running.items():
+        known = self._stored_pages.setdefault(group, {}).get(stored_page.name)
+        place = group, stored_page.name
+        for rate, since in stored_page.page.running.items():
             if known is None or known.page.running.get(rate) is not since:
                 self._places.update(dict.fromkeys(since, place))
-        self._sheets[group][sheet.name] = sheet
+        self._stored_pages[group][stored_page.name] = stored_page
         if len(self._places) > self._most_places:
             self._places = {uid: at for uid, at in self._places.items() if self._still(uid, at)}
             self._most_places = 2 * len(self._places) + 10_000
-        return sheet
+        return stored_page
 
     def _still(self, uid: str, place: tuple[str, str]) -> bool:
-        sheet = self._sheets.get(place[0], {}).get(place[1])
-        return sheet is not None and _has(sheet.page, uid)
+        stored_page = self._stored_pages.get(place[0], {}).get(place[1])
+        return stored_page is not None and _has(stored_page.page, uid)
 
     def _forget(self, group: str, name: str) -> None:
-        for kept in (self._sheets, self._unreadable):
+        for kept in (self._stored_pages, self._unreadable):
             found = kept.get(group, {})
             found.pop(name, None)
             if not found:
                 kept.pop(group, None)
 
 
-def _has(page: Page, uid: str) -> bool:
+def _has(page: RecordPage, uid: str) -> bool:
     return any(uid in since for since in page.running.values()) or any(part.uid == uid for part in page.split)
 
 
-def _object(sheet: Sheet) -> CardHours:
-    status: CardHoursStatus = wire.status_of(sheet.page)
-    status.pages, status.writer = sheet.pages, sheet.writer
-    status.seen = {kind: str(revision) for kind, revision in sorted((sheet.seen or {}).items())}
-    labels = {wire.GROUP_LABEL: sheet.spec.group}
-    metadata = Metadata(name=sheet.name, uid=sheet.uid, resource_version=str(sheet.revision), labels=labels)
-    return CardHours(metadata, sheet.spec, status)
+def _object(stored_page: StoredPage) -> CardHours:
+    status: CardHoursStatus = wire.status_of(stored_page.page)
+    status.pages, status.writer = stored_page.pages, stored_page.writer
+    status.seen = {kind: str(revision) for kind, revision in sorted((stored_page.seen or {}).items())}
+    labels = {wire.GROUP_LABEL: stored_page.spec.group}
+    metadata = ObjectMeta(
+        name=stored_page.name, uid=stored_page.uid, resource_version=str(stored_page.revision), labels=labels
+    )
+    return CardHours(metadata, stored_page.spec, status)

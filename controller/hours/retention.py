@@ -13,15 +13,15 @@ from typing import Any
 import structlog
 
 from bizrq.api import hours as wire
-from bizrq.hours.metering import Page
+from bizrq.hours.metering import RecordPage
 from bizrq.kube.client import KubeClient, NotFound
 from bizrq.store.hours import STATEMENTS
-from bizrq.units.times import milliseconds
+from bizrq.units.times import parse_timestamp
 
 log = structlog.get_logger(__name__)
 
 
-class Retention:
+class StatementRetention:
     """Counts the periods of each group that have statements, so that few of them have to be listed."""
 
     def __init__(self, client: KubeClient, keep: int) -> None:
@@ -33,7 +33,7 @@ class Retention:
     def forget(self, group: str) -> None:
         self._counts.pop(group, None)
 
-    async def moved(self, group: str, before: Page, after: Sequence[Page]) -> None:
+    async def prune(self, group: str, before: RecordPage, after: Sequence[RecordPage]) -> None:
         """Delete what is too many, now that the group's record has closed a period. Raises ApiError, Unreachable."""
         if not self._keep or before.periods[0].period.start == after[0].periods[0].period.start:
             return
@@ -58,4 +58,4 @@ class Retention:
 
 
 def _name_and_end(obj: dict[str, Any]) -> dict[str, Any]:
-    return {"name": obj["metadata"]["name"], "end": milliseconds(obj["spec"]["end"])}
+    return {"name": obj["metadata"]["name"], "end": parse_timestamp(obj["spec"]["end"])}

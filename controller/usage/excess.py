@@ -15,10 +15,10 @@ from typing import Any
 from bizrq.units import quantity, resources
 from bizrq.units.resources import Resources
 from bizrq.workloads.config import CountingConfig
-from bizrq.workloads.demand.owner_allowance import child_demand, reach, surplus
+from bizrq.workloads.demand.owner_allowance import allowance, child_demand, excess
 from bizrq.workloads.kinds.declaration import Adapter, GroupKind
 from bizrq.workloads.lookup import Lookup
-from bizrq.workloads.owners import MOST_HOPS
+from bizrq.workloads.owners import MAX_HOPS
 from bizrq.workloads.pods.roles import has_ended
 from bizrq.workloads.validation import Malformed
 from controller.watch.cluster import POD, Cluster
@@ -33,7 +33,7 @@ _FEW = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Excess:
     """What a workload's children ask for beyond it, and which kinds of objects told that; empty where nothing.
 
     `below` is the most that the children of any one owner ask for together, beyond it or not.
@@ -48,7 +48,7 @@ class Found:
     below: Resources = field(default_factory=dict, compare=False)
 
 
-NOTHING = Found()
+NO_EXCESS = Excess()
 
 
 def _answers_for(path: Path) -> str:
@@ -58,7 +58,7 @@ def _answers_for(path: Path) -> str:
 
 
 @dataclass(slots=True)
-class _Brood:
+class _ChildSet:
     """The children of one owner: what they ask for in all, how many ask, and the latest of them."""
 
     costs: list[Resources] = field(default_factory=list)
@@ -77,25 +77,25 @@ def _lags(owner: Object) -> bool:
     )
 
 
-class Surplus:
+class ExcessUsage:
     """Compares the workloads of a cluster with what is below them."""
 
     def __init__(self, cluster: Cluster, config: CountingConfig) -> None:
         self._cluster = cluster
         self._config = config
 
-    def of(self, adapter: Adapter, workload: Object, charged: Resources, lookup: Lookup) -> Found:
+    def of(self, adapter: Adapter, workload: Object, charged: Resources, lookup: Lookup) -> Excess:
         """What the workload's children ask for beyond what it is `charged`; nothing of one that has ended.
 
         A child that cannot be counted adds nothing, and one of a kind that does not pay is its own. Raises nothing.
         """
         if not adapter.creates or not adapter.pays or has_ended(workload, adapter):
-            return NOTHING
+            return NO_EXCESS
         owners: dict[str, Path] = {}
-        broods: dict[str, _Brood] = {}
+        child_sets: dict[str, _ChildSet] = {}
         kinds = {(adapter.group, adapter.kind)}
         level: list[Path] = [((adapter, workload),)]
-        for _ in range(MOST_HOPS):
+        for _ in range(MAX_HOPS):
             below: list[Path] = []
             for path in level:
                 for made in sorted({*path[-1][0].creates, *path[-1][0].passes}):
@@ -105,7 +105,7 @@ class Surplus:
                         continue
                     owner = path[answers - 1][1]["metadata"]["uid"]
                     owners[owner] = path[:answers]
-                    brood = broods.setdefault(owner, _Brood())
+                    brood = child_sets.setdefault(owner, _ChildSet())
                     if made == POD:
                         kinds.add(POD)
                         self._add_pods(brood, path, maker, workload, lookup)
@@ -119,12 +119,12 @@ class Surplus:
             level = below
         # What its children may grow to is part of its charge already.
         grown = {workload["metadata"]["uid"]: charged} if adapter.grows else {}
-        return self._found(owners, broods, workload, grown, lookup, frozenset(kinds))
+        return self._found(owners, child_sets, workload, grown, lookup, frozenset(kinds))
 
     def child_cost(self, child: Object, pays: Object) -> Resources:
         """What one child of the payer asks for by itself, nothing where that cannot be told."""
         adapter = self._cluster.registry.of(child)
-        return self._cost(child, adapter, pays, self._cluster.related.watched) if adapter is not None else {}
+        return self._cost(child, adapter, pays, self._cluster.resolver.cached_lookup) if adapter is not None else {}
 
     def _cost(self, child: Object, adapter: Adapter, pays: Object, lookup: Lookup) -> Resources:
         try:
@@ -135,33 +135,33 @@ class Surplus:
     def _found(
         self,
         owners: dict[str, Path],
-        broods: dict[str, _Brood],
+        broods: dict[str, _ChildSet],
         workload: Object,
         grown: Mapping[str, Resources],
         lookup: Lookup,
         kinds: frozenset[GroupKind],
-    ) -> Found:
+    ) -> Excess:
         findings: list[str] = []
         below: Resources = {}
         #: By owner, what hangs below its children beyond them, and whether all of that is no more than a lag.
         passed: dict[str, tuple[Resources, bool]] = {}
         for uid in sorted(broods, key=lambda each: len(owners[each]), reverse=True):
-            brood, path = broods[uid], owners[uid]
+            children, path = broods[uid], owners[uid]
             (maker, owner), own = path[-1], grown.get(uid, {})
-            asked = resources.total(brood.costs)
+            asked = resources.total(children.costs)
             below = resources.larger(below, asked)
-            reached = reach(owner, maker, workload, brood.asking, lookup, self._config)
-            beyond = surplus(brood.costs, resources.larger(reached, own))
+            reached = allowance(owner, maker, workload, children.asking, lookup, self._config)
+            beyond = excess(children.costs, resources.larger(reached, own))
             if beyond:
                 held = ", ".join(f"{name}={quantity.text(name, beyond[name])}" for name in sorted(beyond)[:4])
                 findings.append(
                     f"what {maker.resource}/{owner['metadata']['namespace']}/{owner['metadata']['name']} owns "
-                    f"(last {self._latest(brood)}) asks for more than it does: {held}"
+                    f"(last {self._latest(children)}) asks for more than it does: {held}"
                 )
             deeper, lags = passed.pop(uid, ({}, True))
             if deeper:
                 # What its children do not ask for is room for what hangs below them: one who makes them lags.
-                plain = reach(owner, maker, workload, 1, lookup, self._config)
+                plain = allowance(owner, maker, workload, 1, lookup, self._config)
                 room = resources.subtract_floor(resources.larger(plain, own), asked)
                 deeper = resources.nonzero(resources.subtract_floor(deeper, room))
             above = _answers_for(path)
@@ -169,17 +169,17 @@ class Surplus:
             at_once = (bool(beyond) and maker.surge is None and not _lags(owner)) or (bool(deeper) and not lags)
             passed[above] = resources.total((more, beyond, deeper)), lag and not at_once
         more, lag = passed.get("", ({}, True))
-        return Found(more, kinds, "; ".join(findings), not lag, below) if more else Found(below=below)
+        return Excess(more, kinds, "; ".join(findings), not lag, below) if more else Excess(below=below)
 
     def _pods(self, path: Path) -> Collection[Pod]:
         return self._cluster.pods_made_by(path[-1][1]["metadata"]["uid"])
 
-    def _add_pods(self, brood: _Brood, path: Path, adapter: Adapter, pays: Object, lookup: Lookup) -> None:
+    def _add_pods(self, brood: _ChildSet, path: Path, adapter: Adapter, pays: Object, lookup: Lookup) -> None:
         """Pods differ little: each sort of them is counted once."""
         sorts: dict[tuple[int, int], tuple[Pod, int]] = {}
         maker = path[-1][1]["metadata"]["uid"]
         brood.makers.append(maker)
-        for pod, many in self._cluster.sorts_made_by(maker):
+        for pod, many in self._cluster.grouped_pods_made_by(maker):
             if pod.is_active:
                 key = (id(pod), 0) if pod.is_resized else (id(pod.spec), id(pod.labels))
                 first, count = sorts.get(key, (pod, 0))
@@ -189,18 +189,18 @@ class Surplus:
             brood.costs.append(resources.scale(cost, count))
             brood.asking += count
 
-    def _latest(self, brood: _Brood) -> str:
+    def _latest(self, brood: _ChildSet) -> str:
         """The latest of a brood, in words; of very many pods that of one of each sort."""
         latest = brood.latest
         for maker in brood.makers:
-            sorts = self._cluster.sorts_made_by(maker)
+            sorts = self._cluster.grouped_pods_made_by(maker)
             few = sum(many for _, many in sorts) <= _FEW
             for pod in self._cluster.pods_made_by(maker) if few else [one for one, _ in sorts]:
                 if pod.is_active:
                     latest = max(latest, (str(pod.created or 0).zfill(15), f"Pod {pod.name}"))
         return latest[1]
 
-    def _add(self, brood: _Brood, children: list[Object], adapter: Adapter, pays: Object, lookup: Lookup) -> None:
+    def _add(self, brood: _ChildSet, children: list[Object], adapter: Adapter, pays: Object, lookup: Lookup) -> None:
         for child in children:
             if child["metadata"].get("deletionTimestamp"):
                 continue

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from heapq import nsmallest
 
-from controller.usage.workload_usage import Words
+from controller.usage.workload_usage import Messages
 
 #: The condition and event for workloads that use other devices than they declare.
 _MISMATCH = "ModelMismatch"
 
 
 @dataclass(slots=True)
-class Told:
+class Findings:
     """What people have to know of a group's workloads, in words."""
 
     problems: list[str] = field(default_factory=list)
@@ -25,12 +25,12 @@ class Told:
     #: What of it had been kept wrong.
     drift: list[str] = field(default_factory=list)
 
-    def note(self, words: Words) -> None:
+    def add(self, messages: Messages) -> None:
         """Take over what there is to tell of one workload."""
-        self.problems.extend([words.problem] if words.problem else ())
-        self.surplus.extend([words.surplus] if words.surplus else ())
-        self.unbounded.extend(words.unbounded)
-        self.mismatches.extend(words.mismatches)
+        self.problems.extend([messages.problem] if messages.problem else ())
+        self.surplus.extend([messages.excess] if messages.excess else ())
+        self.unbounded.extend(messages.unbounded)
+        self.mismatches.extend(messages.mismatches)
 
     def conditions(self) -> list[tuple[str, bool, str, str]]:
         """A true condition for each that says something; its type is also the reason of the event that tells of it."""

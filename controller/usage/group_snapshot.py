@@ -12,29 +12,29 @@ from dataclasses import dataclass, field, replace
 
 from bizrq.api import group as wire
 from bizrq.api.group import GroupObject, GroupUnreadable
-from bizrq.quota.recount import Counted, Sighting, held_for_others
+from bizrq.quota.recount import CountedObject, WriteState, held_for_uncountable
 from bizrq.quota.reservation import Reservation
 from bizrq.units.resources import Resources, add, growth, larger, subtract_floor
 from bizrq.units.resources import total as total_of
 from bizrq.units.slot import Slot
 from bizrq.workloads.config import CountingConfig
-from bizrq.workloads.devices.dra import CLAIMS, Claims, of_claim
+from bizrq.workloads.devices.dra import CLAIMS, ClaimContext, claim_cost
 from bizrq.workloads.labels import labels_of
 from bizrq.workloads.validation import Malformed
-from controller.usage.excess import Surplus
-from controller.usage.findings import Told
-from controller.usage.usage_cache import Account
-from controller.usage.workload_cost import Costs
+from controller.usage.excess import ExcessUsage
+from controller.usage.findings import Findings
+from controller.usage.usage_cache import GroupUsage
+from controller.usage.workload_cost import WorkloadCosts
 from controller.watch.cluster import Cluster
 
 
-class Charges:
+class GroupSnapshots:
     """Answers what a group is charged, from its account and as the rest stands in the informers."""
 
-    def __init__(self, cluster: Cluster, costs: Costs, surplus: Surplus, config: CountingConfig) -> None:
+    def __init__(self, cluster: Cluster, costs: WorkloadCosts, excess: ExcessUsage, config: CountingConfig) -> None:
         self._cluster = cluster
         self._costs = costs
-        self._surplus = surplus
+        self._excess = excess
         self._config = config
         #: What each claim cost when it could last be counted, by uid.
         self._last: dict[str, Resources] = {}
@@ -44,57 +44,61 @@ class Charges:
     def forget(self, name: str) -> None:
         self._unknown.pop(name, None)
 
-    def besides(
-        self, group: GroupObject, account: Account, sightings: Sequence[tuple[Reservation, Sighting]], told: Told
-    ) -> list[Counted]:
+    def shared(
+        self,
+        group: GroupObject,
+        account: GroupUsage,
+        sightings: Sequence[tuple[Reservation, WriteState]],
+        findings: Findings,
+    ) -> list[CountedObject]:
         """What the group's own are held at besides what each of its workloads costs; `told` what people have to know
         of them all.
         """
-        for line in account.telling.values():
-            told.note(line.words)
-        told.drift, account.drift = account.drift, []
+        for line in account.with_messages.values():
+            findings.add(line.messages)
+        findings.drift, account.drift = account.drift, []
         claims = _Claims()
-        for line in account.claiming.values():
+        for line in account.with_claims.values():
             claims.add(line.counted.slot, line.shared, line.shown)
-            for found in line.pledged.values():
-                claims.pledge(found)
-        counted = self._claims(group.name, claims, told)
+            for found in line.committed.values():
+                claims.commit(found)
+        counted = self._claims(group.name, claims, findings)
         return counted + self._held_for(group, account, counted, sightings)
 
-    def _claims(self, name: str, claims: _Claims, told: Told) -> list[Counted]:
+    def _claims(self, name: str, claims: _Claims, findings: Findings) -> list[CountedObject]:
         """What claims cost the group that it pays for, each once: those that name it, and those that its workloads do
         and no other group's did before them.
         """
-        lookup = self._cluster.related.watched
+        lookup = self._cluster.resolver.cached_lookup
         for claim in self._cluster.claims_of(name):
             metadata = claim["metadata"]
             place, uid = Slot(CLAIMS, metadata["namespace"], metadata["name"]), metadata["uid"]
-            around = Claims(labels_of(claim), metadata["namespace"], lookup, self._config)
+            around = ClaimContext(labels_of(claim), metadata["namespace"], lookup, self._config)
             try:
-                self._last[uid] = of_claim(claim, around)
+                self._last[uid] = claim_cost(claim, around)
             except Malformed as error:
-                told.problems.append(f"{place}: {error}")
+                findings.problems.append(f"{place}: {error}")
             claims.add(place, {place: self._last.get(uid, {})}, {})
         if len(self._last) > 2 * len(self._cluster.claims.store) + 1000:
             self._last = {uid: cost for uid, cost in self._last.items() if self._cluster.claims.store.by_uid(uid)}
-        counted: list[Counted] = []
+        counted: list[CountedObject] = []
         for place, cost in sorted(claims.declared.items()):
             payer = self._costs.payer_of_claim(place) or name
             if payer == name:
-                found = Counted(place, str(place), cost, growth(claims.shown[place], cost))
-                whole, lien_ = claims.pledged.get(place, ({}, {}))
-                counted.append(replace(found, whole=whole, lien=lien_))
+                found = CountedObject(place, str(place), cost, growth(claims.shown[place], cost))
+                whole, lien_ = claims.committed.get(place, ({}, {}))
+                counted.append(replace(found, max_cost=whole, committed=lien_))
             else:
-                told.claims.append(f"{claims.user[place]} uses {place}, which group {payer} pays for")
+                findings.claims.append(f"{claims.user[place]} uses {place}, which group {payer} pays for")
         return counted
 
     def _held_for(
         self,
         group: GroupObject,
-        account: Account,
-        claims: Sequence[Counted],
-        sightings: Sequence[tuple[Reservation, Sighting]],
-    ) -> list[Counted]:
+        account: GroupUsage,
+        claims: Sequence[CountedObject],
+        sightings: Sequence[tuple[Reservation, WriteState]],
+    ) -> list[CountedObject]:
         """What workloads are held at that we could never count: as much as their group held for them before us.
 
         Found once, when one of them is first met; then it is no more than those of them that have been counted since
@@ -106,29 +110,29 @@ class Charges:
         known, held = self._unknown.get(group.name, (frozenset(), {}))
         if account.unknown.keys() - known:
             try:
-                published = wire.amounts(group, group.status.self_used)
+                published = wire.parse_amounts(group, group.status.self_used)
             except GroupUnreadable:
                 published = {}
             sums = account.sums
-            found = total_of((sums.cost, sums.beyond, *(add(each.cost, each.beyond) for each in claims)))
-            held = held_for_others(published, sightings, found)
+            found = total_of((sums.cost, sums.unrequested, *(add(each.cost, each.unrequested) for each in claims)))
+            held = held_for_uncountable(published, sightings, found)
         else:
-            now_known = [account.lines[uid] for uid in known - account.unknown.keys() if uid in account.lines]
+            now_known = [account.usages[uid] for uid in known - account.unknown.keys() if uid in account.usages]
             held = subtract_floor(held, total_of(line.counted.cost for line in now_known))
         self._unknown[group.name] = frozenset(account.unknown), held
         slot, uid = min((line.counted.slot, uid) for uid, line in account.unknown.items())
-        return [Counted(slot, uid, held)]
+        return [CountedObject(slot, uid, held)]
 
-    def covered(self, entries: Iterable[Reservation]) -> list[Counted]:
+    def owner_paid(self, entries: Iterable[Reservation]) -> list[CountedObject]:
         """Stored objects that entries speak of and that something above them pays for."""
-        covered: list[Counted] = []
+        covered: list[CountedObject] = []
         for entry in entries:
             informer = self._cluster.workloads.get(entry.slot.kind)
             stored = informer.store.get(entry.slot.name, entry.slot.namespace) if informer is not None else None
             pays = self._cluster.payer_of(stored) if stored is not None else None
             if stored is not None and pays is not None:
-                cost = self._surplus.child_cost(stored, pays)
-                covered.append(Counted(entry.slot, stored["metadata"]["uid"], cost))
+                cost = self._excess.child_cost(stored, pays)
+                covered.append(CountedObject(entry.slot, stored["metadata"]["uid"], cost))
         return covered
 
 
@@ -140,11 +144,11 @@ class _Claims:
     shown: dict[Slot, Resources] = field(default_factory=dict)
     user: dict[Slot, Slot] = field(default_factory=dict)
     #: The most that any of them may still cost, and might have at its begin, where hours are safe.
-    pledged: dict[Slot, tuple[Resources, Resources]] = field(default_factory=dict)
+    committed: dict[Slot, tuple[Resources, Resources]] = field(default_factory=dict)
 
-    def pledge(self, found: Counted) -> None:
-        whole, lien_ = self.pledged.get(found.slot, ({}, {}))
-        self.pledged[found.slot] = larger(whole, found.whole), larger(lien_, found.lien)
+    def commit(self, found: CountedObject) -> None:
+        whole, lien_ = self.committed.get(found.slot, ({}, {}))
+        self.committed[found.slot] = larger(whole, found.max_cost), larger(lien_, found.committed)
 
     def add(self, user: Slot, declared: Mapping[Slot, Resources], shown: Mapping[Slot, Resources]) -> None:
         for found, costs in ((self.declared, declared), (self.shown, shown)):

@@ -16,26 +16,26 @@ import structlog
 from bizrq.units.resources import Resources, growth, larger, subtract_floor
 from bizrq.workloads.config import CountingConfig
 from bizrq.workloads.demand import observed
-from bizrq.workloads.demand.observed import NOTHING, Actual, Beyond, Complete, Place
+from bizrq.workloads.demand.observed import NOTHING_UNREQUESTED, NodeContext, PodUsage, StoredPodLookup, Unrequested
 from bizrq.workloads.devices import dra, hami
-from bizrq.workloads.devices.allocation import of_allocation
-from bizrq.workloads.devices.dra import Claims
+from bizrq.workloads.devices.allocation import allocation_cost
+from bizrq.workloads.devices.dra import ClaimContext
 from bizrq.workloads.labels import MODEL_LABELS, labels_of
 from bizrq.workloads.lookup import Lookup, Reference
 from bizrq.workloads.pods import resize
-from bizrq.workloads.pods.roles import of_template
+from bizrq.workloads.pods.roles import pod_set_of_template
 from bizrq.workloads.validation import Malformed
 from controller.watch.cluster import Cluster
 from controller.watch.invalidation import node_reference, pool_key, pool_reference
-from controller.watch.pods import Pod, Shapes
+from controller.watch.pods import Pod, SharedParts
 
 log = structlog.get_logger(__name__)
 
 Object = dict[str, Any]
-_Pair = tuple[Actual, Actual]
+_Pair = tuple[PodUsage, PodUsage]
 
 
-class Evidence:
+class ObservedUsage:
     """Answers what the pods of a workload use, for the recount and for the meter."""
 
     def __init__(self, cluster: Cluster, config: CountingConfig) -> None:
@@ -45,15 +45,15 @@ class Evidence:
         self._of_cash = replace(config, count_admin_access=False)
         #: What is being asked for, where somebody wants to know.
         self._notes: dict[Reference, None] | None = None
-        self._lookup = _Noted(Complete(cluster.related.watched), self._note)
-        self._classes = cluster.related.kept((dra.GROUP, "DeviceClass"))
-        self._place = Place(self._node, self._slices)
+        self._lookup = _Noted(StoredPodLookup(cluster.resolver.cached_lookup), self._track)
+        self._classes = cluster.resolver.informer_of((dra.GROUP, "DeviceClass"))
+        self._place = NodeContext(self._node, self._slices)
         self._pairs: dict[tuple[object, ...], tuple[Object, _Pair, Collection[Reference]]] = {}
         self._asks: dict[int, tuple[Object, bool]] = {}
         self._models: dict[str, tuple[Object | None, str | None]] = {}
 
     @contextmanager
-    def noting(self) -> Iterator[Collection[Reference]]:
+    def tracking(self) -> Iterator[Collection[Reference]]:
         """All that is asked for meanwhile, nodes and pools of slices among it: what is found depends on that."""
         before, self._notes = self._notes, {}
         notes = self._notes
@@ -62,23 +62,23 @@ class Evidence:
         finally:
             self._notes = before
 
-    def _note(self, reference: Reference) -> None:
+    def _track(self, reference: Reference) -> None:
         if self._notes is not None:
             self._notes[reference] = None
 
-    def beyond(self, workload: Object, now: int, *, countable: bool) -> Beyond:
+    def unrequested(self, workload: Object, now: int, *, countable: bool) -> Unrequested:
         """What a workload's pods use beyond what it declares.
 
         All that they use, where the workload itself cannot be counted: it holds that all the same.
         """
-        sorts = self._cluster.sorts_of(workload)
+        sorts = self._cluster.grouped_pods_of(workload)
         if not sorts:
-            return NOTHING
+            return NOTHING_UNREQUESTED
         try:
             around = self._around(workload)
         except Malformed:
-            return NOTHING
-        found: list[tuple[Object, Actual, Actual, int]] = []
+            return NOTHING_UNREQUESTED
+        found: list[tuple[Object, PodUsage, PodUsage, int]] = []
         # Pods run on thousands of nodes, and nearly all of them show nothing, like each other.
         silent: set[object] = set()
         for pod, many in sorts:
@@ -87,7 +87,7 @@ class Evidence:
                 continue
             plain = pod.plain()
             try:
-                if not observed.is_counted(plain, now):
+                if not observed.is_counted_pod(plain, now):
                     continue
                 if countable and not self._may_show(pod):
                     silent.add(key)
@@ -97,14 +97,14 @@ class Evidence:
                 log.warning("pod tells nothing of what it uses", pod=f"{pod.namespace}/{pod.name}", error=str(error))
                 continue
             if not countable:
-                asked = Actual()
+                asked = PodUsage()
             elif not uses.shared and not growth(uses.resources, asked.resources):
                 silent.add(key)
                 continue
             found.append((plain, asked, uses, many))
-        more = observed.beyond(found, around) if found else NOTHING
+        more = observed.unrequested_usage(found, around) if found else NOTHING_UNREQUESTED
         # Why such a workload is charged so is told with it: `Uncountable`.
-        return more if countable else Beyond(more.resources, shared=more.shared, passes=more.passes)
+        return more if countable else Unrequested(more.resources, shared=more.shared, is_transient=more.is_transient)
 
     def cost(self, pod: Pod, payer: Object | None) -> Resources:
         """What a pod occupies while it runs, its claims aside: as declared or resized in place, and as its node shows.
@@ -117,18 +117,18 @@ class Evidence:
         asked, uses = self._pair(pod, bare, self._around(payer or bare), claims=False)
         return larger(asked.resources, uses.resources)
 
-    def alike(self, pod: Pod) -> object:
+    def equivalence_key(self, pod: Pod) -> object:
         """What pods of one workload have in common that cost the same, their claims aside."""
         return (id(pod.spec), pod.node, *self._own(pod, (), claims=False)) if pod.rest else (id(pod.spec), pod.node)
 
     def _alike_to_see(self, pod: Pod) -> object:
         """The same, of all nodes that show the same."""
         if pod.rest or pod.node is None or self._config.hami.enabled:
-            return self.alike(pod)
+            return self.equivalence_key(pod)
         node = self._node(pod.node)
         known = self._models.get(pod.node)
         if known is None or known[0] is not node:
-            if len(self._models) >= Shapes.MOST:
+            if len(self._models) >= SharedParts.MOST:
                 self._models.clear()
             known = self._models[pod.node] = node, observed.node_model(node or {}, self._config)
         return id(pod.spec), "on", known[1]
@@ -144,7 +144,7 @@ class Evidence:
             return {}
         plain = pod.plain()
         try:
-            claims = observed.claims_of(plain, owned, self._around(plain))
+            claims = observed.pod_claims(plain, owned, self._around(plain))
         except Malformed:
             return {}
         found = [*claims.own, *claims.shared.values(), *([claims.bridged] if claims.bridged else [])]
@@ -154,7 +154,7 @@ class Evidence:
         """What an allocated claim occupies, without what its pod occupies by itself already. Raises Malformed."""
         plain = pod.plain()
         around = self._around(payer or plain, self._of_cash)
-        found = of_allocation(claim, of_template("pod", 1, plain, ""), around, self._slices).resources
+        found = allocation_cost(claim, pod_set_of_template("pod", 1, plain, ""), around, self._slices).resources
         marked = (claim["metadata"].get("annotations") or {}).get(observed.BRIDGED) == "true"
         return subtract_floor(found, self.cost(pod, payer)) if marked else found
 
@@ -164,28 +164,28 @@ class Evidence:
         uids += [user.get("uid") for user in (claim.get("status") or {}).get("reservedFor") or ()]
         return [pod for uid in dict.fromkeys(uids) if (pod := self._cluster.pod(uid)) is not None]
 
-    def _around(self, payer: Object, config: CountingConfig | None = None) -> Claims:
+    def _around(self, payer: Object, config: CountingConfig | None = None) -> ClaimContext:
         namespace = payer["metadata"].get("namespace", "")
-        return Claims(labels_of(payer), namespace, self._lookup, config or self._config)
+        return ClaimContext(labels_of(payer), namespace, self._lookup, config or self._config)
 
-    def _pair(self, pod: Pod, plain: Object, around: Claims, *, claims: bool = True) -> _Pair:
+    def _pair(self, pod: Pod, plain: Object, context: ClaimContext, *, claims: bool = True) -> _Pair:
         """What a pod declares and what it uses."""
         owned = self._owned(pod) if claims else ()
         node = self._place.node(pod.node) if pod.node else None
-        labels = [found.get(key) for found in (around.labels, pod.labels) for key in MODEL_LABELS.values()]
+        labels = [found.get(key) for found in (context.labels, pod.labels) for key in MODEL_LABELS.values()]
         model = observed.node_model(node or {}, self._config)
         if self._config.hami.enabled:
-            labels.append(hami.leaves_alone(pod.namespace, self._lookup))
+            labels.append(hami.ignores_namespace(pod.namespace, self._lookup))
         key = id(pod.spec), claims, model, self._classes.store.resource_version, *labels, *self._own(pod, owned, claims)
         known = self._pairs.get(key)
         if known is None or known[0] is not pod.spec:
-            if len(self._pairs) >= Shapes.MOST:
+            if len(self._pairs) >= SharedParts.MOST:
                 self._pairs.clear()
             # The specs of equal pods are one object, which the memory keeps alive, and so its id.
-            with self.noting() as asked:
-                known = self._pairs[key] = pod.spec, self._judged(plain, owned, around), asked
+            with self.tracking() as asked:
+                known = self._pairs[key] = pod.spec, self._compared(plain, owned, context), asked
         for reference in known[2]:
-            self._note(reference)
+            self._track(reference)
         return known[1]
 
     def _own(self, pod: Pod, owned: Sequence[Object], claims: bool) -> tuple[object, ...]:
@@ -193,8 +193,8 @@ class Evidence:
         has_claims = claims and (owned or pod.spec.get("resourceClaims"))
         if not has_claims:
             # Of the rarer parts, those that say when it goes change nothing of what it uses.
-            told = pod.rest is not None and (pod.rest["status"] or "annotations" in pod.rest["metadata"])
-            return (pod.uid, pod.revision) if told else ()
+            findings = pod.rest is not None and (pod.rest["status"] or "annotations" in pod.rest["metadata"])
+            return (pod.uid, pod.revision) if findings else ()
         kinds = (("resourceClaimName", "ResourceClaim"), ("resourceClaimTemplateName", "ResourceClaimTemplate"))
         named = [
             self._lookup.get(dra.GROUP, kind, pod.namespace, entry[field])
@@ -205,14 +205,14 @@ class Evidence:
         versions = [found["metadata"]["resourceVersion"] for found in (*owned, *named) if found is not None]
         return pod.uid, pod.revision, self._cluster.slices.store.resource_version, *versions
 
-    def _judged(self, plain: Object, owned: Sequence[Object], around: Claims) -> _Pair:
-        return observed.declared(plain, around), observed.actual(plain, owned, around, self._place)
+    def _compared(self, plain: Object, owned: Sequence[Object], context: ClaimContext) -> _Pair:
+        return observed.declared_usage(plain, context), observed.pod_usage(plain, owned, context, self._place)
 
     def _may_show(self, pod: Pod) -> bool:
         """Whether a pod has anything that could be other than declared: devices, on a node or by claim."""
         known = self._asks.get(id(pod.spec))
         if known is None or known[0] is not pod.spec:
-            if len(self._asks) >= Shapes.MOST:
+            if len(self._asks) >= SharedParts.MOST:
                 self._asks.clear()
             known = self._asks[id(pod.spec)] = pod.spec, _asks_for_devices(pod.spec, self._config)
         return known[1] or pod.rest is not None
@@ -221,11 +221,11 @@ class Evidence:
         return list(self._cluster.claims.store.index("pod", pod.uid))
 
     def _node(self, name: str) -> Object | None:
-        self._note(node_reference(name))
+        self._track(node_reference(name))
         return self._cluster.nodes.store.get(name)
 
     def _slices(self, driver: str, pool: str) -> Sequence[Object]:
-        self._note(pool_reference(pool_key(driver, pool)))
+        self._track(pool_reference(pool_key(driver, pool)))
         return list(self._cluster.slices.store.index("pool", pool_key(driver, pool)))
 
 

@@ -14,8 +14,8 @@ import structlog
 
 from bizrq.api.group import GroupObject
 from bizrq.kube.client import NotFound
-from bizrq.quota.recount import Sighting
-from bizrq.quota.reservation import LIFETIME, Reservation, read
+from bizrq.quota.recount import WriteState
+from bizrq.quota.reservation import LIFETIME, Reservation, parse_reservation
 from bizrq.units import quantity
 from bizrq.units.resources import Resources, larger
 from bizrq.units.slot import ReservationError, Slot
@@ -27,7 +27,7 @@ log = structlog.get_logger(__name__)
 _AGAIN = 5.0
 
 
-class Entries:
+class ReservationTracker:
     """Reads the entries of every group, and remembers for how long each has stood."""
 
     def __init__(self, cluster: Cluster, clock: Callable[[], float]) -> None:
@@ -45,7 +45,7 @@ class Entries:
         ages = self._ages(group.name, group.status.reservations)
         for text in group.status.reservations:
             try:
-                entries.append(read(text))
+                entries.append(parse_reservation(text))
             except (ReservationError, quantity.QuantityError) as error:
                 if ages[_without_base(text)] < LIFETIME / 1000:
                     unreadable.append(text)
@@ -63,7 +63,7 @@ class Entries:
         for entry in entries:
             line = _without_base(str(entry))
             if ages[line] >= LIFETIME / 1000:
-                old.setdefault(entry.awaited.kind, set()).add(line)
+                old.setdefault(entry.awaited_slot.kind, set()).add(line)
         proven: set[str] = set()
         for kind, lines in old.items():
             informer = self._cluster.informer(kind)
@@ -79,26 +79,26 @@ class Entries:
                 proven |= lines
         return proven
 
-    def left(self, name: str, lines: Iterable[str]) -> float:
+    def next_expiry(self, name: str, lines: Iterable[str]) -> float:
         """Seconds after which to look again at a group that has these entries: when the first of them has expired.
 
         One that has, but of which no read could prove yet what became of it, is soon asked about again.
         """
         return max(_AGAIN, 1.0 + LIFETIME / 1000 - max(self._ages(name, lines).values()))
 
-    def sighting(self, entry: Reservation, expired: set[str]) -> Sighting:
+    def write_state(self, entry: Reservation, expired: set[str]) -> WriteState:
         """What the snapshot knows of the object whose write an entry awaits."""
-        store = self._cluster.snapshot(entry.awaited.kind)
+        store = self._cluster.snapshot(entry.awaited_slot.kind)
         if store is None:
-            return Sighting.AWAITED
+            return WriteState.PENDING
         if store.deleted_at(entry.uid) is not None:
-            return Sighting.DELIVERED
+            return WriteState.OBSERVED
         obj = store.by_uid(entry.uid)
         if obj is not None and (
             entry.resource_version is None or int(obj["metadata"]["resourceVersion"]) > entry.resource_version
         ):
-            return Sighting.DELIVERED
-        return Sighting.OVER if _without_base(str(entry)) in expired else Sighting.AWAITED
+            return WriteState.OBSERVED
+        return WriteState.EXPIRED if _without_base(str(entry)) in expired else WriteState.PENDING
 
     def _ages(self, name: str, lines: Iterable[str]) -> dict[str, float]:
         """Seconds that each entry has stood unchanged on our own clock, as with a Lease; by line without base.
@@ -111,7 +111,7 @@ class Entries:
         return {line: now - seen for line, seen in self._first_seen[name].items()}
 
 
-def promised(entries: Iterable[Reservation]) -> dict[Slot, Resources]:
+def reserved_by_slot(entries: Iterable[Reservation]) -> dict[Slot, Resources]:
     """The most that is promised to each slot."""
     found: dict[Slot, Resources] = {}
     for entry in entries:
@@ -123,6 +123,6 @@ def promised(entries: Iterable[Reservation]) -> dict[Slot, Resources]:
 def _without_base(line: str) -> str:
     """An entry's line as whoever made it wrote it, but for the base; one that cannot be read is itself."""
     try:
-        return str(replace(read(line), base={}))
+        return str(replace(parse_reservation(line), base={}))
     except (ReservationError, quantity.QuantityError):
         return line

@@ -18,17 +18,17 @@ from bizrq.workloads.config import CountingConfig
 from bizrq.workloads.demand import counting
 from bizrq.workloads.devices.dra import CLAIMS
 from bizrq.workloads.kinds.declaration import Adapter, GroupKind
-from bizrq.workloads.lookup import Lookup, Recording, Reference
+from bizrq.workloads.lookup import Lookup, Reference, TrackingLookup
 from bizrq.workloads.pods.roles import has_ended
 from bizrq.workloads.validation import Malformed
-from controller.usage.excess import NOTHING, Found, Surplus
+from controller.usage.excess import NO_EXCESS, Excess, ExcessUsage
 from controller.watch.cluster import CATCH_UP, Cluster, Object, claimed_by
 
 #: Seconds a read of what a workload refers to may take.
 _READ = 5.0
 
 
-class Cost(msgspec.Struct, frozen=True):
+class WorkloadCost(msgspec.Struct, frozen=True):
     """What a stored object costs. `settled` where nothing that no watch tells can change it."""
 
     settled: bool
@@ -41,21 +41,23 @@ class Cost(msgspec.Struct, frozen=True):
     #: What it and all below it hold; what of that is counted beyond its own demand, and that in words; whether it was
     #: more than had been known, and since when there is any.
     held: Resources = msgspec.field(default_factory=dict)
-    beyond: Resources = msgspec.field(default_factory=dict)
+    excess: Resources = msgspec.field(default_factory=dict)
     finding: str = ""
     grown: bool = False
     since: float = 0.0
 
 
-class Costs:
+class WorkloadCosts:
     """Counts workloads, and remembers of each what it was last found to cost."""
 
-    def __init__(self, cluster: Cluster, surplus: Surplus, config: CountingConfig, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, cluster: Cluster, excess: ExcessUsage, config: CountingConfig, clock: Callable[[], float]
+    ) -> None:
         self._cluster = cluster
-        self._surplus = surplus
+        self._excess = excess
         self._config = config
         self._clock = clock
-        self._counted: dict[str, Cost] = {}
+        self._counted: dict[str, WorkloadCost] = {}
         #: What each workload asked for when it could last be counted, by uid: it is held at least at that.
         self._last: dict[str, counting.Demand] = {}
         #: By the place of a claim that workloads may share, those that named it when they were last counted, by uid:
@@ -63,7 +65,7 @@ class Costs:
         self._users: dict[Slot, dict[str, tuple[str, str, Slot]]] = {}
         cluster.payer_of_claim = lambda claim: self.payer_of_claim(place_of(claim))
 
-    def of(self, uid: str) -> Cost:
+    def of(self, uid: str) -> WorkloadCost:
         """What it cost when it was last counted. KeyError for one that never was."""
         return self._counted[uid]
 
@@ -118,7 +120,7 @@ class Costs:
         ]
         return min(known)[1] if known else None
 
-    async def _cost(self, adapter: Adapter, obj: Object, promised: Resources) -> Cost:
+    async def _cost(self, adapter: Adapter, obj: Object, promised: Resources) -> WorkloadCost:
         """Count a workload's demand, and what is below it beyond that.
 
         More than was known of it, and more than was `promised` to it, is believed once the watches of all owners have
@@ -138,9 +140,9 @@ class Costs:
                 # It is counted anew, or is gone.
                 return msgspec.structs.replace(cost, held=self._held(uid, promised) or cost.resources)
             cost, found = await self._now(adapter, obj)
-        return cost if found is None else self._beyond(uid, cost, found, promised)
+        return cost if found is None else self._with_excess(uid, cost, found, promised)
 
-    async def _now(self, adapter: Adapter, obj: Object) -> tuple[Cost, Found | None]:
+    async def _now(self, adapter: Adapter, obj: Object) -> tuple[WorkloadCost, Excess | None]:
         """Count a workload's demand and what is below it, both as of the moment of return.
 
         One that has ended costs what its pods that still run do. For that one, and for one that cannot be counted,
@@ -148,31 +150,31 @@ class Costs:
         """
         uid = obj["metadata"]["uid"]
         asked: dict[Reference, None] = {}
-        counted: list[tuple[counting.Demand, Found]] = []
+        counted: list[tuple[counting.Demand, Excess]] = []
 
         def count(found: Lookup) -> None:
             counted.clear()
-            recording = Recording(found)
+            recording = TrackingLookup(found)
             try:
                 demand = self._demand(adapter, obj, recording)
-                counted.append((demand, self._surplus.of(adapter, obj, demand.resources, recording)))
+                counted.append((demand, self._excess.of(adapter, obj, demand.resources, recording)))
             finally:
                 asked.update(recording.asked)
 
-        lookup = await self._cluster.related.resolve(count, _READ)
+        lookup = await self._cluster.resolver.resolve(count, _READ)
         try:
             if counting.is_charged_for_pods(obj, adapter, self._config):
                 pods = [pod.plain() for pod in self._cluster.pods_of(obj)]
-                demand = counting.of_live_pods(obj, pods, lookup, self._config)
+                demand = counting.demand_of_live_pods(obj, pods, lookup, self._config)
                 settled = not pods and not lookup.has_read
-                return Cost(settled, demand.resources, demand.shared, asked=tuple(asked)), None
+                return WorkloadCost(settled, demand.resources, demand.shared, asked=tuple(asked)), None
             # What could not be counted raises again.
-            demand, found = counted[0] if counted else (self._demand(adapter, obj, lookup), NOTHING)
+            demand, found = counted[0] if counted else (self._demand(adapter, obj, lookup), NO_EXCESS)
         except Malformed as error:
-            demand = self._last.get(uid, counting.NONE)
-            return Cost(False, demand.resources, demand.shared, str(error), tuple(asked)), None
+            demand = self._last.get(uid, counting.NO_DEMAND)
+            return WorkloadCost(False, demand.resources, demand.shared, str(error), tuple(asked)), None
         self._last[uid] = demand
-        return Cost(not lookup.has_read, demand.resources, demand.shared, asked=tuple(asked)), found
+        return WorkloadCost(not lookup.has_read, demand.resources, demand.shared, asked=tuple(asked)), found
 
     def _demand(self, adapter: Adapter, obj: Object, lookup: Lookup) -> counting.Demand:
         """What a workload asks for, with children that may have grown beyond it. Raises Malformed."""
@@ -191,7 +193,7 @@ class Costs:
         known = self._counted.get(uid)
         return larger(promised, known.held if known is not None else {})
 
-    def _beyond(self, uid: str, cost: Cost, found: Found, promised: Resources) -> Cost:
+    def _with_excess(self, uid: str, cost: WorkloadCost, found: Excess, promised: Resources) -> WorkloadCost:
         """Add to a cost what was `found` below the workload beyond it.
 
         More than had been known counts at once. Less is what a smaller demand has left behind, and counts if it has
@@ -206,7 +208,7 @@ class Costs:
         if not grown and self._clock() - since < LIFETIME / 1000:
             return msgspec.structs.replace(cost, settled=False, held=held, since=since)
         return msgspec.structs.replace(
-            cost, held=held, since=since, grown=True, beyond=found.resources, finding=found.finding
+            cost, held=held, since=since, grown=True, excess=found.resources, finding=found.finding
         )
 
     async def _catch_up(self, kinds: Iterable[GroupKind]) -> None:

@@ -15,18 +15,18 @@ import structlog
 from bizrq.kube.client import KubeClient, Resource
 from bizrq.kube.informer import Informer, Kept, Store, plain, uid_of
 from bizrq.store.groups import GroupStore, without_managed_fields
-from bizrq.store.reference_resolver import CONTEXT, NODES, SLICES, Related, resource_of, resources_of
-from bizrq.units.slot import GROUPS, Slot
+from bizrq.store.reference_resolver import CONTEXT, NODES, SLICES, ReferenceResolver, resource_of, resources_of
+from bizrq.units.slot import GROUP_SLOT_KIND, Slot
 from bizrq.workloads.demand import observed
 from bizrq.workloads.devices import dra, hami
 from bizrq.workloads.kinds.declaration import Adapter, GroupKind
 from bizrq.workloads.kinds.registry import Registry
 from bizrq.workloads.labels import group_of
 from bizrq.workloads.lookup import Reference, group_and_version, reference_of
-from bizrq.workloads.owners import MOST_HOPS, charged_group, controller_of, makers, payer
+from bizrq.workloads.owners import MAX_HOPS, charged_group, controller_of, owner_chain, payer
 from bizrq.workloads.validation import Malformed
-from controller.watch.invalidation import Journal, pool_of, shown, ties
-from controller.watch.pods import Pod, Shapes, sort_of, trimmed
+from controller.watch.invalidation import DirtySet, identity_of, node_devices, pool_of
+from controller.watch.pods import Pod, SharedParts, equivalence_key, trimmed_pod
 
 log = structlog.get_logger(__name__)
 
@@ -46,7 +46,7 @@ CLAIM: GroupKind = ("resource.k8s.io", "ResourceClaim")
 UNHURRIED = 0.5
 
 
-class Standing(NamedTuple):
+class Placement(NamedTuple):
     """A stored object and the groups that it is charged to. Where that is none only because its owner was deleted:
     since when, on the informers' clock.
     """
@@ -54,10 +54,10 @@ class Standing(NamedTuple):
     adapter: Adapter | None = None
     obj: Object | None = None
     groups: Collection[str] = ()
-    going_since: float | None = None
+    owner_deleted_at: float | None = None
 
 
-NOWHERE = Standing()
+NOT_STORED = Placement()
 
 
 class Cluster:
@@ -78,11 +78,11 @@ class Cluster:
         self.registry = registry
         self._enqueue = enqueue
         #: What was written into the stores since it was counted.
-        self.journal = Journal()
+        self.dirty = DirtySet()
         self.groups = GroupStore(client, on_change=self._group_changed)
         self.adapters = {adapter.resource: adapter for adapter in registry.charged}
-        shapes = Shapes(annotations)
-        transforms = {POD: lambda pod: trimmed(pod, shapes), REPLICASET: trimmed_replicaset}
+        shapes = SharedParts(annotations)
+        transforms = {POD: lambda pod: trimmed_pod(pod, shapes), REPLICASET: trimmed_replicaset}
         watched = {(a.group, a.kind): a for a in registry.adapters if registry.is_charged(a)}
         watched |= {kind: a for kind in transforms if (a := registry.by_kind(*kind)) is not None}
         self._kept = {
@@ -91,10 +91,10 @@ class Cluster:
                 resource_of(adapter),
                 others=resources_of(adapter)[1:],
                 on_change=self._pod_changed if kind == POD else self.workload_changed,
-                on_time_travel=self._restored,
+                on_rollback=self._restored,
                 indexes={"group": _label, "unlabelled": self._unlabelled, "owner": _controller_uid},
                 transform=transforms.get(kind, without_managed_fields),
-                sorts={"owner": sort_of} if kind == POD else None,
+                sorts={"owner": equivalence_key} if kind == POD else None,
             )
             for kind, adapter in watched.items()
         }
@@ -105,7 +105,7 @@ class Cluster:
                 client,
                 resource,
                 on_change=self._claim_changed if kind == CLAIM else self._reference_changed,
-                on_time_travel=self._restored,
+                on_rollback=self._restored,
                 indexes={"pod": _owning_pods, "group": _claiming} if kind == CLAIM else None,
                 transform=without_managed_fields,
             )
@@ -114,23 +114,25 @@ class Cluster:
         }
         #: What is counted from, by `plural.group`: a status says of each of them how far it had been seen.
         self.counted_from = {
-            GROUPS: self.groups.informer,
+            GROUP_SLOT_KIND: self.groups.informer,
             **{watched[kind].resource: informer for kind, informer in self._kept.items()},
             **{resource.key: informer for resource, informer in context.items()},
         }
         kept = {(resource.group, resource.kind): informer for resource, informer in context.items()}
-        self.related = Related(client, registry, on_change=self._context_changed, kept={**self._kept, **kept})
-        self.claims = self.related.kept(CLAIM)
+        self.resolver = ReferenceResolver(
+            client, registry, on_change=self._context_changed, kept={**self._kept, **kept}
+        )
+        self.claims = self.resolver.informer_of(CLAIM)
         self.nodes = Informer(client, NODES, on_change=self._node_changed, transform=trimmed_node)
         self.slices = Informer(
             client, SLICES, on_change=lambda _old, _new: None, indexes={"pool": _pool}, transform=trimmed_slice
         )
         for kind, informer in self._kept.items():
-            informer.store.on_write = self.journal.of_pod if kind == POD else self.journal.of_object
-        for informer in (*context.values(), *self.related.informers):
-            informer.store.on_write = self.journal.of_reference
-        self.nodes.store.on_write = self.journal.of_node
-        self.slices.store.on_write = self.journal.of_slice
+            informer.store.on_write = self.dirty.on_pod if kind == POD else self.dirty.on_object
+        for informer in (*context.values(), *self.resolver.informers):
+            informer.store.on_write = self.dirty.on_reference
+        self.nodes.store.on_write = self.dirty.on_node
+        self.slices.store.on_write = self.dirty.on_slice
         #: Counts the changes of what bears on every workload (LimitRanges and the like).
         self.context = 0
         #: Who pays for what an owner made, by the kind that is made, where, and the owner, until any owner changes.
@@ -160,7 +162,7 @@ class Cluster:
 
     @property
     def informers(self) -> Sequence[Informer]:
-        return [*self.counted_from.values(), *self.related.informers, self.nodes, self.slices]
+        return [*self.counted_from.values(), *self.resolver.informers, self.nodes, self.slices]
 
     async def run(self) -> None:
         """Watch until cancelled."""
@@ -186,7 +188,7 @@ class Cluster:
         What something above them pays for is not among them, nor what is about to go with its owner; what was let go
         of is.
         """
-        for obj in self._let_go(group):
+        for obj in self._released(group):
             adapter = self.registry.of(obj)
             if adapter is not None:
                 yield adapter, obj
@@ -194,10 +196,10 @@ class Cluster:
         for key, informer in self.workloads.items():
             for index, value in named:
                 for kept in informer.store.kept_index(index, value):
-                    if (obj := self._unpaid(kept)) is not None and self._going_since(obj) is None:
+                    if (obj := self._unpaid(kept)) is not None and self._owner_deleted_at(obj) is None:
                         yield self.adapters[key], obj
 
-    def standing(self, uid: str) -> Standing:
+    def placement(self, uid: str) -> Placement:
         """The same of one object: which groups it is charged to."""
         kept, kind = next(
             ((found, kind) for kind, informer in self._kept.items() if (found := informer.store.kept(uid)) is not None),
@@ -205,13 +207,13 @@ class Cluster:
         )
         adapter = self.registry.by_kind(*kind) if kind is not None else None
         if kept is None or adapter is None:
-            return NOWHERE
+            return NOT_STORED
         let_go = self._detached.get(uid)
         groups = {let_go[0]} if let_go is not None else set[str]()
         obj = self._unpaid(kept) if self.registry.is_charged(adapter) else None
         named = set(self._named_by(obj)) if obj is not None else set[str]()
-        going_since = self._going_since(obj) if obj is not None and named else None
-        return Standing(adapter, plain(kept), groups | named if going_since is None else groups, going_since)
+        going_since = self._owner_deleted_at(obj) if obj is not None and named else None
+        return Placement(adapter, plain(kept), groups | named if going_since is None else groups, going_since)
 
     def candidates(self) -> Iterator[str]:
         """The uids of all objects that some group may be charged for, each once or several times."""
@@ -229,9 +231,9 @@ class Cluster:
         """The uid of the controller that an object names."""
         return next(iter(_controller_uid(obj)), None)
 
-    def going_since(self, uid: str) -> float | None:
+    def owner_deleted_at(self, uid: str) -> float | None:
         """Return when the owner was deleted of what is not charged only because of that."""
-        return self.standing(uid).going_since
+        return self.placement(uid).owner_deleted_at
 
     def _unpaid(self, kept: Kept) -> Object | None:
         """An object, as far as nothing above it pays for it."""
@@ -244,7 +246,7 @@ class Cluster:
         """The group that an object names, or its namespace does where it names none."""
         yield from _label(obj)
         for name in self._unlabelled(obj):
-            namespace = self.related.watched.get("", "Namespace", "", name)
+            namespace = self.resolver.cached_lookup.get("", "Namespace", "", name)
             yield from _label(namespace) if namespace is not None else ()
 
     def _is_paid(self, pod: Pod) -> bool:
@@ -255,7 +257,7 @@ class Cluster:
     def group_of(self, obj: Object) -> str | None:
         """The group that an object charges if nothing above it pays; None for a label that is none, too."""
         try:
-            group = charged_group(obj, self.related.watched)
+            group = charged_group(obj, self.resolver.cached_lookup)
         except Malformed:
             return None
         if group is None and (kept := self._detached.get(obj["metadata"]["uid"])) is not None:
@@ -264,29 +266,29 @@ class Cluster:
 
     def detached_of(self, group: str) -> list[tuple[Slot, str]]:
         """What the group goes on paying for though nothing there says so: places and uids."""
-        found = [(self.registry.of(obj), obj["metadata"]) for obj in self._let_go(group)]
+        found = [(self.registry.of(obj), obj["metadata"]) for obj in self._released(group)]
         return [(Slot(a.resource, m["namespace"], m["name"]), m["uid"]) for a, m in found if a is not None]
 
-    def adopt(self, group: str, detached: Iterable[tuple[Slot, str]]) -> None:
+    def adopt_detached(self, group: str, detached: Iterable[tuple[Slot, str]]) -> None:
         """Take over what another process has seen let go of, as far as it is there and nobody pays for it."""
         for slot, uid in detached:
             informer = self.counted_from.get(slot.kind) if uid not in self._detached else None
             obj = informer.store.by_uid(uid) if informer is not None else None
             if informer is not None and obj is not None and self.group_of(self.payer_of(obj) or obj) is None:
                 self._detached[uid] = group, informer
-                self.journal.note(uid)
+                self.dirty.mark(uid)
 
     def unowned_above(self, obj: Object) -> tuple[Slot, str] | None:
         """The place and uid of the top-most object above this one, or of itself, that has no controller above it."""
         top = obj
-        for owner, _, _ in makers(obj, self.registry, self.related.watched):
+        for owner, _, _ in owner_chain(obj, self.registry, self.resolver.cached_lookup):
             top = owner
         adapter, metadata = self.registry.of(top), top["metadata"]
         if adapter is None or controller_of(metadata) is not None:
             return None
         return Slot(adapter.resource, metadata["namespace"], metadata["name"]), metadata["uid"]
 
-    def _let_go(self, group: str) -> list[Object]:
+    def _released(self, group: str) -> list[Object]:
         found = (kept.store.by_uid(uid) for uid, (named, kept) in self._detached.items() if named == group)
         return [obj for obj in found if obj is not None]
 
@@ -305,15 +307,15 @@ class Cluster:
             self._payers[key] = self._top(obj)
             self._owners_asked.add(key[2])
         found = self._payers[key]
-        return self.related.watched.get(*found) if found is not None else None
+        return self.resolver.cached_lookup.get(*found) if found is not None else None
 
     def _forget_payers(self) -> None:
         self._payers.clear()
         self._owners_asked.clear()
 
     def _top(self, obj: Object) -> Reference | None:
-        found, lookup = obj, self.related.watched
-        for _ in range(MOST_HOPS):
+        found, lookup = obj, self.resolver.cached_lookup
+        for _ in range(MAX_HOPS):
             above = payer(found, self.registry, lookup)
             if above is None:
                 break
@@ -327,19 +329,19 @@ class Cluster:
             return [pod] if (pod := self.pod(workload["metadata"]["uid"])) is not None else []
         return [pod for uid in self._owners_of_pods(workload) for pod in self.pods_made_by(uid)]
 
-    def sorts_of(self, workload: Object) -> list[tuple[Pod, int]]:
+    def grouped_pods_of(self, workload: Object) -> list[tuple[Pod, int]]:
         """One of each sort of those pods, and how many there are. A pod that owns claims is like no other."""
         top, owners = self.registry.of(workload), self.claims.store.keys("pod")
         if top is not None and (top.group, top.kind) == POD:
             return [(pod, 1) for pod in self.pods_of(workload)]
-        return [found for uid in self._owners_of_pods(workload) for found in self.sorts_made_by(uid, owners)]
+        return [found for uid in self._owners_of_pods(workload) for found in self.grouped_pods_made_by(uid, owners)]
 
     def pods_made_by(self, uid: str) -> Collection[Pod]:
         """The pods that name an object as their controller."""
         return cast("Collection[Pod]", self.pods.store.kept_index("owner", uid))
 
-    def sorts_made_by(self, uid: str, apart: Container[str] = ()) -> list[tuple[Pod, int]]:
-        return cast("list[tuple[Pod, int]]", self.pods.store.sorts("owner", uid, apart))
+    def grouped_pods_made_by(self, uid: str, apart: Container[str] = ()) -> list[tuple[Pod, int]]:
+        return cast("list[tuple[Pod, int]]", self.pods.store.grouped("owner", uid, apart))
 
     def _owners_of_pods(self, workload: Object) -> Iterator[str]:
         """The uids of a workload, and of all below it, whose pods are its own."""
@@ -347,7 +349,7 @@ class Cluster:
         if top is None:
             return
         level, through_pods = [(top, workload["metadata"]["uid"])], "Pod" in top.pods.owner_chain
-        for _ in range(MOST_HOPS):
+        for _ in range(MAX_HOPS):
             below: list[tuple[Adapter, str]] = []
             for above, uid in level:
                 for adapter, store in self._made(above):
@@ -395,7 +397,7 @@ class Cluster:
         store = self._store_of(reference) if reference is not None else None
         return store is not None and reference is not None and store.by_uid(str(reference.get("uid"))) is None
 
-    def _going_since(self, obj: Object) -> float | None:
+    def _owner_deleted_at(self, obj: Object) -> float | None:
         """Return when an object's controller was deleted: the garbage collector takes the object or the reference.
 
         Until then it is as little charged as whatever made it. A controller that was only never seen proves nothing.
@@ -414,7 +416,7 @@ class Cluster:
         """The namespaces whose default the group is."""
         return [
             namespace["metadata"]["name"]
-            for namespace in self.related.watched.all_of("", "Namespace", "")
+            for namespace in self.resolver.cached_lookup.all_of("", "Namespace", "")
             if group in _label(namespace)
         ]
 
@@ -445,9 +447,9 @@ class Cluster:
 
     def workload_changed(self, old: Object | None, new: Object | None) -> None:
         """What the watch of any kind but pods brought."""
-        moved = ties(old) != ties(new)
+        moved = identity_of(old) != identity_of(new)
         if moved:
-            self._note_release(old, new)
+            self._record_release(old, new)
             self._forget_payers()
         if old is not None and new is not None and list(_label(old)) != list(_label(new)):
             self.on_move(old, new)
@@ -468,27 +470,29 @@ class Cluster:
     def _reference_changed(self, old: Object | None, new: Object | None) -> None:
         """What the watch of CONTEXT brought: its users are another price now."""
         changed = new or old
-        if changed is None or (old is not None and new is not None and _told(old) == _told(new)):
+        if changed is None or (
+            old is not None and new is not None and _referenced_content(old) == _referenced_content(new)
+        ):
             return
         for group in self.users_of(reference_of(changed)):
             self._enqueue(group, 0.0)
 
     def _claim_changed(self, old: Object | None, new: Object | None) -> None:
         self.on_claim(old, new)
-        if old is None or new is None or _told(old) != _told(new):
+        if old is None or new is None or _referenced_content(old) != _referenced_content(new):
             for group in (group for claim in (old, new) if claim is not None for group in _claiming(claim)):
                 self._enqueue(group, 0.0)
         self._reference_changed(old, new)
 
     def _node_changed(self, old: Object | None, new: Object | None) -> None:
         """A node that shows another model, or whose model nobody knew, changes what its pods are known to use."""
-        if old is not None and (new is None or shown(old) != shown(new)):
+        if old is not None and (new is None or node_devices(old) != node_devices(new)):
             self.recount_all()
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         seen = [pod.plain() if pod is not None else None for pod in (old, new)]
         if _tied(old) != _tied(new):
-            self._note_release(*seen)
+            self._record_release(*seen)
             # Some pods own others, which may be gone, with who paid for them remembered.
             uids = {obj["metadata"]["uid"] for obj in seen if obj is not None}
             if uids & self._owners_asked or any(any(self.owned_by(uid)) for uid in uids):
@@ -501,7 +505,7 @@ class Cluster:
             if (group := self.group_of(pays or obj)) is not None:
                 self._enqueue(group, UNHURRIED if old is None or pays is not None else 0.0)
 
-    def _note_release(self, old: Object | None, new: Object | None) -> None:
+    def _record_release(self, old: Object | None, new: Object | None) -> None:
         """Remember whose an object was whose controller let go of it, where nobody pays for it any more."""
         if old is None:
             return
@@ -540,7 +544,7 @@ class Cluster:
         elif old is not None and new is not None and _content(old) == _content(new):
             return
         self._forget_payers()
-        self.journal.note_all()
+        self.dirty.mark_all()
         self.context += 1
         self.recount_all()
 
@@ -593,7 +597,7 @@ def _content(obj: Object) -> object:
     return {key: value for key, value in obj.items() if key not in ("metadata", "status")}
 
 
-def _told(obj: Object) -> object:
+def _referenced_content(obj: Object) -> object:
     """What those who refer to an object may read of it."""
     return {key: value for key, value in obj.items() if key != "metadata"}, obj["metadata"].get("labels")
 
@@ -613,7 +617,7 @@ def _owning_pods(claim: Object) -> list[str]:
 def claimed_by(claim: Object) -> str | None:
     """The group that a claim itself names; a label that is none charges nobody."""
     try:
-        return dra.payer_of_claim(claim)
+        return dra.claim_group(claim)
     except Malformed:
         return None
 

@@ -18,7 +18,7 @@ import structlog
 
 from bizrq.workloads.labels import LABEL
 from bizrq.workloads.lookup import Reference, reference_of
-from bizrq.workloads.owners import MOST_HOPS, controller_of
+from bizrq.workloads.owners import MAX_HOPS, controller_of
 from controller.watch.pods import Pod
 
 log = structlog.get_logger(__name__)
@@ -26,17 +26,17 @@ log = structlog.get_logger(__name__)
 Object = dict[str, Any]
 
 #: More than this is everything: who never reads it, as a controller that waits for its turn, keeps no list for ever.
-MOST = 200_000
+MAX_MARKED = 200_000
 
 
-class Noted(NamedTuple):
+class Mark(NamedTuple):
     """An object to look at again: how many levels of its owners are to be, too, and how many of what it owns."""
 
     hops: int = 0
     below: int = 0
 
 
-class Referrers:
+class ReverseIndex:
     """Which workloads were counted by what, by uid."""
 
     def __init__(self) -> None:
@@ -57,69 +57,69 @@ class Referrers:
             self._uids.setdefault(reference, set()).add(uid)
 
 
-class Journal:
+class DirtySet:
     """Notes what is written into the stores, until it is taken."""
 
     def __init__(self) -> None:
         #: What is noted stands for all there is.
         self.everything = True
-        self.referrers = Referrers()
-        self._noted: dict[str, Noted] = {}
-        self._most = MOST
+        self.referrers = ReverseIndex()
+        self._noted: dict[str, Mark] = {}
+        self._most = MAX_MARKED
 
     def __bool__(self) -> bool:
         return self.everything or bool(self._noted)
 
-    def begin(self, uids: Iterable[str]) -> None:
+    def start(self, uids: Iterable[str]) -> None:
         """Note these, which are all there are, and from now on no more than what changes."""
         self.everything = False
-        self._noted = dict.fromkeys(uids, Noted())
-        self._most = MOST + 2 * len(self._noted)
+        self._noted = dict.fromkeys(uids, Mark())
+        self._most = MAX_MARKED + 2 * len(self._noted)
 
-    def note_all(self) -> None:
+    def mark_all(self) -> None:
         self.everything = True
         self._noted.clear()
 
-    def note(self, uid: str, noted: Noted = Noted()) -> None:  # noqa: B008 a tuple
+    def mark(self, uid: str, mark: Mark = Mark()) -> None:  # noqa: B008 a tuple
         if self.everything:
             return
         known = self._noted.get(uid)
         if known is not None:
-            noted = Noted(max(known.hops, noted.hops), max(known.below, noted.below))
-        self._noted[uid] = noted
+            mark = Mark(max(known.hops, mark.hops), max(known.below, mark.below))
+        self._noted[uid] = mark
         if len(self._noted) > self._most:
-            self.note_all()
+            self.mark_all()
 
-    def take(self) -> tuple[str, Noted]:
+    def take(self) -> tuple[str, Mark]:
         """The next that is to be looked at. KeyError where there is none."""
         return self._noted.popitem()
 
-    def note_reference(self, reference: Reference) -> None:
+    def mark_reference(self, reference: Reference) -> None:
         for uid in self.referrers.of(reference):
-            self.note(uid)
+            self.mark(uid)
 
     # What stores tell.
 
-    def of_object(self, old: Object | None, new: Object | None) -> None:
+    def on_object(self, old: Object | None, new: Object | None) -> None:
         """A workload, or what stands between one and its pods."""
         self._guarded(self._object, old, new)
 
-    def of_pod(self, old: Pod | None, new: Pod | None) -> None:
+    def on_pod(self, old: Pod | None, new: Pod | None) -> None:
         self._guarded(self._pod, old, new)
 
-    def of_reference(self, old: Object | None, new: Object | None) -> None:
+    def on_reference(self, old: Object | None, new: Object | None) -> None:
         """What workloads refer to by name. A claim is its pods', too."""
         self._guarded(self._reference, old, new)
 
-    def of_node(self, old: Object | None, new: Object | None) -> None:
-        if old is None or new is None or shown(old) != shown(new):
+    def on_node(self, old: Object | None, new: Object | None) -> None:
+        if old is None or new is None or node_devices(old) != node_devices(new):
             self._guarded(self._reference, old, new)
 
-    def of_slice(self, old: Object | None, new: Object | None) -> None:
+    def on_slice(self, old: Object | None, new: Object | None) -> None:
         if old is None or new is None or old["spec"] != new["spec"]:
             for held in (old, new):
                 if held is not None:
-                    self.note_reference(pool_reference(pool_of(held)))
+                    self.mark_reference(pool_reference(pool_of(held)))
 
     def _guarded(self, note: Callable[[Any, Any], None], old: object, new: object) -> None:
         if self.everything:
@@ -128,37 +128,37 @@ class Journal:
             note(old, new)
         except Exception:
             log.exception("a change is not understood; everything is counted again")
-            self.note_all()
+            self.mark_all()
 
     def _object(self, old: Object | None, new: Object | None) -> None:
-        below = MOST_HOPS if ties(old) != ties(new) else 0
+        below = MAX_HOPS if identity_of(old) != identity_of(new) else 0
         for obj in (old, new):
             if obj is not None:
-                self.note(obj["metadata"]["uid"], Noted(MOST_HOPS, below))
+                self.mark(obj["metadata"]["uid"], Mark(MAX_HOPS, below))
                 self._note_owner(controller_of(obj["metadata"]))
         self._reference(old, new)
 
     def _pod(self, old: Pod | None, new: Pod | None) -> None:
         if old is not None and new is not None and _content(old) == _content(new):
             return
-        below = 0 if old and new and (old.owner, old.labels) == (new.owner, new.labels) else MOST_HOPS
+        below = 0 if old and new and (old.owner, old.labels) == (new.owner, new.labels) else MAX_HOPS
         for pod in (old, new):
             if pod is not None:
-                self.note(pod.uid, Noted(MOST_HOPS, below))
+                self.mark(pod.uid, Mark(MAX_HOPS, below))
                 if pod.owner is not None:
-                    self.note(pod.owner.uid, Noted(MOST_HOPS - 1))
+                    self.mark(pod.owner.uid, Mark(MAX_HOPS - 1))
 
     def _reference(self, old: Object | None, new: Object | None) -> None:
         for obj in (old, new):
             if obj is not None:
-                self.note_reference(reference_of(obj))
+                self.mark_reference(reference_of(obj))
                 for owner in obj["metadata"].get("ownerReferences") or ():
                     if owner.get("kind") == "Pod" and isinstance(owner.get("uid"), str):
-                        self.note(owner["uid"], Noted(MOST_HOPS))
+                        self.mark(owner["uid"], Mark(MAX_HOPS))
 
     def _note_owner(self, reference: Object | None) -> None:
         if reference is not None and isinstance(reference.get("uid"), str):
-            self.note(reference["uid"], Noted(MOST_HOPS - 1))
+            self.mark(reference["uid"], Mark(MAX_HOPS - 1))
 
 
 def _content(pod: Pod) -> object:
@@ -167,7 +167,7 @@ def _content(pod: Pod) -> object:
     return *shared, pod.namespace, pod.name, pod.node, pod.phase, pod.started, pod.ended, pod.rest
 
 
-def ties(obj: Object | None) -> object:
+def identity_of(obj: Object | None) -> object:
     """What binds an object to a group or to an owner."""
     if obj is None:
         return None
@@ -196,6 +196,6 @@ def pool_of(held: Object) -> str:
     return pool_key(str(spec.get("driver")), str((spec.get("pool") or {}).get("name")))
 
 
-def shown(node: Object) -> object:
+def node_devices(node: Object) -> object:
     """What a node tells of its cards."""
     return node["metadata"].get("labels"), node["metadata"].get("annotations")

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import orjson
 
-from bizrq.units.times import TimestampError, milliseconds, timestamp
+from bizrq.units.times import TimestampError, format_timestamp, parse_timestamp
 from bizrq.workloads.devices import hami
 from bizrq.workloads.labels import LABEL
 from bizrq.workloads.owners import controller_of
@@ -33,7 +33,7 @@ _METADATA = ("deletionTimestamp", "deletionGracePeriodSeconds")
 _STATUS = ("resourceClaimStatuses", "extendedResourceClaimStatus")
 
 
-class Owner(msgspec.Struct, frozen=True, gc=False):
+class PodOwner(msgspec.Struct, frozen=True, gc=False):
     """The controller of a pod, as its owner reference names it; one for all its pods."""
 
     api_version: str
@@ -53,7 +53,7 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
     name: str
     revision: int
     created: int | None
-    owner: Owner | None
+    owner: PodOwner | None
     labels: Object
     spec: Object
     node: str | None
@@ -89,7 +89,7 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
             **rest.get("metadata", {}),
         }
         if self.created is not None:
-            metadata["creationTimestamp"] = timestamp(self.created)
+            metadata["creationTimestamp"] = format_timestamp(self.created)
         if self.owner is not None:
             owner = self.owner
             reference = {"apiVersion": owner.api_version, "kind": owner.kind, "name": owner.name, "uid": owner.uid}
@@ -103,7 +103,7 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
         }
 
 
-def sort_of(pod: object) -> Hashable:
+def equivalence_key(pod: object) -> Hashable:
     """What pods of one owner have in common that are alike in all that is counted of them together.
 
     One that has rarer parts, or claims, is like no other.
@@ -115,7 +115,7 @@ def sort_of(pod: object) -> Hashable:
     return id(pod.spec), id(pod.labels), pod.node, pod.phase
 
 
-class Shapes:
+class SharedParts:
     """Parts that are the same are kept once: the pods of a workload differ in nothing that counts."""
 
     #: More kinds of pods than a cluster has; past it the sharing begins anew.
@@ -125,26 +125,28 @@ class Shapes:
         """`annotations` are those that count besides HAMi's."""
         self.annotations = frozenset((*_ANNOTATIONS, *annotations))
         self._parts: dict[bytes, Object] = {}
-        self._owners: dict[str, Owner] = {}
+        self._owners: dict[str, PodOwner] = {}
 
     def shared(self, part: Object) -> Object:
         if len(self._parts) >= self.MOST:
             self._parts.clear()
         return self._parts.setdefault(orjson.dumps(part, option=orjson.OPT_SORT_KEYS), part)
 
-    def owner(self, metadata: Object) -> Owner | None:
+    def owner(self, metadata: Object) -> PodOwner | None:
         reference = controller_of(metadata)
         if reference is None:
             return None
         if len(self._owners) >= self.MOST:
             self._owners.clear()
-        found = Owner(intern(reference["apiVersion"]), intern(reference["kind"]), reference["name"], reference["uid"])
+        found = PodOwner(
+            intern(reference["apiVersion"]), intern(reference["kind"]), reference["name"], reference["uid"]
+        )
         known = self._owners.setdefault(found.uid, found)
         # Who makes a pod writes its references: nothing but their being equal shows that two are.
         return known if known == found else found
 
 
-def trimmed(pod: Object, shapes: Shapes) -> Pod:
+def trimmed_pod(pod: Object, shapes: SharedParts) -> Pod:
     """What is kept of a pod that the API server sent."""
     metadata, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
     counted = _only(spec, _SPEC)
@@ -247,6 +249,6 @@ def _time(text: object) -> int | None:
     if not isinstance(text, str):
         return None
     try:
-        return milliseconds(text)
+        return parse_timestamp(text)
     except TimestampError:
         return None

@@ -12,7 +12,7 @@ import time
 _SLICE, _STEPS = 0.005, 64
 
 
-class Slices:
+class Yielder:
     """Lets everybody else have a turn now and then."""
 
     def __init__(self, seconds: float = _SLICE, steps: int = _STEPS) -> None:
@@ -20,13 +20,13 @@ class Slices:
         self._until = time.perf_counter() + seconds
         self._steps = 0
 
-    async def between(self) -> None:
+    async def step(self) -> None:
         """After each of very many small steps."""
         self._steps += 1
         if self._steps % self._every == 0:
-            await self.now()
+            await self.yield_if_due()
 
-    async def now(self) -> None:
+    async def yield_if_due(self) -> None:
         if time.perf_counter() > self._until:
             await asyncio.sleep(0)
             self._until = time.perf_counter() + self._slice

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from bizrq.api import group as wire
 from bizrq.api.group import GroupUnreadable
-from bizrq.hours.budget import DEFAULT, Terms
-from bizrq.hours.periods import schedule
+from bizrq.hours.budget import DEFAULT_TERMS, BudgetTerms
+from bizrq.hours.periods import parse_schedule
 from bizrq.quota.reservation import Reservation
 from tests.support.language import entry, res
 
@@ -99,22 +99,24 @@ def test_an_account_has_canonical_names_what_is_used_and_what_is_promised() -> N
 
 
 def test_what_nobody_has_counted_is_unknown() -> None:
-    assert wire.account_of(group(spec={"hard": {"cpu": "1"}})).unknown() == ["requests.cpu"]
-    assert wire.account_of(group(spec={"hard": {"cpu": "1"}}, status={"used": {}})).unknown() == ["requests.cpu"]
-    assert wire.account_of(group(spec={"hard": {"cpu": "1"}}, status={"used": {"requests.cpu": 0}})).unknown() == []
+    assert wire.account_of(group(spec={"hard": {"cpu": "1"}})).unknown_names() == ["requests.cpu"]
+    assert wire.account_of(group(spec={"hard": {"cpu": "1"}}, status={"used": {}})).unknown_names() == ["requests.cpu"]
+    assert (
+        wire.account_of(group(spec={"hard": {"cpu": "1"}}, status={"used": {"requests.cpu": 0}})).unknown_names() == []
+    )
 
 
 def test_a_group_in_the_trees_terms_says_whether_it_is_being_deleted() -> None:
-    read = wire.tree_group(wire.from_dict(STORED))
+    read = wire.group_state(wire.from_dict(STORED))
     assert (read.name, read.parent, read.deleting) == ("nlp", "ai", False)
     assert read.used == res("requests.cpu=3 cpu=6 pods=2")
     deleted = {**STORED, "metadata": {**STORED["metadata"], "deletionTimestamp": "2023-11-14T22:13:20Z"}}
-    assert wire.tree_group(wire.from_dict(deleted)).deleting
+    assert wire.group_state(wire.from_dict(deleted)).deleting
 
 
 def test_a_child_holds_what_one_version_of_it_says() -> None:
     lowered = {**STORED, "spec": {"parentBizGroup": "ai", "hard": {"cpu": "10", "limits.cpu": "7", "pods": 1}}}
-    assert wire.held_of(wire.from_dict(lowered)) == res("requests.cpu=10 cpu=10 pods=2")
+    assert wire.held_of_parent(wire.from_dict(lowered)) == res("requests.cpu=10 cpu=10 pods=2")
 
 
 def test_admission_writes_reservations_sorted_and_nothing_else() -> None:
@@ -135,8 +137,8 @@ def test_reservations_are_the_same_after_they_were_written_and_read() -> None:
 
 
 def test_a_status_is_written_sorted_by_name() -> None:
-    assert list(wire.status_text(res("mem=2Gi cpu=1500m pods=3"))) == ["limits.cpu", "limits.memory", "pods"]
-    assert wire.status_text(res("mem=2Gi cpu=1500m")) == {"limits.cpu": "1500m", "limits.memory": "2Gi"}
+    assert list(wire.format_amounts(res("mem=2Gi cpu=1500m pods=3"))) == ["limits.cpu", "limits.memory", "pods"]
+    assert wire.format_amounts(res("mem=2Gi cpu=1500m")) == {"limits.cpu": "1500m", "limits.memory": "2Gi"}
 
 
 UNREADABLE = [
@@ -191,10 +193,10 @@ UIDS = st.uuids().map(str)
 def test_sums_beyond_what_one_quantity_may_be_stay_readable() -> None:
     """Ten pods of 1400 PiB for an hour: what we wrote ourselves must not make the group unreadable."""
     spent = {"cash/limits.memory": 9600 * 2**50 * 10**9}
-    status = wire.Status(used=wire.status_text(spent))
+    status = wire.GroupStatus(used=wire.format_amounts(spent))
     assert status.used == {"cash/limits.memory": "9600Pi"}
-    read = wire.decode(wire.encode(wire.GroupObject(wire.Metadata("nlp"), status=status)))
-    assert wire.amounts(read, read.status.used) == spent
+    read = wire.decode(wire.encode(wire.GroupObject(wire.ObjectMeta("nlp"), status=status)))
+    assert wire.parse_amounts(read, read.status.used) == spent
     assert wire.account_of(read).used == spent
 
 
@@ -212,7 +214,7 @@ def granted(**cash: Any) -> wire.GroupObject:
 
 
 def test_how_hours_are_granted_is_read_as_it_is_meant() -> None:
-    assert wire.terms_of(wire.from_dict(STORED)) == DEFAULT
+    assert wire.terms_of(wire.from_dict(STORED)) == DEFAULT_TERMS
     said = granted(
         period="weekly",
         timeZone="Europe/Berlin",
@@ -227,8 +229,8 @@ def test_how_hours_are_granted_is_read_as_it_is_meant() -> None:
     assert said.spec.cash is not None
     assert said.spec.cash.rollover is not None
     said.spec.cash.rollover.cap = {"cpu": "1.5", "requests.nvidia.com/gpu": "0.5"}
-    assert wire.terms_of(said) == Terms(
-        schedule("weekly", "Europe/Berlin", "2026-01-05T09:00"),
+    assert wire.terms_of(said) == BudgetTerms(
+        parse_schedule("weekly", "Europe/Berlin", "2026-01-05T09:00"),
         rollover=50,
         cap=res("cash/requests.cpu=1.5 cash/gpu=500m"),
         safe=True,

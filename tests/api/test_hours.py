@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from bizrq.api import hours as wire
-from bizrq.api.group import Metadata
-from bizrq.api.hours import CardHours, CardHoursSpec, HoursUnreadable, Inferred, Running
+from bizrq.api.group import ObjectMeta
+from bizrq.api.hours import CardHours, CardHoursSpec, HoursUnreadable, InferredLine, RunningLine
 from bizrq.hours import metering
-from bizrq.hours.metering import Correction, Heir, Lines, Page, Part, Rate, Total
+from bizrq.hours.metering import ClosedPeriod, Correction, Inherited, PeriodTotals, RecordPage, Segment, UsageRate
 from bizrq.hours.periods import Period
 from bizrq.units.resources import text_of
 from tests.support.language import res
@@ -21,14 +21,14 @@ T = 1_700_000_000_000
 
 
 def test_lines_read_as_they_were_written() -> None:
-    assert wire.settled(wire.settled_line(WEB, {"b": 2, "a": -1})) == (WEB, {"a": -1, "b": 2})
-    assert wire.settled(wire.settled_line(WEB, {})) == (WEB, {})
+    assert wire.parse_settled(wire.settled_line(WEB, {"b": 2, "a": -1})) == (WEB, {"a": -1, "b": 2})
+    assert wire.parse_settled(wire.settled_line(WEB, {})) == (WEB, {})
     for start in (None, "2026-11-16T00:00:00.000Z"):
-        assert wire.late(wire.late_line(start, WEB, {"a": -5})) == (start, WEB, {"a": -5})
-    runs = Running(WEB, res("gpu=1 cpu=500m"), {"uid-1": T, "claim@17": T + 1})
-    assert wire.running(wire.running_line(runs.workload, text_of(runs.cost), runs.since)) == runs
-    gone = Inferred(WEB, "claim@17", "A", "B", "C", res("gpu=2"))
-    assert wire.inferred(wire.inferred_line(gone)) == gone
+        assert wire.parse_late(wire.late_line(start, WEB, {"a": -5})) == (start, WEB, {"a": -5})
+    runs = RunningLine(WEB, res("gpu=1 cpu=500m"), {"uid-1": T, "claim@17": T + 1})
+    assert wire.parse_running(wire.running_line(runs.workload, text_of(runs.cost), runs.since)) == runs
+    gone = InferredLine(WEB, "claim@17", "A", "B", "C", res("gpu=2"))
+    assert wire.parse_inferred(wire.inferred_line(gone)) == gone
 
 
 def test_a_running_line_reads_as_people_expect() -> None:
@@ -39,14 +39,14 @@ def test_a_running_line_reads_as_people_expect() -> None:
 @pytest.mark.parametrize(
     ("read", "line"),
     [
-        (wire.settled, f"{WEB} gpu=x"),
-        (wire.settled, f"{WEB} gpu=１"),
-        (wire.settled, f"{WEB} gpu"),
-        (wire.settled, f"{WEB} gpu={'9' * 61}"),
-        (wire.running, f"{WEB} gpu=1 uid@1"),
-        (wire.running, f"{WEB} gpu=1 : uid"),
-        (wire.running, f"{WEB} gpu=many : uid@1"),
-        (wire.inferred, f"{WEB} uid@1 gpu=1"),
+        (wire.parse_settled, f"{WEB} gpu=x"),
+        (wire.parse_settled, f"{WEB} gpu=１"),
+        (wire.parse_settled, f"{WEB} gpu"),
+        (wire.parse_settled, f"{WEB} gpu={'9' * 61}"),
+        (wire.parse_running, f"{WEB} gpu=1 uid@1"),
+        (wire.parse_running, f"{WEB} gpu=1 : uid"),
+        (wire.parse_running, f"{WEB} gpu=many : uid@1"),
+        (wire.parse_inferred, f"{WEB} uid@1 gpu=1"),
     ],
 )
 def test_what_is_no_line_says_so(read: Callable[[str], object], line: str) -> None:
@@ -56,13 +56,13 @@ def test_what_is_no_line_says_so(read: Callable[[str], object], line: str) -> No
 
 # -- Pages -------------------------------------------------------------------------------------------------------------
 
-RATE = Rate(WEB, (("limits.cpu", 500_000_000),))
+RATE = UsageRate(WEB, (("limits.cpu", 500_000_000),))
 LAST, OPEN = Period(None, T), Period(T, T + 7 * 86_400_000)
-PAGE = Page(
+PAGE = RecordPage(
     watermark=T + 5,
     periods=(
-        Lines(LAST, {WEB: {"limits.cpu": 7}}),
-        Lines(
+        PeriodTotals(LAST, {WEB: {"limits.cpu": 7}}),
+        PeriodTotals(
             OPEN,
             {"others/team-a/": {"limits.cpu": 10**50}},
             {(None, WEB): {"limits.cpu": -3}},
@@ -70,32 +70,32 @@ PAGE = Page(
             res("cash/cpu=1500m"),
         ),
     ),
-    running={RATE: {"pod-1": T - 800_000, "claim@17": T}, Rate(WEB, ()): {"pod-2": T}},
-    split=(Part("pod-3", T, T + 2, RATE),),
+    running={RATE: {"pod-1": T - 800_000, "claim@17": T}, UsageRate(WEB, ()): {"pod-2": T}},
+    split=(Segment("pod-3", T, T + 2, RATE),),
     finished=frozenset({"pod-0"}),
-    closed=(Total(Period(None, T - 1), {"limits.cpu": 1}),),
-    earlier=Total(Period(None, T - 2), {"limits.cpu": 1}),
-    inferred=(metering.Inferred("pod-4", T, T + 1, T + 4, RATE),),
+    closed=(ClosedPeriod(Period(None, T - 1), {"limits.cpu": 1}),),
+    earlier=ClosedPeriod(Period(None, T - 2), {"limits.cpu": 1}),
+    inferred=(metering.InferredInterval("pod-4", T, T + 1, T + 4, RATE),),
     inferred_earlier=3,
-    inherited={"child-uid": Heir("child", (Total(OPEN, {"limits.cpu": 18_000_000_000_000_001}),))},
+    inherited={"child-uid": Inherited("child", (ClosedPeriod(OPEN, {"limits.cpu": 18_000_000_000_000_001}),))},
     applied=frozenset({"c"}),
 )
 
 
-def stored(page: Page, **status: Any) -> dict[str, Any]:
-    found = wire.plain(CardHours(Metadata(name="nlp"), CardHoursSpec("nlp", "8f3c"), wire.status_of(page)))
+def stored(page: RecordPage, **status: Any) -> dict[str, Any]:
+    found = wire.to_json(CardHours(ObjectMeta(name="nlp"), CardHoursSpec("nlp", "8f3c"), wire.status_of(page)))
     return {**found, "status": {**found["status"], **status}}
 
 
 def test_a_page_is_read_as_it_was_written() -> None:
     assert wire.page_of(wire.record_of(stored(PAGE))) == PAGE
-    assert wire.page_of(wire.record_of(stored(Page()))) == Page()
+    assert wire.page_of(wire.record_of(stored(RecordPage()))) == RecordPage()
 
 
 def test_a_record_tells_people_what_is_spent_and_runs() -> None:
     status = stored(PAGE)["status"]
     assert status["count"] == 3
-    assert stored(Page(T, running={RATE: {"pod": T - 9_000_000}}))["status"]["spent"] == "limits.cpu=1.25h"
+    assert stored(RecordPage(T, running={RATE: {"pod": T - 9_000_000}}))["status"]["spent"] == "limits.cpu=1.25h"
     assert status["watermark"] == "2023-11-14T22:13:20.005Z"
     assert status["open"]["start"] == "2023-11-14T22:13:20.000Z"
     assert [each.get("start") for each in status["closing"]] == [None]
@@ -105,10 +105,10 @@ def test_a_statement_has_the_lines_of_its_period_and_a_name_that_says_whose_and_
     made = wire.statement(CardHoursSpec("nlp", "8f3c1234-5678", 2), PAGE, PAGE.periods[1], T + 9)
     assert made.metadata.name == "nlp.20231114-2213.8f3c1234.2"
     assert made.metadata.labels == {"quota.biz.group/group": "nlp"}
-    assert wire.lines_of(made.spec) == Lines(
+    assert wire.period_totals(made.spec) == PeriodTotals(
         Period(T, T + 9), *(getattr(PAGE.periods[1], name) for name in ("settled", "late", "corrections", "carried"))
     )
-    assert wire.amounts_of(made.spec.total) == PAGE.periods[1].total()
+    assert wire.parse_amounts(made.spec.total) == PAGE.periods[1].total()
     assert len(made.spec.inferred) == 1
     first = wire.statement(CardHoursSpec("nlp", "8f3c1234-5678"), PAGE, PAGE.periods[0], T)
     assert first.metadata.name == "nlp.0.8f3c1234"

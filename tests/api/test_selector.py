@@ -56,7 +56,7 @@ def test_a_selector_reads_as_kubectl_takes_it() -> None:
         wants("d", "DoesNotExist"),
     ]
     given = {"matchLabels": {"team": "nlp"}, "matchExpressions": expressions}
-    assert selector.text(given) == "!d,a in (x,y),b notin (z),c,team=nlp"
+    assert selector.format_selector(given) == "!d,a in (x,y),b notin (z),c,team=nlp"
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_a_selector_reads_as_kubectl_takes_it() -> None:
     ],
 )
 def test_what_is_no_selector_is_told_by_its_path_and_picks_nothing(given: Any, words: str) -> None:
-    for ask in (selector.check, selector.text, lambda s: selector.matches(s, {"a": "x"})):
+    for ask in (selector.validate, selector.format_selector, lambda s: selector.matches(s, {"a": "x"})):
         with pytest.raises(SelectorError) as caught:
             ask(given)
         assert words in str(caught.value)
@@ -112,5 +112,5 @@ _EXPRESSION = st.one_of(
 def test_a_selector_picks_what_the_api_servers_parameter_picks(wanted: Any, expressions: Any, labels: Any) -> None:
     """Two other readers: of the selector itself, and of the text that we make of it."""
     picks = {"matchLabels": wanted, "matchExpressions": expressions}
-    for other in (compile_selector(picks), parse_labels(selector.text(picks))):
+    for other in (compile_selector(picks), parse_labels(selector.format_selector(picks))):
         assert selector.matches(picks, labels) is (other is None or other(labels))

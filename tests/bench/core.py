@@ -17,8 +17,8 @@ from bizrq.quota.verdict import Granted
 from bizrq.settings import load
 from bizrq.units.quantity import NANO
 from bizrq.workloads.demand import counting
-from bizrq.workloads.lookup import Nothing
-from controller.usage.excess import Surplus
+from bizrq.workloads.lookup import EmptyLookup
+from controller.usage.excess import ExcessUsage
 from tests.bench import hours
 from tests.bench.measure import Spread
 from webhooks.handlers.workloads import charge_of
@@ -41,7 +41,7 @@ def decisions() -> list[str]:
             for body in bodies[start : start + 50]:
                 request = review.decode(body)
                 assert request.object is not None
-                demand = counting.demand(request.object, settings.registry, Nothing(), settings.counting)
+                demand = counting.demand(request.object, settings.registry, EmptyLookup(), settings.counting)
                 verdict = decide(account, charge_of(adapter, request, request.object, demand, None, None), 1)
                 assert isinstance(verdict, Granted)
                 assert verdict.reservation is not None
@@ -96,12 +96,12 @@ def below() -> list[str]:
     for count in (10_000, 100_000):
         cluster = hours.cluster_of(count)
         [job] = cluster.workloads["tfjobs.kubeflow.org"].store.values()
-        surplus, charged = Surplus(cluster, settings.counting), {"pods": (count - 1) * NANO}
+        surplus, charged = ExcessUsage(cluster, settings.counting), {"pods": (count - 1) * NANO}
         quiet_collector()
         seconds = []
         for _ in range(ROUNDS):
             began = time.process_time()
-            found = surplus.of(adapter, job, charged, cluster.related.watched)
+            found = surplus.of(adapter, job, charged, cluster.resolver.cached_lookup)
             seconds.append(time.process_time() - began)
         assert found.resources["pods"]
         each[count] = min(seconds) / count * 1e6

@@ -11,21 +11,21 @@ from typing import Any
 import msgspec
 
 from bizrq.api import hours as wire
-from bizrq.api.group import FINALIZER, GroupObject, Metadata, Spec
+from bizrq.api.group import FINALIZER, GroupObject, GroupSpec, ObjectMeta
 from bizrq.api.hours import CardHoursSpec
-from bizrq.hours.metering import Page
+from bizrq.hours.metering import RecordPage
 from bizrq.kube.client import KubeClient
 from bizrq.kube.config import Endpoint, StaticCredentials
 from bizrq.process import quiet_collector
 from bizrq.settings import load
-from controller.hours.corrections import Corrections
-from controller.hours.pod_intervals import Stays
-from controller.hours.record import Hours
-from controller.hours.record_store import Books, Sheet
-from controller.hours.retention import Retention
-from controller.usage.observed_usage import Evidence
+from controller.hours.corrections import CorrectionTracker
+from controller.hours.pod_intervals import IntervalCollector
+from controller.hours.record import RecordReconciler
+from controller.hours.record_store import RecordStore, StoredPage
+from controller.hours.retention import StatementRetention
+from controller.usage.observed_usage import ObservedUsage
 from controller.watch.cluster import Cluster
-from controller.watch.pods import Shapes, trimmed
+from controller.watch.pods import SharedParts, trimmed_pod
 from tests.bench.measure import longest_stall
 
 GPU, A100 = "requests.nvidia.com/gpu", "requests.nvidia.com/gpu.A100"
@@ -34,19 +34,21 @@ NOW = 1_800_000_000_000
 _LABELS = {"biz.group.resource.quota/gpu-type": "A100"}
 
 
-class Drawer(Books):
+class Drawer(RecordStore):
     """Records that are written to nowhere: all of the work but the request."""
 
     sizes: dict[str, int]
 
-    async def write(self, sheet: Sheet, page: Page, **shell: Any) -> Sheet:
+    async def write(self, sheet: StoredPage, page: RecordPage, **shell: Any) -> StoredPage:
         after = replace(sheet, page=page, revision=sheet.revision + 1, **shell)
         self.sizes[sheet.name] = len(msgspec.json.encode(wire.status_of(page)))
         return self._know(after)
 
-    async def create(self, group: GroupObject, number: int, writer: str = "") -> Sheet:
+    async def create(self, group: GroupObject, number: int, writer: str = "") -> StoredPage:
         name = f"{group.name}.{number}" if number else group.name
-        return self._know(Sheet(name, 1, CardHoursSpec(group.name, group.name, number), Page(), writer=writer))
+        return self._know(
+            StoredPage(name, 1, CardHoursSpec(group.name, group.name, number), RecordPage(), writer=writer)
+        )
 
 
 class Office:
@@ -59,28 +61,30 @@ class Office:
         self.cluster = cluster_of(pods, groups)
         self.books = Drawer(client, lambda _group: None)
         self.books.sizes = {}
-        evidence = Evidence(self.cluster, settings.counting)
-        self.stays = Stays(self.cluster, evidence, self.books, lambda _group, _after: None, lambda: self.now)
-        corrections = Corrections(client, lambda _group, _after: None, now=lambda: self.now)
-        self.hours = Hours(
+        evidence = ObservedUsage(self.cluster, settings.counting)
+        self.stays = IntervalCollector(
+            self.cluster, evidence, self.books, lambda _group, _after: None, lambda: self.now
+        )
+        corrections = CorrectionTracker(client, lambda _group, _after: None, now=lambda: self.now)
+        self.hours = RecordReconciler(
             self.cluster,
             self.stays,
             self.books,
             corrections,
-            Retention(client, 0),
+            StatementRetention(client, 0),
             lambda _group, _after: None,
             identity="bench",
             now=lambda: self.now,
         )
-        metadata = [Metadata(name=f"g{n}", uid=f"g{n}", finalizers=[FINALIZER]) for n in range(groups)]
-        self.groups = [GroupObject(each, Spec(hard={f"cash/{GPU}": "1M"})) for each in metadata]
+        metadata = [ObjectMeta(name=f"g{n}", uid=f"g{n}", finalizers=[FINALIZER]) for n in range(groups)]
+        self.groups = [GroupObject(each, GroupSpec(hard={f"cash/{GPU}": "1M"})) for each in metadata]
 
     async def tick(self) -> float:
         """Move every record on by a minute; the CPU of it in seconds."""
         self.now += 60_000
         began = time.process_time()
         for group in self.groups:
-            while not (await self.hours.look(group, HARD)).is_done:
+            while not (await self.hours.reconcile(group, HARD)).is_done:
                 pass
             await asyncio.sleep(0)
         return time.process_time() - began
@@ -142,9 +146,9 @@ def fill(cluster: Cluster, pods: int, groups: int = 1) -> None:
         metadata = {"namespace": "default", "uid": f"job-{number}", "resourceVersion": "1", "labels": labels}
         job = {"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "metadata": {**metadata, "name": f"j{number}"}}
         cluster.workloads["tfjobs.kubeflow.org"].store.put({**job, "spec": {}})
-    shapes = Shapes()
+    shapes = SharedParts()
     for number in range(pods):
-        cluster.pods.store.put(trimmed(_pod(number, number % groups), shapes))
+        cluster.pods.store.put(trimmed_pod(_pod(number, number % groups), shapes))
 
 
 def _pod(number: int, job: int) -> dict[str, Any]:

@@ -56,7 +56,7 @@ def _commit() -> float:
     """The CPU of deciding a batch and making the status to store, in seconds: nothing awaits in between."""
     stored = wire.from_dict(group("hot", cpu="1G", count="1M"))
     hard: dict[str, int] = dict.fromkeys(("limits.cpu", "count/deployments.apps"), 0)
-    stored.status.used = wire.status_text(hard)
+    stored.status.used = wire.format_amounts(hard)
 
     def charge(number: int) -> Charge:
         slot = Slot("deployments.apps", "default", f"d{number}")
@@ -105,7 +105,7 @@ async def _looks(name: str, put: Callable[[Cluster], None]) -> dict[str, str]:
     settings, ahead = load(None), [0.0]
     async with _api(name) as endpoint, KubeClient(endpoint) as client:
         controller = Controller(client, settings, identity="bench", clock=lambda: time.monotonic() + ahead[0])
-        cluster = controller.watch.cluster
+        cluster = controller.cluster
         put(cluster)
         await cluster.groups.read(name, 5)
         # The part that is measured; the queue and the Lease are not.

@@ -45,12 +45,12 @@ def test_each_webhook_of_ours_is_tested_by_name_and_then_patched() -> None:
     after = jsonpatch.apply_patch(configuration, operations)
     assert [each["clientConfig"].get("caBundle") for each in after["webhooks"]] == [TEXT, TEXT, None, TEXT, None]
     assert cabundle.patch(after, BUNDLE, NAMES) == []
-    assert cabundle.announced([after], NAMES) == [BUNDLE] * 3
+    assert cabundle.announced_bundles([after], NAMES) == [BUNDLE] * 3
 
 
 def test_a_configuration_without_webhooks_needs_nothing() -> None:
     assert cabundle.patch({"metadata": {"name": "bizrq"}}, BUNDLE, NAMES) == []
-    assert cabundle.announced([{"webhooks": None}], NAMES) == []
+    assert cabundle.announced_bundles([{"webhooks": None}], NAMES) == []
 
 
 @pytest.mark.parametrize(("name", "ours"), [("bizrq", True), ("bizrq-extra", True), ("bizrqs", False), ("x", False)])

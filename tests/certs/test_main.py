@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from bizrq.kube.client import KubeClient, Unreachable
 from certs import main, rotation
-from certs.main import Keeper
+from certs.main import CertificateKeeper
 from certs.rotation import CA_BUNDLE, CA_KEY, CERTIFICATE, KEY, SETTLE
 from certs.store import read_directory
 from tests.certs.test_cabundle import PLURAL, webhook
@@ -92,33 +92,36 @@ async def test_a_rotation_runs_through_files_and_cluster(
     server: FakeServer, client: KubeClient, tmp_path: Path
 ) -> None:
     now = datetime.now(UTC)
-    keeper = Keeper(tmp_path, NAMES, client, namespace="bizrq-system", now=lambda: now)
+    keeper = CertificateKeeper(tmp_path, NAMES, client, namespace="bizrq-system", now=lambda: now)
     server.put(PLURAL, "bizrq", "", webhooks=[webhook("a")])
     server.put(PLURAL, "others", "", webhooks=[webhook("a")])
-    await keeper.look()
+    await keeper.run_pass()
     first = read_directory(tmp_path)
     assert bundle_of(server) == first[CA_BUNDLE]
     assert bundle_of(server, "others") == b""
-    await keeper.look(rotate=True)
+    await keeper.run_pass(rotate=True)
     assert bundle_of(server) == read_directory(tmp_path)[CA_BUNDLE] != first[CA_BUNDLE]
     assert read_directory(tmp_path)[CERTIFICATE] == first[CERTIFICATE]
     now += SETTLE
     await server.stop()
     with pytest.raises(Unreachable):
-        await keeper.look()
+        await keeper.run_pass()
     assert read_directory(tmp_path)[CERTIFICATE] == first[CERTIFICATE]
     await server.start()
-    await keeper.look()
+    await keeper.run_pass()
     assert read_directory(tmp_path)[CERTIFICATE] != first[CERTIFICATE]
     now += rotation.RETIRE + timedelta(seconds=1)
-    await keeper.look()
+    await keeper.run_pass()
     assert bundle_of(server).count(b"BEGIN") == 1
 
 
 async def test_pods_share_the_files_by_a_secret(server: FakeServer, client: KubeClient, tmp_path: Path) -> None:
-    keepers = [Keeper(tmp_path / str(i), NAMES, client, namespace="bizrq-system", secret="bizrq-tls") for i in range(2)]
-    await keepers[0].look()
-    await keepers[1].look()
+    keepers = [
+        CertificateKeeper(tmp_path / str(i), NAMES, client, namespace="bizrq-system", secret="bizrq-tls")
+        for i in range(2)
+    ]
+    await keepers[0].run_pass()
+    await keepers[1].run_pass()
     assert read_directory(tmp_path / "0") == read_directory(tmp_path / "1")
     secret = server.objects("secrets")["bizrq-system", "bizrq-tls"]
     assert base64.b64decode(secret["data"][CERTIFICATE]) == read_directory(tmp_path / "0")[CERTIFICATE]
@@ -127,9 +130,9 @@ async def test_pods_share_the_files_by_a_secret(server: FakeServer, client: Kube
 async def test_a_bundle_that_somebody_removes_comes_back_at_once(
     server: FakeServer, client: KubeClient, tmp_path: Path
 ) -> None:
-    keeper = Keeper(tmp_path, NAMES, client, namespace="bizrq-system")
+    keeper = CertificateKeeper(tmp_path, NAMES, client, namespace="bizrq-system")
     server.put(PLURAL, "bizrq", "", webhooks=[webhook("a")])
-    task = asyncio.create_task(keeper.keep())
+    task = asyncio.create_task(keeper.run())
     try:
         for _ in range(2):
             async with asyncio.timeout(60):
@@ -146,8 +149,8 @@ async def test_names_that_no_webhook_is_reached_by_are_told(
     server: FakeServer, client: KubeClient, tmp_path: Path
 ) -> None:
     server.put(PLURAL, "bizrq", "", webhooks=[webhook("a")])
-    keeper = Keeper(tmp_path, ["elsewhere.svc"], client, namespace="bizrq-system")
+    keeper = CertificateKeeper(tmp_path, ["elsewhere.svc"], client, namespace="bizrq-system")
     with structlog.testing.capture_logs() as logs:
-        await keeper.look()
+        await keeper.run_pass()
     assert any(entry["event"] == "no webhook is reached by any of our names" for entry in logs)
     assert bundle_of(server) == b""

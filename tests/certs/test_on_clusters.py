@@ -16,7 +16,7 @@ from aiohttp import web
 from bizrq.kube.client import ApiError, KubeClient, Resource
 from certs import rotation
 from certs.cabundle import CONFIGURATIONS
-from certs.main import Keeper
+from certs.main import CertificateKeeper
 from certs.rotation import CA_BUNDLE, CERTIFICATE, SETTLE
 from certs.store import ServingCertificate, read_directory
 from tests.support.cluster import Cluster, eventually
@@ -59,7 +59,7 @@ async def test_no_call_fails_while_certificate_and_authority_rotate(
     kube: KubeClient, unique: str, tmp_path: Path
 ) -> None:
     now = datetime.now(UTC)
-    keeper = Keeper(tmp_path, NAMES, kube, namespace="bizrq-system", now=lambda: now)
+    keeper = CertificateKeeper(tmp_path, NAMES, kube, namespace="bizrq-system", now=lambda: now)
     certificate = ServingCertificate(tmp_path, poll=0.02)
     served: list[str] = []
 
@@ -105,25 +105,25 @@ async def test_no_call_fails_while_certificate_and_authority_rotate(
         return certificate.reloads == 2
 
     await runner.setup()
-    await keeper.look()
+    await keeper.run_pass()
     await certificate.wait()
     await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=certificate.context).start()
     work = [asyncio.create_task(certificate.watch())]
     try:
         await kube.create(CONFIGURATIONS, registration(name, f"https://127.0.0.1:{runner.addresses[0][1]}/"))
-        await keeper.look()
+        await keeper.run_pass()
         await _is_called(kube, name, served)
         work += [asyncio.create_task(load()) for _ in range(3)]
         first = read_directory(tmp_path)
-        await keeper.look(rotate=True)
+        await keeper.run_pass(rotate=True)
         await more(10)
         now += SETTLE
-        await keeper.look()
+        await keeper.run_pass()
         assert read_directory(tmp_path)[CERTIFICATE] != first[CERTIFICATE]
         await eventually(reloaded)
         await more(10)
         now += rotation.RETIRE + timedelta(seconds=1)
-        await keeper.look()
+        await keeper.run_pass()
         await more(10)
         stop.set()
         await asyncio.gather(*work[1:])

@@ -10,7 +10,7 @@ import pytest
 from bizrq.kube.client import AlreadyExists, KubeClient, Resource
 from tests.support.cluster import eventually, refusal
 from tests.support.objects import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, Object, bound, cluster_role
-from webhooks.charging.authorization import REVIEWS
+from webhooks.charging.authorization import ACCESS_REVIEWS
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -20,7 +20,9 @@ ROLE_BINDINGS = Resource("rbac.authorization.k8s.io", "v1", "rolebindings", "Rol
 async def asked(client: KubeClient, user: str, verb: str, name: str, *groups: str, **more: Any) -> bool:
     attributes = {"group": "quota.biz.group", "resource": "bizgroupresourcequotas", "verb": verb, "name": name, **more}
     spec = {"user": user, "groups": list(groups), "resourceAttributes": attributes}
-    answer = await client.create(REVIEWS, {"apiVersion": REVIEWS.api_version, "kind": REVIEWS.kind, "spec": spec})
+    answer = await client.create(
+        ACCESS_REVIEWS, {"apiVersion": ACCESS_REVIEWS.api_version, "kind": ACCESS_REVIEWS.kind, "spec": spec}
+    )
     return answer["status"]["allowed"]
 
 

@@ -24,7 +24,7 @@ from bizrq.store.groups import GROUPS
 from bizrq.store.hours import CARD_HOURS
 from bizrq.store.hours import pages as stored_pages
 from controller.manager import Controller
-from controller.metrics import CORRECTED
+from controller.metrics import CACHE_CORRECTED
 from sandbox.clock import Clock, rfc3339
 from sandbox.server import Sandbox
 from tests.support import objects
@@ -91,7 +91,7 @@ class Books:
             finally:
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
-                wrong = [sample for metric in CORRECTED.collect() for sample in metric.samples if sample.value]
+                wrong = [sample for metric in CACHE_CORRECTED.collect() for sample in metric.samples if sample.value]
                 assert not [each for each in wrong if each.name.endswith("_total")], wrong
 
     @staticmethod

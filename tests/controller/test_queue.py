@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from controller.queue import Queue
+from controller.queue import WorkQueue
 
 
 class Clock:
@@ -23,11 +23,11 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def queue(clock: Clock) -> Queue:
-    return Queue(pace=0.1, clock=clock)
+def queue(clock: Clock) -> WorkQueue:
+    return WorkQueue(pace=0.1, clock=clock)
 
 
-async def ready(queue: Queue) -> list[str]:
+async def ready(queue: WorkQueue) -> list[str]:
     """What comes up now, each one done at once."""
     found = []
     while True:
@@ -40,7 +40,7 @@ async def ready(queue: Queue) -> list[str]:
         queue.done(key)
 
 
-async def test_a_key_that_is_added_twice_comes_up_once_and_at_the_earlier_time(queue: Queue, clock: Clock) -> None:
+async def test_a_key_that_is_added_twice_comes_up_once_and_at_the_earlier_time(queue: WorkQueue, clock: Clock) -> None:
     queue.add("nlp", 5)
     queue.add("nlp", 1)
     queue.add("nlp", 3)
@@ -52,7 +52,7 @@ async def test_a_key_that_is_added_twice_comes_up_once_and_at_the_earlier_time(q
     assert await ready(queue) == []
 
 
-async def test_keys_come_up_in_the_order_they_are_due(queue: Queue, clock: Clock) -> None:
+async def test_keys_come_up_in_the_order_they_are_due(queue: WorkQueue, clock: Clock) -> None:
     for key, after in (("c", 3), ("a", 1), ("b", 2)):
         queue.add(key, after)
     clock.now += 3
@@ -60,7 +60,7 @@ async def test_keys_come_up_in_the_order_they_are_due(queue: Queue, clock: Clock
 
 
 async def test_a_key_added_while_it_is_looked_at_comes_up_again_after_and_never_twice_at_once(
-    queue: Queue, clock: Clock
+    queue: WorkQueue, clock: Clock
 ) -> None:
     queue.add("nlp")
     assert await queue.get() == "nlp"
@@ -73,7 +73,7 @@ async def test_a_key_added_while_it_is_looked_at_comes_up_again_after_and_never_
     assert await ready(queue) == ["nlp"]
 
 
-async def test_two_looks_at_one_key_are_a_pace_apart(queue: Queue, clock: Clock) -> None:
+async def test_two_looks_at_one_key_are_a_pace_apart(queue: WorkQueue, clock: Clock) -> None:
     queue.add("nlp")
     assert await ready(queue) == ["nlp"]
     queue.add("nlp")
@@ -82,7 +82,7 @@ async def test_two_looks_at_one_key_are_a_pace_apart(queue: Queue, clock: Clock)
     assert await ready(queue) == ["nlp"]
 
 
-async def test_a_failed_look_comes_again_later_each_time_and_success_forgets_it(queue: Queue, clock: Clock) -> None:
+async def test_a_failed_look_comes_again_later_each_time_and_success_forgets_it(queue: WorkQueue, clock: Clock) -> None:
     waits: list[int] = []
     found = None
     queue.add("nlp")
@@ -102,14 +102,14 @@ async def test_a_failed_look_comes_again_later_each_time_and_success_forgets_it(
     assert found == "nlp"
 
 
-async def test_whoever_waits_is_woken_by_what_is_added(queue: Queue) -> None:
+async def test_whoever_waits_is_woken_by_what_is_added(queue: WorkQueue) -> None:
     waiting = asyncio.create_task(queue.get())
     await asyncio.sleep(0)
     queue.add("nlp")
     assert await asyncio.wait_for(waiting, 1) == "nlp"
 
 
-async def test_many_workers_share_the_keys_and_none_gets_anothers(queue: Queue) -> None:
+async def test_many_workers_share_the_keys_and_none_gets_anothers(queue: WorkQueue) -> None:
     keys = {f"g{n}" for n in range(50)}
     looks: list[str] = []
 
@@ -135,7 +135,7 @@ async def test_many_workers_share_the_keys_and_none_gets_anothers(queue: Queue) 
     assert sorted(looks) == sorted(keys)
 
 
-async def _one(queue: Queue) -> str | None:
+async def _one(queue: WorkQueue) -> str | None:
     try:
         async with asyncio.timeout(0):
             return await queue.get()

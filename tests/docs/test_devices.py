@@ -6,7 +6,7 @@ import yaml
 
 from bizrq.workloads.demand.offline import usage
 from bizrq.workloads.devices import hami
-from bizrq.workloads.devices.hami import Device
+from bizrq.workloads.devices.hami import HamiDevice
 from tests.docs.test_docs import blocks, page
 
 
@@ -25,24 +25,24 @@ def test_every_device_that_hami_shares_has_its_row() -> None:
     """The page's table is what `hami.yaml` says."""
     rows = [line for line in page("docs/devices.md").splitlines() if line.startswith("| `")]
     start = rows.index(hami_rows()[0])
-    assert rows[start : start + len(hami.table())] == hami_rows()
+    assert rows[start : start + len(hami.shared_devices())] == hami_rows()
 
 
 def hami_rows() -> list[str]:
     return [
         f"| `{device.vendor}` | {_count(device)} | {_memory(device)} | {_cores(device)} | {_besides(device)} |"
-        for device in hami.table()
+        for device in hami.shared_devices()
     ]
 
 
-def _count(device: Device) -> str:
+def _count(device: HamiDevice) -> str:
     name = f"`{device.count}`"
     if device.one:
         return f"one; {name} is the size of a profile"
     return f"{name}, 1 where only parts are asked for" if device.implied else name
 
 
-def _memory(device: Device) -> str:
+def _memory(device: HamiDevice) -> str:
     how = device.memory
     if how is None:
         return "whole cards"
@@ -55,7 +55,7 @@ def _memory(device: Device) -> str:
     return text + (f"; `{device.percentage}`" if device.percentage else "")
 
 
-def _cores(device: Device) -> str:
+def _cores(device: HamiDevice) -> str:
     how = device.cores
     if how is None:
         return ""
@@ -64,7 +64,7 @@ def _cores(device: Device) -> str:
     return f"`{how.name}` of {how.full}, unsaid {unsaid}{needs}"
 
 
-def _besides(device: Device) -> str:
+def _besides(device: HamiDevice) -> str:
     notes = []
     if device.pairs:
         notes.append("1 becomes 2, other odd numbers are refused")

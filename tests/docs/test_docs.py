@@ -20,11 +20,11 @@ from typer.main import get_command
 from bizrq.api.config import Configuration, parse
 from bizrq.api.group import KIND, from_dict, hard_of, terms_of
 from bizrq.cli.main import app
-from bizrq.quota.reservation import read
-from bizrq.quota.verdict import BAD_OBJECT, TRY_AGAIN, Reason
+from bizrq.quota.reservation import parse_reservation
+from bizrq.quota.verdict import BAD_OBJECT, RETRYABLE, Reason
 from bizrq.settings import settings
 from bizrq.workloads.kinds.describe import table
-from bizrq.workloads.kinds.registry import builtin
+from bizrq.workloads.kinds.registry import builtin_registry
 from certs.main import certs
 from controller.main import control
 from webhooks.main import serve
@@ -166,7 +166,7 @@ def test_refusals_has_every_reason_with_its_code() -> None:
     rows = [line.split("|") for line in page("docs/refusals.md").splitlines() if line.startswith("| `")]
     told = {(reason, row[2].strip()) for row in rows for reason in re.findall(r"`(\w+)`", row[1])}
     for reason in Reason:
-        code = "429" if reason in TRY_AGAIN else "422" if reason in BAD_OBJECT else "403"
+        code = "429" if reason in RETRYABLE else "422" if reason in BAD_OBJECT else "403"
         assert (str(reason), code) in told, reason
     assert {reason for reason, _ in told} == set(map(str, Reason))
 
@@ -209,15 +209,15 @@ def test_groups_of_the_examples_can_be_read(path: Path) -> None:
 
 def test_kinds_has_the_table_that_the_declarations_say() -> None:
     """`python -m bizrq.workloads.kinds.describe` prints it; every kind and every name in count/ is there."""
-    assert table(builtin()) in page("docs/kinds.md")
-    for adapter in builtin().charged:
-        assert f"`count/{adapter.resource}`" in table(builtin()), adapter.resource
+    assert table(builtin_registry()) in page("docs/kinds.md")
+    for adapter in builtin_registry().charged:
+        assert f"`count/{adapter.resource}`" in table(builtin_registry()), adapter.resource
 
 
 def test_the_example_of_a_reservation_can_be_read() -> None:
     """The line in the page is an entry of the format that the page describes."""
     [line] = [line for body in blocks(page("docs/reservations.md")) for line in body.splitlines() if "uid=1" in line]
-    entry = read(line)
+    entry = parse_reservation(line)
     assert str(entry) == line
     assert entry.base
 

@@ -14,7 +14,7 @@ from bizrq.store.groups import GROUPS
 from tests.docs.test_docs import blocks, page
 from tests.support.cluster import eventually, has_kinds
 from tests.support.objects import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES
-from webhooks.charging.authorization import REVIEWS, ROOTS
+from webhooks.charging.authorization import ACCESS_REVIEWS, ROOTS
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -57,10 +57,10 @@ async def test_the_examples_give_what_they_say(
 ) -> None:
     attributes = {"group": "quota.biz.group", "resource": "bizgroupresourcequotas", "verb": verb, "name": name}
     spec = {"user": user, "groups": [of], "resourceAttributes": attributes}
-    review = {"apiVersion": REVIEWS.api_version, "kind": REVIEWS.kind, "spec": spec}
+    review = {"apiVersion": ACCESS_REVIEWS.api_version, "kind": ACCESS_REVIEWS.kind, "spec": spec}
 
     async def answered() -> bool:
-        return (await applied.create(REVIEWS, review))["status"]["allowed"] is yes
+        return (await applied.create(ACCESS_REVIEWS, review))["status"]["allowed"] is yes
 
     # The API server reads roles by a watch of its own.
     await eventually(answered)

@@ -8,19 +8,19 @@ from typing import Any
 
 import pytest_asyncio
 
-from bizrq.cli.standalone import Station, Where
+from bizrq.cli.standalone import Standalone, TargetCluster
 from bizrq.settings import Settings, load
 from tests.support.cluster import Cluster
 
 
-def station_on(cluster: Cluster, configuration: Settings | None = None, **how: Any) -> Station:
+def station_on(cluster: Cluster, configuration: Settings | None = None, **how: Any) -> Standalone:
     """Everything of bizrq, not started yet."""
-    where = Where(cluster.kubeconfig if cluster.is_real else None, None, Path(cluster.kubeconfig))
-    return Station(configuration or load(None), where, sandbox=cluster.box, **how)
+    where = TargetCluster(cluster.kubeconfig if cluster.is_real else None, None, Path(cluster.kubeconfig))
+    return Standalone(configuration or load(None), where, sandbox=cluster.box, **how)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def station(cluster: Cluster) -> AsyncIterator[Station]:
+async def station(cluster: Cluster) -> AsyncIterator[Standalone]:
     """A running bizrq for all tests of a module."""
     async with station_on(cluster) as running:
         yield running

@@ -17,7 +17,7 @@ import pytest_asyncio
 import crds
 from bizrq.api import group as wire
 from bizrq.api.group import GroupObject
-from bizrq.cli.standalone import Station, Where
+from bizrq.cli.standalone import Standalone, TargetCluster
 from bizrq.kube.client import KubeClient
 from bizrq.settings import settings
 from bizrq.store.groups import GROUPS
@@ -62,9 +62,9 @@ async def client(real_cluster: Real) -> AsyncIterator[KubeClient]:
         around = [(DEVICE_CLASSES, device_class("gpu")), (NODES, node("n1")), (SLICES, slice_of("n1", a="Tesla T4"))]
         for resource, obj in around:
             await client.create(resource, obj)
-        where = Where(real_cluster.kubeconfig, None, Path(real_cluster.kubeconfig))
+        where = TargetCluster(real_cluster.kubeconfig, None, Path(real_cluster.kubeconfig))
         try:
-            async with Station(settings(KNOBS), where, recount_interval=1.0, cash_interval=1.0):
+            async with Standalone(settings(KNOBS), where, recount_interval=1.0, cash_interval=1.0):
                 yield client
         finally:
             for resource, obj in around:

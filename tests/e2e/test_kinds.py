@@ -20,10 +20,10 @@ import pytest
 import pytest_asyncio
 
 import crds
-from bizrq.cli.standalone import Station
+from bizrq.cli.standalone import Standalone
 from bizrq.kube.client import AlreadyExists, KubeClient, NotFound, Resource
 from bizrq.store.groups import GROUPS
-from bizrq.workloads.kinds.registry import builtin
+from bizrq.workloads.kinds.registry import builtin_registry
 from bizrq.workloads.labels import LABEL
 from sandbox.server import Sandbox
 from tests.e2e.rows import (
@@ -258,7 +258,7 @@ async def applied(client: KubeClient, files: list[Path]) -> None:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def plays(
-    station: Station, client: KubeClient, request: pytest.FixtureRequest
+    station: Standalone, client: KubeClient, request: pytest.FixtureRequest
 ) -> AsyncIterator[dict[str, asyncio.Task[None]]]:
     """A play for each kind, begun all at once."""
     nodes = [f"kinds-{number}" for number in (1, 2)]
@@ -302,7 +302,7 @@ GROWING = {
 
 @pytest.mark.parametrize("name", GROWING)
 async def test_a_child_that_grows_is_charged_to_whoever_made_it(
-    station: Station, client: KubeClient, unique: str, name: str
+    station: Standalone, client: KubeClient, unique: str, name: str
 ) -> None:
     """What is awaited is the child's write; a second one is only let be where one replaces another."""
     row, (resource, spec) = next(row for row in ROWS if row.name == name), GROWING[name]
@@ -345,7 +345,7 @@ async def test_a_child_that_grows_is_charged_to_whoever_made_it(
 
 
 async def test_a_cronjobs_jobs_are_charged_and_their_pods_are_not(
-    station: Station, cluster: Cluster, client: KubeClient, unique: str
+    station: Standalone, cluster: Cluster, client: KubeClient, unique: str
 ) -> None:
     """A CronJob that fires: its Job pays, once, though Job and pods carry the label; without it none would pay."""
     hard = {"limits.cpu": 4, "pods": 100, "count/jobs.batch": 10}
@@ -403,5 +403,5 @@ async def made_by(client: KubeClient, resource: Resource, namespace: str, uid: s
 
 async def test_every_charged_kind_has_its_row() -> None:
     """A kind that is added to kinds.yaml is played here too."""
-    assert {row.name for row in ROWS} == {adapter.resource for adapter in builtin().charged}
-    assert {row.name for row in ROWS if row.scale} == {a.resource for a in builtin().charged if a.scale}
+    assert {row.name for row in ROWS} == {adapter.resource for adapter in builtin_registry().charged}
+    assert {row.name for row in ROWS if row.scale} == {a.resource for a in builtin_registry().charged if a.scale}

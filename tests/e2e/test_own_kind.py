@@ -14,7 +14,7 @@ import yaml
 
 import crds
 from bizrq.cli import rbac
-from bizrq.cli.standalone import Station
+from bizrq.cli.standalone import Standalone
 from bizrq.kube.client import KubeClient, NotFound, Resource
 from bizrq.settings import load, settings
 from bizrq.store.groups import GROUPS
@@ -61,7 +61,7 @@ MPIJOBS = Resource("kubeflow.org", "v2beta1", "mpijobs", "MPIJob")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def station(cluster: Cluster) -> AsyncIterator[Station]:
+async def station(cluster: Cluster) -> AsyncIterator[Standalone]:
     """bizrq with the configuration; the kind that it names is not installed."""
     async with station_on(cluster, settings(CONFIGURATION)) as running:
         yield running
@@ -105,7 +105,7 @@ async def uninstalled(client: KubeClient, name: str) -> None:
 
 
 async def test_a_kind_is_added_by_configuration_alone(
-    station: Station, cluster: Cluster, client: KubeClient, unique: str
+    station: Standalone, cluster: Cluster, client: KubeClient, unique: str
 ) -> None:
     """Told by `usage`, ruled, given rights, watched, charged, scaled, paused, ended, deleted; gone with its CRD."""
     made = settings(CONFIGURATION)
@@ -114,7 +114,7 @@ async def test_a_kind_is_added_by_configuration_alone(
         "limits.cpu": "3", "requests.cpu": "3", "pods": "3", "count/trainers.ml.example.com": "1"
     }  # fmt: skip
     assert {"apiGroups": ["ml.example.com"], "resources": ["trainers"], "verbs": ["get", "list", "watch"]} in (
-        rbac.counted(made.registry)
+        rbac.counting_rules(made.registry)
     )
     registration = await client.get(REGISTRATIONS, "bizrq")
     assert {
@@ -172,7 +172,7 @@ async def scaled(client: KubeClient, replicas: int) -> None:
 
 
 async def test_a_kind_is_followed_in_whichever_of_its_versions_is_served(
-    station: Station, cluster: Cluster, client: KubeClient, unique: str
+    station: Standalone, cluster: Cluster, client: KubeClient, unique: str
 ) -> None:
     """MPIJobs are v1 of one operator and v2beta1 of another, under one name: the one may come in the other's place."""
     [first] = [crd for crd in crds.stand_ins() if crd["metadata"]["name"] == "mpijobs.kubeflow.org"]
@@ -215,7 +215,7 @@ async def test_a_kind_is_followed_in_whichever_of_its_versions_is_served(
 
 
 async def test_a_group_that_is_a_namespaces_default_is_deleted_though_kinds_are_not_installed(
-    station: Station, client: KubeClient, unique: str
+    station: Standalone, client: KubeClient, unique: str
 ) -> None:
     """To ask a kind that nobody installed for its workloads is no error."""
     await client.create(GROUPS, group(unique, cpu="4"))

@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 
 import crds
-from bizrq.cli.standalone import Station, Where
+from bizrq.cli.standalone import Standalone, TargetCluster
 from bizrq.kube.client import KubeClient, Resource
 from bizrq.settings import settings
 from bizrq.store.groups import GROUPS
@@ -54,8 +54,8 @@ async def client(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Kube
             await has_kinds(client, [*crds.load(), *crds.stand_ins()])
             await client.create(DEVICE_CLASSES, device_class("gpu"))
             await client.create(NODES, node("n1"))
-            where = Where(real.kubeconfig, None, real.kubeconfig)
-            async with Station(settings({}), where, recount_interval=1.0, cash_interval=1.0):
+            where = TargetCluster(real.kubeconfig, None, real.kubeconfig)
+            async with Standalone(settings({}), where, recount_interval=1.0, cash_interval=1.0):
                 yield client
     finally:
         await asyncio.to_thread(real.stop)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from bizrq.hours.alerts import Standing, condition, crossed, level, words
+from bizrq.hours.alerts import BudgetLevel, budget_message, crossed, low_condition, threshold_reached
 from tests.support.language import at, name, res
 
 DEFAULT = (80, 100)
 
 
-def standing(hard: str, used: str, own: str | None = None, **more: object) -> Standing:
+def standing(hard: str, used: str, own: str | None = None, **more: object) -> BudgetLevel:
     amounts = [res(f"cash/gpu={text}")[name("cash/gpu")] for text in (hard, used, own or used)]
-    return Standing(name("cash/gpu"), *amounts, **more)  # type: ignore[arg-type]
+    return BudgetLevel(name("cash/gpu"), *amounts, **more)  # type: ignore[arg-type]
 
 
 LEVELS = [
@@ -29,13 +29,13 @@ LEVELS = [
 
 
 @pytest.mark.parametrize(("why", "budget", "reached"), LEVELS, ids=[row[0] for row in LEVELS])
-def test_levels(why: str, budget: Standing, reached: int) -> None:
-    assert level(budget, DEFAULT) == reached
+def test_levels(why: str, budget: BudgetLevel, reached: int) -> None:
+    assert threshold_reached(budget, DEFAULT) == reached
 
 
 def test_each_threshold_is_told_once_until_it_is_left_again() -> None:
     told: list[int] = []
-    before: dict[str, Standing] = {}
+    before: dict[str, BudgetLevel] = {}
     for used in ("10", "80", "81", "99", "100", "120", "0", "85", "70", "85", "130"):
         now = standing("100", used)
         told.extend(reached for _, reached in crossed(before, [now], DEFAULT))
@@ -56,30 +56,30 @@ WORDS = [
     (standing("100", "120"), f"{GPU}: 120 of 100 used (120%)"),
     (standing("0", "1"), f"{GPU}: 1 of 0 used"),
     (
-        standing("100", "83500m", out=OUT, burners=BURNERS),
+        standing("100", "83500m", exhausted_at=OUT, top_consumers=BURNERS),
         f"{GPU}: 83500m of 100 used (83%), out at 2026-11-22T14:05:00+01:00 at the present burn, "
         "by jobs.batch/a/train 70%, deployments.apps/a/web 30%",
     ),
-    (standing("100", "100", out=OUT, burners=BURNERS), f"{GPU}: 100 of 100 used (100%)"),
+    (standing("100", "100", exhausted_at=OUT, top_consumers=BURNERS), f"{GPU}: 100 of 100 used (100%)"),
 ]
 
 
 @pytest.mark.parametrize(("budget", "text"), WORDS, ids=[row[1][:45] for row in WORDS])
-def test_words(budget: Standing, text: str) -> None:
-    assert words(budget, "Europe/Berlin") == text
+def test_words(budget: BudgetLevel, text: str) -> None:
+    assert budget_message(budget, "Europe/Berlin") == text
 
 
 def test_the_condition_tells_what_is_low_else_what_will_be_out() -> None:
     grant = "2026-11-23T00:00:00+01:00"
     low, fine = standing("100", "83"), standing("100", "1")
-    later = standing("100", "1", out=OUT)
-    assert condition([fine], DEFAULT, next_grant=grant) == (False, "Left", "no budget of hours is low")
-    assert condition([low, later], DEFAULT, next_grant=grant) == (
+    later = standing("100", "1", exhausted_at=OUT)
+    assert low_condition([fine], DEFAULT, next_grant=grant) == (False, "Left", "no budget of hours is low")
+    assert low_condition([low, later], DEFAULT, next_grant=grant) == (
         True,
         "ThresholdReached",
         f"{GPU}: 83 of 100 used (83%); next grant {grant}",
     )
-    assert condition([later], DEFAULT) == (
+    assert low_condition([later], DEFAULT) == (
         False,
         "Left",
         f"{GPU}: 1 of 100 used (1%), out at 2026-11-22T13:05:00+00:00 at the present burn",

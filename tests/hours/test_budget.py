@@ -8,20 +8,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bizrq.hours.budget import DEFAULT, Terms, TermsError, carried, read, span
+from bizrq.hours.budget import DEFAULT_TERMS, BudgetTerms, BudgetTermsError, carried_over, parse_duration, parse_terms
 from bizrq.hours.periods import Schedule
 from tests.support.language import res
 
 HOUR = 3_600_000
 
 
-def terms(**said: Any) -> Terms:
+def terms(**said: Any) -> BudgetTerms:
     plain: dict[str, Any] = {"fraction": None, "cap": {}, "mode": "", "max_run_time": "", "thresholds": None}
-    return read(**{"schedule": Schedule(), **plain, **said})
+    return parse_terms(**{"schedule": Schedule(), **plain, **said})
 
 
 def test_what_says_nothing_is_a_budget_of_a_lifetime_told_of_at_80_and_100_percent() -> None:
-    assert terms() == DEFAULT == Terms(thresholds=(80, 100))
+    assert terms() == DEFAULT_TERMS == BudgetTerms(thresholds=(80, 100))
 
 
 def test_everything_that_can_be_said() -> None:
@@ -33,8 +33,8 @@ def test_everything_that_can_be_said() -> None:
         max_run_time="12h",
         thresholds=[100, 50, 50],
     )
-    assert said == Terms(Schedule("weekly"), 50, res("cash/gpu=100"), True, 12 * HOUR, (50, 100))
-    assert terms(fraction="", thresholds=[]) == Terms(rollover=100, thresholds=())
+    assert said == BudgetTerms(Schedule("weekly"), 50, res("cash/gpu=100"), True, 12 * HOUR, (50, 100))
+    assert terms(fraction="", thresholds=[]) == BudgetTerms(rollover=100, thresholds=())
 
 
 SPANS = {"12h": 12 * HOUR, "1d12h": 36 * HOUR, "90m": HOUR * 3 // 2, "45s": 45_000, "1d1h1m1s": 90_061_000}
@@ -42,7 +42,7 @@ SPANS = {"12h": 12 * HOUR, "1d12h": 36 * HOUR, "90m": HOUR * 3 // 2, "45s": 45_0
 
 @pytest.mark.parametrize("text", SPANS)
 def test_times_to_run(text: str) -> None:
-    assert span(text) == SPANS[text]
+    assert parse_duration(text) == SPANS[text]
 
 
 BAD = [
@@ -66,7 +66,7 @@ BAD = [
 
 @pytest.mark.parametrize(("said", "message"), BAD, ids=[row[1][:50] for row in BAD])
 def test_what_cannot_be_meant_is_refused_in_words(said: dict[str, Any], message: str) -> None:
-    with pytest.raises(TermsError) as error:
+    with pytest.raises(BudgetTermsError) as error:
         terms(**said)
     assert str(error.value) == message
 
@@ -83,8 +83,8 @@ CARRIED = [
 
 
 @pytest.mark.parametrize(("why", "said", "hard", "used", "over"), CARRIED, ids=[row[0] for row in CARRIED])
-def test_what_comes_over(why: str, said: Terms, hard: str, used: str, over: str) -> None:
-    assert carried(said, res(hard), res(used)) == res(over)
+def test_what_comes_over(why: str, said: BudgetTerms, hard: str, used: str, over: str) -> None:
+    assert carried_over(said, res(hard), res(used)) == res(over)
 
 
 AMOUNTS = st.integers(0, 2**63 - 1)
@@ -92,8 +92,8 @@ AMOUNTS = st.integers(0, 2**63 - 1)
 
 @given(AMOUNTS, AMOUNTS, st.integers(0, 100), st.none() | AMOUNTS)
 def test_no_more_comes_over_than_was_left(hard: int, used: int, rollover: int, cap: int | None) -> None:
-    said = Terms(rollover=rollover, cap={} if cap is None else {"cash/x": cap})
-    over = carried(said, {"cash/x": hard}, {"cash/x": used}).get("cash/x", 0)
+    said = BudgetTerms(rollover=rollover, cap={} if cap is None else {"cash/x": cap})
+    over = carried_over(said, {"cash/x": hard}, {"cash/x": used}).get("cash/x", 0)
     assert 0 <= over <= max(0, hard - used)
     assert cap is None or over <= cap
     assert over * 100 <= max(0, hard - used) * rollover

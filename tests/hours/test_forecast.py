@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bizrq.hours.forecast import FAR, Budget, burners, out_in
+from bizrq.hours.forecast import HORIZON, Budget, time_to_exhaustion, top_consumers
 
 H = 3_600_000
 
@@ -14,14 +14,14 @@ H = 3_600_000
 @pytest.mark.parametrize(
     ("told", "budget", "within", "hours"),
     [
-        ("what burns evenly", Budget(100 * H, 40 * H, 20), FAR, 3),
-        ("nothing is left", Budget(100 * H, 100 * H, 0), FAR, 0),
-        ("more is spent than there was", Budget(100 * H, 120 * H, 1), FAR, 0),
-        ("nothing runs", Budget(100 * H, 40 * H, 0), FAR, None),
+        ("what burns evenly", Budget(100 * H, 40 * H, 20), HORIZON, 3),
+        ("nothing is left", Budget(100 * H, 100 * H, 0), HORIZON, 0),
+        ("more is spent than there was", Budget(100 * H, 120 * H, 1), HORIZON, 0),
+        ("nothing runs", Budget(100 * H, 40 * H, 0), HORIZON, None),
         ("the period ends before", Budget(100 * H, 40 * H, 20), 3 * H, None),
         ("it ends a millisecond after", Budget(100 * H, 40 * H, 20), 3 * H + 1, 3),
-        ("what came over is spent first", Budget(100 * H, -20 * H, 20), FAR, 6),
-        ("a child holds its ceiling", Budget(100 * H, 40 * H, 20, [Budget(40 * H, 0, 0)]), FAR, 1),
+        ("what came over is spent first", Budget(100 * H, -20 * H, 20), HORIZON, 6),
+        ("a child holds its ceiling", Budget(100 * H, 40 * H, 20, [Budget(40 * H, 0, 0)]), HORIZON, 1),
         (
             "a child that burns inside its own takes no more",
             Budget(100 * H, 0, 0, [Budget(90 * H, 0, 9)]),
@@ -33,7 +33,7 @@ H = 3_600_000
     ],
 )
 def test_hours_are_out_when(told: str, budget: Budget, within: int, hours: float | None) -> None:
-    assert out_in(budget, within) == (None if hours is None else int(hours * H)), told
+    assert time_to_exhaustion(budget, within) == (None if hours is None else int(hours * H)), told
 
 
 _AMOUNTS = st.integers(0, 10**9)
@@ -48,7 +48,7 @@ _BUDGETS = st.recursive(
 
 @given(_BUDGETS, st.integers(1, 10**8))
 def test_it_is_the_first_moment_at_which_nothing_is_left(budget: Budget, within: int) -> None:
-    out = out_in(budget, within)
+    out = time_to_exhaustion(budget, within)
     if out is None:
         assert budget.used(within - 1) < budget.hard
     else:
@@ -58,5 +58,5 @@ def test_it_is_the_first_moment_at_which_nothing_is_left(budget: Budget, within:
 
 
 def test_those_who_burn_most_are_named_with_their_shares() -> None:
-    assert burners({"a": 1, "b": 6, "c": 2, "d": 1, "e": 0}) == [("b", 60), ("c", 20), ("a", 10)]
-    assert burners({"a": 0}) == []
+    assert top_consumers({"a": 1, "b": 6, "c": 2, "d": 1, "e": 0}) == [("b", 60), ("c", 20), ("a", 10)]
+    assert top_consumers({"a": 0}) == []

@@ -7,7 +7,7 @@ from typing import Any
 
 from bizrq.kube.client import KubeClient
 from bizrq.kube.config import Endpoint, StaticCredentials
-from bizrq.kube.events import Recorder
+from bizrq.kube.events import EventRecorder
 from tests.support.fake_server import FakeServer
 
 GROUP = {
@@ -23,7 +23,7 @@ def events(server: FakeServer) -> list[dict[str, Any]]:
 
 
 async def test_an_event_about_a_cluster_scoped_object_stands_in_default(server: FakeServer, client: KubeClient) -> None:
-    async with Recorder(client, "bizrq-controller") as recorder:
+    async with EventRecorder(client, "bizrq-controller") as recorder:
         recorder.event(GROUP, "Warning", "OverQuota", "limits.cpu is\nover")
     (event,) = events(server)
     assert event["metadata"]["namespace"] == "default"
@@ -38,19 +38,19 @@ async def test_an_event_about_a_cluster_scoped_object_stands_in_default(server: 
 
 
 async def test_an_event_about_a_workload_stands_in_its_namespace(server: FakeServer, client: KubeClient) -> None:
-    async with Recorder(client, "c") as recorder:
+    async with EventRecorder(client, "c") as recorder:
         recorder.event(WEB, "Normal", "Settled", "ok")
     assert events(server)[0]["metadata"]["namespace"] == "team-a"
 
 
 async def test_repeats_are_counted_in_one_event(server: FakeServer, client: KubeClient) -> None:
-    recorder = Recorder(client, "c")
+    recorder = EventRecorder(client, "c")
     for _ in range(3):
         recorder.event(WEB, "Normal", "Drift", "same")
     await recorder.close()
     assert [event["count"] for event in events(server)] == [3]
 
-    recorder = Recorder(client, "c")
+    recorder = EventRecorder(client, "c")
     recorder.event(WEB, "Normal", "Drift", "other")
     async with recorder:
         while len(events(server)) < 2:
@@ -62,7 +62,7 @@ async def test_repeats_are_counted_in_one_event(server: FakeServer, client: Kube
 
 async def test_one_object_cannot_flood_the_cluster(server: FakeServer, client: KubeClient) -> None:
     now = [0.0]
-    async with Recorder(client, "c", clock=lambda: now[0]) as recorder:
+    async with EventRecorder(client, "c", clock=lambda: now[0]) as recorder:
         for i in range(100):
             recorder.event(WEB, "Warning", f"Reason{i}", "x")
         recorder.event(GROUP, "Warning", "Other", "x")
@@ -73,7 +73,7 @@ async def test_one_object_cannot_flood_the_cluster(server: FakeServer, client: K
 
 
 async def test_unlike_messages_of_one_reason_become_one_event(server: FakeServer, client: KubeClient) -> None:
-    async with Recorder(client, "c") as recorder:
+    async with EventRecorder(client, "c") as recorder:
         for i in range(20):
             recorder.event(WEB, "Warning", "Denied", f"attempt {i}")
     texts = [event["message"] for event in events(server)]
@@ -86,7 +86,7 @@ async def test_a_server_that_throttles_gets_it_later_and_one_that_refuses_never(
 ) -> None:
     server.refuse("POST", 429)
     server.refuse("POST", 500)
-    recorder = Recorder(client, "c", first_pause=0.01)
+    recorder = EventRecorder(client, "c", first_pause=0.01)
     recorder.event(WEB, "Normal", "A", "x")
     while not events(server):
         await _turn()
@@ -100,7 +100,7 @@ async def test_a_server_that_throttles_gets_it_later_and_one_that_refuses_never(
 
 
 async def test_an_event_that_expired_in_the_cluster_is_written_anew(server: FakeServer, client: KubeClient) -> None:
-    async with Recorder(client, "c") as recorder:
+    async with EventRecorder(client, "c") as recorder:
         recorder.event(WEB, "Normal", "A", "x")
         while not events(server):
             await _turn()
@@ -112,7 +112,7 @@ async def test_an_event_that_expired_in_the_cluster_is_written_anew(server: Fake
 
 async def test_nothing_raises_or_waits_when_the_server_is_away() -> None:
     async with KubeClient(Endpoint("http://127.0.0.1:9", StaticCredentials({}))) as client:
-        recorder = Recorder(client, "c", first_pause=60)
+        recorder = EventRecorder(client, "c", first_pause=60)
         recorder.event(WEB, "Normal", "A", "x")
         recorder.event({}, "Normal", "A", "x")
         await recorder.close(0.1)

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from bizrq.kube.client import KubeClient, Resource
-from bizrq.kube.informer import Informer, Pace
+from bizrq.kube.informer import Informer, InformerTimings
 from tests.support.fake_server import FakeServer, Watching
 
 DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
-QUICK = Pace(
+QUICK = InformerTimings(
     watch=(1.0, 1.0),
     silence=0.3,
     initial=0.3,
@@ -45,7 +45,7 @@ class Follower:
             DEPLOYMENTS,
             on_change=self._on_change,
             indexes={"group": lambda obj: [obj["metadata"].get("labels", {}).get("group", "")]},
-            on_time_travel=lambda before, now: self.travels.append((before, now)),
+            on_rollback=lambda before, now: self.travels.append((before, now)),
             clock=lambda: self.clock,
             pace=options.pop("pace", QUICK),
             **options,

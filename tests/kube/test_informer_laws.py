@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from bizrq.kube.client import KubeClient
 from bizrq.kube.config import Endpoint, StaticCredentials
-from bizrq.kube.informer import Pace
+from bizrq.kube.informer import InformerTimings
 from tests.kube.test_informer import Follower, following, until
 from tests.support.fake_server import FakeServer, Watching
 from tests.support.patience import PatientLoop
 
-HURRIED = Pace(
+HURRIED = InformerTimings(
     watch=(1.0, 1.0),
     silence=0.06,
     initial=0.06,

@@ -9,7 +9,7 @@ import pytest
 
 from bizrq.kube.client import KubeClient
 from bizrq.kube.config import Endpoint, StaticCredentials
-from bizrq.kube.lease import Candidate, lead
+from bizrq.kube.lease import Candidate, run_as_leader
 from tests.kube.test_informer import until
 from tests.support.fake_server import FakeServer
 
@@ -127,7 +127,7 @@ async def test_a_renewal_that_was_cut_off_does_not_keep_the_lease_from_its_relea
 
 def leading(client: KubeClient, identity: str, work: Callable[[], Awaitable[None]]) -> asyncio.Task[None]:
     return asyncio.create_task(
-        lead(
+        run_as_leader(
             client,
             namespace="bizrq-system",
             name="controller",
@@ -205,4 +205,4 @@ async def test_times_that_would_allow_two_leaders_are_refused(client: KubeClient
     for times in ({"renew_deadline": 15}, {"retry_period": 9}, {"identity": ""}):
         options = {"identity": "a", "namespace": "n", "name": "l", "on_lead": nothing, **times}
         with pytest.raises(ValueError, match=r"needs|must not"):
-            await lead(client, **options)  # type: ignore[arg-type]
+            await run_as_leader(client, **options)  # type: ignore[arg-type]

@@ -11,9 +11,9 @@ import pytest
 import pytest_asyncio
 
 from bizrq.kube.client import AlreadyExists, ApiError, Conflict, Invalid, KubeClient, NotFound, Resource
-from bizrq.kube.events import EVENTS, Recorder
-from bizrq.kube.informer import Informer, Pace
-from bizrq.kube.lease import LEASES, lead
+from bizrq.kube.events import EVENTS, EventRecorder
+from bizrq.kube.informer import Informer, InformerTimings
+from bizrq.kube.lease import LEASES, run_as_leader
 from tests.support.cluster import Cluster, eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 CONFIGMAPS = Resource("", "v1", "configmaps", "ConfigMap")
 CRDS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False)
 WIDGETS = Resource("test.biz.group", "v1", "widgets", "Widget")
-BRISK = Pace(watch=(60.0, 60.0), first_pause=0.02, longest_pause=0.2, confirm=0.05, poll=0.1, lag=0.2)
+BRISK = InformerTimings(watch=(60.0, 60.0), first_pause=0.02, longest_pause=0.2, confirm=0.05, poll=0.1, lag=0.2)
 
 Told = list[tuple[str, str]]
 
@@ -169,7 +169,7 @@ async def test_a_lease_is_held_renewed_and_released(kube: KubeClient, unique: st
         await asyncio.Event().wait()
 
     task = asyncio.create_task(
-        lead(
+        run_as_leader(
             kube,
             namespace="default",
             name=unique,
@@ -204,7 +204,7 @@ async def test_an_event_is_written_and_counted(kube: KubeClient, unique: str) ->
     async def ours() -> list[dict[str, Any]]:
         return [each for each in (await kube.list(EVENTS, "default"))[0] if each["message"] == unique]
 
-    async with Recorder(kube, "bizrq-test") as recorder:
+    async with EventRecorder(kube, "bizrq-test") as recorder:
         recorder.event(about, "Normal", "Tested", unique)
         await eventually(ours)
         recorder.event(about, "Normal", "Tested", unique)

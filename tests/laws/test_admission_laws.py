@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from bizrq.quota.account import Account
 from bizrq.quota.admission import decide
 from bizrq.quota.change import Charge, Role
-from bizrq.quota.recount import Counted, Sighting, Snapshot, Sums, holding, recount
-from bizrq.quota.reservation import LIFETIME, Reservation, read, slot_extra
+from bizrq.quota.recount import CountedObject, Snapshot, UsageSums, WriteState, held_by_child, recount
+from bizrq.quota.reservation import LIFETIME, Reservation, parse_reservation, slot_extra
 from bizrq.quota.verdict import Denied, Granted, Reason
 from bizrq.units.quantity import MAX, NANO
 from bizrq.units.resources import Resources, larger, scale
@@ -59,16 +59,16 @@ def without_hours(entry: Reservation) -> Reservation:
 
 @given(entries(SLOTS, ANY_AMOUNTS))
 def test_an_entry_is_itself_after_it_was_written_and_read(entry: Reservation) -> None:
-    assert read(str(entry)) == known(entry)
-    assert str(read(str(entry))) == str(known(entry))
+    assert parse_reservation(str(entry)) == known(entry)
+    assert str(parse_reservation(str(entry))) == str(known(entry))
 
 
 def attempt(line: str) -> None:
     try:
-        entry = read(line)
+        entry = parse_reservation(line)
     except ReservationError:
         return
-    assert read(str(entry)) == known(entry)
+    assert parse_reservation(str(entry)) == known(entry)
 
 
 @given(st.text(max_size=300))
@@ -92,7 +92,7 @@ def charges(draw: st.DrawFn) -> Charge:
     before, enters = draw(AMOUNTS), draw(st.booleans())
     version = draw(st.none() | st.integers(1, 5)) if enters else draw(st.integers(1, 5))
     return Charge(
-        draw(PLACES), draw(st.sampled_from("uv")), version, draw(AMOUNTS), {} if enters else before, enters=enters
+        draw(PLACES), draw(st.sampled_from("uv")), version, draw(AMOUNTS), {} if enters else before, is_new=enters
     )
 
 
@@ -113,35 +113,35 @@ def test_what_is_granted_fits_is_promised_in_full_and_can_be_read(account: Accou
             continue
         entry = verdict.reservation
         if entry is None:
-            assert not charge.enters
-            assert not charge.worse_in()
+            assert not charge.is_new
+            assert not charge.growth()
             continue
         assert larger(entry.amount, charge.demand) == larger(entry.amount, {})
-        assert read(str(entry)) == known(entry)
+        assert parse_reservation(str(entry)) == known(entry)
         assert entry.expires >= NOW + LIFETIME
         was = {name: account.taken(name) for name in account.hard}
         account.reserve(entry)
-        assert entry in account.of(charge.slot)
+        assert entry in account.reservations_of(charge.slot)
         # In every name, whether the change grows in it or not: over its ceiling nothing rises.
         for name, ceiling in account.hard.items():
             assert account.taken(name) <= max(ceiling, was[name])
-        for name in charge.worse_in():
+        for name in charge.growth():
             assert account.taken(name) <= account.hard.get(name, account.taken(name))
         for name, amount in charge.demand.items():
-            assert entry.base.get(name, 0) + slot_extra(account.of(charge.slot)).get(name, 0) >= amount
+            assert entry.base.get(name, 0) + slot_extra(account.reservations_of(charge.slot)).get(name, 0) >= amount
 
 
 UPDATES = st.builds(
     Charge, st.just(Slot("deployments.apps", "team-a", "a")), st.just("u"), st.integers(1, 3), AMOUNTS, AMOUNTS
-).map(lambda charge: replace(charge, enters=False))
+).map(lambda charge: replace(charge, is_new=False))
 
 
 @given(accounts(), st.lists(UPDATES, max_size=6))
 @example(
     Account("g", {CPU: 10 * NANO, GPU: 4 * NANO}, {CPU: 9 * NANO, GPU: 0}),
     [
-        Charge(Slot("a", "b", "c"), "u", 7, {CPU: 7 * NANO}, {CPU: 6 * NANO}, enters=False),
-        Charge(Slot("a", "b", "c"), "u", 8, {CPU: NANO, GPU: NANO}, {CPU: NANO}, enters=False),
+        Charge(Slot("a", "b", "c"), "u", 7, {CPU: 7 * NANO}, {CPU: 6 * NANO}, is_new=False),
+        Charge(Slot("a", "b", "c"), "u", 8, {CPU: NANO, GPU: NANO}, {CPU: NANO}, is_new=False),
     ],
 )
 def test_used_and_reserved_never_pass_hard_in_any_name_whatever_was_granted_to_one_object(
@@ -157,7 +157,7 @@ def test_used_and_reserved_never_pass_hard_in_any_name_whatever_was_granted_to_o
             assert account.taken(name) <= max(ceiling, was[name])
         if isinstance(verdict, Denied) and verdict.reason is Reason.BUSY:
             assert verdict.code == 429
-            assert account.of(charge.slot)
+            assert account.reservations_of(charge.slot)
 
 
 @given(accounts(), st.lists(charges(), max_size=8))
@@ -216,7 +216,7 @@ def test_as_many_more_replicas_fit_as_a_refusal_says_and_no_more(
             7,
             scale(per_pod, replicas),
             scale(per_pod, was),
-            enters=False,
+            is_new=False,
             roles=[Role("pods", replicas, per_pod)],
             roles_before=[Role("pods", was, per_pod)],
         )
@@ -232,24 +232,28 @@ def test_as_many_more_replicas_fit_as_a_refusal_says_and_no_more(
     assert refused.reason in (Reason.EXCEEDED, Reason.CASH)
 
 
-COUNTED = st.lists(st.builds(Counted, PLACES, st.sampled_from("uv"), AMOUNTS), max_size=4, unique_by=lambda c: c.slot)
+COUNTED = st.lists(
+    st.builds(CountedObject, PLACES, st.sampled_from("uv"), AMOUNTS), max_size=4, unique_by=lambda c: c.slot
+)
 
 
 @given(
     AMOUNTS,
     COUNTED,
-    st.lists(st.builds(Counted, st.builds(Slot, st.just("g"), st.just(""), st.sampled_from("xy")), WORDS, AMOUNTS)),
-    st.lists(st.tuples(entries(PLACES, AMOUNTS), st.sampled_from(Sighting)), max_size=5),
+    st.lists(
+        st.builds(CountedObject, st.builds(Slot, st.just("g"), st.just(""), st.sampled_from("xy")), WORDS, AMOUNTS)
+    ),
+    st.lists(st.tuples(entries(PLACES, AMOUNTS), st.sampled_from(WriteState)), max_size=5),
     AMOUNTS,
 )
 def test_a_recount_adds_up_and_every_base_is_what_used_holds(
     hard: Resources,
-    workloads: list[Counted],
-    children: list[Counted],
-    promised: list[tuple[Reservation, Sighting]],
+    workloads: list[CountedObject],
+    children: list[CountedObject],
+    promised: list[tuple[Reservation, WriteState]],
     published: Resources,
 ) -> None:
-    found = recount(Snapshot(hard, Sums(workloads), children, promised, published=published))
+    found = recount(Snapshot(hard, UsageSums(workloads), children, promised, published=published))
     assert set(found.used) == set(found.self_used) == set(hard)
     for name in hard:
         assert found.self_used[name] == sum(each.cost.get(name, 0) for each in workloads)
@@ -257,11 +261,11 @@ def test_a_recount_adds_up_and_every_base_is_what_used_holds(
     costs = {each.slot: each.cost for each in workloads}
     for entry in found.reservations:
         assert all(entry.base.get(name, 0) == costs.get(entry.slot, {}).get(name, 0) for name in entry.amount)
-    open_ = {entry.slot for entry, sighting in promised if sighting is Sighting.AWAITED}
-    alone = [slot for slot in open_ if len({entry.awaited for entry, _ in promised if entry.slot == slot}) == 1]
+    open_ = {entry.slot for entry, sighting in promised if sighting is WriteState.PENDING}
+    alone = [slot for slot in open_ if len({entry.awaited_slot for entry, _ in promised if entry.slot == slot}) == 1]
     for entry, sighting in promised:
-        if sighting is Sighting.AWAITED or entry.slot not in open_:
-            assert any(each is entry for each in found.dropped) is (sighting is not Sighting.AWAITED)
+        if sighting is WriteState.PENDING or entry.slot not in open_:
+            assert any(each is entry for each in found.dropped) is (sighting is not WriteState.PENDING)
         elif entry.slot in alone:
             assert any(each is entry for each in found.dropped)
     assert len(found.reservations) + len(found.dropped) == len(promised)
@@ -271,7 +275,7 @@ def test_a_recount_adds_up_and_every_base_is_what_used_holds(
 
 @given(accounts())
 def test_a_child_holds_at_least_its_hard_and_at_least_what_is_taken(account: Account) -> None:
-    held = holding(account.hard, account.used, account.reservations)
+    held = held_by_child(account.hard, account.used, account.reservations)
     account = Account("g", account.hard, account.used, map(without_hours, account.reservations))
     assert set(held) == set(account.hard)
     for name, amount in held.items():

@@ -8,7 +8,17 @@ from zoneinfo import available_timezones
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bizrq.hours.periods import NOTICE, PERIODS, SLACK, Period, Schedule, as_scheduled, first, following, split
+from bizrq.hours.periods import (
+    NOTICE,
+    PERIODS,
+    SLACK,
+    Period,
+    Schedule,
+    first_period,
+    next_period,
+    rescheduled,
+    split_at,
+)
 from tests.support.language import at
 
 DAY = 86_400_000
@@ -30,7 +40,7 @@ SHORTEST = {"daily": 1, "weekly": 7, "monthly": 28}
 
 
 def after(plan: Schedule, now: int) -> int:
-    found = plan.after(now)
+    found = plan.next_boundary(now)
     assert found is not None
     return found
 
@@ -58,16 +68,16 @@ def test_a_period_is_as_long_as_it_is_called(plan: Schedule, now: int) -> None:
 
 @given(SCHEDULES, RECENT, st.integers(1, 40))
 def test_periods_cover_time_without_gap_or_overlap(plan: Schedule, now: int, count: int) -> None:
-    period = first(plan, now)
+    period = first_period(plan, now)
     assert period.start is None
     assert period.end is not None
     assert period.end > now + NOTICE
     for _ in range(count):
-        then = following(plan, period)
+        then = next_period(plan, period)
         assert then.start == period.end
         assert then.end is not None
         assert then.end > period.end + SLACK
-        assert as_scheduled(plan, then, now) == then
+        assert rescheduled(plan, then, now) == then
         period = then
 
 
@@ -76,35 +86,35 @@ def test_however_often_a_schedule_is_changed_nothing_that_is_over_moves(
     edits: list[tuple[Schedule, int]], now: int
 ) -> None:
     """An open end only moves on, a lifetime's comes with notice, and what is over stays over."""
-    current, over = first(edits[0][0], now), []
+    current, over = first_period(edits[0][0], now), []
     for plan, passed in edits:
-        told = as_scheduled(plan, current, now)
+        told = rescheduled(plan, current, now)
         assert told.start == current.start
         assert told.end is not None or current.end is None
         if told != current:
             assert told.end is not None
             assert told.end > (current.end if current.end is not None else now + NOTICE)
-        assert as_scheduled(plan, told, now) == told
+        assert rescheduled(plan, told, now) == told
         current, now = told, now + passed
         while current.end is not None and current.end <= now:
             over.append(current)
-            current = following(plan, current)
+            current = next_period(plan, current)
     for earlier, later in pairwise([*over, current]):
         assert later.start == earlier.end
 
 
 @given(SCHEDULES, RECENT, st.integers(0, 100 * DAY), st.integers(0, 100 * DAY))
 def test_to_split_an_interval_at_boundaries_changes_nothing(plan: Schedule, now: int, begin: int, length: int) -> None:
-    periods = [first(plan, now)]
+    periods = [first_period(plan, now)]
     while (periods[-1].end or 0) < now + 200 * DAY:
-        periods.append(following(plan, periods[-1]))
+        periods.append(next_period(plan, periods[-1]))
     periods[-1] = Period(periods[-1].start)
     start, end = now + begin, now + begin + length
-    pieces = split(start, end, [each.start for each in periods if each.start is not None])
-    assert sum(last - head for head, last in pieces) == length == sum(each.within(start, end) for each in periods)
+    pieces = split_at(start, end, [each.start for each in periods if each.start is not None])
+    assert sum(last - head for head, last in pieces) == length == sum(each.overlap(start, end) for each in periods)
     for head, last in pieces:
-        [period] = [each for each in periods if each.holds(head)]
-        assert period.within(head, last) == last - head > 0
-    assert [each for each in periods if each.within(start, end)] == [
-        each for each in periods if any(each.holds(head) for head, _ in pieces)
+        [period] = [each for each in periods if each.contains(head)]
+        assert period.overlap(head, last) == last - head > 0
+    assert [each for each in periods if each.overlap(start, end)] == [
+        each for each in periods if any(each.contains(head) for head, _ in pieces)
     ]

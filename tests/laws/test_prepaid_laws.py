@@ -15,11 +15,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bizrq.hours.budget import EARLY, HOUR, began, lien, possible
-from bizrq.quota.account import Account, Hours
+from bizrq.hours.budget import EARLY, HOUR, max_cost, remaining_commitment, run_start
+from bizrq.quota.account import Account, AccountHours
 from bizrq.quota.admission import decide
 from bizrq.quota.change import Charge
-from bizrq.quota.recount import Counted, Sighting, Snapshot, Sums, recount
+from bizrq.quota.recount import CountedObject, Snapshot, UsageSums, WriteState, recount
 from bizrq.quota.reservation import Reservation
 from bizrq.quota.verdict import Granted
 from bizrq.units.quantity import NANO, round_up_milli
@@ -119,7 +119,9 @@ class World:
     told: int = 0
 
     def account(self) -> Account:
-        hours = Hours(safe=True, liens=self.liens if self.counts_liens else {}, carried={CASH: self.left_over()})
+        hours = AccountHours(
+            safe=True, committed=self.liens if self.counts_liens else {}, carried={CASH: self.left_over()}
+        )
         return Account("nlp", HARD, self.used, self.entries, hours)
 
     def ask(self, charge: Charge) -> bool:
@@ -138,7 +140,7 @@ class World:
     def create(self, demand: int, run: int, uid: str) -> None:
         """`name.1` and `name.2` are of one name."""
         slot = Slot("jobs.batch", "a", uid.partition(".")[0])
-        charge = Charge(slot, uid, None, {GPU: demand * NANO}, run=run * HOUR)
+        charge = Charge(slot, uid, None, {GPU: demand * NANO}, max_run_time=run * HOUR)
         if self.ask(charge):
             self.writes.append(Write(uid, slot, demand * NANO, run * HOUR, None))
 
@@ -158,9 +160,9 @@ class World:
             job.version,
             {GPU: demand * NANO},
             before,
-            enters=False,
-            run=run * HOUR,
-            run_before=run_before,
+            is_new=False,
+            max_run_time=run * HOUR,
+            max_run_time_before=run_before,
         )
         if self.ask(charge):
             self.writes.append(Write(uid, job.slot, demand * NANO, run * HOUR, job.version))
@@ -202,36 +204,36 @@ class World:
         entries = [(entry, self.sighting(entry)) for entry in self.entries]
         exact = {CASH: max(0, self.told - self.carried * NANO)}
         cash = {CASH: round_up_milli(exact[CASH])}
-        found = recount(Snapshot(HARD, Sums(counted), [], entries, cash, self.used, safe=True, exact=exact))
-        assert found.liens is not None
-        self.used, self.liens = found.used, found.liens
+        found = recount(Snapshot(HARD, UsageSums(counted), [], entries, cash, self.used, safe=True, exact_cash=exact))
+        assert found.committed is not None
+        self.used, self.liens = found.used, found.committed
         self.entries = list(found.reservations)
         if self.raises_bases:
-            whole = {each.slot: each.whole for each in counted}
+            whole = {each.slot: each.max_cost for each in counted}
             self.entries = [
                 replace(e, base={**e.base, CASH: min(e.amount[CASH], whole.get(e.slot, {}).get(CASH, 0))})
                 for e in self.entries
             ]
 
-    def counted(self, uid: str, job: Job) -> Counted:
+    def counted(self, uid: str, job: Job) -> CountedObject:
         cost = {GPU: job.demand}
-        ran = 0 if job.start is None else self.now - began(job.start + job.early, job.start)
-        still = lien(cost, job.run, ran if self.pays_in_full else 2 * ran)
-        return Counted(job.slot, uid, cost, {}, possible(cost, job.run), still)
+        ran = 0 if job.start is None else self.now - run_start(job.start + job.early, job.start)
+        still = remaining_commitment(cost, job.run, ran if self.pays_in_full else 2 * ran)
+        return CountedObject(job.slot, uid, cost, {}, max_cost(cost, job.run), still)
 
-    def sighting(self, entry: Reservation) -> Sighting:
+    def sighting(self, entry: Reservation) -> WriteState:
         seen = self.seen.get(entry.uid)
         if entry.uid in self.seen_gone:
-            return Sighting.DELIVERED
+            return WriteState.OBSERVED
         if entry.uid in self.gone:
-            return Sighting.AWAITED
+            return WriteState.PENDING
         if seen is not None and (entry.resource_version is None or seen.version > entry.resource_version):
-            return Sighting.DELIVERED
+            return WriteState.OBSERVED
         # A write that can never be stored any more was looked up.
         coming = any(write.uid == entry.uid for write in self.writes)
         stored = self.jobs.get(entry.uid)
         unseen = stored is not None and (seen is None or stored.version != seen.version)
-        return Sighting.AWAITED if coming or unseen else Sighting.OVER
+        return WriteState.PENDING if coming or unseen else WriteState.EXPIRED
 
 
 def play(seed: int, carried: int = 0, fault: Fault = lambda _: None, steps: int = 60, early: int = 0) -> bool:

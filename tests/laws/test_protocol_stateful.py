@@ -7,8 +7,8 @@ I1: what is stored is at most `hard`, unless a person lowered it.
 I2: what is used and promised is at least what is stored, and at most `hard` too, unless a person lowered it.
 I3: a published `used` is `selfUsed` and what the children held; and once all is settled, it is what is stored.
 
-What webhooks and controllers conclude comes from the code (`decide`, `validate`, `recount`, `holding`); what they look
-at, and when, is played here. Times are seconds.
+What webhooks and controllers conclude comes from the code (`decide`, `validate`, `recount`, `held_by_child`); what they
+look at, and when, is played here. Times are seconds.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from bizrq.quota import group_validation
 from bizrq.quota.account import Account
 from bizrq.quota.admission import decide
 from bizrq.quota.change import Charge
-from bizrq.quota.recount import Counted, Sighting, Snapshot, Sums, holding, recount
-from bizrq.quota.reservation import LIFETIME, Reservation, read
+from bizrq.quota.recount import CountedObject, Snapshot, UsageSums, WriteState, held_by_child, recount
+from bizrq.quota.reservation import LIFETIME, Reservation, parse_reservation
 from bizrq.quota.verdict import Denied, Granted
 from bizrq.units.quantity import NANO
 from bizrq.units.resources import Resources
-from bizrq.units.slot import GROUPS, Slot, group_slot
+from bizrq.units.slot import GROUP_SLOT_KIND, Slot, group_slot
 
 CPU, GPU = "limits.cpu", "requests.nvidia.com/gpu"
 #: An API write ends within this time, and a deleted uid is remembered for that.
@@ -67,13 +67,13 @@ class Stored:
 
     def account(self) -> Account:
         assert self.status is not None
-        return Account(self.name, self.demand, self.status.used or {}, map(read, self.status.entries))
+        return Account(self.name, self.demand, self.status.used or {}, map(parse_reservation, self.status.entries))
 
     def cost(self) -> Resources:
         """What it costs whoever pays: a child what it holds, from this one version of it."""
         if self.status is None:
             return self.demand
-        return holding(self.demand, self.status.used or {}, map(read, self.status.entries))
+        return held_by_child(self.demand, self.status.used or {}, map(parse_reservation, self.status.entries))
 
 
 @dataclass(frozen=True)
@@ -159,7 +159,7 @@ class Controller:
     first_seen: dict[str, float] = field(default_factory=dict)
 
     def watch(self, place: Slot) -> Watch:
-        return self.groups if place.kind == GROUPS else self.workloads
+        return self.groups if place.kind == GROUP_SLOT_KIND else self.workloads
 
 
 @dataclass(frozen=True)
@@ -248,7 +248,7 @@ class Protocol(RuleBasedStateMachine):
         uid = old.uid if old else f"u-{next(self.uids)}"
         stays = old is not None and old.group == payer
         version = old.version if old else None
-        charge = Charge(place, uid, version, demand, old.demand if old and stays else {}, enters=not stays)
+        charge = Charge(place, uid, version, demand, old.demand if old and stays else {}, is_new=not stays)
         return charge, Pending(Stored(place, uid, 0, payer, demand), place, version, self.clock)
 
     @rule(replica=REPLICA, name=st.sampled_from(["nlp", "nlp", *CHILDREN]), hard=HARD, fate=FATES)
@@ -262,13 +262,13 @@ class Protocol(RuleBasedStateMachine):
         wanted = Stored(group_slot(name), uid, 0, parent, hard, old.status if old else Status())
         version = old.version if old else None
         pending = Pending(wanted, wanted.place, version, self.clock)
-        charge = Charge(wanted.place, uid, version, wanted.cost(), old.cost() if old else {}, enters=old is None)
+        charge = Charge(wanted.place, uid, version, wanted.cost(), old.cost() if old else {}, is_new=old is None)
 
         def check(found: Stored) -> Denied | None:
             asked = group_validation.Group(name, parent, hard)
             before = group_validation.Group(name, parent, old.demand) if old else None
             return group_validation.validate(
-                group_validation.Write(asked, before, group_validation.Group(parent, found.group, found.demand))
+                group_validation.GroupWrite(asked, before, group_validation.Group(parent, found.group, found.demand))
             )
 
         self._decide(replica, parent, [(charge, pending)], fate, check)
@@ -411,12 +411,15 @@ class Protocol(RuleBasedStateMachine):
         versions = (controller.workloads.version, controller.groups.version)
         if any(seen < counted for seen, counted in zip(versions, group.status.counted_at, strict=True)):
             return
-        entries = [read(line) for line in group.status.entries]
-        workloads = [Counted(o.place, o.uid, o.cost()) for o in self._seen(controller.workloads, name)]
-        children = [Counted(o.place, o.uid, o.cost()) for o in self._seen(controller.groups, name)]
+        entries = [parse_reservation(line) for line in group.status.entries]
+        workloads = [CountedObject(o.place, o.uid, o.cost()) for o in self._seen(controller.workloads, name)]
+        children = [CountedObject(o.place, o.uid, o.cost()) for o in self._seen(controller.groups, name)]
         found = recount(
             Snapshot(
-                group.demand, Sums(workloads), children, [(e, self._sighting(controller, name, e)) for e in entries]
+                group.demand,
+                UsageSums(workloads),
+                children,
+                [(e, self._sighting(controller, name, e)) for e in entries],
             )
         )
         for resource in group.demand:
@@ -434,20 +437,20 @@ class Protocol(RuleBasedStateMachine):
     def _seen(self, watch: Watch, name: str) -> Iterable[Stored]:
         return [each for each in watch.objects.values() if each.group == name]
 
-    def _sighting(self, controller: Controller, group: str, entry: Reservation) -> Sighting:
+    def _sighting(self, controller: Controller, group: str, entry: Reservation) -> WriteState:
         """Delivered, or expired on this controller's clock, read after that, and shown by the snapshot."""
-        watch = controller.watch(entry.awaited)
+        watch = controller.watch(entry.awaited_slot)
         here = watch.by_uid(entry.uid)
         if entry.uid in watch.deleted:
-            return Sighting.DELIVERED
+            return WriteState.OBSERVED
         if here is not None and (entry.resource_version is None or here.version > entry.resource_version):
-            return Sighting.DELIVERED
+            return WriteState.OBSERVED
         line = f"{group} {replace(entry, base={})}"
         if self.clock - controller.first_seen.setdefault(line, self.clock) < EXPIRED:
-            return Sighting.AWAITED
-        now, shown = self.store.objects.get(entry.awaited), watch.objects.get(entry.awaited)
+            return WriteState.PENDING
+        now, shown = self.store.objects.get(entry.awaited_slot), watch.objects.get(entry.awaited_slot)
         agree = (now and (now.uid, now.version)) == (shown and (shown.uid, shown.version))
-        return Sighting.OVER if agree else Sighting.AWAITED
+        return WriteState.EXPIRED if agree else WriteState.PENDING
 
     # -- Laws ------------------------------------------------------------------------------------------------------
 

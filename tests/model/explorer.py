@@ -20,16 +20,16 @@ from typing import NamedTuple
 from bizrq.quota.account import Account
 from bizrq.quota.admission import decide
 from bizrq.quota.change import Charge
-from bizrq.quota.recount import Counted, Sighting, Snapshot, Sums, holding, recount
-from bizrq.quota.reservation import Reservation, read
+from bizrq.quota.recount import CountedObject, Snapshot, UsageSums, WriteState, held_by_child, recount
+from bizrq.quota.reservation import Reservation, parse_reservation
 from bizrq.quota.verdict import Denied
 from bizrq.units.quantity import NANO
-from bizrq.units.slot import GROUPS, Slot
+from bizrq.units.slot import GROUP_SLOT_KIND, Slot
 from tests.support.language import NOW, res, slot
 
 Amounts = tuple[tuple[str, int], ...]
 #: What a controller watches apart from one another: workloads, groups, and templates that workloads refer to.
-KINDS = ("deployments.apps", GROUPS, "podtemplates")
+KINDS = ("deployments.apps", GROUP_SLOT_KIND, "podtemplates")
 
 
 class Status(NamedTuple):
@@ -183,37 +183,37 @@ class Rules:
         account.reserve(replace(verdict.reservation, expires=NOW))
         return status._replace(entries=lines(account.reservations)), verdict.reservation
 
-    def sighting(self, entry: Reservation, kind: Kind, over_since: int | None, now: Stored | None) -> Sighting:
+    def sighting(self, entry: Reservation, kind: Kind, over_since: int | None, now: Stored | None) -> WriteState:
         """What a view knows of an entry's object: delivered, or expired and proved by a later read.
 
         `over_since` is the version at which the last write was over that the entry was made for, None while one may
         still come; `now` is what a read finds.
         """
-        here = kind.at(entry.awaited)
+        here = kind.at(entry.awaited_slot)
         found = next((seen for seen in kind.objects if seen.uid == entry.uid), None)
         if entry.uid in kind.deleted:
-            return Sighting.DELIVERED
+            return WriteState.OBSERVED
         if found is not None and (entry.resource_version is None or found.version > entry.resource_version):
-            return Sighting.DELIVERED
+            return WriteState.OBSERVED
         if over_since is None or kind.version < over_since:
-            return Sighting.AWAITED
+            return WriteState.PENDING
         agrees = (here and (here.uid, here.version)) == (now and (now.uid, now.version))
-        return Sighting.OVER if agrees else Sighting.AWAITED
+        return WriteState.EXPIRED if agrees else WriteState.PENDING
 
     def publish(
         self,
         hard: Mapping[str, int],
         status: Status,
-        workloads: Sequence[Counted],
-        children: Sequence[Counted],
-        sightings: Sequence[tuple[Reservation, Sighting]],
+        workloads: Sequence[CountedObject],
+        children: Sequence[CountedObject],
+        sightings: Sequence[tuple[Reservation, WriteState]],
     ) -> Status:
-        found = recount(Snapshot(hard, Sums(workloads), children, sightings))
+        found = recount(Snapshot(hard, UsageSums(workloads), children, sightings))
         return status._replace(used=amounts_of(found.used), entries=lines(found.reservations))
 
 
 def account_of(hard: Mapping[str, int], status: Status) -> Account:
-    return Account("g", hard, dict(status.used or ()), map(read, status.entries))
+    return Account("g", hard, dict(status.used or ()), map(parse_reservation, status.entries))
 
 
 def lines(entries: Sequence[Reservation]) -> tuple[str, ...]:
@@ -326,7 +326,9 @@ def _mark(world: World, scenario: Scenario, rules: Rules, number: int, request: 
         cost, seen = _times(old.demand, template), {template.place: (template.uid, template.version)}
         found = _group(world, scenario, old.group)
         assert found is not None
-        granted = rules.admit(*found, Charge(old.place, old.uid, old.version, cost, cost, enters=True, seen=seen))
+        granted = rules.admit(
+            *found, Charge(old.place, old.uid, old.version, cost, cost, is_new=True, read_versions=seen)
+        )
         if granted is None or granted[1] is None:
             continue
         known = world.progress[number]
@@ -353,7 +355,16 @@ def _edit(world: World, scenario: Scenario, rules: Rules, number: int, request: 
             says = f"{number} edits {old.place.name}@{old.version} to {dict(request.demand)} for {user.version}"
             cost, before = _times(user.demand, asked), _times(user.demand, old)
             seen = {user.place: (user.uid, user.version)}
-            charge = Charge(user.place, old.uid, old.version, cost, before, enters=False, awaits=old.place, seen=seen)
+            charge = Charge(
+                user.place,
+                old.uid,
+                old.version,
+                cost,
+                before,
+                is_new=False,
+                pending_write=old.place,
+                read_versions=seen,
+            )
             found = _group(world, scenario, user.group)
             assert found is not None
             hard, status = found
@@ -387,7 +398,7 @@ def _look_again(world: World, number: int, progress: Progress) -> Iterator[tuple
 def _change(number: int, request: Request, old: Stored | None, template: Stored | None) -> tuple[Stored, Charge | None]:
     """The object as it would be, and the charge; no charge for a deletion."""
     uid = old.uid if old else f"u{number}"
-    status = old.status if old else (Status() if request.place.kind == GROUPS else None)
+    status = old.status if old else (Status() if request.place.kind == GROUP_SLOT_KIND else None)
     group = request.group or (old.group if old else "")
     keeps = request.verb in ("move", "delete", "touch") and old is not None
     demand = old.demand if keeps and old and not request.demand else request.demand
@@ -401,8 +412,8 @@ def _change(number: int, request: Request, old: Stored | None, template: Stored 
         old.version if old else None,
         _times(asked.demand, template) if template else _cost(asked),
         ((_times(old.demand, template) if template else _cost(old)) if old is not None and stays else {}),
-        enters=not stays,
-        seen={template.place: (template.uid, template.version)} if template else {},
+        is_new=not stays,
+        read_versions={template.place: (template.uid, template.version)} if template else {},
     )
     return asked, charge
 
@@ -417,7 +428,9 @@ def _cost(found: Stored) -> dict[str, int]:
     """What a stored object costs whoever pays for it: a workload's demand, what a child group holds."""
     if found.status is None:
         return dict(found.demand)
-    return holding(dict(found.demand), dict(found.status.used or ()), map(read, found.status.entries))
+    return held_by_child(
+        dict(found.demand), dict(found.status.used or ()), map(parse_reservation, found.status.entries)
+    )
 
 
 def _may_go(world: World, old: Stored) -> bool:
@@ -511,9 +524,9 @@ def _publish(world: World, scenario: Scenario, rules: Rules, number: int) -> Ite
         versions = tuple(kind.version for kind in view)
         if rules.minds_counted_at and any(v < c for v, c in zip(versions, status.counted_at, strict=True)):
             continue
-        entries = [read(line) for line in status.entries]
+        entries = [parse_reservation(line) for line in status.entries]
         counted = [
-            [Counted(o.place, o.uid, _counted(o, view, scenario)) for o in kind.objects if o.group == name]
+            [CountedObject(o.place, o.uid, _counted(o, view, scenario)) for o in kind.objects if o.group == name]
             for kind in view[:2]
         ]
         sightings = [(entry, _sight(world, rules, name, entry, view)) for entry in entries]
@@ -531,12 +544,12 @@ def _counted(found: Seen, view: tuple[Kind, ...], scenario: Scenario) -> dict[st
     return _times(found.cost, view[2].at(_template(name))) if name else dict(found.cost)
 
 
-def _sight(world: World, rules: Rules, group: str, entry: Reservation, view: tuple[Kind, ...]) -> Sighting:
+def _sight(world: World, rules: Rules, group: str, entry: Reservation, view: tuple[Kind, ...]) -> WriteState:
     mine = Promise(group, entry.slot, entry.uid, entry.resource_version is None)
     made = [each for each in world.progress if mine in each.promises]
     open_ = any(each.phase in ("marked", "reserved", "allowed") for each in made)
     over = None if open_ else max((each.ended for each in made), default=0)
-    return rules.sighting(entry, view[_kind(entry.awaited)], over, _at(world.stored, entry.awaited))
+    return rules.sighting(entry, view[_kind(entry.awaited_slot)], over, _at(world.stored, entry.awaited_slot))
 
 
 def _at(objects: Sequence[Stored], place: Slot) -> Stored | None:

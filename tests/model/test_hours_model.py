@@ -131,10 +131,10 @@ SHOWN_BY = {
 def test_each_shortcut_is_found_broken(shortcut: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if shortcut == "what one name may spend, once":
         for module in (account, reservation):
-            monkeypatch.setattr(module, "joined", lambda extra, entry: larger(extra, entry.extra))
-        monkeypatch.setattr(admission, "rises", lambda of, e: growth(e.extra, of.added(e.slot)))
+            monkeypatch.setattr(module, "merge_extra", lambda extra, entry: larger(extra, entry.extra))
+        monkeypatch.setattr(admission, "added", lambda of, e: growth(e.extra, of.extra_of(e.slot)))
     if shortcut == "updates upon updates":
-        monkeypatch.setattr(admission, "chained", lambda *_: False)
+        monkeypatch.setattr(admission, "has_pending_change", lambda *_: False)
     fault = SHORTCUTS.get(shortcut, _raised if "recount" in shortcut else lambda _: None)
     assert explore(SCENARIOS[SHOWN_BY[shortcut]], fault) is None
 

@@ -9,7 +9,7 @@ import pytest
 
 from bizrq.quota import new_reservation, recount
 from bizrq.quota.change import Charge
-from bizrq.quota.recount import Counted, Sighting
+from bizrq.quota.recount import CountedObject, WriteState
 from bizrq.quota.reservation import Reservation
 from bizrq.units.resources import add, growth, total
 from tests.model import explorer
@@ -139,33 +139,33 @@ class Native(Rules):
         self,
         hard: Mapping[str, int],
         status: Status,
-        workloads: Sequence[Counted],
-        children: Sequence[Counted],
-        sightings: Sequence[tuple[Reservation, Sighting]],
+        workloads: Sequence[CountedObject],
+        children: Sequence[CountedObject],
+        sightings: Sequence[tuple[Reservation, WriteState]],
     ) -> Status:
         counted = total(each.cost for each in (*workloads, *children))
         return status._replace(used=tuple((name, counted.get(name, 0)) for name in hard))
 
 
 class DropAsSoonAsSeen(Rules):
-    def sighting(self, entry: Reservation, kind: Kind, over_since: int | None, now: Stored | None) -> Sighting:
-        if kind.at(entry.awaited) is not None:
-            return Sighting.DELIVERED
+    def sighting(self, entry: Reservation, kind: Kind, over_since: int | None, now: Stored | None) -> WriteState:
+        if kind.at(entry.awaited_slot) is not None:
+            return WriteState.OBSERVED
         return super().sighting(entry, kind, over_since, now)
 
 
 class DropOnceEnoughIsCounted(Rules):
-    def sighting(self, entry: Reservation, kind: Kind, over_since: int | None, now: Stored | None) -> Sighting:
-        here = kind.at(entry.awaited)
+    def sighting(self, entry: Reservation, kind: Kind, over_since: int | None, now: Stored | None) -> WriteState:
+        here = kind.at(entry.awaited_slot)
         if here is not None and not growth(entry.amount, dict(here.cost)):
-            return Sighting.DELIVERED
+            return WriteState.OBSERVED
         return super().sighting(entry, kind, over_since, now)
 
 
 class DropAtTheVersionDecidedOn(Rules):
     """An update counts as delivered by the very object that it was decided on."""
 
-    def sighting(self, entry: Reservation, kind: Kind, over_since: int | None, now: Stored | None) -> Sighting:
+    def sighting(self, entry: Reservation, kind: Kind, over_since: int | None, now: Stored | None) -> WriteState:
         earlier = entry
         if entry.resource_version is not None:
             earlier = replace(entry, resource_version=entry.resource_version - 1)
@@ -175,14 +175,14 @@ class DropAtTheVersionDecidedOn(Rules):
 class DropWhatHasExpired(Rules):
     """Expired is expired, without a look at what became of the object."""
 
-    def sighting(self, entry: Reservation, kind: Kind, over_since: int | None, now: Stored | None) -> Sighting:
-        return Sighting.AWAITED if over_since is None else Sighting.OVER
+    def sighting(self, entry: Reservation, kind: Kind, over_since: int | None, now: Stored | None) -> WriteState:
+        return WriteState.PENDING if over_since is None else WriteState.EXPIRED
 
 
 class AgreeByLooksAlone(Rules):
     """The snapshot shows what the read found, and may for all that be older than the expiry."""
 
-    def sighting(self, entry: Reservation, kind: Kind, over_since: int | None, now: Stored | None) -> Sighting:
+    def sighting(self, entry: Reservation, kind: Kind, over_since: int | None, now: Stored | None) -> WriteState:
         if over_since is not None:
             over_since = 0
         return super().sighting(entry, kind, over_since, now)
@@ -246,7 +246,7 @@ SLIPS = {
     "the latest amount wins": (new_reservation, "larger", lambda _, new: dict(new), "grow races"),
     "two writes that do not know of each other": (
         Charge,
-        "has_seen",
+        "has_read",
         lambda *_: True,
         "more pods and larger ones",
     ),
@@ -264,7 +264,7 @@ SLIPS = {
     ),
     "a child that holds only its hard": (
         explorer,
-        "holding",
+        "held_by_child",
         lambda hard, used, entries: dict(hard),
         "a child is lowered below what runs in it",
     ),

@@ -10,10 +10,10 @@ import pytest
 from bizrq.quota.account import MAX_BYTES, MAX_ENTRIES, Account
 from bizrq.quota.admission import MAX_ENTRY, decide
 from bizrq.quota.change import Charge
-from bizrq.quota.reservation import LIFETIME, Reservation, read
+from bizrq.quota.reservation import LIFETIME, Reservation, parse_reservation
 from bizrq.quota.verdict import Denied, Granted, Reason, Verdict
-from bizrq.units.slot import GROUPS, ReservationError, Slot, group_slot
-from bizrq.units.times import milliseconds, timestamp
+from bizrq.units.slot import GROUP_SLOT_KIND, ReservationError, Slot, group_slot
+from bizrq.units.times import format_timestamp, parse_timestamp
 from tests.support.language import NOW, account, create, entry, grant, move, res, role, slot, uid, update
 
 
@@ -29,7 +29,7 @@ def refused(verdict: Verdict) -> Denied:
 
 
 def stating(charge: Charge, missing: Mapping[str, Sequence[str]]) -> Charge:
-    return replace(charge, missing=missing)
+    return replace(charge, unspecified=missing)
 
 
 # -- Nothing worse -----------------------------------------------------------------------------------------------------
@@ -220,11 +220,11 @@ def test_of_several_reasons_the_first_in_order_is_given() -> None:
     assert refused(decide(account(hard, "?", entries), charge, NOW)).reason is Reason.NOT_RECONCILED
     known = account(hard, "cash/cpu=1", entries)
     assert refused(decide(known, charge, NOW)).reason is Reason.UNSPECIFIED
-    verdict = refused(decide(known, replace(charge, missing={}), NOW))
+    verdict = refused(decide(known, replace(charge, unspecified={}), NOW))
     assert verdict.reason is Reason.EXCEEDED
     assert [violation.resource for violation in verdict.violations] == ["cash/limits.cpu", "limits.cpu"]
     crossed = account(hard, "cash/cpu=1", [entry("web", "cpu=1", awaits="pods/team-a/a")])
-    assert refused(decide(crossed, replace(charge, missing={}), NOW)).reason is Reason.BUSY
+    assert refused(decide(crossed, replace(charge, unspecified={}), NOW)).reason is Reason.BUSY
     assert refused(decide(known, create("web", "gpu=1"), NOW)).reason is Reason.FULL
     busy = account("nlp cpu=10", "cpu=9", [entry("web", "cpu=7", "cpu=6", rv=5), *entries[:-1]])
     assert refused(decide(busy, update("web", "cpu=1", "cpu=1 gpu=1"), NOW)).reason is Reason.BUSY
@@ -246,7 +246,7 @@ def test_cards_of_no_model_are_refused_where_the_group_gives_out_models() -> Non
 def test_what_several_writes_share_waits_for_none_of_them() -> None:
     """A claim that two workloads name: together they need what the one that needs most does."""
     first = entry("s", "gpu=4", awaits="pods/team-a/a")
-    charge = replace(create("s", "gpu=4"), awaits=slot("pods/team-a/b"), is_shared=True)
+    charge = replace(create("s", "gpu=4"), pending_write=slot("pods/team-a/b"), is_shared=True)
     assert granted(decide(account("nlp gpu=4", "", [first]), charge, NOW)).slot == first.slot
     alone = replace(charge, is_shared=False)
     assert refused(decide(account("nlp gpu=4", "", [first]), alone, NOW)).reason is Reason.BUSY
@@ -340,7 +340,7 @@ def test_a_group_is_charged_in_the_slot_that_has_its_name() -> None:
     assert str(group_slot("nlp")) == "bizgroupresourcequotas.quota.biz.group//nlp"
     assert grant("nlp", "cpu=1").is_grant
     assert not create("web", "cpu=1").is_grant
-    assert group_slot("nlp").kind == GROUPS
+    assert group_slot("nlp").kind == GROUP_SLOT_KIND
 
 
 # -- One entry or another ----------------------------------------------------------------------------------------------
@@ -439,10 +439,10 @@ ONE, TWO = slot("podtemplates/team-a/one"), slot("podtemplates/team-a/two")
 def test_entries_that_await_different_objects_do_not_share() -> None:
     """The second was counted with what the first awaits, as it is stored since."""
     group = account("nlp cpu=20")
-    one = replace(update("web", "", "cpu=2"), awaits=ONE)
-    two = replace(update("web", "", "cpu=2"), awaits=TWO, seen={ONE: (uid("web"), 8)})
+    one = replace(update("web", "", "cpu=2"), pending_write=ONE)
+    two = replace(update("web", "", "cpu=2"), pending_write=TWO, read_versions={ONE: (uid("web"), 8)})
     entries = after(group, one, two)
-    assert [each.awaited for each in entries] == [ONE, TWO]
+    assert [each.awaited_slot for each in entries] == [ONE, TWO]
 
 
 @pytest.mark.parametrize(
@@ -453,9 +453,9 @@ def test_entries_that_await_different_objects_do_not_share() -> None:
 def test_a_change_waits_for_another_that_it_was_not_counted_with(seen: dict[Slot, tuple[str, int]]) -> None:
     """More pods, of a template that needs more: together they are more than each alone."""
     group = account("nlp cpu=20")
-    after(group, replace(update("web", "cpu=1", "cpu=2"), awaits=ONE))
-    for charge in (update("web", "cpu=1", "cpu=4"), replace(update("web", "cpu=1", "cpu=2"), awaits=TWO)):
-        verdict = decide(group, replace(charge, seen=seen), NOW)
+    after(group, replace(update("web", "cpu=1", "cpu=2"), pending_write=ONE))
+    for charge in (update("web", "cpu=1", "cpu=4"), replace(update("web", "cpu=1", "cpu=2"), pending_write=TWO)):
+        verdict = decide(group, replace(charge, read_versions=seen), NOW)
         assert isinstance(verdict, Denied)
         assert (verdict.reason, verdict.code) == (Reason.BUSY, 429)
         assert verdict.message == (
@@ -467,7 +467,7 @@ def test_a_change_waits_for_another_that_it_was_not_counted_with(seen: dict[Slot
 
 def test_what_is_charged_is_held_already_when_another_objects_create_makes_it_grow() -> None:
     group = account("nlp cpu=10", used="cpu=8")
-    [entry] = after(group, replace(create("web", "cpu=10"), before=res("cpu=8"), enters=False, awaits=ONE))
+    [entry] = after(group, replace(create("web", "cpu=10"), before=res("cpu=8"), is_new=False, pending_write=ONE))
     assert (entry.resource_version, entry.base) == (None, res("cpu=8"))
 
 
@@ -617,10 +617,10 @@ def test_an_account_is_full_by_bytes_too() -> None:
     long = [entry(f"{'x' * 200}-{n:04}", "cpu=1") for n in range(1500)]
     size = sum(len(str(each)) + 3 for each in long)
     assert size > MAX_BYTES
-    assert account("nlp cpu=10k", "", long).full()
+    assert account("nlp cpu=10k", "", long).is_full()
     enough = MAX_BYTES * len(long) // size
-    assert not account("nlp cpu=10k", "", long[: enough - 1]).full()
-    assert account("nlp cpu=10k", "", long[: enough + 1]).full()
+    assert not account("nlp cpu=10k", "", long[: enough - 1]).is_full()
+    assert account("nlp cpu=10k", "", long[: enough + 1]).is_full()
 
 
 def test_bytes_are_counted_where_an_entry_is_replaced() -> None:
@@ -628,10 +628,10 @@ def test_bytes_are_counted_where_an_entry_is_replaced() -> None:
     group = account("nlp cpu=10k")
     for n in range(40):
         after(group, update(f"web-{n}", "", "cpu=1"))
-    assert not group.full()
+    assert not group.is_full()
     for n in range(40):
         after(group, update(f"web-{n}", "", names))
-    assert group.full()
+    assert group.is_full()
 
 
 def test_an_object_with_more_names_than_an_entry_holds_is_refused_by_itself() -> None:
@@ -699,7 +699,7 @@ LINES = [
 @pytest.mark.parametrize(("promise", "line"), LINES, ids=[line for _, line in LINES])
 def test_an_entry_is_one_readable_line_and_back(promise: Reservation, line: str) -> None:
     assert str(promise) == line
-    assert read(line) == promise
+    assert parse_reservation(line) == promise
 
 
 HEAD = "v1 deployments.apps/team-a/web uid=u until=2023-11-14T22:13:20Z"
@@ -745,12 +745,12 @@ HOSTILE = [
 @pytest.mark.parametrize(("why", "line", "says"), HOSTILE, ids=[row[0] for row in HOSTILE])
 def test_a_line_that_is_no_entry_says_why(why: str, line: str, says: str) -> None:
     with pytest.raises(ReservationError, match=says):
-        read(line)
+        parse_reservation(line)
 
 
 def test_an_entry_may_say_a_time_in_any_zone() -> None:
-    assert milliseconds("2023-11-14T23:13:20.5+01:00") == NOW + 500
-    assert timestamp(NOW + 500) == "2023-11-14T22:13:20.500Z"
+    assert parse_timestamp("2023-11-14T23:13:20.5+01:00") == NOW + 500
+    assert format_timestamp(NOW + 500) == "2023-11-14T22:13:20.500Z"
 
 
 def test_a_slot_is_written_with_an_empty_namespace_where_there_is_none() -> None:

@@ -6,17 +6,17 @@ from dataclasses import replace
 
 import pytest
 
-from bizrq.hours.budget import HOUR, began, lien, possible, span_text
-from bizrq.quota.account import Account, Hours
+from bizrq.hours.budget import HOUR, format_duration, max_cost, remaining_commitment, run_start
+from bizrq.quota.account import Account, AccountHours
 from bizrq.quota.admission import decide
 from bizrq.quota.change import Charge
 from bizrq.quota.headroom import replicas_that_fit
-from bizrq.quota.recount import Counted, Sighting, Snapshot, Sums, holding, recount
-from bizrq.quota.reservation import Reservation, read
+from bizrq.quota.recount import CountedObject, Snapshot, UsageSums, WriteState, held_by_child, recount
+from bizrq.quota.reservation import Reservation, parse_reservation
 from bizrq.quota.verdict import Denied, Granted, Reason
 from tests.support.language import NOW, account, create, entry, grant, name, res, role, slot, uid, update
 
-SAFE = Hours(safe=True, liens={})
+SAFE = AccountHours(safe=True, committed={})
 JOB = "jobs.batch/team-a/train"
 BY = "spec.activeDeadlineSeconds"
 
@@ -29,7 +29,7 @@ def safe(text: str, used: str = "", *entries: Reservation, **hours: object) -> A
 def running(charge: Charge, run: float | None, before: float | None = None) -> Charge:
     """For so many hours, and before for so many."""
     lengths = [None if each is None else int(each * HOUR) for each in (run, before)]
-    return replace(charge, run=lengths[0], run_before=lengths[1], bounded_by=BY)
+    return replace(charge, max_run_time=lengths[0], max_run_time_before=lengths[1], run_bound_path=BY)
 
 
 def job(demand: str, run: float | None) -> Charge:
@@ -55,20 +55,20 @@ NLP = "nlp gpu=8 cash/gpu=100"
 def test_a_promise_holds_all_that_the_run_may_cost_at_every_name_that_is_metered() -> None:
     found = granted(safe(NLP), job("gpu=4 cpu=2", 24.5))
     assert found.amount == res("gpu=4 cpu=2 cash/gpu=98")
-    assert read(str(found)) == found
+    assert parse_reservation(str(found)) == found
 
 
 def test_it_costs_to_the_nano_and_never_less_than_it_may() -> None:
-    assert possible({"x": 1}, 1) == {"cash/x": 1}
-    assert possible({"x": 10**9}, 20 * 60_000) == {"cash/x": 333_333_334}
-    assert lien(res("gpu=2"), 3 * HOUR, HOUR) == res("cash/gpu=4")
+    assert max_cost({"x": 1}, 1) == {"cash/x": 1}
+    assert max_cost({"x": 10**9}, 20 * 60_000) == {"cash/x": 333_333_334}
+    assert remaining_commitment(res("gpu=2"), 3 * HOUR, HOUR) == res("cash/gpu=4")
 
 
 def test_a_run_counts_from_its_first_pod_where_that_came_a_moment_before() -> None:
-    assert began(100_000, None) == 100_000
-    assert [began(100_000, at) for at in (100_500, 99_000, 70_000, 10_000)] == [100_000, 99_000, 70_000, 70_000]
-    assert lien(res("gpu=2"), 3 * HOUR, 4 * HOUR) == res("cash/gpu=0")
-    assert lien(res("gpu=2"), 3 * HOUR, -HOUR) == res("cash/gpu=6")
+    assert run_start(100_000, None) == 100_000
+    assert [run_start(100_000, at) for at in (100_500, 99_000, 70_000, 10_000)] == [100_000, 99_000, 70_000, 70_000]
+    assert remaining_commitment(res("gpu=2"), 3 * HOUR, 4 * HOUR) == res("cash/gpu=0")
+    assert remaining_commitment(res("gpu=2"), 3 * HOUR, -HOUR) == res("cash/gpu=6")
 
 
 REFUSED = [
@@ -84,7 +84,7 @@ REFUSED = [
     ),
     (
         "one that would fit but for what runs",
-        safe(NLP, "cash/gpu=40", liens=res("cash/gpu=30")),
+        safe(NLP, "cash/gpu=40", committed=res("cash/gpu=30")),
         job("gpu=4", 10),
         Reason.CASH,
         "exceeded quota: nlp, requested: cash/requests.nvidia.com/gpu=40, used: cash/requests.nvidia.com/gpu=70, "
@@ -125,7 +125,7 @@ REFUSED = [
     ),
     (
         "a run that is made longer",
-        safe(NLP, "gpu=4 cash/gpu=50", liens=res("cash/gpu=40")),
+        safe(NLP, "gpu=4 cash/gpu=50", committed=res("cash/gpu=40")),
         running(update(JOB, "gpu=4", "gpu=4"), 13, 10),
         Reason.CASH,
         "exceeded quota: nlp, requested: cash/requests.nvidia.com/gpu=12, used: cash/requests.nvidia.com/gpu=90, "
@@ -142,14 +142,14 @@ REFUSED = [
     ),
     (
         "anything, while no recount has said what runs may still cost",
-        safe(NLP, liens=None),
+        safe(NLP, committed=None),
         job("gpu=1", 1),
         Reason.NOT_RECONCILED,
         "quota nlp is not reconciled yet: cash/requests.nvidia.com/gpu not counted",
     ),
     (
         "a child's budget that what runs may still need",
-        safe(NLP, "cash/gpu=20", liens=res("cash/gpu=40"), carried=res("cash/gpu=30")),
+        safe(NLP, "cash/gpu=20", committed=res("cash/gpu=40"), carried=res("cash/gpu=30")),
         grant("ai", "gpu=0 cash/gpu=80"),
         Reason.CASH,
         "exceeded quota: nlp, requested: cash/requests.nvidia.com/gpu=80, used: cash/requests.nvidia.com/gpu=30, "
@@ -199,7 +199,7 @@ def test_what_makes_nothing_worse_is_let_through_whatever_is_left(why: str, char
 
 def test_what_came_over_is_taken_once() -> None:
     """By what runs, by what is promised, then by the next: together they get hard and what came over, no more."""
-    group = safe(NLP, "cash/gpu=0", liens=res("cash/gpu=20"), carried=res("cash/gpu=50"))
+    group = safe(NLP, "cash/gpu=0", committed=res("cash/gpu=20"), carried=res("cash/gpu=50"))
     group.reserve(granted(group, job("gpu=1", 100)))
     assert refused(group, running(create("jobs.batch/team-a/b", "gpu=1"), 31)).violations[0].left == 30 * 10**9
     group.reserve(granted(group, running(create("jobs.batch/team-a/b", "gpu=1"), 30)))
@@ -226,40 +226,42 @@ def test_replicas_that_fit_are_those_whose_hours_do() -> None:
 def test_a_run_that_gets_shorter_and_wider_pays_for_as_long_as_it_may_run_now() -> None:
     """Two replicas for ten hours have run for nine: one for nineteen needs ten hours more, and two were held."""
     charge = running(update(JOB, "gpu=2", "gpu=1"), 19, 10)
-    found = granted(safe(NLP, "gpu=2 cash/gpu=18", liens=res("cash/gpu=2")), charge)
+    found = granted(safe(NLP, "gpu=2 cash/gpu=18", committed=res("cash/gpu=2")), charge)
     assert found.extra == res("gpu=0 cash/gpu=9")
 
 
 # -- The recount -------------------------------------------------------------------------------------------------------
 
 
-def counted(place: str, cost: str, whole: str, still: str) -> Counted:
-    return Counted(slot(place), uid(place), res(cost), {}, res(whole), res(still))
+def counted(place: str, cost: str, whole: str, still: str) -> CountedObject:
+    return CountedObject(slot(place), uid(place), res(cost), {}, res(whole), res(still))
 
 
-def snapshot(*workloads: Counted, entries: tuple[Reservation, ...] = (), hard: str = "gpu=8 cash/gpu=100") -> Snapshot:
-    awaited = [(each, Sighting.AWAITED) for each in entries]
-    return Snapshot(res(hard), Sums(workloads), [], awaited, res("cash/gpu=5"), {}, safe=True)
+def snapshot(
+    *workloads: CountedObject, entries: tuple[Reservation, ...] = (), hard: str = "gpu=8 cash/gpu=100"
+) -> Snapshot:
+    awaited = [(each, WriteState.PENDING) for each in entries]
+    return Snapshot(res(hard), UsageSums(workloads), [], awaited, res("cash/gpu=5"), {}, safe=True)
 
 
 def test_liens_are_what_all_workloads_may_still_cost() -> None:
     a = counted(JOB, "gpu=1", "cash/gpu=10 cash/cpu=9", "cash/gpu=4 cash/cpu=3")
     b = counted("jobs.batch/team-a/b", "gpu=2", "cash/gpu=20", "cash/gpu=20")
     found = recount(snapshot(a, b))
-    assert found.liens == res("cash/gpu=24")
+    assert found.committed == res("cash/gpu=24")
     assert found.used == res("gpu=3 cash/gpu=5")
-    assert recount(replace(snapshot(a), safe=False)).liens is None
-    assert recount(snapshot()).liens == {}
+    assert recount(replace(snapshot(a), safe=False)).committed is None
+    assert recount(snapshot()).committed == {}
 
 
 def test_what_is_spent_and_what_may_still_be_come_to_no_more_than_both_together() -> None:
     """Nine jobs of ten hours each have run for some seconds: ten hours are left for the tenth, to the nano."""
     spent, still = 12_345_678_901, 90 * 10**9 - 12_345_678_901
-    a = replace(counted(JOB, "gpu=9", "cash/gpu=90", ""), lien={"cash/requests.nvidia.com/gpu": still})
+    a = replace(counted(JOB, "gpu=9", "cash/gpu=90", ""), committed={"cash/requests.nvidia.com/gpu": still})
     exact, cash = {name("cash/gpu"): spent}, res("cash/gpu=12346m")
-    found = recount(replace(snapshot(a), cash=cash, exact=exact))
-    assert found.liens == res("cash/gpu=77654m")
-    group = Account("nlp", res("gpu=10 cash/gpu=100"), found.used, hours=replace(SAFE, liens=found.liens))
+    found = recount(replace(snapshot(a), cash=cash, exact_cash=exact))
+    assert found.committed == res("cash/gpu=77654m")
+    group = Account("nlp", res("gpu=10 cash/gpu=100"), found.used, hours=replace(SAFE, committed=found.committed))
     granted(group, job("gpu=1", 10))
     assert refused(group, job("gpu=1", 10.001)).reason is Reason.CASH
 
@@ -267,8 +269,10 @@ def test_what_is_spent_and_what_may_still_be_come_to_no_more_than_both_together(
 def test_what_a_run_may_still_cost_is_not_held_of_the_parent_and_is_no_overrun() -> None:
     """Its hours are within hard and what came over, which is outside the parent's sum; a child's budget is not."""
     promised = [entry(JOB, "gpu=1 cash/gpu=140")]
-    assert holding(res("gpu=8 cash/gpu=100"), res("gpu=1 cash/gpu=20"), promised) == res("gpu=8 cash/gpu=100")
-    assert holding(res("cash/gpu=100"), res("cash/gpu=20"), [entry("group ai", "cash/gpu=90")]) == res("cash/gpu=110")
+    assert held_by_child(res("gpu=8 cash/gpu=100"), res("gpu=1 cash/gpu=20"), promised) == res("gpu=8 cash/gpu=100")
+    assert held_by_child(res("cash/gpu=100"), res("cash/gpu=20"), [entry("group ai", "cash/gpu=90")]) == res(
+        "cash/gpu=110"
+    )
     found = recount(snapshot(entries=tuple(promised)))
     assert not found.over
     assert found.reservations == tuple(promised)
@@ -276,10 +280,10 @@ def test_what_a_run_may_still_cost_is_not_held_of_the_parent_and_is_no_overrun()
 
 def test_no_lien_is_told_while_an_entry_does_not_say_what_its_own_may_be() -> None:
     """It was made before hours were safe, or before the name was metered."""
-    assert recount(snapshot(entries=(entry(JOB, "gpu=1"),))).liens is None
-    assert recount(snapshot(entries=(entry(JOB, "gpu=1 cash/gpu=0"),))).liens == {}
-    assert recount(snapshot(entries=(entry(JOB, "cpu=1"),))).liens == {}
-    assert recount(snapshot(entries=(entry("group ai", "gpu=1"),))).liens == {}
+    assert recount(snapshot(entries=(entry(JOB, "gpu=1"),))).committed is None
+    assert recount(snapshot(entries=(entry(JOB, "gpu=1 cash/gpu=0"),))).committed == {}
+    assert recount(snapshot(entries=(entry(JOB, "cpu=1"),))).committed == {}
+    assert recount(snapshot(entries=(entry("group ai", "gpu=1"),))).committed == {}
 
 
 def test_the_base_of_a_promise_of_hours_is_never_raised() -> None:
@@ -296,7 +300,7 @@ def test_the_base_of_a_promise_of_hours_is_never_raised() -> None:
 
 @pytest.mark.parametrize(("length", "text"), [(0, "0s"), (1, "1s"), (90_061_000, "1d1h1m1s"), (36 * HOUR, "1d12h")])
 def test_times_read_as_they_are_written(length: int, text: str) -> None:
-    assert span_text(length) == text
+    assert format_duration(length) == text
 
 
 # -- Several promises to one place -------------------------------------------------------------------------------------
@@ -308,7 +312,7 @@ def test_what_one_name_may_spend_adds_up() -> None:
     group.reserve(granted(group, job("gpu=1", 60)))
     again = replace(job("gpu=1", 50), uid="another")
     assert refused(group, again).violations[0].used == 60 * 10**9
-    group.reserve(granted(group, replace(again, run=40 * HOUR)))
+    group.reserve(granted(group, replace(again, max_run_time=40 * HOUR)))
     assert group.taken("cash/requests.nvidia.com/gpu") == 100 * 10**9
     assert group.taken("requests.nvidia.com/gpu") == 10**9
 
@@ -322,7 +326,7 @@ def test_an_update_of_what_was_just_created_needs_what_it_may_spend_more() -> No
 
 
 def test_the_same_update_seen_again_is_charged_once_and_one_upon_it_waits_until_it_is_seen() -> None:
-    group = safe(NLP, "gpu=4", liens=res("cash/gpu=40"))
+    group = safe(NLP, "gpu=4", committed=res("cash/gpu=40"))
     longer = running(update(JOB, "gpu=4", "gpu=4", rv=7), 15, 10)
     for _ in range(3):
         group.reserve(granted(group, longer))

@@ -6,26 +6,26 @@ from collections.abc import Sequence
 
 import pytest
 
-from bizrq.quota.recount import Counted, Recount, Sighting, Snapshot, Sums, holding, recount
+from bizrq.quota.recount import CountedObject, Recount, Snapshot, UsageSums, WriteState, held_by_child, recount
 from bizrq.quota.reservation import Reservation
 from tests.support.language import entry, res, slot, uid
 
-AWAITED, DELIVERED, OVER = Sighting.AWAITED, Sighting.DELIVERED, Sighting.OVER
+AWAITED, DELIVERED, OVER = WriteState.PENDING, WriteState.OBSERVED, WriteState.EXPIRED
 
 
-def counted(place: str, cost: str) -> Counted:
-    return Counted(slot(place), uid(place), res(cost))
+def counted(place: str, cost: str) -> CountedObject:
+    return CountedObject(slot(place), uid(place), res(cost))
 
 
 def look(
     hard: str,
-    workloads: Sequence[Counted] = (),
-    children: Sequence[Counted] = (),
-    entries: Sequence[tuple[Reservation, Sighting]] = (),
+    workloads: Sequence[CountedObject] = (),
+    children: Sequence[CountedObject] = (),
+    entries: Sequence[tuple[Reservation, WriteState]] = (),
     cash: str = "",
     published: str = "",
 ) -> Recount:
-    return recount(Snapshot(res(hard), Sums(workloads), children, entries, res(cash), res(published)))
+    return recount(Snapshot(res(hard), UsageSums(workloads), children, entries, res(cash), res(published)))
 
 
 def test_used_is_what_the_workloads_use_and_what_the_children_hold() -> None:
@@ -52,7 +52,7 @@ def test_an_empty_hard_publishes_nothing() -> None:
 
 
 @pytest.mark.parametrize(("sighting", "kept"), [(AWAITED, True), (DELIVERED, False), (OVER, False)])
-def test_a_promise_goes_once_its_object_is_delivered_or_proved_over(sighting: Sighting, kept: bool) -> None:
+def test_a_promise_goes_once_its_object_is_delivered_or_proved_over(sighting: WriteState, kept: bool) -> None:
     promise = entry("web", "cpu=4")
     found = look("cpu=10", entries=[(promise, sighting)])
     assert (found.reservations == (promise,)) is kept
@@ -64,7 +64,7 @@ def test_promises_of_one_slot_that_await_different_objects_go_together() -> None
     first, second = entry("web", "cpu=4", rv=5), entry("web", "cpu=8", rv=6, awaits="podtemplates/team-a/t")
     other = entry("web", "cpu=3", of="another")
     half = look("cpu=10", entries=[(first, AWAITED), (second, DELIVERED), (other, DELIVERED)])
-    assert [each.awaited for each in half.reservations] == [slot("web"), slot("podtemplates/team-a/t")]
+    assert [each.awaited_slot for each in half.reservations] == [slot("web"), slot("podtemplates/team-a/t")]
     assert half.dropped == (other,)
     assert look("cpu=10", entries=[(first, OVER), (second, DELIVERED)]).reservations == ()
 
@@ -98,7 +98,7 @@ BASES = [
 
 @pytest.mark.parametrize(("why", "workloads", "promise", "base"), BASES, ids=[row[0] for row in BASES])
 def test_the_base_of_a_kept_promise_is_what_used_holds_for_its_slot(
-    why: str, workloads: list[Counted], promise: Reservation, base: str
+    why: str, workloads: list[CountedObject], promise: Reservation, base: str
 ) -> None:
     [kept] = look("cpu=10 gpu=4", workloads, entries=[(promise, AWAITED)]).reservations
     assert kept.base == res(base)
@@ -122,7 +122,7 @@ OVER_QUOTA = [
 
 @pytest.mark.parametrize(("why", "workloads", "entries", "over"), OVER_QUOTA, ids=[row[0] for row in OVER_QUOTA])
 def test_a_group_is_over_by(
-    why: str, workloads: list[Counted], entries: list[tuple[Reservation, Sighting]], over: str
+    why: str, workloads: list[CountedObject], entries: list[tuple[Reservation, WriteState]], over: str
 ) -> None:
     assert look("cpu=10", workloads, entries=entries).over == res(over)
 
@@ -157,7 +157,7 @@ DRIFT = [
 
 @pytest.mark.parametrize(("why", "published", "entries", "workloads", "drift"), DRIFT, ids=[row[0] for row in DRIFT])
 def test_drift_is(
-    why: str, published: str, entries: list[tuple[Reservation, Sighting]], workloads: list[Counted], drift: str
+    why: str, published: str, entries: list[tuple[Reservation, WriteState]], workloads: list[CountedObject], drift: str
 ) -> None:
     found = look("cpu=10 cash/cpu=5", workloads, entries=entries, published=published, cash="cash/cpu=2")
     assert found.drift == res(drift)
@@ -183,4 +183,4 @@ HOLDING = [
 
 @pytest.mark.parametrize(("why", "hard", "used", "entries", "held"), HOLDING, ids=[row[0] for row in HOLDING])
 def test_a_child_holds(why: str, hard: str, used: str, entries: list[Reservation], held: str) -> None:
-    assert holding(res(hard), res(used), entries) == res(held)
+    assert held_by_child(res(hard), res(used), entries) == res(held)

@@ -17,11 +17,11 @@ from typing import Any
 import orjson
 
 from bizrq.api import hours as wire
-from bizrq.hours.metering import Inferred, Page, sum_in
+from bizrq.hours.metering import InferredInterval, RecordPage, group_total
 from bizrq.hours.periods import LIFETIME
 from bizrq.store.hours import pages
 from bizrq.units.quantity import NANO
-from bizrq.units.times import milliseconds
+from bizrq.units.times import parse_timestamp
 from sandbox.clock import rfc3339
 from tests.reliability import leaders
 from tests.reliability.leaders import Leader, Point
@@ -115,7 +115,7 @@ class Desk:
         await self.ground.client.request("DELETE", PODS.path("default", name), body=options)
         last = (await asyncio.wait_for(task, 60))["metadata"]
         begun, ended = self.lives[uid]
-        self.lives[uid] = begun, ended or milliseconds(last["deletionTimestamp"])
+        self.lives[uid] = begun, ended or parse_timestamp(last["deletionTimestamp"])
         return uid
 
     async def pods(self) -> list[Object]:
@@ -138,13 +138,13 @@ class Desk:
     async def _status(self, name: str, status: Object) -> Object:
         return await self.ground.client.patch(PODS, name, {"status": status}, namespace="default", subresource="status")
 
-    async def record(self, name: str = "") -> list[Page]:
+    async def record(self, name: str = "") -> list[RecordPage]:
         return [wire.page_of(page) for page in await pages(self.ground.client, name or self.name)]
 
-    async def until(self, holds: Callable[[list[Page]], bool], what: str) -> list[Page]:
-        last: list[list[Page]] = [[]]
+    async def until(self, holds: Callable[[list[RecordPage]], bool], what: str) -> list[RecordPage]:
+        last: list[list[RecordPage]] = [[]]
 
-        async def found() -> list[Page] | None:
+        async def found() -> list[RecordPage] | None:
             last[0] = await self.record()
             return last[0] if last[0] and holds(last[0]) else None
 
@@ -162,11 +162,11 @@ class Desk:
         uid = (await self.ground.client.get(PODS, name, "default"))["metadata"]["uid"]
         await self.until(lambda record: uid in running(record), f"{name} runs")
 
-    async def is_exact(self) -> list[Page]:
+    async def is_exact(self) -> list[RecordPage]:
         """Until nothing runs by the record, and all that was seen is charged, to the millisecond."""
 
-        def holds(record: list[Page]) -> bool:
-            return not running(record) and sum_in(record, LIFETIME) == {GPU: self.expected(record)}
+        def holds(record: list[RecordPage]) -> bool:
+            return not running(record) and group_total(record, LIFETIME) == {GPU: self.expected(record)}
 
         return await self.until(holds, f"{self.integral()} are charged")
 
@@ -174,18 +174,18 @@ class Desk:
         """What all that was seen has occupied."""
         return self.cards * NANO * sum(end - begun for begun, end in self.lives.values())
 
-    def expected(self, record: list[Page]) -> int:
+    def expected(self, record: list[RecordPage]) -> int:
         """That, and what the record says of those that vanished."""
         return self.integral() + sum(
             (gone.charged_to - gone.start) * dict(gone.rate.cost)[GPU] for gone in inferred(record).values()
         )
 
 
-def running(record: list[Page]) -> set[str]:
+def running(record: list[RecordPage]) -> set[str]:
     return {uid for page in record for since in page.running.values() for uid in since}
 
 
-def inferred(record: list[Page]) -> dict[str, Inferred]:
+def inferred(record: list[RecordPage]) -> dict[str, InferredInterval]:
     return {gone.uid: gone for page in record for gone in page.inferred}
 
 

@@ -163,7 +163,7 @@ class Ground:
     async def counts(self, name: str) -> int:
         """The Deployments that a group is charged for, once nothing is promised any more."""
         [found] = (await settled(self.client, [name], self.patience)).values()
-        return wire.amounts(found, found.status.used)[COUNT] // NANO
+        return wire.parse_amounts(found, found.status.used)[COUNT] // NANO
 
     async def agreed(self, name: str) -> int:
         """The Deployments that the group is charged for, once those are the ones that are stored: nothing leaked."""

@@ -12,7 +12,7 @@ from bizrq.quota.reservation import Reservation
 from bizrq.store.groups import GROUPS
 from bizrq.units.quantity import NANO
 from bizrq.units.slot import Slot
-from bizrq.workloads.kinds.registry import builtin
+from bizrq.workloads.kinds.registry import builtin_registry
 from bizrq.workloads.labels import LABEL
 from tests.support import objects
 from tests.support.objects import DEPLOYMENTS, Object, deployment
@@ -171,4 +171,4 @@ def test_every_charged_kind_is_watched_and_seen(kind: Resource) -> None:
 
 
 def test_the_kinds_that_are_watched_are_those_that_are_charged() -> None:
-    assert {kind.key for kind in WATCHED[1:]} == {adapter.resource for adapter in builtin().charged}
+    assert {kind.key for kind in WATCHED[1:]} == {adapter.resource for adapter in builtin_registry().charged}

@@ -33,7 +33,7 @@ from tests.support.objects import (
 from tests.support.oracle import settled
 from tests.support.proxy import Proxy
 from tests.support.serving import Parts
-from webhooks.charging.authorization import REVIEWS
+from webhooks.charging.authorization import ACCESS_REVIEWS
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -133,7 +133,7 @@ async def _rights(admin: KubeClient) -> None:
             attributes = {"group": "quota.biz.group", "resource": "bizgroupresourcequotas", "verb": verb, "name": name}
             spec = {"user": user, "groups": groups, "resourceAttributes": attributes}
             answer = await admin.create(
-                REVIEWS, {"apiVersion": REVIEWS.api_version, "kind": REVIEWS.kind, "spec": spec}
+                ACCESS_REVIEWS, {"apiVersion": ACCESS_REVIEWS.api_version, "kind": ACCESS_REVIEWS.kind, "spec": spec}
             )
             answers.append(answer["status"]["allowed"])
         return all(answers)
@@ -181,7 +181,7 @@ async def test_creates_and_moves_are_as_the_matrix_says(world: World, user: str,
 async def test_selectors_pick_what_the_api_server_lists_by_them(world: World) -> None:
     for name, (wanted, names) in PICKS.items():
         if wanted is not None:
-            listed, _ = await world.admin.list(NAMESPACES, label_selector=selector.text(wanted))
+            listed, _ = await world.admin.list(NAMESPACES, label_selector=selector.format_selector(wanted))
             assert {found["metadata"]["name"] for found in listed} & set(TEAMS) == names, name
 
 

@@ -11,9 +11,9 @@ from aiohttp import web
 from bizrq.kube.client import Forbidden, KubeClient
 from bizrq.kube.config import Endpoint, StaticCredentials
 from bizrq.settings import settings
-from bizrq.store.reference_resolver import Related
+from bizrq.store.reference_resolver import ReferenceResolver
 from bizrq.workloads.demand import counting
-from bizrq.workloads.kinds.registry import builtin
+from bizrq.workloads.kinds.registry import builtin_registry
 from tests.support.objects import Object, deployment, rollout
 
 TRAINER = {
@@ -66,9 +66,9 @@ async def objects() -> AsyncIterator[Objects]:
 
 
 @pytest.fixture
-async def related(objects: Objects) -> AsyncIterator[Related]:
+async def related(objects: Objects) -> AsyncIterator[ReferenceResolver]:
     async with KubeClient(Endpoint(objects.url, StaticCredentials({}))) as client:
-        yield Related(client, SETTINGS.registry)
+        yield ReferenceResolver(client, SETTINGS.registry)
 
 
 def owned(obj: Object, api_version: str, kind: str, uid: str = "uid-of-owner") -> Object:
@@ -77,13 +77,17 @@ def owned(obj: Object, api_version: str, kind: str, uid: str = "uid-of-owner") -
     return obj
 
 
-async def cost(related: Related, obj: Object) -> dict[str, Any]:
+async def cost(related: ReferenceResolver, obj: Object) -> dict[str, Any]:
     lookup = await related.resolve(lambda f: counting.demand(obj, SETTINGS.registry, f, SETTINGS.counting), 5.0)
     return dict(counting.demand(obj, SETTINGS.registry, lookup, SETTINGS.counting).resources)
 
 
-@pytest.mark.parametrize("adapter", [*builtin().adapters, SETTINGS.registry.adapters[-1]], ids=lambda a: a.resource)
-async def test_an_owner_of_every_registered_kind_is_read(related: Related, objects: Objects, adapter: Any) -> None:
+@pytest.mark.parametrize(
+    "adapter", [*builtin_registry().adapters, SETTINGS.registry.adapters[-1]], ids=lambda a: a.resource
+)
+async def test_an_owner_of_every_registered_kind_is_read(
+    related: ReferenceResolver, objects: Objects, adapter: Any
+) -> None:
     prefix = f"/apis/{adapter.group}" if adapter.group else "/api"
     path = f"{prefix}/{adapter.versions[0]}/namespaces/default/{adapter.plural}/owner"
     objects.at[path] = {"kind": adapter.kind, "metadata": {"name": "owner", "uid": "u"}}
@@ -92,7 +96,7 @@ async def test_an_owner_of_every_registered_kind_is_read(related: Related, objec
     assert found.get(adapter.group, adapter.kind, "default", "owner") == objects.at[path]
 
 
-async def test_what_a_charged_kind_of_ones_own_made_is_paid_by_it(related: Related, objects: Objects) -> None:
+async def test_what_a_charged_kind_of_ones_own_made_is_paid_by_it(related: ReferenceResolver, objects: Objects) -> None:
     made = owned(deployment("web", "nlp", 3), "ml.example.com/v1", "Trainer")
     assert (await cost(related, made))["limits.cpu"] == 3 * 10**9
     labels = {"biz.group.resource.quota": "nlp"}
@@ -103,7 +107,7 @@ async def test_what_a_charged_kind_of_ones_own_made_is_paid_by_it(related: Relat
 
 
 async def test_an_owner_that_nobody_may_read_exempts_nothing_and_stops_nothing(
-    related: Related, objects: Objects
+    related: ReferenceResolver, objects: Objects
 ) -> None:
     """Our rights reach the charged kinds; whoever writes a reference to another must not stop the group's recount."""
     objects.forbidden = ("/apis/serving.kserve.io/",)
@@ -113,7 +117,7 @@ async def test_an_owner_that_nobody_may_read_exempts_nothing_and_stops_nothing(
 
 
 async def test_what_a_workload_needs_and_nobody_may_read_is_an_error_not_nothing(
-    related: Related, objects: Objects
+    related: ReferenceResolver, objects: Objects
 ) -> None:
     objects.forbidden = ("/apis/apps/",)
     made = rollout("web", "nlp")
@@ -123,7 +127,9 @@ async def test_what_a_workload_needs_and_nobody_may_read_is_an_error_not_nothing
         await cost(related, made)
 
 
-async def test_an_owner_of_a_kind_that_nobody_knows_is_not_asked_for(related: Related, objects: Objects) -> None:
+async def test_an_owner_of_a_kind_that_nobody_knows_is_not_asked_for(
+    related: ReferenceResolver, objects: Objects
+) -> None:
     made = owned(deployment("web", "nlp", 3), "unknown.example.com/v1", "Thing")
     assert (await cost(related, made))["limits.cpu"] == 3 * 10**9
     assert objects.asked == []

@@ -15,7 +15,7 @@ from bizrq.quota.group_validation import Group
 from bizrq.quota.reservation import Reservation
 from bizrq.units import quantity
 from bizrq.units.slot import Slot, group_slot
-from bizrq.units.times import milliseconds
+from bizrq.units.times import parse_timestamp
 
 #: The short names of tests, for what the story of every demo uses.
 SHORT = {"cpu": "limits.cpu", "mem": "limits.memory", "gpu": "requests.nvidia.com/gpu"}
@@ -24,7 +24,7 @@ NOW = 1_700_000_000_000
 
 def at(text: str) -> int:
     """`2026-11-23T00:00Z` in milliseconds since 1970."""
-    return milliseconds(text)
+    return parse_timestamp(text)
 
 
 def name(word: str) -> str:
@@ -95,7 +95,7 @@ def update(
         rv,
         res(demand),
         res(before),
-        enters=False,
+        is_new=False,
         roles=tuple(roles),
         roles_before=tuple(roles_before),
     )

@@ -28,11 +28,11 @@ from bizrq.store.groups import GROUPS
 from bizrq.store.reference_resolver import resource_of
 from bizrq.units.names import is_cash
 from bizrq.units.quantity import text
-from bizrq.units.slot import GROUPS as GROUP_KIND
+from bizrq.units.slot import GROUP_SLOT_KIND as GROUP_KIND
 from bizrq.workloads.demand import counting
-from bizrq.workloads.kinds.registry import builtin
+from bizrq.workloads.kinds.registry import builtin_registry
 from bizrq.workloads.labels import group_of
-from bizrq.workloads.lookup import Nothing
+from bizrq.workloads.lookup import EmptyLookup
 from bizrq.workloads.validation import Malformed
 from tests.support.cluster import eventually
 from tests.support.objects import CONFIG_MAPS, DEPLOYMENTS
@@ -40,7 +40,7 @@ from tests.support.objects import CONFIG_MAPS, DEPLOYMENTS
 Object = dict[str, Any]
 #: Revision, what happened, the kind, the object.
 Event = tuple[int, str, Resource, Object]
-REGISTRY = builtin()
+REGISTRY = builtin_registry()
 #: What stood there when the recording began: one moment, whatever the revisions of the objects are.
 LISTED = "LISTED"
 #: The groups and every kind that is charged; a kind that is not installed has no objects.
@@ -338,8 +338,8 @@ class _Replay:
         """A published count: used = selfUsed + Σ children, and each of them what its own snapshot says."""
         if group.status.used is None:
             return
-        used = wire.amounts(group, group.status.used)
-        own = wire.amounts(group, group.status.self_used)
+        used = wire.parse_amounts(group, group.status.used)
+        own = wire.parse_amounts(group, group.status.self_used)
         at = {kind: int(text) for kind, text in group.status.counted_at.items()}
         low: dict[str, int] = {}
         high: dict[str, int] = {}
@@ -380,13 +380,13 @@ def _cost(kind: Resource, obj: Object) -> dict[str, int]:
     """What a stored object costs; one that cannot be counted costs nothing. A watch's objects may lack their type."""
     typed = {"apiVersion": kind.api_version, "kind": kind.kind, **obj}
     try:
-        return dict(counting.demand(typed, REGISTRY, Nothing()).resources)
+        return dict(counting.demand(typed, REGISTRY, EmptyLookup()).resources)
     except Malformed:
         return {}
 
 
 def _held(child: GroupObject) -> dict[str, int]:
-    return {name: amount for name, amount in wire.held_of(child).items() if not is_cash(name)}
+    return {name: amount for name, amount in wire.held_of_parent(child).items() if not is_cash(name)}
 
 
 def _add(total: dict[str, int], more: dict[str, int]) -> None:
@@ -419,11 +419,11 @@ def _unsettled(name: str, groups: dict[str, GroupObject]) -> list[str]:
         return [f"{name} is not counted"]
     if group.status.reservations:
         return [f"{name} has {group.status.reservations[0]}"]
-    used = wire.amounts(group, group.status.used)
-    total = wire.amounts(group, group.status.self_used)
+    used = wire.parse_amounts(group, group.status.used)
+    total = wire.parse_amounts(group, group.status.self_used)
     for child in groups.values():
         if child.parent == name:
-            _add(total, wire.held_of(child))
+            _add(total, wire.held_of_parent(child))
     return [
         f"{name}: {resource} used {text(resource, amount)}, should be {text(resource, total.get(resource, 0))}"
         for resource, amount in used.items()

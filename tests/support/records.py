@@ -7,7 +7,7 @@ from bizrq.api.group import API_VERSION
 from bizrq.kube.client import KubeClient
 from bizrq.store.hours import CARD_HOURS, STATEMENTS
 from bizrq.units.resources import text_of, total
-from bizrq.units.times import milliseconds
+from bizrq.units.times import parse_timestamp
 from tests.support.language import res
 from tests.support.objects import Object
 
@@ -24,7 +24,7 @@ def spent(workload: str, amounts: str) -> str:
 
 
 def runs(workload: str, cost: str, **since: str) -> str:
-    return wire.running_line(workload, text_of(res(cost)), {uid: milliseconds(at) for uid, at in since.items()})
+    return wire.running_line(workload, text_of(res(cost)), {uid: parse_timestamp(at) for uid, at in since.items()})
 
 
 def record(of: str, status: Object, page: int = 0) -> Object:
@@ -39,7 +39,7 @@ def record(of: str, status: Object, page: int = 0) -> Object:
 
 
 def statement(of: str, start: str, end: str, *settled: str, **more: object) -> Object:
-    amounts = total(wire.settled(line)[1] for line in settled)
+    amounts = total(wire.parse_settled(line)[1] for line in settled)
     return {
         "apiVersion": API_VERSION,
         "kind": wire.STATEMENT,
@@ -49,7 +49,7 @@ def statement(of: str, start: str, end: str, *settled: str, **more: object) -> O
             "uid": f"uid-of-{of}",
             "start": start,
             "end": end,
-            "total": wire.amounts_text(amounts),
+            "total": wire.format_amounts(amounts),
             "settled": list(settled),
             **more,
         },

@@ -16,9 +16,9 @@ from bizrq.units import quantity
 from bizrq.workloads.config import DEFAULT, CountingConfig
 from bizrq.workloads.demand import counting
 from bizrq.workloads.demand.counting import Demand
-from bizrq.workloads.kinds.registry import Registry, builtin
+from bizrq.workloads.kinds.registry import Registry, builtin_registry
 from bizrq.workloads.labels import LABEL, MODEL_LABELS
-from bizrq.workloads.lookup import Documents
+from bizrq.workloads.lookup import DocumentLookup
 from bizrq.workloads.validation import Malformed
 
 Object = dict[str, Any]
@@ -84,7 +84,7 @@ def count(
     config: CountingConfig = DEFAULT,
     registry: Registry | None = None,
 ) -> Demand:
-    return counting.demand(obj, registry or builtin(), Documents([obj, *related]), config)
+    return counting.demand(obj, registry or builtin_registry(), DocumentLookup([obj, *related]), config)
 
 
 def cost(text: str) -> dict[str, int]:
@@ -101,7 +101,7 @@ def cost(text: str) -> dict[str, int]:
 
 def costs(demand: Demand, text: str) -> bool:
     """Whether a demand is exactly this, `count/` aside."""
-    found = {name: amount for name, amount in counting.in_all(demand).items() if not name.startswith("count/")}
+    found = {name: amount for name, amount in counting.total_demand(demand).items() if not name.startswith("count/")}
     assert found == cost(text)
     return True
 

@@ -317,10 +317,10 @@ def test_a_model_is_a_label_value(model: str) -> None:
 
 def test_hours_have_a_name_of_their_own() -> None:
     """There and back."""
-    assert names.cash("limits.cpu") == "cash/limits.cpu"
+    assert names.cash_name("limits.cpu") == "cash/limits.cpu"
     assert names.is_cash("cash/limits.cpu")
     assert not names.is_cash("limits.cpu")
-    assert names.uncash("cash/limits.cpu") == names.uncash("limits.cpu") == "limits.cpu"
+    assert names.metered_resource("cash/limits.cpu") == names.metered_resource("limits.cpu") == "limits.cpu"
 
 
 def test_a_hard_is_read_by_canonical_name() -> None:

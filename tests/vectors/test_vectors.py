@@ -5,21 +5,21 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from bizrq.hours.metering import HOUR, Page, Rate, Stay, tick
-from bizrq.hours.metering import total as spent_of
+from bizrq.hours.metering import HOUR, Interval, RecordPage, UsageRate, advance
+from bizrq.hours.metering import period_total as spent_of
 from bizrq.settings import settings
-from bizrq.units.names import uncash
+from bizrq.units.names import metered_resource
 from bizrq.units.quantity import NANO
 from bizrq.units.resources import growth, nonzero, parse_resources, total
-from bizrq.units.times import milliseconds
+from bizrq.units.times import parse_timestamp
 from bizrq.workloads.demand import counting
-from bizrq.workloads.demand.observed import Place, actual, declared, is_counted
-from bizrq.workloads.demand.offline import Row, usage
-from bizrq.workloads.devices.dra import Claims
-from bizrq.workloads.kinds.registry import builtin
+from bizrq.workloads.demand.observed import NodeContext, declared_usage, is_counted_pod, pod_usage
+from bizrq.workloads.demand.offline import UsageRow, usage
+from bizrq.workloads.devices.dra import ClaimContext
+from bizrq.workloads.kinds.registry import builtin_registry
 from bizrq.workloads.labels import group_of
-from bizrq.workloads.lookup import Documents
-from controller.watch.pods import Shapes, trimmed
+from bizrq.workloads.lookup import DocumentLookup
+from controller.watch.pods import SharedParts, trimmed_pod
 
 
 def test_a_workload_costs_what_its_vector_says(workload_vector):
@@ -60,16 +60,16 @@ def test_live_pods_use_what_their_vector_says(recount_vector):
     """Pods as they are on their nodes, with the claims that they have, each claim that they share once."""
     config = settings(recount_vector["config"]).counting
     claims = [claim(given) for given in recount_vector.get("claims", [])]
-    lookup = Documents([*recount_vector["related"], *claims])
+    lookup = DocumentLookup([*recount_vector["related"], *claims])
     nodes = {node["name"]: {"metadata": node} for node in recount_vector.get("nodes", [])}
-    place = Place(nodes.get, slices_of(recount_vector.get("resourceSlices", [])))
-    around = Claims(recount_vector.get("labels", {}), "default", lookup, config)
+    place = NodeContext(nodes.get, slices_of(recount_vector.get("resourceSlices", [])))
+    around = ClaimContext(recount_vector.get("labels", {}), "default", lookup, config)
     used, shared = [], {}
     for given in recount_vector["pods"]:
         pod = live_pod(given)
         owned = [c for c in claims if any(o["uid"] == given.get("uid") for o in c["metadata"]["ownerReferences"])]
-        if is_counted(pod, milliseconds("2026-01-01T00:00:00Z")):
-            found = actual(pod, owned, around, place)
+        if is_counted_pod(pod, parse_timestamp("2026-01-01T00:00:00Z")):
+            found = pod_usage(pod, owned, around, place)
             used.append(found.resources)
             shared |= found.shared
     cost = total([*used, *shared.values()])
@@ -80,30 +80,34 @@ def test_live_pods_use_what_their_vector_says(recount_vector):
 
 def test_hours_are_what_their_vector_says(cash_vector):
     """What a record that was looked at when the time began and when it was over has got in between."""
-    begin, end = milliseconds(cash_vector["from"]), milliseconds(cash_vector["to"])
-    before = tick(Page(), stays(cash_vector, begin), begin)
-    after = tick(before, stays(cash_vector, end), end)
+    begin, end = parse_timestamp(cash_vector["from"]), parse_timestamp(cash_vector["to"])
+    before = advance(RecordPage(), stays(cash_vector, begin), begin)
+    after = advance(before, stays(cash_vector, end), end)
     spent = growth(spent_of(after), spent_of(before))
-    expected = {uncash(name): hours for name, hours in parse_resources(cash_vector["expectedHours"]).items()}
+    expected = {metered_resource(name): hours for name, hours in parse_resources(cash_vector["expectedHours"]).items()}
     assert {name: spent.get(name, 0) for name in expected} == {name: n * HOUR for name, n in expected.items()}
 
 
-def stays(vector: dict[str, Any], now: int) -> dict[str, Stay]:
+def stays(vector: dict[str, Any], now: int) -> dict[str, Interval]:
     """The pods and the claims of a vector as a controller sees them at a moment."""
     config = settings(vector["config"]).counting
-    around = Claims(vector.get("labels", {}), "default", Documents([]), config)
-    found: dict[str, Stay] = {}
+    around = ClaimContext(vector.get("labels", {}), "default", DocumentLookup([]), config)
+    found: dict[str, Interval] = {}
     for given in vector.get("pods", []):
         pod = live_pod({**given, "status": timed(given)})
-        kept = trimmed({**pod, "metadata": {"uid": given["name"], "resourceVersion": "1", **pod["metadata"]}}, Shapes())
+        kept = trimmed_pod(
+            {**pod, "metadata": {"uid": given["name"], "resourceVersion": "1", **pod["metadata"]}}, SharedParts()
+        )
         if kept.started is not None and kept.started <= now:
             ended = kept.ended if kept.ended is not None and kept.ended <= now else None
-            found[kept.uid] = Stay(kept.started, ended, Rate("w", tuple(declared(pod, around).resources.items())))
+            found[kept.uid] = Interval(
+                kept.started, ended, UsageRate("w", tuple(declared_usage(pod, around).resources.items()))
+            )
     for given in vector.get("claims", []):
-        start, freed = milliseconds(given["allocationTimestamp"]), milliseconds(given["deallocatedAt"])
+        start, freed = parse_timestamp(given["allocationTimestamp"]), parse_timestamp(given["deallocatedAt"])
         if start <= now:
-            rate = Rate("w", (("requests.nvidia.com/gpu", given["devices"] * NANO),))
-            found[given["name"]] = Stay(start, freed if freed <= now else None, rate)
+            rate = UsageRate("w", (("requests.nvidia.com/gpu", given["devices"] * NANO),))
+            found[given["name"]] = Interval(start, freed if freed <= now else None, rate)
     return found
 
 
@@ -158,7 +162,7 @@ def slices_of(given: list[dict[str, Any]]) -> Any:
     return found
 
 
-def row_of(document: dict[str, Any], related: list[Any], knobs: dict[str, Any]) -> Row:
+def row_of(document: dict[str, Any], related: list[Any], knobs: dict[str, Any]) -> UsageRow:
     wanted = (document["kind"], document["metadata"]["name"])
     rows = usage([document, *related], settings(knobs).counting)
     [row] = [row for row in rows if (row.kind, row.name) == wanted]
@@ -187,7 +191,7 @@ def charged(obj: dict[str, Any], related: list[Any], group: str) -> dict[str, in
     """What the object costs a group, without counts."""
     if group_of(obj) != group:
         return {}
-    cost = counting.demand(obj, builtin(), Documents(related)).resources
+    cost = counting.demand(obj, builtin_registry(), DocumentLookup(related)).resources
     return {name: amount for name, amount in cost.items() if not name.startswith("count/")}
 
 

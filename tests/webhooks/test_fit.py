@@ -19,7 +19,7 @@ import pytest_asyncio
 
 import crds
 from bizrq.api import group as wire
-from bizrq.cli.simulate.dry_run import Outcome, Rehearsal, list_groups
+from bizrq.cli.simulate.dry_run import DryRun, DryRunOutcome, read_groups
 from bizrq.kube.client import KubeClient, Resource
 from bizrq.quota.reservation import Reservation
 from bizrq.quota.verdict import Denied
@@ -71,8 +71,8 @@ async def hooks(api: Api) -> AsyncIterator[Hooks]:
         await webhooks.stop()
 
 
-async def foretold(client: KubeClient, documents: list[Object]) -> list[Outcome]:
-    return await Rehearsal(client, SETTINGS, await list_groups(client), documents).outcomes()
+async def foretold(client: KubeClient, documents: list[Object]) -> list[DryRunOutcome]:
+    return await DryRun(client, SETTINGS, await read_groups(client), documents).outcomes()
 
 
 def resource_of(obj: Object) -> Resource:
@@ -82,7 +82,7 @@ def resource_of(obj: Object) -> Resource:
     return Resource(api_group, version, adapter.plural, adapter.kind)
 
 
-def assert_same(outcome: Outcome, response: Object) -> None:
+def assert_same(outcome: DryRunOutcome, response: Object) -> None:
     """Both say yes, or both say no in the same words."""
     told = outcome.verdict.message if isinstance(outcome.verdict, Denied) else ""
     said = "" if response["allowed"] else response["status"]["message"]

@@ -6,7 +6,7 @@ import copy
 
 import pytest
 
-from bizrq.cli.simulate.dry_run import Outcome, Rehearsal, list_groups
+from bizrq.cli.simulate.dry_run import DryRun, DryRunOutcome, read_groups
 from bizrq.kube.client import KubeClient, Resource
 from bizrq.settings import load
 from bizrq.store.hours import CORRECTIONS
@@ -40,13 +40,13 @@ SETTINGS = load(None)
 AUTOSCALERS = Resource("autoscaling", "v2", "horizontalpodautoscalers", "HorizontalPodAutoscaler")
 
 
-async def foretold(client: KubeClient, *documents: Object) -> list[Outcome]:
-    return await Rehearsal(client, SETTINGS, await list_groups(client), list(documents)).outcomes()
+async def foretold(client: KubeClient, *documents: Object) -> list[DryRunOutcome]:
+    return await DryRun(client, SETTINGS, await read_groups(client), list(documents)).outcomes()
 
 
 async def agreed(
     api: Api, hooks: Hooks, path: str, resource: Resource, document: Object, old: Object | None = None
-) -> Outcome:
+) -> DryRunOutcome:
     """The one outcome, once it is what the webhook says of the write."""
     [outcome] = await foretold(api.client, document)
     new = changed(document, lambda d: d["metadata"].update(uid="u-1" if old is None else old["metadata"]["uid"]))

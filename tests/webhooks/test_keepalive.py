@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from webhooks.keepalive import IDLE, MOST_QUIET, PATIENCE, QUIET, Turns
+from webhooks.keepalive import IDLE, MOST_QUIET, PATIENCE, QUIET, ConnectionPacer
 
 
 class _Connection(asyncio.BaseTransport):
@@ -16,8 +16,8 @@ class _Connection(asyncio.BaseTransport):
         return self.closed
 
 
-def _turns() -> Turns:
-    return Turns(asyncio.get_running_loop().time)
+def _turns() -> ConnectionPacer:
+    return ConnectionPacer(asyncio.get_running_loop().time)
 
 
 def _later(seconds: float) -> float:
@@ -31,11 +31,11 @@ async def _gone(tasks: list[asyncio.Task[None]]) -> int:
 
 
 async def _burst(
-    turns: Turns, connections: list[_Connection], seconds: float = 10, peer: str = "api"
+    turns: ConnectionPacer, connections: list[_Connection], seconds: float = 10, peer: str = "api"
 ) -> list[asyncio.Task[None]]:
     for connection in connections:
-        turns.came(peer, connection)
-    return [asyncio.create_task(turns.turn(peer, connection, _later(seconds))) for connection in connections]
+        turns.received(peer, connection)
+    return [asyncio.create_task(turns.wait(peer, connection, _later(seconds))) for connection in connections]
 
 
 def _connections(count: int) -> list[_Connection]:
@@ -47,7 +47,7 @@ async def test_answers_beyond_what_is_kept_go_one_for_each_request_that_comes() 
     tasks = await _burst(turns, connections)
     assert await _gone(tasks) == IDLE
     for came in (1, 2, 3):
-        turns.came("api", connections[came])
+        turns.received("api", connections[came])
         assert await _gone(tasks) == IDLE + came
     await asyncio.gather(*tasks)
 
@@ -55,7 +55,7 @@ async def test_answers_beyond_what_is_kept_go_one_for_each_request_that_comes() 
 async def test_a_request_on_a_new_connection_makes_no_room() -> None:
     turns = _turns()
     tasks = await _burst(turns, _connections(IDLE + 5))
-    turns.came("api", _Connection())
+    turns.received("api", _Connection())
     assert await _gone(tasks) == IDLE
     await asyncio.gather(*tasks)
 
@@ -97,7 +97,7 @@ async def test_no_answer_waits_past_its_deadline_nor_forever() -> None:
         if all(task.done() for task in tasks):
             break
         # Requests keep coming, but slower than it would take.
-        turns.came("api", connection)
+        turns.received("api", connection)
         await asyncio.sleep(QUIET / 2)
     assert asyncio.get_running_loop().time() - began < PATIENCE + 4 * QUIET
 
@@ -112,17 +112,17 @@ async def test_one_api_server_does_not_wait_for_another() -> None:
 async def test_a_lone_request_never_waits() -> None:
     turns = _turns()
     for connection in _connections(1) * (3 * IDLE):
-        turns.came("api", connection)
-        task = asyncio.create_task(turns.turn("api", connection, _later(10)))
+        turns.received("api", connection)
+        task = asyncio.create_task(turns.wait("api", connection, _later(10)))
         assert await _gone([task]) == 1
 
 
 async def test_whoever_was_answered_has_time_to_come_again_however_long_the_answers_took() -> None:
     turns, connections = _turns(), _connections(IDLE + 1)
     for connection in connections:
-        turns.came("api", connection)
+        turns.received("api", connection)
     await asyncio.sleep(1.5 * QUIET)
-    tasks = [asyncio.create_task(turns.turn("api", connection, _later(10))) for connection in connections]
+    tasks = [asyncio.create_task(turns.wait("api", connection, _later(10))) for connection in connections]
     await asyncio.sleep(QUIET / 3)
     assert await _gone(tasks) == IDLE
     await asyncio.gather(*tasks)

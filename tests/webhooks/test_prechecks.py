@@ -62,8 +62,8 @@ async def test_a_namespace_that_is_not_exempt_is_not(api: Api, hooks: Hooks) -> 
 
 
 def test_the_exempt_namespaces_are_those_whose_scaling_is_not_reviewed() -> None:
-    assert registration.exempt("here") == ["here", "kube-system"]
-    assert registration.exempt("kube-system") == ["kube-system"]
+    assert registration.exempt_namespaces("here") == ["here", "kube-system"]
+    assert registration.exempt_namespaces("kube-system") == ["kube-system"]
 
 
 @pytest.mark.parametrize("uid", ["a b", "a\nb", "u" * 129, "é", "a=b"])

@@ -16,7 +16,7 @@ from bizrq.units.quantity import MAX
 from bizrq.workloads.config import DEFAULT, GpuModel, Hami
 from bizrq.workloads.demand.offline import usage
 from bizrq.workloads.labels import LABEL, group_of
-from bizrq.workloads.validation import Malformed, child, show
+from bizrq.workloads.validation import Malformed, child_path, describe_value
 from tests.support.workload_language import count, deployment, refusal, rollout, template, tfjob, workload
 
 POD = template("cpu=1")
@@ -153,12 +153,12 @@ def test_no_total_is_more_than_kubernetes_can_hold():
 
 def test_hostile_values_are_shown_in_one_short_line():
     for value in ("x" * 10**6, "a\nb", "\u202e", 10**5000, {"a": 1}, [1], b"x" * 1000, 1.5, None, True):
-        assert show(value).isascii()
-        assert "\n" not in show(value)
-        assert len(show(value)) <= 64
-    assert child("a", "b\n") == "a['b\\n']"
-    assert child("a", "x.com/y") == "a.x.com/y"
-    assert child("", "a") == "a"
+        assert describe_value(value).isascii()
+        assert "\n" not in describe_value(value)
+        assert len(describe_value(value)) <= 64
+    assert child_path("a", "b\n") == "a['b\\n']"
+    assert child_path("a", "x.com/y") == "a.x.com/y"
+    assert child_path("", "a") == "a"
 
 
 def test_a_group_is_a_label_value_or_none():

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from bizrq.workloads.kinds.registry import builtin
+from bizrq.workloads.kinds.registry import builtin_registry
 from bizrq.workloads.labels import LABEL
-from bizrq.workloads.lookup import Documents
+from bizrq.workloads.lookup import DocumentLookup
 from bizrq.workloads.owners import payer
 from tests.support.workload_language import Object, costs, count, deployment, template
 
@@ -103,7 +103,9 @@ def test_a_reference_that_is_no_controller_exempts_nothing():
 def test_an_owner_of_a_kind_that_is_not_charged_does_not_pay():
     objects = family("StatefulSet:nlp > Pod:nlp")
     assert count(objects[-1], *objects).resources == {}
-    assert count(objects[-1], *objects, registry=builtin().only(["deployments.apps", "pods"])).resources
+    assert count(
+        objects[-1], *objects, registry=builtin_registry().with_charged(["deployments.apps", "pods"])
+    ).resources
 
 
 def test_a_circle_of_owners_ends():
@@ -112,7 +114,7 @@ def test_a_circle_of_owners_ends():
     first["metadata"]["ownerReferences"] = [
         {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "o1", "uid": "uid-1", "controller": True}
     ]
-    assert payer(first, builtin(), Documents([first, second])) is None
+    assert payer(first, builtin_registry(), DocumentLookup([first, second])) is None
 
 
 @pytest.mark.parametrize("references", ["x", [None], [{"controller": True}], [{"controller": True, "kind": ["x"]}]])

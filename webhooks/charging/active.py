@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from bizrq.kube.client import KubeClient, Resource
-from bizrq.store.reference_resolver import Related
+from bizrq.store.reference_resolver import ReferenceResolver
 from bizrq.workloads.config import CountingConfig
 from bizrq.workloads.demand import counting
 from bizrq.workloads.kinds.declaration import Adapter
 from bizrq.workloads.lookup import Lookup
-from bizrq.workloads.owners import is_below
+from bizrq.workloads.owners import is_descendant
 from webhooks.charging.deadline import seconds_left
 
 Object = dict[str, Any]
@@ -22,11 +22,11 @@ Object = dict[str, Any]
 PODS = Resource("", "v1", "pods", "Pod")
 
 
-async def standing(
+async def active_workloads(
     items: Sequence[Object],
     adapter: Adapter,
     client: KubeClient,
-    related: Related,
+    resolver: ReferenceResolver,
     config: CountingConfig,
     deadline: float,
 ) -> list[Object]:
@@ -35,13 +35,15 @@ async def standing(
     running: list[tuple[Object, Object]] = []
     for namespace in sorted({item["metadata"]["namespace"] for item in ended}):
         found, _ = await client.list(PODS, namespace, timeout=seconds_left(deadline))
-        pods = [pod for pod in found if not counting.is_over(pod)]
+        pods = [pod for pod in found if not counting.is_terminated(pod)]
         running += [(item, pod) for item in ended if item["metadata"]["namespace"] == namespace for pod in pods]
 
     def have_pods(lookup: Lookup) -> set[str]:
-        return {_uid(item) for item, pod in running if is_below(pod, _uid(item), pod["metadata"]["namespace"], lookup)}
+        return {
+            _uid(item) for item, pod in running if is_descendant(pod, _uid(item), pod["metadata"]["namespace"], lookup)
+        }
 
-    left = have_pods(await related.resolve(have_pods, seconds_left(deadline))) if running else set()
+    left = have_pods(await resolver.resolve(have_pods, seconds_left(deadline))) if running else set()
     return [item for item in items if counting.is_live(item, adapter) or _uid(item) in left]
 
 

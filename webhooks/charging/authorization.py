@@ -12,35 +12,35 @@ from typing import Any
 import structlog
 
 from bizrq.api import selector
-from bizrq.api.config import RightsAsked
+from bizrq.api.config import RightsConfig
 from bizrq.api.group import API_GROUP, PLURAL, GroupObject
 from bizrq.api.review import Request, UserInfo
 from bizrq.api.selector import SelectorError
 from bizrq.kube.client import ApiError, KubeClient, Resource, Unreachable
 from bizrq.quota.change import Charge
 from bizrq.quota.group_validation import Group
-from bizrq.quota.recount import holding
+from bizrq.quota.recount import held_by_child
 from bizrq.quota.verdict import Denied, Reason, Verdict
 from bizrq.store.groups import GroupStore
 from bizrq.store.reference_resolver import NAMESPACES
 from bizrq.units.resources import growth
 from bizrq.workloads.kinds.registry import Registry
 from bizrq.workloads.lookup import Lookup
-from bizrq.workloads.owners import charged_group, makers
+from bizrq.workloads.owners import charged_group, owner_chain
 from webhooks.charging.deadline import seconds_left
 from webhooks.charging.group_commit import Decide
 
 log = structlog.get_logger(__name__)
 
-REVIEWS = Resource("authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", namespaced=False)
+ACCESS_REVIEWS = Resource("authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", namespaced=False)
 #: The resource name that stands above all roots: no group can have it, and RBAC takes it literally.
 ROOTS = "*"
 
 
-class Rights:
+class Authorizer:
     """What one process asks about those who ask it."""
 
-    def __init__(self, client: KubeClient, store: GroupStore, asked: RightsAsked) -> None:
+    def __init__(self, client: KubeClient, store: GroupStore, asked: RightsConfig) -> None:
         self._client = client
         self._store = store
         self._asked = asked
@@ -56,9 +56,9 @@ class Rights:
         decide: Decide,
     ) -> Verdict:
         """The verdict on a workload's charge by `decide`, or why it may not be made from there or by them."""
-        if not charge.worse_in():
+        if not charge.growth():
             return await decide(group, charge, deadline)
-        refused = await self.use(request, group, deadline) if joins else None
+        refused = await self.check_use(request, group, deadline) if joins else None
         if refused is not None and refused.reason is Reason.TIMEOUT:
             return refused
         namespace, read = lookup.get("", "Namespace", "", request.namespace), False
@@ -66,7 +66,7 @@ class Rights:
             labels = labels_of(namespace) if namespace is not None else None
 
             def check(stored: GroupObject, labels: Mapping[str, str] | None = labels) -> Denied | None:
-                return barred(stored, request.namespace, labels) or refused
+                return namespace_not_selected(stored, request.namespace, labels) or refused
 
             verdict = await decide(group, charge, deadline, check)
             if read or not (isinstance(verdict, Denied) and verdict.reason is Reason.NAMESPACE):
@@ -78,7 +78,7 @@ class Rights:
                 return Denied(Reason.TIMEOUT, f"namespace {request.namespace} could not be read, try again: {error}")
             read = True
 
-    async def use(self, request: Request, group: str, deadline: float) -> Denied | None:
+    async def check_use(self, request: Request, group: str, deadline: float) -> Denied | None:
         """Why they may not bring a workload into the group."""
         if not self._asked.use:
             return None
@@ -87,9 +87,9 @@ class Rights:
                 return None
         except (ApiError, Unreachable) as error:
             return _unasked(request.user_info, group, error)
-        return may_not_use(request.user_info, group)
+        return use_denied(request.user_info, group)
 
-    async def grant(self, request: Request, verb: str, name: str, parent: str, deadline: float) -> Denied | None:
+    async def check_grant(self, request: Request, verb: str, name: str, parent: str, deadline: float) -> Denied | None:
         """Why they may not create, raise or delete (`verb`) a group below this parent, "" for a root.
 
         Who may hand out the budget of a group may do so in its whole subtree. Raises ApiError, Unreachable.
@@ -105,7 +105,7 @@ class Rights:
             above = stored.parent if stored is not None else ""
         if await self._may(request.user_info, "grant", ROOTS, deadline):
             return None
-        return may_not_grant(request.user_info, verb, name, parent)
+        return grant_denied(request.user_info, verb, name, parent)
 
     async def _may(self, user: UserInfo | None, verb: str, name: str, deadline: float) -> bool:
         """Whether whatever authorizes here gives them this verb on the group. Raises ApiError, Unreachable."""
@@ -118,15 +118,15 @@ class Rights:
             "extra": user.extra or {},
             "resourceAttributes": {"group": API_GROUP, "resource": PLURAL, "name": name, "verb": verb},
         }
-        review = {"apiVersion": REVIEWS.api_version, "kind": REVIEWS.kind, "spec": spec}
-        answer = await self._client.create(REVIEWS, review, timeout=seconds_left(deadline))
+        review = {"apiVersion": ACCESS_REVIEWS.api_version, "kind": ACCESS_REVIEWS.kind, "spec": spec}
+        answer = await self._client.create(ACCESS_REVIEWS, review, timeout=seconds_left(deadline))
         status = answer.get("status") or {}
         if problem := status.get("evaluationError"):
             log.warning("rights could not all be evaluated", user=user.username, verb=verb, group=name, error=problem)
         return status.get("allowed") is True and status.get("denied") is not True
 
 
-def joins(
+def is_new_in_group(
     group: str,
     charge: Charge,
     new: Mapping[str, Any],
@@ -144,11 +144,11 @@ def joins(
         return False
     return not any(
         made in adapter.creates and registry.is_charged(adapter) and charged_group(owner, lookup) == group
-        for owner, adapter, made in makers(new if old is None else old, registry, lookup)
+        for owner, adapter, made in owner_chain(new if old is None else old, registry, lookup)
     )
 
 
-def takes_more(new: Group, old: Group | None) -> bool:
+def expands_budget(new: Group, old: Group | None) -> bool:
     """Whether a group's create (`old` is None) or update takes more of its parent, or lifts or loses a ceiling."""
     if old is None:
         return True
@@ -157,7 +157,7 @@ def takes_more(new: Group, old: Group | None) -> bool:
     return bool(new.parent) and bool(growth(_held(new), _held(old)))
 
 
-def barred(stored: GroupObject, namespace: str, labels: Mapping[str, str] | None) -> Denied | None:
+def namespace_not_selected(stored: GroupObject, namespace: str, labels: Mapping[str, str] | None) -> Denied | None:
     """Why a namespace with these labels may not charge the group; labels that are not known are picked by nothing."""
     wanted = stored.spec.namespace_selector
     if wanted is None:
@@ -165,7 +165,7 @@ def barred(stored: GroupObject, namespace: str, labels: Mapping[str, str] | None
     try:
         if labels is not None and selector.matches(wanted, labels):
             return None
-        asks = selector.text(wanted)
+        asks = selector.format_selector(wanted)
     except SelectorError as error:
         return Denied(Reason.NOT_RECONCILED, f"quota {stored.name} cannot be read: spec.namespaceSelector: {error}")
     return Denied(
@@ -175,7 +175,7 @@ def barred(stored: GroupObject, namespace: str, labels: Mapping[str, str] | None
     )
 
 
-def may_not_use(user: UserInfo | None, group: str) -> Denied:
+def use_denied(user: UserInfo | None, group: str) -> Denied:
     return Denied(
         Reason.MAY_NOT_USE,
         f"{_named(user)} may not charge quota {group}: creating a workload in it or moving one there needs the verb "
@@ -183,7 +183,7 @@ def may_not_use(user: UserInfo | None, group: str) -> Denied:
     )
 
 
-def may_not_grant(user: UserInfo | None, verb: str, name: str, parent: str) -> Denied:
+def grant_denied(user: UserInfo | None, verb: str, name: str, parent: str) -> Denied:
     where = f"{parent} or on a group above it" if parent else f"'{ROOTS}', since it is a root"
     return Denied(
         Reason.MAY_NOT_GRANT,
@@ -209,4 +209,4 @@ def labels_of(obj: Mapping[str, Any]) -> Mapping[str, str]:
 
 
 def _held(group: Group) -> dict[str, int]:
-    return holding(group.hard, group.used, group.reservations)
+    return held_by_child(group.hard, group.used, group.reservations)

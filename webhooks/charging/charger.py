@@ -9,55 +9,55 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from bizrq.quota.change import Charge
-from bizrq.quota.verdict import TRY_AGAIN, Denied, Granted, Reason, Verdict
+from bizrq.quota.verdict import RETRYABLE, Denied, Granted, Reason, Verdict
 
 #: Seconds that a write waits for another one that it would have to be counted with.
-PATIENCE = 3.0
+BUSY_SECONDS = 3.0
 
 
-_PAUSE = 0.1
+BUSY_PAUSE = 0.1
 
 
 #: Seconds before the deadline in which nothing is tried again: the last answer says more than "too late".
-_LAST = 0.3
+ANSWER_MARGIN = 0.3
 
 
 @dataclass(frozen=True, slots=True)
-class Due:
+class PendingCharge:
     """A charge that somebody else's write makes, and for whom."""
 
     group: str
     charge: Charge
-    whom: str = ""
+    on_behalf_of: str = ""
     #: It makes nothing worse, and is charged only to be seen by others.
-    is_mark: bool = False
+    is_intent: bool = False
 
     @property
     def key(self) -> tuple[object, ...]:
         """Equal where nothing has changed that the charge is counted from."""
         amounts = [tuple(sorted(found.items())) for found in (self.charge.demand, self.charge.before)]
-        runs = (self.charge.run, self.charge.run_before)
+        runs = (self.charge.max_run_time, self.charge.max_run_time_before)
         return self.group, self.charge.slot, self.charge.uid, self.charge.resource_version, *amounts, *runs
 
 
-_D = TypeVar("_D", bound=Due)
+_D = TypeVar("_D", bound=PendingCharge)
 
 
-async def patiently(look: Callable[[], Awaitable[Verdict]], deadline: float) -> Verdict:
+async def retry_while_busy(look: Callable[[], Awaitable[Verdict]], deadline: float) -> Verdict:
     """What a look says; while another change has to be seen first, what the next one says, for a while.
 
     The API server itself comes again where an update met another write: what it asked for first is under way then.
     """
-    until = min(deadline - _LAST, time.monotonic() + PATIENCE)
+    until = min(deadline - ANSWER_MARGIN, time.monotonic() + BUSY_SECONDS)
     while True:
         verdict = await look()
         busy = isinstance(verdict, Denied) and verdict.reason is Reason.BUSY
-        if not busy or time.monotonic() + _PAUSE > until:
+        if not busy or time.monotonic() + BUSY_PAUSE > until:
             return verdict
-        await asyncio.sleep(_PAUSE)
+        await asyncio.sleep(BUSY_PAUSE)
 
 
-async def settle(
+async def charge_until_stable(
     gather: Callable[[], Awaitable[Sequence[_D] | Verdict]],
     decide: Callable[[_D], Awaitable[Verdict]],
     deadline: float,
@@ -79,12 +79,12 @@ async def settle(
             for found in due:
                 verdict = await decide(found)
                 # A mark that cannot be left is no reason to refuse what makes nothing worse.
-                if isinstance(verdict, Denied) and (verdict.reason in TRY_AGAIN or not found.is_mark):
+                if isinstance(verdict, Denied) and (verdict.reason in RETRYABLE or not found.is_intent):
                     return verdict
                 granted.add(found.key)
 
-    return await patiently(look, deadline)
+    return await retry_while_busy(look, deadline)
 
 
-def told(verdict: Denied, whom: str) -> Denied:
-    return Denied(verdict.reason, f"{verdict.message}; charged for {whom}", verdict.violations, whom)
+def attributed(verdict: Denied, on_behalf_of: str) -> Denied:
+    return Denied(verdict.reason, f"{verdict.message}; charged for {on_behalf_of}", verdict.violations, on_behalf_of)

@@ -24,7 +24,7 @@ from bizrq.quota.admission import decide, not_reconciled
 from bizrq.quota.change import Charge
 from bizrq.quota.verdict import Denied, Granted, Reason, Verdict
 from bizrq.store import edit_backoff
-from bizrq.store.edit_backoff import Holds
+from bizrq.store.edit_backoff import EditBackoff
 from bizrq.store.groups import GroupStore
 from bizrq.units.names import DEFAULT, Catalog
 
@@ -45,13 +45,13 @@ class Decide(Protocol):
 PACE = 0.02
 #: The longest that spacing becomes. It grows with each conflict, so that most writes get through however slow: a
 #: process that loses again and again would let all who wait there run out of time.
-MOST_SPACING = 1.0
+MAX_SPACING = 1.0
 #: Seconds that a request waits for a group which no recount has published yet.
 PATIENCE = 3.0
 #: Requests decided in one write: what fits into MAX_ENTRIES several times over, and into some milliseconds.
 BATCH = 500
 #: Accounts that are kept from one write to the next: those of the busiest groups.
-ACCOUNTS = 32
+MAX_ACCOUNTS = 32
 _WRITE_TIMEOUT = 10.0
 #: Seconds after a conflict within which the next try begins: those who lost together should not meet again.
 QUICKLY = 0.02
@@ -94,7 +94,7 @@ class Reserver:
         self._accounts: dict[str, tuple[GroupObject, Account]] = {}
         #: Whether the last batch of a group held more than one request.
         self._busy: dict[str, bool] = {}
-        self._holds = Holds(clock)
+        self._backoff = EditBackoff(clock)
         self.writes = 0
         self.conflicts = 0
 
@@ -117,9 +117,9 @@ class Reserver:
 
     def decider(self, request: Request) -> Decide:
         """How the charges of a request are decided: a dry run leaves nothing."""
-        return self.consider if request.dry_run else self.reserve
+        return self.dry_run if request.dry_run else self.reserve
 
-    async def consider(self, group: str, charge: Charge, deadline: float, check: Check | None = None) -> Verdict:
+    async def dry_run(self, group: str, charge: Charge, deadline: float, check: Check | None = None) -> Verdict:
         """The verdict that `reserve` would give now; nothing is written (dry runs)."""
         await self._reconciled(group, deadline)
         try:
@@ -130,12 +130,12 @@ class Reserver:
         verdicts, _ = self._decide(group, stored, [_Pending(charge, deadline, check)], None)
         return verdicts[0]
 
-    async def hold(self, stored: GroupObject, deadline: float) -> None:
+    async def request_hold(self, stored: GroupObject, deadline: float) -> None:
         """Ask all writers of a busy group to let an edit of it pass; an edit that gets no hold only takes longer."""
-        if not edit_backoff.wanted(stored, self._now()):
+        if not edit_backoff.needs_hold(stored, self._now()):
             return
         try:
-            await self._store.merge_status(stored.name, wire.hold(stored, self._now()), self._left(deadline))
+            await self._store.merge_status(stored.name, wire.hold_patch(stored, self._now()), self._left(deadline))
         except (ApiError, Unreachable) as error:
             log.warning("group not held for an edit", group=stored.name, error=str(error))
 
@@ -155,7 +155,7 @@ class Reserver:
                     return
                 # It may have been counted while it was read: look again before waiting for a change.
                 continue
-            await self._store.changed(group, left)
+            await self._store.wait_for_change(group, left)
 
     async def _missing(self, group: str, timeout: float) -> bool:
         try:
@@ -191,8 +191,8 @@ class Reserver:
             try:
                 if stored is None and not fresh:
                     stored, fresh = await self._store.read(group, self._left(_last(batch))), True
-                if stored is not None and (wait := self._holds.left(stored)):
-                    await self._store.changed(group, min(wait, self._left(_last(batch))))
+                if stored is not None and (wait := self._backoff.remaining(stored)):
+                    await self._store.wait_for_change(group, min(wait, self._left(_last(batch))))
                     stored, fresh = None, False
                     continue
                 verdicts, account = self._decide(group, stored, batch, self._left_by_us(group, stored))
@@ -213,13 +213,13 @@ class Reserver:
                 if isinstance(error, Conflict):
                     self.conflicts += 1
                     # Others write this group too: together we keep to the pace. Whoever has just written rests now.
-                    self._spacing[group] = min(MOST_SPACING, self._spacing.get(group, self._pace) * 1.5)
+                    self._spacing[group] = min(MAX_SPACING, self._spacing.get(group, self._pace) * 1.5)
                 most = QUICKLY if isinstance(error, Conflict | NotFound) else min(1.0, 0.05 * 2 ** min(tries, 8))
                 await asyncio.sleep(random.uniform(0, most))  # noqa: S311 jitter
                 continue
             if not tries:
                 # Where a write is slow, the API server is busy: we write for no more than half of the time.
-                slow = min(MOST_SPACING, 2 * self._took.get(group, 0.0))
+                slow = min(MAX_SPACING, 2 * self._took.get(group, 0.0))
                 self._spacing[group] = max(self._pace, slow, self._spacing.get(group, self._pace) * 0.8)
             # Stored: from here every answer holds.
             for pending, verdict in zip(batch, verdicts, strict=True):
@@ -232,7 +232,7 @@ class Reserver:
         made = self._store.cached(group)
         if made is not None and made.resource_version == version:
             self._accounts[group] = made, account
-            if len(self._accounts) > ACCOUNTS:
+            if len(self._accounts) > MAX_ACCOUNTS:
                 del self._accounts[next(iter(self._accounts))]
 
     def _left_by_us(self, group: str, stored: GroupObject | None) -> Account | None:

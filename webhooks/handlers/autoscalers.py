@@ -19,7 +19,7 @@ from bizrq.quota.admission import decide
 from bizrq.quota.headroom import replicas_that_fit
 from bizrq.quota.verdict import Denied, Granted
 from bizrq.store.groups import GroupStore
-from bizrq.store.reference_resolver import Related, resource_of
+from bizrq.store.reference_resolver import ReferenceResolver, resource_of
 from bizrq.units.names import Catalog
 from bizrq.workloads.config import CountingConfig
 from bizrq.workloads.demand import counting
@@ -27,7 +27,7 @@ from bizrq.workloads.kinds.declaration import Adapter
 from bizrq.workloads.kinds.registry import Registry
 from bizrq.workloads.lookup import group_and_version
 from bizrq.workloads.owners import charged_group, payer
-from bizrq.workloads.validation import Malformed, a_count, a_map, at
+from bizrq.workloads.validation import Malformed, expect_count, expect_map, get_path
 from webhooks.charging.deadline import seconds_left
 from webhooks.handlers.groups import Answer
 from webhooks.handlers.workloads import charge_of
@@ -37,21 +37,21 @@ log = structlog.get_logger(__name__)
 Object = dict[str, Any]
 
 
-class Autoscalers:
+class AutoscalerHandler:
     """The webhook for HorizontalPodAutoscalers."""
 
     def __init__(
         self,
         client: KubeClient,
         store: GroupStore,
-        related: Related,
+        resolver: ReferenceResolver,
         registry: Registry,
         config: CountingConfig,
         catalog: Catalog,
     ) -> None:
         self._client = client
         self._store = store
-        self._related = related
+        self._resolver = resolver
         self._registry = registry
         self._config = config
         self._catalog = catalog
@@ -70,12 +70,12 @@ class Autoscalers:
         """Raises ApiError, Unreachable, Malformed, GroupUnreadable."""
         if request.operation not in ("CREATE", "UPDATE") or request.object is None or request.sub_resource:
             return None
-        spec = a_map(request.object.get("spec"), "spec")
+        spec = expect_map(request.object.get("spec"), "spec")
         found = self._target(spec)
         if found is None:
             return None
         adapter, name = found
-        most = a_count(spec.get("maxReplicas"), "spec.maxReplicas")
+        most = expect_count(spec.get("maxReplicas"), "spec.maxReplicas")
         try:
             target = await self._client.get(
                 resource_of(adapter), name, request.namespace, timeout=seconds_left(deadline)
@@ -83,7 +83,7 @@ class Autoscalers:
         except NotFound:
             return None
         grown = counting.with_scale(target, adapter, most)
-        lookup = await self._related.resolve(
+        lookup = await self._resolver.resolve(
             lambda known: counting.demand(grown, self._registry, known, self._config), seconds_left(deadline)
         )
         group = charged_group(target, lookup)
@@ -104,14 +104,14 @@ class Autoscalers:
         if not isinstance(verdict, Denied):
             return None
         more = replicas_that_fit(account, charge)
-        now = at(target, adapter.scale or ())
+        now = get_path(target, adapter.scale or ())
         if more is None:
             return f"{whose} cannot be reached now: {verdict.message}"
         return f"{whose} does not fit quota {group}: {(now if isinstance(now, int) else 1) + more} would fit now"
 
     def _target(self, spec: Mapping[str, Any]) -> tuple[Adapter, str] | None:
         """The kind and the name of what is scaled, where that is charged."""
-        reference = a_map(spec.get("scaleTargetRef"), "spec.scaleTargetRef")
+        reference = expect_map(spec.get("scaleTargetRef"), "spec.scaleTargetRef")
         group, _ = group_and_version(reference.get("apiVersion"))
         kind, name = reference.get("kind"), reference.get("name")
         if not isinstance(kind, str) or not isinstance(name, str):

@@ -14,17 +14,17 @@ from bizrq.api.review import Request
 from bizrq.kube.client import ApiError, Unreachable
 from bizrq.quota.verdict import Denied, Granted, Reason, Verdict
 from bizrq.store.groups import GroupStore
-from bizrq.units.names import DEFAULT, Catalog, base_and_model, cash, uncash
-from webhooks.charging.authorization import Rights
+from bizrq.units.names import DEFAULT, Catalog, base_and_model, cash_name, metered_resource
+from webhooks.charging.authorization import Authorizer
 from webhooks.charging.deadline import seconds_left
 
 
-class Corrections:
+class CorrectionHandler:
     """The webhook for BizGroupCorrection."""
 
-    def __init__(self, store: GroupStore, rights: Rights, *, catalog: Catalog = DEFAULT) -> None:
+    def __init__(self, store: GroupStore, authorizer: Authorizer, *, catalog: Catalog = DEFAULT) -> None:
         self._store = store
-        self._rights = rights
+        self._authorizer = authorizer
         self._catalog = catalog
 
     async def admit(self, request: Request, deadline: float) -> Verdict:
@@ -48,7 +48,7 @@ class Corrections:
                 return Denied(Reason.NO_GROUP, f"quota {name} does not exist: correct spec.group")
             if group.metadata.deletion_timestamp is not None:
                 return Denied(Reason.DELETING, f"quota {group.name} is being deleted")
-            denied = await self._rights.grant(request, "correct", group.name, group.parent, deadline)
+            denied = await self._authorizer.check_grant(request, "correct", group.name, group.parent, deadline)
             return denied or self._of(request, correction, group, set(amounts)) or Granted()
         except GroupUnreadable as error:
             return Denied(Reason.NOT_RECONCILED, f"quota {correction.spec.group} cannot be read: {error}")
@@ -58,12 +58,14 @@ class Corrections:
     def _of(self, request: Request, correction: CorrectionObject, group: GroupObject, given: set[str]) -> Denied | None:
         """Why this group cannot be corrected so: a resource's hours are those of its models and the rest."""
         hard = groups.hard_of(group, self._catalog)
-        if unmetered := sorted(name for name in given if cash(name) not in hard):
-            metered = ", ".join(uncash(name) for name in sorted(hard) if name.startswith("cash/")) or "nothing"
+        if unmetered := sorted(name for name in given if cash_name(name) not in hard):
+            metered = (
+                ", ".join(metered_resource(name) for name in sorted(hard) if name.startswith("cash/")) or "nothing"
+            )
             return _bad(request, f"spec.hours: quota {group.name} has no hours of {unmetered[0]}: it has {metered}")
         for name in sorted(given):
             split = base_and_model(name, self._catalog)
-            if split is not None and split[0] not in given and cash(split[0]) in hard:
+            if split is not None and split[0] not in given and cash_name(split[0]) in hard:
                 return _bad(request, f"spec.hours: {name} is part of {split[0]}: give that, too")
         return None
 

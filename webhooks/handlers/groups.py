@@ -20,26 +20,26 @@ from bizrq.api.selector import SelectorError
 from bizrq.kube.client import ApiError, KubeClient, NotFound, Resource, Unreachable
 from bizrq.quota import group_validation
 from bizrq.quota.change import Charge
-from bizrq.quota.group_validation import Group, Write
-from bizrq.quota.recount import holding
+from bizrq.quota.group_validation import Group, GroupWrite
+from bizrq.quota.recount import held_by_child
 from bizrq.quota.verdict import Denied, Granted, Reason, Verdict
 from bizrq.store.groups import GroupStore
-from bizrq.store.reference_resolver import CONTEXT, NAMESPACES, Related, resources_of
+from bizrq.store.reference_resolver import CONTEXT, NAMESPACES, ReferenceResolver, resources_of
 from bizrq.units.names import DEFAULT, Catalog
-from bizrq.units.slot import GROUPS, group_slot
+from bizrq.units.slot import GROUP_SLOT_KIND, group_slot
 from bizrq.workloads.config import CountingConfig
-from bizrq.workloads.devices.dra import CLAIM, payer_of_claim
+from bizrq.workloads.devices.dra import CLAIM, claim_group
 from bizrq.workloads.kinds.declaration import Adapter
 from bizrq.workloads.kinds.registry import Registry
 from bizrq.workloads.labels import LABEL
 from bizrq.workloads.owners import controller_of, payer
-from webhooks.charging.active import standing
-from webhooks.charging.authorization import Rights, takes_more
+from webhooks.charging.active import active_workloads
+from webhooks.charging.authorization import Authorizer, expands_budget
 from webhooks.charging.deadline import seconds_left
 from webhooks.charging.group_commit import Reserver
 
 #: A deletion's refusal names this many children or workloads.
-NAMED = 2
+MAX_NAMED = 2
 
 
 _CLAIMS = next(resource for resource in CONTEXT if (resource.group, resource.kind) == CLAIM)
@@ -53,7 +53,7 @@ class Answer:
     warnings: Sequence[str] = ()
 
 
-class Groups:
+class GroupHandler:
     """The webhook for BizGroupResourceQuota."""
 
     def __init__(
@@ -61,8 +61,8 @@ class Groups:
         client: KubeClient,
         store: GroupStore,
         reserver: Reserver,
-        related: Related,
-        rights: Rights,
+        resolver: ReferenceResolver,
+        authorizer: Authorizer,
         registry: Registry,
         config: CountingConfig,
         *,
@@ -71,8 +71,8 @@ class Groups:
         self._client = client
         self._store = store
         self._reserver = reserver
-        self._related = related
-        self._rights = rights
+        self._resolver = resolver
+        self._authorizer = authorizer
         self._registry = registry
         self._config = config
         self._catalog = catalog
@@ -112,19 +112,21 @@ class Groups:
         # A `hard` that cannot be read never let anything in: to repair it is to create it.
         unread = stored is not None and old is not None and stored.spec.hard and not old.hard
         grants = stored is not None and stored.spec.cash != asked.spec.cash
-        if grants or takes_more(new, None if unread else old):
+        if grants or expands_budget(new, None if unread else old):
             verb = "create" if stored is None else "raise"
-            if (denied := await self._rights.grant(request, verb, new.name, new.parent, deadline)) is not None:
+            if (
+                denied := await self._authorizer.check_grant(request, verb, new.name, new.parent, deadline)
+            ) is not None:
                 return Answer(denied)
         if stored is not None and not request.dry_run:
-            await self._reserver.hold(stored, deadline)
-        change = Write(new, old, children=await self._children(new, old))
+            await self._reserver.request_hold(stored, deadline)
+        change = GroupWrite(new, old, children=await self._children(new, old))
         verdict = await self._charge_parent(request, change, stored, deadline)
         warning = group_validation.lowered_below(new, _taken(new)) if isinstance(verdict, Granted) else None
         return Answer(verdict, [warning] if warning else [])
 
     async def _charge_parent(
-        self, request: Request, change: Write, stored: GroupObject | None, deadline: float
+        self, request: Request, change: GroupWrite, stored: GroupObject | None, deadline: float
     ) -> Verdict:
         """The tree's verdict, and where the parent has to give more, its account's, both on one version of it."""
         new, old = change.new, change.old
@@ -135,7 +137,7 @@ class Groups:
 
         def check(parent: GroupObject) -> Denied | None:
             try:
-                return group_validation.validate(_beside(change, wire.tree_group(parent, self._catalog)))
+                return group_validation.validate(_beside(change, wire.group_state(parent, self._catalog)))
             except GroupUnreadable as error:
                 return Denied(Reason.NOT_RECONCILED, f"the parent of group {new.name} cannot be read: {error}")
 
@@ -146,9 +148,9 @@ class Groups:
             demand=_held(new),
             before=_held(old) if old else {},
             # A name that goes has to be seen by an edit of the parent, as a new child has.
-            enters=old is None or bool(set(old.hard) - set(new.hard)),
+            is_new=old is None or bool(set(old.hard) - set(new.hard)),
         )
-        if not charge.enters and not charge.worse_in():
+        if not charge.is_new and not charge.growth():
             return Granted()
         decide = self._reserver.decider(request)
         verdict = await decide(new.parent, charge, deadline, check)
@@ -162,9 +164,9 @@ class Groups:
             name=asked.name,
             parent=asked.parent,
             hard=wire.hard_of(asked, self._catalog),
-            used=wire.amounts(stored, stored.status.used) if stored else {},
+            used=wire.parse_amounts(stored, stored.status.used) if stored else {},
             reservations=wire.reservations_of(stored) if stored else (),
-            schedules=wire.schedules(asked),
+            has_schedule=wire.has_schedule(asked),
         )
 
     def _old(self, stored: GroupObject | None) -> Group | None:
@@ -172,7 +174,7 @@ class Groups:
         if stored is None:
             return None
         try:
-            return wire.tree_group(stored, self._catalog)
+            return wire.group_state(stored, self._catalog)
         except GroupUnreadable:
             return Group(stored.name, stored.parent, {})
 
@@ -180,22 +182,24 @@ class Groups:
         """The children that an update's new names must find, those among them that are only promised yet too."""
         if old is None or not set(new.hard) - set(old.hard):
             return []
-        stored = [wire.tree_group(child, self._catalog) for child in await self._store.children(new.name)]
-        promised = [Group(e.slot.name, new.name, e.amount) for e in new.reservations if e.slot.kind == GROUPS]
+        stored = [wire.group_state(child, self._catalog) for child in await self._store.children(new.name)]
+        promised = [Group(e.slot.name, new.name, e.amount) for e in new.reservations if e.slot.kind == GROUP_SLOT_KIND]
         return [*stored, *promised]
 
     async def _delete(self, request: Request, deadline: float) -> Verdict:
         if request.old_object is None:
             return Denied(Reason.MALFORMED, "a DELETE review must carry oldObject")
         stored = wire.from_dict(request.old_object)
-        if (denied := await self._rights.grant(request, "delete", stored.name, stored.parent, deadline)) is not None:
+        if (
+            denied := await self._authorizer.check_grant(request, "delete", stored.name, stored.parent, deadline)
+        ) is not None:
             return denied
         promised = [entry.slot for entry in wire.reservations_of(stored)]
         children = {child.name for child in await self._store.children(stored.name)}
-        children |= {slot.name for slot in promised if slot.kind == GROUPS}
-        workloads = {str(slot) for slot in promised if slot.kind != GROUPS}
+        children |= {slot.name for slot in promised if slot.kind == GROUP_SLOT_KIND}
+        workloads = {str(slot) for slot in promised if slot.kind != GROUP_SLOT_KIND}
         workloads |= {str(slot) for slot, _ in wire.detached_of(stored)}
-        if not children and len(workloads) < NAMED:
+        if not children and len(workloads) < MAX_NAMED:
             named = await self._stored((NAMESPACES,), f"{LABEL}={stored.name}", deadline)
             namespaces = [namespace["metadata"]["name"] for namespace in named]
             # All kinds at once: the API server takes its time over each, and asks again if the group moved meanwhile.
@@ -203,7 +207,7 @@ class Groups:
             workloads.update(*await asyncio.gather(self._claims(stored.name, deadline), *kinds))
         return (
             group_validation.validate(
-                group_validation.Delete(Group(stored.name, "", {}), sorted(children), sorted(workloads))
+                group_validation.GroupDelete(Group(stored.name, "", {}), sorted(children), sorted(workloads))
             )
             or Granted()
         )
@@ -215,17 +219,17 @@ class Groups:
         for namespace in namespaces:
             items += await self._stored(resources, f"!{LABEL}", deadline, namespace)
         found: list[str] = []
-        for item in await standing(items, adapter, self._client, self._related, self._config, deadline):
+        for item in await active_workloads(items, adapter, self._client, self._resolver, self._config, deadline):
             if not await self._is_paid(item, deadline):
                 found.append(f"{adapter.resource}/{item['metadata']['namespace']}/{item['metadata']['name']}")
-                if len(found) == NAMED:
+                if len(found) == MAX_NAMED:
                     break
         return found
 
     async def _claims(self, group: str, deadline: float) -> list[str]:
         """Claims that name the group themselves."""
         found = await self._stored((_CLAIMS,), f"{LABEL}={group}", deadline)
-        places = (claim["metadata"] for claim in found if payer_of_claim(claim) is not None)
+        places = (claim["metadata"] for claim in found if claim_group(claim) is not None)
         return [f"{_CLAIMS.key}/{place['namespace']}/{place['name']}" for place in places]
 
     async def _stored(
@@ -242,7 +246,7 @@ class Groups:
         """Whether something above the object pays for it."""
         if controller_of(item["metadata"]) is None:
             return False
-        lookup = await self._related.resolve(lambda found: payer(item, self._registry, found), seconds_left(deadline))
+        lookup = await self._resolver.resolve(lambda found: payer(item, self._registry, found), seconds_left(deadline))
         return payer(item, self._registry, lookup) is not None
 
 
@@ -252,7 +256,7 @@ def _bad_selector(asked: GroupObject, stored: GroupObject | None) -> Denied | No
     if given is None or (stored is not None and stored.spec.namespace_selector == given):
         return None
     try:
-        selector.check(given)
+        selector.validate(given)
     except SelectorError as error:
         return Denied(Reason.BAD_SELECTOR, f"group {asked.name}: spec.namespaceSelector: {error}")
     return None
@@ -269,14 +273,14 @@ def _bad_cash(asked: GroupObject, stored: GroupObject | None, catalog: Catalog) 
     return None
 
 
-def _beside(change: Write, parent: Group) -> Write:
-    return Write(change.new, change.old, parent, change.children)
+def _beside(change: GroupWrite, parent: Group) -> GroupWrite:
+    return GroupWrite(change.new, change.old, parent, change.children)
 
 
 def _held(group: Group) -> dict[str, int]:
     """What the group holds of its parent; a name that it gives as 0 stays, so that the entry carries it."""
-    return holding(group.hard, group.used, group.reservations)
+    return held_by_child(group.hard, group.used, group.reservations)
 
 
 def _taken(group: Group) -> Mapping[str, int]:
-    return holding(dict.fromkeys(group.hard, 0), group.used, group.reservations)
+    return held_by_child(dict.fromkeys(group.hard, 0), group.used, group.reservations)

@@ -18,38 +18,38 @@ from bizrq.api.review import Request
 from bizrq.kube.client import ApiError, KubeClient, NotFound, Unreachable
 from bizrq.quota.verdict import Denied, Granted, Reason
 from bizrq.store.groups import GroupStore
-from bizrq.store.reference_resolver import Related, resource_of
-from bizrq.units.slot import GROUPS
+from bizrq.store.reference_resolver import ReferenceResolver, resource_of
+from bizrq.units.slot import GROUP_SLOT_KIND
 from bizrq.workloads.config import CountingConfig
 from bizrq.workloads.kinds.declaration import Adapter
 from bizrq.workloads.kinds.registry import Registry
-from bizrq.workloads.labels import LABEL, label, labels_of
+from bizrq.workloads.labels import LABEL, label_value, labels_of
 from bizrq.workloads.owners import payer
 from bizrq.workloads.validation import Malformed
-from webhooks.charging.active import standing
-from webhooks.charging.authorization import Rights
+from webhooks.charging.active import active_workloads
+from webhooks.charging.authorization import Authorizer
 from webhooks.charging.deadline import seconds_left
-from webhooks.handlers.groups import NAMED, Answer
+from webhooks.handlers.groups import MAX_NAMED, Answer
 
 Object = dict[str, Any]
 
 
-class Namespaces:
+class NamespaceHandler:
     """The webhook for the labels of namespaces."""
 
     def __init__(
         self,
         client: KubeClient,
         store: GroupStore,
-        related: Related,
-        rights: Rights,
+        resolver: ReferenceResolver,
+        authorizer: Authorizer,
         registry: Registry,
         config: CountingConfig,
     ) -> None:
         self._client = client
         self._store = store
-        self._related = related
-        self._rights = rights
+        self._resolver = resolver
+        self._authorizer = authorizer
         self._registry = registry
         self._config = config
 
@@ -59,17 +59,17 @@ class Namespaces:
             return Answer(Granted())
         try:
             before = _default(request.old_object)
-            after = label(labels_of(request.object), LABEL)
+            after = label_value(labels_of(request.object), LABEL)
         except Malformed as error:
             return Answer(Denied(Reason.MALFORMED, f"namespace {request.name}: {error}"))
         try:
             # Whatever comes there without a label is brought into the group.
             if after is not None and before != after:
-                refused = await self._rights.use(request, after, deadline)
+                refused = await self._authorizer.check_use(request, after, deadline)
                 if refused is not None:
                     return Answer(refused)
             if before != after and request.old_object is not None:
-                standing = await self._standing(request.name, before, deadline)
+                standing = await self._active_unlabelled(request.name, before, deadline)
                 if standing:
                     return Answer(_refused(request.name, before, after, standing))
             if after is None or before == after or await self._store.read(after, seconds_left(deadline)) is not None:
@@ -80,23 +80,23 @@ class Namespaces:
         warning = f"quota {after} does not exist: until it does, workloads without a label are refused here"
         return Answer(Granted(), [warning])
 
-    async def _standing(self, namespace: str, group: str | None, deadline: float) -> list[str]:
+    async def _active_unlabelled(self, namespace: str, group: str | None, deadline: float) -> list[str]:
         """Up to two workloads there that name no group and pay for themselves, those among them that are promised."""
         found: set[str] = set()
         promised = await self._store.read(group, seconds_left(deadline)) if group is not None else None
         for adapter in self._registry.charged:
             found.update(await self._unlabelled(adapter, namespace, deadline))
-            if len(found) >= NAMED:
-                return sorted(found)[:NAMED]
+            if len(found) >= MAX_NAMED:
+                return sorted(found)[:MAX_NAMED]
         if promised is not None:
             try:
                 entries = wire.reservations_of(promised)
             except GroupUnreadable:
                 return sorted(found)
             for entry in entries:
-                if entry.slot.kind != GROUPS and entry.slot.namespace == namespace:
+                if entry.slot.kind != GROUP_SLOT_KIND and entry.slot.namespace == namespace:
                     found.add(f"{entry.slot} (admitted a moment ago)")
-        return sorted(found)[:NAMED]
+        return sorted(found)[:MAX_NAMED]
 
     async def _unlabelled(self, adapter: Adapter, namespace: str, deadline: float) -> list[str]:
         try:
@@ -105,18 +105,18 @@ class Namespaces:
             )
         except NotFound:
             return []
-        items = await standing(items, adapter, self._client, self._related, self._config, deadline)
-        lookup = await self._related.resolve(
+        items = await active_workloads(items, adapter, self._client, self._resolver, self._config, deadline)
+        lookup = await self._resolver.resolve(
             lambda known: [payer(item, self._registry, known) for item in items], seconds_left(deadline)
         )
         free = [item for item in items if payer(item, self._registry, lookup) is None]
-        return [f"{adapter.resource}/{namespace}/{item['metadata']['name']}" for item in free[:NAMED]]
+        return [f"{adapter.resource}/{namespace}/{item['metadata']['name']}" for item in free[:MAX_NAMED]]
 
 
 def _default(namespace: Object | None) -> str | None:
     """The default group of a stored namespace; a label that is none charges nobody."""
     try:
-        return label(labels_of(namespace), LABEL) if namespace is not None else None
+        return label_value(labels_of(namespace), LABEL) if namespace is not None else None
     except Malformed:
         return None
 

@@ -15,7 +15,7 @@ from typing import Any
 from bizrq.api.review import Request
 from bizrq.kube.client import ApiError, KubeClient, NotFound, Unreachable
 from bizrq.quota.verdict import Denied, Granted, Reason, Verdict
-from bizrq.store.reference_resolver import Related, resource_of
+from bizrq.store.reference_resolver import ReferenceResolver, resource_of
 from bizrq.workloads.config import CountingConfig
 from bizrq.workloads.demand.owner_allowance import child_demand
 from bizrq.workloads.kinds.declaration import Adapter
@@ -29,12 +29,14 @@ from webhooks.charging.deadline import seconds_left
 Object = dict[str, Any]
 
 
-class Orphans:
+class OrphanHandler:
     """The webhook for deletions of workloads that leave children behind."""
 
-    def __init__(self, client: KubeClient, related: Related, registry: Registry, config: CountingConfig) -> None:
+    def __init__(
+        self, client: KubeClient, resolver: ReferenceResolver, registry: Registry, config: CountingConfig
+    ) -> None:
         self._client = client
-        self._related = related
+        self._resolver = resolver
         self._registry = registry
         self._config = config
 
@@ -45,7 +47,7 @@ class Orphans:
         if request.operation != "DELETE" or adapter is None or obj is None or request.sub_resource:
             return Granted()
         try:
-            lookup = await self._related.resolve(
+            lookup = await self._resolver.resolve(
                 lambda found: payer(obj, self._registry, found), seconds_left(deadline)
             )
             above = payer(obj, self._registry, lookup)
@@ -80,7 +82,7 @@ class Orphans:
             except NotFound:
                 continue
             for item in [item for item in found if _owner_uid(item) == uid]:
-                lookup = await self._related.resolve(
+                lookup = await self._resolver.resolve(
                     lambda known, item=item, made=made: self._escapes(item, made, owner, known), seconds_left(deadline)
                 )
                 if self._escapes(item, made, owner, lookup):

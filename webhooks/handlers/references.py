@@ -1,8 +1,8 @@
 """Writes that make something else grow: what workloads refer to, and children that outgrow whoever pays for them.
 
 This file alone decides whose charge such a write is. Its promise stands in the payer's slot and names the object whose
-write it awaits. Two such writes know of each other only through what is stored; so a promise is stored
-first, and what it was counted from is read again before anybody is told yes (`settle`; tests/model has the reasons).
+write it awaits. Two such writes know of each other only through what is stored; so a promise is stored first, and what
+it was counted from is read again before anybody is told yes (`charge_until_stable`; tests/model has the reasons).
 
 Who refers to an object is listed in its namespace when it is written: that is rare, and an index kept by watch would
 have to be read again before it could be believed.
@@ -27,31 +27,38 @@ from bizrq.quota.change import Charge, Role
 from bizrq.quota.reservation import Reservation
 from bizrq.quota.verdict import Denied, Granted, Reason, Verdict
 from bizrq.store.groups import GROUPS
-from bizrq.store.reference_resolver import NAMESPACES, Related, resource_of, resources_of
+from bizrq.store.reference_resolver import NAMESPACES, ReferenceResolver, resource_of, resources_of
 from bizrq.units.resources import growth, larger
 from bizrq.units.slot import Slot
 from bizrq.workloads.config import CountingConfig
 from bizrq.workloads.demand import counting
-from bizrq.workloads.demand.counting import NONE, Demand
+from bizrq.workloads.demand.counting import NO_DEMAND, Demand
 from bizrq.workloads.devices.dra import (
     CLAIM,
     CLAIMS,
     POD_GROUP,
-    Claims,
-    is_of_pod,
-    of_another,
-    of_claim,
-    payer_of_claim,
+    ClaimContext,
+    claim_conflict,
+    claim_cost,
+    claim_group,
+    is_made_for_pod,
 )
 from bizrq.workloads.kinds.declaration import Adapter, GroupKind
 from bizrq.workloads.kinds.registry import Registry
 from bizrq.workloads.labels import labels_of
-from bizrq.workloads.lookup import Instead, Lookup, Recording, Reference, group_and_version
+from bizrq.workloads.lookup import Lookup, OverlayLookup, Reference, TrackingLookup, group_and_version
 from bizrq.workloads.owners import charged_group, controller_of, payer
 from bizrq.workloads.pods.roles import has_ended
 from bizrq.workloads.validation import Malformed
-from webhooks.charging.authorization import Rights
-from webhooks.charging.charger import _LAST, _PAUSE, PATIENCE, Due, settle, told
+from webhooks.charging.authorization import Authorizer
+from webhooks.charging.charger import (
+    ANSWER_MARGIN,
+    BUSY_PAUSE,
+    BUSY_SECONDS,
+    PendingCharge,
+    attributed,
+    charge_until_stable,
+)
 from webhooks.charging.deadline import seconds_left
 from webhooks.charging.group_commit import Reserver
 
@@ -62,26 +69,26 @@ CLAIM_TEMPLATE: GroupKind = ("resource.k8s.io", "ResourceClaimTemplate")
 #: gone. An immutable template grows only by being made anew.
 _NO_DEVICES: Object = {"spec": {"spec": {"devices": {}}}}
 #: A refusal to delete names this many workloads.
-NAMED = 2
+MAX_NAMED = 2
 _UID = re.compile(r"[A-Za-z0-9._:-]{1,128}", re.ASCII)
 
 
-class References:
+class ReferenceHandler:
     """The webhook for what workloads refer to, and the part of the workloads' that is about what others made."""
 
     def __init__(
         self,
         client: KubeClient,
         reserver: Reserver,
-        related: Related,
-        rights: Rights,
+        resolver: ReferenceResolver,
+        authorizer: Authorizer,
         registry: Registry,
         config: CountingConfig,
     ) -> None:
         self._client = client
         self._reserver = reserver
-        self._related = related
-        self._rights = rights
+        self._resolver = resolver
+        self._authorizer = authorizer
         self._registry = registry
         self._config = config
 
@@ -95,17 +102,17 @@ class References:
         reference = (request.kind.group, request.kind.kind, request.namespace, name)
         try:
             if request.operation == "DELETE":
-                if reference[:2] == CLAIM and is_of_pod(about):
+                if reference[:2] == CLAIM and is_made_for_pod(about):
                     return Granted()
                 return await self._delete(reference, about, deadline)
             if request.operation == "CREATE" and reference[:2] != CLAIM_TEMPLATE:
                 return Granted()
-            uid, version = written(request, made or {}, gone)
+            uid, version = target_version(request, made or {}, gone)
 
-            async def gather() -> Sequence[Due]:
+            async def gather() -> Sequence[PendingCharge]:
                 return await self._due(reference, uid, version, made, gone or _NO_DEVICES, deadline)
 
-            return await settle(gather, self._decide(request, deadline), deadline)
+            return await charge_until_stable(gather, self._decide(request, deadline), deadline)
         except Malformed as error:
             return Denied(Reason.MALFORMED, f"{request.kind.kind} {request.namespace}/{request.name}: {error}")
         except (ApiError, Unreachable) as error:
@@ -115,24 +122,24 @@ class References:
                 f"try again: {error}",
             )
 
-    async def child(
+    async def admit_child(
         self, request: Request, adapter: Adapter, new: Object, old: Object | None, above: Object, deadline: float
     ) -> Verdict:
         """The verdict on the write of what another object made, and pays for as it stands. Raises Malformed."""
         maker = self._registry.of(above)
         if maker is None or (adapter.group, adapter.kind) not in maker.grows:
             return Granted()
-        uid, version = written(request, new, old)
+        uid, version = target_version(request, new, old)
 
-        async def gather() -> Sequence[Due]:
+        async def gather() -> Sequence[PendingCharge]:
             return await self._outgrown(maker, above, adapter, new, old, uid, version, deadline)
 
         try:
-            return await settle(gather, self._decide(request, deadline), deadline)
+            return await charge_until_stable(gather, self._decide(request, deadline), deadline)
         except (ApiError, Unreachable) as error:
-            return Denied(Reason.TIMEOUT, f"what {named(above)} made could not be read, try again: {error}")
+            return Denied(Reason.TIMEOUT, f"what {display_name(above)} made could not be read, try again: {error}")
 
-    async def made_by(self, maker: Adapter, above: Object, deadline: float) -> list[Object]:
+    async def stored_children(self, maker: Adapter, above: Object, deadline: float) -> list[Object]:
         """The children of an object that may ask for more than it does, as they are stored. Raises ApiError, …"""
         uid, namespace = above["metadata"].get("uid"), above["metadata"].get("namespace", "")
         kinds = [kind for group, name in sorted(maker.grows) if (kind := self._registry.by_kind(group, name))]
@@ -141,48 +148,48 @@ class References:
 
     def with_children(self, own: Demand, adapter: Adapter, children: Iterable[Object], lookup: Lookup) -> Demand:
         """What an object asks for with its children as they stand."""
-        made = [self.stored(child, kind, lookup) for child in children if (kind := self._registry.of(child))]
+        made = [self.stored_demand(child, kind, lookup) for child in children if (kind := self._registry.of(child))]
         return counting.with_children(own, made, adapter, self._config)
 
-    def seen(
+    def read_versions(
         self, asked: Iterable[Reference], lookup: Lookup, beside: Iterable[Object] = ()
     ) -> dict[Slot, tuple[str, int]]:
-        """What counting has asked for by name, and other objects, as `Charge.seen` has it."""
+        """What counting has asked for by name, and other objects, as `Charge.read_versions` has it."""
         named = [(ref, lookup.get(*ref)) for ref in asked if ref[3]]
         objects = [obj for _, obj in named if obj is not None]
         return {place: state for obj in (*objects, *beside) if (place := self._place(obj)) and (state := _state(obj))}
 
-    async def shared(
+    async def shared_claim_charges(
         self, own: Charge, group: str, new: Demand, stood: Demand, lookup: Lookup, deadline: float
-    ) -> list[Due]:
+    ) -> list[PendingCharge]:
         """What a workload's write makes claims cost the group that others may name as well: each in its own place.
 
         `own` is what the write is charged besides. What others hold of a claim already costs nothing more, but leaves
         its mark: they may be about to let go of it. Raises Malformed where a claim is another group's, ApiError, ….
         """
-        due: list[Due] = []
+        due: list[PendingCharge] = []
         for place, cost in sorted(new.shared.items()):
             before = stood.shared.get(place, {})
             if not growth(cost, before):
                 continue
-            held = await self.held(place, group, own.awaited, lookup, deadline)
+            held = await self.claim_cost_held(place, group, own.awaited_slot, lookup, deadline)
             charge = Charge(
                 slot=place,
                 uid=own.uid,
                 resource_version=own.resource_version,
                 demand=larger(cost, held),
                 before=larger(before, held),
-                awaits=own.awaited,
+                pending_write=own.awaited_slot,
                 is_shared=True,
-                run=own.run,
+                max_run_time=own.max_run_time,
                 # Whoever else holds it may be over sooner.
-                run_before=0,
-                bounded_by=own.bounded_by,
+                max_run_time_before=0,
+                run_bound_path=own.run_bound_path,
             )
-            due.append(Due(group, charge, _of_claim(place), is_mark=not charge.may_need_more()))
+            due.append(PendingCharge(group, charge, _of_claim(place), is_intent=not charge.may_need_more()))
         return due
 
-    async def held(
+    async def claim_cost_held(
         self, place: Slot, group: str, writing: Slot | None, lookup: Lookup, deadline: float
     ) -> dict[str, int]:
         """What a claim that may be shared costs the group as it is stored, but for what is being written.
@@ -191,61 +198,67 @@ class References:
         """
         reference = _reference(place)
         claim = lookup.get(*reference)
-        payer_ = payer_of_claim(claim) if claim is not None and place.kind == CLAIMS else None
-        held = dict(of_claim(claim, self._around(claim, lookup))) if claim is not None and payer_ == group else {}
+        payer_ = claim_group(claim) if claim is not None and place.kind == CLAIMS else None
+        held = dict(claim_cost(claim, self._around(claim, lookup))) if claim is not None and payer_ == group else {}
         for adapter, obj, of, known in await self.users(reference, (claim,), deadline):
             if self._place(obj) == writing:
                 continue
             if of != group:
-                raise Malformed(of_another(place, of, group))
-            stood = self.stored(obj, adapter, Instead(known, reference, claim))
+                raise Malformed(claim_conflict(place, of, group))
+            stood = self.stored_demand(obj, adapter, OverlayLookup(known, reference, claim))
             held = larger(held, stood.shared.get(place, {}))
         return held
 
-    def _around(self, claim: Object, lookup: Lookup) -> Claims:
-        return Claims(labels_of(claim), counting.namespace_of(claim), lookup, self._config)
+    def _around(self, claim: Object, lookup: Lookup) -> ClaimContext:
+        return ClaimContext(labels_of(claim), counting.namespace_of(claim), lookup, self._config)
 
     # Gathering.
 
     async def _due(
         self, reference: Reference, uid: str, version: int | None, new: Object | None, old: Object, deadline: float
-    ) -> list[Due]:
+    ) -> list[PendingCharge]:
         """What the workloads that refer to an object need more with its new content, by group and place."""
         place = self._place(new or old)
-        due: list[Due] = []
+        due: list[PendingCharge] = []
         for adapter, obj, group, lookup in await self.users(reference, (new, old), deadline):
             try:
-                before: Demand | None = counting.own_demand(obj, adapter, Instead(lookup, reference, old), self._config)
+                before: Demand | None = counting.own_demand(
+                    obj, adapter, OverlayLookup(lookup, reference, old), self._config
+                )
             except Malformed:
                 before = None
-            recording = Recording(Instead(lookup, reference, new))
+            recording = TrackingLookup(OverlayLookup(lookup, reference, new))
             try:
                 after = counting.own_demand(obj, adapter, recording, self._config)
             except Malformed as error:
                 if before is None:
                     # It could not be counted before either: nothing is known to grow.
                     continue
-                raise Malformed(f"{named(obj)} refers to it: {error}") from None
+                raise Malformed(f"{display_name(obj)} refers to it: {error}") from None
             charge = Charge(
                 slot=Slot(adapter.resource, obj["metadata"]["namespace"], obj["metadata"]["name"]),
                 uid=uid,
                 resource_version=version,
                 demand=after.resources,
                 before=before.resources if before else {},
-                enters=False,
-                awaits=place,
-                seen=self.seen((ref for ref in recording.asked if ref != reference), lookup, [obj]),
-                roles=roles(after),
-                roles_before=roles(before or NONE),
-                missing=after.missing,
-                run=after.run,
-                run_before=before.run if before else None,
-                bounded_by=place_of_deadline(adapter),
+                is_new=False,
+                pending_write=place,
+                read_versions=self.read_versions((ref for ref in recording.asked if ref != reference), lookup, [obj]),
+                roles=charged_roles(after),
+                roles_before=charged_roles(before or NO_DEMAND),
+                unspecified=after.missing,
+                max_run_time=after.run,
+                max_run_time_before=before.run if before else None,
+                run_bound_path=deadline_path(adapter),
                 unmodelled=after.unmodelled,
             )
-            due += await self.shared(charge, group, after, before or NONE, Instead(lookup, reference, new), deadline)
-            if charge.worse_in():
-                due.append(Due(group, charge, f"{named(obj)}, which refers to {reference[1]} {reference[3]}"))
+            due += await self.shared_claim_charges(
+                charge, group, after, before or NO_DEMAND, OverlayLookup(lookup, reference, new), deadline
+            )
+            if charge.growth():
+                due.append(
+                    PendingCharge(group, charge, f"{display_name(obj)}, which refers to {reference[1]} {reference[3]}")
+                )
         return sorted(due, key=lambda found: (found.group, found.charge.slot))
 
     async def users(
@@ -262,7 +275,9 @@ class References:
         ]
 
         def asks(adapter: Adapter, obj: Object, lookup: Lookup) -> bool:
-            asked = [counting.references(obj, adapter, Instead(lookup, reference, c), self._config) for c in contents]
+            asked = [
+                counting.references(obj, adapter, OverlayLookup(lookup, reference, c), self._config) for c in contents
+            ]
             return any(reference in each for each in asked)
 
         def pays(adapter: Adapter, obj: Object, lookup: Lookup) -> str | None:
@@ -273,7 +288,7 @@ class References:
             is_user = group is not None and asks(adapter, obj, lookup)
             return group if is_user and payer(obj, self._registry, lookup) is None else None
 
-        lookup = await self._related.resolve(
+        lookup = await self._resolver.resolve(
             lambda known: [pays(*each, known) for each in found], seconds_left(deadline)
         )
         return [(*each, group, lookup) for each in found if (group := pays(*each, lookup)) is not None]
@@ -288,7 +303,7 @@ class References:
         uid: str,
         version: int | None,
         deadline: float,
-    ) -> list[Due]:
+    ) -> list[PendingCharge]:
         """What the payer of a child needs more with it. A child that grows leaves its mark even where that is less
         than the payer asks for itself: the payer may be about to ask for less.
         """
@@ -304,7 +319,7 @@ class References:
             return []
         if stored["metadata"]["uid"] != metadata["uid"]:
             return []
-        siblings = [obj for obj in await self.made_by(maker, stored, deadline) if obj["metadata"]["uid"] != uid]
+        siblings = [obj for obj in await self.stored_children(maker, stored, deadline) if obj["metadata"]["uid"] != uid]
         asked: set[Reference] = set()
 
         def count(lookup: Lookup) -> None:
@@ -313,20 +328,22 @@ class References:
                 if obj is not None:
                     asked.update(counting.references(obj, kind, lookup, self._config))
 
-        lookup = await self._related.resolve(count, seconds_left(deadline))
+        lookup = await self._resolver.resolve(count, seconds_left(deadline))
         group = charged_group(stored, lookup)
         if group is None or payer(stored, self._registry, lookup) is not None:
             return []
         mine = counting.own_demand(new, adapter, lookup, self._config)
-        was = self.stored(old, adapter, lookup) if old is not None else NONE
+        was = self.stored_demand(old, adapter, lookup) if old is not None else NO_DEMAND
         if not growth(mine.resources, was.resources):
             return []
-        own = self.stored(stored, maker, lookup)
-        others = [self.stored(sibling, adapter, lookup) for sibling in siblings]
+        own = self.stored_demand(stored, maker, lookup)
+        others = [self.stored_demand(sibling, adapter, lookup) for sibling in siblings]
         after = counting.with_children(own, [*others, mine], maker, self._config)
         # What has ended is charged for the pods that are left of it, and those nobody knows here.
         ended = has_ended(stored, maker)
-        before = NONE if ended else counting.with_children(own, [*others, was] if old else others, maker, self._config)
+        before = (
+            NO_DEMAND if ended else counting.with_children(own, [*others, was] if old else others, maker, self._config)
+        )
         place = self._place(new)
         charge = Charge(
             slot=Slot(maker.resource, metadata["namespace"], metadata["name"]),
@@ -334,18 +351,18 @@ class References:
             resource_version=version,
             demand=after.resources,
             before=before.resources,
-            enters=True,
-            awaits=place,
-            seen=self.seen(asked, lookup, [stored, *siblings]),
-            missing=mine.missing,
-            run=after.run,
-            run_before=before.run,
-            bounded_by=place_of_deadline(maker),
+            is_new=True,
+            pending_write=place,
+            read_versions=self.read_versions(asked, lookup, [stored, *siblings]),
+            unspecified=mine.missing,
+            max_run_time=after.run,
+            max_run_time_before=before.run,
+            run_bound_path=deadline_path(maker),
             unmodelled=mine.unmodelled,
         )
-        whom = f"{named(stored)}, which made {adapter.kind} {new['metadata'].get('name')}"
-        claims = await self.shared(charge, group, after, before, lookup, deadline)
-        return [Due(group, charge, whom, is_mark=not charge.worse_in()), *claims]
+        whom = f"{display_name(stored)}, which made {adapter.kind} {new['metadata'].get('name')}"
+        claims = await self.shared_claim_charges(charge, group, after, before, lookup, deadline)
+        return [PendingCharge(group, charge, whom, is_intent=not charge.growth()), *claims]
 
     async def _list(self, kinds: Iterable[Adapter], namespace: str, deadline: float) -> list[tuple[Adapter, Object]]:
         """The objects of these kinds in a namespace; none of a kind that is not installed. Raises ApiError, …"""
@@ -360,41 +377,41 @@ class References:
         lists = await asyncio.gather(*(of(adapter) for adapter in kinds))
         return [found for each in lists for found in each]
 
-    def stored(self, obj: Object, adapter: Adapter, lookup: Lookup) -> Demand:
+    def stored_demand(self, obj: Object, adapter: Adapter, lookup: Lookup) -> Demand:
         """What a stored object asks for itself; one that cannot be counted counts as nothing."""
         try:
             return counting.own_demand(obj, adapter, lookup, self._config)
         except Malformed:
-            return NONE
+            return NO_DEMAND
 
     def _place(self, obj: Mapping[str, Any]) -> Slot | None:
         group, _ = group_and_version(obj.get("apiVersion"))
-        resource = self._related.kind(group, str(obj.get("kind")))
+        resource = self._resolver.resource_of_kind(group, str(obj.get("kind")))
         metadata = obj.get("metadata") or {}
         return resource and Slot(resource.key, metadata.get("namespace", ""), metadata.get("name", ""))
 
     # Deciding.
 
-    def _decide(self, request: Request, deadline: float) -> Callable[[Due], Awaitable[Verdict]]:
+    def _decide(self, request: Request, deadline: float) -> Callable[[PendingCharge], Awaitable[Verdict]]:
         decide = self._reserver.decider(request)
 
-        async def charged(due: Due) -> Verdict:
+        async def charged(due: PendingCharge) -> Verdict:
             # Whoever refers to it was let into the group already, which may have closed itself to the namespace since.
-            known = self._related.watched
-            verdict = await self._rights.charge(request, due.group, due.charge, False, known, deadline, decide)
-            return told(verdict, due.whom) if isinstance(verdict, Denied) else verdict
+            known = self._resolver.cached_lookup
+            verdict = await self._authorizer.charge(request, due.group, due.charge, False, known, deadline, decide)
+            return attributed(verdict, due.on_behalf_of) if isinstance(verdict, Denied) else verdict
 
         return charged
 
     async def _delete(self, reference: Reference, gone: Object, deadline: float) -> Verdict:
         """What charged workloads use must not go: nobody could count them any more. With its namespace it may."""
-        until = min(deadline - _LAST, time.monotonic() + PATIENCE)
+        until = min(deadline - ANSWER_MARGIN, time.monotonic() + BUSY_SECONDS)
         while True:
             users = await self.users(reference, (gone,), deadline)
-            awaited = None if users else await self.awaited(reference, deadline)
-            if awaited is None or time.monotonic() + _PAUSE > until:
+            awaited = None if users else await self.pending_write(reference, deadline)
+            if awaited is None or time.monotonic() + BUSY_PAUSE > until:
                 break
-            await asyncio.sleep(_PAUSE)
+            await asyncio.sleep(BUSY_PAUSE)
         if not users and awaited is None:
             return Granted()
         try:
@@ -405,15 +422,15 @@ class References:
             return Granted()
         where = f"{reference[1]} {reference[2]}/{reference[3]}"
         if awaited is not None:
-            return promised(where, awaited)
-        names = sorted(named(obj) for _, obj, _, _ in users)
-        more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+            return busy(where, awaited)
+        names = sorted(display_name(obj) for _, obj, _, _ in users)
+        more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
         return Denied(
             Reason.IN_USE,
-            f"{where} is used by {' and '.join(names[:NAMED])}{more}: delete those first, or have them use another",
+            f"{where} is used by {' and '.join(names[:MAX_NAMED])}{more}: delete those first, or have them use another",
         )
 
-    async def awaited(self, reference: Reference, deadline: float, but: str = "") -> Slot | None:
+    async def pending_write(self, reference: Reference, deadline: float, but: str = "") -> Slot | None:
         """What was allowed to name a claim a moment ago, and may not be stored yet, in another group than this one.
 
         Raises ApiError, Unreachable.
@@ -423,16 +440,16 @@ class References:
         place, now = Slot(CLAIMS, *reference[2:]), time.time_ns() // 1_000_000
         groups, _ = await self._client.list(GROUPS, timeout=seconds_left(deadline))
         awaited = [
-            entry.awaits
+            entry.pending_write
             for group in groups
             if group["metadata"]["name"] != but
             for entry in _promises(group)
-            if entry.slot == place and entry.awaits is not None and entry.expires > now
+            if entry.slot == place and entry.pending_write is not None and entry.expires > now
         ]
         return min(awaited, default=None)
 
 
-def promised(where: str, awaited: Slot) -> Denied:
+def busy(where: str, awaited: Slot) -> Denied:
     """The refusal of a claim's write that would take it from a workload whose write is under way."""
     return Denied(Reason.BUSY, f"{where} was promised to {awaited} a moment ago: try again")
 
@@ -445,7 +462,7 @@ def _promises(group: Object) -> Sequence[Reservation]:
         return ()
 
 
-def written(request: Request, new: Mapping[str, Any], old: Mapping[str, Any] | None) -> tuple[str, int | None]:
+def target_version(request: Request, new: Mapping[str, Any], old: Mapping[str, Any] | None) -> tuple[str, int | None]:
     """The uid of the object that a review writes, and the version that it is written on, None for a create.
 
     Raises Malformed for what no API server would say.
@@ -462,11 +479,11 @@ def written(request: Request, new: Mapping[str, Any], old: Mapping[str, Any] | N
     return uid, int(text)
 
 
-def roles(demand: Demand) -> tuple[Role, ...]:
+def charged_roles(demand: Demand) -> tuple[Role, ...]:
     return tuple(Role(role.name, role.replicas, role.per_pod) for role in demand.roles)
 
 
-def named(obj: Mapping[str, Any]) -> str:
+def display_name(obj: Mapping[str, Any]) -> str:
     return f"{obj.get('kind')} {obj['metadata'].get('namespace', '')}/{obj['metadata'].get('name', '')}"
 
 
@@ -488,6 +505,6 @@ def _state(obj: Mapping[str, Any]) -> tuple[str, int] | None:
     return (uid, int(version)) if isinstance(uid, str) and version.isascii() and version.isdigit() else None
 
 
-def place_of_deadline(adapter: Adapter) -> str:
+def deadline_path(adapter: Adapter) -> str:
     """Where an object of the kind says how long it runs at most, "" where it cannot."""
     return ".".join(adapter.deadline.at.keys) if adapter.deadline is not None else ""

@@ -17,24 +17,24 @@ from bizrq.api.review import Request
 from bizrq.kube.client import ApiError, KubeClient, NotFound, Unreachable
 from bizrq.quota.change import Charge
 from bizrq.quota.verdict import Denied, Granted, Reason, Verdict
-from bizrq.store.reference_resolver import Known, Related, resource_of
+from bizrq.store.reference_resolver import ReferenceResolver, ResolvedLookup, resource_of
 from bizrq.units.resources import growth
 from bizrq.units.slot import Slot
 from bizrq.workloads.config import CountingConfig
 from bizrq.workloads.demand import counting
-from bizrq.workloads.demand.counting import NONE, Demand
+from bizrq.workloads.demand.counting import NO_DEMAND, Demand
 from bizrq.workloads.kinds.declaration import Adapter
 from bizrq.workloads.kinds.registry import Registry
 from bizrq.workloads.labels import LABEL, group_of
-from bizrq.workloads.lookup import Lookup, Recording, Reference
+from bizrq.workloads.lookup import Lookup, Reference, TrackingLookup
 from bizrq.workloads.owners import charged_group, payer, requires_group
 from bizrq.workloads.validation import Malformed
-from webhooks.charging.authorization import Rights, joins
-from webhooks.charging.charger import Due, patiently, settle, told
+from webhooks.charging.authorization import Authorizer, is_new_in_group
+from webhooks.charging.charger import PendingCharge, attributed, charge_until_stable, retry_while_busy
 from webhooks.charging.deadline import seconds_left
 from webhooks.charging.group_commit import Decide, Reserver
-from webhooks.charging.owner_trust import Children
-from webhooks.handlers.references import References, place_of_deadline, roles, written
+from webhooks.charging.owner_trust import OwnerTrust
+from webhooks.handlers.references import ReferenceHandler, charged_roles, deadline_path, target_version
 
 log = structlog.get_logger(__name__)
 
@@ -42,24 +42,24 @@ Object = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Own(Due):
-    """What a workload's own write is charged; `joins` as in `webhooks.charging.authorization`."""
+class OwnCharge(PendingCharge):
+    """What a workload's own write is charged; `is_new_in_group` as in `webhooks.charging.authorization`."""
 
-    lookup: Known
-    joins: bool = False
+    lookup: ResolvedLookup
+    is_new_in_group: bool = False
 
 
-class Workloads:
+class WorkloadHandler:
     """The webhook for workload objects and for their scale."""
 
     def __init__(
         self,
         client: KubeClient,
         reserver: Reserver,
-        related: Related,
-        rights: Rights,
-        references: References,
-        children: Children,
+        resolver: ReferenceResolver,
+        authorizer: Authorizer,
+        references: ReferenceHandler,
+        owner_trust: OwnerTrust,
         registry: Registry,
         config: CountingConfig,
         *,
@@ -69,9 +69,9 @@ class Workloads:
         self._client = client
         self._exempt = exempt
         self._reserver = reserver
-        self._related = related
-        self._rights = rights
-        self._children = children
+        self._resolver = resolver
+        self._authorizer = authorizer
+        self._owner_trust = owner_trust
         self._registry = registry
         self._config = config
         self._references = references
@@ -144,7 +144,7 @@ class Workloads:
                 unsure
                 and group_of(new) is None
                 and (
-                    fresh := await self._related.reread(
+                    fresh := await self._resolver.reread(
                         ("", "Namespace", "", request.namespace), seconds_left(deadline)
                     )
                 )
@@ -169,22 +169,22 @@ class Workloads:
             return weighed
         own, decide = weighed[-1], self._decide(request, deadline, self._reserver.decider(request))
         if not (adapter.refers or adapter.grows or len(weighed) > 1):
-            verdict = await patiently(lambda: decide(own), deadline)
+            verdict = await retry_while_busy(lambda: decide(own), deadline)
         elif weighed[0].charge.is_shared and isinstance(
-            refused := await self._decide(request, deadline, self._reserver.consider)(own), Denied
+            refused := await self._decide(request, deadline, self._reserver.dry_run)(own), Denied
         ):
             # Or what it shares with others would be promised to it for a while.
             verdict = refused
         else:
             first = [weighed]
 
-            async def gather() -> Sequence[Own] | Verdict:
+            async def gather() -> Sequence[OwnCharge] | Verdict:
                 if first:
                     return first.pop()
                 return await self._weigh(request, adapter, new, old, deadline, fresh) or Granted()
 
-            verdict = await settle(gather, decide, deadline)
-        if isinstance(verdict, Denied) and self._children.lets_go(request, new, old, own.lookup):
+            verdict = await charge_until_stable(gather, decide, deadline)
+        if isinstance(verdict, Denied) and self._owner_trust.releases(request, new, old, own.lookup):
             log.warning("charged without room: its controller let go of it", slot=str(own.charge.slot), group=own.group)
             return Granted()
         return verdict
@@ -197,18 +197,18 @@ class Workloads:
         old: Object | None,
         deadline: float,
         fresh: Mapping[Reference, Object | None],
-    ) -> list[Own] | Verdict | None:
+    ) -> list[OwnCharge] | Verdict | None:
         """What the change is charged, as everything else is stored now; a verdict where nothing has to be.
 
         None where no group pays nor has to. Raises Malformed, ApiError, Unreachable.
         """
-        counted: list[tuple[Demand, Recording]] = []
+        counted: list[tuple[Demand, TrackingLookup]] = []
 
         def count(found: Lookup) -> None:
             counted.clear()
             counted.append(self._count(new, old, found))
 
-        lookup = await self._related.resolve(count, seconds_left(deadline), fresh)
+        lookup = await self._resolver.resolve(count, seconds_left(deadline), fresh)
         above = payer(new, self._registry, lookup)
         if above is not None:
             return await self._of_child(request, adapter, new, old, above, lookup, deadline)
@@ -217,13 +217,13 @@ class Workloads:
             return self._ungrouped(request, adapter, new, old, lookup)
         made: list[Object] = []
         if adapter.grows and old is not None:
-            made = await self._references.made_by(adapter, old, deadline)
+            made = await self._references.stored_children(adapter, old, deadline)
             # Meanwhile what it refers to may have become another.
             counted.clear()
         # What could not be counted raises now: had nobody to pay for it, nobody would mind.
         own, asked = counted[0] if counted else self._count(new, old, lookup)
         # At once, or it would say that what was counted from is newer than it was.
-        seen = self._references.seen(asked.asked, lookup, made) if adapter.refers or adapter.grows else {}
+        seen = self._references.read_versions(asked.asked, lookup, made) if adapter.refers or adapter.grows else {}
         stood = self._before(old, group, lookup)
         if stood is None:
             if request.namespace in self._exempt:
@@ -238,29 +238,40 @@ class Workloads:
         charge = charge_of(adapter, request, new, demand, old, before)
         # While a child asks for more than what is written does, the child may be about to ask for less.
         hides = bool(made) and stood is not None and bool(growth(own.resources, stood.resources))
-        shared = await self._references.shared(charge, group, demand, before or NONE, lookup, deadline)
-        claims = [Own(d.group, d.charge, d.whom, d.is_mark, lookup=lookup) for d in shared]
-        if not charge.enters and not hides and not charge.may_need_more():
+        shared = await self._references.shared_claim_charges(
+            charge, group, demand, before or NO_DEMAND, lookup, deadline
+        )
+        claims = [OwnCharge(d.group, d.charge, d.on_behalf_of, d.is_intent, lookup=lookup) for d in shared]
+        if not charge.is_new and not hides and not charge.may_need_more():
             return claims or Granted()
-        due = Own(group, charge, joins=joins(group, charge, new, old, self._registry, lookup), lookup=lookup)
+        due = OwnCharge(
+            group,
+            charge,
+            is_new_in_group=is_new_in_group(group, charge, new, old, self._registry, lookup),
+            lookup=lookup,
+        )
         if not (adapter.refers or adapter.grows):
             return [*claims, due]
-        charge = replace(charge, enters=charge.enters or hides, seen=seen)
-        due = replace(due, charge=charge, is_mark=before is not None and not charge.may_need_more())
+        charge = replace(charge, is_new=charge.is_new or hides, read_versions=seen)
+        due = replace(due, charge=charge, is_intent=before is not None and not charge.may_need_more())
         left = charged_group(old, lookup) if old is not None else None
         if old is None or left is None or left == group or payer(old, self._registry, lookup) is not None:
             return [*claims, due]
         # What it refers to would charge the group that it leaves, until it has left: that has to see the move, too.
-        held = self._references.with_children(self._before(old, left, lookup) or NONE, adapter, made, lookup)
+        held = self._references.with_children(self._before(old, left, lookup) or NO_DEMAND, adapter, made, lookup)
         leaves = replace(
-            charge, demand=held.resources, before=held.resources, enters=True, roles=(), missing={}, unmodelled={}
+            charge, demand=held.resources, before=held.resources, is_new=True, roles=(), unspecified={}, unmodelled={}
         )
-        return [Own(left, leaves, is_mark=True, lookup=lookup), *claims, due]
+        return [OwnCharge(left, leaves, is_intent=True, lookup=lookup), *claims, due]
 
-    def _decide(self, request: Request, deadline: float, decide: Decide) -> Callable[[Own], Awaitable[Verdict]]:
-        async def charged(due: Own) -> Verdict:
-            verdict = await self._rights.charge(request, due.group, due.charge, due.joins, due.lookup, deadline, decide)
-            return told(verdict, due.whom) if due.whom and isinstance(verdict, Denied) else verdict
+    def _decide(self, request: Request, deadline: float, decide: Decide) -> Callable[[OwnCharge], Awaitable[Verdict]]:
+        async def charged(due: OwnCharge) -> Verdict:
+            verdict = await self._authorizer.charge(
+                request, due.group, due.charge, due.is_new_in_group, due.lookup, deadline, decide
+            )
+            return (
+                attributed(verdict, due.on_behalf_of) if due.on_behalf_of and isinstance(verdict, Denied) else verdict
+            )
 
         return charged
 
@@ -271,23 +282,23 @@ class Workloads:
         new: Object,
         old: Object | None,
         above: Object,
-        lookup: Known,
+        lookup: ResolvedLookup,
         deadline: float,
-    ) -> list[Own] | Verdict:
+    ) -> list[OwnCharge] | Verdict:
         """What is charged for an object that `above` pays for: nothing, what it outgrows that by, or all of it."""
-        unpaid = await self._children.unpaid(request, adapter, new, old, above, lookup, deadline)
+        unpaid = await self._owner_trust.uncovered(request, adapter, new, old, above, lookup, deadline)
         group = charged_group(above, lookup)
         if unpaid is not None and group is not None:
             before = unpaid.before or self._before(old, group, lookup)
             charge = charge_of(adapter, request, new, unpaid.demand, old, before)
-            if not charge.enters and not charge.may_need_more():
+            if not charge.is_new and not charge.may_need_more():
                 return Granted()
-            enters = joins(group, charge, new, old, self._registry, lookup)
-            return [Own(group, charge, joins=enters, lookup=lookup)]
-        return await self._references.child(request, adapter, new, old, above, deadline)
+            enters = is_new_in_group(group, charge, new, old, self._registry, lookup)
+            return [OwnCharge(group, charge, is_new_in_group=enters, lookup=lookup)]
+        return await self._references.admit_child(request, adapter, new, old, above, deadline)
 
     def _ungrouped(
-        self, request: Request, adapter: Adapter, new: Object, old: Object | None, lookup: Known
+        self, request: Request, adapter: Adapter, new: Object, old: Object | None, lookup: ResolvedLookup
     ) -> Denied | None:
         """Why an object that charges nobody may not do so where every workload has to charge a group.
 
@@ -297,7 +308,7 @@ class Workloads:
         if not requires_group(request.namespace, lookup) or request.namespace in self._exempt:
             return None
         if old is not None:
-            if (old.get("metadata") or {}).get("deletionTimestamp") or self._children.lets_go(
+            if (old.get("metadata") or {}).get("deletionTimestamp") or self._owner_trust.releases(
                 request, new, old, lookup
             ):
                 return None
@@ -311,11 +322,11 @@ class Workloads:
             f"{LABEL} with the group that pays for it",
         )
 
-    def _count(self, new: Object, old: Object | None, lookup: Lookup) -> tuple[Demand, Recording]:
+    def _count(self, new: Object, old: Object | None, lookup: Lookup) -> tuple[Demand, TrackingLookup]:
         """The new demand and what it asked for; what the old one asks for becomes known, too. Raises Malformed."""
         if old is not None:
             self._before(old, charged_group(old, lookup), lookup)
-        asked = Recording(lookup)
+        asked = TrackingLookup(lookup)
         return counting.demand(new, self._registry, asked, self._config), asked
 
     def _before(self, old: dict[str, Any] | None, group: str | None, lookup: Lookup) -> Demand | None:
@@ -325,7 +336,7 @@ class Workloads:
         try:
             return counting.demand(old, self._registry, lookup, self._config)
         except Malformed:
-            return NONE
+            return NO_DEMAND
 
 
 def charge_of(
@@ -337,7 +348,7 @@ def charge_of(
     before: Demand | None,
 ) -> Charge:
     """The change in the terms of the group that pays; raises Malformed for an unreadable resourceVersion."""
-    uid, version = written(request, new, old)
+    uid, version = target_version(request, new, old)
     return Charge(
         slot=Slot(
             adapter.resource, request.namespace, request.name or str((new.get("metadata") or {}).get("name", ""))
@@ -346,13 +357,13 @@ def charge_of(
         resource_version=version,
         demand=demand.resources,
         before=before.resources if before else {},
-        enters=before is None,
-        roles=roles(demand),
-        roles_before=roles(before) if before else (),
-        missing=demand.missing,
-        run=demand.run,
-        run_before=before.run if before else None,
-        bounded_by=place_of_deadline(adapter),
+        is_new=before is None,
+        roles=charged_roles(demand),
+        roles_before=charged_roles(before) if before else (),
+        unspecified=demand.missing,
+        max_run_time=demand.run,
+        max_run_time_before=before.run if before else None,
+        run_bound_path=deadline_path(adapter),
         unmodelled=demand.unmodelled,
     )
 

@@ -48,7 +48,7 @@ def element(tag: str, *children: Element | str, **attributes: object) -> Element
     return made
 
 
-def bars(title: str, rows: Sequence[Bar]) -> Element:
+def bar_chart(title: str, rows: Sequence[Bar]) -> Element:
     """A bar below each label, with the amount at its end."""
     most = max((max(abs(row.amount), row.later, row.limit) for row in rows), default=0)
     step = 34
@@ -69,7 +69,7 @@ def bars(title: str, rows: Sequence[Bar]) -> Element:
     return _chart(title, step * len(rows), drawn)
 
 
-def columns(title: str, rows: Sequence[Bar]) -> Element:
+def column_chart(title: str, rows: Sequence[Bar]) -> Element:
     """A column for each row, from left to right, and as many labels as there is room for, the last one among them."""
     most = max((abs(row.amount) for row in rows), default=0)
     bottom, tallest = 210, 185

@@ -15,21 +15,21 @@ from bizrq.api import group as groups
 from bizrq.api import hours as wire
 from bizrq.api.corrections import CorrectionObject, CorrectionUnreadable, amounts_of
 from bizrq.api.group import GroupObject
-from bizrq.api.hours import CardHours, HoursUnreadable, Lines, Running, Statement, StatementSpec
-from bizrq.cli.hours.records import Books, hours, lines_of_page
-from bizrq.cli.output.terminal import plain
+from bizrq.api.hours import CardHours, HoursUnreadable, RunningLine, Statement, StatementSpec, StoredPeriod
+from bizrq.cli.hours.records import HoursRecords, format_hours, lines_of_page
+from bizrq.cli.output.terminal import sanitize
 from bizrq.hours import metering
 from bizrq.units import quantity
-from bizrq.units.names import is_cash, uncash
+from bizrq.units.names import is_cash, metered_resource
 from bizrq.units.resources import Resources, total
-from bizrq.units.slot import GROUPS
-from bizrq.units.times import milliseconds
+from bizrq.units.slot import GROUP_SLOT_KIND
+from bizrq.units.times import parse_timestamp
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class CheckResult:
     """One object that was added up again: a `statement`, a `record`'s page, a `group`'s status or a `correction`."""
 
     kind: str
@@ -40,29 +40,32 @@ class Checked:
     differences: tuple[str, ...]
 
 
-def checked(books: Books, corrections: Iterable[CorrectionObject] = ()) -> list[Checked]:
+def check_records(records: HoursRecords, corrections: Iterable[CorrectionObject] = ()) -> list[CheckResult]:
     """All of the books, and what people corrected, each object with what differs in it."""
-    found = [_statement(statement) for statement in books.statements]
-    found += [_page(page, books.statements) for page in books.pages]
+    found = [_statement(statement) for statement in records.statements]
+    found += [_page(page, records.statements) for page in records.pages]
     of_group: dict[str, list[CardHours]] = {}
-    for page in books.pages:
+    for page in records.pages:
         of_group.setdefault(page.spec.group, []).append(page)
     for name, pages in of_group.items():
-        if name in books.groups:
-            found.append(_group(books.groups[name], pages))
-    lines: dict[str, list[wire.Correction]] = {}
-    for of in (*(each.spec for each in books.statements), *(line for page in books.pages for line in _periods(page))):
+        if name in records.groups:
+            found.append(_group(records.groups[name], pages))
+    lines: dict[str, list[wire.StoredCorrection]] = {}
+    for of in (
+        *(each.spec for each in records.statements),
+        *(line for page in records.pages for line in _periods(page)),
+    ):
         for each in of.corrections:
             lines.setdefault(each.uid, []).append(each)
     found += [_correction(each, lines.get(each.metadata.uid, [])) for each in corrections if each.status.applied]
     return found
 
 
-def _periods(page: CardHours) -> tuple[Lines, ...]:
+def _periods(page: CardHours) -> tuple[StoredPeriod, ...]:
     return page.status.open, *page.status.closing
 
 
-def _correction(correction: CorrectionObject, lines: Sequence[wire.Correction]) -> Checked:
+def _correction(correction: CorrectionObject, lines: Sequence[wire.StoredCorrection]) -> CheckResult:
     """It is one line, and says what the line says. Of periods whose statements are no more, nobody can tell."""
     problems = [f"stands in {len(lines)} lines"] if len(lines) > 1 else []
     for line in lines:
@@ -71,10 +74,10 @@ def _correction(correction: CorrectionObject, lines: Sequence[wire.Correction]) 
         )
         if (line.by, line.reason) != (correction.spec.by, correction.spec.reason):
             problems.append(f"its line says {line.by}: {line.reason}")
-    return Checked("correction", correction.metadata.name, correction.spec.group, None, len(lines), tuple(problems))
+    return CheckResult("correction", correction.metadata.name, correction.spec.group, None, len(lines), tuple(problems))
 
 
-def _statement(statement: Statement) -> Checked:
+def _statement(statement: Statement) -> CheckResult:
     spec = statement.spec
     problems: list[str] = []
     sums = _added(spec, problems)
@@ -83,7 +86,7 @@ def _statement(statement: Statement) -> Checked:
     return _checked("statement", statement.metadata.name, spec.group, spec, problems)
 
 
-def _page(page: CardHours, statements: Sequence[Statement]) -> Checked:
+def _page(page: CardHours, statements: Sequence[Statement]) -> CheckResult:
     """A page is its lines; what it says of closed periods is what their statements say."""
     problems: list[str] = []
     for lines in _periods(page):
@@ -101,36 +104,38 @@ def _page(page: CardHours, statements: Sequence[Statement]) -> Checked:
     return _checked("record", page.metadata.name, page.spec.group, page.status.open, problems)
 
 
-def _group(group: GroupObject, pages: Sequence[CardHours]) -> Checked:
+def _group(group: GroupObject, pages: Sequence[CardHours]) -> CheckResult:
     """What the status says its own workloads have used is what the pages say of the open period."""
     problems: list[str] = []
     # What cannot be read is told of the page that has it.
     spent = total(_open(page) for page in pages)
     for page in pages:
         for name, text in page.status.open.carried.items():
-            spent[uncash(name)] = spent.get(uncash(name), 0) - quantity.parse_sum(text) * metering.HOUR
-    mine = metering.hours({name: max(0, amount) for name, amount in spent.items()})
-    own = {name: n for name, n in groups.amounts(group, group.status.self_used).items() if is_cash(name)}
+            spent[metered_resource(name)] = (
+                spent.get(metered_resource(name), 0) - quantity.parse_sum(text) * metering.HOUR
+            )
+    mine = metering.to_hours({name: max(0, amount) for name, amount in spent.items()})
+    own = {name: n for name, n in groups.parse_amounts(group, group.status.self_used).items() if is_cash(name)}
     for name in sorted(own):
         if own[name] != mine.get(name, 0):
             told = quantity.text(name, own[name]), quantity.text(name, mine.get(name, 0))
             problems.append(f"{name}: its status says {told[0]}, its record {told[1]}")
     both = Counter(chain.from_iterable({uid for each in _running(page, []) for uid in each.since} for page in pages))
     problems += [f"{uid} runs on two pages" for uid, times in both.items() if times > 1]
-    return Checked("group", group.name, group.name, pages[0].status.open.start, len(own), tuple(problems))
+    return CheckResult("group", group.name, group.name, pages[0].status.open.start, len(own), tuple(problems))
 
 
-def _checked(kind: str, name: str, group: str, lines: Lines | StatementSpec, problems: list[str]) -> Checked:
+def _checked(kind: str, name: str, group: str, lines: StoredPeriod | StatementSpec, problems: list[str]) -> CheckResult:
     count = len(lines.settled) + len(lines.late) + len(lines.corrections)
-    return Checked(kind, name, group, lines.start, count, tuple(dict.fromkeys(problems)))
+    return CheckResult(kind, name, group, lines.start, count, tuple(dict.fromkeys(problems)))
 
 
 # Lines
 
 
-def _added(lines: Lines | StatementSpec, problems: list[str]) -> dict[str, int]:
-    settled = [amounts for _, amounts in _each(wire.settled, lines.settled, problems)]
-    late = [amounts for _, _, amounts in _each(wire.late, lines.late, problems)]
+def _added(lines: StoredPeriod | StatementSpec, problems: list[str]) -> dict[str, int]:
+    settled = [amounts for _, amounts in _each(wire.parse_settled, lines.settled, problems)]
+    late = [amounts for _, _, amounts in _each(wire.parse_late, lines.late, problems)]
     return total([*settled, *late, *(_amounts(each.amounts, problems) for each in lines.corrections)])
 
 
@@ -145,7 +150,7 @@ def _each(read: Callable[[str], T], texts: Iterable[str], problems: list[str]) -
 
 def _amounts(stored: Mapping[str, str], problems: list[str]) -> dict[str, int]:
     try:
-        return wire.amounts_of(stored)
+        return wire.parse_amounts(stored)
     except ValueError as error:
         problems.append(str(error))
         return {}
@@ -159,8 +164,8 @@ def _corrected(correction: CorrectionObject, problems: list[str]) -> dict[str, i
         return {}
 
 
-def _running(page: CardHours, problems: list[str]) -> Iterator[Running]:
-    return _each(wire.running, page.status.running, problems)
+def _running(page: CardHours, problems: list[str]) -> Iterator[RunningLine]:
+    return _each(wire.parse_running, page.status.running, problems)
 
 
 def _open(page: CardHours) -> dict[str, int]:
@@ -173,17 +178,17 @@ def _open(page: CardHours) -> dict[str, int]:
 
 def _misread(told: str, amounts: Resources) -> list[str]:
     """Whether the text that people read says something else."""
-    true = wire.shown({name: amount for name, amount in amounts.items() if amount})
+    true = wire.format_spent({name: amount for name, amount in amounts.items() if amount})
     words = " ".join(word for word in told.split() if not word.endswith("=0h"))
     if not told or words == true:
         return []
-    return [f"for people it says {plain(words)[:200]}, and comes to {true or 'nothing'}"]
+    return [f"for people it says {sanitize(words)[:200]}, and comes to {true or 'nothing'}"]
 
 
 def _differ(found: Resources, told: Resources, says: str, other: str) -> list[str]:
     """A sentence for each resource of which two sums are not equal, to the last unit."""
     return [
-        f"{name}: {says} {hours(name, a)} ({a}), {other} {hours(name, b)} ({b})"
+        f"{name}: {says} {format_hours(name, a)} ({a}), {other} {format_hours(name, b)} ({b})"
         for name in sorted({*found, *told})
         if (a := found.get(name, 0)) != (b := told.get(name, 0))
     ]
@@ -192,15 +197,15 @@ def _differ(found: Resources, told: Resources, says: str, other: str) -> list[st
 # What is told besides
 
 
-def remarks(books: Books, corrections: Iterable[CorrectionObject] = ()) -> Iterator[dict[str, str]]:
+def remarks(records: HoursRecords, corrections: Iterable[CorrectionObject] = ()) -> Iterator[dict[str, str]]:
     """Lines that are no workload's own ends: corrections, what was late, inferred, or left by groups that are gone."""
     for each in corrections:
         if not each.status.applied:
             told = each.spec.reason, each.metadata.creation_timestamp or ""
             yield _remark("waiting", each.spec.group, told[1], each.spec.by, _corrected(each, []), told[0])
-    for statement in books.statements:
+    for statement in records.statements:
         yield from _of_lines(statement.spec.group, statement.spec, statement.spec.inferred)
-    for page in books.pages:
+    for page in records.pages:
         # What is inferred stands in a record until it is in a statement too.
         for lines in page.status.closing:
             yield from _of_lines(page.spec.group, lines, ())
@@ -209,17 +214,17 @@ def remarks(books: Books, corrections: Iterable[CorrectionObject] = ()) -> Itera
             yield _remark("inferred", page.spec.group, why=f"{page.status.inferred_earlier} more, not listed any more")
 
 
-def _of_lines(group: str, lines: Lines | StatementSpec, inferred: Iterable[str]) -> Iterator[dict[str, str]]:
+def _of_lines(group: str, lines: StoredPeriod | StatementSpec, inferred: Iterable[str]) -> Iterator[dict[str, str]]:
     bad: list[str] = []  # told already, of the object that has them
     for each in lines.corrections:
         yield _remark("correction", group, each.at, each.by, _amounts(each.amounts, bad), each.reason)
-    for start, workload, amounts in _each(wire.late, lines.late, bad):
+    for start, workload, amounts in _each(wire.parse_late, lines.late, bad):
         yield _remark("late", group, lines.start or "", workload, amounts, f"of the period from {start or 'the first'}")
-    for workload, amounts in _each(wire.settled, lines.settled, bad):
-        if workload.startswith(f"{GROUPS}/"):
+    for workload, amounts in _each(wire.parse_settled, lines.settled, bad):
+        if workload.startswith(f"{GROUP_SLOT_KIND}/"):
             yield _remark("inherited", group, lines.start or "", workload.rpartition("/")[2], amounts, "was deleted")
-    for gone in _each(wire.inferred, inferred, bad):
-        length = milliseconds(gone.seen_gone) - milliseconds(gone.charged_to)
+    for gone in _each(wire.parse_inferred, inferred, bad):
+        length = parse_timestamp(gone.seen_gone) - parse_timestamp(gone.charged_to)
         more = {name: n * length for name, n in gone.cost.items()}
         why = f"ran until {gone.charged_to} at least; hours are the most that it can have run longer"
         yield _remark("inferred", group, gone.seen_gone, f"{gone.workload} {gone.uid}", more, why)
@@ -228,6 +233,6 @@ def _of_lines(group: str, lines: Lines | StatementSpec, inferred: Iterable[str])
 def _remark(
     what: str, group: str, at: str = "", who: str = "", amounts: Resources | None = None, why: str = ""
 ) -> dict[str, str]:
-    told = ", ".join(f"{name} {hours(name, amount)}" for name, amount in sorted((amounts or {}).items()))
+    told = ", ".join(f"{name} {format_hours(name, amount)}" for name, amount in sorted((amounts or {}).items()))
     values = {"what": what, "group": group, "at": at, "who": who, "hours": told, "why": why}
-    return {key: plain(value) for key, value in values.items()}
+    return {key: sanitize(value) for key, value in values.items()}

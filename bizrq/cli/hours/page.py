@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 from xml.etree.ElementTree import Element, tostring
 
-from bizrq.cli.hours.charts import Bar, bars, columns, element
+from bizrq.cli.hours.charts import Bar, bar_chart, column_chart, element
 
 #: Rows of a table; `-o csv` has them all. And bars beside them, or columns.
 TABLE, CHART, COLUMNS = 200, 15, 52
@@ -67,7 +67,7 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class PageTable:
     """Rows of text under heads, with the bars beside them, in `unit`.
 
     `numbers` are the columns that are read from the right.
@@ -85,14 +85,14 @@ class Table:
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class PageSection:
     """What there is to say of one resource."""
 
     title: str
-    tables: Sequence[Table]
+    tables: Sequence[PageTable]
 
 
-def page(title: str, facts: Sequence[tuple[str, str]], sections: Sequence[Section]) -> str:
+def render_page(title: str, facts: Sequence[tuple[str, str]], sections: Sequence[PageSection]) -> str:
     """The page as text."""
     head = element(
         "head",
@@ -107,7 +107,7 @@ def page(title: str, facts: Sequence[tuple[str, str]], sections: Sequence[Sectio
     return f"<!DOCTYPE html>\n{tostring(element('html', head, body, lang='en'), 'unicode', method='html')}\n"
 
 
-def _body(sections: Sequence[Section]) -> Iterator[Element]:
+def _body(sections: Sequence[PageSection]) -> Iterator[Element]:
     if len(sections) > 1:
         links = [
             element("li", element("a", section.title, href=f"#{number}")) for number, section in enumerate(sections)
@@ -121,9 +121,9 @@ def _body(sections: Sequence[Section]) -> Iterator[Element]:
         yield element("p", "No hours were spent.")
 
 
-def _pair(table: Table, title: str) -> Element:
+def _pair(table: PageTable, title: str) -> Element:
     """A table, and its chart before it where there is something to see."""
-    drawn = columns if table.kind == "columns" else bars
+    drawn = column_chart if table.kind == "columns" else bar_chart
     # Of periods the last ones, of everything else the largest.
     shown = table.chart[-COLUMNS:] if table.kind == "columns" else table.chart[:CHART]
     which = "last" if table.kind == "columns" else "first"
@@ -135,7 +135,7 @@ def _pair(table: Table, title: str) -> Element:
     return element("section", element("h3", table.title), element("div", *chart, _table(table), class_=layout))
 
 
-def _table(table: Table) -> Element:
+def _table(table: PageTable) -> Element:
     def cells(row: Sequence[str]) -> Element:
         kinds = ["n" if column in table.numbers else "" for column in range(len(row))]
         return element(

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection
 
 #: The answer is no.
-NO = 1
-BAD_INPUT = 2
-CLUSTER = 3
+EXIT_NO = 1
+EXIT_BAD_INPUT = 2
+EXIT_CLUSTER = 3
 
 
 class Failure(Exception):
@@ -22,7 +22,7 @@ class Failure(Exception):
 _FEW = 12
 
 
-def instead_of(name: str, known: Collection[str]) -> str:
+def alternatives(name: str, known: Collection[str]) -> str:
     """What there is instead of a name that is not: all in their order where they are few, else the nearest."""
     if len(known) <= _FEW:
         return f"there are: {', '.join(known) or 'none'}"

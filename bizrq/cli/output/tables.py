@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 
-class Form(StrEnum):
+class OutputFormat(StrEnum):
     TABLE = "table"
     WIDE = "wide"
     JSON = "json"
@@ -19,14 +19,14 @@ class Form(StrEnum):
     NAME = "name"
 
 
-Output = Annotated[Form, typer.Option("--output", "-o", help="How to print it.")]
+Output = Annotated[OutputFormat, typer.Option("--output", "-o", help="How to print it.")]
 
 
-def print_document(document: Any, form: Form) -> None:
+def print_document(document: Any, form: OutputFormat) -> None:
     """As JSON or YAML."""
     from bizrq.cli.output import terminal
 
-    if form is Form.JSON:
+    if form is OutputFormat.JSON:
         terminal.print_json(document)
         return
     import yaml
@@ -56,7 +56,7 @@ def print_table(heads: Sequence[str], rows: Iterable[Sequence[Any]], *, right: S
     """Columns as kubectl's; those that `right` names are flush right. Cells are text, or rich's Text."""
     from bizrq.cli.output import terminal
 
-    table = terminal.table()
+    table = terminal.plain_table()
     for head in heads:
         table.add_column(head, no_wrap=True, justify="right" if head in right else "left")
     for row in rows:

@@ -24,7 +24,7 @@ def console() -> Console:
     return here if here.is_terminal else Console(highlight=False, color_system=colors, width=PIPE)
 
 
-def table(*heads: str) -> Table:
+def plain_table(*heads: str) -> Table:
     """A table without lines, as kubectl's are; its first columns are not wrapped."""
     from rich.table import Table
 
@@ -34,21 +34,21 @@ def table(*heads: str) -> Table:
     return made
 
 
-def plain(text: str) -> str:
+def sanitize(text: str) -> str:
     """What somebody wrote, without what a terminal would obey and what turns the direction of writing."""
     return text if text.isprintable() else "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
-def tell(console: Console, lines: Iterable[str], margin: int) -> None:
+def print_sentences(console: Console, lines: Iterable[str], margin: int) -> None:
     """Print sentences right of a margin, where they stay on a terminal that is too narrow for one line.
 
-    A Command is never broken: it is there to be copied.
+    A CommandLine is never broken: it is there to be copied.
     """
     from rich.text import Text
 
     for line in lines:
         indent = margin + len(line) - len(line.lstrip())
-        whole = not console.is_terminal or isinstance(line, Command)
+        whole = not console.is_terminal or isinstance(line, CommandLine)
         text = Text(line.lstrip())
         for part in [text] if whole else text.wrap(console, max(20, console.width - indent)):
             console.print(Text(" " * indent) + part, soft_wrap=True)
@@ -95,7 +95,7 @@ def ago(timestamp: str) -> str:
     return f"{seconds // 86400}d"
 
 
-class Command(str):
+class CommandLine(str):
     """A line to type as it stands."""
 
     __slots__ = ()

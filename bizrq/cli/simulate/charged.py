@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bizrq.cli.simulate.lookup import Around
+from bizrq.cli.simulate.lookup import FileReferenceResolver
 from bizrq.kube.client import Forbidden, KubeClient, NotFound, Resource
 from bizrq.settings import Settings
 from bizrq.store.reference_resolver import CONTEXT, NAMESPACES, resources_of
@@ -19,7 +19,7 @@ from bizrq.units import quantity
 from bizrq.units.resources import Resources
 from bizrq.units.slot import Slot
 from bizrq.workloads.demand import counting
-from bizrq.workloads.devices.dra import CLAIM, CLAIMS, POD_GROUP, POD_GROUPS, Claims, is_of_pod, of_claim
+from bizrq.workloads.devices.dra import CLAIM, CLAIMS, POD_GROUP, POD_GROUPS, ClaimContext, claim_cost, is_made_for_pod
 from bizrq.workloads.kinds.declaration import Adapter
 from bizrq.workloads.labels import LABEL, labels_of
 from bizrq.workloads.lookup import Lookup
@@ -32,7 +32,7 @@ _CLAIMS = next(resource for resource in CONTEXT if (resource.group, resource.kin
 
 
 @dataclass(frozen=True, slots=True)
-class Charged:
+class ChargedWorkload:
     """A stored workload and its cost in nano-units; `error` where it cannot be counted."""
 
     kind: str
@@ -46,22 +46,22 @@ class Charged:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ChargedWorkloads:
     """`unread` says what nobody let us see."""
 
-    workloads: Sequence[Charged]
+    workloads: Sequence[ChargedWorkload]
     unread: Sequence[str]
 
 
-async def charged_to(client: KubeClient, settings: Settings, group: str) -> Found:
+async def charged_to(client: KubeClient, settings: Settings, group: str) -> ChargedWorkloads:
     """The workloads of a group and the claims that they share, by kind and name; raises ApiError, Unreachable."""
-    around = Around(client, settings.registry, ())
+    around = FileReferenceResolver(client, settings.registry, ())
     namespaces = await _list(client, [NAMESPACES], around.unread, f"{LABEL}={group}")
     defaulted = [namespace["metadata"]["name"] for namespace in namespaces]
     lists = await asyncio.gather(
         *(_of_kind(client, adapter, group, defaulted, around.unread) for adapter in settings.registry.charged)
     )
-    found: list[Charged] = []
+    found: list[ChargedWorkload] = []
     shared: dict[Slot, Resources] = {}
     for adapter, items in zip(settings.registry.charged, lists, strict=True):
         for item in items:
@@ -70,39 +70,39 @@ async def charged_to(client: KubeClient, settings: Settings, group: str) -> Foun
                 if payer(item, settings.registry, lookup) is None and counting.is_live(item, adapter):
                     demand = _demand(item, settings, lookup)
                     found.append(_charged(item, demand.resources))
-                    shared = counting.largest(shared, demand.shared)
+                    shared = counting.larger_by_slot(shared, demand.shared)
             except Malformed as error:
                 found.append(_charged(item, {}, str(error)))
     for claim in await _list(client, [_CLAIMS], around.unread, f"{LABEL}={group}"):
-        if not is_of_pod(claim):
+        if not is_made_for_pod(claim):
             place = Slot(CLAIMS, claim["metadata"]["namespace"], claim["metadata"]["name"])
-            shared = counting.largest(shared, {place: await _of_claim(claim, settings, around)})
+            shared = counting.larger_by_slot(shared, {place: await _of_claim(claim, settings, around)})
     kinds = {CLAIMS: CLAIM[1], POD_GROUPS: POD_GROUP[1]}
-    found += [Charged(kinds[place.kind], place.namespace, place.name, cost) for place, cost in shared.items()]
+    found += [ChargedWorkload(kinds[place.kind], place.namespace, place.name, cost) for place, cost in shared.items()]
     found.sort(key=lambda each: (each.kind, each.namespace, each.name))
-    return Found(found, sorted(around.unread))
+    return ChargedWorkloads(found, sorted(around.unread))
 
 
 def _demand(item: Object, settings: Settings, lookup: Any) -> counting.Demand:
     return counting.demand(item, settings.registry, lookup, settings.counting)
 
 
-async def _of_claim(claim: Object, settings: Settings, around: Around) -> Resources:
+async def _of_claim(claim: Object, settings: Settings, resolver: FileReferenceResolver) -> Resources:
     """What a claim that names its group costs; nothing where that cannot be told."""
 
     def count(known: Lookup) -> Resources:
-        claims = Claims(labels_of(claim), claim["metadata"]["namespace"], known, settings.counting)
-        return of_claim(claim, claims)
+        claims = ClaimContext(labels_of(claim), claim["metadata"]["namespace"], known, settings.counting)
+        return claim_cost(claim, claims)
 
     try:
-        return count(await around.resolve(count, _SECONDS))
+        return count(await resolver.resolve(count, _SECONDS))
     except Malformed:
         return {}
 
 
-def _charged(item: Object, cost: Resources, error: str = "") -> Charged:
+def _charged(item: Object, cost: Resources, error: str = "") -> ChargedWorkload:
     metadata = item["metadata"]
-    return Charged(item["kind"], metadata.get("namespace", ""), metadata["name"], cost, error)
+    return ChargedWorkload(item["kind"], metadata.get("namespace", ""), metadata["name"], cost, error)
 
 
 async def _of_kind(

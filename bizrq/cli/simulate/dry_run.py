@@ -20,8 +20,8 @@ from bizrq.api import selector
 from bizrq.api.group import GroupObject
 from bizrq.api.review import GroupVersionKind, GroupVersionResource, Request, UserInfo
 from bizrq.cli.cluster import whoami
-from bizrq.cli.simulate.in_memory import AsIf, Copies, Mine, Noting
-from bizrq.cli.simulate.lookup import Around
+from bizrq.cli.simulate.in_memory import InMemoryGroupStore, OverlayClient, RecordingReserver, SelfAuthorizer
+from bizrq.cli.simulate.lookup import FileReferenceResolver
 from bizrq.cli.simulate.manifest import as_written, place_of
 from bizrq.kube.client import Forbidden, KubeClient, NotFound, Resource
 from bizrq.quota.account import Account
@@ -40,7 +40,7 @@ from bizrq.workloads.lookup import Reference, group_and_version
 from bizrq.workloads.owners import charged_group
 from bizrq.workloads.validation import Malformed
 from webhooks import registration
-from webhooks.routes import doors
+from webhooks.routes import handlers
 
 Object = dict[str, Any]
 
@@ -69,7 +69,7 @@ _SCALE: Mapping[str, Any] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class DryRunOutcome:
     """The verdict on one document, with the charge and the account (as it was before) that it was decided on.
 
     `group` is who would pay, None for nobody; `pays` whether such documents are charged at all; `charge` is None where
@@ -107,20 +107,20 @@ class _Kind:
         return self.resources == (GROUPS,)
 
 
-class Rehearsal:
+class DryRun:
     """The webhooks, asked about documents in their order. `unread` says what nobody let us see."""
 
     def __init__(
         self, client: KubeClient, settings: Settings, groups: Iterable[GroupObject], documents: Sequence[object]
     ) -> None:
-        self._client = AsIf(client)
+        self._client = OverlayClient(client)
         self._settings = settings
         self._documents = list(objects_in(documents))
-        self._groups = Copies(self._client, groups)
-        self._reserver = Noting(self._groups, catalog=settings.catalog, pace=0.0, patience=0.0)
-        self._around = Around(self._client, settings.registry, self._documents)
-        rights = Mine(self._client, self._groups, settings.rights)
-        self._doors = doors(self._client, self._groups, self._reserver, self._around, rights, settings, _HERE)
+        self._groups = InMemoryGroupStore(self._client, groups)
+        self._reserver = RecordingReserver(self._groups, catalog=settings.catalog, pace=0.0, patience=0.0)
+        self._resolver = FileReferenceResolver(self._client, settings.registry, self._documents)
+        rights = SelfAuthorizer(self._client, self._groups, settings.rights)
+        self._doors = handlers(self._client, self._groups, self._reserver, self._resolver, rights, settings, _HERE)
         self._kinds = dict(_kinds(settings))
         self._stored: dict[Reference, Object] = {}
         self._unserved: set[Reference] = set()
@@ -129,14 +129,14 @@ class Rehearsal:
 
     @property
     def unread(self) -> Collection[str]:
-        return sorted(self._around.unread)
+        return sorted(self._resolver.unread)
 
-    async def outcomes(self) -> list[Outcome]:
+    async def outcomes(self) -> list[DryRunOutcome]:
         """An outcome for every document that is a group, a workload or a Scale of one, or what admission looks at
         besides; raises ApiError.
         """
         await self._gather()
-        found: list[Outcome] = []
+        found: list[DryRunOutcome] = []
         for number, document in enumerate(self._documents):
             outcome = await self._outcome(number, document)
             if outcome is not None:
@@ -156,7 +156,7 @@ class Rehearsal:
         namespaces = dict.fromkeys(place[2] for place in wanted if place[2])
         stored, _ = await asyncio.gather(
             asyncio.gather(*(self._read(place, kind) for place, kind in wanted.items())),
-            asyncio.gather(*(self._around.read(("", "Namespace", "", name)) for name in namespaces)),
+            asyncio.gather(*(self._resolver.read(("", "Namespace", "", name)) for name in namespaces)),
         )
         self._stored = {place: obj for place, obj in zip(wanted, stored, strict=True) if obj is not None}
         if any(kind.resources == (CORRECTIONS,) for kind in wanted.values()):
@@ -175,7 +175,7 @@ class Rehearsal:
             except ValueError:
                 return None
             except Forbidden:
-                self._around.unread.add(f"{resource.plural} in {place[2]}" if place[2] else resource.plural)
+                self._resolver.unread.add(f"{resource.plural} in {place[2]}" if place[2] else resource.plural)
                 return None
         if not served:
             self._unserved.add(place)
@@ -186,12 +186,14 @@ class Rehearsal:
         group, _ = group_and_version(document.get("apiVersion"))
         return self._kinds.get((group, str(document.get("kind"))))
 
-    async def _outcome(self, number: int, document: Object) -> Outcome | None:
+    async def _outcome(self, number: int, document: Object) -> DryRunOutcome | None:
         kind = self._kind(document)
         if kind is None and not is_scale(document):
             return None
         place = place_of(document)
-        nobody = Outcome(str(document["kind"]), place[2], place[3], None, Granted(), warnings=self._missing(place))
+        nobody = DryRunOutcome(
+            str(document["kind"]), place[2], place[3], None, Granted(), warnings=self._missing(place)
+        )
         if not place[3]:
             return replace(nobody, verdict=_malformed(f"{nobody.kind}: metadata.name is missing"))
         try:
@@ -210,8 +212,8 @@ class Rehearsal:
         told: list[str] = []
         if place in self._unserved:
             told.append(f"the cluster knows no {kind}{f' of {group}' if group else ''}: install its CRD first")
-        unseen = not namespace or NAMESPACES.plural in self._around.unread
-        if not unseen and self._around.watched.get("", "Namespace", "", namespace) is None:
+        unseen = not namespace or NAMESPACES.plural in self._resolver.unread
+        if not unseen and self._resolver.cached_lookup.get("", "Namespace", "", namespace) is None:
             told.append(f"there is no namespace {namespace}: create it first")
         return told
 
@@ -219,7 +221,7 @@ class Rehearsal:
         """The one workload that a Scale means, with its replicas; raises Malformed."""
         wanted = counting.scale_replicas(scale)
         candidates = [
-            (adapter, found, self._stored.get(found) or self._around.given(found))
+            (adapter, found, self._stored.get(found) or self._resolver.given(found))
             for adapter in self._settings.registry.charged
             if adapter.scale is not None
             for found in [(adapter.group, adapter.kind, place[2], place[3])]
@@ -232,8 +234,8 @@ class Rehearsal:
         return adapter, found, counting.with_scale(obj, adapter, wanted)
 
     async def _reviewed(
-        self, number: int, nobody: Outcome, document: Object, place: Reference, kind: _Kind
-    ) -> Outcome | None:
+        self, number: int, nobody: DryRunOutcome, document: Object, place: Reference, kind: _Kind
+    ) -> DryRunOutcome | None:
         """The outcome of the reviews that a write of the document means; None where it means none and costs nothing.
 
         Raises Malformed.
@@ -260,7 +262,9 @@ class Rehearsal:
         if kind.is_group:
             outcome = replace(outcome, pays=True, group=outcome.group or _parent_of(document))
         elif kind.adapter is not None:
-            outcome = replace(outcome, pays=True, group=outcome.group or charged_group(new, self._around.watched))
+            outcome = replace(
+                outcome, pays=True, group=outcome.group or charged_group(new, self._resolver.cached_lookup)
+            )
         elif outcome.charge is not None and outcome.charge.slot == Slot(resource.key, *place[2:]):
             outcome = replace(outcome, pays=True)
         elif outcome.fits:
@@ -288,9 +292,9 @@ class Rehearsal:
         )
 
     def _namespace(self, request: Request) -> Object | None:
-        return self._around.watched.get("", "Namespace", "", request.namespace)
+        return self._resolver.cached_lookup.get("", "Namespace", "", request.namespace)
 
-    async def _decided(self, request: Request, outcome: Outcome, paths: Iterable[str]) -> Outcome:
+    async def _decided(self, request: Request, outcome: DryRunOutcome, paths: Iterable[str]) -> DryRunOutcome:
         """The outcome by these webhooks, which all have to say yes; its charge is the refused one, else the first."""
         warnings = list(outcome.warnings)
         noted: tuple[str, Charge, Account | None] | None = None
@@ -301,14 +305,14 @@ class Rehearsal:
             warnings += answer.warnings
             if path != "/validate/workloads" and isinstance(verdict, Denied) and verdict.reason is _UNSEEN:
                 # Whoever runs this may not list what could refer to it.
-                self._around.unread.add(f"what bears on {request.kind.kind} {request.namespace}/{request.name}")
+                self._resolver.unread.add(f"what bears on {request.kind.kind} {request.namespace}/{request.name}")
                 continue
             if isinstance(verdict, Denied):
                 return self._with_account(replace(outcome, verdict=verdict, warnings=warnings), self._reserver.noted)
             noted = noted or self._reserver.noted
         return self._with_account(replace(outcome, warnings=warnings), noted)
 
-    def _with_account(self, outcome: Outcome, noted: tuple[str, Charge, Account | None] | None) -> Outcome:
+    def _with_account(self, outcome: DryRunOutcome, noted: tuple[str, Charge, Account | None] | None) -> DryRunOutcome:
         if noted is None:
             return outcome
         group, charge, account = noted
@@ -371,7 +375,7 @@ def _parent_of(document: Mapping[str, Any]) -> str | None:
     return parent if isinstance(parent, str) and parent else None
 
 
-async def list_groups(client: KubeClient) -> list[GroupObject]:
+async def read_groups(client: KubeClient) -> list[GroupObject]:
     """All groups; raises ApiError, Unreachable and GroupUnreadable."""
     items, _ = await client.list(GROUPS)
     return [wire.from_dict(item) for item in items]

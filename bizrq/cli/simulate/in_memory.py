@@ -23,7 +23,7 @@ from bizrq.settings import Settings
 from bizrq.store.groups import GROUPS, GroupStore
 from bizrq.workloads.labels import labels_of
 from bizrq.workloads.lookup import Reference, reference_of
-from webhooks.charging.authorization import Rights
+from webhooks.charging.authorization import Authorizer
 from webhooks.charging.group_commit import Check, Reserver
 
 Object = dict[str, Any]
@@ -33,7 +33,7 @@ _OF_MYSELF = Resource(
 )
 
 
-class AsIf(KubeClient):
+class OverlayClient(KubeClient):
     """The API server with some objects more, or other than they are stored there: `add` says which."""
 
     def __init__(self, client: KubeClient) -> None:
@@ -97,7 +97,7 @@ def _is_chosen(obj: Mapping[str, Any], selector: str | None) -> bool:
     return labels.get(key) == value
 
 
-class Copies(GroupStore):
+class InMemoryGroupStore(GroupStore):
     """Groups as they were listed; what is written to them stays here."""
 
     def __init__(self, client: KubeClient, groups: Iterable[GroupObject]) -> None:
@@ -117,7 +117,7 @@ class Copies(GroupStore):
     def enter(self, asked: GroupObject, old: GroupObject | None, settings: Settings) -> None:
         """A group as it will be once it is stored and counted."""
         hard = wire.hard_of(asked, settings.catalog)
-        status = old.status if old is not None else wire.Status()
+        status = old.status if old is not None else wire.GroupStatus()
         used = {**dict.fromkeys(hard, "0"), **(status.used or {})}
         metadata = old.metadata if old is not None else asked.metadata
         status = msgspec.structs.replace(status, used={name: used[name] for name in hard})
@@ -140,7 +140,7 @@ class Copies(GroupStore):
         return found
 
 
-class Mine(Rights):
+class SelfAuthorizer(Authorizer):
     """What whoever runs this may do: anybody may ask that of themselves."""
 
     async def _may(self, user: UserInfo | None, verb: str, name: str, deadline: float) -> bool:
@@ -155,7 +155,7 @@ class Mine(Rights):
         return status.get("allowed") is True and status.get("denied") is not True
 
 
-class Noting(Reserver):
+class RecordingReserver(Reserver):
     """Remembers what it was last asked, and the account as it was before it answered."""
 
     noted: tuple[str, Charge, Account | None] | None = None
@@ -164,9 +164,9 @@ class Noting(Reserver):
         self._note(group, charge)
         return await super().reserve(group, charge, deadline, check)
 
-    async def consider(self, group: str, charge: Charge, deadline: float, check: Check | None = None) -> Verdict:
+    async def dry_run(self, group: str, charge: Charge, deadline: float, check: Check | None = None) -> Verdict:
         self._note(group, charge)
-        return await super().consider(group, charge, deadline, check)
+        return await super().dry_run(group, charge, deadline, check)
 
     def _note(self, group: str, charge: Charge) -> None:
         stored, account = self._store.cached(group), None

@@ -10,19 +10,19 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bizrq.kube.client import Forbidden, KubeClient, NotFound, Resource
-from bizrq.store.reference_resolver import WATCHED, Known, Related
+from bizrq.store.reference_resolver import WATCHED, ReferenceResolver, ResolvedLookup
 from bizrq.workloads.kinds.registry import Registry
-from bizrq.workloads.lookup import Documents, Reference
+from bizrq.workloads.lookup import DocumentLookup, Reference
 
 Object = dict[str, Any]
 
 
-class Around(Related):
+class FileReferenceResolver(ReferenceResolver):
     """What the documents refer to: one another first, else what the cluster has, read once and watched never."""
 
     def __init__(self, client: KubeClient, registry: Registry, documents: Sequence[Object]) -> None:
         super().__init__(client, registry)
-        self._files = Documents(documents)
+        self._files = DocumentLookup(documents)
         self._found: dict[Reference, list[Object]] = {}
         self._readable |= {(resource.group, resource.kind): (resource,) for resource in WATCHED}
         self.unread: set[str] = set()
@@ -32,15 +32,15 @@ class Around(Related):
         return self._files.get(*place)
 
     @property
-    def watched(self) -> Known:
-        return _Seen(self._files, self._found)
+    def cached_lookup(self) -> ResolvedLookup:
+        return _FileLookup(self._files, self._found)
 
     async def reread(self, reference: Reference, timeout: float) -> Mapping[Reference, Object | None]:
         """Nothing is older here than this command."""
         return {}
 
-    def _known(self, read: dict[Reference, Object | None], fresh: Mapping[Reference, Object | None]) -> Known:
-        return self.watched
+    def _known(self, read: dict[Reference, Object | None], fresh: Mapping[Reference, Object | None]) -> ResolvedLookup:
+        return self.cached_lookup
 
     def _is_to_read(self, reference: Reference) -> bool:
         return reference[:2] in self._readable and reference not in self._found
@@ -73,10 +73,10 @@ def _told(resource: Resource, namespace: str) -> str:
     return f"{resource.plural} in {namespace}" if namespace else resource.plural
 
 
-class _Seen(Known):
+class _FileLookup(ResolvedLookup):
     """The files' documents before the cluster's objects, as the pure core asks for them."""
 
-    def __init__(self, files: Documents, found: Mapping[Reference, list[Object]]) -> None:
+    def __init__(self, files: DocumentLookup, found: Mapping[Reference, list[Object]]) -> None:
         super().__init__({}, {})
         self._files = files
         self._found = found

@@ -16,9 +16,9 @@ import orjson
 
 from bizrq.api import group as wire
 from bizrq.api.group import GroupObject
-from bizrq.cli.output.failure import BAD_INPUT, Failure, instead_of
-from bizrq.cli.simulate.dry_run import Outcome, Rehearsal
-from bizrq.cli.simulate.lookup import Around
+from bizrq.cli.output.failure import EXIT_BAD_INPUT, Failure, alternatives
+from bizrq.cli.simulate.dry_run import DryRun, DryRunOutcome
+from bizrq.cli.simulate.lookup import FileReferenceResolver
 from bizrq.kube.client import KubeClient, NotFound
 from bizrq.quota.account import Account
 from bizrq.settings import Settings
@@ -29,14 +29,14 @@ from bizrq.workloads.kinds.declaration import Adapter
 from bizrq.workloads.kinds.registry import Registry
 from bizrq.workloads.lookup import Lookup
 from bizrq.workloads.owners import charged_group, payer
-from bizrq.workloads.validation import Malformed, at
+from bizrq.workloads.validation import Malformed, get_path
 
 Object = dict[str, Any]
 _SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class StoredWorkload:
     """A stored workload: its cost in nano-units, or `error` where it cannot be counted.
 
     `above` pays for it if anything does, `group` is whose budget that is, with its `account` where there is one.
@@ -53,23 +53,23 @@ class Found:
     cost: Resources | None = None
     error: str = ""
     has_ended: bool = False
-    more: Outcome | None = None
+    more: DryRunOutcome | None = None
 
 
-async def find(
+async def find_workload(
     client: KubeClient, settings: Settings, groups: Sequence[GroupObject], kind: str, namespace: str, name: str
-) -> tuple[Found, Sequence[str]]:
+) -> tuple[StoredWorkload, Sequence[str]]:
     """What is stored under this name, and what nobody let us see. Raises Failure, ApiError, Unreachable."""
     adapter = await _adapter(client, settings.registry, kind)
     obj = await _read(client, adapter, namespace, name)
-    around = Around(client, settings.registry, ())
+    around = FileReferenceResolver(client, settings.registry, ())
 
     def count(known: Lookup) -> counting.Demand:
         payer(obj, settings.registry, known)
         return counting.own_demand(obj, adapter, known, settings.counting)
 
     lookup = await around.resolve(count, _SECONDS)
-    about = Found(adapter.kind, namespace, name, settings.registry.is_charged(adapter))
+    about = StoredWorkload(adapter.kind, namespace, name, settings.registry.is_charged(adapter))
     try:
         above = payer(obj, settings.registry, lookup)
         group = charged_group(above if above is not None else obj, lookup)
@@ -83,16 +83,16 @@ async def find(
         return about, sorted(around.unread)
     about = replace(about, has_ended=not counting.is_live(obj, adapter))
     try:
-        about = replace(about, cost=dict(counting.in_all(count(lookup))))
+        about = replace(about, cost=dict(counting.total_demand(count(lookup))))
     except Malformed as error:
         return replace(about, error=str(error)), sorted(around.unread)
     if account is None or adapter.scale is None or about.has_ended:
         return about, sorted(around.unread)
-    now = at(obj, adapter.scale)
+    now = get_path(obj, adapter.scale)
     larger = counting.with_scale(obj, adapter, (now if isinstance(now, int) else 1) + 1)
-    rehearsal = Rehearsal(client, settings, groups, [larger])
-    [more] = await rehearsal.outcomes()
-    return replace(about, more=more), sorted({*around.unread, *rehearsal.unread})
+    dry_run = DryRun(client, settings, groups, [larger])
+    [more] = await dry_run.outcomes()
+    return replace(about, more=more), sorted({*around.unread, *dry_run.unread})
 
 
 async def _read(client: KubeClient, adapter: Adapter, namespace: str, name: str) -> Object:
@@ -102,8 +102,8 @@ async def _read(client: KubeClient, adapter: Adapter, namespace: str, name: str)
         except NotFound:
             continue
         except ValueError as error:
-            raise Failure(str(error), BAD_INPUT) from None
-    raise Failure(f"there is no {adapter.kind} {name} in namespace {namespace}", BAD_INPUT)
+            raise Failure(str(error), EXIT_BAD_INPUT) from None
+    raise Failure(f"there is no {adapter.kind} {name} in namespace {namespace}", EXIT_BAD_INPUT)
 
 
 async def _adapter(client: KubeClient, registry: Registry, word: str) -> Adapter:
@@ -118,7 +118,7 @@ async def _adapter(client: KubeClient, registry: Registry, word: str) -> Adapter
         found = short.get(meant)
     if found is None:
         known = sorted({adapter.kind.lower() for adapter in registry.adapters})
-        raise Failure(f"{word} is no kind that is counted; {instead_of(meant, known)}", BAD_INPUT)
+        raise Failure(f"{word} is no kind that is counted; {alternatives(meant, known)}", EXIT_BAD_INPUT)
     return found
 
 

@@ -1,6 +1,6 @@
 """Why something fits or does not, in words: what `bizrq fit` and `bizrq explain` say.
 
-This file alone decides which groups could help and how that reads. It asks nobody: an Outcome has it all.
+This file alone decides which groups could help and how that reads. It asks nobody: a DryRunOutcome has it all.
 """
 
 from __future__ import annotations
@@ -10,20 +10,20 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bizrq.api.group import KIND as GROUP_KIND
-from bizrq.cli.output.terminal import Command
-from bizrq.quota.account import Account, Hours
+from bizrq.cli.output.terminal import CommandLine
+from bizrq.quota.account import Account, AccountHours
 from bizrq.quota.headroom import replicas_that_fit, role_that_grew
-from bizrq.quota.prepaid import priced
+from bizrq.quota.prepaid import with_max_cost
 from bizrq.quota.verdict import Denied, Violation
 from bizrq.units import quantity
-from bizrq.units.names import order
+from bizrq.units.names import sort_key
 from bizrq.workloads.labels import LABEL
 
 if TYPE_CHECKING:
-    from bizrq.cli.output.view import Figures, Forest, Sheet
-    from bizrq.cli.simulate.charged import Charged
-    from bizrq.cli.simulate.dry_run import Outcome
-    from bizrq.cli.simulate.stored_workload import Found
+    from bizrq.cli.output.view import GroupView, ResourceView, TreeView
+    from bizrq.cli.simulate.charged import ChargedWorkload
+    from bizrq.cli.simulate.dry_run import DryRunOutcome
+    from bizrq.cli.simulate.stored_workload import StoredWorkload
 
 _UNLABELLED = f"Neither it nor its namespace has the label {LABEL}: it is charged to no group."
 #: Siblings that are named; a large family has more.
@@ -32,7 +32,7 @@ _NAMED = 3
 _SCARCE = 90
 
 
-def as_json(outcome: Outcome) -> dict[str, Any]:
+def as_json(outcome: DryRunOutcome) -> dict[str, Any]:
     """The item that `bizrq fit -o json` prints; `message` says why not, where the answer is no."""
     item: dict[str, Any] = {
         "kind": outcome.kind,
@@ -58,18 +58,18 @@ def as_json(outcome: Outcome) -> dict[str, Any]:
     return item
 
 
-def violations(outcome: Outcome) -> Sequence[Violation]:
+def violations(outcome: DryRunOutcome) -> Sequence[Violation]:
     return outcome.verdict.violations if isinstance(outcome.verdict, Denied) else ()
 
 
-def refusal(outcome: Outcome) -> str:
+def refusal(outcome: DryRunOutcome) -> str:
     """The line that admission refuses with; "" where it does not."""
     return outcome.verdict.message if isinstance(outcome.verdict, Denied) else ""
 
 
-def most_replicas(outcome: Outcome) -> int | None:
+def most_replicas(outcome: DryRunOutcome) -> int | None:
     """How many replicas of the role that grew would fit in all; None where nothing bounds them or several grew."""
-    if outcome.charge is None or outcome.account is None or outcome.account.unknown():
+    if outcome.charge is None or outcome.account is None or outcome.account.unknown_names():
         return None
     grown, more = role_that_grew(outcome.charge), replicas_that_fit(outcome.account, outcome.charge)
     return None if grown is None or more is None else grown[1] + more
@@ -80,14 +80,14 @@ def short_by(violation: Violation) -> int:
     return violation.requested + violation.used - violation.hard
 
 
-def sentences(outcome: Outcome) -> list[str]:
+def sentences(outcome: DryRunOutcome) -> list[str]:
     """What falls short, by how much, and who could help: a line each. Nothing where the document fits."""
     if not isinstance(outcome.verdict, Denied):
         return []
     found = violations(outcome)
     if not found:
         return [refusal(outcome)]
-    whom = [f"it would be charged for {outcome.verdict.whom}"] if outcome.verdict.whom else []
+    whom = [f"it would be charged for {outcome.verdict.on_behalf_of}"] if outcome.verdict.on_behalf_of else []
     short = [_shortfall(v, outcome.account) for v in found]
     return [*whom, *short, *_replicas(outcome), *_help(outcome, found)]
 
@@ -95,7 +95,7 @@ def sentences(outcome: Outcome) -> list[str]:
 def _shortfall(v: Violation, account: Account | None) -> str:
     name = v.resource
     left, hard = quantity.text(name, v.left), quantity.text(name, v.hard)
-    hours = account.hours if account is not None else Hours()
+    hours = account.hours if account is not None else AccountHours()
     if name.startswith("cash/") and not hours.safe:
         grant = f" before {hours.next_grant}, the next grant" if hours.next_grant else ""
         return f"{name}: {quantity.text(name, v.used)} of {hard} hours are spent, so nothing more may start{grant}"
@@ -103,7 +103,7 @@ def _shortfall(v: Violation, account: Account | None) -> str:
     return f"{name}: asks for {quantity.text(name, v.requested)} more, {left} of {hard} left: {short} short"
 
 
-def _replicas(outcome: Outcome) -> list[str]:
+def _replicas(outcome: DryRunOutcome) -> list[str]:
     grown = role_that_grew(outcome.charge) if outcome.charge is not None else None
     most = most_replicas(outcome)
     if grown is None or most is None:
@@ -114,7 +114,7 @@ def _replicas(outcome: Outcome) -> list[str]:
     return [f"replicas: asks for {role.replicas}, {most} would fit" if most else "replicas: not even one would fit"]
 
 
-def _help(outcome: Outcome, found: Sequence[Violation]) -> list[str]:
+def _help(outcome: DryRunOutcome, found: Sequence[Violation]) -> list[str]:
     """Who has as much left as falls short: the parent to raise the group from, siblings to take it from."""
     account = outcome.account
     if account is None:
@@ -154,14 +154,14 @@ def _told(amounts: Mapping[str, int]) -> str:
     return ", ".join(f"{name} {quantity.text(name, amount)}" for name, amount in amounts.items())
 
 
-def raise_command(group: str, hard: Mapping[str, int]) -> Command:
+def raise_command(group: str, hard: Mapping[str, int]) -> CommandLine:
     """What a person would type to raise these ceilings."""
     amounts = {name: quantity.text(name, amount) for name, amount in sorted(hard.items())}
     patch = json.dumps({"spec": {"hard": amounts}}, separators=(",", ":"))
-    return Command(f"  kubectl patch bizrq {group} --type=merge -p '{patch}'")
+    return CommandLine(f"  kubectl patch bizrq {group} --type=merge -p '{patch}'")
 
 
-def why_charged(outcome: Outcome) -> list[str]:
+def why_charged(outcome: DryRunOutcome) -> list[str]:
     """Who pays, and why nobody had to be asked where that is so."""
     if outcome.group is None:
         if not outcome.fits:
@@ -178,12 +178,12 @@ def why_charged(outcome: Outcome) -> list[str]:
     return lines
 
 
-def demand_rows(outcome: Outcome) -> list[tuple[str, ...]]:
+def demand_rows(outcome: DryRunOutcome) -> list[tuple[str, ...]]:
     """Per resource that it asks for and the group has a ceiling for: asked in all, had before, left, hard."""
     account = outcome.account
     if outcome.charge is None or account is None:
         return []
-    charge = priced(account, outcome.charge)
+    charge = with_max_cost(account, outcome.charge)
     return [
         (name, quantity.text(name, charge.demand.get(name, 0)), quantity.text(name, charge.before.get(name, 0)), *rest)
         for name, *rest in _left_and_hard(account)
@@ -191,7 +191,7 @@ def demand_rows(outcome: Outcome) -> list[tuple[str, ...]]:
     ]
 
 
-def cost_rows(found: Found) -> list[tuple[str, ...]]:
+def cost_rows(found: StoredWorkload) -> list[tuple[str, ...]]:
     """Per resource that a stored workload costs and its group has a ceiling for: cost, left, hard."""
     cost = found.cost or {}
     if found.account is None:
@@ -204,12 +204,12 @@ def cost_rows(found: Found) -> list[tuple[str, ...]]:
 
 
 def _left_and_hard(account: Account) -> Iterator[tuple[str, str, str]]:
-    for name in sorted(account.hard, key=order):
+    for name in sorted(account.hard, key=sort_key):
         left = quantity.text(name, account.hard[name] - account.taken(name)) if name in account.used else "?"
         yield name, left, quantity.text(name, account.hard[name])
 
 
-def who_pays(found: Found) -> list[str]:
+def who_pays(found: StoredWorkload) -> list[str]:
     """Whose budget a stored workload is in, and why it costs nothing where that is so."""
     if found.above:
         return [f"{found.above} made it and pays for it, in {found.group}: explain that."]
@@ -227,21 +227,21 @@ def who_pays(found: Found) -> list[str]:
     return lines
 
 
-def of_group(forest: Forest, name: str, workloads: Sequence[Charged]) -> list[str]:
+def of_group(tree: TreeView, name: str, workloads: Sequence[ChargedWorkload]) -> list[str]:
     """What the budget of a group goes into, resource by resource, the scarcest first, and who could help."""
-    sheet = forest.sheets[name]
-    conditions = [c for c in sheet.group.status.conditions if (c.type == "Ready") != (c.status == "True")]
+    view = tree.groups[name]
+    conditions = [c for c in view.group.status.conditions if (c.type == "Ready") != (c.status == "True")]
     lines = [f"{c.type} {c.status}: {c.message}" for c in conditions]
-    if not sheet.group.status.conditions:
+    if not view.group.status.conditions:
         lines.append("The controller has not counted it yet: workloads have to wait.")
-    for figures in sorted(sheet.figures, key=lambda f: (-(f.percent or 0), order(f.resource))):
-        lines += _of_resource(forest, sheet, figures, workloads)
-    if not sheet.figures:
+    for figures in sorted(view.resources, key=lambda f: (-(f.percent or 0), sort_key(f.resource))):
+        lines += _of_resource(tree, view, figures, workloads)
+    if not view.resources:
         lines.append("It has no ceilings: whatever is charged to it is admitted.")
     return lines
 
 
-def _of_resource(forest: Forest, sheet: Sheet, f: Figures, workloads: Sequence[Charged]) -> list[str]:
+def _of_resource(tree: TreeView, view: GroupView, f: ResourceView, workloads: Sequence[ChargedWorkload]) -> list[str]:
     if f.taken is None or f.left is None or f.percent is None:
         return [f"{f.resource}: {f.text(f.hard)}, not counted yet"]
     if f.left < 0:
@@ -251,25 +251,23 @@ def _of_resource(forest: Forest, sheet: Sheet, f: Figures, workloads: Sequence[C
     else:
         state = f"{f.text(f.left)} left" if f.left else "nothing left"
     lines = [f"{f.resource}: {f.text(f.taken)} of {f.text(f.hard)} taken, {state}"]
-    if f.own:
+    if f.self_used:
         mine = sorted((w for w in workloads if w.cost.get(f.resource)), key=lambda w: -w.cost[f.resource])
         named = ", ".join(f"{w.kind} {w.namespace}/{w.name} {w.text(f.resource)}" for w in mine[:_NAMED])
         more = f" and {len(mine) - _NAMED} more" if len(mine) > _NAMED else ""
-        lines.append(f"  {f.text(f.own)} by its own workloads{f': {named}{more}' if named else ''}")
+        lines.append(f"  {f.text(f.self_used)} by its own workloads{f': {named}{more}' if named else ''}")
     if f.granted:
-        lines.append(f"  {f.text(f.granted)} held by its children{_children(forest, sheet, f.resource)}")
+        lines.append(f"  {f.text(f.granted)} held by its children{_children(tree, view, f.resource)}")
     if f.reserved:
         lines.append(f"  {f.text(f.reserved)} promised to changes under way")
-    if f.percent >= _SCARCE and sheet.parent in forest.sheets:
-        lines += _who_could_raise(forest, sheet, f)
+    if f.percent >= _SCARCE and view.parent in tree.groups:
+        lines += _who_could_raise(tree, view, f)
     return lines
 
 
-def _children(forest: Forest, sheet: Sheet, resource: str) -> str:
+def _children(tree: TreeView, view: GroupView, resource: str) -> str:
     """The children that hold most of a resource, with what they do not use of it."""
-    held = {
-        name: f for name in sheet.children for f in forest.sheets[name].figures if f.resource == resource and f.hard
-    }
+    held = {name: f for name in view.children for f in tree.groups[name].resources if f.resource == resource and f.hard}
     largest = sorted(held.items(), key=lambda pair: (-pair[1].hard, pair[0]))[:_NAMED]
     told = ", ".join(
         f"{name} {f.text(f.hard)}" + (f" ({f.text(max(0, f.left))} of it left)" if f.left is not None else "")
@@ -279,19 +277,19 @@ def _children(forest: Forest, sheet: Sheet, resource: str) -> str:
     return f": {told}{more}" if told else ""
 
 
-def _who_could_raise(forest: Forest, sheet: Sheet, f: Figures) -> list[str]:
-    parent = next((g for g in forest.sheets[sheet.parent].figures if g.resource == f.resource), None)
+def _who_could_raise(tree: TreeView, view: GroupView, f: ResourceView) -> list[str]:
+    parent = next((g for g in tree.groups[view.parent].resources if g.resource == f.resource), None)
     if parent is None:
-        return [f"  {sheet.parent}, its parent, has no ceiling there: it can be raised"]
+        return [f"  {view.parent}, its parent, has no ceiling there: it can be raised"]
     if parent.left is not None and parent.left > 0:
-        return [f"  {sheet.parent}, its parent, has {parent.text(parent.left)} left to raise it by"]
-    siblings = [name for name in forest.sheets[sheet.parent].children if name != sheet.name]
+        return [f"  {view.parent}, its parent, has {parent.text(parent.left)} left to raise it by"]
+    siblings = [name for name in tree.groups[view.parent].children if name != view.name]
     able = [
         (name, g)
         for name in siblings
-        for g in forest.sheets[name].figures
+        for g in tree.groups[name].resources
         if g.resource == f.resource and g.left is not None and g.left > 0
     ]
     largest = sorted(able, key=lambda pair: (-(pair[1].left or 0), pair[0]))[:_NAMED]
     told = ", ".join(f"{name} {g.text(g.left)}" for name, g in largest)
-    return [f"  {sheet.parent}, its parent, has nothing left; siblings that have: {told or 'none'}"]
+    return [f"  {view.parent}, its parent, has nothing left; siblings that have: {told or 'none'}"]

@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from bizrq.cli.cluster import HERE, Where, ask, client_for
+from bizrq.cli.cluster import DEFAULT_FLAGS, ClusterFlags, client_for, run_on
 from bizrq.cli.groups import Group, check_known
-from bizrq.cli.output.failure import NO
-from bizrq.cli.output.tables import Form, Output, print_csv, print_document, print_names, print_table
+from bizrq.cli.output.failure import EXIT_NO
+from bizrq.cli.output.tables import Output, OutputFormat, print_csv, print_document, print_names, print_table
 
 if TYPE_CHECKING:
-    from bizrq.cli.hours.checks import Checked
+    from bizrq.cli.hours.checks import CheckResult
     from bizrq.kube.client import KubeClient
 
 #: What belongs together is written one after another: so often it is read again, after so many seconds.
@@ -25,8 +25,8 @@ _TOLD_HEADS = ("what", "group", "at", "who", "hours", "why")
 
 def audit(
     group: Group = None,
-    output: Output = Form.TABLE,
-    where: Where = HERE,
+    output: Output = OutputFormat.TABLE,
+    where: ClusterFlags = DEFAULT_FLAGS,
 ) -> None:
     """Add up every statement and record again from its lines, and say whether they are equal to what is told.
 
@@ -35,39 +35,39 @@ def audit(
     """
     client = client_for(where)
 
-    from bizrq.cli.hours.checks import checked, remarks
-    from bizrq.cli.hours.records import corrections, read
+    from bizrq.cli.hours.checks import check_records, remarks
+    from bizrq.cli.hours.records import corrections, read_records
 
-    async def work(client: KubeClient) -> tuple[list[Checked], list[dict[str, str]]]:
+    async def work(client: KubeClient) -> tuple[list[CheckResult], list[dict[str, str]]]:
         import asyncio
 
         for look in count(1):
-            books = await read(client, statements=True)
+            records = await read_records(client, statements=True)
             if group is not None:
-                check_known([group], sorted({*books.groups, *(each.spec.group for each in books.statements)}))
-            mine = books.below(group)
-            made = await corrections(client, books, group)
-            found = checked(mine, made)
+                check_known([group], sorted({*records.groups, *(each.spec.group for each in records.statements)}))
+            mine = records.subtree(group)
+            made = await corrections(client, records, group)
+            found = check_records(mine, made)
             if look == _LOOKS or not any(each.differences for each in found):
                 return found, list(remarks(mine, made))
             await asyncio.sleep(_PAUSE)
         raise AssertionError("unreachable: the last look returns")
 
-    found, told = ask(client, work)
-    if output in (Form.JSON, Form.YAML):
+    found, told = run_on(client, work)
+    if output in (OutputFormat.JSON, OutputFormat.YAML):
         equal = not any(each.differences for each in found)
         print_document({"equal": equal, "checked": [_as_json(each) for each in found], "remarks": told}, output)
-    elif output is Form.CSV:
+    elif output is OutputFormat.CSV:
         print_csv(_HEADS, [_row(each) for each in found])
-    elif output is Form.NAME:
+    elif output is OutputFormat.NAME:
         print_names(sorted({each.group for each in found if each.differences}))
     else:
         _print(found, told)
     if any(each.differences for each in found):
-        sys.exit(NO)
+        sys.exit(EXIT_NO)
 
 
-def _as_json(each: Checked) -> dict[str, Any]:
+def _as_json(each: CheckResult) -> dict[str, Any]:
     return {
         "kind": each.kind,
         "name": each.name,
@@ -78,12 +78,12 @@ def _as_json(each: Checked) -> dict[str, Any]:
     }
 
 
-def _row(each: Checked) -> dict[str, Any]:
+def _row(each: CheckResult) -> dict[str, Any]:
     result = "; ".join(each.differences) or "equal"
     return {**_as_json(each), "object": f"{each.kind}/{each.name}", "result": result}
 
 
-def _print(found: Sequence[Checked], told: Sequence[Mapping[str, str]]) -> None:
+def _print(found: Sequence[CheckResult], told: Sequence[Mapping[str, str]]) -> None:
     from rich.text import Text
 
     from bizrq.cli.output import terminal
@@ -98,7 +98,9 @@ def _print(found: Sequence[Checked], told: Sequence[Mapping[str, str]]) -> None:
         cells.append([f"{each.kind}/{each.name}", each.group, each.start or "-", str(each.lines), result])
     print_table([head.upper() for head in _HEADS], cells, right=("LINES",))
     for each in found:
-        terminal.tell(console, [f"{each.kind}/{each.name}: {terminal.plain(text)}" for text in each.differences], 0)
+        terminal.print_sentences(
+            console, [f"{each.kind}/{each.name}: {terminal.sanitize(text)}" for text in each.differences], 0
+        )
     if told:
         sys.stdout.write("\n")
         print_table([head.upper() for head in _TOLD_HEADS], [[row[h] or "-" for h in _TOLD_HEADS] for row in told])

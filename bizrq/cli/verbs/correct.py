@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bizrq.cli.cluster import HERE, Where, ask, client_for, whoami
+from bizrq.cli.cluster import DEFAULT_FLAGS, ClusterFlags, client_for, run_on, whoami
 from bizrq.cli.completion import group_names
-from bizrq.cli.output.failure import BAD_INPUT, CLUSTER, Failure
-from bizrq.cli.output.tables import Form, print_document
+from bizrq.cli.output.failure import EXIT_BAD_INPUT, EXIT_CLUSTER, Failure
+from bizrq.cli.output.tables import OutputFormat, print_document
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from bizrq.kube.client import KubeClient
 
 
-class Output(StrEnum):
+class CorrectOutput(StrEnum):
     TEXT = "text"
     JSON = "json"
     YAML = "yaml"
@@ -37,8 +37,10 @@ def correct(
     hours: _Hours,
     reason: Annotated[str, typer.Option(help="Why; it stands in the record for good.")],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Ask whether it would be taken; write nothing.")] = False,
-    output: Annotated[Output, typer.Option("--output", "-o", help="How to print what was made.")] = Output.TEXT,
-    where: Where = HERE,
+    output: Annotated[
+        CorrectOutput, typer.Option("--output", "-o", help="How to print what was made.")
+    ] = CorrectOutput.TEXT,
+    where: ClusterFlags = DEFAULT_FLAGS,
 ) -> None:
     """Credit or debit a group's hours in the open period, in your own name.
 
@@ -46,7 +48,7 @@ def correct(
     """
     wanted = _amounts(hours)
     if not reason.strip():
-        raise Failure("--reason: say why; it stands in the record for good", BAD_INPUT)
+        raise Failure("--reason: say why; it stands in the record for good", EXIT_BAD_INPUT)
     client = client_for(where)
 
     from bizrq.api.group import API_VERSION
@@ -63,14 +65,14 @@ def correct(
             if error.details.get("kind") != CORRECTIONS.plural:
                 raise
             told = f"{error.message}: who corrects hours needs the verb create on {CORRECTIONS.key}"
-            raise Failure(told, CLUSTER) from None
+            raise Failure(told, EXIT_CLUSTER) from None
 
-    made = ask(client, work)
-    if output in (Output.JSON, Output.YAML):
-        print_document(made, Form(output.value))
+    made = run_on(client, work)
+    if output in (CorrectOutput.JSON, CorrectOutput.YAML):
+        print_document(made, OutputFormat(output.value))
         return
     name = f"{made['kind'].lower()}.{API_VERSION.partition('/')[0]}/{made['metadata'].get('name', '')}"
-    if output is Output.NAME:
+    if output is CorrectOutput.NAME:
         sys.stdout.write(f"{name}\n")
         return
     told = ", ".join(f"{resource} {value}" for resource, value in wanted.items())
@@ -80,20 +82,20 @@ def correct(
 def _amounts(words: Sequence[str]) -> dict[str, str]:
     """The hours by the resource's canonical name, as they were given; raises Failure."""
     from bizrq.units import quantity
-    from bizrq.units.names import UnknownResource, cash, normalize, uncash
+    from bizrq.units.names import UnknownResource, cash_name, metered_resource, normalize
 
     found: dict[str, str] = {}
     for word in words:
         name, equals, value = word.partition("=")
         if not equals:
-            raise Failure(f"{word}: write a resource and its hours, like requests.nvidia.com/gpu=-12.5", BAD_INPUT)
+            raise Failure(f"{word}: write a resource and its hours, like requests.nvidia.com/gpu=-12.5", EXIT_BAD_INPUT)
         try:
-            resource, amount = uncash(normalize(cash(uncash(name)))), quantity.parse(value)
+            resource, amount = metered_resource(normalize(cash_name(metered_resource(name)))), quantity.parse(value)
         except (UnknownResource, quantity.QuantityError) as error:
-            raise Failure(f"{word}: {error}", BAD_INPUT) from None
+            raise Failure(f"{word}: {error}", EXIT_BAD_INPUT) from None
         if not amount:
-            raise Failure(f"{word}: that changes nothing", BAD_INPUT)
+            raise Failure(f"{word}: that changes nothing", EXIT_BAD_INPUT)
         if resource in found:
-            raise Failure(f"{word}: {resource} is given twice", BAD_INPUT)
+            raise Failure(f"{word}: {resource} is given twice", EXIT_BAD_INPUT)
         found[resource] = value.removeprefix("+")
     return found

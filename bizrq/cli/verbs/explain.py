@@ -9,21 +9,21 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bizrq.cli.cluster import HERE, Where, ask, client_for
+from bizrq.cli.cluster import DEFAULT_FLAGS, ClusterFlags, client_for, run_on
 from bizrq.cli.completion import group_names
 from bizrq.cli.groups import check_known
 from bizrq.cli.manifests import Recursive, read_objects
 from bizrq.cli.options import Config, Namespace, settings_of
-from bizrq.cli.output.failure import BAD_INPUT, Failure
-from bizrq.cli.verbs.fit import named, rehearsed
+from bizrq.cli.output.failure import EXIT_BAD_INPUT, Failure
+from bizrq.cli.verbs.fit import named, run_dry_run
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from bizrq.api.group import GroupObject
-    from bizrq.cli.simulate.charged import Found as Workloads
-    from bizrq.cli.simulate.dry_run import Outcome
-    from bizrq.cli.simulate.stored_workload import Found
+    from bizrq.cli.simulate.charged import ChargedWorkloads as Workloads
+    from bizrq.cli.simulate.dry_run import DryRunOutcome
+    from bizrq.cli.simulate.stored_workload import StoredWorkload
     from bizrq.kube.client import KubeClient
     from bizrq.settings import Settings
 
@@ -48,15 +48,15 @@ def explain(
     recursive: Recursive = False,
     namespace: Namespace = None,
     config: Config = None,
-    where: Where = HERE,
+    where: ClusterFlags = DEFAULT_FLAGS,
 ) -> None:
     """Explain an answer: for manifests who pays, what they ask for, what is left and who could help; for a workload
     what it costs and whether one more replica would fit; for a group what its budget goes into.
     """
     if bool(what) == bool(file):
-        raise Failure("explain what? Give a group, a workload as KIND/NAME, or manifests with -f", BAD_INPUT)
+        raise Failure("explain what? Give a group, a workload as KIND/NAME, or manifests with -f", EXIT_BAD_INPUT)
     if file:
-        outcomes = rehearsed(read_objects(file, recursive), namespace, config, where)
+        outcomes = run_dry_run(read_objects(file, recursive), namespace, config, where)
         for number, outcome in enumerate(outcomes):
             if number:
                 sys.stdout.write("\n")
@@ -77,10 +77,10 @@ def _meant(words: Sequence[str]) -> tuple[str, str]:
             return _GROUPS[0], name
         case [kind, name] if kind and name:
             return kind.lower().partition(".quota.biz.group")[0], name
-    raise Failure(f"{' '.join(words)}: give one group, or one workload as KIND/NAME", BAD_INPUT)
+    raise Failure(f"{' '.join(words)}: give one group, or one workload as KIND/NAME", EXIT_BAD_INPUT)
 
 
-def _explain(outcome: Outcome) -> None:
+def _explain(outcome: DryRunOutcome) -> None:
     """Who pays, the numbers, and the answer."""
     from rich.text import Text
 
@@ -89,13 +89,13 @@ def _explain(outcome: Outcome) -> None:
 
     console = terminal.console()
     console.print(Text(f"{outcome.kind} {named(outcome)}", "bold"))
-    terminal.tell(console, why_charged(outcome), 2)
+    terminal.print_sentences(console, why_charged(outcome), 2)
     _print_rows(("ASKS", "HAD", "LEFT", "HARD"), demand_rows(outcome))
-    terminal.tell(console, [f"warning: {warning}" for warning in outcome.warnings], 2)
+    terminal.print_sentences(console, [f"warning: {warning}" for warning in outcome.warnings], 2)
     _answer(console, outcome, "It fits", "It does not fit:")
 
 
-def _answer(console: Console, outcome: Outcome, yes: str, no: str) -> None:
+def _answer(console: Console, outcome: DryRunOutcome, yes: str, no: str) -> None:
     from rich.text import Text
 
     from bizrq.cli.output import terminal
@@ -107,7 +107,7 @@ def _answer(console: Console, outcome: Outcome, yes: str, no: str) -> None:
         console.print(Text.assemble("  ", (yes, "green"), f"{more}."))
         return
     console.print(Text.assemble("  ", (no, "red")))
-    terminal.tell(console, sentences(outcome), 4)
+    terminal.print_sentences(console, sentences(outcome), 4)
 
 
 def _print_rows(heads: Iterable[str], rows: Sequence[Sequence[str]]) -> None:
@@ -115,7 +115,7 @@ def _print_rows(heads: Iterable[str], rows: Sequence[Sequence[str]]) -> None:
 
     if not rows:
         return
-    table = terminal.table("  RESOURCE")
+    table = terminal.plain_table("  RESOURCE")
     for head in heads:
         table.add_column(head, justify="right", no_wrap=True)
     for name, *cells in rows:
@@ -128,22 +128,24 @@ def _explain_workload(kind: str, namespace: str, name: str, settings: Settings, 
 
     from bizrq.api.group import GroupUnreadable
     from bizrq.cli.output import terminal
-    from bizrq.cli.simulate.dry_run import list_groups
-    from bizrq.cli.simulate.stored_workload import find
+    from bizrq.cli.simulate.dry_run import read_groups
+    from bizrq.cli.simulate.stored_workload import find_workload
     from bizrq.cli.simulate.wording import cost_rows, who_pays
 
-    async def work(client: KubeClient) -> tuple[Found, Sequence[str]]:
-        return await find(client, settings, await list_groups(client), kind, namespace, name)
+    async def work(client: KubeClient) -> tuple[StoredWorkload, Sequence[str]]:
+        return await find_workload(client, settings, await read_groups(client), kind, namespace, name)
 
     try:
-        found, unread = ask(client, work)
+        found, unread = run_on(client, work)
     except GroupUnreadable as error:
-        raise Failure(str(error), BAD_INPUT) from None
+        raise Failure(str(error), EXIT_BAD_INPUT) from None
     console = terminal.console()
     console.print(Text(f"{found.kind} {found.namespace}/{found.name}", "bold"))
-    terminal.tell(console, who_pays(found), 2)
+    terminal.print_sentences(console, who_pays(found), 2)
     if found.error:
-        terminal.tell(console, [f"It cannot be counted, so it counts as nothing and may not grow: {found.error}"], 2)
+        terminal.print_sentences(
+            console, [f"It cannot be counted, so it counts as nothing and may not grow: {found.error}"], 2
+        )
     _print_rows(("COSTS", "LEFT", "HARD"), cost_rows(found))
     if found.more is not None:
         _answer(console, found.more, "One replica more fits", "One replica more does not fit:")
@@ -156,23 +158,23 @@ def _explain_group(name: str, settings: Settings, client: KubeClient) -> None:
 
     from bizrq.api.group import GroupUnreadable
     from bizrq.cli.output import terminal
-    from bizrq.cli.output.view import forest
+    from bizrq.cli.output.view import tree_view
     from bizrq.cli.simulate.charged import charged_to
-    from bizrq.cli.simulate.dry_run import list_groups
+    from bizrq.cli.simulate.dry_run import read_groups
     from bizrq.cli.simulate.wording import of_group
 
     async def work(client: KubeClient) -> tuple[list[GroupObject], Workloads]:
-        groups = await list_groups(client)
+        groups = await read_groups(client)
         check_known([name], [group.name for group in groups])
         return groups, await charged_to(client, settings, name)
 
     try:
-        groups, found = ask(client, work)
+        groups, found = run_on(client, work)
     except GroupUnreadable as error:
-        raise Failure(str(error), BAD_INPUT) from None
-    known = forest(groups, catalog=settings.catalog)
+        raise Failure(str(error), EXIT_BAD_INPUT) from None
+    known = tree_view(groups, catalog=settings.catalog)
     console = terminal.console()
     console.print(Text(" > ".join([*known.ancestry(name), name]), "bold"))
-    terminal.tell(console, of_group(known, name, found.workloads), 2)
+    terminal.print_sentences(console, of_group(known, name, found.workloads), 2)
     if found.unread:
         sys.stderr.write(f"bizrq: you may not read {', '.join(found.unread)}: they are left out\n")

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bizrq.cli.cluster import HERE, Where, ask, client_for
+from bizrq.cli.cluster import DEFAULT_FLAGS, ClusterFlags, client_for, run_on
 from bizrq.cli.manifests import Files, Recursive, read_objects
 from bizrq.cli.options import Config, Namespace, settings_of
-from bizrq.cli.output.failure import BAD_INPUT, NO, Failure
-from bizrq.cli.output.tables import Form, print_document
+from bizrq.cli.output.failure import EXIT_BAD_INPUT, EXIT_NO, Failure
+from bizrq.cli.output.tables import OutputFormat, print_document
 
 if TYPE_CHECKING:
-    from bizrq.cli.simulate.dry_run import Outcome
+    from bizrq.cli.simulate.dry_run import DryRunOutcome
 
 
-class Output(StrEnum):
+class FitOutput(StrEnum):
     TEXT = "text"
     JSON = "json"
     YAML = "yaml"
@@ -29,52 +29,56 @@ class Output(StrEnum):
 def fit(
     file: Files,
     recursive: Recursive = False,
-    output: Annotated[Output, typer.Option("--output", "-o", help="Words for people, or a document.")] = Output.TEXT,
+    output: Annotated[
+        FitOutput, typer.Option("--output", "-o", help="Words for people, or a document.")
+    ] = FitOutput.TEXT,
     namespace: Namespace = None,
     config: Config = None,
-    where: Where = HERE,
+    where: ClusterFlags = DEFAULT_FLAGS,
 ) -> None:
     """Say whether these manifests would be admitted now, and what falls short where they would not.
 
     Decided as admission decides, in the order of the files: what one document takes is not there for the next.
     Nothing is written. Exit code 0: all of it fits; 1: something does not.
     """
-    outcomes = rehearsed(read_objects(file, recursive), namespace, config, where)
-    if output is Output.TEXT:
+    outcomes = run_dry_run(read_objects(file, recursive), namespace, config, where)
+    if output is FitOutput.TEXT:
         show(outcomes)
     else:
         from bizrq.cli.simulate.wording import as_json
 
-        print_document([as_json(outcome) for outcome in outcomes], Form(output.value))
+        print_document([as_json(outcome) for outcome in outcomes], OutputFormat(output.value))
     if not all(outcome.fits for outcome in outcomes):
-        raise typer.Exit(NO)
+        raise typer.Exit(EXIT_NO)
 
 
-def rehearsed(documents: Sequence[Any], namespace: str | None, config: Path | None, where: Where) -> list[Outcome]:
+def run_dry_run(
+    documents: Sequence[Any], namespace: str | None, config: Path | None, where: ClusterFlags
+) -> list[DryRunOutcome]:
     """What admission would say, against the cluster; says on stderr what could not be seen. Raises Failure."""
     settings, client = settings_of(config), client_for(where)
 
     from bizrq.api.group import GroupUnreadable
-    from bizrq.cli.simulate.dry_run import Rehearsal, list_groups
+    from bizrq.cli.simulate.dry_run import DryRun, read_groups
     from bizrq.cli.simulate.manifest import in_namespace
     from bizrq.kube.client import KubeClient
 
     here = [in_namespace(document, namespace or client.namespace) for document in documents]
 
-    async def work(client: KubeClient) -> list[Outcome]:
-        rehearsal = Rehearsal(client, settings, await list_groups(client), here)
-        outcomes = await rehearsal.outcomes()
-        if rehearsal.unread:
-            sys.stderr.write(f"bizrq: you may not read {', '.join(rehearsal.unread)}: taken as if there were none\n")
+    async def work(client: KubeClient) -> list[DryRunOutcome]:
+        dry_run = DryRun(client, settings, await read_groups(client), here)
+        outcomes = await dry_run.outcomes()
+        if dry_run.unread:
+            sys.stderr.write(f"bizrq: you may not read {', '.join(dry_run.unread)}: taken as if there were none\n")
         return outcomes
 
     try:
-        return ask(client, work)
+        return run_on(client, work)
     except GroupUnreadable as error:
-        raise Failure(str(error), BAD_INPUT) from None
+        raise Failure(str(error), EXIT_BAD_INPUT) from None
 
 
-def show(outcomes: list[Outcome]) -> None:
+def show(outcomes: list[DryRunOutcome]) -> None:
     """A line for each document, and below it why it does not fit."""
     from rich.text import Text
 
@@ -94,8 +98,8 @@ def show(outcomes: list[Outcome]) -> None:
             words.append(f"up to {most} {'replica' if most == 1 else 'replicas'}")
         answer = Text("fits ", "green") if outcome.fits else Text("no   ", "bold red")
         console.print(Text.assemble(answer, ", ".join(words)))
-        terminal.tell(console, [*(f"warning: {each}" for each in outcome.warnings), *sentences(outcome)], 5)
+        terminal.print_sentences(console, [*(f"warning: {each}" for each in outcome.warnings), *sentences(outcome)], 5)
 
 
-def named(outcome: Outcome) -> str:
+def named(outcome: DryRunOutcome) -> str:
     return f"{outcome.namespace}/{outcome.name}" if outcome.namespace else outcome.name

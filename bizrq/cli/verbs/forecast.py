@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from bizrq.cli.cluster import HERE, Where, ask, client_for
+from bizrq.cli.cluster import DEFAULT_FLAGS, ClusterFlags, client_for, run_on
 from bizrq.cli.groups import Group, OnlyResource, check_known
-from bizrq.cli.output.tables import Form, Output, print_csv, print_document, print_names, print_table
+from bizrq.cli.output.tables import Output, OutputFormat, print_csv, print_document, print_names, print_table
 
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from bizrq.cli.hours.outlook import Foreseen
-    from bizrq.cli.hours.records import Books
+    from bizrq.cli.hours.outlook import BudgetOutlook
+    from bizrq.cli.hours.records import HoursRecords
     from bizrq.kube.client import KubeClient
 
 #: The columns of every form, in their order; a narrow table leaves some out.
@@ -23,9 +23,9 @@ _WIDE = (*_NARROW, "unit", "until", "workloads")
 
 def forecast(
     group: Group = None,
-    output: Output = Form.TABLE,
+    output: Output = OutputFormat.TABLE,
     resource: OnlyResource = None,
-    where: Where = HERE,
+    where: ClusterFlags = DEFAULT_FLAGS,
 ) -> None:
     """Foresee when each budget of hours is out, if what runs now goes on, and which workloads burn it.
 
@@ -34,67 +34,77 @@ def forecast(
     """
     client = client_for(where)
 
-    from bizrq.cli.hours.outlook import burned_by, foreseen
-    from bizrq.cli.hours.records import read
+    from bizrq.cli.hours.outlook import budget_outlooks, format_top_consumers
+    from bizrq.cli.hours.records import read_records
 
-    async def work(client: KubeClient) -> Books:
-        return await read(client, statements=False)
+    async def work(client: KubeClient) -> HoursRecords:
+        return await read_records(client, statements=False)
 
-    books = ask(client, work)
+    records = run_on(client, work)
     if group is not None:
-        check_known([group], list(books.groups))
-    found = [each for each in foreseen(books, resource) if group in (None, each.group, *books.above(each.group))]
+        check_known([group], list(records.groups))
+    found = [
+        each
+        for each in budget_outlooks(records, resource)
+        if group in (None, each.group, *records.ancestors(each.group))
+    ]
     rows = [_as_json(each) for each in found]
-    if output in (Form.JSON, Form.YAML):
+    if output in (OutputFormat.JSON, OutputFormat.YAML):
         print_document(rows, output)
-    elif output is Form.CSV:
-        print_csv(HEADS, [{**row, "workloads": burned_by(each)} for row, each in zip(rows, found, strict=True)])
-    elif output is Form.NAME:
-        print_names(dict.fromkeys(each.group for each in found if each.out is not None))
+    elif output is OutputFormat.CSV:
+        print_csv(
+            HEADS, [{**row, "workloads": format_top_consumers(each)} for row, each in zip(rows, found, strict=True)]
+        )
+    elif output is OutputFormat.NAME:
+        print_names(dict.fromkeys(each.group for each in found if each.exhausted_at is not None))
     else:
         _print(found, output)
 
 
-def _as_json(each: Foreseen) -> dict[str, Any]:
-    from bizrq.cli.hours.records import hours, left, unit
+def _as_json(each: BudgetOutlook) -> dict[str, Any]:
+    from bizrq.cli.hours.records import format_hours, format_left, unit
     from bizrq.hours.metering import HOUR
-    from bizrq.units.times import timestamp
+    from bizrq.units.times import format_timestamp
 
     return {
         "group": each.group,
         "resource": each.resource,
-        "budget": hours(each.resource, each.budget.hard),
-        "used": hours(each.resource, each.used),
-        "left": left(each.resource, each.budget.hard, each.used),
-        "burn": hours(each.resource, each.budget.burn * HOUR),
+        "budget": format_hours(each.resource, each.budget.hard),
+        "used": format_hours(each.resource, each.used),
+        "left": format_left(each.resource, each.budget.hard, each.used),
+        "burn": format_hours(each.resource, each.budget.burn * HOUR),
         "unit": unit(each.resource),
-        "counted": timestamp(each.counted) if each.counted else None,
-        "until": None if each.until is None else timestamp(each.until),
-        "out": None if each.out is None else timestamp(each.out),
+        "counted": format_timestamp(each.counted) if each.counted else None,
+        "until": None if each.until is None else format_timestamp(each.until),
+        "out": None if each.exhausted_at is None else format_timestamp(each.exhausted_at),
         "workloads": [{"workload": name, "percent": percent} for name, percent in each.workloads],
     }
 
 
-def _print(found: list[Foreseen], form: Form) -> None:
+def _print(found: list[BudgetOutlook], form: OutputFormat) -> None:
     from rich.text import Text
 
-    from bizrq.cli.hours.outlook import burned_by, when
-    from bizrq.cli.hours.records import local
+    from bizrq.cli.hours.outlook import format_exhaustion, format_top_consumers
+    from bizrq.cli.hours.records import format_local_time
     from bizrq.cli.output import terminal
 
     if not found:
         terminal.console().print("No group has a budget of hours: give one, like cash/requests.nvidia.com/gpu.")
         return
-    heads = _WIDE if form is Form.WIDE else _NARROW
+    heads = _WIDE if form is OutputFormat.WIDE else _NARROW
     cells: list[list[Text]] = []
     for each in found:
-        told = {**_as_json(each), "out": when(each), "workloads": burned_by(each)}
-        told["until"] = "for ever" if each.until is None else local(each.until, each.zone)
-        style = "red" if told["out"] == "is out" else "yellow" if each.out is not None and each.left > 0 else ""
+        told = {**_as_json(each), "out": format_exhaustion(each), "workloads": format_top_consumers(each)}
+        told["until"] = "for ever" if each.until is None else format_local_time(each.until, each.zone)
+        style = (
+            "red" if told["out"] == "is out" else "yellow" if each.exhausted_at is not None and each.left > 0 else ""
+        )
         cells.append([Text(told[head] or "-", style if head in ("out", "left") else "") for head in heads])
     print_table([head.upper() for head in heads], cells, right=("BUDGET", "USED", "LEFT", "BURN"))
-    if form is not Form.WIDE:
+    if form is not OutputFormat.WIDE:
         console = terminal.console()
-        burning = [each for each in found if each.out is not None and each.workloads]
+        burning = [each for each in found if each.exhausted_at is not None and each.workloads]
         for each in burning:
-            terminal.tell(console, [f"{each.group} burns {each.resource} by {burned_by(each)}"], 0)
+            terminal.print_sentences(
+                console, [f"{each.group} burns {each.resource} by {format_top_consumers(each)}"], 0
+            )

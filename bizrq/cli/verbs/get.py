@@ -6,23 +6,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bizrq.cli.cluster import HERE, Where, client_for
+from bizrq.cli.cluster import DEFAULT_FLAGS, ClusterFlags, client_for
 from bizrq.cli.completion import group_names
-from bizrq.cli.groups import Selector, Watch, check_known, decoded, listed, watched
-from bizrq.cli.output.tables import Form, Output, print_csv, print_document, print_names, print_table
+from bizrq.cli.groups import Selector, Watch, check_known, decode_groups, list_groups, watch_groups
+from bizrq.cli.output.tables import Output, OutputFormat, print_csv, print_document, print_names, print_table
 
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from bizrq.cli.output.view import Sheet
+    from bizrq.cli.output.view import GroupView
 
 
 def get(
     group: Annotated[list[str] | None, typer.Argument(help="Only these groups.", autocompletion=group_names)] = None,
-    output: Output = Form.TABLE,
+    output: Output = OutputFormat.TABLE,
     selector: Selector = None,
     watch: Watch = False,
-    where: Where = HERE,
+    where: ClusterFlags = DEFAULT_FLAGS,
 ) -> None:
     """List groups: their parents, whether they are ready and within their quota, and what is scarcest in them."""
     client, wanted = client_for(where), group or []
@@ -33,25 +33,25 @@ def get(
         show_list([item for item in items if not wanted or item["metadata"]["name"] in wanted], items, output)
 
     if watch:
-        watched(client, show, selector)
+        watch_groups(client, show, selector)
     else:
-        show(listed(client, selector))
+        show(list_groups(client, selector))
 
 
-def show_list(chosen: list[dict[str, Any]], items: list[dict[str, Any]], form: Form) -> None:
+def show_list(chosen: list[dict[str, Any]], items: list[dict[str, Any]], form: OutputFormat) -> None:
     """The chosen of all groups in one of the forms."""
-    if form in (Form.JSON, Form.YAML):
+    if form in (OutputFormat.JSON, OutputFormat.YAML):
         print_document({"apiVersion": "v1", "kind": "List", "metadata": {}, "items": chosen}, form)
         return
     names = [item["metadata"]["name"] for item in chosen]
-    if form is Form.NAME:
+    if form is OutputFormat.NAME:
         print_names(names)
         return
-    from bizrq.cli.output.view import forest
+    from bizrq.cli.output.view import tree_view
 
-    sheets = forest(decoded(items)).sheets
-    rows = [row_of(sheets[name]) for name in names]
-    if form is Form.CSV:
+    views = tree_view(decode_groups(items)).groups
+    rows = [row_of(views[name]) for name in names]
+    if form is OutputFormat.CSV:
         print_csv(HEADS, rows)
         return
     show_rows(rows, form)
@@ -65,31 +65,31 @@ HEADS = (
 _NARROW = ("name", "parent", "ready", "over", "scarcest", "percent", "age")
 
 
-def row_of(sheet: Sheet) -> dict[str, Any]:
+def row_of(view: GroupView) -> dict[str, Any]:
     """A group's cells, by column."""
-    group, scarce = sheet.group, sheet.tightest
+    group, scarce = view.group, view.tightest
     return {
-        "name": sheet.name,
-        "parent": sheet.parent,
-        "ready": sheet.status_of("Ready"),
-        "over": sheet.status_of("OverQuota"),
+        "name": view.name,
+        "parent": view.parent,
+        "ready": view.status_of("Ready"),
+        "over": view.status_of("OverQuota"),
         "scarcest": scarce.resource if scarce else None,
         "taken": scarce.text(scarce.taken) if scarce else None,
         "hard": scarce.text(scarce.hard) if scarce else None,
         "percent": scarce.percent if scarce else None,
-        "reservations": len(sheet.reservations),
+        "reservations": len(view.reservations),
         "counted": group.status.last_reconcile_time,
         "age": group.metadata.creation_timestamp,
     }
 
 
-def show_rows(rows: list[dict[str, Any]], form: Form) -> None:
+def show_rows(rows: list[dict[str, Any]], form: OutputFormat) -> None:
     from bizrq.cli.output import terminal
 
     if not rows:
         terminal.console().print("There are no groups.")
         return
-    heads = HEADS if form is Form.WIDE else _NARROW
+    heads = HEADS if form is OutputFormat.WIDE else _NARROW
     right = ("TAKEN", "HARD", "PERCENT", "RESERVATIONS", "AGE", "COUNTED")
     print_table([h.upper() for h in heads], [[_cell(h, row[h]) for h in heads] for row in rows], right=right)
 

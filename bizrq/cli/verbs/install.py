@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bizrq.cli.cluster import HERE, Where, ask, client_for
+from bizrq.cli.cluster import DEFAULT_FLAGS, ClusterFlags, client_for, run_on
 from bizrq.cli.options import settings_of
-from bizrq.cli.output.failure import CLUSTER, Failure
+from bizrq.cli.output.failure import EXIT_CLUSTER, Failure
 
 if TYPE_CHECKING:
-    from bizrq.cli.manifests_of_bizrq import Plan
+    from bizrq.cli.manifests_of_bizrq import InstallPlan
     from bizrq.kube.client import KubeClient, Resource
 
 _Namespace = Annotated[str, typer.Option("--namespace", "-n", help="Where bizrq itself runs.")]
@@ -31,13 +31,13 @@ _STRICT = {"fieldValidation": "Strict"}
 _UNSUPPORTED = 415
 
 
-class Output(StrEnum):
+class InstallOutput(StrEnum):
     YAML = "yaml"
     JSON = "json"
     NAME = "name"
 
 
-_Output = Annotated[Output, typer.Option("--output", "-o", help="How --dry-run prints them.")]
+_Output = Annotated[InstallOutput, typer.Option("--output", "-o", help="How --dry-run prints them.")]
 
 
 def install(
@@ -48,8 +48,8 @@ def install(
     wait: Annotated[bool, typer.Option(help="Register the webhooks once one is ready, not before.")] = True,
     timeout: Annotated[int, typer.Option(min=1, help="Seconds to wait for a webhook.")] = 180,
     dry_run: _DryRun = False,
-    output: _Output = Output.YAML,
-    where: Where = HERE,
+    output: _Output = InstallOutput.YAML,
+    where: ClusterFlags = DEFAULT_FLAGS,
 ) -> None:
     """Install bizrq in a cluster, or bring what is installed up to date; to do it again changes nothing.
 
@@ -63,8 +63,8 @@ def install(
     from bizrq.cli import manifests_of_bizrq
 
     text = config.read_text("utf-8") if config is not None else ""
-    plan = manifests_of_bizrq.Plan(namespace, image or f"bizrq:{version('bizrq')}", replicas, text)
-    objects = manifests_of_bizrq.objects(settings, plan)
+    plan = manifests_of_bizrq.InstallPlan(namespace, image or f"bizrq:{version('bizrq')}", replicas, text)
+    objects = manifests_of_bizrq.install_objects(settings, plan)
     if dry_run:
         _print(objects, output)
         return
@@ -78,15 +78,15 @@ def install(
         await _apply(client, registration)
         await _prune(client, objects)
 
-    ask(client_for(where), work)
+    run_on(client_for(where), work)
 
 
 def uninstall(
     namespace: _Namespace = "bizrq-system",
     crd: Annotated[bool, typer.Option("--crd", help="The CRD too, and with it every group and what it spent.")] = False,
     dry_run: _DryRun = False,
-    output: _Output = Output.NAME,
-    where: Where = HERE,
+    output: _Output = InstallOutput.NAME,
+    where: ClusterFlags = DEFAULT_FLAGS,
 ) -> None:
     """Take bizrq out of a cluster: the registration first, so that nothing is refused meanwhile.
 
@@ -94,8 +94,8 @@ def uninstall(
     """
     from bizrq.cli import manifests_of_bizrq
 
-    plan = manifests_of_bizrq.Plan(namespace, "", 1, " ")
-    objects = list(reversed(manifests_of_bizrq.objects(settings_of(None), plan)))
+    plan = manifests_of_bizrq.InstallPlan(namespace, "", 1, " ")
+    objects = list(reversed(manifests_of_bizrq.install_objects(settings_of(None), plan)))
     secret = {
         "apiVersion": "v1",
         "kind": "Secret",
@@ -121,17 +121,17 @@ def uninstall(
                 await _delete(client, obj)
                 await _gone(client, obj)
         else:
-            await _tell_what_stays(client)
+            await _report_what_stays(client)
 
-    ask(client_for(where), work)
+    run_on(client_for(where), work)
 
 
-def _print(objects: list[dict[str, Any]], form: Output) -> None:
-    if form is Output.NAME:
+def _print(objects: list[dict[str, Any]], form: InstallOutput) -> None:
+    if form is InstallOutput.NAME:
         for obj in objects:
             sys.stdout.write(f"{_named(obj)}\n")
         return
-    if form is Output.JSON:
+    if form is InstallOutput.JSON:
         from bizrq.cli.output import terminal
 
         terminal.print_json({"apiVersion": "v1", "kind": "List", "metadata": {}, "items": objects})
@@ -236,7 +236,7 @@ def _with_bundles(obj: dict[str, Any], stored: dict[str, Any]) -> dict[str, Any]
     return {**obj, "webhooks": webhooks}
 
 
-async def _served(client: KubeClient, plan: Plan, timeout: int) -> None:
+async def _served(client: KubeClient, plan: InstallPlan, timeout: int) -> None:
     """Return once a webhook can answer; raises Failure after so many seconds."""
     import asyncio
 
@@ -253,7 +253,7 @@ async def _served(client: KubeClient, plan: Plan, timeout: int) -> None:
             raise Failure(
                 f"no webhook is ready after {timeout} s, so none is registered and nothing is refused: look at "
                 f"kubectl -n {plan.namespace} describe pods, then run install again (or --no-wait)",
-                CLUSTER,
+                EXIT_CLUSTER,
             )
         await asyncio.sleep(1.0)
 
@@ -305,10 +305,10 @@ async def _gone(client: KubeClient, obj: dict[str, Any]) -> None:
         while time.monotonic() < until:
             await client.get(resource_of(obj), obj["metadata"]["name"])
             await asyncio.sleep(0.2)
-        raise Failure(f"{_named(obj)} is still there after {_GONE:.0f} s: something holds a group", CLUSTER)
+        raise Failure(f"{_named(obj)} is still there after {_GONE:.0f} s: something holds a group", EXIT_CLUSTER)
 
 
-async def _tell_what_stays(client: KubeClient) -> None:
+async def _report_what_stays(client: KubeClient) -> None:
     from bizrq.api.group import FINALIZER
     from bizrq.kube.client import NotFound
     from bizrq.store.groups import GROUPS

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bizrq.cli.cluster import HERE, Where, client_for
-from bizrq.cli.groups import Group, OnlyResource, check_known, decoded, listed
+from bizrq.cli.cluster import DEFAULT_FLAGS, ClusterFlags, client_for
+from bizrq.cli.groups import Group, OnlyResource, check_known, decode_groups, list_groups
 from bizrq.cli.options import Config, catalog_of
-from bizrq.cli.output.failure import BAD_INPUT, Failure
-from bizrq.cli.output.tables import Form, Output, print_csv, print_document, print_names, print_table
-from bizrq.hours.bill import By
+from bizrq.cli.output.failure import EXIT_BAD_INPUT, Failure
+from bizrq.cli.output.tables import Output, OutputFormat, print_csv, print_document, print_names, print_table
+from bizrq.hours.bill import GroupBy
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -22,7 +22,9 @@ HEADS = ("group", "parent", "resource", "hard", "used", "selfUsed", "granted", "
 _NARROW = ("group", "resource", "hard", "used", "reserved", "left", "percent")
 
 _Hours = Annotated[bool, typer.Option("--hours", help="Bill hours, by group and of the current period.")]
-_By = Annotated[list[By] | None, typer.Option("--by", help="Bill hours by this; give it again to part them further.")]
+_By = Annotated[
+    list[GroupBy] | None, typer.Option("--by", help="Bill hours by this; give it again to part them further.")
+]
 _Period = Annotated[
     str | None,
     typer.Option(
@@ -37,7 +39,7 @@ _Html = Annotated[
 
 def report(
     group: Group = None,
-    output: Output = Form.TABLE,
+    output: Output = OutputFormat.TABLE,
     resource: OnlyResource = None,
     over: Annotated[int, typer.Option(min=0, help="Only what is taken to at least so many percent.")] = 0,
     hours: _Hours = False,
@@ -45,7 +47,7 @@ def report(
     period: _Period = None,
     html: _Html = None,
     config: Config = None,
-    where: Where = HERE,
+    where: ClusterFlags = DEFAULT_FLAGS,
 ) -> None:
     """Report what every group has of every resource: ceiling, used by itself and by its children, reserved, left.
 
@@ -54,41 +56,43 @@ def report(
     client, catalog = client_for(where), catalog_of(config)
     if hours or by or period is not None or html is not None:
         if over:
-            raise Failure("--over is of ceilings, not of hours that were spent: leave it out, or --hours", BAD_INPUT)
-        from bizrq.cli.hours.bills import bill, write_page
+            raise Failure(
+                "--over is of ceilings, not of hours that were spent: leave it out, or --hours", EXIT_BAD_INPUT
+            )
+        from bizrq.cli.hours.bills import print_bill, write_page
 
         if html is not None:
-            if by or output is not Form.TABLE:
-                raise Failure("--html writes one page with every bill: leave out --by and --output", BAD_INPUT)
+            if by or output is not OutputFormat.TABLE:
+                raise Failure("--html writes one page with every bill: leave out --by and --output", EXIT_BAD_INPUT)
             write_page(client, html, group, resource, period or "current", catalog)
         else:
-            bill(client, group, resource, by or [By.GROUP], period or "current", output, catalog)
+            print_bill(client, group, resource, by or [GroupBy.GROUP], period or "current", output, catalog)
         return
-    items = listed(client)
+    items = list_groups(client)
 
-    from bizrq.cli.output.view import forest, row_of
+    from bizrq.cli.output.view import report_row, tree_view
 
-    found = forest(decoded(items), resource, catalog)
+    found = tree_view(decode_groups(items), resource, catalog)
     if group is not None:
-        check_known([group], list(found.sheets))
+        check_known([group], list(found.groups))
     rows = [
-        row_of(sheet, figures)
-        for sheet, _ in found.in_order(group)
-        for figures in sheet.figures
+        report_row(view, figures)
+        for view, _ in found.in_order(group)
+        for figures in view.resources
         if not over or (figures.percent or 0) >= over
     ]
     print_rows(rows, output)
 
 
-def print_rows(rows: list[dict[str, Any]], form: Form) -> None:
-    if form in (Form.JSON, Form.YAML):
+def print_rows(rows: list[dict[str, Any]], form: OutputFormat) -> None:
+    if form in (OutputFormat.JSON, OutputFormat.YAML):
         print_document(rows, form)
-    elif form is Form.NAME:
+    elif form is OutputFormat.NAME:
         print_names(dict.fromkeys(row["group"] for row in rows))
-    elif form is Form.CSV:
+    elif form is OutputFormat.CSV:
         print_csv(HEADS, rows)
     else:
-        heads = HEADS if form is Form.WIDE else _NARROW
+        heads = HEADS if form is OutputFormat.WIDE else _NARROW
         cells = [[_cell(head, row) for head in heads] for row in rows]
         print_table([head.upper() for head in heads], cells, right=[head.upper() for head in HEADS[3:]])
 

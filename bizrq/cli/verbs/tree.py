@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from bizrq.cli.cluster import HERE, Where, client_for
-from bizrq.cli.groups import Group, OnlyResource, Watch, check_known, decoded, listed, watched
+from bizrq.cli.cluster import DEFAULT_FLAGS, ClusterFlags, client_for
+from bizrq.cli.groups import Group, OnlyResource, Watch, check_known, decode_groups, list_groups, watch_groups
 from bizrq.cli.options import Config, catalog_of
-from bizrq.cli.output.tables import Form, Output, print_csv, print_document, print_names
+from bizrq.cli.output.tables import Output, OutputFormat, print_csv, print_document, print_names
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    from bizrq.cli.output.view import Figures, Forest, Sheet
+    from bizrq.cli.output.view import GroupView, ResourceView, TreeView
 
 #: Cells of a bar where there is room, and where there is not.
 _LONG, _SHORT = 20, 8
@@ -26,11 +26,11 @@ _LINES = str.maketrans("├└─│", "|`-|")
 
 def tree(
     group: Group = None,
-    output: Output = Form.TABLE,
+    output: Output = OutputFormat.TABLE,
     resource: OnlyResource = None,
     watch: Watch = False,
     config: Config = None,
-    where: Where = HERE,
+    where: ClusterFlags = DEFAULT_FLAGS,
 ) -> None:
     """Show the tree of groups: of each resource the ceiling, what is used by whom, reserved, and left.
 
@@ -40,15 +40,15 @@ def tree(
     client, catalog = client_for(where), catalog_of(config)
 
     def show_items(items: list[dict[str, Any]]) -> None:
-        from bizrq.cli.output.view import forest
+        from bizrq.cli.output.view import tree_view
 
-        found = forest(decoded(items), resource, catalog)
+        found = tree_view(decode_groups(items), resource, catalog)
         if group is not None:
-            check_known([group], list(found.sheets))
+            check_known([group], list(found.groups))
         show_as(found.pruned(group) if resource is not None else found, group, output)
 
     if not watch:
-        show_items(listed(client))
+        show_items(list_groups(client))
         return
 
     def show_again(items: list[dict[str, Any]]) -> None:
@@ -57,45 +57,45 @@ def tree(
         terminal.console().clear()
         show_items(items)
 
-    watched(client, show_again)
+    watch_groups(client, show_again)
 
 
-def show_as(forest: Forest, top: str | None, form: Form) -> None:
+def show_as(forest: TreeView, top: str | None, form: OutputFormat) -> None:
     """The tree below `top` in one of the forms."""
-    from bizrq.cli.output.view import row_of
+    from bizrq.cli.output.view import report_row
     from bizrq.cli.verbs import report
 
     rows = forest.in_order(top)
-    if form in (Form.JSON, Form.YAML):
-        print_document([as_json(sheet) for sheet, _ in rows], form)
-    elif form is Form.NAME:
-        print_names(sheet.name for sheet, _ in rows)
-    elif form is Form.CSV:
-        print_csv(report.HEADS, [row_of(sheet, figures) for sheet, _ in rows for figures in sheet.figures])
+    if form in (OutputFormat.JSON, OutputFormat.YAML):
+        print_document([as_json(view) for view, _ in rows], form)
+    elif form is OutputFormat.NAME:
+        print_names(view.name for view, _ in rows)
+    elif form is OutputFormat.CSV:
+        print_csv(report.HEADS, [report_row(view, figures) for view, _ in rows for figures in view.resources])
     else:
-        show(rows, every=form is Form.WIDE)
+        show(rows, every=form is OutputFormat.WIDE)
 
 
-def as_json(sheet: Sheet) -> dict[str, Any]:
+def as_json(view: GroupView) -> dict[str, Any]:
     """One group as `tree -o json` prints it; what is not counted yet is null."""
 
-    def row(f: Figures) -> dict[str, Any]:
-        amounts = {"hard": f.hard, "used": f.used, "selfUsed": f.own, "reserved": f.reserved, "left": f.left}
+    def row(f: ResourceView) -> dict[str, Any]:
+        amounts = {"hard": f.hard, "used": f.used, "selfUsed": f.self_used, "reserved": f.reserved, "left": f.left}
         return {key: f.text(amount) for key, amount in amounts.items()}
 
     return {
-        "name": sheet.name,
-        "parent": sheet.parent,
-        "children": list(sheet.children),
-        "resources": {figures.resource: row(figures) for figures in sheet.figures},
+        "name": view.name,
+        "parent": view.parent,
+        "children": list(view.children),
+        "resources": {figures.resource: row(figures) for figures in view.resources},
     }
 
 
-_Column = tuple[str, Callable[["Figures"], int | None]]
+_Column = tuple[str, Callable[["ResourceView"], int | None]]
 _EVERY: tuple[_Column, ...] = (
     ("HARD", lambda f: f.hard),
     ("USED", lambda f: f.used),
-    ("SELF", lambda f: f.own),
+    ("SELF", lambda f: f.self_used),
     ("GRANTED", lambda f: f.granted),
     ("RESERVED", lambda f: f.reserved),
     ("LEFT", lambda f: f.left),
@@ -103,7 +103,7 @@ _EVERY: tuple[_Column, ...] = (
 _FEW: tuple[_Column, ...] = (("HARD", lambda f: f.hard), ("USED", lambda f: f.used), ("LEFT", lambda f: f.left))
 
 
-def show(rows: list[tuple[Sheet, str]], *, every: bool = False) -> None:
+def show(rows: list[tuple[GroupView, str]], *, every: bool = False) -> None:
     """The tree as a table; bars and colours only where a terminal shows them, `every` number whatever the width.
 
     Bars give way to names and numbers, which are never cut: what a terminal has no room for goes on in its next line.
@@ -132,28 +132,28 @@ def _layouts(console: Console, every: bool) -> list[tuple[int, Sequence[_Column]
     return [(_LONG, _EVERY), (_SHORT, least), (0, least)]
 
 
-def _table(console: Console, rows: list[tuple[Sheet, str]], cells: int, columns: Sequence[_Column]) -> Table:
+def _table(console: Console, rows: list[tuple[GroupView, str]], cells: int, columns: Sequence[_Column]) -> Table:
     from rich.text import Text
 
     from bizrq.cli.output import terminal
 
-    table = terminal.table("GROUP", "RESOURCE")
+    table = terminal.plain_table("GROUP", "RESOURCE")
     if cells:
         table.add_column("", no_wrap=True)
     for head, _ in columns:
         table.add_column(head, justify="right", no_wrap=True)
     ascii_only = terminal.is_ascii(console)
-    for sheet, lead in rows:
-        over = any(f.is_over for f in sheet.figures)
-        name = Text(f"{_drawn(lead, ascii_only)}{sheet.name}", "bold red" if over else "bold")
-        above: Figures | None = None
-        for figures in sheet.figures:
+    for view, lead in rows:
+        over = any(f.is_over for f in view.resources)
+        name = Text(f"{_drawn(lead, ascii_only)}{view.name}", "bold red" if over else "bold")
+        above: ResourceView | None = None
+        for figures in view.resources:
             label = _label(figures, above) if console.is_terminal else Text(figures.resource)
             above = figures
             bar = [_bar(figures, cells, _ASCII if ascii_only else _BLOCKS)] if cells else []
             table.add_row(name, label, *bar, *(_number(head, figures, of(figures)) for head, of in columns))
             name = Text(_drawn(lead.replace("├─ ", "│  ").replace("└─ ", "   "), ascii_only))
-        if not sheet.figures:
+        if not view.resources:
             table.add_row(name, Text("no ceiling", "dim"))
     return table
 
@@ -163,7 +163,7 @@ def _drawn(lead: str, ascii_only: bool) -> str:
     return lead.translate(_LINES) if ascii_only else lead
 
 
-def _label(figures: Figures, above: Figures | None) -> Text:
+def _label(figures: ResourceView, above: ResourceView | None) -> Text:
     """A resource, and a model below its base by its own name alone."""
     from rich.text import Text
 
@@ -172,7 +172,7 @@ def _label(figures: Figures, above: Figures | None) -> Text:
     return Text(figures.resource)
 
 
-def _number(head: str, figures: Figures, amount: int | None) -> Text:
+def _number(head: str, figures: ResourceView, amount: int | None) -> Text:
     from rich.text import Text
 
     if amount is None:
@@ -182,12 +182,12 @@ def _number(head: str, figures: Figures, amount: int | None) -> Text:
     return Text("-", "dim") if amount == 0 and head != "HARD" else Text(figures.text(amount) or "")
 
 
-def _bar(figures: Figures, cells: int, glyphs: str) -> Text:
+def _bar(figures: ResourceView, cells: int, glyphs: str) -> Text:
     """The group's own use, what its children were given, then what is reserved, of `hard`."""
     from rich.text import Text
 
     full, shaded, light, empty = glyphs
-    hard, used, own = figures.hard, figures.used, figures.own
+    hard, used, own = figures.hard, figures.used, figures.self_used
     if used is None or own is None:
         return Text("?" * cells, "dim")
     taken = used + figures.reserved

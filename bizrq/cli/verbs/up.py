@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bizrq.cli.output.failure import BAD_INPUT, CLUSTER, Failure
+from bizrq.cli.output.failure import EXIT_BAD_INPUT, EXIT_CLUSTER, Failure
 
 if TYPE_CHECKING:
-    from bizrq.cli.standalone import Station
+    from bizrq.cli.standalone import Standalone
 
 
 def up(
@@ -37,7 +37,7 @@ def up(
     """
     from bizrq import process
     from bizrq.api.config import ConfigurationError
-    from bizrq.cli.standalone import Station, StationError, Where
+    from bizrq.cli.standalone import Standalone, StandaloneError, TargetCluster
     from bizrq.kube.client import ApiError, ConfigError, Unreachable
     from bizrq.settings import load
     from controller.main import seconds
@@ -47,10 +47,10 @@ def up(
     try:
         settings = load(config)
     except ConfigurationError as error:
-        raise Failure(str(error), BAD_INPUT) from None
-    station = Station(
+        raise Failure(str(error), EXIT_BAD_INPUT) from None
+    standalone = Standalone(
         settings,
-        Where(kubeconfig, context, write_kubeconfig),
+        TargetCluster(kubeconfig, context, write_kubeconfig),
         webhook_url=webhook_url,
         port=port,
         namespace=namespace,
@@ -58,22 +58,22 @@ def up(
         cash_interval=cash,
     )
     try:
-        process.run(lambda stop: _serve(station, stop))
-    except (ConfigError, StationError) as error:
-        raise Failure(str(error), BAD_INPUT) from None
+        process.run(lambda stop: _serve(standalone, stop))
+    except (ConfigError, StandaloneError) as error:
+        raise Failure(str(error), EXIT_BAD_INPUT) from None
     except (ApiError, Unreachable) as error:
-        raise Failure(str(error), CLUSTER) from None
+        raise Failure(str(error), EXIT_CLUSTER) from None
     except OSError as error:
         # A port that is in use; the error names the address.
-        raise Failure(error.strerror or str(error), BAD_INPUT) from None
+        raise Failure(error.strerror or str(error), EXIT_BAD_INPUT) from None
 
 
-async def _serve(station: Station, stop: object) -> None:
+async def _serve(standalone: Standalone, stop: object) -> None:
     import asyncio
 
-    async with station:
-        if station.kubeconfig is not None:
-            typer.echo(f"kubeconfig: {station.kubeconfig}")
+    async with standalone:
+        if standalone.kubeconfig is not None:
+            typer.echo(f"kubeconfig: {standalone.kubeconfig}")
         typer.echo("ready")
         assert isinstance(stop, asyncio.Event)  # noqa: S101 narrows for the type checker: process.run made it
-        await station.until(stop)
+        await standalone.until(stop)

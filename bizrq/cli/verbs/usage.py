@@ -9,13 +9,13 @@ import typer
 
 from bizrq.cli.manifests import Files, Recursive, read_all
 from bizrq.cli.options import Config, settings_of
-from bizrq.cli.output.tables import Form, print_document
+from bizrq.cli.output.tables import OutputFormat, print_document
 
 if TYPE_CHECKING:
-    from bizrq.workloads.demand.offline import Row
+    from bizrq.workloads.demand.offline import UsageRow
 
 
-class Output(StrEnum):
+class UsageOutput(StrEnum):
     TABLE = "table"
     JSON = "json"
     YAML = "yaml"
@@ -24,7 +24,9 @@ class Output(StrEnum):
 def usage(
     file: Files,
     recursive: Recursive = False,
-    output: Annotated[Output, typer.Option("--output", "-o", help="A table for people, or a document.")] = Output.TABLE,
+    output: Annotated[
+        UsageOutput, typer.Option("--output", "-o", help="A table for people, or a document.")
+    ] = UsageOutput.TABLE,
     config: Config = None,
 ) -> None:
     """Show what these manifests would be charged; other documents in the files serve as the cluster."""
@@ -32,13 +34,13 @@ def usage(
 
     settings = settings_of(config)
     rows = count(read_all(file, recursive), settings.counting, settings.registry)
-    if output is Output.TABLE:
+    if output is UsageOutput.TABLE:
         show(rows)
     else:
-        print_document([row.as_json() for row in rows], Form(output.value))
+        print_document([row.as_json() for row in rows], OutputFormat(output.value))
 
 
-def show(rows: list[Row]) -> None:
+def show(rows: list[UsageRow]) -> None:
     """A line per workload and resource."""
     from rich.text import Text
 
@@ -48,7 +50,7 @@ def show(rows: list[Row]) -> None:
     if not rows:
         console.print("No workload in these files is of a kind that bizrq counts.")
         return
-    table = terminal.table("WORKLOAD", "GROUP", "RESOURCE")
+    table = terminal.plain_table("WORKLOAD", "GROUP", "RESOURCE")
     table.add_column("AMOUNT", justify="right")
     for row in rows:
         first = [f"{row.kind} {row.namespace}/{row.name}", row.group or "-"]

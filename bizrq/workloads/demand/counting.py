@@ -19,17 +19,17 @@ from bizrq.units.slot import Slot
 from bizrq.workloads import special
 from bizrq.workloads.config import DEFAULT, CountingConfig
 from bizrq.workloads.devices import cards, dra, hami
-from bizrq.workloads.devices.dra import Claims
+from bizrq.workloads.devices.dra import ClaimContext
 from bizrq.workloads.devices.models import add_models, gpu_models, takes_model
 from bizrq.workloads.kinds.declaration import Adapter
 from bizrq.workloads.kinds.registry import Registry
 from bizrq.workloads.labels import LABEL, labels_of
-from bizrq.workloads.lookup import Lookup, Nothing, Recording, Reference, group_and_version
+from bizrq.workloads.lookup import EmptyLookup, Lookup, Reference, TrackingLookup, group_and_version
 from bizrq.workloads.owners import payer
 from bizrq.workloads.pods.podspec import IMPLICIT_CLASS, PodCost, pod_cost
-from bizrq.workloads.pods.roles import PodSet, has_ended, is_suspended, longest_run, of_template, pod_sets
-from bizrq.workloads.pods.surge import at_most
-from bizrq.workloads.validation import Malformed, a_count, a_map, malformed, show
+from bizrq.workloads.pods.roles import PodSet, has_ended, is_suspended, max_run_time, pod_set_of_template, pod_sets
+from bizrq.workloads.pods.surge import with_policies
+from bizrq.workloads.validation import Malformed, describe_value, expect_count, expect_map, malformed
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class Demand:
     run: int | None = None
 
 
-NONE = Demand()
+NO_DEMAND = Demand()
 
 
 def demand(obj: dict[str, Any], registry: Registry, lookup: Lookup, config: CountingConfig = DEFAULT) -> Demand:
@@ -70,7 +70,7 @@ def demand(obj: dict[str, Any], registry: Registry, lookup: Lookup, config: Coun
     """
     adapter = adapter_of(obj, registry)
     if payer(obj, registry, lookup) is not None:
-        return NONE
+        return NO_DEMAND
     return own_demand(obj, adapter, lookup, config)
 
 
@@ -79,12 +79,14 @@ def adapter_of(obj: dict[str, Any], registry: Registry) -> Adapter:
     api_version, kind = obj.get("apiVersion"), obj.get("kind")
     adapter = registry.of(obj)
     if adapter is None:
-        raise malformed("kind", f"{show(kind)} of {show(api_version)} is not a kind that can be counted")
+        raise malformed(
+            "kind", f"{describe_value(kind)} of {describe_value(api_version)} is not a kind that can be counted"
+        )
     _, version = group_and_version(api_version)
     if version not in adapter.versions:
         raise malformed(
             "apiVersion",
-            f"{show(api_version)} is not supported for {adapter.kind}: use {', '.join(adapter.versions)}",
+            f"{describe_value(api_version)} is not supported for {adapter.kind}: use {', '.join(adapter.versions)}",
         )
     return adapter
 
@@ -92,23 +94,23 @@ def adapter_of(obj: dict[str, Any], registry: Registry) -> Adapter:
 def own_demand(obj: dict[str, Any], adapter: Adapter, lookup: Lookup, config: CountingConfig = DEFAULT) -> Demand:
     """As `demand`, whoever made the object."""
     if has_ended(obj, adapter):
-        return NONE
+        return NO_DEMAND
     total: dict[str, int] = {f"count/{adapter.resource}": NANO}
-    run = longest_run(obj, adapter)
+    run = max_run_time(obj, adapter)
     if is_suspended(obj, adapter) and config.suspended == "zero":
         return Demand(total, run=run)
-    around = Claims(labels_of(obj), namespace_of(obj), lookup, config)
+    around = ClaimContext(labels_of(obj), namespace_of(obj), lookup, config)
     roles: list[RoleDemand] = []
     missing: dict[str, list[str]] = {}
     unmodelled: dict[str, list[str]] = {}
     shared: dict[Slot, Resources] = {}
-    for pods in at_most(obj, adapter, _pod_sets(obj, adapter, around.namespace, lookup), config):
+    for pods in with_policies(obj, adapter, _pod_sets(obj, adapter, around.namespace, lookup), config):
         cost = pod_cost(pods.spec, pods.path, around.namespace, lookup)
-        per_pod = emitted(cost, pods, around)
+        per_pod = charged_cost(cost, pods, around)
         roles.append(RoleDemand(pods.name, pods.count, per_pod))
         if pods.count:
-            claims = dra.of_shared(pods, around.of(pods)) if pods.spec.get("resourceClaims") else {}
-            shared = largest(shared, claims)
+            claims = dra.shared_claims_cost(pods, around.of(pods)) if pods.spec.get("resourceClaims") else {}
+            shared = larger_by_slot(shared, claims)
             if config.strict_models:
                 for name in _without_model((per_pod, *claims.values()), config):
                     unmodelled.setdefault(name, []).append(pods.name)
@@ -126,12 +128,12 @@ def own_demand(obj: dict[str, Any], adapter: Adapter, lookup: Lookup, config: Co
     )
 
 
-def in_all(demand: Demand) -> Resources:
+def total_demand(demand: Demand) -> Resources:
     """What an object asks for with the claims that others may name as well."""
     return resources.total((demand.resources, *demand.shared.values())) if demand.shared else demand.resources
 
 
-def largest(some: Mapping[Slot, Resources], others: Mapping[Slot, Resources]) -> dict[Slot, Resources]:
+def larger_by_slot(some: Mapping[Slot, Resources], others: Mapping[Slot, Resources]) -> dict[Slot, Resources]:
     """Of claims that both name the larger of what each makes of it, name by name."""
     found = dict(some)
     for place, cost in others.items():
@@ -164,13 +166,13 @@ def _pod_sets(obj: dict[str, Any], adapter: Adapter, namespace: str, lookup: Loo
     return coder(obj, declared, namespace, lookup) if coder else declared()
 
 
-def emitted(cost: PodCost, pods: PodSet, around: Claims) -> dict[str, int]:
+def charged_cost(cost: PodCost, pods: PodSet, context: ClaimContext) -> dict[str, int]:
     """The cost of one pod under every name that it is charged by: requests., limits., pods, cards., models, claims.
 
     What all the pods share is not in it. Raises Malformed.
     """
-    around = around.of(pods)
-    per_pod = hami.adjust(cost, pods, around)
+    context = context.of(pods)
+    per_pod = hami.adjust(cost, pods, context)
     implicit = False
     for name, amount in cost.requests.items():
         if amount:
@@ -180,33 +182,35 @@ def emitted(cost: PodCost, pods: PodSet, around: Claims) -> dict[str, int]:
         if amount and not name.startswith(IMPLICIT_CLASS):
             per_pod[f"limits.{name}"] = amount
     per_pod["pods"] = NANO
-    if around.config.counts_cards:
-        per_pod = _with_cards(per_pod, cost, pods, around)
-    add_models(per_pod, around.labels, pods, around.config)
+    if context.config.counts_cards:
+        per_pod = _with_cards(per_pod, cost, pods, context)
+    add_models(per_pod, context.labels, pods, context.config)
     if implicit:
-        per_pod = resources.total((per_pod, dra.of_implicit(cost.requests, pods, around)))
+        per_pod = resources.total((per_pod, dra.implicit_claims_cost(cost.requests, pods, context)))
     if pods.spec.get("resourceClaims"):
-        per_pod = resources.total((per_pod, dra.of_templates(pods, around)))
+        per_pod = resources.total((per_pod, dra.template_claims_cost(pods, context)))
     return per_pod
 
 
-def _with_cards(per_pod: dict[str, int], cost: PodCost, pods: PodSet, around: Claims) -> dict[str, int]:
+def _with_cards(per_pod: dict[str, int], cost: PodCost, pods: PodSet, context: ClaimContext) -> dict[str, int]:
     """The cost of one pod with the cards that it takes besides those that HAMi shares."""
-    config = around.config
-    memory = cards.card_memory(gpu_models(around.labels, pods, config), config)
-    shared = {name for device in hami.table() if device.cards in per_pod for name in (device.count, *device.parts)}
+    config = context.config
+    memory = cards.card_memory(gpu_models(context.labels, pods, config), config)
+    shared = {
+        name for device in hami.shared_devices() if device.cards in per_pod for name in (device.count, *device.parts)
+    }
     others = {name: amount for name, amount in cost.requests.items() if name not in shared}
-    otherwise = cards.asked_otherwise(cost.requests, pods.annotations, memory, config)
-    return resources.total((per_pod, cards.of_names(others, memory, config.catalog), otherwise))
+    otherwise = cards.cards_of_counts_as(cost.requests, pods.annotations, memory, config)
+    return resources.total((per_pod, cards.cards_of_names(others, memory, config.catalog), otherwise))
 
 
 def namespace_of(obj: Mapping[str, Any]) -> str:
     """`metadata.namespace`, `default` where it is absent. Raises Malformed where metadata is no map."""
-    namespace = a_map(obj.get("metadata"), "metadata").get("namespace")
+    namespace = expect_map(obj.get("metadata"), "metadata").get("namespace")
     return namespace if isinstance(namespace, str) and namespace else "default"
 
 
-def of_live_pods(
+def demand_of_live_pods(
     obj: Mapping[str, Any], pods: Iterable[dict[str, Any]], lookup: Lookup, config: CountingConfig = DEFAULT
 ) -> Demand:
     """What the pods of an ended workload still hold, those that are not over. Raises Malformed.
@@ -214,18 +218,18 @@ def of_live_pods(
     `pods` are all that it made. For kinds whose adapter `lingers`, under the policy `terminal: live-pods`; the models
     are those of the workload.
     """
-    around = Claims(labels_of(obj), namespace_of(obj), lookup, config)
+    around = ClaimContext(labels_of(obj), namespace_of(obj), lookup, config)
     total: dict[str, int] = {}
     shared: dict[Slot, Resources] = {}
     for pod in pods:
-        if is_over(pod):
+        if is_terminated(pod):
             continue
-        found = of_template("pod", 1, pod, "")
+        found = pod_set_of_template("pod", 1, pod, "")
         cost = pod_cost(found.spec, found.path, around.namespace, lookup)
-        for name, amount in emitted(cost, found, around).items():
+        for name, amount in charged_cost(cost, found, around).items():
             total[name] = total.get(name, 0) + amount
         if found.spec.get("resourceClaims"):
-            shared = largest(shared, dra.of_shared(found, around.of(found)))
+            shared = larger_by_slot(shared, dra.shared_claims_cost(found, around.of(found)))
     return Demand(total, shared=shared)
 
 
@@ -242,7 +246,7 @@ def with_children(
     grown: Resources = {}
     shared = own.shared
     for child in children:
-        shared = largest(shared, child.shared)
+        shared = larger_by_slot(shared, child.shared)
         asks = {name: amount for name, amount in child.resources.items() if not name.startswith("count/")}
         counted = adapter.surge is not None and config.surge == "count"
         grown = resources.add(grown, asks) if counted else resources.larger(grown, asks)
@@ -268,7 +272,8 @@ def check_template_labels(obj: dict[str, Any], adapter: Adapter, group: str, loo
         if pods.is_own and pods.path != "spec" and named and named != group:
             raise malformed(
                 pods.path.removesuffix(".spec"),
-                f"its label {LABEL} names the group {show(named)}, but the {adapter.kind} is charged to {group}",
+                f"its label {LABEL} names the group {describe_value(named)}, "
+                f"but the {adapter.kind} is charged to {group}",
             )
 
 
@@ -282,7 +287,7 @@ def is_charged_for_pods(obj: dict[str, Any], adapter: Adapter, config: CountingC
     return adapter.lingers and config.terminal == "live-pods" and has_ended(obj, adapter)
 
 
-def is_over(pod: Mapping[str, Any]) -> bool:
+def is_terminated(pod: Mapping[str, Any]) -> bool:
     """Whether a pod has ended."""
     status = pod.get("status")
     return isinstance(status, dict) and status.get("phase") in ("Succeeded", "Failed")
@@ -295,12 +300,12 @@ def with_scale(obj: dict[str, Any], adapter: Adapter, replicas: int) -> dict[str
     """
     if adapter.scale is None:
         raise malformed("kind", f"{adapter.kind} cannot be scaled")
-    number = a_count(replicas, "spec.replicas")
+    number = expect_count(replicas, "spec.replicas")
     copy: dict[str, Any] = {**obj}
     place, path = copy, ""
     for key in adapter.scale[:-1]:
         path = f"{path}.{key}" if path else key
-        place[key] = {**a_map(place.get(key), path)}
+        place[key] = {**expect_map(place.get(key), path)}
         place = place[key]
     place[adapter.scale[-1]] = number
     return copy
@@ -308,8 +313,8 @@ def with_scale(obj: dict[str, Any], adapter: Adapter, replicas: int) -> dict[str
 
 def scale_replicas(scale: Mapping[str, Any]) -> int:
     """The replicas that an `autoscaling/v1` Scale asks for: 0 where it says nothing. Raises Malformed."""
-    replicas = a_map(scale.get("spec"), "spec").get("replicas")
-    return 0 if replicas is None else a_count(replicas, "spec.replicas")
+    replicas = expect_map(scale.get("spec"), "spec").get("replicas")
+    return 0 if replicas is None else expect_count(replicas, "spec.replicas")
 
 
 def references(
@@ -320,7 +325,7 @@ def references(
     Found by asking for the demand and noting its questions, so that it cannot differ from them. Without a lookup what
     a missing object would refer to in turn stays unknown. Raises nothing.
     """
-    recording = Recording(lookup or Nothing())
+    recording = TrackingLookup(lookup or EmptyLookup())
     # Whoever wants the demand will hear of what is wrong; a missing object is what this is asked for.
     with suppress(Malformed):
         own_demand(obj, adapter, recording, config)

@@ -14,18 +14,18 @@ from typing import Any, Final
 
 from bizrq.units.resources import Resources, growth, larger, scale, total
 from bizrq.units.slot import Slot
-from bizrq.units.times import milliseconds
+from bizrq.units.times import parse_timestamp
 from bizrq.workloads.config import CountingConfig
 from bizrq.workloads.demand import counting
 from bizrq.workloads.devices import cards, dra, hami, models
-from bizrq.workloads.devices.allocation import Slices, of_allocation
-from bizrq.workloads.devices.dra import CLAIM, GROUP, POD_GROUP, Claims
-from bizrq.workloads.devices.models import emitted_name, gpu_models, known_model, takes_model
+from bizrq.workloads.devices.allocation import Slices, allocation_cost
+from bizrq.workloads.devices.dra import CLAIM, GROUP, POD_GROUP, ClaimContext
+from bizrq.workloads.devices.models import gpu_models, known_model, model_resource_name, takes_model
 from bizrq.workloads.labels import MODEL_LABELS
 from bizrq.workloads.lookup import Lookup
 from bizrq.workloads.pods.podspec import IMPLICIT_CLASS, PodCost, pod_cost
-from bizrq.workloads.pods.roles import PodSet, of_template
-from bizrq.workloads.validation import Malformed, a_list, a_map
+from bizrq.workloads.pods.roles import PodSet, pod_set_of_template
+from bizrq.workloads.validation import Malformed, expect_list, expect_map
 
 #: Marks claims that the scheduler made for a classic request, and those that are made of templates.
 BRIDGED: Final = "resource.kubernetes.io/extended-resource-claim"
@@ -39,7 +39,7 @@ Object = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Actual:
+class PodUsage:
     """What one pod uses, by every emitted name, in nano-units; `shared` is what claims cost that others may use too, by
     the place that each is charged in.
 
@@ -52,31 +52,31 @@ class Actual:
 
 
 @dataclass(frozen=True, slots=True)
-class Beyond:
+class Unrequested:
     """What a workload's pods use beyond what it declares, and that in words for people; empty where nothing.
 
-    `shared` is all that claims cost which others may use too, whether that was declared or not. `passes` where some of
-    it is of pods that are being deleted: it is over at a time that they tell.
+    `shared` is all that claims cost which others may use too, whether that was declared or not. `is_transient` where
+    some of it is of pods that are being deleted: it is over at a time that they tell.
     """
 
     resources: Resources = field(default_factory=dict)
     findings: tuple[str, ...] = ()
     shared: Mapping[Slot, Resources] = field(default_factory=dict)
-    passes: bool = False
+    is_transient: bool = False
 
 
-NOTHING: Final = Beyond()
+NOTHING_UNREQUESTED: Final = Unrequested()
 
 
 @dataclass(frozen=True)
-class Place:
+class NodeContext:
     """What is known of where pods run: a node by its name, and the ResourceSlices of a driver's pool."""
 
     node: Callable[[str], Object | None] = lambda _name: None
     slices: Slices = lambda _driver, _pool: ()
 
 
-class Complete:
+class StoredPodLookup:
     """What there is to look up for a pod that is stored: it has its defaults and its overhead. Who may have changed
     it besides is told by its namespace.
     """
@@ -92,68 +92,68 @@ class Complete:
         return self._lookup.all_of(group, kind, namespace) if group == GROUP else ()
 
 
-def is_counted(pod: Object, now: int) -> bool:
+def is_counted_pod(pod: Object, now: int) -> bool:
     """Whether a pod holds anything: not over, nor past its deletion and grace. `now` in milliseconds."""
-    status, metadata = a_map(pod.get("status"), "status"), a_map(pod.get("metadata"), "metadata")
+    status, metadata = expect_map(pod.get("status"), "status"), expect_map(pod.get("metadata"), "metadata")
     if status.get("phase") in ("Succeeded", "Failed"):
         return False
     deleted, grace = metadata.get("deletionTimestamp"), metadata.get("deletionGracePeriodSeconds")
     if not isinstance(deleted, str) or not isinstance(grace, int):
         return True
     # The grace period is in the timestamp already; Kubernetes adds it again when it counts.
-    return now <= milliseconds(deleted) + grace * 1000
+    return now <= parse_timestamp(deleted) + grace * 1000
 
 
-def declared(pod: Object, around: Claims) -> Actual:
+def declared_usage(pod: Object, context: ClaimContext) -> PodUsage:
     """What a pod's own spec asks for, with the labels of whoever pays. Raises Malformed."""
-    pods = of_template("pod", 1, pod, "")
-    cost = pod_cost(pods.spec, pods.path, around.namespace, around.lookup)
+    pods = pod_set_of_template("pod", 1, pod, "")
+    cost = pod_cost(pods.spec, pods.path, context.namespace, context.lookup)
     try:
-        resources = counting.emitted(cost, pods, around)
-        shared = dra.of_shared(pods, around.of(pods))
+        resources = counting.charged_cost(cost, pods, context)
+        shared = dra.shared_claims_cost(pods, context.of(pods))
     except Malformed:
         # A template or claim that is gone: what the pod has of it is nothing that anybody asks for now.
-        return Actual(counting.emitted(cost, _without_claims(pods), around))
-    return Actual(resources, shared)
+        return PodUsage(counting.charged_cost(cost, _without_claims(pods), context))
+    return PodUsage(resources, shared)
 
 
-def actual(pod: Object, owned: Sequence[Object], around: Claims, place: Place) -> Actual:
+def pod_usage(pod: Object, owned: Sequence[Object], context: ClaimContext, place: NodeContext) -> PodUsage:
     """What a pod uses. `owned` are the ResourceClaims whose owner it is. Raises Malformed."""
-    pods = of_template("pod", 1, pod, "")
-    around = around.of(pods)
-    cost = pod_cost(pods.spec, pods.path, around.namespace, around.lookup)
+    pods = pod_set_of_template("pod", 1, pod, "")
+    context = context.of(pods)
+    cost = pod_cost(pods.spec, pods.path, context.namespace, context.lookup)
     node = place.node(str(pods.spec.get("nodeName"))) or {}
     classic = _without_claims(pods)
-    model = node_model(node, around.config)
-    if around.config.hami.enabled:
-        model = hami.model_on(pods.annotations, _annotations(node), around.config) or model
+    model = node_model(node, context.config)
+    if context.config.hami.enabled:
+        model = hami.allocated_model(pods.annotations, _annotations(node), context.config) or model
     if model is not None:
         classic = _known_to_be(classic, model)
-    resources = counting.emitted(cost, classic, around)
+    resources = counting.charged_cost(cost, classic, context)
     shown: set[str] = set()
-    if model is not None and any("/" in name and takes_model(name, around.config.catalog) for name in resources):
+    if model is not None and any("/" in name and takes_model(name, context.config.catalog) for name in resources):
         shown.add(model)
-    if around.config.hami.enabled:
-        resources |= _of_hami(classic, cost, around, node)
+    if context.config.hami.enabled:
+        resources |= _of_hami(classic, cost, context, node)
 
-    claims = claims_of(pod, owned, around)
+    claims = pod_claims(pod, owned, context)
     shared: dict[Slot, Resources] = {}
     for slot, claim in claims.shared.items():
-        found = of_allocation(claim, pods, around, place.slices)
+        found = allocation_cost(claim, pods, context, place.slices)
         shared[slot], shown = found.resources, shown | found.models
     for claim in claims.own:
-        found = of_allocation(claim, pods, around, place.slices)
+        found = allocation_cost(claim, pods, context, place.slices)
         resources, shown = total((resources, found.resources)), shown | found.models
     if claims.awaited:
-        resources = total((resources, dra.of_templates(replace(pods, spec=claims.awaited), around)))
+        resources = total((resources, dra.template_claims_cost(replace(pods, spec=claims.awaited), context)))
     if claims.bridged is not None:
         # It serves what containers ask for by classic or implicit names, so only what exceeds that is more.
-        found = of_allocation(claims.bridged, pods, around, place.slices)
+        found = allocation_cost(claims.bridged, pods, context, place.slices)
         resources, shown = larger(resources, found.resources), shown | found.models
-    return Actual(resources, shared, frozenset(shown))
+    return PodUsage(resources, shared, frozenset(shown))
 
 
-def beyond(pods: Iterable[tuple[Object, Actual, Actual, int]], around: Claims) -> Beyond:
+def unrequested_usage(pods: Iterable[tuple[Object, PodUsage, PodUsage, int]], context: ClaimContext) -> Unrequested:
     """What a workload's pods use beyond what they declare: (a pod, as declared, as it is, how many are like it).
 
     What another model of card is, is charged at its name besides the one that was declared, until the workload is
@@ -165,12 +165,12 @@ def beyond(pods: Iterable[tuple[Object, Actual, Actual, int]], around: Claims) -
     larger_: list[tuple[str, int]] = []
     passes = False
     for pod, asked, uses, many in pods:
-        passes = passes or "deletionTimestamp" in a_map(pod.get("metadata"), "metadata")
+        passes = passes or "deletionTimestamp" in expect_map(pod.get("metadata"), "metadata")
         found = growth(uses.resources, asked.resources)
         for slot, cost in uses.shared.items():
             shared[slot] = larger(shared.get(slot, {}), cost)
         grown = {**found, **total(growth(c, asked.shared.get(n, {})) for n, c in uses.shared.items())}
-        name = str(a_map(pod.get("metadata"), "metadata").get("name"))
+        name = str(expect_map(pod.get("metadata"), "metadata").get("name"))
         unasked = [m for m in sorted(uses.models) if any(key.endswith(f".{m}") for key in grown)]
         for model in unasked:
             other.setdefault(model, []).append((name, many))
@@ -178,20 +178,20 @@ def beyond(pods: Iterable[tuple[Object, Actual, Actual, int]], around: Claims) -
             larger_.append((name, many))
         more = total((more, scale(found, many)))
     if not more and not shared:
-        return NOTHING
-    said = around.labels.get(MODEL_LABELS["gpu"]) or "no model"
+        return NOTHING_UNREQUESTED
+    said = context.labels.get(MODEL_LABELS["gpu"]) or "no model"
     findings = [
         f"declares {said}, but {_pods(named)} on {model}: charged for both; label it {MODEL_LABELS['gpu']}: {model}"
         for model, named in sorted(other.items())
     ]
     if larger_:
         findings.append(f"{_pods(larger_)} with more devices than its templates and claims ask for now")
-    return Beyond(more, tuple(findings), shared, passes)
+    return Unrequested(more, tuple(findings), shared, passes)
 
 
 def node_model(node: Object, config: CountingConfig) -> str | None:
     """The model of a node's cards by its labels, as far as the configuration knows it."""
-    labels = a_map(a_map(node.get("metadata"), "metadata").get("labels"), "metadata.labels")
+    labels = expect_map(expect_map(node.get("metadata"), "metadata").get("labels"), "metadata.labels")
     for key in sorted(models.NODE_LABELS & labels.keys(), key=lambda key: (key != "nvidia.com/gpu.product", key)):
         if isinstance(labels[key], str) and (model := known_model(labels[key], config)):
             return model
@@ -199,7 +199,7 @@ def node_model(node: Object, config: CountingConfig) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class ClaimsOf:
+class PodClaims:
     """The claims of one pod. `awaited` is a PodSpec of the entries whose claim is not made yet, None for none."""
 
     own: Sequence[Object]
@@ -208,13 +208,13 @@ class ClaimsOf:
     awaited: dict[str, Any] | None
 
 
-def claims_of(pod: Object, owned: Sequence[Object], around: Claims) -> ClaimsOf:
+def pod_claims(pod: Object, owned: Sequence[Object], context: ClaimContext) -> PodClaims:
     """The claims that a pod has or shares. `owned` are those whose owner it is. Raises Malformed."""
-    pods = of_template("pod", 1, pod, "")
-    status = a_map(pod.get("status"), "status")
+    pods = pod_set_of_template("pod", 1, pod, "")
+    status = expect_map(pod.get("status"), "status")
     told = {
         entry.get("name"): entry.get("resourceClaimName")
-        for entry in a_list(status.get("resourceClaimStatuses"), "status.resourceClaimStatuses")
+        for entry in expect_list(status.get("resourceClaimStatuses"), "status.resourceClaimStatuses")
         if isinstance(entry, dict)
     }
     by_name = {str(_metadata(claim).get("name")): claim for claim in owned}
@@ -222,9 +222,9 @@ def claims_of(pod: Object, owned: Sequence[Object], around: Claims) -> ClaimsOf:
     used: dict[str, Object] = {}
     shared: dict[Slot, Object] = {}
     awaited: list[Any] = []
-    for entry in dra.entries(pods, around):
+    for entry in dra.claim_references(pods, context):
         if not entry.is_template and entry.place is not None:
-            claim = around.lookup.get(*CLAIM, around.namespace, entry.names)
+            claim = context.lookup.get(*CLAIM, context.namespace, entry.names)
             if claim is not None:
                 shared[entry.place] = claim
             continue
@@ -234,26 +234,26 @@ def claims_of(pod: Object, owned: Sequence[Object], around: Claims) -> ClaimsOf:
         made = told.get(entry.name)
         claim = by_name.get(str(made)) or made_for.get(entry.name)
         if claim is None and isinstance(made, str):
-            claim = around.lookup.get(*CLAIM, around.namespace, made)
+            claim = context.lookup.get(*CLAIM, context.namespace, made)
         if claim is not None and entry.place is not None:
             shared[entry.place] = claim
         elif claim is not None:
             used[str(_metadata(claim).get("name"))] = claim
         elif (
             entry.place is None
-            and around.lookup.get(GROUP, "ResourceClaimTemplate", around.namespace, entry.names) is not None
+            and context.lookup.get(GROUP, "ResourceClaimTemplate", context.namespace, entry.names) is not None
         ):
             awaited.append({"name": entry.name, "resourceClaimTemplateName": entry.names})
     bridged = _bridged(status, owned)
     # Whatever else names the pod as its owner is held for it too, whatever it calls itself.
     used |= {name: claim for name, claim in by_name.items() if claim is not bridged and claim.get("status")}
-    return ClaimsOf(list(used.values()), shared, bridged, {"resourceClaims": awaited} if awaited else None)
+    return PodClaims(list(used.values()), shared, bridged, {"resourceClaims": awaited} if awaited else None)
 
 
 def _bridged(status: Mapping[str, Any], owned: Sequence[Object]) -> Object | None:
     """The one claim that the scheduler made for what containers ask for: its annotation alone can be forged."""
     marked = [claim for claim in owned if _annotations(claim).get(BRIDGED) == "true"]
-    named = a_map(status.get("extendedResourceClaimStatus"), "status.extendedResourceClaimStatus")
+    named = expect_map(status.get("extendedResourceClaimStatus"), "status.extendedResourceClaimStatus")
     if named.get("resourceClaimName"):
         return next((c for c in marked if _metadata(c).get("name") == named["resourceClaimName"]), None)
     return min(
@@ -261,23 +261,23 @@ def _bridged(status: Mapping[str, Any], owned: Sequence[Object]) -> Object | Non
     )
 
 
-def _of_hami(pods: PodSet, cost: PodCost, around: Claims, node: Object) -> dict[str, int]:
+def _of_hami(pods: PodSet, cost: PodCost, context: ClaimContext, node: Object) -> dict[str, int]:
     """What HAMi wrote into the pod that it gave it, in place of what was asked for."""
-    config = around.config
-    possible = gpu_models(around.of(pods).labels, pods, config)
+    config = context.config
+    possible = gpu_models(context.of(pods).labels, pods, config)
     memory = cards.card_memory(possible, config) or _card_memory(node)
     given = hami.allocated(cost, pods.annotations, memory, config)
     found = dict(given)
     for name, amount in given.items():
         if takes_model(name, config.catalog):
             for model in possible:
-                found[emitted_name(name, model, MODEL_LABELS["gpu"], config.catalog)] = amount
+                found[model_resource_name(name, model, MODEL_LABELS["gpu"], config.catalog)] = amount
     return found
 
 
 def _card_memory(node: Object) -> tuple[int, int] | None:
     """What a card of the node has, in MiB, by the label of NVIDIA's feature discovery."""
-    text = a_map(_metadata(node).get("labels"), "metadata.labels").get("nvidia.com/gpu.memory")
+    text = expect_map(_metadata(node).get("labels"), "metadata.labels").get("nvidia.com/gpu.memory")
     mib = int(text) if isinstance(text, str) and text.isascii() and text.isdigit() and len(text) < 10 else 0
     return (mib, mib) if mib else None
 
@@ -303,8 +303,8 @@ def _pods(named: Sequence[tuple[str, int]]) -> str:
 
 
 def _metadata(obj: Mapping[str, Any]) -> dict[str, Any]:
-    return a_map(obj.get("metadata"), "metadata")
+    return expect_map(obj.get("metadata"), "metadata")
 
 
 def _annotations(obj: Mapping[str, Any]) -> dict[str, Any]:
-    return a_map(_metadata(obj).get("annotations"), "metadata.annotations")
+    return expect_map(_metadata(obj).get("annotations"), "metadata.annotations")

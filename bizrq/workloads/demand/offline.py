@@ -16,17 +16,17 @@ from bizrq.workloads.config import DEFAULT, CountingConfig
 from bizrq.workloads.demand import counting
 from bizrq.workloads.demand.counting import Demand
 from bizrq.workloads.devices import dra
-from bizrq.workloads.devices.dra import Claims
+from bizrq.workloads.devices.dra import ClaimContext
 from bizrq.workloads.kinds.declaration import Adapter
-from bizrq.workloads.kinds.registry import Registry, builtin
+from bizrq.workloads.kinds.registry import Registry, builtin_registry
 from bizrq.workloads.labels import labels_of
-from bizrq.workloads.lookup import Documents, Reference, group_and_version
-from bizrq.workloads.owners import charged_group, is_below, payer
-from bizrq.workloads.validation import Malformed, a_map, malformed, show
+from bizrq.workloads.lookup import DocumentLookup, Reference, group_and_version
+from bizrq.workloads.owners import charged_group, is_descendant, payer
+from bizrq.workloads.validation import Malformed, describe_value, expect_map, malformed
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class UsageRow:
     """One document of a counted kind: what it costs, in canonical text by resource, or why it cannot be counted."""
 
     api_version: str
@@ -49,16 +49,18 @@ class Row:
         return {**item, "usage": dict(self.usage or {})} if self.error is None else {**item, "error": self.error}
 
 
-def usage(documents: Iterable[object], config: CountingConfig = DEFAULT, registry: Registry | None = None) -> list[Row]:
+def usage(
+    documents: Iterable[object], config: CountingConfig = DEFAULT, registry: Registry | None = None
+) -> list[UsageRow]:
     """A row for every document of a known kind and for every Scale, in their order, labelled or not, and for each
     ResourceClaim that names a group itself.
 
     All kinds of the registry count, charged or not, and all documents are what the others may refer to. Raises
     nothing: what admission would refuse as malformed is a row with an error.
     """
-    kinds = (registry or builtin()).everything()
+    kinds = (registry or builtin_registry()).with_all_charged()
     found = list(objects_in(documents))
-    cluster = Documents(found)
+    cluster = DocumentLookup(found)
     shared = _Shared()
 
     def payer_of(workload: dict[str, Any]) -> str | None:
@@ -68,10 +70,10 @@ def usage(documents: Iterable[object], config: CountingConfig = DEFAULT, registr
         return shared.charged(workload, group, _demand(workload, kinds, cluster, config))
 
     def of_claim(claim: dict[str, Any], _group: str | None) -> Resources:
-        around = Claims(labels_of(claim), counting.namespace_of(claim), cluster, config)
-        return shared.left(claim, dra.of_claim(claim, around))
+        around = ClaimContext(labels_of(claim), counting.namespace_of(claim), cluster, config)
+        return shared.left(claim, dra.claim_cost(claim, around))
 
-    rows: dict[int, Row] = {}
+    rows: dict[int, UsageRow] = {}
     for number, document in enumerate(found):
         if is_scale(document):
             rows[number] = _row(document, lambda d: _scaled(d, found, kinds), payer_of, of_workload)
@@ -80,7 +82,7 @@ def usage(documents: Iterable[object], config: CountingConfig = DEFAULT, registr
     # Workloads tell of their claims first, wherever they stand.
     for number, document in enumerate(found):
         if _names_a_group(document):
-            rows[number] = _row(document, _itself, dra.payer_of_claim, of_claim)
+            rows[number] = _row(document, _itself, dra.claim_group, of_claim)
     return [rows[number] for number in sorted(rows)]
 
 
@@ -93,14 +95,14 @@ class _Shared:
     def charged(self, workload: dict[str, Any], group: str | None, demand: Demand) -> Resources:
         """What a workload costs with those of its claims that none before it has paid for. Raises Malformed."""
         if group is None or not demand.shared:
-            return counting.in_all(demand)
+            return counting.total_demand(demand)
         more = [demand.resources]
         for place, cost in demand.shared.items():
             users = self._users.setdefault(place, {})
             paid: Resources = {}
             for other, (owner, known) in users.items():
                 if owner != group:
-                    raise malformed("", dra.of_another(place, owner, group))
+                    raise malformed("", dra.claim_conflict(place, owner, group))
                 if other == _reference(workload):
                     break
                 paid = larger(paid, known)
@@ -135,7 +137,7 @@ def _names_a_group(document: Mapping[str, Any]) -> bool:
     if (group, document.get("kind")) != dra.CLAIM:
         return False
     try:
-        return dra.payer_of_claim(document) is not None
+        return dra.claim_group(document) is not None
     except Malformed:
         return True
 
@@ -149,7 +151,7 @@ def _row(
     find: Callable[[dict[str, Any]], dict[str, Any]],
     payer_of: Callable[[dict[str, Any]], str | None],
     cost_of: Callable[[dict[str, Any], str | None], Resources],
-) -> Row:
+) -> UsageRow:
     """What a document that means an object costs whoever pays for that."""
     metadata = document.get("metadata")
     metadata = metadata if isinstance(metadata, dict) else {}
@@ -162,7 +164,7 @@ def _row(
         cost = cost_of(obj, group)
     except Malformed as wrong:
         error = str(wrong)
-    return Row(
+    return UsageRow(
         api_version=_text(document.get("apiVersion")),
         kind=_text(document.get("kind")),
         namespace=_text(metadata.get("namespace")) or "default",
@@ -173,19 +175,19 @@ def _row(
     )
 
 
-def _demand(workload: dict[str, Any], kinds: Registry, cluster: Documents, config: CountingConfig) -> Demand:
+def _demand(workload: dict[str, Any], kinds: Registry, cluster: DocumentLookup, config: CountingConfig) -> Demand:
     adapter = counting.adapter_of(workload, kinds)
     if counting.is_charged_for_pods(workload, adapter, config):
         if payer(workload, kinds, cluster) is not None:
-            return counting.NONE
+            return counting.NO_DEMAND
         namespace = counting.namespace_of(workload)
-        uid = a_map(workload.get("metadata"), "metadata").get("uid")
+        uid = expect_map(workload.get("metadata"), "metadata").get("uid")
         pods = [
             pod
             for pod in cluster.all_of("", "Pod", namespace)
-            if isinstance(uid, str) and uid and is_below(pod, uid, namespace, cluster)
+            if isinstance(uid, str) and uid and is_descendant(pod, uid, namespace, cluster)
         ]
-        return counting.of_live_pods(workload, pods, cluster, config)
+        return counting.demand_of_live_pods(workload, pods, cluster, config)
     return counting.demand(workload, kinds, cluster, config)
 
 
@@ -205,7 +207,7 @@ def _scaled(scale: dict[str, Any], documents: Iterable[dict[str, Any]], kinds: R
             parents.append((document, adapter))
     if len(parents) != 1:
         what = "nothing that can be scaled is" if not parents else f"{len(parents)} workloads that can be scaled are"
-        raise malformed("", f"{what} named {show(place[1])} in namespace {show(place[0])}")
+        raise malformed("", f"{what} named {describe_value(place[1])} in namespace {describe_value(place[0])}")
     parent, adapter = parents[0]
     return counting.with_scale(parent, adapter, wanted)
 

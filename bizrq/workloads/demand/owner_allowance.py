@@ -19,17 +19,19 @@ from bizrq.workloads.kinds.declaration import Adapter
 from bizrq.workloads.kinds.registry import Registry
 from bizrq.workloads.labels import MODEL_LABELS, labels_of
 from bizrq.workloads.lookup import Lookup, group_and_version
-from bizrq.workloads.owners import makers
-from bizrq.workloads.validation import Malformed, a_map
+from bizrq.workloads.owners import owner_chain
+from bizrq.workloads.validation import Malformed, expect_map
 
 
-def answerable(obj: Mapping[str, Any], registry: Registry, lookup: Lookup) -> tuple[dict[str, Any], Adapter] | None:
+def responsible_owner(
+    obj: Mapping[str, Any], registry: Registry, lookup: Lookup
+) -> tuple[dict[str, Any], Adapter] | None:
     """The nearest object above this one whose own pods or children such an object is among; None where there is none.
 
     What an owner only passes on (a leader's pod its workers' StatefulSet) is not its own.
     """
     group, _ = group_and_version(obj.get("apiVersion"))
-    for owner, adapter, _ in makers(obj, registry, lookup):
+    for owner, adapter, _ in owner_chain(obj, registry, lookup):
         if (group, obj.get("kind")) in adapter.creates:
             return owner, adapter
     return None
@@ -42,7 +44,7 @@ def child_demand(
 
     In count/ it is none of its own, nor does it pay for claims that others use as well: those are the payer's, once.
     """
-    above, metadata = labels_of(pays), a_map(child.get("metadata"), "metadata")
+    above, metadata = labels_of(pays), expect_map(child.get("metadata"), "metadata")
     models = {label: above[label] for label in MODEL_LABELS.values() if above.get(label)}
     known = {**child, "metadata": {**metadata, "labels": {**models, **labels_of(child)}}}
     found = own_demand(known, adapter, lookup, config)
@@ -50,7 +52,7 @@ def child_demand(
     return replace(found, resources=resources.nonzero(asked))
 
 
-def reach(
+def allowance(
     owner: dict[str, Any],
     adapter: Adapter,
     pays: Mapping[str, Any],
@@ -71,6 +73,6 @@ def reach(
         return {}
 
 
-def surplus(children: Iterable[Resources], reached: Resources) -> dict[str, int]:
+def excess(children: Iterable[Resources], reached: Resources) -> dict[str, int]:
     """What the children ask for beyond what their owner is charged for; empty where they do not."""
     return growth(resources.total(children), reached)

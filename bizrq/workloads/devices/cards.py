@@ -15,7 +15,7 @@ from typing import Any, Final
 from bizrq.units import names, quantity
 from bizrq.units.quantity import NANO, QuantityError
 from bizrq.workloads.config import CountingConfig, CountsAs
-from bizrq.workloads.validation import malformed, show
+from bizrq.workloads.validation import describe_value, malformed
 
 #: The card that MIG slices and time-shared GPUs are parts of.
 NVIDIA: Final = "nvidia.com/gpu"
@@ -39,7 +39,9 @@ def card_memory(models: Sequence[str], config: CountingConfig) -> tuple[int, int
     return (min(sizes), max(sizes)) if sizes and len(sizes) == len(models) else None
 
 
-def of_names(amounts: Mapping[str, int], memory: tuple[int, int] | None, catalog: names.Catalog) -> dict[str, int]:
+def cards_of_names(
+    amounts: Mapping[str, int], memory: tuple[int, int] | None, catalog: names.Catalog
+) -> dict[str, int]:
     """The cards that whole ones and slices of them are, by `cards.` name, of amounts as containers name them."""
     cards: dict[str, int] = {}
     for name, amount in amounts.items():
@@ -80,7 +82,7 @@ def mig_share(memory: int, card: int) -> int:
     return NANO
 
 
-def asked_otherwise(
+def cards_of_counts_as(
     amounts: Mapping[str, int], annotations: Mapping[str, Any], memory: tuple[int, int] | None, config: CountingConfig
 ) -> dict[str, int]:
     """What one pod asks for in the ways that `countsAs` of the configuration declares: cards, and whole devices.
@@ -116,7 +118,7 @@ def _amount(annotations: Mapping[str, Any], key: str) -> int:
     except QuantityError as error:
         raise malformed(f"metadata.annotations.{key}", str(error)) from None
     if amount < 0:
-        raise malformed(f"metadata.annotations.{key}", f"must be an amount from 0, not {show(given)}")
+        raise malformed(f"metadata.annotations.{key}", f"must be an amount from 0, not {describe_value(given)}")
     return amount
 
 

@@ -18,12 +18,21 @@ from bizrq.units.resources import larger, total
 from bizrq.units.slot import Slot
 from bizrq.workloads.config import CountingConfig
 from bizrq.workloads.devices import cards
-from bizrq.workloads.devices.models import emitted_name, gpu_models, same_model, takes_model
-from bizrq.workloads.labels import LABEL, MODEL_LABELS, label, labels_of, of_role
+from bizrq.workloads.devices.models import gpu_models, model_resource_name, same_model, takes_model
+from bizrq.workloads.labels import LABEL, MODEL_LABELS, label_value, labels_of, role_labels
 from bizrq.workloads.lookup import Lookup
-from bizrq.workloads.pods.podspec import IMPLICIT_CLASS, Sort, sort_of
+from bizrq.workloads.pods.podspec import IMPLICIT_CLASS, ResourceClass, resource_class
 from bizrq.workloads.pods.roles import PodSet
-from bizrq.workloads.validation import a_count, a_flag, a_list, a_map, a_text, at, malformed, show
+from bizrq.workloads.validation import (
+    describe_value,
+    expect_bool,
+    expect_count,
+    expect_list,
+    expect_map,
+    expect_text,
+    get_path,
+    malformed,
+)
 
 GROUP: Final = "resource.k8s.io"
 CLAIM: Final = (GROUP, "ResourceClaim")
@@ -32,12 +41,12 @@ POD_GROUP: Final = ("scheduling.k8s.io", "PodGroup")
 CLAIMS: Final = f"resourceclaims.{GROUP}"
 POD_GROUPS: Final = "podgroups.scheduling.k8s.io"
 #: As many devices as one request can get at all (AllocationResultsMaxSize).
-MOST_DEVICES: Final = 32
+MAX_DEVICES: Final = 32
 _SOURCES: Final = ("resourceClaimTemplateName", "resourceClaimName")
 
 
 @dataclass(frozen=True)
-class Claims:
+class ClaimContext:
     """What counting claims has to know of the workload."""
 
     labels: Mapping[str, Any]
@@ -45,88 +54,92 @@ class Claims:
     lookup: Lookup
     config: CountingConfig
 
-    def of(self, pods: PodSet) -> Claims:
+    def of(self, pods: PodSet) -> ClaimContext:
         """The same for one set of pods, whose template may name models of its own."""
-        labels = of_role(self.labels, pods.labels)
+        labels = role_labels(self.labels, pods.labels)
         return self if labels is self.labels else replace(self, labels=labels)
 
 
-def of_templates(pods: PodSet, around: Claims) -> dict[str, int]:
+def template_claims_cost(pods: PodSet, context: ClaimContext) -> dict[str, int]:
     """What the claims that are made for each pod cost that pod. Raises Malformed.
 
     Every entry is a claim of its own, whether a container uses it or not.
     """
     cost: dict[str, int] = {}
-    for entry in entries(pods, around):
+    for entry in claim_references(pods, context):
         if entry.place is None:
-            cost = total((cost, _of_template(entry, pods, around)))
+            cost = total((cost, _of_template(entry, pods, context)))
     return cost
 
 
-def of_shared(pods: PodSet, around: Claims) -> dict[Slot, dict[str, int]]:
+def shared_claims_cost(pods: PodSet, context: ClaimContext) -> dict[Slot, dict[str, int]]:
     """What each claim costs that pods share, by the place that it is charged in: once, however many there are.
 
     Raises Malformed, also for a claim that says itself that another group pays for it.
     """
     costs: dict[Slot, dict[str, int]] = {}
-    for entry in entries(pods, around):
+    for entry in claim_references(pods, context):
         if entry.place is None:
             continue
         if entry.is_template:
-            costs[entry.place] = _of_template(entry, pods, around)
+            costs[entry.place] = _of_template(entry, pods, context)
             continue
-        claim = around.lookup.get(*CLAIM, around.namespace, entry.names)
+        claim = context.lookup.get(*CLAIM, context.namespace, entry.names)
         if claim is None:
-            raise malformed(entry.path, f"ResourceClaim {show(entry.names)} was not found")
-        group, payer = label(around.labels, LABEL), payer_of_claim(claim)
+            raise malformed(entry.path, f"ResourceClaim {describe_value(entry.names)} was not found")
+        group, payer = label_value(context.labels, LABEL), claim_group(claim)
         if group and payer and group != payer:
-            raise malformed(entry.path, of_another(entry.place, payer, group))
-        costs[entry.place] = devices_of(claim.get("spec"), f"{entry.path} -> {show(entry.names)}: spec", pods, around)
+            raise malformed(entry.path, claim_conflict(entry.place, payer, group))
+        costs[entry.place] = devices_of(
+            claim.get("spec"), f"{entry.path} -> {describe_value(entry.names)}: spec", pods, context
+        )
     return costs
 
 
-def of_claim(claim: Mapping[str, Any], around: Claims) -> dict[str, int]:
+def claim_cost(claim: Mapping[str, Any], context: ClaimContext) -> dict[str, int]:
     """What a claim costs by itself, whoever uses it. Raises Malformed."""
-    name = show(a_map(claim.get("metadata"), "metadata").get("name"))
+    name = describe_value(expect_map(claim.get("metadata"), "metadata").get("name"))
     pods = PodSet("claim", 0, {}, f"ResourceClaim {name}")
-    return devices_of(claim.get("spec"), f"ResourceClaim {name}: spec", pods, replace(around, labels=labels_of(claim)))
+    return devices_of(claim.get("spec"), f"ResourceClaim {name}: spec", pods, replace(context, labels=labels_of(claim)))
 
 
-def payer_of_claim(claim: Mapping[str, Any]) -> str | None:
+def claim_group(claim: Mapping[str, Any]) -> str | None:
     """The group that a claim itself names. Not for those that are made for a pod: their label came from a template.
 
     Raises Malformed for a label that is none.
     """
-    return None if is_of_pod(claim) else label(labels_of(claim), LABEL)
+    return None if is_made_for_pod(claim) else label_value(labels_of(claim), LABEL)
 
 
-def is_of_pod(claim: Mapping[str, Any]) -> bool:
+def is_made_for_pod(claim: Mapping[str, Any]) -> bool:
     """Whether a claim was made for a pod. Raises Malformed."""
-    owners = a_list(a_map(claim.get("metadata"), "metadata").get("ownerReferences"), "metadata.ownerReferences")
+    owners = expect_list(
+        expect_map(claim.get("metadata"), "metadata").get("ownerReferences"), "metadata.ownerReferences"
+    )
     return any(isinstance(owner, dict) and owner.get("kind") == "Pod" for owner in owners)
 
 
-def of_another(place: Slot, payer: str, group: str) -> str:
+def claim_conflict(place: Slot, payer: str, group: str) -> str:
     """Why a claim is not this group's to use."""
     kind = "ResourceClaim" if place.kind == CLAIMS else "claim of PodGroup"
-    return f"{kind} {show(place.name)} is charged to group {payer}, not to {group}"
+    return f"{kind} {describe_value(place.name)} is charged to group {payer}, not to {group}"
 
 
-def of_implicit(requests: Mapping[str, int], pods: PodSet, around: Claims) -> dict[str, int]:
+def implicit_claims_cost(requests: Mapping[str, int], pods: PodSet, context: ClaimContext) -> dict[str, int]:
     """What containers cost that ask for a class by its implicit name, besides that name itself."""
     cost: dict[str, int] = {}
     for name, amount in requests.items():
         if name.startswith(IMPLICIT_CLASS) and amount:
             name_of_class = name.removeprefix(IMPLICIT_CLASS)
-            found = _of_class(name_of_class, amount, pods.path, pods, around)
-            _refuse_contradiction([(name_of_class, pods.path)], around)
+            found = _of_class(name_of_class, amount, pods.path, pods, context)
+            _refuse_contradiction([(name_of_class, pods.path)], context)
             found.pop(f"requests.{name}", None)
             cost = total((cost, found))
     return cost
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ClaimReference:
     """One claim that pods name: as `name`, the claim or the template that it `names`, and where that stands.
 
     `place` is where it is charged once for all that share it; None where each pod has its own.
@@ -139,109 +152,113 @@ class Entry:
     place: Slot | None
 
 
-def entries(pods: PodSet, around: Claims) -> list[Entry]:
+def claim_references(pods: PodSet, context: ClaimContext) -> list[ClaimReference]:
     """The claims that pods name, in their order. Raises Malformed."""
-    found: list[Entry] = []
+    found: list[ClaimReference] = []
     path = f"{pods.path}.resourceClaims"
-    given = a_list(pods.spec.get("resourceClaims"), path)
-    group, of_group = _pod_group(pods, around) if given else ("", ())
+    given = expect_list(pods.spec.get("resourceClaims"), path)
+    group, of_group = _pod_group(pods, context) if given else ("", ())
     for index, one in enumerate(given):
         where = f"{path}[{index}]"
-        entry = a_map(one, where)
+        entry = expect_map(one, where)
         names = {key: entry[key] for key in _SOURCES if entry.get(key) is not None}
         if len(names) != 1:
             raise malformed(where, "needs either resourceClaimTemplateName or resourceClaimName")
         [(key, value)] = names.items()
-        name, where = a_text(entry.get("name"), f"{where}.name"), f"{where}.{key}"
-        names_it, is_template, place = a_text(value, where), key != "resourceClaimName", None
+        name, where = expect_text(entry.get("name"), f"{where}.name"), f"{where}.{key}"
+        names_it, is_template, place = expect_text(value, where), key != "resourceClaimName", None
         if not is_template:
-            place = Slot(CLAIMS, around.namespace, names_it)
+            place = Slot(CLAIMS, context.namespace, names_it)
         elif any(all(other.get(k) == entry.get(k) for k in ("name", *_SOURCES)) for other in of_group):
-            place = Slot(POD_GROUPS, around.namespace, f"{group}.{name}")
-        found.append(Entry(name, names_it, where, is_template, place))
+            place = Slot(POD_GROUPS, context.namespace, f"{group}.{name}")
+        found.append(ClaimReference(name, names_it, where, is_template, place))
     return found
 
 
-def _pod_group(pods: PodSet, around: Claims) -> tuple[str, Sequence[dict[str, Any]]]:
+def _pod_group(pods: PodSet, context: ClaimContext) -> tuple[str, Sequence[dict[str, Any]]]:
     """The PodGroup that pods belong to, and the claims that it names."""
     path = f"{pods.path}.schedulingGroup.podGroupName"
-    name = a_text(at(pods.spec, ("schedulingGroup", "podGroupName"), pods.path), path)
-    group = around.lookup.get(*POD_GROUP, around.namespace, name) if name else None
-    claims = at(group, ("spec", "resourceClaims"), f"PodGroup {show(name)}") if group is not None else None
-    return name, [claim for claim in a_list(claims, f"PodGroup {show(name)}") if isinstance(claim, dict)]
+    name = expect_text(get_path(pods.spec, ("schedulingGroup", "podGroupName"), pods.path), path)
+    group = context.lookup.get(*POD_GROUP, context.namespace, name) if name else None
+    claims = (
+        get_path(group, ("spec", "resourceClaims"), f"PodGroup {describe_value(name)}") if group is not None else None
+    )
+    return name, [claim for claim in expect_list(claims, f"PodGroup {describe_value(name)}") if isinstance(claim, dict)]
 
 
-def _of_template(entry: Entry, pods: PodSet, around: Claims) -> dict[str, int]:
+def _of_template(entry: ClaimReference, pods: PodSet, context: ClaimContext) -> dict[str, int]:
     """What a claim of a template may get at most."""
-    template = around.lookup.get(GROUP, "ResourceClaimTemplate", around.namespace, entry.names)
+    template = context.lookup.get(GROUP, "ResourceClaimTemplate", context.namespace, entry.names)
     if template is None:
-        raise malformed(entry.path, f"ResourceClaimTemplate {show(entry.names)} was not found")
-    spec = a_map(template.get("spec"), f"{entry.path} -> spec")
-    return devices_of(spec.get("spec"), f"{entry.path} -> {show(entry.names)}: spec.spec", pods, around)
+        raise malformed(entry.path, f"ResourceClaimTemplate {describe_value(entry.names)} was not found")
+    spec = expect_map(template.get("spec"), f"{entry.path} -> spec")
+    return devices_of(spec.get("spec"), f"{entry.path} -> {describe_value(entry.names)}: spec.spec", pods, context)
 
 
-def devices_of(spec: object, path: str, pods: PodSet, around: Claims) -> dict[str, int]:
+def devices_of(spec: object, path: str, pods: PodSet, context: ClaimContext) -> dict[str, int]:
     """The most that a claim of this spec may get."""
     path = f"{path}.devices"
-    devices = a_map(a_map(spec, path).get("devices"), path)
+    devices = expect_map(expect_map(spec, path).get("devices"), path)
     cost: dict[str, int] = {}
-    for index, given in enumerate(a_list(devices.get("requests"), f"{path}.requests")):
+    for index, given in enumerate(expect_list(devices.get("requests"), f"{path}.requests")):
         where = f"{path}.requests[{index}]"
         # Exactly one of them comes true: per name the most that any of them needs.
         most: dict[str, int] = {}
         classes: list[tuple[str, str]] = []
-        for one, inner in _alternatives(a_map(given, where), where):
-            if found := _request(one, inner, pods, around):
+        for one, inner in _alternatives(expect_map(given, where), where):
+            if found := _request(one, inner, pods, context):
                 most = larger(most, found)
                 classes.append((one.get("deviceClassName") or "", f"{inner}.deviceClassName"))
-        _refuse_contradiction(classes, around)
+        _refuse_contradiction(classes, context)
         cost = total((cost, most))
     return cost
 
 
 def _alternatives(request: dict[str, Any], path: str) -> list[tuple[dict[str, Any], str]]:
     """What a request may come to, each with its path."""
-    given = a_list(request.get("firstAvailable"), f"{path}.firstAvailable")
+    given = expect_list(request.get("firstAvailable"), f"{path}.firstAvailable")
     if given:
         places = [f"{path}.firstAvailable[{index}]" for index in range(len(given))]
-        return [(a_map(one, place), place) for one, place in zip(given, places, strict=True)]
+        return [(expect_map(one, place), place) for one, place in zip(given, places, strict=True)]
     if request.get("exactly") is not None:
-        return [(a_map(request["exactly"], f"{path}.exactly"), f"{path}.exactly")]
+        return [(expect_map(request["exactly"], f"{path}.exactly"), f"{path}.exactly")]
     # As v1beta1 writes it.
     return [(request, path)]
 
 
-def _refuse_contradiction(classes: Sequence[tuple[str, str]], around: Claims) -> None:
+def _refuse_contradiction(classes: Sequence[tuple[str, str]], context: ClaimContext) -> None:
     """Raises Malformed where the workload declares a model that none of these classes, given with their paths, has."""
-    declared = label(around.labels, MODEL_LABELS["gpu"])
+    declared = label_value(context.labels, MODEL_LABELS["gpu"])
     if declared is None:
         return
     others: list[str] = []
     for name, path in classes:
-        model = stands_for(name, path, around)[1]
-        if model is None or same_model(declared, model, around.config):
+        model = mapped_resource(name, path, context)[1]
+        if model is None or same_model(declared, model, context.config):
             return
-        others.append(f"devices of class {show(name)} are {show(model)}")
+        others.append(f"devices of class {describe_value(name)} are {describe_value(model)}")
     if others:
-        said = f"{show(declared)} contradicts {classes[0][1]}: {', '.join(others)}"
+        said = f"{describe_value(declared)} contradicts {classes[0][1]}: {', '.join(others)}"
         raise malformed(f"metadata.labels.{MODEL_LABELS['gpu']}", said)
 
 
-def _request(request: dict[str, Any], path: str, pods: PodSet, around: Claims) -> dict[str, int]:
-    mode = a_text(request.get("allocationMode"), f"{path}.allocationMode")
+def _request(request: dict[str, Any], path: str, pods: PodSet, context: ClaimContext) -> dict[str, int]:
+    mode = expect_text(request.get("allocationMode"), f"{path}.allocationMode")
     if mode in ("", "ExactCount"):
         given = request.get("count")
-        number = a_count(given, f"{path}.count") or 1 if given is not None else 1
+        number = expect_count(given, f"{path}.count") or 1 if given is not None else 1
     elif mode == "All":
-        number = MOST_DEVICES
+        number = MAX_DEVICES
     else:
         # A mode that is not known allocates nothing that is, as natively.
         return {}
-    if a_flag(request.get("adminAccess"), f"{path}.adminAccess") and not around.config.count_admin_access:
+    if expect_bool(request.get("adminAccess"), f"{path}.adminAccess") and not context.config.count_admin_access:
         return {}
-    name = a_text(request.get("deviceClassName"), f"{path}.deviceClassName")
-    capacity = a_map(a_map(request.get("capacity"), f"{path}.capacity").get("requests"), f"{path}.capacity.requests")
-    return _of_class(name, number * NANO, f"{path}.deviceClassName", pods, around, capacity)
+    name = expect_text(request.get("deviceClassName"), f"{path}.deviceClassName")
+    capacity = expect_map(
+        expect_map(request.get("capacity"), f"{path}.capacity").get("requests"), f"{path}.capacity.requests"
+    )
+    return _of_class(name, number * NANO, f"{path}.deviceClassName", pods, context, capacity)
 
 
 def amount_of(value: object) -> int:
@@ -253,62 +270,64 @@ def amount_of(value: object) -> int:
 
 
 def _of_class(
-    name: str, amount: int, path: str, pods: PodSet, around: Claims, capacity: Mapping[str, Any] | None = None
+    name: str, amount: int, path: str, pods: PodSet, context: ClaimContext, capacity: Mapping[str, Any] | None = None
 ) -> dict[str, int]:
     """So many devices of a class, under every name that they are charged by."""
-    resource, model = stands_for(name, path, around)
+    resource, model = mapped_resource(name, path, context)
     models: tuple[str, ...] = (model,) if model is not None else ()
-    if model is None and _takes_models(name, resource, around):
-        models = gpu_models(around.labels, pods, around.config)
-    return emitted(name, amount, _requested(capacity, models, around), resource, models, around)
+    if model is None and _takes_models(name, resource, context):
+        models = gpu_models(context.labels, pods, context.config)
+    return charged_names(name, amount, _requested(capacity, models, context), resource, models, context)
 
 
-def _takes_models(name: str, resource: str, around: Claims) -> bool:
+def _takes_models(name: str, resource: str, context: ClaimContext) -> bool:
     """Whether devices of a class have models: mapped to a GPU, or by what they stand for."""
-    catalog = around.config.catalog
+    catalog = context.config.catalog
     return takes_model(f"requests.{IMPLICIT_CLASS}{name}", catalog) or takes_model(f"requests.{resource}", catalog)
 
 
-def emitted(name: str, amount: int, part: int, resource: str, models: Sequence[str], around: Claims) -> dict[str, int]:
+def charged_names(
+    name: str, amount: int, part: int, resource: str, models: Sequence[str], context: ClaimContext
+) -> dict[str, int]:
     """So many devices of a class, each of them such a part of a card."""
-    catalog = around.config.catalog
+    catalog = context.config.catalog
     cost = {f"{name}.deviceclass.resource.k8s.io/devices": amount, f"requests.{IMPLICIT_CLASS}{name}": amount}
     if resource:
         cost[f"requests.{resource}"] = cost[f"limits.{resource}"] = amount
-        if around.config.counts_cards and takes_model(f"cards.{resource}", catalog):
+        if context.config.counts_cards and takes_model(f"cards.{resource}", catalog):
             cost[f"cards.{resource}"] = amount // NANO * part
     for base in [base for base in cost if takes_model(base, catalog)]:
         for model in models:
-            cost[emitted_name(base, model, MODEL_LABELS["gpu"], catalog)] = cost[base]
+            cost[model_resource_name(base, model, MODEL_LABELS["gpu"], catalog)] = cost[base]
     return cost
 
 
-def _requested(capacity: Mapping[str, Any] | None, models: Sequence[str], around: Claims) -> int:
+def _requested(capacity: Mapping[str, Any] | None, models: Sequence[str], context: ClaimContext) -> int:
     """The part of a card that a request for some of its memory is; whole where its size is not known.
 
     From the configuration alone: admission and the recount have to say the same, whatever devices there are.
     """
-    memory = cards.card_memory(models, around.config)
+    memory = cards.card_memory(models, context.config)
     if not capacity or memory is None or set(capacity) != {"memory"}:
         return NANO
     return cards.share(amount_of(capacity["memory"]), memory[0] * 2**20 * NANO) or NANO
 
 
-def stands_for(name: str, path: str, around: Claims) -> tuple[str, str | None]:
+def mapped_resource(name: str, path: str, context: ClaimContext) -> tuple[str, str | None]:
     """The extended resource ("" for none) and the model that a device class is, as an administrator says."""
-    mapped = around.config.device_class_mappings.get(name)
+    mapped = context.config.device_class_mappings.get(name)
     if mapped is not None and mapped.model:
         return mapped.resource, mapped.model
-    found = around.lookup.get(GROUP, "DeviceClass", "", name)
+    found = context.lookup.get(GROUP, "DeviceClass", "", name)
     if found is None:
         if mapped is None:
-            raise malformed(path, f"DeviceClass {show(name)} was not found")
+            raise malformed(path, f"DeviceClass {describe_value(name)} was not found")
         return mapped.resource, None
-    model = label(labels_of(found), MODEL_LABELS["gpu"])
+    model = label_value(labels_of(found), MODEL_LABELS["gpu"])
     if mapped is not None:
         return mapped.resource, model
-    where = f"{path} -> {show(name)}: spec.extendedResourceName"
-    resource = a_text(a_map(found.get("spec"), where).get("extendedResourceName"), where)
-    if resource and (len(resource) > 317 or sort_of(resource) is not Sort.EXTENDED):
-        raise malformed(where, f"{show(resource)} is no extended resource")
+    where = f"{path} -> {describe_value(name)}: spec.extendedResourceName"
+    resource = expect_text(expect_map(found.get("spec"), where).get("extendedResourceName"), where)
+    if resource and (len(resource) > 317 or resource_class(resource) is not ResourceClass.EXTENDED):
+        raise malformed(where, f"{describe_value(resource)} is no extended resource")
     return resource, model

@@ -21,13 +21,13 @@ import yaml
 from bizrq.units.quantity import NANO
 from bizrq.workloads.config import CountingConfig
 from bizrq.workloads.devices import cards
-from bizrq.workloads.devices.dra import Claims
+from bizrq.workloads.devices.dra import ClaimContext
 from bizrq.workloads.devices.models import gpu_models, known_model
 from bizrq.workloads.labels import labels_of
 from bizrq.workloads.lookup import Lookup
 from bizrq.workloads.pods.podspec import Container, PodCost, aggregate
 from bizrq.workloads.pods.roles import PodSet
-from bizrq.workloads.validation import a_list, a_map, a_text, malformed
+from bizrq.workloads.validation import expect_list, expect_map, expect_text, malformed
 
 #: On a pod or a namespace, with the value "ignore": HAMi's webhook leaves it alone.
 IGNORE: Final = "hami.io/webhook"
@@ -41,7 +41,7 @@ _NVIDIA_ALLOCATED: Final = "hami.io/vgpu-devices-allocated"
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class MemoryRule:
     """How memory of a card is asked for; in units of the name, of `mib` MiB each."""
 
     name: str
@@ -54,7 +54,7 @@ class Memory:
 
 
 @dataclass(frozen=True, slots=True)
-class Cores:
+class CoresRule:
     """How cores of a card are asked for, of which it has `full`."""
 
     name: str
@@ -65,7 +65,7 @@ class Cores:
 
 
 @dataclass(frozen=True, slots=True)
-class Slices:
+class SliceRule:
     """A name of its own for one `of` so many equal parts of a device."""
 
     name: str
@@ -73,17 +73,17 @@ class Slices:
 
 
 @dataclass(frozen=True, slots=True)
-class Device:
+class HamiDevice:
     """One entry of `hami.yaml`."""
 
     vendor: str
     count: str
     implied: bool = False
     one: bool = False
-    memory: Memory | None = None
+    memory: MemoryRule | None = None
     percentage: str = ""
-    cores: Cores | None = None
-    slices: Slices | None = None
+    cores: CoresRule | None = None
+    slices: SliceRule | None = None
     writes: tuple[str, ...] = ()
     totals: bool = False
     several: Literal["", "whole", "written"] = ""
@@ -103,16 +103,16 @@ class Device:
 
 
 @lru_cache(maxsize=1)
-def table() -> tuple[Device, ...]:
+def shared_devices() -> tuple[HamiDevice, ...]:
     """All devices that HAMi shares, in the order of `hami.yaml`."""
     return tuple(_device(dict(entry)) for entry in yaml.safe_load(_TABLE.read_text("utf-8")))
 
 
-def _device(entry: dict[str, Any]) -> Device:
-    for key, part in (("memory", Memory), ("cores", Cores), ("slices", Slices)):
+def _device(entry: dict[str, Any]) -> HamiDevice:
+    for key, part in (("memory", MemoryRule), ("cores", CoresRule), ("slices", SliceRule)):
         if key in entry:
             entry[key] = part(**{k: _frozen(v) for k, v in entry[key].items()})
-    return Device(**{key: _frozen(value) for key, value in entry.items()})
+    return HamiDevice(**{key: _frozen(value) for key, value in entry.items()})
 
 
 def _frozen(value: Any) -> Any:
@@ -120,10 +120,10 @@ def _frozen(value: Any) -> Any:
 
 
 @lru_cache(maxsize=16)
-def of_vendors(vendors: tuple[str, ...]) -> Mapping[str, tuple[Device, ...]]:
+def devices_of_vendors(vendors: tuple[str, ...]) -> Mapping[str, tuple[HamiDevice, ...]]:
     """The devices of these vendors by each name that asks for them or for parts of them."""
-    found: dict[str, tuple[Device, ...]] = {}
-    for device in table():
+    found: dict[str, tuple[HamiDevice, ...]] = {}
+    for device in shared_devices():
         if device.vendor in vendors:
             for name in (device.count, *device.parts):
                 found[name] = (*found.get(name, ()), device)
@@ -133,11 +133,11 @@ def of_vendors(vendors: tuple[str, ...]) -> Mapping[str, tuple[Device, ...]]:
 #: What counts of a pod's annotations.
 ANNOTATIONS: Final = (
     *("nvidia.com/use-gputype", "nvidia.com/nouse-gputype", _MIG_MODE),
-    *dict.fromkeys(key for device in table() for key in (device.allocated, *device.soft) if key),
+    *dict.fromkeys(key for device in shared_devices() for key in (device.allocated, *device.soft) if key),
 )
 
 
-def adjust(cost: PodCost, pods: PodSet, claims: Claims) -> dict[str, int]:
+def adjust(cost: PodCost, pods: PodSet, claims: ClaimContext) -> dict[str, int]:
     """Change the cost of one pod to what it is after HAMi's webhook, and give the cards that it takes, by name.
 
     Raises Malformed for what HAMi would refuse or misread.
@@ -145,7 +145,7 @@ def adjust(cost: PodCost, pods: PodSet, claims: Claims) -> dict[str, int]:
     config = claims.config
     if not config.hami.enabled:
         return {}
-    by_name = of_vendors(config.hami.vendors)
+    by_name = devices_of_vendors(config.hami.vendors)
     everyone = (*cost.containers, *cost.init_containers)
     devices = {
         device.count: by_name[device.count]
@@ -155,7 +155,7 @@ def adjust(cost: PodCost, pods: PodSet, claims: Claims) -> dict[str, int]:
     }
     if not devices:
         return {}
-    if _is_skipped(pods) or leaves_alone(claims.namespace, claims.lookup):
+    if _is_skipped(pods) or ignores_namespace(claims.namespace, claims.lookup):
         # Nobody multiplies here, so HAMi's totals have nothing of it.
         for part in (part for rows in devices.values() for row in rows for part in (row.memory, row.cores) if part):
             cost.limits.pop(part.name, None)
@@ -172,7 +172,7 @@ def adjust(cost: PodCost, pods: PodSet, claims: Claims) -> dict[str, int]:
     return found
 
 
-def _shared(cost: PodCost, rows: Sequence[Device], products: Mapping[int, Mapping[str, int]]) -> int:
+def _shared(cost: PodCost, rows: Sequence[HamiDevice], products: Mapping[int, Mapping[str, int]]) -> int:
     """Set what the pod asks for of one device and its parts to what HAMi counts, and give the cards that it takes."""
 
     def total(name: str, container: Container) -> int:
@@ -211,11 +211,11 @@ def _set(amounts: dict[str, int], name: str, amount: int) -> None:
 
 
 def _is_skipped(pods: PodSet) -> bool:
-    scheduler = a_text(pods.spec.get("schedulerName"), f"{pods.path}.schedulerName")
+    scheduler = expect_text(pods.spec.get("schedulerName"), f"{pods.path}.schedulerName")
     return scheduler not in _SCHEDULERS or pods.labels.get(IGNORE) == "ignore"
 
 
-def leaves_alone(namespace: str, lookup: Lookup) -> bool:
+def ignores_namespace(namespace: str, lookup: Lookup) -> bool:
     """Whether HAMi's webhook sees nothing of a namespace, by the same label on that."""
     found = lookup.get("", "Namespace", "", namespace)
     return found is not None and labels_of(found).get(IGNORE) == "ignore"
@@ -225,29 +225,29 @@ def _raw(cost: PodCost, pods: PodSet) -> dict[int, dict[str, Any]]:
     """Each container as it was written."""
     found: dict[int, dict[str, Any]] = {}
     for key, containers in (("containers", cost.containers), ("initContainers", cost.init_containers)):
-        written = a_list(pods.spec.get(key), f"{pods.path}.{key}")
+        written = expect_list(pods.spec.get(key), f"{pods.path}.{key}")
         found.update((id(c), given) for given, c in zip(written, containers, strict=True))
     return found
 
 
 def _refuse_privileged(
-    everyone: Sequence[Container], rows: Sequence[Device], raw: Mapping[int, dict[str, Any]]
+    everyone: Sequence[Container], rows: Sequence[HamiDevice], raw: Mapping[int, dict[str, Any]]
 ) -> None:
     """HAMi's webhook leaves privileged containers alone, so that they would see every card."""
     names = {name for row in rows for name in (row.count, *row.parts)}
     for container in everyone:
         path = f"{container.path}.securityContext"
-        context = a_map(raw[id(container)].get("securityContext"), path)
+        context = expect_map(raw[id(container)].get("securityContext"), path)
         if context.get("privileged") is True and not names.isdisjoint(container.requests):
             raise malformed(f"{path}.privileged", "a privileged container cannot have parts of cards from HAMi")
 
 
-def _row(rows: Sequence[Device], container: Container) -> Device:
+def _row(rows: Sequence[HamiDevice], container: Container) -> HamiDevice:
     """Of devices that are counted by one name, the one whose parts the container asks for."""
     return next((row for row in rows if any(name in container.requests for name in row.parts)), rows[0])
 
 
-def _product(container: Container, device: Device, raw: dict[str, Any], around: _Around) -> dict[str, int]:
+def _product(container: Container, device: HamiDevice, raw: dict[str, Any], around: _Around) -> dict[str, int]:
     """What one container takes in all: HAMi's memory and cores, and whole-card equivalents as "", in nano-units.
 
     The container itself is changed to what HAMi's webhook makes of it. Empty where HAMi sees no device asked for.
@@ -281,7 +281,7 @@ def _product(container: Container, device: Device, raw: dict[str, Any], around: 
     return product
 
 
-def _written(device: Device, asked: Mapping[str, int], devices: int, memory: int, cores: int) -> dict[str, int]:
+def _written(device: HamiDevice, asked: Mapping[str, int], devices: int, memory: int, cores: int) -> dict[str, int]:
     """What HAMi's webhook writes into the container."""
     times = devices if device.totals else 1
     written = {} if device.one else {device.count: devices}
@@ -294,7 +294,7 @@ def _written(device: Device, asked: Mapping[str, int], devices: int, memory: int
     return written
 
 
-def _sliced(number: int, slices: Slices, path: str) -> dict[str, int]:
+def _sliced(number: int, slices: SliceRule, path: str) -> dict[str, int]:
     """What slices of devices take: parts of one, or whole ones."""
     if number > slices.of and number % slices.of:
         raise malformed(f"{path}.{slices.name}", f"must be 1 or a multiple of {slices.of}")
@@ -302,7 +302,7 @@ def _sliced(number: int, slices: Slices, path: str) -> dict[str, int]:
 
 
 def _memory(
-    device: Device, asked: Mapping[str, int], raw: dict[str, Any], several: bool, path: str, around: _Around
+    device: HamiDevice, asked: Mapping[str, int], raw: dict[str, Any], several: bool, path: str, around: _Around
 ) -> tuple[int, int]:
     """Memory of one device in units of its name, and its share of a card: what is not said is all of it."""
     how = device.memory
@@ -347,7 +347,7 @@ def _has_suffix(raw: dict[str, Any], name: str) -> bool:
     return isinstance(given, str) and any(letter.isalpha() for letter in given)
 
 
-def _cores(device: Device, asked: Mapping[str, int], several: bool, path: str, around: _Around) -> int:
+def _cores(device: HamiDevice, asked: Mapping[str, int], several: bool, path: str, around: _Around) -> int:
     """Cores of one device."""
     how = device.cores
     if how is None:
@@ -380,7 +380,7 @@ def allocated(
     """
     found: dict[str, int] = {}
     containers = (*cost.init_containers, *cost.containers)
-    for device in table():
+    for device in shared_devices():
         text = annotations.get(device.allocated) if device.allocated else None
         if device.vendor not in config.hami.vendors or not isinstance(text, str) or device.cards in found:
             continue
@@ -400,7 +400,7 @@ def _part(products: Mapping[int, Mapping[str, int]], name: str, container: Conta
 
 
 def _held(
-    devices: Sequence[tuple[int, int]], device: Device, memory: tuple[int, int] | None, split: int
+    devices: Sequence[tuple[int, int]], device: HamiDevice, memory: tuple[int, int] | None, split: int
 ) -> dict[str, int]:
     """What a container has: (MiB, cores) of each device."""
     full = device.cores.full if device.cores else 100
@@ -432,7 +432,7 @@ def _decoded(text: str) -> list[list[tuple[int, int]]] | None:
     return found
 
 
-def model_on(annotations: Mapping[str, Any], node: Mapping[str, Any], config: CountingConfig) -> str | None:
+def allocated_model(annotations: Mapping[str, Any], node: Mapping[str, Any], config: CountingConfig) -> str | None:
     """The model of the card that HAMi gave a pod, as its node registered it; None where nobody tells."""
     text, registered = annotations.get(_NVIDIA_ALLOCATED), node.get(REGISTERED)
     if not isinstance(text, str) or not isinstance(registered, str):

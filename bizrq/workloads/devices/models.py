@@ -16,7 +16,7 @@ from bizrq.units import names
 from bizrq.units.names import Catalog, UnknownResource
 from bizrq.workloads.config import CountingConfig
 from bizrq.workloads.labels import MODEL_LABELS, model_of
-from bizrq.workloads.validation import a_list, a_map, malformed, nearest, show
+from bizrq.workloads.validation import describe_value, expect_list, expect_map, malformed, suggestion
 
 if TYPE_CHECKING:
     from bizrq.workloads.pods.roles import PodSet
@@ -44,17 +44,17 @@ def add_models(per_pod: dict[str, int], labels: Mapping[str, Any], pods: PodSet,
     if devices:
         for model in gpu_models(labels, pods, config):
             for base in devices:
-                per_pod[emitted_name(base, model, MODEL_LABELS["gpu"], catalog)] = per_pod[base]
+                per_pod[model_resource_name(base, model, MODEL_LABELS["gpu"], catalog)] = per_pod[base]
     for what, bases in (("cpu", _OF_CPU), ("memory", _OF_MEMORY)):
         model = model_of(labels, what)
         if model is not None:
             for base in bases:
                 if base in per_pod:
-                    per_pod[emitted_name(base, model, MODEL_LABELS[what], catalog)] = per_pod[base]
+                    per_pod[model_resource_name(base, model, MODEL_LABELS[what], catalog)] = per_pod[base]
 
 
 @lru_cache(maxsize=4096)
-def emitted_name(base: str, model: str, label: str, catalog: Catalog) -> str:
+def model_resource_name(base: str, model: str, label: str, catalog: Catalog) -> str:
     """The name that a model is charged at besides the base. Raises Malformed where that is another resource's."""
     try:
         return names.model_name(base, model, catalog)
@@ -78,7 +78,7 @@ def gpu_models(labels: Mapping[str, Any], pods: PodSet, config: CountingConfig) 
     if declared is not None and config.strict_models and declared not in config.gpu_models:
         raise malformed(
             f"metadata.labels.{MODEL_LABELS['gpu']}",
-            f"{show(declared)} is not a known model{nearest(declared, config.gpu_models)}",
+            f"{describe_value(declared)} is not a known model{suggestion(declared, config.gpu_models)}",
         )
     proofs = _proofs(pods, config)
     if not proofs:
@@ -90,7 +90,7 @@ def gpu_models(labels: Mapping[str, Any], pods: PodSet, config: CountingConfig) 
         asked = f"nodes with {', '.join(sorted(possible))}" if possible else "nodes without it"
         raise malformed(
             f"metadata.labels.{MODEL_LABELS['gpu']}",
-            f"{show(declared)} contradicts {pods.path}, which asks for {asked}",
+            f"{describe_value(declared)} contradicts {pods.path}, which asks for {asked}",
         )
     return (declared,)
 
@@ -141,7 +141,7 @@ def _proofs(pods: PodSet, config: CountingConfig) -> list[_Proof]:
     """
     always = _Proof()
     if pods.spec.get("nodeSelector"):
-        for key, value in a_map(pods.spec["nodeSelector"], f"{pods.path}.nodeSelector").items():
+        for key, value in expect_map(pods.spec["nodeSelector"], f"{pods.path}.nodeSelector").items():
             if key in NODE_LABELS and isinstance(value, str):
                 always = always.both(_Proof(_models([value], config)))
     if config.hami.enabled and pods.annotations:
@@ -152,15 +152,15 @@ def _proofs(pods: PodSet, config: CountingConfig) -> list[_Proof]:
     proofs = [always]
     if pods.spec.get("affinity"):
         path = f"{pods.path}.affinity"
-        required: Any = a_map(pods.spec["affinity"], path)
+        required: Any = expect_map(pods.spec["affinity"], path)
         for key in ("nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution"):
             path = f"{path}.{key}"
-            required = a_map(required.get(key), path)
+            required = expect_map(required.get(key), path)
         path = f"{path}.nodeSelectorTerms"
-        terms = a_list(required.get("nodeSelectorTerms"), path)
+        terms = expect_list(required.get("nodeSelectorTerms"), path)
         if terms:
             proofs = [
-                always.both(_term(a_map(term, f"{path}[{index}]"), f"{path}[{index}].matchExpressions", config))
+                always.both(_term(expect_map(term, f"{path}[{index}]"), f"{path}[{index}].matchExpressions", config))
                 for index, term in enumerate(terms)
             ]
     return [] if _Proof() in proofs else proofs
@@ -168,12 +168,16 @@ def _proofs(pods: PodSet, config: CountingConfig) -> list[_Proof]:
 
 def _term(term: Mapping[str, Any], path: str, config: CountingConfig) -> _Proof:
     proof = _Proof()
-    for index, given in enumerate(a_list(term.get("matchExpressions"), path)):
-        expression = a_map(given, f"{path}[{index}]")
+    for index, given in enumerate(expect_list(term.get("matchExpressions"), path)):
+        expression = expect_map(given, f"{path}[{index}]")
         key = expression.get("key")
         if not isinstance(key, str) or key not in NODE_LABELS:
             continue
-        raw = [value for value in a_list(expression.get("values"), f"{path}[{index}].values") if isinstance(value, str)]
+        raw = [
+            value
+            for value in expect_list(expression.get("values"), f"{path}[{index}].values")
+            if isinstance(value, str)
+        ]
         if expression.get("operator") == "In":
             proof = proof.both(_Proof(_models(raw, config)))
         elif expression.get("operator") == "NotIn":

@@ -36,7 +36,7 @@ class DeclarationError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class At:
+class FieldPath:
     """A place: keys to follow from the object, or (`@.`) from the element that a role is made for."""
 
     keys: tuple[str, ...]
@@ -47,21 +47,21 @@ class At:
 
 
 @dataclass(frozen=True, slots=True)
-class Const:
+class Constant:
     """Always the same number."""
 
     value: int
 
 
 @dataclass(frozen=True, slots=True)
-class Number:
+class FieldNumber:
     """A whole number that stands in the object; `default` where it is absent, None being "no such operand".
 
     Then, in this order: less `minus`, more `plus`, never below 0, at most `clamp_max`, at least `clamp_min` (the
     larger of two that contradict each other) and `at_least`.
     """
 
-    at: At
+    at: FieldPath
     default: int | None = None
     minus: Factor | None = None
     plus: int = 0
@@ -77,67 +77,67 @@ class MinOf:
     operands: tuple[Factor, ...]
 
 
-Factor: TypeAlias = Const | Number | MinOf
+Factor: TypeAlias = Constant | FieldNumber | MinOf
 
 
 @dataclass(frozen=True, slots=True)
-class Equals:
+class FieldEquals:
     """True where the value at a place is this one."""
 
-    at: At
+    at: FieldPath
     value: bool | int | str
 
 
 @dataclass(frozen=True, slots=True)
-class Inject:
+class InjectedContainer:
     """A container that the kind's operator adds to the role's pods, with these `resources`."""
 
     init: bool
     default: Mapping[str, Any]
-    when: Equals | None = None
-    source: At | None = None
+    when: FieldEquals | None = None
+    source: FieldPath | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Role:
+class RoleDeclaration:
     """One set of equal pods, or one for every element of `for_each` (with `key`: of that key, in any case)."""
 
     name: str
     count: tuple[Factor, ...]
-    template: tuple[At, ...]
-    for_each: At | None = None
+    template: tuple[FieldPath, ...]
+    for_each: FieldPath | None = None
     key: str | None = None
-    when: At | None = None
-    skip_when: Equals | None = None
+    when: FieldPath | None = None
+    skip_when: FieldEquals | None = None
     pod_spec: bool = False
-    inject: tuple[Inject, ...] = ()
+    inject: tuple[InjectedContainer, ...] = ()
     code: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Finished:
+class FinishedRule:
     """What tells that a workload has ended: a true condition of one of these types, or one of these phases.
 
     Nothing does so where `unless` holds.
     """
 
-    conditions: At | None = None
+    conditions: FieldPath | None = None
     types: frozenset[str] = frozenset()
-    phase: At | None = None
+    phase: FieldPath | None = None
     phases: frozenset[str] = frozenset()
-    unless: Equals | None = None
+    unless: FieldEquals | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Deadline:
+class DeadlineRule:
     """Where an object says how many seconds it runs at most, and from when they count."""
 
-    at: At
-    since: At
+    at: FieldPath
+    since: FieldPath
 
 
 @dataclass(frozen=True, slots=True)
-class Pods:
+class PodRule:
     """How a workload's pods are found: by their owners, of which these kinds may stand between."""
 
     owner_chain: tuple[str, ...] = ()
@@ -151,10 +151,10 @@ class Adapter:
     kind: str
     plural: str
     versions: tuple[str, ...]
-    roles: tuple[Role, ...] = ()
-    zero_when: tuple[Equals, ...] = ()
-    finished_when: Finished | None = None
-    deadline: Deadline | None = None
+    roles: tuple[RoleDeclaration, ...] = ()
+    zero_when: tuple[FieldEquals, ...] = ()
+    finished_when: FinishedRule | None = None
+    deadline: DeadlineRule | None = None
     scale: tuple[str, ...] | None = None
     creates: frozenset[GroupKind] = frozenset()
     #: Kinds that its objects own on behalf of whoever is above them: the walk goes on, nobody pays here.
@@ -163,8 +163,8 @@ class Adapter:
     grows: frozenset[GroupKind] = frozenset()
     #: Roles that such a child does not have: they are added to what the child asks for.
     beside: frozenset[str] = frozenset()
-    pods: Pods = Pods()
-    elastic_max: At | None = None
+    pods: PodRule = PodRule()
+    elastic_max: FieldPath | None = None
     surge: str | None = None
     code: str | None = None
     #: After its end a workload may go on holding pods, and those are charged (policy `terminal`).
@@ -196,7 +196,7 @@ class Adapter:
 
 
 def _reads_status(factor: Factor | None) -> bool:
-    if isinstance(factor, Number):
+    if isinstance(factor, FieldNumber):
         below = (factor.minus, factor.clamp_min, factor.clamp_max)
         return factor.at.keys[:1] == ("status",) or any(map(_reads_status, below))
     return isinstance(factor, MinOf) and any(map(_reads_status, factor.operands))

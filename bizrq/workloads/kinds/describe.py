@@ -9,8 +9,18 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
-from bizrq.workloads.kinds.declaration import Adapter, At, Const, Equals, Factor, Finished, MinOf, Number, Role
-from bizrq.workloads.kinds.registry import Registry, builtin
+from bizrq.workloads.kinds.declaration import (
+    Adapter,
+    Constant,
+    Factor,
+    FieldEquals,
+    FieldNumber,
+    FieldPath,
+    FinishedRule,
+    MinOf,
+    RoleDeclaration,
+)
+from bizrq.workloads.kinds.registry import Registry, builtin_registry
 
 #: What no declaration says, by the names of `special`.
 CODED: Final = {
@@ -78,7 +88,7 @@ def _pods(adapter: Adapter) -> str:
     return "; ".join(parts)
 
 
-def _role(role: Role) -> str:
+def _role(role: RoleDeclaration) -> str:
     each = ""
     if role.for_each is not None:
         each = f"{role.key} of `{role.for_each}`: " if role.key else f"each of `{role.for_each}`: "
@@ -100,15 +110,15 @@ def _role(role: Role) -> str:
 
 def _factor(factor: Factor) -> str:
     match factor:
-        case Const(value=value):
+        case Constant(value=value):
             return str(value)
         case MinOf(operands=operands):
             return f"the least of {' and '.join(map(_factor, operands))}"
-        case Number():
+        case FieldNumber():
             return _number(factor)
 
 
-def _number(number: Number) -> str:
+def _number(number: FieldNumber) -> str:
     said = [f"{number.default} if absent"] if number.default is not None and number.at.keys[0] != "status" else []
     if number.clamp_min is not None:
         said.append(f"no less than {_bound(number.clamp_min)}")
@@ -125,14 +135,14 @@ def _number(number: Number) -> str:
 
 
 def _bound(factor: Factor) -> str:
-    return f"`{_place(factor.at)}`" if isinstance(factor, Number) else _factor(factor)
+    return f"`{_place(factor.at)}`" if isinstance(factor, FieldNumber) else _factor(factor)
 
 
-def _place(place: At) -> str:
+def _place(place: FieldPath) -> str:
     return ".".join(place.keys)
 
 
-def _equals(flag: Equals) -> str:
+def _equals(flag: FieldEquals) -> str:
     value = str(flag.value).lower() if isinstance(flag.value, bool) else str(flag.value)
     return f"`{_place(flag.at)}`" if flag.value is True else f"`{_place(flag.at)}` is {value}"
 
@@ -148,11 +158,11 @@ def _end(adapter: Adapter) -> str:
     return text + ("; pods that still run are charged" if adapter.lingers else "")
 
 
-def _conditions(finished: Finished) -> list[str]:
+def _conditions(finished: FinishedRule) -> list[str]:
     return [f"condition {_any_of(sorted(finished.types))}"] if finished.conditions is not None else []
 
 
-def _phases(finished: Finished) -> list[str]:
+def _phases(finished: FinishedRule) -> list[str]:
     if finished.phase is None:
         return []
     return [f"`{_place(finished.phase)}` {_any_of(sorted(finished.phases))}"]
@@ -174,4 +184,4 @@ def _policies(adapter: Adapter) -> str:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(table(builtin()))
+    sys.stdout.write(table(builtin_registry()))

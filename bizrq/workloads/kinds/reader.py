@@ -15,21 +15,21 @@ from bizrq.workloads.kinds.declaration import (
     CODED_SURGES,
     CODED_TEMPLATES,
     Adapter,
-    At,
-    Const,
-    Deadline,
+    Constant,
+    DeadlineRule,
     DeclarationError,
-    Equals,
     Factor,
-    Finished,
+    FieldEquals,
+    FieldNumber,
+    FieldPath,
+    FinishedRule,
     GroupKind,
-    Inject,
+    InjectedContainer,
     MinOf,
-    Number,
-    Pods,
-    Role,
+    PodRule,
+    RoleDeclaration,
 )
-from bizrq.workloads.validation import MOST, child, nearest, show
+from bizrq.workloads.validation import MAX_COUNT, child_path, describe_value, suggestion
 
 # Reading declarations.
 
@@ -42,16 +42,16 @@ class _Entry:
     def __init__(self, value: object, where: str, keys: Iterable[str]) -> None:
         known = tuple(keys)
         if not isinstance(value, dict):
-            raise DeclarationError(f"{where}: must be a map with {', '.join(known)}, not {show(value)}")
+            raise DeclarationError(f"{where}: must be a map with {', '.join(known)}, not {describe_value(value)}")
         for key in value:
             if key not in known:
                 close = difflib.get_close_matches(str(key)[:100], known, n=1, cutoff=0.0)
-                raise DeclarationError(f"{where}: {show(key)} is no key here, the nearest is {close[0]}")
+                raise DeclarationError(f"{where}: {describe_value(key)} is no key here, the nearest is {close[0]}")
         self._value = value
         self.where = where
 
     def path(self, key: str) -> str:
-        return child(self.where, key)
+        return child_path(self.where, key)
 
     def __contains__(self, key: str) -> bool:
         return self._value.get(key) is not None
@@ -59,20 +59,20 @@ class _Entry:
     def text(self, key: str, default: str | None = None) -> str:
         value = self._value.get(key, default)
         if not isinstance(value, str):
-            raise DeclarationError(f"{self.path(key)}: must be a text, not {show(value)}")
+            raise DeclarationError(f"{self.path(key)}: must be a text, not {describe_value(value)}")
         return value
 
     def flag(self, key: str, default: bool = False) -> bool:
         value = self._value.get(key, default)
         if not isinstance(value, bool):
-            raise DeclarationError(f"{self.path(key)}: must be true or false, not {show(value)}")
+            raise DeclarationError(f"{self.path(key)}: must be true or false, not {describe_value(value)}")
         return value
 
-    def whole(self, key: str, least: int = -MOST) -> int:
+    def whole(self, key: str, least: int = -MAX_COUNT) -> int:
         value = self._value.get(key)
-        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= MOST:
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= MAX_COUNT:
             raise DeclarationError(
-                f"{self.path(key)}: must be a whole number from {least} to {MOST}, not {show(value)}"
+                f"{self.path(key)}: must be a whole number from {least} to {MAX_COUNT}, not {describe_value(value)}"
             )
         return value
 
@@ -80,14 +80,15 @@ class _Entry:
         value = self.text(key)
         if value not in known:
             raise DeclarationError(
-                f"{self.path(key)}: must be one of {', '.join(sorted(known))}, not {show(value)}{nearest(value, known)}"
+                f"{self.path(key)}: must be one of {', '.join(sorted(known))}, "
+                f"not {describe_value(value)}{suggestion(value, known)}"
             )
         return value
 
     def map(self, key: str) -> dict[str, Any]:
         value = self._value.get(key)
         if not isinstance(value, dict):
-            raise DeclarationError(f"{self.path(key)}: must be a map, not {show(value)}")
+            raise DeclarationError(f"{self.path(key)}: must be a map, not {describe_value(value)}")
         return value
 
     def all(self, key: str, read: Callable[[object, str], _T]) -> tuple[_T, ...]:
@@ -100,13 +101,13 @@ class _Entry:
 
 def _all(value: object, where: str, read: Callable[[object, str], _T]) -> tuple[_T, ...]:
     if not isinstance(value, list):
-        raise DeclarationError(f"{where}: must be a list, not {show(value)}")
+        raise DeclarationError(f"{where}: must be a list, not {describe_value(value)}")
     return tuple(read(element, f"{where}[{index}]") for index, element in enumerate(value))
 
 
 def _text(value: object, where: str) -> str:
     if not isinstance(value, str) or not value:
-        raise DeclarationError(f"{where}: must be a text, not {show(value)}")
+        raise DeclarationError(f"{where}: must be a text, not {describe_value(value)}")
     return value
 
 
@@ -153,7 +154,7 @@ def _adapter(value: object, where: str) -> tuple[Adapter, bool]:
         passes=frozenset(entry.all("passes", _group_kind)),
         grows=frozenset(entry.all("grows", _group_kind)),
         beside=frozenset(entry.all("beside", _text)),
-        pods=entry.maybe("pods", _pods) or Pods(),
+        pods=entry.maybe("pods", _pods) or PodRule(),
         elastic_max=entry.maybe("elasticMax", _at),
         surge=entry.one_of("surge", CODED_SURGES) if "surge" in entry else None,
         code=code,
@@ -172,15 +173,15 @@ class _Reader:
     def __init__(self, root: tuple[str, ...]) -> None:
         self._root = root
 
-    def at(self, value: object, where: str) -> At:
+    def at(self, value: object, where: str) -> FieldPath:
         if isinstance(value, str) and value.startswith("$."):
             return _at(value[2:], where)
         place = _at(value, where)
         if not place.of_element and place.keys[:1] == ("spec",):
-            return At((*self._root, *place.keys[1:]))
+            return FieldPath((*self._root, *place.keys[1:]))
         return place
 
-    def role(self, value: object, where: str) -> Role:
+    def role(self, value: object, where: str) -> RoleDeclaration:
         entry = _Entry(
             value,
             where,
@@ -197,7 +198,7 @@ class _Reader:
         for index, factor in enumerate(count):
             if not _has_value(factor):
                 raise DeclarationError(f"{entry.path('count')}[{index}]: needs a default, for where it is absent")
-        return Role(
+        return RoleDeclaration(
             name=entry.text("name", ""),
             count=count,
             template=template,
@@ -217,13 +218,13 @@ class _Reader:
             ("path", "default", "const", "minOf", "clampMin", "clampMax", "minus", "plus", "atLeast"),
         )
         if "const" in entry:
-            return Const(entry.whole("const", 0))
+            return Constant(entry.whole("const", 0))
         if "minOf" in entry:
             return MinOf(entry.all("minOf", self.factor))
         place = entry.maybe("path", self.at)
         if place is None:
             raise DeclarationError(f"{where}: needs path, const or minOf")
-        return Number(
+        return FieldNumber(
             at=place,
             default=entry.whole("default", 0) if "default" in entry else None,
             minus=entry.maybe("minus", self.factor),
@@ -233,16 +234,16 @@ class _Reader:
             at_least=entry.whole("atLeast", 0) if "atLeast" in entry else 0,
         )
 
-    def equals(self, value: object, where: str) -> Equals:
+    def equals(self, value: object, where: str) -> FieldEquals:
         entry = _Entry(value, where, ("path", "equals"))
         wanted = entry._value.get("equals")
         if not isinstance(wanted, (bool, int, str)):
             raise DeclarationError(f"{entry.path('equals')}: must be true, false, a text or a whole number")
-        return Equals(self.at(entry.text("path"), entry.path("path")), wanted)
+        return FieldEquals(self.at(entry.text("path"), entry.path("path")), wanted)
 
-    def inject(self, value: object, where: str) -> Inject:
+    def inject(self, value: object, where: str) -> InjectedContainer:
         entry = _Entry(value, where, ("when", "as", "from", "default"))
-        return Inject(
+        return InjectedContainer(
             init=entry.one_of("as", ("container", "initContainer")) == "initContainer",
             default=entry.map("default"),
             when=entry.maybe("when", self.equals),
@@ -250,15 +251,15 @@ class _Reader:
         )
 
 
-def _at(value: object, where: str) -> At:
+def _at(value: object, where: str) -> FieldPath:
     text = _text(value, where)
     if text == ".":
-        return At(())
+        return FieldPath(())
     keys = tuple(text.split("."))
-    place = At(keys[1:], of_element=True) if keys[0] == "@" else At(keys)
+    place = FieldPath(keys[1:], of_element=True) if keys[0] == "@" else FieldPath(keys)
     if not all(place.keys) or not place.keys:
         raise DeclarationError(
-            f"{where}: {show(text)} is no place: write keys with dots, like spec.replicas or @.replicas"
+            f"{where}: {describe_value(text)} is no place: write keys with dots, like spec.replicas or @.replicas"
         )
     return place
 
@@ -266,21 +267,21 @@ def _at(value: object, where: str) -> At:
 def _has_value(factor: Factor) -> bool:
     """Whether a factor always comes to a number."""
     match factor:
-        case Const():
+        case Constant():
             return True
-        case Number(default=default):
+        case FieldNumber(default=default):
             return default is not None
         case MinOf(operands=operands):
             return any(_has_value(operand) for operand in operands)
 
 
-def _finished(value: object, where: str) -> Finished:
+def _finished(value: object, where: str) -> FinishedRule:
     entry = _Entry(value, where, ("conditions", "phase", "unless"))
     conditions = entry.maybe("conditions", lambda v, w: _Entry(v, w, ("path", "types")))
     phase = entry.maybe("phase", lambda v, w: _Entry(v, w, ("path", "values")))
     if conditions is None and phase is None:
         raise DeclarationError(f"{where}: needs conditions or phase")
-    return Finished(
+    return FinishedRule(
         conditions=_at(conditions.text("path"), conditions.path("path")) if conditions else None,
         types=frozenset(conditions.all("types", _text)) if conditions else frozenset(),
         phase=_at(phase.text("path"), phase.path("path")) if phase else None,
@@ -289,21 +290,21 @@ def _finished(value: object, where: str) -> Finished:
     )
 
 
-def _deadline(value: object, where: str) -> Deadline:
+def _deadline(value: object, where: str) -> DeadlineRule:
     entry = _Entry(value, where, ("path", "since"))
-    return Deadline(_at(entry.text("path"), entry.path("path")), _at(entry.text("since"), entry.path("since")))
+    return DeadlineRule(_at(entry.text("path"), entry.path("path")), _at(entry.text("since"), entry.path("since")))
 
 
-def _pods(value: object, where: str) -> Pods:
+def _pods(value: object, where: str) -> PodRule:
     # Labels can be set by anybody, so owners tell; whoever gives `selector` or `via` besides is not wrong.
     entry = _Entry(value, where, ("selector", "ownerChain", "via"))
     for key in ("selector", "via"):
         entry.text(key, "")
-    return Pods(entry.all("ownerChain", _text))
+    return PodRule(entry.all("ownerChain", _text))
 
 
 def _group_kind(value: object, where: str) -> GroupKind:
     group, slash, kind = _text(value, where).partition("/")
     if not slash or not kind:
-        raise DeclarationError(f"{where}: {show(value)} must be group/Kind, and /Kind for the core group")
+        raise DeclarationError(f"{where}: {describe_value(value)} must be group/Kind, and /Kind for the core group")
     return group, kind

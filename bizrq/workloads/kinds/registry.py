@@ -17,7 +17,7 @@ from bizrq.workloads.kinds.declaration import (
 )
 from bizrq.workloads.kinds.reader import read_adapters
 from bizrq.workloads.lookup import group_and_version
-from bizrq.workloads.validation import nearest, show
+from bizrq.workloads.validation import describe_value, suggestion
 
 
 @dataclass(frozen=True)
@@ -53,16 +53,16 @@ class Registry:
     def is_charged(self, adapter: Adapter) -> bool:
         return adapter.resource in self.charged_names
 
-    def only(self, names: Iterable[str]) -> Registry:
+    def with_charged(self, names: Iterable[str]) -> Registry:
         """The same kinds, of which only these are charged (`deployments.apps`, …). Raises DeclarationError."""
         chosen = frozenset(names)
         known = {a.resource: a for a in self.adapters}
         for name in sorted(chosen, key=str):
             if name not in known:
-                raise DeclarationError(f"{show(name)} is no kind that is known{nearest(name, known)}")
+                raise DeclarationError(f"{describe_value(name)} is no kind that is known{suggestion(name, known)}")
         return replace(self, charged_names=chosen)
 
-    def everything(self) -> Registry:
+    def with_all_charged(self) -> Registry:
         """The same kinds, all of them charged."""
         return replace(self, charged_names=frozenset(a.resource for a in self.adapters))
 
@@ -89,7 +89,7 @@ class Registry:
 
 
 @cache
-def builtin() -> Registry:
+def builtin_registry() -> Registry:
     """All kinds that bizrq ships declarations of, all of them charged but those that are only estimated."""
     text = resources.files("bizrq.workloads.kinds").joinpath("kinds.yaml").read_text("utf-8")
     adapters = tuple(adapter for adapter, _ in read_adapters(yaml.safe_load(text), "kinds.yaml"))

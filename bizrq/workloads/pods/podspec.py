@@ -22,7 +22,15 @@ from typing import Any, Final
 from bizrq.units import quantity
 from bizrq.units.quantity import NANO, QuantityError
 from bizrq.workloads.lookup import Lookup
-from bizrq.workloads.validation import a_list, a_map, a_text, child, malformed, nearest, show
+from bizrq.workloads.validation import (
+    child_path,
+    describe_value,
+    expect_list,
+    expect_map,
+    expect_text,
+    malformed,
+    suggestion,
+)
 
 #: The rule that cpu and memory must be stated covers these (docs/counting.md, "Missing cpu and memory").
 MUST_SAY: Final = (("requests", "cpu"), ("requests", "memory"), ("limits", "cpu"), ("limits", "memory"))
@@ -108,10 +116,10 @@ def pod_cost(spec: Mapping[str, Any], path: str, namespace: str, lookup: Lookup)
 
 def _containers(value: object, path: str, *, init: bool) -> list[Container]:
     found: list[Container] = []
-    for index, given in enumerate(a_list(value, path)):
+    for index, given in enumerate(expect_list(value, path)):
         where = f"{path}[{index}]"
         if not isinstance(given, dict):
-            raise malformed(where, f"must be a map, not {show(given)}")
+            raise malformed(where, f"must be a map, not {describe_value(given)}")
         name = given.get("name")
         if not isinstance(name, str) or not name or len(name) > 63 or not name.isprintable():
             name = _odd_name(name, f"{where}.name", index)
@@ -124,14 +132,14 @@ def _containers(value: object, path: str, *, init: bool) -> list[Container]:
             # A request that is not stated is the limit (SetDefaults_Pod).
             requests = {**limits, **requests} if requests else dict(limits)
         else:
-            raise malformed(f"{where}.resources", f"must be a map, not {show(resources)}")
+            raise malformed(f"{where}.resources", f"must be a map, not {describe_value(resources)}")
         found.append(Container(name, where, requests, limits, init and given.get("restartPolicy") == "Always"))
     return found
 
 
 def _odd_name(name: object, path: str, index: int) -> str:
-    text = a_text(name, path)
-    return show(text) if text else f"[{index}]"
+    text = expect_text(name, path)
+    return describe_value(text) if text else f"[{index}]"
 
 
 def quantities(value: object, path: str) -> dict[str, int]:
@@ -143,15 +151,17 @@ def quantities(value: object, path: str) -> dict[str, int]:
     if value is None:
         return {}
     if not isinstance(value, dict):
-        raise malformed(path, f"must be a map of resource names to quantities, but is not a map: {show(value)}")
+        raise malformed(
+            path, f"must be a map of resource names to quantities, but is not a map: {describe_value(value)}"
+        )
     amounts: dict[str, int] = {}
     for name, given in value.items():
         try:
             amount = _milli(given) if type(given) is str else quantity.round_up_milli(quantity.parse(given))
         except QuantityError as error:
-            raise malformed(child(path, name), str(error)) from None
+            raise malformed(child_path(path, name), str(error)) from None
         if amount < 0:
-            raise malformed(child(path, name), f"must not be negative, but is {show(given)}")
+            raise malformed(child_path(path, name), f"must not be negative, but is {describe_value(given)}")
         if name not in _STANDARD:
             _check_name(name, amount, path)
         amounts[name] = amount
@@ -164,7 +174,7 @@ def _milli(text: str) -> int:
     return quantity.round_up_milli(quantity.parse(text))
 
 
-class Sort(Enum):
+class ResourceClass(Enum):
     """What may be asked of a resource."""
 
     COMPUTE = "compute"
@@ -176,37 +186,37 @@ class Sort(Enum):
 
 
 @lru_cache(maxsize=4096)
-def sort_of(name: str) -> Sort:
+def resource_class(name: str) -> ResourceClass:
     """What sort of resource a container's key names (`pkg/apis/core/helper`, IsExtendedResourceName)."""
     if name in _STANDARD:
-        return Sort.COMPUTE
+        return ResourceClass.COMPUTE
     if name.startswith(_HUGEPAGES) and "/" not in name:
-        return Sort.HUGEPAGES
+        return ResourceClass.HUGEPAGES
     domain, slash, rest = name.partition("/")
     if not slash or len(domain) > 253 or len(rest) > 63 or not _DOMAIN.fullmatch(domain) or not _NAME.fullmatch(rest):
         if name.startswith(IMPLICIT_CLASS) and len(name) <= len(IMPLICIT_CLASS) + 253 and _DOMAIN.fullmatch(rest):
-            return Sort.IMPLICIT
-        return Sort.NONE
+            return ResourceClass.IMPLICIT
+        return ResourceClass.NONE
     if name.startswith(IMPLICIT_CLASS):
-        return Sort.IMPLICIT
+        return ResourceClass.IMPLICIT
     if "kubernetes.io/" in name:
-        return Sort.NATIVE
+        return ResourceClass.NATIVE
     # A quota names it with requests. before it, and has to have room for that.
-    return Sort.NONE if name.startswith("requests.") or len(domain) > 244 else Sort.EXTENDED
+    return ResourceClass.NONE if name.startswith("requests.") or len(domain) > 244 else ResourceClass.EXTENDED
 
 
 def _check_name(name: object, amount: int, path: str) -> None:
     if not isinstance(name, str):
-        raise malformed(child(path, name), "is no resource name")
-    sort = sort_of(name) if len(name) <= 400 else Sort.NONE
-    if sort is Sort.NONE:
+        raise malformed(child_path(path, name), "is no resource name")
+    sort = resource_class(name) if len(name) <= 400 else ResourceClass.NONE
+    if sort is ResourceClass.NONE:
         raise malformed(
-            child(path, name),
+            child_path(path, name),
             "no container can ask for this: write cpu, memory, ephemeral-storage, hugepages-<size> "
-            f"or a vendor's name with its domain, like nvidia.com/gpu{nearest(name, _STANDARD)}",
+            f"or a vendor's name with its domain, like nvidia.com/gpu{suggestion(name, _STANDARD)}",
         )
-    if sort in (Sort.EXTENDED, Sort.HUGEPAGES, Sort.IMPLICIT) and amount % NANO:
-        raise malformed(child(path, name), "must be a whole number")
+    if sort in (ResourceClass.EXTENDED, ResourceClass.HUGEPAGES, ResourceClass.IMPLICIT) and amount % NANO:
+        raise malformed(child_path(path, name), "must be a whole number")
 
 
 def check_devices(requests: Mapping[str, int], limits: Mapping[str, int], path: str) -> None:
@@ -214,8 +224,8 @@ def check_devices(requests: Mapping[str, int], limits: Mapping[str, int], path: 
     for name, amount in requests.items():
         if name in _STANDARD or limits.get(name) == amount:
             continue
-        if sort_of(name) in (Sort.EXTENDED, Sort.HUGEPAGES):
-            where = child(f"{path}.resources", f"requests.{name}")
+        if resource_class(name) in (ResourceClass.EXTENDED, ResourceClass.HUGEPAGES):
+            where = child_path(f"{path}.resources", f"requests.{name}")
             if name not in limits:
                 raise malformed(where, "needs an equal limit, and there is none")
             raise malformed(
@@ -229,18 +239,18 @@ def _pod_level(value: object, path: str) -> tuple[dict[str, int], dict[str, int]
     """The requests and limits that the pod states for all its containers together."""
     if value is None:
         return {}, {}
-    resources = a_map(value, path)
+    resources = expect_map(value, path)
     requests = quantities(resources.get("requests"), f"{path}.requests")
     limits = quantities(resources.get("limits"), f"{path}.limits")
     for kind, amounts in (("requests", requests), ("limits", limits)):
         for name in amounts:
-            if name not in ("cpu", "memory") and sort_of(name) is not Sort.HUGEPAGES:
+            if name not in ("cpu", "memory") and resource_class(name) is not ResourceClass.HUGEPAGES:
                 raise malformed(
-                    child(path, f"{kind}.{name}"),
+                    child_path(path, f"{kind}.{name}"),
                     "a pod as a whole can state cpu, memory and hugepages only: let a container ask for this",
                 )
             if name not in ("cpu", "memory") and requests.get(name, amounts[name]) != limits.get(name, amounts[name]):
-                raise malformed(child(path, f"requests.{name}"), "must be equal to the limit")
+                raise malformed(child_path(path, f"requests.{name}"), "must be equal to the limit")
     return requests, limits
 
 
@@ -281,14 +291,14 @@ def _overhead(spec: Mapping[str, Any], path: str, lookup: Lookup) -> dict[str, i
     overhead = spec.get("overhead")
     if overhead:
         return quantities(overhead, f"{path}.overhead")
-    runtime_class = a_text(spec.get("runtimeClassName"), f"{path}.runtimeClassName")
+    runtime_class = expect_text(spec.get("runtimeClassName"), f"{path}.runtimeClassName")
     if not runtime_class:
         return {}
     found = lookup.get("node.k8s.io", "RuntimeClass", "", runtime_class)
     if found is None:
         return {}
-    where = f"RuntimeClass {show(runtime_class)}: overhead"
-    return quantities(a_map(found.get("overhead"), where).get("podFixed"), f"{where}.podFixed")
+    where = f"RuntimeClass {describe_value(runtime_class)}: overhead"
+    return quantities(expect_map(found.get("overhead"), where).get("podFixed"), f"{where}.podFixed")
 
 
 def _apply(ranges: Sequence[Mapping[str, Any]], containers: Iterable[Container]) -> None:
@@ -296,7 +306,7 @@ def _apply(ranges: Sequence[Mapping[str, Any]], containers: Iterable[Container])
     defaults = [
         pair
         for found in sorted(ranges, key=_name_of)
-        for pair in _defaults(found, f"LimitRange {show(_name_of(found))}: spec.limits")
+        for pair in _defaults(found, f"LimitRange {describe_value(_name_of(found))}: spec.limits")
     ]
     for container in containers:
         for default, default_request in defaults:
@@ -313,10 +323,10 @@ def _name_of(obj: Mapping[str, Any]) -> str:
 def _defaults(limit_range: Mapping[str, Any], path: str) -> list[tuple[dict[str, int], dict[str, int]]]:
     """The default limits and requests of containers, filled up as the API server does (SetDefaults_LimitRangeItem)."""
     found: list[tuple[dict[str, int], dict[str, int]]] = []
-    for index, item in enumerate(a_list(a_map(limit_range.get("spec"), path).get("limits"), path)):
+    for index, item in enumerate(expect_list(expect_map(limit_range.get("spec"), path).get("limits"), path)):
         where = f"{path}[{index}]"
         if not isinstance(item, dict):
-            raise malformed(where, f"must be a map, not {show(item)}")
+            raise malformed(where, f"must be a map, not {describe_value(item)}")
         if item.get("type") != "Container":
             continue
         most, least = quantities(item.get("max"), f"{where}.max"), quantities(item.get("min"), f"{where}.min")

@@ -10,7 +10,7 @@ from typing import Any
 
 from bizrq.units import quantity
 from bizrq.units.quantity import QuantityError
-from bizrq.workloads.validation import a_map, child, malformed
+from bizrq.workloads.validation import child_path, expect_map, malformed
 
 #: What of a pod's status tells what its containers hold.
 TOLD = ("containerStatuses", "initContainerStatuses", "conditions")
@@ -52,8 +52,8 @@ def _most(container: Any, told: dict[str, dict[str, Any]], infeasible: bool, pat
     name = container.get("name") if isinstance(container, dict) else None
     if not isinstance(name, str) or name not in told:
         return container
-    path = child(path, name)
-    has, allocated = a_map(told[name].get("resources"), f"{path}.resources"), told[name].get("allocatedResources")
+    path = child_path(path, name)
+    has, allocated = expect_map(told[name].get("resources"), f"{path}.resources"), told[name].get("allocatedResources")
     asks = {} if infeasible else container.get("resources")
     if asks is not None and not isinstance(asks, dict):
         return container
@@ -71,11 +71,11 @@ def _larger(lists: list[Any], path: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
     amounts: dict[str, int] = {}
     for given in lists:
-        for name, value in a_map(given, path).items():
+        for name, value in expect_map(given, path).items():
             try:
                 amount = quantity.parse(value)
             except QuantityError as error:
-                raise malformed(child(path, name), str(error)) from None
+                raise malformed(child_path(path, name), str(error)) from None
             if name not in found or amount > amounts[name]:
                 found[name], amounts[name] = value, amount
     return found

@@ -10,9 +10,30 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from bizrq.workloads.kinds.declaration import Adapter, At, Const, Equals, Factor, Finished, Inject, MinOf, Number, Role
+from bizrq.workloads.kinds.declaration import (
+    Adapter,
+    Constant,
+    Factor,
+    FieldEquals,
+    FieldNumber,
+    FieldPath,
+    FinishedRule,
+    InjectedContainer,
+    MinOf,
+    RoleDeclaration,
+)
 from bizrq.workloads.pods.resize import as_running
-from bizrq.workloads.validation import MOST, a_count, a_flag, a_list, a_map, at, child, malformed, show
+from bizrq.workloads.validation import (
+    MAX_COUNT,
+    child_path,
+    describe_value,
+    expect_bool,
+    expect_count,
+    expect_list,
+    expect_map,
+    get_path,
+    malformed,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +61,12 @@ class _Scope:
     element: Any = None
     element_path: str = ""
 
-    def value(self, place: At) -> Any:
+    def value(self, place: FieldPath) -> Any:
         if place.of_element:
-            return at(self.element, place.keys, self.element_path)
-        return at(self.obj, place.keys)
+            return get_path(self.element, place.keys, self.element_path)
+        return get_path(self.obj, place.keys)
 
-    def path(self, place: At) -> str:
+    def path(self, place: FieldPath) -> str:
         if place.of_element:
             return ".".join((self.element_path, *place.keys))
         return ".".join(place.keys)
@@ -59,7 +80,7 @@ def has_ended(obj: dict[str, Any], adapter: Adapter) -> bool:
     return finished.unless is None or _status(obj, finished.unless.at) != finished.unless.value
 
 
-def _has_condition(obj: dict[str, Any], finished: Finished) -> bool:
+def _has_condition(obj: dict[str, Any], finished: FinishedRule) -> bool:
     if finished.conditions is None:
         return False
     conditions = _status(obj, finished.conditions)
@@ -72,27 +93,27 @@ def _has_condition(obj: dict[str, Any], finished: Finished) -> bool:
     )
 
 
-def _has_phase(obj: dict[str, Any], finished: Finished) -> bool:
+def _has_phase(obj: dict[str, Any], finished: FinishedRule) -> bool:
     if finished.phase is None:
         return False
     phase = _status(obj, finished.phase)
     return isinstance(phase, str) and phase in finished.phases
 
 
-def _status(obj: dict[str, Any], place: At) -> Any:
+def _status(obj: dict[str, Any], place: FieldPath) -> Any:
     value: Any = obj
     for key in place.keys:
         value = value.get(key) if isinstance(value, dict) else None
     return value
 
 
-def longest_run(obj: dict[str, Any], adapter: Adapter) -> int | None:
+def max_run_time(obj: dict[str, Any], adapter: Adapter) -> int | None:
     """How long the workload lets itself run, in milliseconds; None where nothing that can be read bounds it."""
     seconds = _status(obj, adapter.deadline.at) if adapter.deadline is not None else None
     return seconds * 1000 if type(seconds) is int and seconds >= 0 else None
 
 
-def runs_since(obj: dict[str, Any], adapter: Adapter) -> str | None:
+def run_started_at(obj: dict[str, Any], adapter: Adapter) -> str | None:
     """The time from which that counts, as its status has it; None before."""
     since = _status(obj, adapter.deadline.since) if adapter.deadline is not None else None
     return since if isinstance(since, str) and since else None
@@ -104,10 +125,10 @@ def is_suspended(obj: dict[str, Any], adapter: Adapter) -> bool:
     return any(_holds(scope, flag) for flag in adapter.zero_when)
 
 
-def _holds(scope: _Scope, flag: Equals) -> bool:
+def _holds(scope: _Scope, flag: FieldEquals) -> bool:
     value = scope.value(flag.at)
     if isinstance(flag.value, bool):
-        return a_flag(value, scope.path(flag.at)) is flag.value
+        return expect_bool(value, scope.path(flag.at)) is flag.value
     return type(value) is type(flag.value) and value == flag.value
 
 
@@ -134,40 +155,42 @@ def pod_sets(obj: dict[str, Any], adapter: Adapter, coded: Mapping[str, Any]) ->
             count = 1
             for factor in role.count:
                 count *= _number(factor, scope) or 0
-                if count > MOST:
-                    raise malformed(scope.element_path or "spec", f"asks for more than {MOST} pods")
+                if count > MAX_COUNT:
+                    raise malformed(scope.element_path or "spec", f"asks for more than {MAX_COUNT} pods")
             pod_set = (
-                of_pod_spec(name, count, template, path) if role.pod_spec else of_template(name, count, template, path)
+                pod_set_of_spec(name, count, template, path)
+                if role.pod_spec
+                else pod_set_of_template(name, count, template, path)
             )
             sets.append(_injected(role.inject, scope, pod_set) if role.inject else pod_set)
     return sets
 
 
-def of_template(name: str, count: int, template: object, path: str) -> PodSet:
+def pod_set_of_template(name: str, count: int, template: object, path: str) -> PodSet:
     """A set of pods of a PodTemplateSpec that stands at path ("" for a Pod itself). Raises Malformed."""
-    found = a_map(template, path)
-    spec_path = child(path, "spec")
+    found = expect_map(template, path)
+    spec_path = child_path(path, "spec")
     spec = found.get("spec")
     if spec is None:
         raise malformed(spec_path, "is missing: the pods that this makes cannot be known")
-    metadata = a_map(found.get("metadata"), child(path, "metadata"))
-    spec = a_map(spec, spec_path)
+    metadata = expect_map(found.get("metadata"), child_path(path, "metadata"))
+    spec = expect_map(spec, spec_path)
     return PodSet(
         name,
         count,
         spec if path else as_running(found, spec),
         spec_path,
-        a_map(metadata.get("annotations"), child(path, "metadata.annotations")),
-        a_map(metadata.get("labels"), child(path, "metadata.labels")),
+        expect_map(metadata.get("annotations"), child_path(path, "metadata.annotations")),
+        expect_map(metadata.get("labels"), child_path(path, "metadata.labels")),
     )
 
 
-def of_pod_spec(name: str, count: int, spec: object, path: str) -> PodSet:
+def pod_set_of_spec(name: str, count: int, spec: object, path: str) -> PodSet:
     """A set of pods of a PodSpec that stands at path. Raises Malformed."""
-    return PodSet(name, count, a_map(spec, path), path)
+    return PodSet(name, count, expect_map(spec, path), path)
 
 
-def _instances(role: Role, obj: dict[str, Any]) -> Iterator[tuple[str, _Scope]]:
+def _instances(role: RoleDeclaration, obj: dict[str, Any]) -> Iterator[tuple[str, _Scope]]:
     """The name of every set of pods that a role makes, and what its places lead into."""
     scope = _Scope(obj)
     if role.for_each is None:
@@ -178,23 +201,23 @@ def _instances(role: Role, obj: dict[str, Any]) -> Iterator[tuple[str, _Scope]]:
         return
     elements: Sequence[tuple[str, Any, str]]
     if isinstance(found, dict):
-        elements = [(_name(key), element, child(path, key)) for key, element in found.items()]
+        elements = [(_name(key), element, child_path(path, key)) for key, element in found.items()]
     elif isinstance(found, list):
         elements = [
             (_element_name(element) or str(index), element, f"{path}[{index}]") for index, element in enumerate(found)
         ]
     else:
-        raise malformed(path, f"must be a map or a list, not {show(found)}")
+        raise malformed(path, f"must be a map or a list, not {describe_value(found)}")
     for name, element, where in elements:
         if role.key is not None and name.casefold() != role.key.casefold():
             continue
         if not isinstance(element, dict):
-            raise malformed(where, f"must be a map, not {show(element)}")
+            raise malformed(where, f"must be a map, not {describe_value(element)}")
         yield name, _Scope(obj, element, where)
 
 
 def _name(key: object) -> str:
-    return key if isinstance(key, str) and len(key) <= 63 and key.isprintable() else show(key)
+    return key if isinstance(key, str) and len(key) <= 63 and key.isprintable() else describe_value(key)
 
 
 def _element_name(element: object) -> str:
@@ -206,7 +229,7 @@ def _element_name(element: object) -> str:
     return ""
 
 
-def _template(role: Role, scope: _Scope) -> tuple[object, str]:
+def _template(role: RoleDeclaration, scope: _Scope) -> tuple[object, str]:
     for place in role.template:
         if not place.keys:
             return scope.element if place.of_element else scope.obj, scope.element_path
@@ -219,23 +242,23 @@ def _template(role: Role, scope: _Scope) -> tuple[object, str]:
 def _number(factor: Factor, scope: _Scope) -> int | None:
     """What a factor comes to; None where it is absent and has no default. Raises Malformed."""
     match factor:
-        case Number():
+        case FieldNumber():
             return _read_number(factor, scope)
-        case Const(value=value):
+        case Constant(value=value):
             return value
         case MinOf(operands=operands):
             present = [n for operand in operands if (n := _number(operand, scope)) is not None]
             return min(present, default=None)
 
 
-def _read_number(factor: Number, scope: _Scope) -> int | None:
+def _read_number(factor: FieldNumber, scope: _Scope) -> int | None:
     value = scope.value(factor.at)
     if value is None:
         if factor.default is None:
             return None
         number = factor.default
     else:
-        number = a_count(value, scope.path(factor.at))
+        number = expect_count(value, scope.path(factor.at))
     if factor.minus is not None:
         number -= _number(factor.minus, scope) or 0
     number = max(0, number + factor.plus)
@@ -246,7 +269,7 @@ def _read_number(factor: Number, scope: _Scope) -> int | None:
     return max(number, factor.at_least)
 
 
-def _injected(added: Sequence[Inject], scope: _Scope, pod_set: PodSet) -> PodSet:
+def _injected(added: Sequence[InjectedContainer], scope: _Scope, pod_set: PodSet) -> PodSet:
     """The pods with the containers that the kind's operator adds to them, after the user's own."""
     spec = pod_set.spec
     for inject in added:
@@ -254,7 +277,7 @@ def _injected(added: Sequence[Inject], scope: _Scope, pod_set: PodSet) -> PodSet
             continue
         asked = scope.value(inject.source) if inject.source is not None else None
         key = "initContainers" if inject.init else "containers"
-        own = a_list(spec.get(key), child(pod_set.path, key))
+        own = expect_list(spec.get(key), child_path(pod_set.path, key))
         spec = {
             **spec,
             key: [*own, {"name": "injected", "resources": asked if asked is not None else inject.default}],

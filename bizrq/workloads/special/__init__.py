@@ -29,7 +29,7 @@ KINDS: Final[Mapping[str, Coder]] = {
     "inferenceservice": kserve.pod_sets,
     "knative-service": knative.pod_sets,
     "rayjob": rayjob.pod_sets,
-    "scheduledsparkapplication": spark.none_yet,
+    "scheduledsparkapplication": spark.no_pods,
     "sparkapplication": spark.pod_sets,
     "trainjob": trainjob.pod_sets,
 }

@@ -8,7 +8,7 @@ from typing import Any
 from bizrq.workloads.labels import LABEL, group_of
 from bizrq.workloads.lookup import Lookup
 from bizrq.workloads.pods.roles import PodSet
-from bizrq.workloads.validation import Malformed, a_map, malformed, show
+from bizrq.workloads.validation import Malformed, describe_value, expect_map, malformed
 
 
 def pod_sets(
@@ -22,7 +22,7 @@ def pod_sets(
     if group is None:
         return []
     path = "spec.jobTemplate"
-    template = a_map(a_map(obj.get("spec"), "spec").get("jobTemplate"), path)
+    template = expect_map(expect_map(obj.get("spec"), "spec").get("jobTemplate"), path)
     try:
         named = group_of({**template, "apiVersion": "batch/v1", "kind": "Job"})
     except Malformed as wrong:
@@ -30,6 +30,6 @@ def pod_sets(
     if named != group:
         raise malformed(
             f"{path}.metadata.labels.{LABEL}",
-            f"must be {group} as on the CronJob, because its Jobs are charged, but is {show(named)}",
+            f"must be {group} as on the CronJob, because its Jobs are charged, but is {describe_value(named)}",
         )
     return []

@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 from bizrq.workloads.lookup import Lookup
-from bizrq.workloads.pods.roles import PodSet, of_template
-from bizrq.workloads.validation import MOST, a_list, a_map, child, malformed, show
+from bizrq.workloads.pods.roles import PodSet, pod_set_of_template
+from bizrq.workloads.validation import MAX_COUNT, child_path, describe_value, expect_list, expect_map, malformed
 
 #: The sidecar that Knative adds, as its config-deployment says by default.
 _QUEUE = {"name": "queue-proxy", "resources": {"requests": {"cpu": "25m"}}}
@@ -21,12 +21,12 @@ def pod_sets(
 ) -> list[PodSet]:
     """As many pods as a revision starts with: its least scale, and one unless it says otherwise."""
     path = "spec.template"
-    pods = of_template("revision", 1, a_map(obj.get("spec"), "spec").get("template"), path)
+    pods = pod_set_of_template("revision", 1, expect_map(obj.get("spec"), "spec").get("template"), path)
     count = max(
         _scale(pods.annotations, ("min-scale", "minScale"), 0),
         _scale(pods.annotations, ("initial-scale", "initialScale"), 1),
     )
-    own = a_list(pods.spec.get("containers"), child(pods.path, "containers"))
+    own = expect_list(pods.spec.get("containers"), child_path(pods.path, "containers"))
     return [replace(pods, count=count, spec={**pods.spec, "containers": [*own, _QUEUE]})]
 
 
@@ -37,6 +37,8 @@ def _scale(annotations: Mapping[str, Any], spellings: Sequence[str], default: in
         return default
     key = keys[0]
     text = annotations[key]
-    if not isinstance(text, str) or not _WHOLE.fullmatch(text) or int(text) > MOST:
-        raise malformed(f"spec.template.metadata.annotations.{key}", f"must be a whole number, not {show(text)}")
+    if not isinstance(text, str) or not _WHOLE.fullmatch(text) or int(text) > MAX_COUNT:
+        raise malformed(
+            f"spec.template.metadata.annotations.{key}", f"must be a whole number, not {describe_value(text)}"
+        )
     return int(text)

@@ -10,8 +10,8 @@ from dataclasses import replace
 from typing import Any
 
 from bizrq.workloads.lookup import Lookup
-from bizrq.workloads.pods.roles import PodSet, of_pod_spec, of_template
-from bizrq.workloads.validation import a_list, a_map, a_text, child, malformed, show
+from bizrq.workloads.pods.roles import PodSet, pod_set_of_spec, pod_set_of_template
+from bizrq.workloads.validation import child_path, describe_value, expect_list, expect_map, expect_text, malformed
 
 _SUBMITTER = {
     "name": "ray-job-submitter",
@@ -24,23 +24,23 @@ def pod_sets(
     obj: dict[str, Any], declared: Callable[[], list[PodSet]], _namespace: str, _lookup: Lookup
 ) -> list[PodSet]:
     """The cluster, unless the job takes one that is there, and whatever submits the job."""
-    spec = a_map(obj.get("spec"), "spec")
-    mode = a_text(spec.get("submissionMode"), "spec.submissionMode") or _MODES[0]
+    spec = expect_map(obj.get("spec"), "spec")
+    mode = expect_text(spec.get("submissionMode"), "spec.submissionMode") or _MODES[0]
     if mode not in _MODES:
-        raise malformed("spec.submissionMode", f"must be one of {', '.join(_MODES)}, not {show(mode)}")
-    sets = [] if a_map(spec.get("clusterSelector"), "spec.clusterSelector") else declared()
+        raise malformed("spec.submissionMode", f"must be one of {', '.join(_MODES)}, not {describe_value(mode)}")
+    sets = [] if expect_map(spec.get("clusterSelector"), "spec.clusterSelector") else declared()
     if mode == "SidecarMode":
         return [_with_submitter(pods) if pods.name == "head" else pods for pods in sets]
     if mode == "K8sJobMode":
         path = "spec.submitterPodTemplate"
         template = spec.get("submitterPodTemplate")
         if template is None:
-            sets.append(of_pod_spec("submitter", 1, {"containers": [_SUBMITTER]}, path))
+            sets.append(pod_set_of_spec("submitter", 1, {"containers": [_SUBMITTER]}, path))
         else:
-            sets.append(of_template("submitter", 1, template, path))
+            sets.append(pod_set_of_template("submitter", 1, template, path))
     return sets
 
 
 def _with_submitter(head: PodSet) -> PodSet:
-    own = a_list(head.spec.get("containers"), child(head.path, "containers"))
+    own = expect_list(head.spec.get("containers"), child_path(head.path, "containers"))
     return replace(head, spec={**head.spec, "containers": [*own, _SUBMITTER]})

@@ -13,7 +13,16 @@ from typing import Any
 
 from bizrq.workloads.lookup import Lookup
 from bizrq.workloads.pods.roles import PodSet
-from bizrq.workloads.validation import Malformed, a_count, a_flag, a_list, a_map, a_text, malformed, show
+from bizrq.workloads.validation import (
+    Malformed,
+    describe_value,
+    expect_bool,
+    expect_count,
+    expect_list,
+    expect_map,
+    expect_text,
+    malformed,
+)
 
 _BYTES = {"b": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40, "p": 2**50}
 _MEMORY = re.compile(r"([0-9]{1,12})(?:(b)|([kmgtp])b?)?", re.ASCII | re.IGNORECASE)
@@ -32,24 +41,26 @@ def pod_sets(
     obj: dict[str, Any], _declared: Callable[[], list[PodSet]], _namespace: str, _lookup: Lookup
 ) -> list[PodSet]:
     """The driver, and as many executors as the application starts with."""
-    spec = a_map(obj.get("spec"), "spec")
-    conf = a_map(spec.get("sparkConf"), "spec.sparkConf")
+    spec = expect_map(obj.get("spec"), "spec")
+    conf = expect_map(spec.get("sparkConf"), "spec.sparkConf")
     for key in conf:
         if not isinstance(key, str) or _OVERRIDES.fullmatch(key):
-            raise malformed(f"spec.sparkConf[{show(key)}]", "cannot be counted: say it in driver and executor")
-    driver, executor = a_map(spec.get("driver"), "spec.driver"), a_map(spec.get("executor"), "spec.executor")
+            raise malformed(
+                f"spec.sparkConf[{describe_value(key)}]", "cannot be counted: say it in driver and executor"
+            )
+    driver, executor = expect_map(spec.get("driver"), "spec.driver"), expect_map(spec.get("executor"), "spec.executor")
     return [
         _pods("driver", 1, driver, spec, 0),
         _pods("executor", _executors(spec, executor), executor, spec, _beside(spec, conf)),
     ]
 
 
-def none_yet(obj: dict[str, Any], declared: Callable[[], list[PodSet]], namespace: str, lookup: Lookup) -> list[PodSet]:
+def no_pods(obj: dict[str, Any], declared: Callable[[], list[PodSet]], namespace: str, lookup: Lookup) -> list[PodSet]:
     """No pods: a ScheduledSparkApplication makes applications, which carry its labels and pay for themselves.
 
     Raises Malformed where those could not be counted.
     """
-    template = a_map(a_map(obj.get("spec"), "spec").get("template"), "spec.template")
+    template = expect_map(expect_map(obj.get("spec"), "spec").get("template"), "spec.template")
     try:
         pod_sets({**obj, "spec": template}, declared, namespace, lookup)
     except Malformed as wrong:
@@ -59,23 +70,23 @@ def none_yet(obj: dict[str, Any], declared: Callable[[], list[PodSet]], namespac
 
 def _pods(name: str, count: int, role: dict[str, Any], spec: dict[str, Any], beside: int) -> PodSet:
     path = f"spec.{name}"
-    annotations = a_map(role.get("annotations"), f"{path}.annotations")
-    labels = a_map(role.get("labels"), f"{path}.labels")
+    annotations = expect_map(role.get("annotations"), f"{path}.annotations")
+    labels = expect_map(role.get("labels"), f"{path}.labels")
     return PodSet(name, count, _pod(spec, role, path, beside), path, annotations, labels)
 
 
 def _executors(spec: dict[str, Any], executor: dict[str, Any]) -> int:
     numbers = [_count(executor, "instances", "spec.executor", 1)]
     path = "spec.dynamicAllocation"
-    dynamic = a_map(spec.get("dynamicAllocation"), path)
-    if a_flag(dynamic.get("enabled"), f"{path}.enabled"):
+    dynamic = expect_map(spec.get("dynamicAllocation"), path)
+    if expect_bool(dynamic.get("enabled"), f"{path}.enabled"):
         numbers += [_count(dynamic, key, path, 0) for key in ("initialExecutors", "minExecutors")]
     return max(numbers)
 
 
 def _count(place: dict[str, Any], key: str, path: str, default: int) -> int:
     value = place.get(key)
-    return default if value is None else a_count(value, f"{path}.{key}")
+    return default if value is None else expect_count(value, f"{path}.{key}")
 
 
 def _pod(spec: dict[str, Any], role: dict[str, Any], path: str, beside: int) -> dict[str, Any]:
@@ -95,16 +106,16 @@ def _pod(spec: dict[str, Any], role: dict[str, Any], path: str, beside: int) -> 
         limits["cpu"] = role["coreLimit"]
     gpu = role.get("gpu")
     if gpu is not None:
-        gpu = a_map(gpu, f"{path}.gpu")
-        limits[a_text(gpu.get("name"), f"{path}.gpu.name")] = _count(gpu, "quantity", f"{path}.gpu", 0)
+        gpu = expect_map(gpu, f"{path}.gpu")
+        limits[expect_text(gpu.get("name"), f"{path}.gpu.name")] = _count(gpu, "quantity", f"{path}.gpu", 0)
     main = {"name": path.rpartition(".")[2], "resources": {"requests": requests, "limits": limits}}
     # The application's own node selector is that of both roles.
     own = {"nodeSelector": spec.get("nodeSelector")}
     return {
         **own,
         **{key: role[key] for key in ("nodeSelector", "affinity", "schedulerName") if role.get(key) is not None},
-        "containers": [main, *a_list(role.get("sidecars"), f"{path}.sidecars")],
-        "initContainers": [*a_list(role.get("initContainers"), f"{path}.initContainers")],
+        "containers": [main, *expect_list(role.get("sidecars"), f"{path}.sidecars")],
+        "initContainers": [*expect_list(role.get("initContainers"), f"{path}.initContainers")],
     }
 
 
@@ -113,9 +124,9 @@ def _factor(spec: dict[str, Any]) -> Fraction:
     given = spec.get("memoryOverheadFactor")
     if given is None:
         return Fraction(1, 10) if spec.get("type") in ("Java", "Scala") else Fraction(4, 10)
-    text = a_text(given, "spec.memoryOverheadFactor")
+    text = expect_text(given, "spec.memoryOverheadFactor")
     if not _FACTOR.fullmatch(text):
-        raise malformed("spec.memoryOverheadFactor", f"must be a number like 0.1, not {show(text)}")
+        raise malformed("spec.memoryOverheadFactor", f"must be a number like 0.1, not {describe_value(text)}")
     return Fraction(text)
 
 
@@ -124,7 +135,7 @@ def _beside(spec: dict[str, Any], conf: dict[str, Any]) -> int:
     mib = 0
     if spec.get("type") == "Python":
         mib += _mib(conf.get("spark.executor.pyspark.memory"), "spec.sparkConf[spark.executor.pyspark.memory]", 0)
-    enabled = a_text(conf.get("spark.memory.offHeap.enabled"), "spec.sparkConf[spark.memory.offHeap.enabled]")
+    enabled = expect_text(conf.get("spark.memory.offHeap.enabled"), "spec.sparkConf[spark.memory.offHeap.enabled]")
     if enabled.casefold() not in ("", "false"):
         size = conf.get("spark.memory.offHeap.size")
         mib += _mib(size, "spec.sparkConf[spark.memory.offHeap.size]", 0, bare="b")
@@ -135,14 +146,14 @@ def _mib(value: object, path: str, default: int, bare: str = "m") -> int:
     """The MiB of a JVM memory text (512m, 2g); parts of a MiB are dropped. `bare` is the unit of a bare number."""
     if value is None:
         return default
-    text = a_text(value, path)
+    text = expect_text(value, path)
     match = _MEMORY.fullmatch(text)
     if match is None:
-        raise malformed(path, f"must be a memory like 512m or 2g, not {show(text)}")
+        raise malformed(path, f"must be a memory like 512m or 2g, not {describe_value(text)}")
     return int(match[1]) * _BYTES[(match[2] or match[3] or bare).lower()] // 2**20
 
 
 def _limit(value: object, path: str) -> str:
     """A memory limit as a quantity: where its unit is none of the JVM's it is one of Kubernetes' (3Gi)."""
-    text = a_text(value, path)
+    text = expect_text(value, path)
     return f"{_mib(text, path, 0)}Mi" if _MEMORY.fullmatch(text) else text

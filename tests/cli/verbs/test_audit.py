@@ -16,7 +16,7 @@ from bizrq.api.group import API_VERSION
 from bizrq.kube.client import KubeClient
 from bizrq.store.groups import GROUPS
 from bizrq.store.hours import CORRECTIONS
-from bizrq.units.times import milliseconds
+from bizrq.units.times import parse_timestamp
 from sandbox.server import Sandbox
 from tests.cli.conftest import Bizrq
 from tests.support.cluster import has_kinds
@@ -32,7 +32,7 @@ OPEN = {"start": W2, "end": W3}
 CREDIT = {"uid": "c", "amounts": {GPU: str(-ONE)}, "at": NOW, "by": "ann", "reason": "the power\x1b[2J failed"}
 #: Two cards, for half an hour that nobody saw.
 LIVED, SEEN = "2026-11-10T00:00:00.000Z", "2026-11-10T00:30:00.000Z"
-GONE = wire.inferred_line(wire.Inferred(WEB, "uid-1", str(milliseconds(W1)), LIVED, SEEN, res("gpu=2")))
+GONE = wire.inferred_line(wire.InferredLine(WEB, "uid-1", str(parse_timestamp(W1)), LIVED, SEEN, res("gpu=2")))
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -74,7 +74,7 @@ async def test_what_is_right_is_told_with_what_a_person_who_bills_wants_to_see(b
     await has_group(bizrq, "right", "6")
     late = wire.late_line(W1, WEB, {GPU: -ONE // 2})
     lines = {"settled": [spent(WEB, "gpu=1"), spent(CHILD, "gpu=3")], "late": [late], "corrections": [CREDIT]}
-    closed = {"start": W1, "end": W2, "total": wire.amounts_text({GPU: 9 * ONE})}
+    closed = {"start": W1, "end": W2, "total": wire.format_amounts({GPU: 9 * ONE})}
     await stored(
         bizrq.client,
         statement("right", W1, W2, spent(WEB, "gpu=7"), spent("others//", "gpu=2"), inferred=[GONE]),

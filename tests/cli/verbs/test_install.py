@@ -11,7 +11,7 @@ import yaml
 import crds
 from bizrq.api.group import FINALIZER
 from bizrq.cli import manifests_of_bizrq, rbac
-from bizrq.cli.manifests_of_bizrq import Plan, resource_of
+from bizrq.cli.manifests_of_bizrq import InstallPlan, resource_of
 from bizrq.kube.client import KubeClient, NotFound
 from bizrq.settings import load
 from bizrq.store.groups import GROUPS
@@ -37,7 +37,7 @@ SETTINGS = load(None)
 
 
 def planned(config: str = "") -> list[Object]:
-    return manifests_of_bizrq.objects(SETTINGS, Plan(HERE, "bizrq:1", 2, config))
+    return manifests_of_bizrq.install_objects(SETTINGS, InstallPlan(HERE, "bizrq:1", 2, config))
 
 
 @pytest.fixture

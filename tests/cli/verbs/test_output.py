@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from bizrq.cli.output.failure import instead_of
+from bizrq.cli.output.failure import alternatives
 from bizrq.store.groups import GROUPS
 from tests.cli.conftest import Bizrq
 from tests.support.objects import group
@@ -240,9 +240,9 @@ async def test_a_group_that_is_not_there_is_said_with_those_that_are(bizrq: Bizr
 
 async def test_of_many_names_the_nearest_are_said() -> None:
     many = [f"team-{number}" for number in range(1000)]
-    assert instead_of("teem-7", many).startswith("the nearest of 1000: team-7")
-    assert instead_of("zzz", many) == "there are 1000, like team-0, team-1, team-2"
-    assert instead_of("zzz", []) == "there are: none"
+    assert alternatives("teem-7", many).startswith("the nearest of 1000: team-7")
+    assert alternatives("zzz", many) == "there are 1000, like team-0, team-1, team-2"
+    assert alternatives("zzz", []) == "there are: none"
 
 
 async def test_models_of_configured_devices_are_told_with_the_configuration(bizrq: Bizrq, tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ async def test_hours_that_run_low_are_told_once_with_when_they_are_out_and_by_wh
         assert found.status.cash is not None
         assert found.status.cash.period_end == midnight.isoformat()
         assert metric("bizrq_cash_used_ratio", "vision") == 0.1
-        assert metric("bizrq_cash_exhausted_at_seconds", "vision") == out.timestamp()
+        assert metric("bizrq_cash_exhaustion_timestamp_seconds", "vision") == out.timestamp()
         books.box.clock.advance(7 * 3600)
         found = await books.uses("vision", hours="8")
         assert condition(found, "CashLow")[:2] == ("True", "ThresholdReached")

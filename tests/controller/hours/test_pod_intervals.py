@@ -13,21 +13,21 @@ import msgspec
 import pytest
 
 from bizrq.api import hours as wire
-from bizrq.api.group import Metadata
-from bizrq.hours.metering import HOUR, Page, hours, tick, total
+from bizrq.api.group import ObjectMeta
+from bizrq.hours.metering import HOUR, RecordPage, advance, period_total, to_hours
 from bizrq.kube.client import KubeClient
 from bizrq.kube.config import Endpoint, StaticCredentials
 from bizrq.settings import settings
-from bizrq.units.names import is_cash, uncash
+from bizrq.units.names import is_cash, metered_resource
 from bizrq.units.quantity import NANO
-from bizrq.units.times import timestamp
+from bizrq.units.times import format_timestamp
 from bizrq.workloads.labels import LABEL, MODEL_LABELS
-from controller.hours.metered_names import MOST_MODELS
-from controller.hours.pod_intervals import Stays
-from controller.hours.record_store import Books
-from controller.usage.observed_usage import Evidence
+from controller.hours.metered_names import MAX_MODELS
+from controller.hours.pod_intervals import IntervalCollector
+from controller.hours.record_store import RecordStore
+from controller.usage.observed_usage import ObservedUsage
 from controller.watch.cluster import Cluster
-from controller.watch.pods import Shapes, trimmed
+from controller.watch.pods import SharedParts, trimmed_pod
 from tests.support.language import res
 from tests.support.objects import Object, tfjob
 
@@ -48,18 +48,18 @@ class Desk:
         found = settings(MODELS)
         client = KubeClient(Endpoint("http://127.0.0.1:1", StaticCredentials({})))
         self.cluster = Cluster(client, found.registry, lambda _group, _after: None)
-        self._evidence = Evidence(self.cluster, found.counting)
-        self.books = Books(client, lambda _group: None)
+        self._evidence = ObservedUsage(self.cluster, found.counting)
+        self.books = RecordStore(client, lambda _group: None)
         self.stays = self.memory()
-        self._shapes = Shapes()
+        self._shapes = SharedParts()
         self._jobs = self.cluster.workloads["tfjobs.kubeflow.org"].store
         self.job = tfjob("train", "nlp")
         self.job["metadata"] |= {"uid": "job", "resourceVersion": "1"}
         self._jobs.put(self.job)
 
-    def memory(self) -> Stays:
+    def memory(self) -> IntervalCollector:
         """What a controller remembers that has just begun; the watch tells it from now on."""
-        return Stays(
+        return IntervalCollector(
             self.cluster,
             self._evidence,
             self.books,
@@ -73,7 +73,7 @@ class Desk:
     def pod(self, uid: str, since: float, end: float | None = None, gpu: int = 1, **spec: Any) -> None:
         """A pod of the job as the watch brings it, first or changed."""
         old, revision = self.cluster.pod(uid), self._next()
-        new = trimmed(
+        new = trimmed_pod(
             _pod(uid, T + int(since * HOUR), None if end is None else T + int(end * HOUR), gpu, revision, spec),
             self._shapes,
         )
@@ -106,49 +106,49 @@ class Desk:
         self.cluster.workload_changed(old, self.job)
 
     async def look(
-        self, page: Page, group: str = "nlp", hard: dict[str, int] = HARD
-    ) -> tuple[Page, Callable[[], None]]:
+        self, page: RecordPage, group: str = "nlp", hard: dict[str, int] = HARD
+    ) -> tuple[RecordPage, Callable[[], None]]:
         """A look at the group's record, and what to call once it is stored."""
         self._learn(page, group)
         sheets = self.books.of(group)
-        tracked = {uncash(name) for name in hard if is_cash(name)}
-        found = await self.stays.gather(group, tracked, sheets)
-        moved = tick(page, found.stays, found.at, holds=lambda uid: self.stays.is_awaited(uid, group))
+        tracked = {metered_resource(name) for name in hard if is_cash(name)}
+        found = await self.stays.collect(group, tracked, sheets)
+        moved = advance(page, found.intervals, found.at, holds=lambda uid: self.stays.is_awaited(uid, group))
 
         def stored() -> None:
-            self.stays.stored(group, found.gone)
+            self.stays.mark_stored(group, found.gone)
             self._learn(moved, group, found.seen)
 
         return moved, stored
 
-    async def stored(self, page: Page, group: str = "nlp", hard: dict[str, int] = HARD) -> Page:
+    async def stored(self, page: RecordPage, group: str = "nlp", hard: dict[str, int] = HARD) -> RecordPage:
         """A look whose write succeeds."""
         moved, stored = await self.look(page, group, hard)
         stored()
         return moved
 
-    def _learn(self, page: Page, group: str, seen: dict[str, int] | None = None) -> None:
+    def _learn(self, page: RecordPage, group: str, seen: dict[str, int] | None = None) -> None:
         """What is stored of a group's record."""
         self._written += 1
         before = next(iter(self.books.of(group)), None)
         status = wire.status_of(page)
         kept = (before.seen if before else None) if seen is None else seen
         status.seen = {kind: str(revision) for kind, revision in (kept or {}).items()}
-        metadata = Metadata(name=group, uid=group, resource_version=str(self._written))
-        self.books.changed(None, wire.plain(wire.CardHours(metadata, wire.CardHoursSpec(group, group), status)))
+        metadata = ObjectMeta(name=group, uid=group, resource_version=str(self._written))
+        self.books.on_change(None, wire.to_json(wire.CardHours(metadata, wire.CardHoursSpec(group, group), status)))
 
 
-def spent(page: Page) -> dict[str, int]:
-    return hours(total(page))
+def spent(page: RecordPage) -> dict[str, int]:
+    return to_hours(period_total(page))
 
 
 def _pod(uid: str, since: int, end: int | None, gpu: int, revision: int, spec: Object) -> Object:
     status: Object = {
         "phase": "Succeeded" if end else "Running",
-        "conditions": [{"type": "PodScheduled", "status": "True", "lastTransitionTime": timestamp(since)}],
+        "conditions": [{"type": "PodScheduled", "status": "True", "lastTransitionTime": format_timestamp(since)}],
     }
     if end:
-        status["containerStatuses"] = [{"state": {"terminated": {"finishedAt": timestamp(end)}}}]
+        status["containerStatuses"] = [{"state": {"terminated": {"finishedAt": format_timestamp(end)}}}]
     return {
         "metadata": {
             "name": uid,
@@ -177,11 +177,11 @@ async def test_a_pod_that_came_and_went_between_two_looks_is_told_until_it_is_st
     desk.at(2)
     desk.gone("a")
     assert desk.enqueued == ["nlp", "nlp"]
-    lost, _ = await desk.look(Page())
-    again, stored = await desk.look(Page())
+    lost, _ = await desk.look(RecordPage())
+    again, stored = await desk.look(RecordPage())
     assert spent(lost) == spent(again) == res("cash/gpu=2")
     stored()
-    assert spent(await desk.stored(Page())) == {}
+    assert spent(await desk.stored(RecordPage())) == {}
 
 
 async def test_a_write_whose_reply_was_lost_settles_nothing_twice_and_finished_empties_itself(desk: Desk) -> None:
@@ -190,7 +190,7 @@ async def test_a_write_whose_reply_was_lost_settles_nothing_twice_and_finished_e
     desk.at(2)
     desk.gone("a")
     desk.gone("b")
-    page, _ = await desk.look(Page())
+    page, _ = await desk.look(RecordPage())
     assert page.finished == {"a", "b"}
     again, _ = await desk.look(page)
     assert again == page
@@ -220,7 +220,7 @@ async def test_who_begins_to_lead_charges_what_came_and_went_after_the_record_an
         standby.on_pod(msgspec.structs.replace(pod, revision=desk.revision), None)
 
     comes_and_goes("a", 0, 1)
-    page = await desk.stored(await desk.stored(Page()))
+    page = await desk.stored(await desk.stored(RecordPage()))
     assert (spent(page), page.finished) == (res("cash/gpu=1"), frozenset())
     comes_and_goes("b", 2, 4)
     desk.stays = standby
@@ -232,8 +232,8 @@ async def test_what_ended_in_a_group_that_does_not_meter_is_forgotten(desk: Desk
     desk.pod("a", since=0)
     desk.at(2)
     desk.gone("a")
-    desk.stays.drop("nlp")
-    assert spent(await desk.stored(Page())) == {}
+    desk.stays.drop_group("nlp")
+    assert spent(await desk.stored(RecordPage())) == {}
 
 
 async def test_a_pod_that_vanished_unseen_is_charged_to_the_last_look_and_listed(desk: Desk) -> None:
@@ -241,7 +241,7 @@ async def test_a_pod_that_vanished_unseen_is_charged_to_the_last_look_and_listed
     for uid in ("a", "b"):
         desk.pod(uid, since=0)
     desk.at(1)
-    page = await desk.stored(Page())
+    page = await desk.stored(RecordPage())
     vanished = desk.cluster.pod("a")
     assert vanished is not None
     desk.cluster.pods.store.remove(vanished)
@@ -258,7 +258,7 @@ async def test_a_pod_that_vanished_unseen_is_charged_to_the_last_look_and_listed
 async def test_a_pod_whose_end_was_seen_is_not_listed(desk: Desk) -> None:
     desk.pod("a", since=0)
     desk.at(1)
-    page = await desk.stored(Page())
+    page = await desk.stored(RecordPage())
     desk.gone("a")
     assert (await desk.stored(page)).inferred == ()
 
@@ -278,9 +278,9 @@ async def test_a_pod_that_is_deleted_ends_between_the_request_and_the_end_of_its
 ) -> None:
     """By the API server's clock; ours says only where in between."""
     desk.pod("a", since=0)
-    page = await desk.stored(Page())
+    page = await desk.stored(RecordPage())
     desk.at(seen)
-    deadline = timestamp(T + int(asked * HOUR) + grace * 1000)
+    deadline = format_timestamp(T + int(asked * HOUR) + grace * 1000)
     desk.gone("a", deletionTimestamp=deadline, deletionGracePeriodSeconds=grace)
     assert spent(await desk.stored(page)) == res(f"cash/gpu={charged}")
 
@@ -293,17 +293,17 @@ async def test_a_move_of_the_label_splits_the_hours_at_the_move(desk: Desk, late
     """One hour for the one, two for the other: not a millisecond is both's or nobody's."""
     desk.pod("a", since=0)
     desk.at(0.5)
-    before = await desk.stored(Page())
+    before = await desk.stored(RecordPage())
     desk.at(1)
     desk.relabel(group="vision")
     desk.at(1 + late)
     left = await desk.stored(before)
-    came = await desk.stored(Page(), "vision")
-    assert total(left) == {"requests.nvidia.com/gpu": 10**9 * HOUR}
+    came = await desk.stored(RecordPage(), "vision")
+    assert period_total(left) == {"requests.nvidia.com/gpu": 10**9 * HOUR}
     desk.at(3)
     desk.gone("a")
-    assert total(await desk.stored(left)) == total(left)
-    assert hours(total(await desk.stored(came, "vision"))) == res("cash/gpu=2")
+    assert period_total(await desk.stored(left)) == period_total(left)
+    assert to_hours(period_total(await desk.stored(came, "vision"))) == res("cash/gpu=2")
 
 
 async def test_a_move_that_was_looked_at_after_the_pod_had_gone_begins_at_the_move(desk: Desk) -> None:
@@ -312,23 +312,23 @@ async def test_a_move_that_was_looked_at_after_the_pod_had_gone_begins_at_the_mo
     desk.relabel(group="vision")
     desk.at(3)
     desk.gone("a")
-    assert spent(await desk.stored(Page(), "vision")) == res("cash/gpu=2")
+    assert spent(await desk.stored(RecordPage(), "vision")) == res("cash/gpu=2")
 
 
 async def test_a_pod_that_moved_and_went_before_anybody_looked_is_charged_to_each_for_its_own_part(desk: Desk) -> None:
     desk.pod("a", since=0)
-    before = await desk.stored(Page())
+    before = await desk.stored(RecordPage())
     desk.at(1)
     desk.relabel(group="vision")
     desk.at(1.1)
     desk.gone("a")
     assert spent(await desk.stored(before)) == res("cash/gpu=1")
-    assert spent(await desk.stored(Page(), "vision")) == res("cash/gpu=100m")
+    assert spent(await desk.stored(RecordPage(), "vision")) == res("cash/gpu=100m")
 
 
 async def test_a_pod_that_moved_away_and_back_ends_when_it_ends(desk: Desk) -> None:
     desk.pod("a", since=0)
-    page = await desk.stored(Page())
+    page = await desk.stored(RecordPage())
     desk.at(1)
     desk.relabel(group="vision")
     desk.relabel(group="nlp")
@@ -343,12 +343,12 @@ async def test_a_pod_that_begins_after_the_move_counts_from_its_own_beginning(de
     desk.relabel(group="vision")
     desk.pod("a", since=2)
     desk.at(4)
-    assert spent(await desk.stored(Page(), "vision")) == res("cash/gpu=2")
+    assert spent(await desk.stored(RecordPage(), "vision")) == res("cash/gpu=2")
 
 
 async def test_taking_the_label_away_ends_the_hours_and_giving_it_begins_them(desk: Desk) -> None:
     desk.pod("a", since=0)
-    page = await desk.stored(Page())
+    page = await desk.stored(RecordPage())
     desk.at(1)
     desk.relabel(group=None)
     page = await desk.stored(page)
@@ -362,9 +362,9 @@ async def test_taking_the_label_away_ends_the_hours_and_giving_it_begins_them(de
 async def test_a_pod_that_had_ended_before_the_move_is_not_charged_again(desk: Desk) -> None:
     desk.pod("a", since=0, end=1)
     desk.at(2)
-    left = await desk.stored(Page())
+    left = await desk.stored(RecordPage())
     desk.relabel(group="vision")
-    came = await desk.stored(Page(), "vision")
+    came = await desk.stored(RecordPage(), "vision")
     assert spent(await desk.stored(left)) == res("cash/gpu=1")
     assert spent(came) == {}
 
@@ -377,7 +377,7 @@ OF_A100 = res("cash/gpu=1k cash/gpu.A100=1k")
 async def test_another_model_label_counts_from_the_look_that_finds_it(desk: Desk) -> None:
     desk.pod("a", since=0)
     desk.at(1)
-    page = await desk.stored(Page(), hard=OF_A100)
+    page = await desk.stored(RecordPage(), hard=OF_A100)
     desk.relabel(gpu="A100")
     page = await desk.stored(page, hard=OF_A100)
     desk.at(3)
@@ -386,22 +386,22 @@ async def test_another_model_label_counts_from_the_look_that_finds_it(desk: Desk
 
 async def test_a_record_has_a_hundred_models_and_of_all_others_the_hours_of_their_base(desk: Desk) -> None:
     desk.pod("a", since=0)
-    page = Page()
+    page = RecordPage()
     for minute in range(110):
         desk.relabel(gpu=f"M{minute}")
         desk.at(minute / 60)
         page = await desk.stored(page)
     desk.at(2)
     page = await desk.stored(page)
-    assert len(total(page)) == 1 + MOST_MODELS
-    assert total(page)[GPU] == 2 * HOUR * NANO
-    assert total(page)[f"{GPU}.M99"] == HOUR // 60 * NANO
+    assert len(period_total(page)) == 1 + MAX_MODELS
+    assert period_total(page)[GPU] == 2 * HOUR * NANO
+    assert period_total(page)[f"{GPU}.M99"] == HOUR // 60 * NANO
 
 
 async def test_a_resize_counts_from_the_look_that_finds_it(desk: Desk) -> None:
     desk.pod("a", since=0)
     desk.at(1)
-    page = await desk.stored(Page())
+    page = await desk.stored(RecordPage())
     desk.pod("a", since=0, gpu=4)
     page = await desk.stored(page)
     desk.at(2)
@@ -411,7 +411,7 @@ async def test_a_resize_counts_from_the_look_that_finds_it(desk: Desk) -> None:
 async def test_a_cash_name_that_is_added_counts_from_then_on(desk: Desk) -> None:
     desk.pod("a", since=0)
     desk.at(1)
-    page = await desk.stored(Page())
+    page = await desk.stored(RecordPage())
     wider = HARD | res("cash/pods=1k")
     page = await desk.stored(page, hard=wider)
     desk.at(3)
@@ -421,7 +421,7 @@ async def test_a_cash_name_that_is_added_counts_from_then_on(desk: Desk) -> None
 async def test_a_group_that_pages_for_the_first_time_counts_what_runs_from_its_beginning(desk: Desk) -> None:
     desk.pod("a", since=0)
     desk.at(2)
-    assert spent(await desk.stored(Page())) == res("cash/gpu=2")
+    assert spent(await desk.stored(RecordPage())) == res("cash/gpu=2")
 
 
 @pytest.mark.parametrize(
@@ -453,4 +453,4 @@ async def test_a_group_that_pages_for_the_first_time_counts_what_runs_from_its_b
 async def test_a_model_that_node_constraints_prove_is_pageed(desk: Desk, constraint: Object) -> None:
     desk.pod("a", since=0, **constraint)
     desk.at(2)
-    assert spent(await desk.stored(Page(), hard=OF_A100)) == res("cash/gpu=2 cash/gpu.A100=2")
+    assert spent(await desk.stored(RecordPage(), hard=OF_A100)) == res("cash/gpu=2 cash/gpu.A100=2")

@@ -7,12 +7,12 @@ from datetime import UTC, datetime
 import pytest
 
 from bizrq.api import hours as wire
-from bizrq.hours.metering import HOUR, sum_in, total
+from bizrq.hours.metering import HOUR, group_total, period_total
 from bizrq.hours.periods import LIFETIME
 from bizrq.kube.client import Invalid, NotFound
 from bizrq.store.groups import GROUPS
 from bizrq.store.hours import CARD_HOURS, STATEMENTS, statements
-from bizrq.units.times import milliseconds
+from bizrq.units.times import parse_timestamp
 from controller.hours import record as controller_record
 from tests.controller.conftest import Books
 from tests.support import objects
@@ -57,21 +57,21 @@ async def test_hours_are_granted_anew_to_a_whole_tree_at_one_moment_and_split_th
         books.box.clock.advance(3600)
         vision = await books.uses("vision", hours="1")
         assert vision.status.cash is not None
-        assert milliseconds(vision.status.cash.period_end) == milliseconds("2026-01-02T00:00:00Z")
+        assert parse_timestamp(vision.status.cash.period_end) == parse_timestamp("2026-01-02T00:00:00Z")
         books.box.clock.advance(25 * 3600)
         vision = await books.uses("vision", hours="2")
         assert vision.status.cash is not None
-        assert milliseconds(vision.status.cash.period_start) == milliseconds("2026-01-02T00:00:00Z")
+        assert parse_timestamp(vision.status.cash.period_start) == parse_timestamp("2026-01-02T00:00:00Z")
 
         async def stated() -> list[wire.Statement]:
             return await statements(books.client, "vision")
 
         [statement] = await eventually(stated, 60, "a statement")
-        assert wire.amounts_of(statement.spec.total) == card_hours(24)
+        assert wire.parse_amounts(statement.spec.total) == card_hours(24)
         assert statement.metadata.name.startswith("vision.0.")
         page = wire.page_of(await books.until_record("vision", lambda page: bool(page.status.periods)))
         assert [each.amounts for each in page.closed] == [card_hours(24)]
-        assert total(page) == card_hours(2)
+        assert period_total(page) == card_hours(2)
 
 
 async def test_statements_of_the_last_periods_are_kept(books: Books) -> None:
@@ -97,7 +97,9 @@ async def test_statements_of_the_last_periods_are_kept(books: Books) -> None:
 
 async def test_a_statement_cannot_be_edited(books: Books) -> None:
     spec = wire.StatementSpec("vision", "u", "2026-01-02T00:00:00Z", total={GPU: "1"})
-    stored = await books.client.create(STATEMENTS, wire.plain(wire.Statement(wire.Metadata(name="vision.0.u"), spec)))
+    stored = await books.client.create(
+        STATEMENTS, wire.to_json(wire.Statement(wire.ObjectMeta(name="vision.0.u"), spec))
+    )
     stored["spec"]["total"] = {GPU: "2"}
     with pytest.raises(Invalid, match="a statement is never edited"):
         await books.client.replace(STATEMENTS, stored)
@@ -132,7 +134,7 @@ async def test_a_root_that_goes_leaves_its_statement(books: Books) -> None:
         await books.remove(objects.group("corp"))
         await gone(books, "corp")
         [statement] = await statements(books.client, "corp")
-        assert wire.amounts_of(statement.spec.total) == card_hours(1)
+        assert wire.parse_amounts(statement.spec.total) == card_hours(1)
         with pytest.raises(NotFound):
             await books.client.get(CARD_HOURS, "corp")
 
@@ -141,8 +143,8 @@ async def test_a_record_of_several_pages_is_the_sum_of_them_whoever_goes_on_with
     books: Books, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two stays a page: five pods fill two and begin a third; freed room is used again, by two that lead at once."""
-    monkeypatch.setattr(controller_record, "MOST_STAYS", 2)
-    monkeypatch.setattr(controller_record, "MOST_TEXT", 800)
+    monkeypatch.setattr(controller_record, "MAX_INTERVALS", 2)
+    monkeypatch.setattr(controller_record, "MAX_TEXT", 800)
     async with books.controller():
         await books.group("vision", hours="100", gpu="8")
         job = await books.create(tfjob("train", "vision", 5))
@@ -162,7 +164,7 @@ async def test_a_record_of_several_pages_is_the_sum_of_them_whoever_goes_on_with
         await books.uses("vision", hours="9")
         pages = await books.pages("vision")
         assert len(pages) == 3
-        assert sum_in(map(wire.page_of, pages), LIFETIME) == card_hours(9)
+        assert group_total(map(wire.page_of, pages), LIFETIME) == card_hours(9)
 
 
 async def test_a_record_of_a_group_that_was_taken_away_by_force_is_not_its_namesakes(books: Books) -> None:
@@ -180,7 +182,7 @@ async def test_a_record_of_a_group_that_was_taken_away_by_force_is_not_its_names
         await books.group("corp", hours="100", gpu="8")
         await books.uses("corp", hours="0")
         [statement] = await statements(books.client, "corp")
-        assert wire.amounts_of(statement.spec.total) == card_hours(1)
+        assert wire.parse_amounts(statement.spec.total) == card_hours(1)
         assert datetime.fromisoformat(statement.spec.end) <= datetime(2026, 1, 1, 1, tzinfo=UTC)
 
 

@@ -14,10 +14,10 @@ from bizrq.units.slot import Slot
 from bizrq.workloads.demand import counting
 from bizrq.workloads.kinds.declaration import Adapter
 from bizrq.workloads.labels import LABEL
-from controller.usage.excess import NOTHING, Found, Surplus
-from controller.usage.workload_cost import Costs
+from controller.usage.excess import NO_EXCESS, Excess, ExcessUsage
+from controller.usage.workload_cost import WorkloadCosts
 from controller.watch.cluster import POD, Cluster
-from controller.watch.pods import Shapes, trimmed
+from controller.watch.pods import SharedParts, trimmed_pod
 from tests.support.objects import Object, deployment, raycluster, rayjob, rayservice, template, tfjob
 
 
@@ -28,7 +28,7 @@ class Memory:
         self.settings: Settings = settings(knobs)
         client = KubeClient(Endpoint("http://127.0.0.1:1", StaticCredentials({})))
         self.cluster = Cluster(client, self.settings.registry, lambda _group, _after: None)
-        self.surplus = Surplus(self.cluster, self.settings.counting)
+        self.surplus = ExcessUsage(self.cluster, self.settings.counting)
         self.revision = 0
 
     def put(self, obj: Object, owner: Object | None = None, **metadata: Any) -> Object:
@@ -38,7 +38,7 @@ class Memory:
         known = {"namespace": "default", "uid": name, "resourceVersion": str(self.revision)}
         references = {"ownerReferences": [reference(owner)]} if owner is not None else {}
         stored = {**obj, "metadata": {**known, **obj["metadata"], **references, **metadata}}
-        kept = trimmed(stored, Shapes()) if stored["kind"] == "Pod" else stored
+        kept = trimmed_pod(stored, SharedParts()) if stored["kind"] == "Pod" else stored
         self.cluster.workloads[self.adapter(stored).resource].store.put(kept)
         return stored
 
@@ -47,14 +47,14 @@ class Memory:
         assert adapter is not None
         return adapter
 
-    def found(self, workload: Object) -> Found:
+    def found(self, workload: Object) -> Excess:
         """What is below the workload beyond what it asks for itself."""
-        adapter, lookup = self.adapter(workload), self.cluster.related.watched
+        adapter, lookup = self.adapter(workload), self.cluster.resolver.cached_lookup
         charged = counting.own_demand(workload, adapter, lookup, self.settings.counting).resources
         return self.surplus.of(adapter, workload, charged, lookup)
 
-    def costs(self) -> Costs:
-        return Costs(self.cluster, self.surplus, self.settings.counting, lambda: 0.0)
+    def costs(self) -> WorkloadCosts:
+        return WorkloadCosts(self.cluster, self.surplus, self.settings.counting, lambda: 0.0)
 
     def more(self, workload: Object) -> dict[str, int]:
         """The cores and pods among that."""
@@ -118,7 +118,7 @@ def test_pods_together_may_ask_for_what_their_owner_does(
 def test_one_that_goes_is_another_ones_room(memory: Memory) -> None:
     job = job_with(memory, pod("a"), pod("b"))
     memory.put(pod("old"), job, **GOING)
-    assert memory.found(job) == NOTHING
+    assert memory.found(job) == NO_EXCESS
 
 
 def test_each_level_is_compared_with_its_own_owner(memory: Memory) -> None:
@@ -167,7 +167,7 @@ def test_of_several_versions_the_surge_is_nobodys_surplus_and_more_is_not_believ
     web = memory.put(deployment("web", "nlp", 4))
     memory.put(replica_set("web-1", 2), web)
     memory.put(replica_set("web-2", 3), web)
-    assert memory.found(web) == NOTHING
+    assert memory.found(web) == NO_EXCESS
     memory.put(replica_set("web-2", 4), web)
     assert memory.more(web) == {"cpu": 1, "pods": 1}
     assert not memory.found(web).at_once
@@ -179,12 +179,12 @@ def test_what_a_child_may_grow_to_is_the_charge_already_and_a_second_one_is_more
     memory.put(child)
     adapter = memory.settings.registry.of(job)
     assert adapter is not None
-    lookup = memory.cluster.related.watched
+    lookup = memory.cluster.resolver.cached_lookup
     kind = memory.settings.registry.of(child)
     assert kind is not None
     own, grown = (counting.own_demand(o, a, lookup) for o, a in ((job, adapter), (child, kind)))
     charged = counting.with_children(own, [grown], adapter).resources
-    assert memory.surplus.of(adapter, job, charged, lookup) == NOTHING
+    assert memory.surplus.of(adapter, job, charged, lookup) == NO_EXCESS
     memory.put(raycluster("forged", 1, job))
     more = memory.surplus.of(adapter, job, charged, lookup)
     assert more.resources["limits.cpu"] // NANO == 1
@@ -195,15 +195,15 @@ def test_while_a_service_is_upgraded_it_has_two_clusters(memory: Memory) -> None
     service = memory.put(rayservice("serve", "nlp", 2))
     for name in ("a", "b"):
         memory.put(raycluster(name, 2, service))
-    assert memory.found(service) == NOTHING
+    assert memory.found(service) == NO_EXCESS
 
 
 def test_what_has_ended_and_what_does_not_pay_has_no_surplus(memory: Memory) -> None:
     job = job_with(memory, pod("a", "9"))
     ended = {**job, "status": {"conditions": [{"type": "Succeeded", "status": "True"}]}}
-    assert memory.found(ended) == NOTHING
+    assert memory.found(ended) == NO_EXCESS
     cron = {"apiVersion": "batch/v1", "kind": "CronJob", "metadata": {"name": "c", "labels": {}}, "spec": {}}
-    assert memory.found(memory.put(cron)) == NOTHING
+    assert memory.found(memory.put(cron)) == NO_EXCESS
 
 
 def test_a_child_that_cannot_be_counted_adds_nothing(memory: Memory) -> None:
@@ -211,7 +211,7 @@ def test_a_child_that_cannot_be_counted_adds_nothing(memory: Memory) -> None:
     broken = replica_set("web-1", 1)
     broken["spec"]["replicas"] = -5
     memory.put(broken, web)
-    assert memory.found(web) == NOTHING
+    assert memory.found(web) == NO_EXCESS
 
 
 def test_a_pod_passes_on_what_it_owns_for_whoever_is_above_it(memory: Memory) -> None:
@@ -225,7 +225,7 @@ def test_a_pod_passes_on_what_it_owns_for_whoever_is_above_it(memory: Memory) ->
     workers = memory.put({**replica_set("lws-0", 2), "kind": "StatefulSet"}, leader, uid="workers")
     for name in ("w1", "w2"):
         memory.put(pod(name), workers)
-    assert memory.found(lws) == NOTHING
+    assert memory.found(lws) == NO_EXCESS
     memory.put(pod("w3"), workers)
     assert memory.more(lws) == {"cpu": 1, "pods": 1}
 
@@ -233,12 +233,12 @@ def test_a_pod_passes_on_what_it_owns_for_whoever_is_above_it(memory: Memory) ->
 def test_a_hundred_thousand_pods_are_a_handful_of_sorts(memory: Memory) -> None:
     """Here a thousand: equal ones are counted once, whoever looks (`make bench`, B12, has them all)."""
     job = job_with(memory, workers=1000)
-    shapes, store = Shapes(), memory.cluster.pods.store
+    shapes, store = SharedParts(), memory.cluster.pods.store
     for number in range(1001):
         each = pod(f"p{number}")
         each["metadata"] |= {"namespace": "default", "uid": f"u{number}", "resourceVersion": "1"}
         each["metadata"]["ownerReferences"] = [reference(job)]
-        store.put(trimmed(each, shapes))
+        store.put(trimmed_pod(each, shapes))
     asked: list[object] = []
     counted = memory.surplus._cost
     memory.surplus._cost = lambda *which: asked.append(which) or counted(*which)  # type: ignore[method-assign]
@@ -255,12 +255,15 @@ async def test_what_was_promised_a_moment_ago_may_hang_below_what_asks_for_less_
     memory.cluster.workload_changed(None, web)
     slot = Slot("deployments.apps", "default", "web")
     seven = counting.own_demand(
-        deployment("web", "nlp", 7), memory.adapter(web), memory.cluster.related.watched, memory.settings.counting
+        deployment("web", "nlp", 7),
+        memory.adapter(web),
+        memory.cluster.resolver.cached_lookup,
+        memory.settings.counting,
     ).resources
 
     costs = memory.costs()
     await costs.count("nlp", memory.adapter(web), web, {slot: seven})
-    assert costs.of("web").beyond == {}
+    assert costs.of("web").excess == {}
     # What nobody promised is believed at once, after a look at the API server: there is none here.
     async with memory.cluster.client:
         with pytest.raises(Unreachable):

@@ -60,7 +60,7 @@ async def free(books: Books, name: str) -> None:
 
 def _of_claims(page: CardHours) -> list[str]:
     """What runs by claim: such a uid is followed by the time of its allocation."""
-    return [uid for line in page.status.running for uid in wire.running(line).since if "@" in uid]
+    return [uid for line in page.status.running for uid in wire.parse_running(line).since if "@" in uid]
 
 
 def of_pod(pod: Object) -> dict[str, Any]:

@@ -59,7 +59,7 @@ async def test_a_promise_ends_with_the_write_that_it_awaits_not_with_one_of_what
         await books.client.patch(books.kind(web), "web", {"spec": {"replicas": 1}}, namespace="default")
         found = await books.uses("nlp", cpu="1")
         [kept] = wire.reservations_of(found)
-        assert (str(kept.awaited), kept.base) == (awaits, {"limits.cpu": 10**9})
+        assert (str(kept.awaited_slot), kept.base) == (awaits, {"limits.cpu": 10**9})
         await books.client.patch(POD_TEMPLATES, "shape", {"template": template("3")}, namespace="default")
         found = await books.uses("nlp", cpu="3")
         assert found.status.reservations == []

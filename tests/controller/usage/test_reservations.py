@@ -8,7 +8,7 @@ import pytest
 
 from bizrq.api import group as wire
 from bizrq.store.groups import GROUPS
-from controller.usage.reservations import Entries
+from controller.usage.reservations import ReservationTracker
 from controller.watch.cluster import Cluster
 from tests.controller.conftest import Books, Monotonic
 from tests.support.language import entry
@@ -128,14 +128,14 @@ async def test_an_expired_promise_whose_object_the_watch_withholds_is_looked_up_
 def test_the_next_look_is_due_when_the_oldest_promise_expires_and_soon_where_nothing_is_known_of_it_then() -> None:
     """Whatever else made the group be looked at meanwhile: a promise in vain is gone within its time."""
     clock = Monotonic()
-    entries = Entries(cast(Cluster, None), clock)
+    entries = ReservationTracker(cast(Cluster, None), clock)
     old, young = str(entry(WEB, "cpu=4", of="old")), str(entry(WEB, "cpu=4", of="young"))
-    assert entries.left("nlp", [old]) == pytest.approx(61, abs=2)
+    assert entries.next_expiry("nlp", [old]) == pytest.approx(61, abs=2)
     clock.advance(40)
-    assert entries.left("nlp", [old, young]) == pytest.approx(21, abs=2)
+    assert entries.next_expiry("nlp", [old, young]) == pytest.approx(21, abs=2)
     clock.advance(30)
-    assert entries.left("nlp", [old, young]) == 5
-    assert entries.left("nlp", [young]) == pytest.approx(31, abs=2)
+    assert entries.next_expiry("nlp", [old, young]) == 5
+    assert entries.next_expiry("nlp", [young]) == pytest.approx(31, abs=2)
 
 
 async def test_a_line_that_cannot_be_read_is_kept_while_it_is_young(books: Books) -> None:

@@ -16,17 +16,17 @@ from bizrq.hours.budget import HOUR
 from bizrq.kube.client import KubeClient
 from bizrq.kube.config import Endpoint, StaticCredentials
 from bizrq.kube.informer import Informer
-from bizrq.quota.recount import Sums
+from bizrq.quota.recount import UsageSums
 from bizrq.settings import Settings
 from bizrq.settings import settings as settings_of
 from bizrq.workloads.labels import LABEL, MODEL_LABELS
-from controller.usage.excess import Surplus
-from controller.usage.observed_usage import Evidence
-from controller.usage.usage_cache import Ask, Ledgers
-from controller.usage.workload_cost import Costs
-from controller.usage.workload_usage import Line, Lines, Run
+from controller.usage.excess import ExcessUsage
+from controller.usage.observed_usage import ObservedUsage
+from controller.usage.usage_cache import UsageCache, UsageQuery
+from controller.usage.workload_cost import WorkloadCosts
+from controller.usage.workload_usage import PrepaidRun, UsageBuilder, WorkloadUsage
 from controller.watch.cluster import Cluster
-from controller.watch.time_slice import Slices
+from controller.watch.time_slice import Yielder
 from tests.controller.usage.test_excess import reference
 from tests.support import objects
 from tests.support.objects import Object
@@ -146,23 +146,25 @@ class World(RuleBasedStateMachine):
         for informer in self.cluster.informers:
             informer.installed = True
             informer.store._clock = lambda: self.seconds
-        self.surplus = Surplus(self.cluster, knobs().counting)
+        self.surplus = ExcessUsage(self.cluster, knobs().counting)
         self.costs = self._costs()
-        self.ledgers = Ledgers(self.cluster, self.costs, self._lines(self.costs), lambda: NOW, lambda: Slices(-1.0, 1))
-        self.settling: dict[str, tuple[asyncio.Task[None], Run | None]] = {}
+        self.ledgers = UsageCache(
+            self.cluster, self.costs, self._lines(self.costs), lambda: NOW, lambda: Yielder(-1.0, 1)
+        )
+        self.settling: dict[str, tuple[asyncio.Task[None], PrepaidRun | None]] = {}
 
-    def _costs(self) -> Costs:
-        return Costs(self.cluster, self.surplus, knobs().counting, lambda: 0.0)
+    def _costs(self) -> WorkloadCosts:
+        return WorkloadCosts(self.cluster, self.surplus, knobs().counting, lambda: 0.0)
 
-    def _lines(self, costs: Costs) -> Lines:
-        return Lines(self.cluster, costs, Evidence(self.cluster, knobs().counting))
+    def _lines(self, costs: WorkloadCosts) -> UsageBuilder:
+        return UsageBuilder(self.cluster, costs, ObservedUsage(self.cluster, knobs().counting))
 
     def informer(self, kind: str) -> Informer:
         if kind == "Node":
             return self.cluster.nodes
         if kind == "ResourceSlice":
             return self.cluster.slices
-        watched = self.cluster.related._watched
+        watched = self.cluster.resolver._watched
         return next(informer for (_, of), informer in watched.items() if of == kind)
 
     # -- The world -------------------------------------------------------------------------------------------------
@@ -264,8 +266,8 @@ class World(RuleBasedStateMachine):
     def settle(self, group: str, run: int | None, check: bool) -> None:
         """A look at a group begins, as far as none is on its way."""
         if group not in self.settling:
-            runs = Run(HOUR, NOW + run * HOUR) if run is not None else None
-            task = self.loop.create_task(self.ledgers.settle(Ask(group, runs), check=check))
+            runs = PrepaidRun(HOUR, NOW + run * HOUR) if run is not None else None
+            task = self.loop.create_task(self.ledgers.refresh(UsageQuery(group, runs), check=check))
             self.settling[group] = task, runs
 
     @rule(run=st.sampled_from([None, 1]))
@@ -293,7 +295,7 @@ class World(RuleBasedStateMachine):
     @rule()
     def overflow(self) -> None:
         """More has changed than the journal keeps."""
-        self.cluster.journal.note_all()
+        self.cluster.dirty.mark_all()
 
     @rule(turns=st.sampled_from([1, 2, 3, 5, 8, 500]))
     def go_on(self, turns: int) -> None:
@@ -308,21 +310,21 @@ class World(RuleBasedStateMachine):
     def nothing_was_kept_wrong(self) -> None:
         assert [self.ledgers.of(group).drift for group in GROUPS] == [[], []]
 
-    def _compare(self, group: str, run: Run | None) -> None:
+    def _compare(self, group: str, run: PrepaidRun | None) -> None:
         """What is kept is what is counted now, by who knows no more than what workloads were last held at."""
         account = self.ledgers.of(group)
         found = self.apart.run_until_complete(self._counted(group, run))
-        assert account.lines.keys() == found.keys()
+        assert account.usages.keys() == found.keys()
         for uid, line in found.items():
-            assert account.lines[uid].agrees(line), uid
-            assert (uid in account.telling) == (line.words != Line(line.counted).words)
-            assert (uid in account.claiming) == bool(line.shared or line.shown)
+            assert account.usages[uid].equals(line), uid
+            assert (uid in account.with_messages) == (line.messages != WorkloadUsage(line.counted).messages)
+            assert (uid in account.with_claims) == bool(line.shared or line.shown)
             assert (uid in account.unknown) == line.is_unknown
-        assert account.sums.agrees(Sums(line.counted for line in found.values()))
+        assert account.sums.equals(UsageSums(line.counted for line in found.values()))
         for line in found.values():
-            assert account.sums.at(line.counted.slot) == line.counted
+            assert account.sums.get(line.counted.slot) == line.counted
 
-    async def _counted(self, group: str, run: Run | None) -> dict[str, Line]:
+    async def _counted(self, group: str, run: PrepaidRun | None) -> dict[str, WorkloadUsage]:
         remembered, self.cluster._payers = self.cluster._payers, {}
         try:
             return await self._counted_anew(group, run)
@@ -330,12 +332,12 @@ class World(RuleBasedStateMachine):
             # What is wrong in it is to show.
             self.cluster._payers = remembered
 
-    async def _counted_anew(self, group: str, run: Run | None) -> dict[str, Line]:
+    async def _counted_anew(self, group: str, run: PrepaidRun | None) -> dict[str, WorkloadUsage]:
         costs = self._costs()
         costs._counted, costs._last = {**self.costs._counted}, {**self.costs._last}
         costs._users = {place: {**users} for place, users in self.costs._users.items()}
         lines = self._lines(costs)
-        found: dict[str, Line] = {}
+        found: dict[str, WorkloadUsage] = {}
         for adapter, obj in self.cluster.charged_to(group):
             await costs.count(group, adapter, obj, {})
             found[obj["metadata"]["uid"]] = lines.of(adapter, obj, run, NOW)
@@ -404,9 +406,9 @@ def test_another_device_in_a_slice_is_another_cost_of_those_who_have_it() -> Non
         ("ResourceSlice", "i", 0, False),
     ):
         put(world, kind, name, size, odd=odd, label="a" if kind == "Pod" else None)
-        before = [*world.ledgers.of("a").claiming.values()]
+        before = [*world.ledgers.of("a").with_claims.values()]
         world.look(None)
-    assert [line.shown for line in world.ledgers.of("a").claiming.values()] != [line.shown for line in before] != []
+    assert [line.shown for line in world.ledgers.of("a").with_claims.values()] != [line.shown for line in before] != []
     world.teardown()
 
 
@@ -453,7 +455,7 @@ def charged_twice() -> World:
     put(world, "Namespace", "o", label="b")
     world.look(None)
     uid = world.stored["p"]["metadata"]["uid"]
-    assert all(uid in world.ledgers.of(group).lines for group in GROUPS)
+    assert all(uid in world.ledgers.of(group).usages for group in GROUPS)
     return world
 
 
@@ -484,7 +486,7 @@ def test_a_pod_that_is_let_go_of_pays_no_more_for_those_it_makes_later() -> None
     put(world, "Pod", "p")
     put(world, "Pod", "v", maker=by_pod, label="b")
     world.look(None)
-    assert world.stored["v"]["metadata"]["uid"] in world.ledgers.of("b").lines
+    assert world.stored["v"]["metadata"]["uid"] in world.ledgers.of("b").usages
     world.teardown()
 
 
@@ -499,10 +501,10 @@ def test_what_its_deleted_owner_left_is_charged_in_the_order_in_which_owners_wen
         world.look(None)
     put(world, "Pod", "p", 3, maker=OWNERS["Pod"].index("r"), label="a")
     world.look(None)
-    assert not world.ledgers.of("a").lines
+    assert not world.ledgers.of("a").usages
     world.wait(101)
     world.look(None)
-    assert [*world.ledgers.of("a").lines] == [world.stored["p"]["metadata"]["uid"]]
+    assert [*world.ledgers.of("a").usages] == [world.stored["p"]["metadata"]["uid"]]
     world.teardown()
 
 

@@ -9,10 +9,10 @@ import pytest
 
 from bizrq.kube.informer import Store
 from bizrq.settings import settings
-from bizrq.units.times import milliseconds
+from bizrq.units.times import parse_timestamp
 from bizrq.workloads.demand.counting import demand
-from bizrq.workloads.lookup import Nothing
-from controller.watch.pods import Shapes, trimmed
+from bizrq.workloads.lookup import EmptyLookup
+from controller.watch.pods import SharedParts, trimmed_pod
 
 Object = dict[str, Any]
 
@@ -66,13 +66,13 @@ def _pod(uid: str = "u1") -> Object:
 
 def test_what_is_kept_of_a_pod_reads_as_the_pod_itself() -> None:
     whole = _pod()
-    kept = trimmed(copy.deepcopy(whole), Shapes()).plain()
+    kept = trimmed_pod(copy.deepcopy(whole), SharedParts()).plain()
     for key in ("apiVersion", "kind"):
         assert kept[key] == whole[key]
     metadata = kept["metadata"]
     for key in ("name", "namespace", "uid", "resourceVersion", "deletionTimestamp", "deletionGracePeriodSeconds"):
         assert metadata[key] == whole["metadata"][key]
-    assert milliseconds(metadata["creationTimestamp"]) == milliseconds(whole["metadata"]["creationTimestamp"])
+    assert parse_timestamp(metadata["creationTimestamp"]) == parse_timestamp(whole["metadata"]["creationTimestamp"])
     assert metadata["labels"] == {"biz.group.resource.quota": "nlp", "biz.group.resource.quota/cpu-type": "A4"}
     assert set(metadata["annotations"]) == {"nvidia.com/use-gputype", "hami.io/vgpu-devices-allocated"}
     assert metadata["ownerReferences"] == whole["metadata"]["ownerReferences"][1:]
@@ -87,30 +87,30 @@ def test_what_is_kept_of_a_pod_reads_as_the_pod_itself() -> None:
 def test_it_costs_what_the_pod_costs() -> None:
     found = settings({})
     whole = _pod()
-    kept = trimmed(copy.deepcopy(whole), Shapes()).plain()
-    cost = demand(whole, found.registry, Nothing(), found.counting)
-    assert demand(kept, found.registry, Nothing(), found.counting) == cost
+    kept = trimmed_pod(copy.deepcopy(whole), SharedParts()).plain()
+    cost = demand(whole, found.registry, EmptyLookup(), found.counting)
+    assert demand(kept, found.registry, EmptyLookup(), found.counting) == cost
     assert cost.resources["requests.cpu"] == 3_250_000_000
 
 
 def test_pods_of_a_workload_share_what_is_the_same_and_one_changed_pod_changes_no_other() -> None:
-    shapes = Shapes()
-    one, other = (trimmed(_pod(uid), shapes) for uid in ("a", "b"))
+    shapes = SharedParts()
+    one, other = (trimmed_pod(_pod(uid), shapes) for uid in ("a", "b"))
     assert one.spec is other.spec
     assert one.labels is other.labels
     assert one.owner is other.owner
     changed = _pod("c")
     changed["spec"]["containers"][0]["resources"]["limits"]["cpu"] = "3"
-    resized = trimmed(changed, shapes)
+    resized = trimmed_pod(changed, shapes)
     assert resized.spec != one.spec
     assert one.plain()["spec"]["containers"][0]["resources"]["limits"]["cpu"] == "2"
 
 
 def test_an_owner_reference_that_lies_about_its_name_is_no_other_pods() -> None:
-    shapes = Shapes()
+    shapes = SharedParts()
     honest, forged = _pod("a"), _pod("b")
     forged["metadata"]["ownerReferences"][1]["name"] = "somebody"
-    kept = [trimmed(pod, shapes).plain()["metadata"]["ownerReferences"][0]["name"] for pod in (honest, forged)]
+    kept = [trimmed_pod(pod, shapes).plain()["metadata"]["ownerReferences"][0]["name"] for pod in (honest, forged)]
     assert kept == ["train", "somebody"]
 
 
@@ -118,13 +118,13 @@ def test_an_owner_reference_that_lies_about_its_name_is_no_other_pods() -> None:
 def test_what_a_pod_does_not_have_is_not_there_afterwards(absent: str) -> None:
     whole = _pod()
     del whole["metadata"][absent]
-    assert not trimmed(whole, Shapes()).plain()["metadata"].get(absent)
+    assert not trimmed_pod(whole, SharedParts()).plain()["metadata"].get(absent)
 
 
 def test_a_store_of_kept_pods_reads_as_one_of_objects() -> None:
-    store, shapes = Store({"namespace": lambda pod: [pod["metadata"]["namespace"]]}), Shapes()
+    store, shapes = Store({"namespace": lambda pod: [pod["metadata"]["namespace"]]}), SharedParts()
     for uid in ("a", "b"):
-        store.put(trimmed(_pod(uid), shapes))
+        store.put(trimmed_pod(_pod(uid), shapes))
     found = store.by_uid("a")
     assert found is not None
     assert found["metadata"]["name"] == "train-a"
@@ -187,8 +187,8 @@ ENDS: list[tuple[str, Object, int | None]] = [
 
 @pytest.mark.parametrize(("why", "pod", "second"), ENDS, ids=[row[0] for row in ENDS])
 def test_when_a_pod_ended(why: str, pod: Object, second: int | None) -> None:
-    ended = trimmed(pod, Shapes()).ended
-    assert ended == (None if second is None else milliseconds(_at(second)))
+    ended = trimmed_pod(pod, SharedParts()).ended
+    assert ended == (None if second is None else parse_timestamp(_at(second)))
 
 
 @pytest.mark.parametrize(
@@ -208,4 +208,4 @@ def test_when_a_pod_began(why: str, status: Object, second: int | None) -> None:
     ]
     began = {"startTime": _at(status["startTime"])} if "startTime" in status else {}
     pod["status"] = {"phase": "Running", **status, "conditions": conditions, **began}
-    assert trimmed(pod, Shapes()).started == (None if second is None else milliseconds(_at(second)))
+    assert trimmed_pod(pod, SharedParts()).started == (None if second is None else parse_timestamp(_at(second)))

@@ -177,7 +177,7 @@ async def r24(stage: Stage, *, patches: int, rounds: int) -> Outcome:
         await stage.expire(name)
         found = (await settled(stage.client, [name], stage.patience))[name]
         web = await stage.client.get(DEPLOYMENTS, "web", name)
-        used = wire.amounts(found, found.status.used)["limits.cpu"]
+        used = wire.parse_amounts(found, found.status.used)["limits.cpu"]
         assert used == web["spec"]["replicas"] * NANO // 10, f"{used / NANO:g} used, {web['spec']['replicas']} replicas"
         revisions = await recorder.laws()
     return Outcome(

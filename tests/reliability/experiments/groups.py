@@ -109,9 +109,9 @@ async def r12(stage: Stage, *, requests: int, concurrency: int) -> Outcome:
         # The parent itself below what it holds: that it is over then, people are told, and it gets no worse.
         await stage.expire(parent, child)
         found = await settled(stage.client, [parent, child], stage.patience)
-        used = wire.amounts(found[parent], found[parent].status.used)[COUNT] // NANO
+        used = wire.parse_amounts(found[parent], found[parent].status.used)[COUNT] // NANO
         assert used <= requests, f"the parent ends with {used} of {requests}"
-        own = wire.amounts(found[child], found[child].status.used)[COUNT] // NANO
+        own = wire.parse_amounts(found[child], found[child].status.used)[COUNT] // NANO
         hard = wire.hard_of(found[child])[COUNT] // NANO
 
         async def is_right() -> bool:

@@ -19,7 +19,7 @@ import orjson
 
 import crds
 from bizrq.api import hours as wire
-from bizrq.hours.metering import Page, Rate, Stay, sum_in, tick, total
+from bizrq.hours.metering import Interval, RecordPage, UsageRate, advance, group_total, period_total
 from bizrq.hours.periods import LIFETIME
 from bizrq.kube.client import NotFound
 from bizrq.kube.lease import LEASES
@@ -143,7 +143,7 @@ async def _looked_at(desk: Desk, rounds: int) -> None:
             expected = desk.integral()
             await desk.until(
                 lambda record, gone=gone, expected=expected: (
-                    not gone & running(record) and sum_in(record, LIFETIME).get(GPU) == expected
+                    not gone & running(record) and group_total(record, LIFETIME).get(GPU) == expected
                 ),
                 f"{expected} are charged",
             )
@@ -252,7 +252,7 @@ async def _two_at_once(desk: Desk) -> int:
         assert gone.start == begun
         assert gone.charged_to - skew <= seen <= gone.seen_gone + skew
     expected = desk.expected(record)
-    assert sum_in(record, LIFETIME) == {GPU: expected}, (sum_in(record, LIFETIME), expected)
+    assert group_total(record, LIFETIME) == {GPU: expected}, (group_total(record, LIFETIME), expected)
     async with desk.controller(SKEWS[1]):
         before = await _counted(desk)
         await eventually(lambda: _is_newer(desk, before), PATIENCE, "the group is looked at")
@@ -271,18 +271,18 @@ async def _is_newer(desk: Desk, than: str) -> bool:
 
 def _replayed(desk: Desk, chance: random.Random) -> None:
     """The same lives, looked at whenever it may be: what they come to does not depend on it."""
-    rate = Rate(desk.name, ((GPU, desk.cards * NANO),))
+    rate = UsageRate(desk.name, ((GPU, desk.cards * NANO),))
     first, last = min(begun for begun, _ in desk.lives.values()), max(end for _, end in desk.lives.values())
     for _ in range(3):
-        page = Page()
+        page = RecordPage()
         for at in [*sorted(chance.randrange(first, last) for _ in range(20)), last]:
             known = {
-                uid: Stay(begun, end if end <= at else None, rate)
+                uid: Interval(begun, end if end <= at else None, rate)
                 for uid, (begun, end) in desk.lives.items()
                 if begun <= at
             }
-            page = tick(page, known, at + chance.choice(SKEWS) * 1000)
-        assert total(page) == {GPU: desk.integral()}
+            page = advance(page, known, at + chance.choice(SKEWS) * 1000)
+        assert period_total(page) == {GPU: desk.integral()}
 
 
 async def _left(desk: Desk, spent: int) -> None:
@@ -303,10 +303,10 @@ async def _left(desk: Desk, spent: int) -> None:
 
         await eventually(gone, PATIENCE, "the group is gone")
     [statement] = await statements(desk.ground.client, desk.name)
-    assert wire.amounts_of(statement.spec.total) == {GPU: spent}
+    assert wire.parse_amounts(statement.spec.total) == {GPU: spent}
     assert not await desk.record()
     parent = await desk.record(desk.parent)
-    assert total(parent[0]) == {GPU: spent}
+    assert period_total(parent[0]) == {GPU: spent}
 
 
 async def _remove(desk: Desk) -> None:

@@ -15,9 +15,9 @@ from bizrq.kube.client import KubeClient, Resource
 from bizrq.quota.change import Charge
 from bizrq.quota.verdict import Reason
 from bizrq.store.groups import GROUPS
-from bizrq.workloads.kinds.registry import builtin
+from bizrq.workloads.kinds.registry import builtin_registry
 from bizrq.workloads.labels import LABEL
-from bizrq.workloads.lookup import Documents
+from bizrq.workloads.lookup import DocumentLookup
 from tests.support.cluster import eventually
 from tests.support.language import update
 from tests.support.objects import (
@@ -44,7 +44,7 @@ from tests.support.objects import (
 from tests.support.proxy import Proxy
 from tests.webhooks.conftest import Api, Hooks, changed, message, serving, stored
 from tests.workloads.test_owners import family
-from webhooks.charging.authorization import barred, joins
+from webhooks.charging.authorization import is_new_in_group, namespace_not_selected
 
 ALICE: Object = {"username": "alice", "uid": "42", "groups": ["ml", "system:authenticated"], "extra": {"k": ["v"]}}
 BOB: Object = {"username": "bob", "groups": ["system:authenticated"]}
@@ -182,7 +182,7 @@ async def test_a_selector_that_is_none_is_refused_where_it_is_new(api: Api, hook
     )
     assert refused["status"]["code"] == 422
     assert (await hooks.update(broken, changed(broken, hard(cpu="9"))))["allowed"]
-    unread = barred(wire.from_dict(broken), "default", {"team": "nlp"})
+    unread = namespace_not_selected(wire.from_dict(broken), "default", {"team": "nlp"})
     assert unread is not None
     assert unread.reason is Reason.NOT_RECONCILED
     assert unread.message.startswith("quota nlp cannot be read: spec.namespaceSelector: matchExpressions[0].operator: ")
@@ -302,11 +302,13 @@ def charge(demand: str = "cpu=1", before: str = "") -> Charge:
 )  # fmt: skip
 def test_what_joins_a_group(case: str, stood: str, becomes: str, new_here: bool) -> None:
     before, after = family(stood) if stood else [], family(becomes)
-    around = Documents([*before, *after])
+    around = DocumentLookup([*before, *after])
     old = before[-1] if before else None
-    assert joins("nlp", charge(), after[-1], old, builtin(), around) is new_here
-    assert not joins("nlp", charge(demand=""), after[-1], old, builtin(), around)
-    assert not joins("nlp", charge(before="cpu=1", demand="cpu=2"), after[-1], old, builtin(), around)
+    assert is_new_in_group("nlp", charge(), after[-1], old, builtin_registry(), around) is new_here
+    assert not is_new_in_group("nlp", charge(demand=""), after[-1], old, builtin_registry(), around)
+    assert not is_new_in_group(
+        "nlp", charge(before="cpu=1", demand="cpu=2"), after[-1], old, builtin_registry(), around
+    )
 
 
 async def test_what_a_workload_of_the_group_makes_came_in_with_it(api: Api, asking: Hooks, proxy: Proxy) -> None:

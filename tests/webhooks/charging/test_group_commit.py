@@ -340,7 +340,7 @@ async def test_a_dry_run_is_told_what_a_request_would_be_and_writes_nothing(
     api: Api, reserver: Reserver, proxy: Proxy
 ) -> None:
     before = await api.group("nlp", cpu="4")
-    verdicts = [await reserver.consider("nlp", create("web", demand), soon()) for demand in ("cpu=4", "cpu=5")]
+    verdicts = [await reserver.dry_run("nlp", create("web", demand), soon()) for demand in ("cpu=4", "cpu=5")]
     assert reasons(verdicts) == [None, Reason.EXCEEDED]
     assert isinstance(verdicts[0], Granted)
     assert proxy.sent("PUT") == 0
@@ -377,13 +377,13 @@ async def test_a_hold_is_left_however_old_the_version_is_that_the_edit_was_made_
     await api.group("nlp", cpu="4")
     stale = await api.count("nlp", entry("theirs", "cpu=1"))
     await api.count("nlp", entry("theirs", "cpu=2"))
-    await reserver.hold(stale, soon())
+    await reserver.request_hold(stale, soon())
     held = await api.read("nlp")
     assert held.status.hold is not None
     assert held.status.hold.generation == stale.metadata.generation
     assert [str(e.slot.name) for e in await api.entries("nlp")] == ["theirs"]
     assert (await api.entries("nlp"))[0].amount["limits.cpu"] == 2 * 10**9
-    await reserver.hold(held, soon())
+    await reserver.request_hold(held, soon())
     assert proxy.sent("PATCH") == 1, "a hold has to rest before the next one"
 
 
@@ -395,7 +395,7 @@ async def test_an_edit_that_gets_no_hold_is_not_refused_for_that(api: Api, reser
         return web.Response(status=403) if line.startswith("PATCH") else None
 
     proxy.before.append(forbidden)
-    await reserver.hold(stored, soon())
+    await reserver.request_hold(stored, soon())
     assert (await api.read("nlp")).status.hold is None
 
 

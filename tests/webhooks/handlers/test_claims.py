@@ -43,7 +43,7 @@ async def test_a_shared_claim_is_promised_once_in_its_own_place(api: Api, hooks:
     for name in ("a", "b"):
         assert (await hooks.create(user(name)))["allowed"]
     claims = [e for e in await api.entries("nlp") if e.slot == PLACE]
-    assert [(str(e.awaited), e.amount[GPU]) for e in claims] == [
+    assert [(str(e.awaited_slot), e.amount[GPU]) for e in claims] == [
         ("deployments.apps/default/a", 4 * 10**9),
         ("deployments.apps/default/b", 4 * 10**9),
     ]
@@ -106,7 +106,7 @@ async def test_a_claim_that_names_a_group_is_charged_to_it_from_then_on(api: Api
     assert "requested: requests.nvidia.com/gpu=5" in message(await written(hooks, of(claim("s", 5), "nlp")))
     assert (await written(hooks, of(claim("s", 4), "nlp")))["allowed"]
     [promise] = await api.entries("nlp")
-    assert (promise.slot, promise.awaited, promise.uid) == (PLACE, PLACE, "uid-of-s")
+    assert (promise.slot, promise.awaited_slot, promise.uid) == (PLACE, PLACE, "uid-of-s")
     assert (await written(hooks, claim("other", 9)))["allowed"]
     assert "does not exist" in message(await written(hooks, of(claim("s", 1), "nobody")))
 

@@ -15,7 +15,7 @@ from tests.webhooks.conftest import Api, Hooks, changed, message, stored
 async def team(api: Api, hooks: Hooks, name: str = "team", **labels: str) -> Object:
     """A namespace that the webhooks know."""
     made = await api.client.create(NAMESPACES, namespace(name, **labels))
-    await hooks.webhooks.related.informers[-1].catch_up(int(made["metadata"]["resourceVersion"]), 5)
+    await hooks.webhooks.resolver.informers[-1].catch_up(int(made["metadata"]["resourceVersion"]), 5)
     return made
 
 
@@ -57,7 +57,7 @@ async def test_a_default_that_changed_a_moment_ago_is_read_before_anybody_is_ref
     await team(api, hooks, **{LABEL: "nlp"})
     await api.group("nlp", cpu="1", used={"cpu": "1"})
     await api.group("vision", cpu="4")
-    cached = hooks.webhooks.related.informers[-1].store
+    cached = hooks.webhooks.resolver.informers[-1].store
     known = cached.get("team", None)
     await api.client.patch(NAMESPACES, "team", {"metadata": {"labels": {LABEL: "vision"}}})
     fresh = cached.get
@@ -70,7 +70,7 @@ async def test_a_default_that_changed_a_moment_ago_is_read_before_anybody_is_ref
 async def test_a_default_that_is_new_is_read_before_anybody_is_let_in_for_nothing(api: Api, hooks: Hooks) -> None:
     await api.group("nlp", cpu="1", used={"cpu": "1"})
     await api.client.create(NAMESPACES, namespace("team", **{LABEL: "nlp"}))
-    hooks.webhooks.related.informers[-1].store.get = lambda *_: None  # type: ignore[method-assign]
+    hooks.webhooks.resolver.informers[-1].store.get = lambda *_: None  # type: ignore[method-assign]
     assert "exceeded quota: nlp" in message(await hooks.create(deployment("web", None, 2, namespace="team")))
 
 

@@ -53,7 +53,7 @@ async def test_what_nobody_pays_for_may_be_orphaned(api: Api, hooks: Hooks) -> N
 
 async def test_where_the_namespace_has_a_default_orphans_are_charged_to_it(api: Api, hooks: Hooks) -> None:
     made = await api.client.create(NAMESPACES, namespace("team", **{LABEL: "nlp"}))
-    await hooks.webhooks.related.informers[-1].catch_up(int(made["metadata"]["resourceVersion"]), 5)
+    await hooks.webhooks.resolver.informers[-1].catch_up(int(made["metadata"]["resourceVersion"]), 5)
     owner = await api.client.create(TFJOBS, tfjob("train", "nlp", 1, namespace="team"))
     pod = changed(child(owner, "w0", None), lambda o: o["metadata"].update(namespace="team"))
     await api.client.create(OF_KIND["Pod"], pod)

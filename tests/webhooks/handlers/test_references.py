@@ -58,7 +58,7 @@ async def test_a_larger_template_is_charged_to_the_rollout_that_refers_to_it(api
     assert (await edit(hooks, shape, "3"))["allowed"]
     [promise] = await api.entries("nlp")
     assert (promise.slot, promise.uid) == (WEB, shape["metadata"]["uid"])
-    assert promise.awaited == Slot(OF_KIND[shape["kind"]].key, "default", "shape")
+    assert promise.awaited_slot == Slot(OF_KIND[shape["kind"]].key, "default", "shape")
     assert promise.resource_version == int(shape["metadata"]["resourceVersion"])
     assert (promise.amount["limits.cpu"], promise.base["limits.cpu"]) == (6 * 10**9, 2 * 10**9)
 
@@ -173,7 +173,7 @@ async def test_a_claim_template_that_is_made_anew_is_charged_to_its_users(api: A
     assert (await hooks.review("references", "CREATE", new))["allowed"]
     [promise] = await api.entries("nlp")
     assert (str(promise.slot), promise.uid, promise.resource_version) == ("deployments.apps/default/web", "u5", None)
-    assert str(promise.awaited) == "resourceclaimtemplates.resource.k8s.io/default/devices"
+    assert str(promise.awaited_slot) == "resourceclaimtemplates.resource.k8s.io/default/devices"
     assert promise.amount["requests.nvidia.com/gpu"] == 10 * 10**9
 
 
@@ -232,7 +232,7 @@ async def test_a_child_that_outgrows_its_payer_is_charged_to_it(api: Api, hooks:
     assert (await hooks.update(made, changed(made, workers(5))))["allowed"]
     [promise] = await api.entries("nlp")
     assert (promise.slot, promise.uid) == (TRAIN, made["metadata"]["uid"])
-    assert str(promise.awaited) == "rayclusters.ray.io/default/train-abc"
+    assert str(promise.awaited_slot) == "rayclusters.ray.io/default/train-abc"
     assert (promise.amount["limits.cpu"], promise.base["limits.cpu"]) == (7 * 10**9, 4 * 10**9)
     assert "count/rayclusters.ray.io" not in promise.amount
 
@@ -287,7 +287,7 @@ async def test_a_payer_that_changes_is_counted_with_its_child_as_it_stands(api: 
     four = changed(job, lambda o: o["spec"].update(rayClusterSpec=ray_spec(4)))
     assert (await hooks.update(job, four))["allowed"]
     [promise] = await api.entries("nlp")
-    assert (promise.awaited, promise.amount["limits.cpu"], promise.extra["limits.cpu"]) == (TRAIN, 7 * 10**9, 0)
+    assert (promise.awaited_slot, promise.amount["limits.cpu"], promise.extra["limits.cpu"]) == (TRAIN, 7 * 10**9, 0)
     submitter = changed(job, lambda o: o["spec"].update(submitterPodTemplate=template("3")))
     assert "requested: limits.cpu=2" in message(await hooks.update(job, submitter))
 

@@ -10,12 +10,19 @@ import pytest
 from bizrq.units.quantity import NANO
 from bizrq.units.resources import nonzero
 from bizrq.units.slot import Slot
-from bizrq.units.times import milliseconds
+from bizrq.units.times import parse_timestamp
 from bizrq.workloads.config import DEFAULT, GpuModel, Hami
-from bizrq.workloads.demand.observed import NOTHING, Place, actual, beyond, declared, is_counted
-from bizrq.workloads.devices.dra import Claims
+from bizrq.workloads.demand.observed import (
+    NOTHING_UNREQUESTED,
+    NodeContext,
+    declared_usage,
+    is_counted_pod,
+    pod_usage,
+    unrequested_usage,
+)
+from bizrq.workloads.devices.dra import ClaimContext
 from bizrq.workloads.labels import MODEL_LABELS
-from bizrq.workloads.lookup import Documents
+from bizrq.workloads.lookup import DocumentLookup
 from tests.support.workload_language import Object, cost, template
 from tests.workloads.devices.test_dra import CLASSES, DEVICES, GPU, IMPLICIT, claim_template, devices, exactly, first
 
@@ -57,26 +64,28 @@ def held(generation: int, pool: str = "n1", **devices: Any) -> Object:
     return {"spec": {"driver": "gpu.nvidia.com", "pool": {"name": pool, "generation": generation}, "devices": told}}
 
 
-def place(*slices: Object, **nodes: dict[str, str]) -> Place:
+def place(*slices: Object, **nodes: dict[str, str]) -> NodeContext:
     def of(driver: str, pool: str) -> list[Object]:
         return [s for s in slices if (s["spec"]["driver"], s["spec"]["pool"]["name"]) == (driver, pool)]
 
     known = {name: {"metadata": {"name": name, "labels": labels}} for name, labels in nodes.items()}
-    return Place(known.get, of)
+    return NodeContext(known.get, of)
 
 
-def around(*related: Object, config=KNOWN, gpu: str = "") -> Claims:
+def around(*related: Object, config=KNOWN, gpu: str = "") -> ClaimContext:
     labels = {"biz.group.resource.quota": "nlp", **({MODEL_LABELS["gpu"]: gpu} if gpu else {})}
-    return Claims(labels, "team-a", Documents([*related, *CLASSES]), config)
+    return ClaimContext(labels, "team-a", DocumentLookup([*related, *CLASSES]), config)
 
 
-def uses(given: Object, *owned: Object, at: Place | None = None, of: Claims | None = None) -> dict[str, int]:
-    return nonzero(actual(given, owned, of or around(*owned), at or place()).resources)
+def uses(
+    given: Object, *owned: Object, at: NodeContext | None = None, of: ClaimContext | None = None
+) -> dict[str, int]:
+    return nonzero(pod_usage(given, owned, of or around(*owned), at or place()).resources)
 
 
-def more(given: Object, *owned: Object, at: Place | None = None, of: Claims | None = None):
+def more(given: Object, *owned: Object, at: NodeContext | None = None, of: ClaimContext | None = None):
     of = of or around(*owned)
-    return beyond([(given, declared(given, of), actual(given, owned, of, at or place()), 1)], of)
+    return unrequested_usage([(given, declared_usage(given, of), pod_usage(given, owned, of, at or place()), 1)], of)
 
 
 @pytest.mark.parametrize(
@@ -94,7 +103,7 @@ def test_a_pod_counts_until_it_is_over_or_past_its_grace(status, deleted, counts
     given = pod("gpu=/1", status={"phase": status})
     if deleted:
         given["metadata"] |= {"deletionTimestamp": deleted, "deletionGracePeriodSeconds": 30}
-    assert is_counted(given, milliseconds("2026-01-01T10:00:00Z")) is counts
+    assert is_counted_pod(given, parse_timestamp("2026-01-01T10:00:00Z")) is counts
 
 
 # The model of classic cards.
@@ -134,13 +143,13 @@ NOTHING_BEYOND = [
 
 @pytest.mark.parametrize(("given", "at"), [row[1:] for row in NOTHING_BEYOND], ids=[row[0] for row in NOTHING_BEYOND])
 def test_nothing_is_charged_besides_for(given, at):
-    assert more(given, at=at, of=around(gpu="A100")) == NOTHING
+    assert more(given, at=at, of=around(gpu="A100")) == NOTHING_UNREQUESTED
 
 
 def test_several_pods_are_one_finding():
     of, at = around(gpu="A100"), place(n1=T4, n2=A100)
     pods = [pod("gpu=/1", name=name, node=node) for name, node in (("a", "n1"), ("b", "n1"), ("c", "n2"))]
-    found = beyond([(p, declared(p, of), actual(p, [], of, at), 1) for p in pods], of)
+    found = unrequested_usage([(p, declared_usage(p, of), pod_usage(p, [], of, at), 1) for p in pods], of)
     assert found.resources["requests.nvidia.com/gpu.T4"] == 2 * NANO
     assert len(found.findings) == 1
     assert "2 pods (a and others) run on T4" in found.findings[0]
@@ -149,7 +158,7 @@ def test_several_pods_are_one_finding():
 def test_a_roles_own_model_is_what_its_pods_declare():
     given = pod("gpu=/1", node="n1")
     given["metadata"]["labels"] = {MODEL_LABELS["gpu"]: "T4"}
-    assert more(given, at=place(n1=T4), of=around(gpu="A100")) == NOTHING
+    assert more(given, at=place(n1=T4), of=around(gpu="A100")) == NOTHING_UNREQUESTED
 
 
 def test_a_node_of_another_model_than_a_selector_asks_for_is_no_contradiction():
@@ -240,7 +249,7 @@ SHARED = {"name": "g", "resourceClaimName": "s"}
 
 def test_a_shared_claim_is_told_apart():
     got = claim("s", exactly(count=2), results=[result("gpu-0"), result("gpu-1")])
-    found = actual(pod(resourceClaims=[SHARED]), [], around(got), place())
+    found = pod_usage(pod(resourceClaims=[SHARED]), [], around(got), place())
     assert found.resources == cost("pods=1")
     assert found.shared == {
         Slot("resourceclaims.resource.k8s.io", "team-a", "s"): cost(devices(GPU, 2, "nvidia.com/gpu"))
@@ -251,7 +260,7 @@ def test_a_shared_claim_on_another_model_is_charged_once():
     got = claim("s", exactly(), results=[result()])
     of, at = around(got, gpu="A100"), place(held(1, **{"gpu-0": "Tesla T4"}))
     pods = [pod(name=name, resourceClaims=[SHARED]) for name in "abc"]
-    found = beyond([(p, declared(p, of), actual(p, [], of, at), 1) for p in pods], of)
+    found = unrequested_usage([(p, declared_usage(p, of), pod_usage(p, [], of, at), 1) for p in pods], of)
     assert found.resources == {}
     assert found.shared == {
         Slot("resourceclaims.resource.k8s.io", "team-a", "s"): cost(devices(GPU, 1, "nvidia.com/gpu", "T4"))

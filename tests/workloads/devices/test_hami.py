@@ -89,7 +89,7 @@ def test_nothing_of_this_happens_unless_it_is_enabled():
     assert not [name for name in resources if name.startswith("cards.")]
 
 
-EVERYBODY = tuple(sorted({device.vendor for device in hami.table()}))
+EVERYBODY = tuple(sorted({device.vendor for device in hami.shared_devices()}))
 ALL = replace(
     DEFAULT,
     hami=Hami(enabled=True, vendors=EVERYBODY),
@@ -194,7 +194,7 @@ def test_vendors_that_hami_does_not_serve_here_are_plain_devices():
 
 
 def test_every_name_of_the_table_may_stand_in_hard():
-    for device in hami.table():
+    for device in hami.shared_devices():
         for name in (device.count, *device.parts):
             assert names.normalize(f"limits.{name}") == f"limits.{name}"
         assert names.normalize(device.cards) == device.cards

@@ -12,7 +12,7 @@ import pytest
 
 from bizrq.units.quantity import NANO
 from bizrq.workloads.demand import counting
-from bizrq.workloads.kinds.registry import builtin
+from bizrq.workloads.kinds.registry import builtin_registry
 from tests.support.workload_language import Object, costs, count, refusal, template, workload
 
 POD = template("cpu=1")
@@ -141,7 +141,7 @@ def places(what: str) -> list[Any]:
 def test_every_kind_stands_here() -> None:
     """Whoever declares a kind names its places."""
     found = {(api.partition("/")[0] if "/" in api else "", kind) for api, kind, *_ in EACH}
-    assert found == {(adapter.group, adapter.kind) for adapter in builtin().adapters}
+    assert found == {(adapter.group, adapter.kind) for adapter in builtin_registry().adapters}
 
 
 @pytest.mark.parametrize("row", EACH, ids=named)
@@ -197,7 +197,7 @@ def test_numbers_of_custom_resources_are_read_as_they_arrive(obj: Object, path: 
         assert count(put(obj, path, pods[0]), *related).resources == count(put(obj, path, pods[1]), *related).resources
 
 
-SCALABLE = [adapter for adapter in builtin().adapters if adapter.scale is not None]
+SCALABLE = [adapter for adapter in builtin_registry().adapters if adapter.scale is not None]
 
 
 @pytest.mark.parametrize("adapter", SCALABLE, ids=lambda adapter: adapter.resource)

@@ -9,8 +9,8 @@ import pytest
 from bizrq.units.quantity import NANO
 from bizrq.workloads.config import DEFAULT
 from bizrq.workloads.demand import counting
-from bizrq.workloads.kinds.registry import builtin
-from bizrq.workloads.lookup import Documents
+from bizrq.workloads.kinds.registry import builtin_registry
+from bizrq.workloads.lookup import DocumentLookup
 from bizrq.workloads.validation import Malformed
 from tests.support.workload_language import costs, count, deployment, refusal, rollout, template, tfjob, workload
 
@@ -175,20 +175,20 @@ def test_a_rollout_is_refused_where_its_pods_cannot_be_known(obj, related, words
 
 
 def test_what_a_demand_depends_on_is_told():
-    registry = builtin()
+    registry = builtin_registry()
     rollouts = registry.by_resource("argoproj.io", "rollouts")
     assert rollouts is not None
     everywhere = ("", "LimitRange", "team-a", "")
     there = ("apps", "Deployment", "team-a", "target")
     assert counting.references(referring("Deployment"), rollouts) == [there]
     sandboxed = target("Deployment", spec={"template": template("cpu=1", runtimeClassName="kata")})
-    assert counting.references(referring("Deployment"), rollouts, Documents([sandboxed])) == [
+    assert counting.references(referring("Deployment"), rollouts, DocumentLookup([sandboxed])) == [
         there, everywhere, ("node.k8s.io", "RuntimeClass", "", "kata"),
     ]  # fmt: skip
 
 
 def test_a_scale_writes_where_the_kind_has_its_replicas():
-    registry = builtin()
+    registry = builtin_registry()
     deployments = registry.by_resource("apps", "deployments")
     pytorch = registry.by_resource("kubeflow.org", "pytorchjobs")
     tfjobs = registry.by_resource("kubeflow.org", "tfjobs")
@@ -218,14 +218,14 @@ def test_a_scale_that_says_nothing_is_to_zero():
 
 
 def test_two_kinds_of_one_name_are_told_apart_by_group():
-    batch, volcano = builtin().by_kind("batch", "Job"), builtin().by_kind("batch.volcano.sh", "Job")
+    batch, volcano = builtin_registry().by_kind("batch", "Job"), builtin_registry().by_kind("batch.volcano.sh", "Job")
     assert batch is not None
     assert volcano is not None
     assert (batch.resource, volcano.resource) == ("jobs.batch", "jobs.batch.volcano.sh")
 
 
 def test_some_kinds_can_be_charged_alone():
-    registry = builtin().only(["deployments.apps", "pods"])
+    registry = builtin_registry().with_charged(["deployments.apps", "pods"])
     assert {a.resource for a in registry.charged} == {"deployments.apps", "pods"}
     assert registry.by_kind("apps", "ReplicaSet") is not None
 

@@ -10,7 +10,7 @@ import yaml
 
 from bizrq.workloads.kinds.declaration import DeclarationError
 from bizrq.workloads.kinds.reader import read_adapters
-from bizrq.workloads.kinds.registry import builtin
+from bizrq.workloads.kinds.registry import builtin_registry
 from bizrq.workloads.validation import Malformed
 from tests.support.workload_language import costs, count, template, workload
 
@@ -23,7 +23,7 @@ scale: spec.size
 
 
 def test_a_kind_of_ones_own_takes_three_lines():
-    registry = builtin().extended([WIDGET])
+    registry = builtin_registry().extended([WIDGET])
     adapter = registry.by_resource("example.com", "widgets")
     assert adapter is not None
     assert registry.is_charged(adapter)
@@ -39,7 +39,7 @@ def test_a_template_may_be_a_bare_pod_spec():
     entry = copy.deepcopy(WIDGET)
     entry["roles"][0]["podSpec"] = True
     obj = workload("example.com/v1", "Widget", {"pod": template("cpu=1")["spec"]})
-    assert costs(count(obj, registry=builtin().extended([entry])), "cpu=1 pods=1")
+    assert costs(count(obj, registry=builtin_registry().extended([entry])), "cpu=1 pods=1")
 
 
 def test_all_entries_of_the_given_form_are_read():
@@ -66,7 +66,7 @@ def test_all_entries_of_the_given_form_are_read():
       creates: [/Pod, batch/Job]
       pods: {selector: "x={name}", ownerChain: [A], via: B}
     """
-    registry = builtin().extended(yaml.safe_load(text))
+    registry = builtin_registry().extended(yaml.safe_load(text))
     spec: dict[str, Any] = {
         "head": {"template": template("cpu=1")},
         "auto": True,
@@ -87,7 +87,7 @@ def test_roles_of_one_name_stay_two_roles():
     entry = copy.deepcopy(WIDGET)
     entry["roles"] = [{"forEach": "spec.sets", "count": [{"const": 1}], "template": ["@.template"]}]
     sets = [{"name": "a", "template": template("cpu=1")}, {"name": "a", "template": template("cpu=2")}]
-    demand = count(workload("example.com/v1", "Widget", {"sets": sets}), registry=builtin().extended([entry]))
+    demand = count(workload("example.com/v1", "Widget", {"sets": sets}), registry=builtin_registry().extended([entry]))
     assert len({role.name for role in demand.roles}) == 2
     assert costs(demand, "cpu=3 pods=2")
 
@@ -96,11 +96,11 @@ def test_a_known_kind_is_replaced_only_on_purpose():
     entry = copy.deepcopy(WIDGET)
     entry["match"] = {"group": "apps", "kind": "Deployment", "resource": "deployments", "versions": ["v1"]}
     with pytest.raises(DeclarationError, match=r"adapters\[0\]: deployments\.apps is known already"):
-        builtin().extended([entry])
-    registry = builtin().extended([{**entry, "override": True}])
+        builtin_registry().extended([entry])
+    registry = builtin_registry().extended([{**entry, "override": True}])
     obj = workload("apps/v1", "Deployment", {"size": 2, "pod": template("cpu=1")})
     assert costs(count(obj, registry=registry), "cpu=2 pods=2")
-    assert len(registry.adapters) == len(builtin().adapters)
+    assert len(registry.adapters) == len(builtin_registry().adapters)
 
 
 def changed(path: str, value: Any) -> dict:
@@ -149,14 +149,14 @@ def test_only_known_kinds_can_be_charged():
     with pytest.raises(
         DeclarationError, match=r"'deployment\.apps' is no kind that is known, did you mean deployments\."
     ):
-        builtin().only(["deployment.apps"])
+        builtin_registry().with_charged(["deployment.apps"])
 
 
 def test_a_version_of_other_paths_is_refused():
     with pytest.raises(Malformed, match=r"'example\.com/v2' is not supported for Widget: use v1"):
-        count(workload("example.com/v2", "Widget", {}), registry=builtin().extended([WIDGET]))
+        count(workload("example.com/v2", "Widget", {}), registry=builtin_registry().extended([WIDGET]))
 
 
 def test_every_declared_kind_has_a_name_of_its_own():
-    resources = [adapter.resource for adapter in builtin().adapters]
+    resources = [adapter.resource for adapter in builtin_registry().adapters]
     assert len(resources) == len(set(resources))

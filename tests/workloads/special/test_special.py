@@ -11,9 +11,9 @@ from bizrq.units.quantity import NANO
 from bizrq.workloads.config import DEFAULT, GpuModel
 from bizrq.workloads.demand import counting
 from bizrq.workloads.demand.offline import usage
-from bizrq.workloads.kinds.registry import builtin
+from bizrq.workloads.kinds.registry import builtin_registry
 from bizrq.workloads.labels import LABEL, MODEL_LABELS
-from bizrq.workloads.lookup import Documents, Nothing
+from bizrq.workloads.lookup import DocumentLookup, EmptyLookup
 from bizrq.workloads.validation import Malformed
 from tests.support.workload_language import (
     Object,
@@ -273,10 +273,10 @@ def test_a_knative_service_is_estimated_by_what_it_starts_with():
 
 
 def test_an_estimate_is_charged_only_where_somebody_asks_for_it():
-    services = builtin().by_kind("serving.kserve.io", "InferenceService")
+    services = builtin_registry().by_kind("serving.kserve.io", "InferenceService")
     assert services is not None
-    assert not builtin().is_charged(services)
-    assert builtin().everything().is_charged(services)
+    assert not builtin_registry().is_charged(services)
+    assert builtin_registry().with_all_charged().is_charged(services)
 
 
 SURGE = replace(DEFAULT, surge="count")
@@ -337,12 +337,12 @@ OF_ANOTHER = [
 
 @pytest.mark.parametrize(("obj", "place"), [row[1:] for row in OF_ANOTHER], ids=[row[0] for row in OF_ANOTHER])
 def test_a_template_that_names_another_group_is_told(obj, place):
-    adapter = builtin().of(obj)
+    adapter = builtin_registry().of(obj)
     assert adapter is not None
     told = f"^{place}: its label {LABEL} names the group 'vision', but the {adapter.kind} is charged to nlp$"
     with pytest.raises(Malformed, match=told.replace(".", "[.]")):
-        counting.check_template_labels(obj, adapter, "nlp", Nothing())
-    counting.check_template_labels(obj, adapter, "vision", Nothing())
+        counting.check_template_labels(obj, adapter, "nlp", EmptyLookup())
+    counting.check_template_labels(obj, adapter, "vision", EmptyLookup())
 
 
 def test_a_template_that_stands_elsewhere_is_not_asked_for_its_label():
@@ -354,6 +354,6 @@ def test_a_template_that_stands_elsewhere_is_not_asked_for_its_label():
         workload("trainer.kubeflow.org/v1alpha1", "TrainJob", {"suspend": True, "runtimeRef": {"name": "not there"}}),
         rayjob(rayClusterSpec=None, clusterSelector={"ray.io/cluster": "c"}),
     ):
-        adapter = builtin().of(obj)
+        adapter = builtin_registry().of(obj)
         assert adapter is not None
-        counting.check_template_labels(obj, adapter, "nlp", Documents([elsewhere]))
+        counting.check_template_labels(obj, adapter, "nlp", DocumentLookup([elsewhere]))
