@@ -163,20 +163,21 @@ _REASONS = {"FieldValueInvalid", "FieldValueForbidden", "FieldValueRequired", "F
 
 def _compile_rule(rule: Json, path: str, errors: Errors) -> Rule | None:
     text = rule.get("rule", "")
+    optional_old = rule.get("optionalOldSelf") is True
+    optional = "oldSelf" if optional_old else ""
     try:
-        program = cel.compile_expression(text, ("self", "oldSelf"))
+        program = cel.compile_expression(text, ("self", "oldSelf"), optional=optional)
     except cel.CelError as error:
         errors.append(invalid_value(f"{path}.rule", text, f"compilation failed: {error}"))
         return None
     message_expression = None
     if source := rule.get("messageExpression"):
         try:
-            message_expression = cel.compile_expression(source, ("self", "oldSelf"))
+            message_expression = cel.compile_expression(source, ("self", "oldSelf"), optional=optional)
         except cel.CelError as error:
             errors.append(
                 invalid_value(f"{path}.messageExpression", source, f"messageExpression compilation failed: {error}")
             )
-    optional_old = rule.get("optionalOldSelf") is True
     if rule.get("reason") and rule["reason"] not in _REASONS:
         errors.append(unsupported(f"{path}.reason", rule["reason"], sorted(_REASONS)))
     return Rule(
@@ -563,9 +564,7 @@ def _validate_rules(node: Node, value: Any, old: Any, path: str, errors: Errors)
 
 def _judge(rule: Rule, node: Node, value: Any, old: Any, path: str, errors: Errors) -> None:
     names: dict[str, Any] = {"self": value}
-    if rule.optional_old:
-        names["oldSelf"] = cel.NONE if old is _ABSENT else cel.Optional(True, old)
-    elif old is not _ABSENT:
+    if old is not _ABSENT:
         names["oldSelf"] = old
     shown = node.type or ("object" if isinstance(value, dict) else "string")
     try:
