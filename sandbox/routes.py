@@ -16,7 +16,7 @@ import structlog
 import yaml
 from aiohttp import web
 
-from sandbox import access, discovery, lifecycle, openapi2, patch, protobuf, scale, tables
+from sandbox import access, discovery, lifecycle, patch, protobuf, scale, tables
 from sandbox.admission import Call, User
 from sandbox.api import Api, Listing, Selection, unknown_subresource
 from sandbox.kinds import Resource
@@ -122,8 +122,6 @@ class Routes:
             raise method_not_allowed()
         if parts and parts[0] in ("healthz", "readyz", "livez"):
             return web.Response(text="ok")
-        if parts == ["openapi", "v2"] and openapi2.ASKED in request.headers.get("Accept", ""):
-            return web.Response(body=openapi2.document(self._api.kinds), content_type=openapi2.MEDIA_TYPE)
         document = self._document(request, parts)
         if document is None:
             raise no_such_path()

@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import asyncio
 
-import aiohttp
-
-from sandbox import openapi2
-from sandbox.server import Sandbox
 from tests.support.sandbox_client import CRDS, GROUPS, Client, eventually, group, group_crd
 
 NAME = "bizgroupresourcequotas.quota.biz.group"
@@ -140,15 +136,3 @@ async def test_watches_end_with_the_definition(api: Client):
     await asyncio.sleep(0.05)
     await api.ok("DELETE", f"{CRDS}/{NAME}")
     assert [event["type"] for event in await watching] == ["ADDED", "DELETED"]
-
-
-async def test_kubectl_1_28_is_told_that_fields_are_checked_here(box: Sandbox) -> None:
-    """It asks for OpenAPI v2 in protobuf before it writes; nobody gets it in another form."""
-    async with aiohttp.ClientSession(box.url) as session:
-        async with session.get("/openapi/v2", headers={"Accept": openapi2.ASKED}) as answer:
-            assert (answer.status, answer.content_type) == (200, openapi2.MEDIA_TYPE)
-            told = await answer.read()
-        async with session.get("/openapi/v2") as answer:
-            assert answer.status == 404
-    assert told.count(b"fieldValidation") == told.count(b"x-kubernetes-group-version-kind") > 20
-    assert b"group: 'apps'\nkind: Deployment\nversion: v1\n" in told
