@@ -10,6 +10,7 @@ from typing import Any
 from sandbox.kinds import Column, Custom, Resource, ScalePaths
 from sandbox.schema import SchemaError, compile_schema
 from sandbox.status import FieldError, invalid_value, required
+from sandbox.tables import is_readable
 
 Json = dict[str, Any]
 
@@ -77,6 +78,11 @@ def _resource(
     columns: list[Json] = version.get("additionalPrinterColumns") or []
     if not columns:
         columns = [{"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}]
+    for index, column in enumerate(columns):
+        if not is_readable(column["jsonPath"]):
+            text = 'the sandbox reads fields, [-1:] and [?(@.field=="text")]'
+            field = f"{path}.additionalPrinterColumns[{index}].jsonPath"
+            errors.append(invalid_value(field, column["jsonPath"], text))
     return Resource(
         group=spec["group"],
         version=version["name"],
