@@ -1,7 +1,7 @@
-"""Defaults and validation of the built-in kinds: the few that quotas, controllers and kubectl depend on.
+"""Fill in and validate the built-in kinds, as far as quotas, controllers and kubectl depend on it.
 
-It decides what a built-in object is filled up with and what of it is refused, in Kubernetes' words. Pure. Built-in
-kinds have no schema here: fields that Kubernetes does not know are kept, not dropped.
+It decides defaults and refusals, in Kubernetes' words. Pure. Built-in kinds have no schema here: unknown fields are
+kept, not dropped.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ NEGATIVE = "must be greater than or equal to 0"
 
 
 def validate_metadata(resource: Resource, obj: Json) -> Errors:
-    """Names, labels, annotations, finalizers and owners (apimachinery: ValidateObjectMeta)."""
+    """Validate names, labels, annotations, finalizers and owners (apimachinery: ValidateObjectMeta)."""
     errors: Errors = []
     meta = obj["metadata"]
     name = meta.get("name") or ""
@@ -95,7 +95,7 @@ def _labels(labels: Json | None, path: str) -> Errors:
 
 
 def fill_defaults(resource: Resource, obj: Json) -> None:
-    """In place; `obj` is a fresh copy down to `spec`."""
+    """Fill in a built-in kind's defaults, in place; `obj` is a fresh copy down to `spec`."""
     if resource.custom is not None:
         return
     name = (resource.group, resource.plural)
@@ -171,7 +171,7 @@ def _common_pod_defaults(spec: Json) -> None:
 
 
 def _pod_defaults(spec: Json) -> None:
-    """A pod that gives a limit but no request requests the limit; templates are left alone, as natively."""
+    """Fill in a pod's defaults; a limit without a request becomes the request, in pods but not in templates."""
     spec.setdefault("restartPolicy", "Always")
     _common_pod_defaults(spec)
     spec.setdefault("enableServiceLinks", True)
@@ -209,7 +209,7 @@ def _container_basics(container: Json) -> Json:
 
 
 def _container_defaults(container: Json) -> Json:
-    """Of a pod: what it is limited to and does not request, it requests."""
+    """Fill in a container of a pod; a limit without a request becomes the request."""
     container = _container_basics(container)
     resources = container.get("resources")
     limits = resources.get("limits") if isinstance(resources, dict) else None
@@ -220,7 +220,7 @@ def _container_defaults(container: Json) -> Json:
 
 
 def check_types(resource: Resource, obj: Json) -> None:
-    """400 for what Go could not even decode."""
+    """Refuse with 400 what Go cannot decode."""
     if resource.custom is not None:
         return
     spec = obj.get("spec")
@@ -292,7 +292,7 @@ def _pod_specs(resource: Resource, obj: Json) -> Iterator[tuple[str, Any]]:
 
 
 def validate(resource: Resource, obj: Json, old: Json | None) -> Errors:
-    """What Kubernetes' own validation would refuse, of what matters here."""
+    """Return the errors of Kubernetes' own validation in the fields that matter here."""
     if resource.custom is not None:
         return []
     errors: Errors = []
@@ -468,7 +468,7 @@ def job_selector(obj: Json) -> None:
 
 
 def pod_status(obj: Json) -> Json:
-    """The status of a pod that was just created."""
+    """Return the status of a new pod."""
     classes = {"requests": 0, "limits": 0}
     guaranteed = True
     for container in (obj.get("spec") or {}).get("containers") or ():

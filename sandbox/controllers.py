@@ -1,7 +1,7 @@
-"""Stand-ins for the workload controllers: what pods (and ReplicaSets) an object should have, and its status.
+"""Stand in for the workload controllers: make and remove an object's pods (and ReplicaSets), and write its status.
 
-It decides which children exist. It reconciles from what is stored, as the real ones do, and writes through the same
-API, so that admission sees its writes; where pods run and when they end is the kubelet's business.
+It decides which children exist. It reconciles from stored objects, as the real controllers do, and writes through the
+same API, so that admission sees its writes. kubelet.py decides where pods run and when they end.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def owner_reference(owner: Json) -> Json:
 
 
 def conditions_after(old: Iterable[Json], wanted: Iterable[tuple[str, bool, str]], now: str) -> list[Json]:
-    """The conditions with these (type, status, reason) set; a transition time moves only when the status does."""
+    """Return the conditions with these (type, status, reason) set; keep the transition time of an unchanged status."""
     result = list(old)
     for kind, true, reason in wanted:
         state = "True" if true else "False"
@@ -117,7 +117,7 @@ class Controllers:
         return kind in self._by_kind
 
     async def reconcile(self, kind: Kind, namespace: str, name: str) -> None:
-        """Bring the children and the status of one object in line with its spec; ApiError means: again, later."""
+        """Bring the children and the status of one object in line with its spec; after an ApiError, retry later."""
         item = self._api.store.get(kind, namespace, name)
         resource = self._api.kinds.find(*kind)
         if item is None or resource is None or "deletionTimestamp" in item.obj["metadata"]:
@@ -193,7 +193,7 @@ class Controllers:
     # Deployments and Rollouts
 
     async def _deployment(self, call: Call, resource: Resource, obj: Json) -> None:
-        """One ReplicaSet for the current template; the others go to 0 once it is ready."""
+        """Keep one ReplicaSet for the current template; scale the others to 0 once it is ready."""
         spec, meta = _spec(obj), obj["metadata"]
         template = spec.get("template")
         wanted = spec.get("replicas", 1)
@@ -504,7 +504,7 @@ def _node_affinity(node: str) -> Json:
 
 
 def pinned_node(pod: Json) -> str:
-    """The node that a DaemonSet's pod is for, which it names before it is bound."""
+    """Return the node that a DaemonSet's pod is made for, bound or not."""
     try:
         affinity = pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
         return affinity["nodeSelectorTerms"][0]["matchFields"][0]["values"][0]
@@ -513,7 +513,7 @@ def pinned_node(pod: Json) -> str:
 
 
 def _tf_template(replica: Json) -> Json:
-    """The training operator overrides the template's restart policy with the role's."""
+    """Return the template with the role's restart policy, as the training operator sets it."""
     template = replica.get("template") or {}
     policy = replica.get("restartPolicy") or "Never"
     return {

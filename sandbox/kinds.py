@@ -1,4 +1,4 @@
-"""Which resources the sandbox serves: the built-in kinds and what CustomResourceDefinitions add.
+"""List the resources that the sandbox serves: the built-in kinds and those of CustomResourceDefinitions.
 
 It decides names, scopes, subresources and which fields count as status; it does not know any object.
 """
@@ -18,7 +18,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class ScalePaths:
-    """Where a kind keeps what /scale shows; the selector's path may be ""."""
+    """The fields of a kind that /scale shows; the selector's path may be ""."""
 
     replicas: tuple[str, ...]
     status: tuple[str, ...]
@@ -39,7 +39,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Custom:
-    """What only a custom resource has: its schema and printer columns."""
+    """The schema and printer columns of a custom resource."""
 
     schema: Node
     openapi: Json
@@ -72,7 +72,7 @@ class Resource:
         "update",
         "watch",
     )
-    stored_as: str = ""  # the version that is stored, where it is another one
+    stored_as: str = ""  # the storage version, where it is another one
     custom: Custom | None = field(default=None, compare=False)
 
     @property
@@ -198,7 +198,7 @@ class Kinds:
         return self._served.get((group, version, plural))
 
     def find(self, group: str, plural: str) -> Resource | None:
-        """Any served version, the first that was declared."""
+        """Return the first declared of the served versions, or None."""
         return next((r for r in self._served.values() if (r.group, r.plural) == (group, plural)), None)
 
     def by_kind(self, api_version: str, kind: str) -> Resource | None:
@@ -208,7 +208,7 @@ class Kinds:
         return next((r for r in self._served.values() if r.group == group and r.kind == kind), None)
 
     def groups(self) -> dict[str, list[str]]:
-        """Group to its versions, in order of preference; the core group is ""."""
+        """Return each group's versions, in order of preference; the core group is ""."""
         groups: dict[str, list[str]] = {}
         for resource in self._served.values():
             versions = groups.setdefault(resource.group, [])
@@ -217,7 +217,7 @@ class Kinds:
         return {group: sorted(versions, key=version_order) for group, versions in groups.items()}
 
     def serve(self, crd: str, resources: list[Resource]) -> None:
-        """Serve these for a CRD (by its name), in place of what was served for it before."""
+        """Serve these resources for a CRD (by its name), in place of its earlier ones."""
         for old in self._of_crd.pop(crd, ()):
             self._served.pop((old.group, old.version, old.plural), None)
         self._of_crd[crd] = resources
@@ -225,18 +225,18 @@ class Kinds:
             self._served[resource.group, resource.version, resource.plural] = resource
 
     def withdraw(self, crd: str) -> list[Resource]:
-        """Serve nothing for a CRD any more; what was served for it."""
+        """Serve nothing for a CRD any more; return its earlier resources."""
         served = self._of_crd.get(crd, [])
         self.serve(crd, [])
         return served
 
     def serves(self, resource: Resource) -> bool:
-        """Whether a resource of this name is still (or again) served."""
+        """Return whether a resource of this name is served."""
         return (resource.group, resource.version, resource.plural) in self._served
 
 
 def version_order(version: str) -> tuple[int, int, int, str]:
-    """Sort key: GA before beta before alpha, newer before older (version.CompareKubeAwareVersionStrings)."""
+    """Return a sort key: GA before beta before alpha, newer before older (version.CompareKubeAwareVersionStrings)."""
     found = re.fullmatch(r"v(\d+)(?:(alpha|beta)(\d+))?", version)
     if not found:
         return (9, 0, 0, version)

@@ -1,7 +1,7 @@
-"""The few bodies that kubectl sends as protobuf, to JSON: `kubectl create namespace`, `auth can-i` and others.
+"""Decode the bodies that kubectl sends as protobuf: `kubectl create namespace`, `auth can-i` and a few others.
 
-It decides which of them are understood: the messages below, and of those only these fields. Anything else that is set
-is refused by name, never dropped. Answers are always JSON. Field numbers are those of k8s.io/api's generated.proto.
+It knows the messages below, and of those only these fields. Any other field that is set is refused by name, never
+dropped. Answers are always JSON. Field numbers are those of k8s.io/api's generated.proto.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ _MESSAGES = {name: _fields(text) for name, text in _TABLE.items()}
 
 
 def decode(content: bytes) -> Json:
-    """A body in Kubernetes' protobuf envelope as the object that JSON would have brought. 415 if it is not known."""
+    """Return the object in a body of Kubernetes' protobuf envelope; 415 for an unknown message."""
     if not content.startswith(_MAGIC):
         raise _unknown("a body without Kubernetes' protobuf envelope")
     api_version = kind = ""
@@ -107,7 +107,7 @@ def _unknown(what: str) -> ApiError:
 
 
 def _parse(content: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Field numbers and values of one message: varints as int, everything else as bytes."""
+    """Yield field numbers and values of one message: varints as int, everything else as bytes."""
     at = 0
 
     def varint() -> int:
@@ -143,7 +143,7 @@ def _message(name: str, content: bytes) -> Json:
     for number, value in _parse(content):
         field = _MESSAGES.get(name, {}).get(number)
         if field is None:
-            if not value:  # Go writes what is not a pointer even if it is empty
+            if not value:  # Go writes a field that is no pointer even if it is empty
                 continue
             if name == "Empty" or (isinstance(value, bytes) and not any(value_ for _, value_ in _parse_quietly(value))):
                 continue

@@ -1,7 +1,7 @@
-"""HTTP: paths, parameters, media types and bodies to verbs, and results to answers.
+"""Translate HTTP: paths, parameters, media types and bodies into verbs, and results into answers.
 
-It decides what a request asks for and in which form the answer goes out. What it does not know it refuses with 404,
-406, 415 or 501, never with a guess.
+It decides the verb of a request and the form of its answer. It refuses what it does not know with 404, 406, 415 or
+501, and never guesses.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True)
 class Target:
-    """What a path names: a collection, an object of it, or a subresource of that."""
+    """The collection, object or subresource that a path names."""
 
     resource: Resource
     namespace: str | None
@@ -64,7 +64,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Form:
-    """How the client wants the answer: plain objects, a Table or metadata only."""
+    """The form of the answer: plain objects, a Table or metadata only."""
 
     kind: str = "object"
     include: str = "Metadata"
@@ -165,7 +165,7 @@ class Routes:
         return None
 
     def _target(self, group: str, version: str, parts: list[str]) -> Target:
-        """`namespaces/NS/PLURAL[/NAME[/SUB]]` or `PLURAL[/NAME[/SUB]]`; namespaces are themselves a resource."""
+        """Parse `namespaces/NS/PLURAL[/NAME[/SUB]]` or `PLURAL[/NAME[/SUB]]`; namespaces are themselves a resource."""
         namespace: str | None = None
         if parts[0] == "watch":
             raise not_implemented("the deprecated /watch/ paths: use ?watch=true")
@@ -231,7 +231,7 @@ class Routes:
         raise method_not_allowed()
 
     def _reviewed(self, resource: Resource, body: Json, call: Call) -> Json:
-        """Everybody may do everything here; what others ask about a subject is answered by the RBAC that is stored."""
+        """Answer a review. Every user of the sandbox may do everything; a SubjectAccessReview asks the stored RBAC."""
         user = {"username": call.user.name, "groups": list(call.user.groups)}
         match resource.plural:
             case "selfsubjectreviews":
@@ -355,7 +355,7 @@ class Routes:
 
 
 def _element(resource: Resource, item: Item) -> bytes:
-    """An object inside a list: built-in kinds carry no kind and apiVersion there, custom ones do."""
+    """Return an object as an item of a list, where only custom resources have kind and apiVersion."""
     if resource.custom is not None:
         return rendered(resource, item)
     if resource.group == "events.k8s.io":
@@ -369,7 +369,7 @@ def _key(target: Target) -> tuple[Resource, str, str]:
 
 
 def _selection(request: web.Request, target: Target) -> Selection:
-    """A name in the path of a watch selects that object."""
+    """Read the selectors of a list or watch; a name in the path selects that object."""
     fields = request.query.get("fieldSelector", "")
     if target.name:
         fields = ",".join(filter(None, (fields, f"metadata.name={target.name}")))
@@ -453,7 +453,7 @@ def _integer(text: str, name: str) -> int:
 
 
 def _check_list_options(version: str, match: str, token: str, initial: str) -> None:
-    """apimachinery: ValidateListOptions."""
+    """Check the parameters of a list (apimachinery: ValidateListOptions)."""
     errors: list[FieldError] = []
     field = "resourceVersionMatch"
     if match:
@@ -476,7 +476,7 @@ def _check_list_options(version: str, match: str, token: str, initial: str) -> N
 
 
 def _form(request: web.Request) -> Form:
-    """The first media type of Accept that can be answered; 406 if there is none."""
+    """Return the first media type of Accept that the sandbox has; 406 if there is none."""
     accept = request.headers.get("Accept", "") or "application/json"
     for option in accept.split(","):
         media, *parameters = (part.strip() for part in option.split(";"))

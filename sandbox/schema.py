@@ -1,6 +1,6 @@
-"""What a custom resource's schema says about an object: defaults, pruning, validation and CEL rules.
+"""Apply a custom resource's schema: defaults, pruning, validation and CEL rules.
 
-It decides which fields stay, which are filled in and every error, as apiextensions-apiserver words them. It does not
+It decides which fields stay, which are filled in, and the errors, in the words of apiextensions-apiserver. It does not
 know requests or storage. Values that an update leaves as they were are not validated again (KEP-4008, ratcheting).
 """
 
@@ -57,7 +57,7 @@ class SchemaError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One x-kubernetes-validations entry. `transition`: it names oldSelf and so stands only for updates."""
+    """One x-kubernetes-validations entry. A `transition` rule names oldSelf and holds only for updates."""
 
     program: cel.Program
     message: str
@@ -89,7 +89,7 @@ class Node:
 
 
 def compile_schema(schema: Json, path: str) -> Node:
-    """What a definition's schema says, read once however often the definition is written; raises SchemaError."""
+    """Compile a definition's schema, or return the compiled one; raise SchemaError."""
     return _compiled(orjson.dumps(schema), path)
 
 
@@ -323,7 +323,7 @@ def _compile_any_of(schema: Json, path: str, errors: Errors) -> list[Check]:
 
 
 def _shown(value: Any) -> Any:
-    """Errors about a type or a junctor show the type's name in the value's place."""
+    """Return the type's name, which errors of type and anyOf show in place of the value."""
     return _type_of(value)
 
 
@@ -354,7 +354,7 @@ _TYPE_META = frozenset({"apiVersion", "kind", "metadata"})
 
 
 def prune(node: Node, obj: Json) -> list[str]:
-    """Remove, in place, what the schema does not know of a whole object; the removed paths."""
+    """Remove, in place, the fields of a whole object that the schema does not have; return their paths."""
     removed: list[str] = []
     _prune(node, obj, "", removed, root=True)
     return removed
@@ -400,7 +400,7 @@ def fill_defaults(node: Node, value: Any) -> None:
 
 
 def validate(node: Node, obj: Json, old: Json | None = None) -> Errors:
-    """Every error of a whole object; with `old` those that an unchanged part already had do not count."""
+    """Return the errors of a whole object; with `old`, only those of changed parts."""
     errors: Errors = []
     _validate(node, obj, _ABSENT if old is None else old, "", errors, root=True)
     if node.deep_rules:
@@ -488,7 +488,7 @@ def _map_key(node: Node, item: Any) -> tuple[str, ...]:
 
 
 def _validate_rules(node: Node, value: Any, old: Any, path: str, errors: Errors) -> None:
-    """CEL rules; those without oldSelf do not look again at what did not change."""
+    """Evaluate the CEL rules; skip unchanged parts, except for rules with oldSelf."""
     if not node.deep_rules or value is None:
         return
     same = _same(value, old)

@@ -1,6 +1,6 @@
-"""What `kubectl get` shows: an object as a row of a meta.k8s.io/v1 Table.
+"""Show objects as rows of a meta.k8s.io/v1 Table, which `kubectl get` prints.
 
-It decides columns and cells. Ages are counted on the sandbox's clock, since creation times come from it. Pure.
+It decides columns and cells. Ages are by the sandbox's clock. Pure.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Cell = Callable[[Json, datetime], Any]
 
 
 def age(stamp: str | None, now: datetime) -> str:
-    """Like kubectl's duration.HumanDuration: two units at most, coarser as it grows."""
+    """Return an age as kubectl's duration.HumanDuration does: two units at most, coarser as it grows."""
     if not stamp:
         return "<unknown>"
     seconds = max(0, int((now - parse_time(stamp)).total_seconds()))
@@ -88,7 +88,7 @@ Column = tuple[str, str, int, Cell]  # name, type, priority (0 is always shown, 
 
 _NAME: Column = ("Name", "string", 0, _name)
 _AGE: Column = ("Age", "string", 0, _created)
-#: The columns of what people look at most; other kinds of Kubernetes' own show name and age.
+#: The columns of built-in kinds; those that are not here have name and age.
 _TABLES: dict[tuple[str, str], tuple[Column, ...]] = {
     ("", "pods"): (
         _NAME,
