@@ -50,6 +50,12 @@ _NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
 SYSTEM = User("system:apiserver", ("system:masters", "system:authenticated"))
 
 
+_EXPIRED = (
+    "The provided continue parameter is too old to display a consistent list result. You can start a new list without "
+    "the continue parameter, or use the continue token in this response to retrieve the remainder of the results."
+)
+
+
 @dataclass(frozen=True)
 class Listing:
     """One page of a list, at one revision."""
@@ -119,28 +125,22 @@ class Api:
             raise not_found(resource.group, resource.plural, name)
         return item
 
-    def find(
-        self, selection: Selection, *, limit: int = 0, token: str = "", version: str = "", match: str = ""
-    ) -> Listing:
-        """Return one page. 410 if the token's or the exact revision left the history, 504 for a future revision."""
+    def find(self, selection: Selection, *, limit: int = 0, token: str = "", version: str = "") -> Listing:
+        """Return one page. 410 if the token's revision left the history, 504 for a future revision."""
         kind, matches = selection.resource.store, selection.matcher()
         start: tuple[str, str] | None = None
         revision = self.store.revision
         if token:
             revision, start = _decode_token(token)
-        elif version and match == "Exact":
-            revision = _version(version)
         elif version:
             self.check_reached(_version(version))
-        if match == "Exact":
-            self.check_reached(revision)
         if revision >= self.store.revision and start is None:
             items = self.store.items(kind, selection.namespace)
         else:
             try:
                 pairs = self.store.at(kind, revision)
-            except Compacted as compacted:
-                raise expired(_expired_text(token, revision, compacted.oldest)) from None
+            except Compacted:
+                raise expired(_EXPIRED) from None
             items = [
                 item for key, item in pairs if (start is None or key > start) and selection.namespace in (None, key[0])
             ]
@@ -237,7 +237,7 @@ class Api:
         return obj
 
     def _shape(self, call: Call, resource: Resource, body: Json) -> None:
-        """Prune and default a custom resource, in place; warn of pruned fields or refuse them, as fieldValidation asks."""
+        """Prune and default a custom resource, in place; warn of pruned fields or refuse them by fieldValidation."""
         if resource.custom is None:
             return
         removed = schema.prune(resource.custom.schema, body)
@@ -311,7 +311,7 @@ class Api:
         subresource: str = "",
         options: Json | None = None,
     ) -> Item:
-        """Patch an object. Without a resourceVersion, apply the patch again to the stored object after each conflict."""
+        """Patch an object. Without a resourceVersion, apply the patch to the stored object again after a conflict."""
 
         def patched(old: Json) -> Json:
             if subresource == "scale":
@@ -641,16 +641,6 @@ def _decode_token(token: str) -> tuple[int, tuple[str, str]]:
         return int(body["rv"]), (str(body["start"][0]), str(body["start"][1]))
     except (binascii.Error, orjson.JSONDecodeError, KeyError, TypeError, IndexError, ValueError):
         raise bad_request("invalid continue token: continue key is not valid: not a token of this server") from None
-
-
-def _expired_text(token: str, revision: int, oldest: int) -> str:
-    if token:
-        return (
-            "The provided continue parameter is too old to display a consistent list result. You can start a new "
-            "list without the continue parameter, or use the continue token in this response to retrieve the "
-            "remainder of the results."
-        )
-    return f"too old resource version: {revision} ({oldest})"
 
 
 def unknown_subresource(resource: Resource, name: str) -> ApiError:

@@ -6,6 +6,7 @@ kept, not dropped.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from typing import Any
 
@@ -94,6 +95,33 @@ def _labels(labels: Json | None, path: str) -> Errors:
     return errors
 
 
+_DEFAULTS: dict[tuple[str, str], Json] = {
+    ("apps", "deployments"): {"replicas": 1, "progressDeadlineSeconds": 600, "revisionHistoryLimit": 10},
+    ("apps", "replicasets"): {"replicas": 1},
+    ("apps", "statefulsets"): {
+        "replicas": 1,
+        "podManagementPolicy": "OrderedReady",
+        "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 0}},
+        "revisionHistoryLimit": 10,
+        "serviceName": "",
+        "persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Retain", "whenScaled": "Retain"},
+    },
+    ("apps", "daemonsets"): {
+        "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1, "maxSurge": 0}},
+        "revisionHistoryLimit": 10,
+    },
+    ("batch", "jobs"): {
+        "backoffLimit": 6,
+        "completionMode": "NonIndexed",
+        "suspend": False,
+        "manualSelector": False,
+        "podReplacementPolicy": "TerminatingOrFailed",
+    },
+    ("batch", "cronjobs"): {"concurrencyPolicy": "Allow", "suspend": False},
+    ("", "services"): {"type": "ClusterIP", "sessionAffinity": "None"},
+}
+
+
 def fill_defaults(resource: Resource, obj: Json) -> None:
     """Fill in a built-in kind's defaults, in place; `obj` is a fresh copy down to `spec`."""
     if resource.custom is not None:
@@ -107,60 +135,39 @@ def fill_defaults(resource: Resource, obj: Json) -> None:
     if not isinstance(obj.get("spec"), dict):
         return
     obj["spec"] = spec = dict(obj["spec"])
+    for field, default in _DEFAULTS.get(name, {}).items():
+        spec.setdefault(field, copy.deepcopy(default))
     match name:
         case ("apps", "deployments"):
-            spec.setdefault("replicas", 1)
-            spec.setdefault("progressDeadlineSeconds", 600)
-            spec.setdefault("revisionHistoryLimit", 10)
-            strategy = dict(spec.get("strategy") or {})
-            if strategy.setdefault("type", "RollingUpdate") == "RollingUpdate":
-                rolling = dict(strategy.get("rollingUpdate") or {})
-                rolling.setdefault("maxUnavailable", "25%")
-                rolling.setdefault("maxSurge", "25%")
-                strategy["rollingUpdate"] = rolling
-            spec["strategy"] = strategy
-        case ("apps", "replicasets"):
-            spec.setdefault("replicas", 1)
-        case ("apps", "statefulsets"):
-            spec.setdefault("replicas", 1)
-            spec.setdefault("podManagementPolicy", "OrderedReady")
-            spec.setdefault("updateStrategy", {"type": "RollingUpdate", "rollingUpdate": {"partition": 0}})
-            spec.setdefault("revisionHistoryLimit", 10)
-            spec.setdefault("serviceName", "")
-            spec.setdefault("persistentVolumeClaimRetentionPolicy", {"whenDeleted": "Retain", "whenScaled": "Retain"})
-        case ("apps", "daemonsets"):
-            spec.setdefault(
-                "updateStrategy",
-                {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1, "maxSurge": 0}},
-            )
-            spec.setdefault("revisionHistoryLimit", 10)
-        case ("batch", "jobs"):
-            if "parallelism" not in spec:
-                spec["parallelism"] = 1
-                spec.setdefault("completions", 1)
-            spec.setdefault("backoffLimit", 6)
-            spec.setdefault("completionMode", "NonIndexed")
-            spec.setdefault("suspend", False)
-            spec.setdefault("manualSelector", False)
-            spec.setdefault("podReplacementPolicy", "TerminatingOrFailed")
-        case ("batch", "cronjobs"):
-            spec.setdefault("concurrencyPolicy", "Allow")
-            spec.setdefault("suspend", False)
-        case ("", "services"):
-            spec.setdefault("type", "ClusterIP")
-            spec.setdefault("sessionAffinity", "None")
+            spec["strategy"] = _strategy(spec.get("strategy") or {})
+        case ("batch", "jobs") if "parallelism" not in spec:
+            spec["parallelism"] = 1
+            spec.setdefault("completions", 1)
         case ("", "pods"):
             _pod_defaults(spec)
             obj.setdefault("status", {})
     template = spec.get("template")
     if name[0] in ("apps", "batch") and isinstance(template, dict) and isinstance(template.get("spec"), dict):
-        pod = dict(template["spec"])
-        pod.setdefault("restartPolicy", "Always")
-        _common_pod_defaults(pod)
-        for field in ("containers", "initContainers"):
-            if isinstance(pod.get(field), list):
-                pod[field] = [_container_basics(item) if isinstance(item, dict) else item for item in pod[field]]
-        spec["template"] = {**template, "spec": pod}
+        spec["template"] = {**template, "spec": _template_defaults(template["spec"])}
+
+
+def _strategy(given: Json) -> Json:
+    """Return a Deployment's strategy with its defaults."""
+    strategy: Json = {"type": "RollingUpdate", **given}
+    if strategy["type"] == "RollingUpdate":
+        rolling = strategy.get("rollingUpdate") or {}
+        strategy["rollingUpdate"] = {"maxUnavailable": "25%", "maxSurge": "25%", **rolling}
+    return strategy
+
+
+def _template_defaults(given: Json) -> Json:
+    """Return the pod spec of a template with its defaults."""
+    pod = {"restartPolicy": "Always", **given}
+    _common_pod_defaults(pod)
+    for field in ("containers", "initContainers"):
+        if isinstance(pod.get(field), list):
+            pod[field] = [_container_basics(item) if isinstance(item, dict) else item for item in pod[field]]
+    return pod
 
 
 def _common_pod_defaults(spec: Json) -> None:

@@ -32,18 +32,6 @@ class Clock:
         """Return the present time as Kubernetes writes it: whole seconds, RFC 3339, UTC."""
         return rfc3339(self.now())
 
-    @property
-    def rate(self) -> float:
-        return self._rate
-
-    @rate.setter
-    def rate(self, rate: float) -> None:
-        if rate < 0:
-            raise ValueError(f"rate must not be negative, not {rate}")
-        self._base, self._since = self.now(), time.monotonic()
-        self._rate = rate
-        self._wake()
-
     def advance(self, seconds: float) -> None:
         """Set the clock forward by this many of its own seconds, and wake the tasks whose time has come."""
         if seconds < 0:

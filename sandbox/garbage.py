@@ -50,7 +50,7 @@ class Collector:
     def _lives(self, owner: Json, namespace: str) -> bool:
         resource = self._api.kinds.by_kind(owner["apiVersion"], owner["kind"])
         if resource is None:
-            # Its kind is not served (any more, or in this version): never delete because of an owner that cannot be read.
+            # The owner's kind is not served (any more, or in this version): keep what cannot be looked up.
             group = owner["apiVersion"].rpartition("/")[0]
             resource = self._api.kinds.by_group_kind(group, owner["kind"])
             if resource is None:

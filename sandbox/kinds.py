@@ -77,7 +77,7 @@ class Resource:
 
     @property
     def store(self) -> Kind:
-        return ("", "events") if self.plural == "events" else (self.group, self.plural)
+        return (self.group, self.plural)
 
     @property
     def api_version(self) -> str:
@@ -121,17 +121,13 @@ BUILTINS: tuple[Resource, ...] = (
     _builtin("", "v1", "Pod", "pods", "po", all_=True, status=True, generation=True,
              subresources=("binding", "resize")),
     _builtin("", "v1", "Service", "services", "svc", all_=True, status=True),
-    _builtin("", "v1", "Endpoints", "endpoints", "ep"),
     _builtin("", "v1", "ConfigMap", "configmaps", "cm"),
     _builtin("", "v1", "Secret", "secrets"),
     _builtin("", "v1", "ServiceAccount", "serviceaccounts", "sa"),
     _builtin("", "v1", "Event", "events", "ev"),
     _builtin("", "v1", "LimitRange", "limitranges", "limits"),
     _builtin("", "v1", "ResourceQuota", "resourcequotas", "quota", status=True),
-    _builtin("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims", "pvc", status=True),
-    _builtin("", "v1", "PersistentVolume", "persistentvolumes", "pv", namespaced=False, status=True),
     _builtin("", "v1", "PodTemplate", "podtemplates"),
-    _builtin("events.k8s.io", "v1", "Event", "events", "ev"),
     _builtin("apps", "v1", "Deployment", "deployments", "deploy", all_=True, status=True, generation=True,
              scale=_WORKLOAD_SCALE),
     _builtin("apps", "v1", "ReplicaSet", "replicasets", "rs", all_=True, status=True, generation=True,
@@ -139,23 +135,17 @@ BUILTINS: tuple[Resource, ...] = (
     _builtin("apps", "v1", "StatefulSet", "statefulsets", "sts", all_=True, status=True, generation=True,
              scale=_WORKLOAD_SCALE),
     _builtin("apps", "v1", "DaemonSet", "daemonsets", "ds", all_=True, status=True, generation=True),
-    _builtin("apps", "v1", "ControllerRevision", "controllerrevisions"),
     _builtin("batch", "v1", "Job", "jobs", all_=True, status=True, generation=True),
     _builtin("batch", "v1", "CronJob", "cronjobs", "cj", all_=True, status=True, generation=True),
     _builtin("autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers", "hpa", all_=True,
              status=True),
     _builtin("coordination.k8s.io", "v1", "Lease", "leases"),
-    _builtin("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices"),
     _builtin("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets", "pdb", status=True, generation=True),
-    _builtin("networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies", "netpol", generation=True),
-    _builtin("networking.k8s.io", "v1", "Ingress", "ingresses", "ing", status=True, generation=True),
     _builtin(_RBAC, "v1", "Role", "roles"),
     _builtin(_RBAC, "v1", "RoleBinding", "rolebindings"),
     _builtin(_RBAC, "v1", "ClusterRole", "clusterroles", namespaced=False),
     _builtin(_RBAC, "v1", "ClusterRoleBinding", "clusterrolebindings", namespaced=False),
     _builtin("node.k8s.io", "v1", "RuntimeClass", "runtimeclasses", namespaced=False),
-    _builtin("scheduling.k8s.io", "v1", "PriorityClass", "priorityclasses", "pc", namespaced=False),
-    _builtin("storage.k8s.io", "v1", "StorageClass", "storageclasses", "sc", namespaced=False),
     _builtin("resource.k8s.io", "v1", "DeviceClass", "deviceclasses", namespaced=False, generation=True),
     _builtin("resource.k8s.io", "v1", "ResourceClaim", "resourceclaims", status=True),
     _builtin("resource.k8s.io", "v1", "ResourceClaimTemplate", "resourceclaimtemplates"),
@@ -164,15 +154,12 @@ BUILTINS: tuple[Resource, ...] = (
              namespaced=False, status=True, generation=True),
     _builtin("admissionregistration.k8s.io", "v1", "ValidatingWebhookConfiguration",
              "validatingwebhookconfigurations", namespaced=False, generation=True),
-    _builtin("authentication.k8s.io", "v1", "TokenReview", "tokenreviews", namespaced=False, verbs=_REVIEW),
     _builtin("authentication.k8s.io", "v1", "SelfSubjectReview", "selfsubjectreviews", namespaced=False,
              verbs=_REVIEW),
     _builtin("authorization.k8s.io", "v1", "SelfSubjectAccessReview", "selfsubjectaccessreviews",
              namespaced=False, verbs=_REVIEW),
     _builtin("authorization.k8s.io", "v1", "SubjectAccessReview", "subjectaccessreviews", namespaced=False,
              verbs=_REVIEW),
-    _builtin("authorization.k8s.io", "v1", "SelfSubjectRulesReview", "selfsubjectrulesreviews",
-             namespaced=False, verbs=_REVIEW),
 )  # fmt: skip
 
 CRD_GROUP = "apiextensions.k8s.io"

@@ -1,6 +1,7 @@
 """Set the metadata, status and generation of an object that is created, updated or deleted.
 
-It decides the fields that clients cannot set. Pure. The rules are those of apiserver's registry/rest (BeforeCreate, BeforeUpdate, BeforeDelete) and of each kind's strategy.
+It decides the fields that clients cannot set. Pure. The rules are those of apiserver's registry/rest (BeforeCreate,
+BeforeUpdate, BeforeDelete) and of each kind's strategy.
 """
 
 from __future__ import annotations
@@ -151,7 +152,7 @@ def updated(resource: Resource, new: Json, old: Json, subresource: str) -> Json:
 
 
 def count_generation(resource: Resource, obj: Json, old: Json) -> None:
-    """Increment the generation, in place, if anything else than metadata and status changed."""
+    """Increment the generation, in place, if the part that it counts changed."""
     generation = old["metadata"].get("generation")
     if generation is not None and _substance(resource, obj) != _substance(resource, old):
         obj["metadata"]["generation"] = generation + 1
@@ -299,7 +300,7 @@ def propagation_finalizers(resource: Resource, obj: Json, options: Json) -> tupl
 
 
 def grace_seconds(resource: Resource, obj: Json, options: Json) -> int:
-    """Return a pod's grace period; 0 is at once. Only bound pods end gracefully."""
+    """Return a pod's grace period; 0 is at once. Only bound pods that have not ended have one."""
     if resource.plural != "pods" or resource.group:
         return 0
     spec, phase = obj.get("spec") or {}, (obj.get("status") or {}).get("phase")
@@ -337,32 +338,11 @@ def deletable(resource: Resource, name: str) -> None:
         )
 
 
-_EVENT_FIELDS = (
-    ("involvedObject", "regarding"),
-    ("message", "note"),
-    ("source", "deprecatedSource"),
-    ("firstTimestamp", "deprecatedFirstTimestamp"),
-    ("lastTimestamp", "deprecatedLastTimestamp"),
-    ("count", "deprecatedCount"),
-    ("reportingComponent", "reportingController"),
-)
-
-
 def to_storage(resource: Resource, obj: Json) -> Json:
     """Return an object of a served version in the storage version."""
-    if resource.group == "events.k8s.io":
-        renamed = {new: old for old, new in _EVENT_FIELDS}
-        obj = {renamed.get(key, key): value for key, value in obj.items()}
-        return {**obj, "apiVersion": "v1"}
-    if obj["apiVersion"] != resource.storage_version:
-        return {**obj, "apiVersion": resource.storage_version}
-    return obj
+    return obj if obj["apiVersion"] == resource.storage_version else {**obj, "apiVersion": resource.storage_version}
 
 
 def from_storage(resource: Resource, obj: Json) -> Json:
-    if resource.group == "events.k8s.io":
-        renamed = dict(_EVENT_FIELDS)
-        obj = {renamed.get(key, key): value for key, value in obj.items()}
-    if obj.get("apiVersion") != resource.api_version:
-        return {**obj, "apiVersion": resource.api_version}
-    return obj
+    """Return a stored object in the served version."""
+    return obj if obj.get("apiVersion") == resource.api_version else {**obj, "apiVersion": resource.api_version}

@@ -93,7 +93,7 @@ def merge_patch(target: Any, patch: Any) -> Any:
 
 
 def strategic_merge(target: Json, patch: Json, inside: str = "") -> Json:
-    """Merge by the built-in types' keys. `inside` names the list of the target: ports of containers have their own key."""
+    """Merge by the built-in types' keys. `inside` names the list of the target: containers' ports have another key."""
     directive = patch.get("$patch")
     if directive == "replace":
         return {key: value for key, value in patch.items() if key != "$patch"}

@@ -22,18 +22,14 @@ from sandbox.api import Api, Listing, Selection, unknown_subresource
 from sandbox.kinds import Resource
 from sandbox.status import (
     ApiError,
-    FieldError,
     bad_request,
-    forbidden_field,
     internal_error,
-    invalid,
     method_not_allowed,
     no_such_path,
     not_acceptable,
     not_found,
     not_implemented,
     timeout,
-    unsupported,
     unsupported_media_type,
 )
 from sandbox.storage import Item, TooLarge
@@ -236,11 +232,6 @@ class Routes:
         match resource.plural:
             case "selfsubjectreviews":
                 status: Json = {"userInfo": user}
-            case "tokenreviews":
-                status = {"authenticated": True, "user": user}
-            case "selfsubjectrulesreviews":
-                every: Json = {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}
-                status = {"resourceRules": [every], "nonResourceRules": [], "incomplete": False}
             case "subjectaccessreviews":
                 status = access.review(body.get("spec"), self._api.store)
             case _:
@@ -266,8 +257,11 @@ class Routes:
 
     def _list(self, request: web.Request, target: Target) -> web.Response:
         query = request.query
-        _check_list_options(query.get("resourceVersion", ""), query.get("resourceVersionMatch", ""),
-                            query.get("continue", ""), query.get("sendInitialEvents", ""))  # fmt: skip
+        for name in ("resourceVersionMatch", "sendInitialEvents"):
+            if query.get(name):
+                raise not_implemented(f"{name} of a list")
+        if query.get("continue") and query.get("resourceVersion", "") not in ("", "0"):
+            raise bad_request("specifying resource version is not allowed when using continue")
         if "list" not in target.resource.verbs:
             raise method_not_allowed()
         listing = self._api.find(
@@ -275,7 +269,6 @@ class Routes:
             limit=_integer(query.get("limit", "0"), "limit"),
             token=query.get("continue", ""),
             version=query.get("resourceVersion", ""),
-            match=query.get("resourceVersionMatch", ""),
         )
         return self._listed(_form(request), target.resource, listing)
 
@@ -358,9 +351,6 @@ def _element(resource: Resource, item: Item) -> bytes:
     """Return an object as an item of a list, where only custom resources have kind and apiVersion."""
     if resource.custom is not None:
         return rendered(resource, item)
-    if resource.group == "events.k8s.io":
-        obj = lifecycle.from_storage(resource, item.obj)
-        return orjson.dumps({key: value for key, value in obj.items() if key not in ("kind", "apiVersion")})
     return item.raw
 
 
@@ -450,29 +440,6 @@ def _integer(text: str, name: str) -> int:
         return int(text or "0")
     except ValueError:
         raise bad_request(f'unable to parse {name}: strconv.ParseInt: parsing "{text}": invalid syntax') from None
-
-
-def _check_list_options(version: str, match: str, token: str, initial: str) -> None:
-    """Check the parameters of a list (apimachinery: ValidateListOptions)."""
-    errors: list[FieldError] = []
-    field = "resourceVersionMatch"
-    if match:
-        if not version:
-            errors.append(
-                forbidden_field(field, "resourceVersionMatch is forbidden unless resourceVersion is provided")
-            )
-        if token:
-            errors.append(forbidden_field(field, "resourceVersionMatch is forbidden when continue is provided"))
-        if match not in ("Exact", "NotOlderThan"):
-            errors.append(unsupported(field, match, ("Exact", "NotOlderThan", "")))
-        if match == "Exact" and version == "0":
-            errors.append(forbidden_field(field, 'resourceVersionMatch "exact" is forbidden for resourceVersion "0"'))
-    if initial:
-        errors.append(forbidden_field("sendInitialEvents", "sendInitialEvents is forbidden for list"))
-    if errors:
-        raise invalid("meta.k8s.io", "ListOptions", "", errors)
-    if token and version not in ("", "0"):
-        raise bad_request("specifying resource version is not allowed when using continue")
 
 
 def _form(request: web.Request) -> Form:

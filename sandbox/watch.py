@@ -158,8 +158,6 @@ def _send_initial(value: str | None, match: str) -> bool | None:
 
 def rendered(resource: Resource, item: Item) -> bytes:
     """Return a stored object as JSON in the served version."""
-    if resource.group == "events.k8s.io":
-        return orjson.dumps(lifecycle.from_storage(resource, item.obj))
     return b'{"kind":"%b","apiVersion":"%b",%b' % (
         resource.kind.encode(),
         resource.api_version.encode(),
@@ -200,7 +198,7 @@ class _Stream:
                 return b""
             kind = MODIFIED if before and after else ADDED if after else DELETED
             if kind == DELETED and event.type == MODIFIED and event.before is not None:
-                # It left the selection: show its last state inside, at the present revision (cacher: transform).
+                # It left the selection: show its last state inside, at the revision of this change (cacher: transform).
                 obj = event.before.obj
                 meta = {**obj["metadata"], "resourceVersion": str(event.version)}
                 return _line(kind, self._body(Item({**obj, "metadata": meta}, event.version)))
