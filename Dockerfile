@@ -1,4 +1,4 @@
-# All of bizrq's commands in one image; docker-compose.yml shows the three that run.
+# All of bizrq's commands in one image; docker-compose.yml shows the three that run. Without the sandbox.
 FROM python:3.11-slim AS build
 RUN pip install --no-cache-dir --disable-pip-version-check uv==0.13.8
 WORKDIR /bizrq
@@ -10,7 +10,6 @@ COPY bizrq bizrq
 COPY webhooks webhooks
 COPY controller controller
 COPY certs certs
-COPY sandbox sandbox
 COPY crds crds
 RUN uv sync --frozen --no-dev --no-editable
 

@@ -21,7 +21,7 @@ setup: .venv/.synced ## .venv with the locked dependencies; does nothing when it
 	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { echo "$(PYTHON) has no venv module: install it (Debian: apt-get install python3-venv)" >&2; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION) || { echo "could not install uv $(UV_VERSION) with pip: is a package index reachable?" >&2; exit 1; }
-	@VIRTUAL_ENV=$(CURDIR)/.venv $(UV) sync --quiet --frozen --active --inexact
+	@VIRTUAL_ENV=$(CURDIR)/.venv $(UV) sync --quiet --frozen --active --inexact --extra sandbox
 	@touch $@
 
 demo: setup ## the story of a tree of groups, played on the sandbox

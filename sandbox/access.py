@@ -1,4 +1,4 @@
-"""What a SubjectAccessReview is answered: by the Roles and bindings that are stored, as RBAC reads them.
+"""Answer SubjectAccessReviews by the stored Roles and bindings, as RBAC reads them.
 
 It decides which rules apply to a subject and whether one allows the request. The sandbox authorizes nothing itself,
 has none of the cluster roles that a real cluster starts with and does not aggregate roles.
@@ -16,12 +16,12 @@ Json = dict[str, Any]
 
 _GROUP = "rbac.authorization.k8s.io"
 _ACCOUNT = "system:serviceaccount:"
-#: The group that no authorizer is asked about.
+#: Its members may do everything: no authorizer is asked about them.
 _MASTERS = "system:masters"
 
 
 def review(spec: Json | None, store: Store) -> Json:
-    """The status of a review with this spec."""
+    """Return the status of a review with this spec."""
     spec = spec or {}
     user, groups = spec.get("user") or "", spec.get("groups") or []
     asked = spec.get("resourceAttributes")
@@ -43,7 +43,7 @@ def review(spec: Json | None, store: Store) -> Json:
 
 
 def _rules(user: str, groups: list[str], namespace: str, store: Store) -> Iterator[tuple[Json, str]]:
-    """The rules that are bound to the subject: everywhere, and in the namespace that is asked about."""
+    """Return the rules that are bound to the subject, in the cluster and in the namespace of the review."""
     bindings = [("ClusterRoleBinding", item.obj) for item in store.items((_GROUP, "clusterrolebindings"), None)]
     if namespace:
         bindings += [("RoleBinding", item.obj) for item in store.items((_GROUP, "rolebindings"), namespace)]
@@ -75,7 +75,7 @@ def _is(subject: Json, user: str, groups: Collection[str], namespace: str) -> bo
 
 
 def _allows(rule: Json, asked: Json) -> bool:
-    """Whether a rule covers what is asked (pkg/apis/rbac/v1 evaluation_helpers.go); names have no wildcard."""
+    """Return whether a rule covers the request (pkg/apis/rbac/v1 evaluation_helpers.go); names have no wildcard."""
     resource, sub = asked.get("resource") or "", asked.get("subresource") or ""
     whole = f"{resource}/{sub}" if sub else resource
     resources = rule.get("resources") or ()

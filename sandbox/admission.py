@@ -1,6 +1,6 @@
-"""Validating webhooks: which of them a request concerns, how they are called, and what their answers mean.
+"""Call the validating webhooks that a write concerns, and read their answers.
 
-It decides allowed or refused for one attempt to write; whoever retries a write asks again. Texts and order of checks
+It allows or refuses one attempt to write; a caller that retries a write asks again. Texts and order of checks
 follow apiserver's admission/plugin/webhook (generic, predicates, request, validating).
 """
 
@@ -46,7 +46,7 @@ _LARGEST_ANSWER = 3 * 1024 * 1024
 
 @dataclass(frozen=True)
 class User:
-    """Who makes a request; what a review's userInfo says."""
+    """The user of a request, as a review's userInfo shows it."""
 
     name: str = "kubernetes-admin"
     groups: tuple[str, ...] = ("system:masters", "system:authenticated")
@@ -54,7 +54,7 @@ class User:
 
 @dataclass
 class Call:
-    """One request: who, how, and the warnings that its answer will carry. `deadline` is in the loop's time."""
+    """One request: its user, its options and the warnings of its answer. `deadline` is in the loop's time."""
 
     user: User = field(default_factory=User)
     dry_run: bool = False
@@ -70,7 +70,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Attributes:
-    """One write as admission sees it. `kind` is (group, version, kind) of the objects, a Scale's for /scale."""
+    """One write, as admission sees it. `kind` is (group, version, kind) of the objects, a Scale's for /scale."""
 
     operation: str
     resource: Resource
@@ -138,7 +138,7 @@ class _Hook:
 
 
 class Webhooks:
-    """Calls the webhooks that are configured in the store at the moment of each write."""
+    """Call the webhooks that the store configures at the moment of each write."""
 
     def __init__(self, store: Store, kinds: Kinds) -> None:
         self._store = store
@@ -195,7 +195,7 @@ class Webhooks:
             task.add_done_callback(self._retired.discard)
 
     def _concerns(self, hook: _Hook, attributes: Attributes, call: Call) -> Resource | None:
-        """The resource version to call the webhook with, or None if the write is none of its business."""
+        """Return the resource version to call the webhook with, or None if it is not to be called for this write."""
         matched = self._match_rules(hook, attributes)
         if matched is None:
             return None
@@ -261,7 +261,7 @@ class Webhooks:
         raise forbidden(resource.group, resource.plural, attributes.name, ", ".join(problems))
 
     async def _ask(self, hook: _Hook, matched: Resource, attributes: Attributes, call: Call) -> ApiError | None:
-        """The refusal, or None."""
+        """Call the webhook; return its refusal or None."""
         task = asyncio.current_task()
         if task is not None:
             hook.calls.add(task)
@@ -347,7 +347,7 @@ def _network_text(error: Exception) -> str:
 
 
 def _http_text(code: int, body: str) -> str:
-    """client-go's words for a non-2xx answer (NewGenericServerResponse)."""
+    """Return client-go's words for a non-2xx answer (NewGenericServerResponse)."""
     named = {
         400: "the server rejected our request for an unknown reason",
         401: "the server has asked for the client to provide credentials",
@@ -441,7 +441,7 @@ def _verify(uid: str, answer: Any) -> Json:
 
 
 def _denial(name: str, status: Json) -> ApiError:
-    """The review's own status, with the webhook named in front of its message (webhook/errors: ToStatusErr)."""
+    """Return the review's own status, with the webhook's name in front of its message (webhook/errors: ToStatusErr)."""
     code = max(status.get("code") or 0, 400)
     reason = status.get("reason") or ""
     denied = f'admission webhook "{name}" denied the request'
@@ -496,7 +496,7 @@ def _compile(webhook: Json) -> _Hook:
 
 
 def fill_defaults(configuration: Json) -> None:
-    """In place; the webhooks are copied first."""
+    """Fill in a configuration's defaults, in place; copy its webhooks first."""
     configuration["webhooks"] = webhooks = [dict(webhook) for webhook in configuration.get("webhooks") or ()]
     for webhook in webhooks:
         webhook.setdefault("failurePolicy", "Fail")

@@ -1,6 +1,6 @@
-"""The verbs: create, get, list, update, patch, delete, bind, scale, on the store and under admission.
+"""Carry out the verbs (create, get, list, update, patch, delete, bind, scale) on the store, under admission.
 
-It decides the order of things (defaults, pruning, validation, admission, optimistic write, again if the object moved)
+It decides the order of steps (defaults, pruning, validation, admission, optimistic write, retry after a conflict)
 as apiserver's registry does. It does not know HTTP, and controllers of the sandbox use it as clients would.
 """
 
@@ -50,6 +50,12 @@ _NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
 SYSTEM = User("system:apiserver", ("system:masters", "system:authenticated"))
 
 
+_EXPIRED = (
+    "The provided continue parameter is too old to display a consistent list result. You can start a new list without "
+    "the continue parameter, or use the continue token in this response to retrieve the remainder of the results."
+)
+
+
 @dataclass(frozen=True)
 class Listing:
     """One page of a list, at one revision."""
@@ -62,7 +68,7 @@ class Listing:
 
 @dataclass(frozen=True)
 class Selection:
-    """What a list or watch is of."""
+    """The objects that a list or watch selects."""
 
     resource: Resource
     namespace: str | None
@@ -119,28 +125,22 @@ class Api:
             raise not_found(resource.group, resource.plural, name)
         return item
 
-    def find(
-        self, selection: Selection, *, limit: int = 0, token: str = "", version: str = "", match: str = ""
-    ) -> Listing:
-        """A page. 410 if the token's or the exact revision is out of history, 504 if a revision has not come yet."""
+    def find(self, selection: Selection, *, limit: int = 0, token: str = "", version: str = "") -> Listing:
+        """Return one page. 410 if the token's revision left the history, 504 for a future revision."""
         kind, matches = selection.resource.store, selection.matcher()
         start: tuple[str, str] | None = None
         revision = self.store.revision
         if token:
             revision, start = _decode_token(token)
-        elif version and match == "Exact":
-            revision = _version(version)
         elif version:
             self.check_reached(_version(version))
-        if match == "Exact":
-            self.check_reached(revision)
         if revision >= self.store.revision and start is None:
             items = self.store.items(kind, selection.namespace)
         else:
             try:
                 pairs = self.store.at(kind, revision)
-            except Compacted as compacted:
-                raise expired(_expired_text(token, revision, compacted.oldest)) from None
+            except Compacted:
+                raise expired(_EXPIRED) from None
             items = [
                 item for key, item in pairs if (start is None or key > start) and selection.namespace in (None, key[0])
             ]
@@ -201,7 +201,7 @@ class Api:
         raise AssertionError
 
     def _check_namespace(self, resource: Resource, namespace: str, meta: Json) -> None:
-        """404 for a namespace that is not there, 403 for one that is going (admission: NamespaceLifecycle)."""
+        """Refuse a missing namespace with 404, a terminating one with 403 (admission: NamespaceLifecycle)."""
         if not resource.namespaced:
             return
         item = self.store.get(NAMESPACES, "", namespace)
@@ -237,7 +237,7 @@ class Api:
         return obj
 
     def _shape(self, call: Call, resource: Resource, body: Json) -> None:
-        """Prune and default a custom resource, in place; say or refuse what was pruned, as fieldValidation asks."""
+        """Prune and default a custom resource, in place; warn of pruned fields or refuse them by fieldValidation."""
         if resource.custom is None:
             return
         removed = schema.prune(resource.custom.schema, body)
@@ -253,7 +253,7 @@ class Api:
         schema.fill_defaults(resource.custom.schema, body)
 
     def _complete(self, resource: Resource, obj: Json) -> None:
-        """What definitions and webhook configurations are filled up with; a definition gets its status here."""
+        """Fill in the defaults of definitions and webhook configurations, and a definition's status."""
         if resource.store == CRDS:
             crds.fill_defaults(obj)
             _, errors = crds.resources(obj)
@@ -273,7 +273,7 @@ class Api:
             try:
                 errors += builtins.validate(resource, obj, old)
             except (AttributeError, TypeError) as error:
-                # Some field has another type than the kind gives it: the real server stops at decoding it.
+                # A field has another type than the kind gives it: the real server fails to decode it.
                 raise bad_request(
                     f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}: {error}'
                 ) from None
@@ -292,7 +292,7 @@ class Api:
         subresource: str = "",
         options: Json | None = None,
     ) -> Item:
-        """PUT."""
+        """Replace an object (PUT)."""
         if subresource == "scale":
             return await self._update(
                 call, resource, namespace, name, "scale", lambda old: scale.applied(resource, old, body), options
@@ -311,7 +311,7 @@ class Api:
         subresource: str = "",
         options: Json | None = None,
     ) -> Item:
-        """PATCH. Without a resourceVersion of its own it is made again from whatever is stored, until it gets in."""
+        """Patch an object. Without a resourceVersion, apply the patch to the stored object again after a conflict."""
 
         def patched(old: Json) -> Json:
             if subresource == "scale":
@@ -338,7 +338,7 @@ class Api:
         change: Callable[[Json], Json],
         options: Json | None,
     ) -> Item:
-        """Read, change, validate, admit, write if nothing moved; otherwise all of it again (GuaranteedUpdate)."""
+        """Read, change, validate, admit and write; repeat all of it after a conflict (GuaranteedUpdate)."""
         while True:
             _check_deadline(call)
             item = self.get(resource, namespace, name)
@@ -377,7 +377,7 @@ class Api:
             self._complete(resource, obj)
         if subresource != "status":
             lifecycle.count_generation(resource, obj, old)
-        # Whatever may change by a resize, nothing of it may by an update.
+        # Fields that a resize may change, an update may not.
         self._validate(resource, obj, obj if subresource == "resize" else old)
         return obj
 
@@ -402,7 +402,7 @@ class Api:
         )
 
     async def bind(self, call: Call, namespace: str, name: str, body: Json) -> None:
-        """POST pods/NAME/binding: put the pod on a node and say that it was scheduled, now."""
+        """Bind a pod to a node (POST pods/NAME/binding), with PodScheduled at the present time."""
         target = (body.get("target") or {}).get("name")
         if not target:
             raise bad_request("target.name is required")
@@ -453,7 +453,7 @@ class Api:
     async def delete(
         self, call: Call, resource: Resource, namespace: str, name: str, options: Json | None = None
     ) -> tuple[Item, bool]:
-        """The object and whether it is gone; it stays while finalizers, or a pod's grace, hold it."""
+        """Delete an object; return it and whether it is gone. Finalizers, or a pod's grace period, hold it."""
         options = options or {}
         lifecycle.deletable(resource, name)
         while True:
@@ -494,7 +494,7 @@ class Api:
             return self.store.replace(resource.store, (namespace, name), obj, item.version), False
 
     def _deleted_at_once(self, resource: Resource, item: Item) -> Item:
-        """A pod that goes without grace says when that was asked for, in a write before the last."""
+        """Write the deletionTimestamp of a pod that goes without grace, before its deletion."""
         meta = item.obj["metadata"]
         if resource.store != PODS or "deletionTimestamp" in meta:
             return item
@@ -503,7 +503,7 @@ class Api:
         return self.store.replace(resource.store, key, {**item.obj, "metadata": marked}, item.version)
 
     def _marked(self, resource: Resource, obj: Json, options: Json) -> tuple[Json | None, str | None]:
-        """The object as one that is being deleted, or None if it can go at once; and a warning."""
+        """Return the object with its deletionTimestamp, or None if nothing holds it; and a warning."""
         finalizers, warning = lifecycle.propagation_finalizers(resource, obj, options)
         if resource.store == CRDS and "deletionTimestamp" not in obj["metadata"]:
             finalizers = [*finalizers, crds.CLEANUP]
@@ -548,7 +548,7 @@ class Api:
         return resource
 
     def _crd_changed(self, kind: Kind, event: Event) -> None:
-        """Serve what a stored definition says; clean up behind one that is being deleted."""
+        """Serve the kinds of a stored definition; clean up after one that is being deleted."""
         if kind != CRDS:
             return
         name, crd = event.key[1], event.item.obj
@@ -565,7 +565,7 @@ class Api:
             task.add_done_callback(lambda _: self._cleanups.pop(name, None))
 
     async def _clean_up(self, name: str, served: list[Resource]) -> None:
-        """Delete a definition's objects, wait until their finalizers let go, then let the definition go."""
+        """Delete a definition's objects, wait for their finalizers, then remove the definition's own finalizer."""
         crd_resource = self._resource(*CRDS)
         for resource in served[:1]:
             changed = self.store.watch(resource.store)
@@ -596,7 +596,7 @@ class Api:
 
 
 def _gone(obj: Json) -> bool:
-    """It is being deleted and nothing holds it any more."""
+    """Return whether the object is being deleted and nothing holds it."""
     meta = obj["metadata"]
     if "deletionTimestamp" not in meta or meta.get("finalizers"):
         return False
@@ -641,16 +641,6 @@ def _decode_token(token: str) -> tuple[int, tuple[str, str]]:
         return int(body["rv"]), (str(body["start"][0]), str(body["start"][1]))
     except (binascii.Error, orjson.JSONDecodeError, KeyError, TypeError, IndexError, ValueError):
         raise bad_request("invalid continue token: continue key is not valid: not a token of this server") from None
-
-
-def _expired_text(token: str, revision: int, oldest: int) -> str:
-    if token:
-        return (
-            "The provided continue parameter is too old to display a consistent list result. You can start a new "
-            "list without the continue parameter, or use the continue token in this response to retrieve the "
-            "remainder of the results."
-        )
-    return f"too old resource version: {revision} ({oldest})"
 
 
 def unknown_subresource(resource: Resource, name: str) -> ApiError:

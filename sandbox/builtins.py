@@ -1,11 +1,12 @@
-"""Defaults and validation of the built-in kinds: the few that quotas, controllers and kubectl depend on.
+"""Fill in and validate the built-in kinds, as far as quotas, controllers and kubectl depend on it.
 
-It decides what a built-in object is filled up with and what of it is refused, in Kubernetes' words. Pure. Built-in
-kinds have no schema here: fields that Kubernetes does not know are kept, not dropped.
+It decides defaults and refusals, in Kubernetes' words. Pure. Built-in kinds have no schema here: unknown fields are
+kept, not dropped.
 """
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from typing import Any
 
@@ -42,7 +43,7 @@ NEGATIVE = "must be greater than or equal to 0"
 
 
 def validate_metadata(resource: Resource, obj: Json) -> Errors:
-    """Names, labels, annotations, finalizers and owners (apimachinery: ValidateObjectMeta)."""
+    """Validate names, labels, annotations, finalizers and owners (apimachinery: ValidateObjectMeta)."""
     errors: Errors = []
     meta = obj["metadata"]
     name = meta.get("name") or ""
@@ -94,8 +95,35 @@ def _labels(labels: Json | None, path: str) -> Errors:
     return errors
 
 
+_DEFAULTS: dict[tuple[str, str], Json] = {
+    ("apps", "deployments"): {"replicas": 1, "progressDeadlineSeconds": 600, "revisionHistoryLimit": 10},
+    ("apps", "replicasets"): {"replicas": 1},
+    ("apps", "statefulsets"): {
+        "replicas": 1,
+        "podManagementPolicy": "OrderedReady",
+        "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 0}},
+        "revisionHistoryLimit": 10,
+        "serviceName": "",
+        "persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Retain", "whenScaled": "Retain"},
+    },
+    ("apps", "daemonsets"): {
+        "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1, "maxSurge": 0}},
+        "revisionHistoryLimit": 10,
+    },
+    ("batch", "jobs"): {
+        "backoffLimit": 6,
+        "completionMode": "NonIndexed",
+        "suspend": False,
+        "manualSelector": False,
+        "podReplacementPolicy": "TerminatingOrFailed",
+    },
+    ("batch", "cronjobs"): {"concurrencyPolicy": "Allow", "suspend": False},
+    ("", "services"): {"type": "ClusterIP", "sessionAffinity": "None"},
+}
+
+
 def fill_defaults(resource: Resource, obj: Json) -> None:
-    """In place; `obj` is a fresh copy down to `spec`."""
+    """Fill in a built-in kind's defaults, in place; `obj` is a fresh copy down to `spec`."""
     if resource.custom is not None:
         return
     name = (resource.group, resource.plural)
@@ -107,60 +135,39 @@ def fill_defaults(resource: Resource, obj: Json) -> None:
     if not isinstance(obj.get("spec"), dict):
         return
     obj["spec"] = spec = dict(obj["spec"])
+    for field, default in _DEFAULTS.get(name, {}).items():
+        spec.setdefault(field, copy.deepcopy(default))
     match name:
         case ("apps", "deployments"):
-            spec.setdefault("replicas", 1)
-            spec.setdefault("progressDeadlineSeconds", 600)
-            spec.setdefault("revisionHistoryLimit", 10)
-            strategy = dict(spec.get("strategy") or {})
-            if strategy.setdefault("type", "RollingUpdate") == "RollingUpdate":
-                rolling = dict(strategy.get("rollingUpdate") or {})
-                rolling.setdefault("maxUnavailable", "25%")
-                rolling.setdefault("maxSurge", "25%")
-                strategy["rollingUpdate"] = rolling
-            spec["strategy"] = strategy
-        case ("apps", "replicasets"):
-            spec.setdefault("replicas", 1)
-        case ("apps", "statefulsets"):
-            spec.setdefault("replicas", 1)
-            spec.setdefault("podManagementPolicy", "OrderedReady")
-            spec.setdefault("updateStrategy", {"type": "RollingUpdate", "rollingUpdate": {"partition": 0}})
-            spec.setdefault("revisionHistoryLimit", 10)
-            spec.setdefault("serviceName", "")
-            spec.setdefault("persistentVolumeClaimRetentionPolicy", {"whenDeleted": "Retain", "whenScaled": "Retain"})
-        case ("apps", "daemonsets"):
-            spec.setdefault(
-                "updateStrategy",
-                {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1, "maxSurge": 0}},
-            )
-            spec.setdefault("revisionHistoryLimit", 10)
-        case ("batch", "jobs"):
-            if "parallelism" not in spec:
-                spec["parallelism"] = 1
-                spec.setdefault("completions", 1)
-            spec.setdefault("backoffLimit", 6)
-            spec.setdefault("completionMode", "NonIndexed")
-            spec.setdefault("suspend", False)
-            spec.setdefault("manualSelector", False)
-            spec.setdefault("podReplacementPolicy", "TerminatingOrFailed")
-        case ("batch", "cronjobs"):
-            spec.setdefault("concurrencyPolicy", "Allow")
-            spec.setdefault("suspend", False)
-        case ("", "services"):
-            spec.setdefault("type", "ClusterIP")
-            spec.setdefault("sessionAffinity", "None")
+            spec["strategy"] = _strategy(spec.get("strategy") or {})
+        case ("batch", "jobs") if "parallelism" not in spec:
+            spec["parallelism"] = 1
+            spec.setdefault("completions", 1)
         case ("", "pods"):
             _pod_defaults(spec)
             obj.setdefault("status", {})
     template = spec.get("template")
     if name[0] in ("apps", "batch") and isinstance(template, dict) and isinstance(template.get("spec"), dict):
-        pod = dict(template["spec"])
-        pod.setdefault("restartPolicy", "Always")
-        _common_pod_defaults(pod)
-        for field in ("containers", "initContainers"):
-            if isinstance(pod.get(field), list):
-                pod[field] = [_container_basics(item) if isinstance(item, dict) else item for item in pod[field]]
-        spec["template"] = {**template, "spec": pod}
+        spec["template"] = {**template, "spec": _template_defaults(template["spec"])}
+
+
+def _strategy(given: Json) -> Json:
+    """Return a Deployment's strategy with its defaults."""
+    strategy: Json = {"type": "RollingUpdate", **given}
+    if strategy["type"] == "RollingUpdate":
+        rolling = strategy.get("rollingUpdate") or {}
+        strategy["rollingUpdate"] = {"maxUnavailable": "25%", "maxSurge": "25%", **rolling}
+    return strategy
+
+
+def _template_defaults(given: Json) -> Json:
+    """Return the pod spec of a template with its defaults."""
+    pod = {"restartPolicy": "Always", **given}
+    _common_pod_defaults(pod)
+    for field in ("containers", "initContainers"):
+        if isinstance(pod.get(field), list):
+            pod[field] = [_container_basics(item) if isinstance(item, dict) else item for item in pod[field]]
+    return pod
 
 
 def _common_pod_defaults(spec: Json) -> None:
@@ -171,7 +178,7 @@ def _common_pod_defaults(spec: Json) -> None:
 
 
 def _pod_defaults(spec: Json) -> None:
-    """A pod that gives a limit but no request requests the limit; templates are left alone, as natively."""
+    """Fill in a pod's defaults; a limit without a request becomes the request, in pods but not in templates."""
     spec.setdefault("restartPolicy", "Always")
     _common_pod_defaults(spec)
     spec.setdefault("enableServiceLinks", True)
@@ -209,7 +216,7 @@ def _container_basics(container: Json) -> Json:
 
 
 def _container_defaults(container: Json) -> Json:
-    """Of a pod: what it is limited to and does not request, it requests."""
+    """Fill in a container of a pod; a limit without a request becomes the request."""
     container = _container_basics(container)
     resources = container.get("resources")
     limits = resources.get("limits") if isinstance(resources, dict) else None
@@ -220,7 +227,7 @@ def _container_defaults(container: Json) -> Json:
 
 
 def check_types(resource: Resource, obj: Json) -> None:
-    """400 for what Go could not even decode."""
+    """Refuse with 400 what Go cannot decode."""
     if resource.custom is not None:
         return
     spec = obj.get("spec")
@@ -292,7 +299,7 @@ def _pod_specs(resource: Resource, obj: Json) -> Iterator[tuple[str, Any]]:
 
 
 def validate(resource: Resource, obj: Json, old: Json | None) -> Errors:
-    """What Kubernetes' own validation would refuse, of what matters here."""
+    """Return the errors of Kubernetes' own validation in the fields that matter here."""
     if resource.custom is not None:
         return []
     errors: Errors = []
@@ -468,7 +475,7 @@ def job_selector(obj: Json) -> None:
 
 
 def pod_status(obj: Json) -> Json:
-    """The status of a pod that was just created."""
+    """Return the status of a new pod."""
     classes = {"requests": 0, "limits": 0}
     guaranteed = True
     for container in (obj.get("spec") or {}).get("containers") or ():

@@ -1,6 +1,6 @@
-"""The sandbox's time: it may run faster than ours, and be set forward. Every timestamp in an object comes from here.
+"""Keep the sandbox's time, which can run fast and be set forward. All timestamps of objects come from it.
 
-It decides what time it is and wakes those who wait for a time; it does not know what they wait for.
+It wakes tasks that wait for a time, and does not know why they wait.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from datetime import UTC, datetime, timedelta
 
 
 class Clock:
-    """A clock that starts at `now` (UTC; default: the true time) and runs `rate` times as fast as ours.
+    """A clock that starts at `now` (UTC; default: the real time) and runs `rate` times as fast as the real one.
 
-    Time never runs backwards: `advance` refuses negative seconds, `rate` refuses to be negative. A rate of 0 stands
-    still until somebody advances it.
+    Time never runs backwards: `advance` refuses negative seconds, `rate` refuses to be negative. A clock of rate 0
+    stands still until `advance`.
     """
 
     def __init__(self, now: datetime | None = None, rate: float = 1.0) -> None:
@@ -29,23 +29,11 @@ class Clock:
         return self._base + timedelta(seconds=(time.monotonic() - self._since) * self._rate)
 
     def stamp(self) -> str:
-        """Now, as Kubernetes writes it: whole seconds, RFC 3339, UTC."""
+        """Return the present time as Kubernetes writes it: whole seconds, RFC 3339, UTC."""
         return rfc3339(self.now())
 
-    @property
-    def rate(self) -> float:
-        return self._rate
-
-    @rate.setter
-    def rate(self, rate: float) -> None:
-        if rate < 0:
-            raise ValueError(f"rate must not be negative, not {rate}")
-        self._base, self._since = self.now(), time.monotonic()
-        self._rate = rate
-        self._wake()
-
     def advance(self, seconds: float) -> None:
-        """Set the clock forward by so many of its own seconds; whoever waits for a time that has come is woken."""
+        """Set the clock forward by this many of its own seconds, and wake the tasks whose time has come."""
         if seconds < 0:
             raise ValueError(f"time does not run backwards: advance({seconds})")
         self._base += timedelta(seconds=seconds)
@@ -77,5 +65,5 @@ def rfc3339(when: datetime) -> str:
 
 
 def parse_time(text: str) -> datetime:
-    """RFC 3339 to an aware datetime; ValueError if it is not one."""
+    """Parse RFC 3339 into an aware datetime; raise ValueError for other text."""
     return datetime.fromisoformat(text.replace("Z", "+00:00"))

@@ -1,13 +1,13 @@
-"""Stand-ins for the workload controllers: what pods (and ReplicaSets) an object should have, and its status.
+"""Stand in for the workload controllers: make and remove an object's pods (and ReplicaSets), and write its status.
 
-It decides which children exist. It reconciles from what is stored, as the real ones do, and writes through the same
-API, so that admission sees its writes; where pods run and when they end is the kubelet's business.
+It decides which children exist. It reconciles from stored objects, as the real controllers do, and writes through the
+same API, so that admission sees its writes. kubelet.py decides where pods run and when they end.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -75,7 +75,7 @@ def owner_reference(owner: Json) -> Json:
 
 
 def conditions_after(old: Iterable[Json], wanted: Iterable[tuple[str, bool, str]], now: str) -> list[Json]:
-    """The conditions with these (type, status, reason) set; a transition time moves only when the status does."""
+    """Return the conditions with these (type, status, reason) set; keep the transition time of an unchanged status."""
     result = list(old)
     for kind, true, reason in wanted:
         state = "True" if true else "False"
@@ -117,7 +117,7 @@ class Controllers:
         return kind in self._by_kind
 
     async def reconcile(self, kind: Kind, namespace: str, name: str) -> None:
-        """Bring the children and the status of one object in line with its spec; ApiError means: again, later."""
+        """Bring the children and the status of one object in line with its spec; after an ApiError, retry later."""
         item = self._api.store.get(kind, namespace, name)
         resource = self._api.kinds.find(*kind)
         if item is None or resource is None or "deletionTimestamp" in item.obj["metadata"]:
@@ -171,10 +171,29 @@ class Controllers:
     def _pods(self, owner: Json) -> list[Json]:
         return [item.obj for item in self._children.of(owner["metadata"]["uid"], PODS)]
 
+    async def _resize(self, call: Call, obj: Json, wanted: int) -> None:
+        """Keep this number of active pods of the template; those that do not run go first, then the youngest."""
+        pods = list(filter(active, self._pods(obj)))
+        for _ in range(wanted - len(pods)):
+            await self._create_pod(call, obj, _spec(obj).get("template") or {})
+        pods.sort(key=lambda pod: (ready(pod), -int(pod["metadata"]["resourceVersion"])))
+        for pod in pods[: max(0, len(pods) - wanted)]:
+            await self._delete_pod(call, pod)
+
+    async def _align(self, call: Call, obj: Json, wanted: Mapping[str, _Pod]) -> None:
+        """Make the pods of these names that are missing, and delete the active ones of other names."""
+        pods = {pod["metadata"]["name"]: pod for pod in self._pods(obj)}
+        for name, (template, labels) in wanted.items():
+            if name not in pods:
+                await self._create_pod(call, obj, template, name=name, labels=labels)
+        for name, pod in pods.items():
+            if name not in wanted and active(pod):
+                await self._delete_pod(call, pod)
+
     # Deployments and Rollouts
 
     async def _deployment(self, call: Call, resource: Resource, obj: Json) -> None:
-        """One ReplicaSet for the current template; the others go to 0 once it is ready."""
+        """Keep one ReplicaSet for the current template; scale the others to 0 once it is ready."""
         spec, meta = _spec(obj), obj["metadata"]
         template = spec.get("template")
         wanted = spec.get("replicas", 1)
@@ -245,21 +264,17 @@ class Controllers:
         available = total("availableReplicas")
         updated = _status(current).get("replicas", 0) if current else 0
         generation: Any = obj["metadata"].get("generation", 0)
-        status: Json = {"observedGeneration": generation}
         counts = {
             "replicas": total("replicas"),
             "updatedReplicas": updated,
             "readyReplicas": total("readyReplicas"),
             "availableReplicas": available,
-            "unavailableReplicas": max(0, wanted - available),
         }
-        if resource.group != "apps":  # Argo's has other types and names
-            counts.pop("unavailableReplicas")
-            status |= {"observedGeneration": str(generation), "HPAReplicas": updated}
-            status["phase"] = "Healthy" if available >= wanted == updated else "Progressing"
+        status: Json = {"observedGeneration": generation, **_above_zero(counts)}
+        if resource.group != "apps":  # a Rollout's generation is a string, and its scale reads the other two
             labels = (_spec(obj).get("selector") or {}).get("matchLabels") or {}
-            status["selector"] = ",".join(f"{k}={v}" for k, v in sorted(labels.items()))
-        status |= {name: count for name, count in counts.items() if count}
+            selector = ",".join(f"{k}={v}" for k, v in sorted(labels.items()))
+            status |= {"observedGeneration": str(generation), "selector": selector, "HPAReplicas": updated}
         done = updated == wanted == available
         reasons = (
             ("Available", available >= wanted, "MinimumReplicasAvailable" if available >= wanted
@@ -272,72 +287,53 @@ class Controllers:
     # ReplicaSets, StatefulSets, DaemonSets
 
     async def _replica_set(self, call: Call, resource: Resource, obj: Json) -> None:
-        spec = _spec(obj)
-        pods = [pod for pod in self._pods(obj) if active(pod)]
-        wanted = spec.get("replicas", 1)
+        spec, meta = _spec(obj), obj["metadata"]
         problem: ApiError | None = None
         try:
-            for _ in range(wanted - len(pods)):
-                await self._create_pod(call, obj, spec.get("template") or {})
+            await self._resize(call, obj, spec.get("replicas", 1))
         except ApiError as error:
             problem = error
-        # Those that do not run yet go first, then the youngest, as natively.
-        pods.sort(key=lambda pod: (ready(pod), -int(pod["metadata"]["resourceVersion"])))
-        for pod in pods[: max(0, len(pods) - wanted)]:
-            await self._delete_pod(call, pod)
-        pods = [pod for pod in self._pods(obj) if active(pod)]
-        running = sum(map(ready, pods))
-        status: Json = {"replicas": len(pods), "observedGeneration": obj["metadata"].get("generation", 0)}
-        counts = {"fullyLabeledReplicas": len(pods), "readyReplicas": running, "availableReplicas": running}
-        status |= {name: count for name, count in counts.items() if count}
+        status: Json = {"observedGeneration": meta.get("generation", 0)}
+        status |= _count(self._pods(obj), _REPLICA_SET_COUNTS)
         if problem is not None:
             now = self._api.clock.stamp()
             status["conditions"] = conditions_after((), [("ReplicaFailure", True, "FailedCreate")], now)
             status["conditions"][0]["message"] = problem.message
-        latest = self._api.store.get(resource.store, obj["metadata"]["namespace"], obj["metadata"]["name"])
+        latest = self._api.store.get(resource.store, meta["namespace"], meta["name"])
         if latest is not None:
             await self._write_status(call, resource, latest.obj, status)
         if problem is not None:
             raise problem
 
     async def _stateful_set(self, call: Call, resource: Resource, obj: Json) -> None:
-        """Pods by ordinal: the missing are made, those above replicas go, one of an old template is replaced."""
+        """Keep one pod of the current template for each ordinal."""
         spec, name = _spec(obj), obj["metadata"]["name"]
         start = (spec.get("ordinals") or {}).get("start", 0)
         template = spec.get("template") or {}
         revision = f"{name}-{_template_hash(template)}"
-        names = [f"{name}-{ordinal}" for ordinal in range(start, start + spec.get("replicas", 1))]
-        pods = {pod["metadata"]["name"]: pod for pod in self._pods(obj)}
-        for ordinal, pod_name in enumerate(names, start):
-            if pod_name not in pods:
-                labels = {
-                    "apps.kubernetes.io/pod-index": str(ordinal),
-                    "statefulset.kubernetes.io/pod-name": pod_name,
-                    "controller-revision-hash": revision,
-                }
-                await self._create_pod(call, obj, template, name=pod_name, labels=labels)
-        for pod_name, pod in pods.items():
-            old = pod["metadata"].get("labels", {}).get("controller-revision-hash") != revision
-            if active(pod) and (pod_name not in names or old):
+        wanted: dict[str, _Pod] = {}
+        for ordinal in range(start, start + spec.get("replicas", 1)):
+            labels = {
+                "apps.kubernetes.io/pod-index": str(ordinal),
+                "statefulset.kubernetes.io/pod-name": f"{name}-{ordinal}",
+                "controller-revision-hash": revision,
+            }
+            wanted[f"{name}-{ordinal}"] = (template, labels)
+        await self._align(call, obj, wanted)
+        for pod in self._pods(obj):
+            if active(pod) and pod["metadata"].get("labels", {}).get("controller-revision-hash") != revision:
                 await self._delete_pod(call, pod)
-        live = [pod for pod in self._pods(obj) if active(pod)]
-        running = sum(map(ready, live))
         status = {
             "observedGeneration": obj["metadata"].get("generation", 0),
-            "replicas": len(live),
-            "readyReplicas": running,
-            "currentReplicas": len(live),
-            "updatedReplicas": len(live),
-            "availableReplicas": running,
+            **_count(self._pods(obj), _STATEFUL_SET_COUNTS),
             "currentRevision": revision,
             "updateRevision": revision,
-            "collisionCount": 0,
         }
         await self._write_status(call, resource, obj, status)
 
     async def _daemon_set(self, call: Call, resource: Resource, obj: Json) -> None:
-        spec = _spec(obj)
-        template = spec.get("template") or {}
+        """Keep one pod, pinned by node affinity, for each node that the template's selector allows."""
+        template = _spec(obj).get("template") or {}
         wanted_labels = (template.get("spec") or {}).get("nodeSelector") or {}
         nodes = [
             item.obj["metadata"]["name"]
@@ -353,130 +349,147 @@ class Controllers:
         for node, pod in pods.items():
             if node not in nodes:
                 await self._delete_pod(call, pod)
-        live = [pod for pod in self._pods(obj) if active(pod)]
-        running = sum(map(ready, live))
         status = {
             "observedGeneration": obj["metadata"].get("generation", 0),
             "desiredNumberScheduled": len(nodes),
-            "currentNumberScheduled": len(live),
-            "updatedNumberScheduled": len(live),
-            "numberReady": running,
-            "numberAvailable": running,
-            "numberMisscheduled": 0,
+            **_count(self._pods(obj), _DAEMON_SET_COUNTS),
         }
         await self._write_status(call, resource, obj, status)
 
-    # Jobs
+    # Jobs and TFJobs
 
     async def _job(self, call: Call, resource: Resource, obj: Json) -> None:
-        spec, status = _spec(obj), dict(_status(obj))
-        now = self._api.clock.stamp()
-        pods = self._pods(obj)
-        succeeded = sum(phase(pod) == "Succeeded" for pod in pods)
-        failed = sum(phase(pod) == "Failed" for pod in pods)
-        live = [pod for pod in pods if active(pod)]
-        parallelism, completions = spec.get("parallelism", 1), spec.get("completions")
-        finished = any(c.get("type") in ("Complete", "Failed") and c.get("status") == "True"
-                       for c in status.get("conditions") or ())  # fmt: skip
-        if not finished:
-            done = succeeded >= completions if completions is not None else bool(succeeded) and not live
-            broken = failed > spec.get("backoffLimit", 6)
-            if done or broken:
-                kind, reason = ("Failed", "BackoffLimitExceeded") if broken else ("Complete", "CompletionsReached")
-                first = "FailureTarget" if broken else "SuccessCriteriaMet"
-                status["conditions"] = conditions_after(
-                    status.get("conditions") or (), [(first, True, reason), (kind, True, reason)], now
-                )
-                if not broken:
-                    status["completionTime"] = now
-                wanted = 0
-            elif spec.get("suspend"):
-                wanted = 0
-                status.pop("startTime", None)
-                status["conditions"] = conditions_after(
-                    status.get("conditions") or (), [("Suspended", True, "JobSuspended")], now
-                )
-            else:
+        spec, status, now = _spec(obj), dict(_status(obj)), self._api.clock.stamp()
+        if not _has_condition(status, "Complete", "Failed"):
+            pods = self._pods(obj)
+            state = _job_state(spec, pods)
+            await self._resize(call, obj, _job_size(spec, pods) if state == "Running" else 0)
+            earlier = status.get("conditions") or []
+            if earlier or state != "Running":
+                status["conditions"] = conditions_after(earlier, _JOB_CONDITIONS[state], now)
+            if state == "Running":
                 status.setdefault("startTime", now)
-                if status.get("conditions"):
-                    status["conditions"] = conditions_after(
-                        status["conditions"], [("Suspended", False, "JobResumed")], now
-                    )
-                left = parallelism if completions is None else completions - succeeded
-                wanted = len(live) if completions is None and succeeded else min(parallelism, left)
-            for _ in range(wanted - len(live)):
-                await self._create_pod(call, obj, spec.get("template") or {})
-            for pod in live[wanted:]:
-                await self._delete_pod(call, pod)
-            live = [pod for pod in self._pods(obj) if active(pod)]
-        counts = {
-            "active": len(live),
-            "ready": sum(map(ready, live)),
-            "succeeded": succeeded,
-            "failed": failed,
-        }
-        for name, count in counts.items():
-            status.pop(name, None)
-            if count or name == "ready":
-                status[name] = count
-        status.setdefault("terminating", 0)
-        status["uncountedTerminatedPods"] = {}
+            elif state == "Suspended":
+                status.pop("startTime", None)
+            elif state == "Complete":
+                status["completionTime"] = now
+        counts = _count(self._pods(obj), _JOB_COUNTS)
+        status = {name: value for name, value in status.items() if name not in counts} | _above_zero(counts)
         await self._write_status(call, resource, obj, status)
 
     async def _tfjob(self, call: Call, resource: Resource, obj: Json) -> None:
-        """Pods per role and index. It has succeeded when its workers have (or its chief, where it has one)."""
+        """Keep a pod for each role and index, until the workers have succeeded, or the chief where there is one."""
         spec, status, meta = _spec(obj), dict(_status(obj)), obj["metadata"]
-        now = self._api.clock.stamp()
+        if _has_condition(status, "Succeeded", "Failed"):
+            return
         roles: Json = spec.get("tfReplicaSpecs") or {}
         suspended = (spec.get("runPolicy") or {}).get("suspend") is True
-        conditions = status.get("conditions") or []
-        finished = any(c.get("type") in ("Succeeded", "Failed") and c.get("status") == "True" for c in conditions)
-        pods = {pod["metadata"]["name"]: pod for pod in self._pods(obj)}
-        wanted: dict[str, tuple[str, int]] = {}
-        if not suspended:
-            for role, replica in roles.items():
-                for index in range((replica or {}).get("replicas", 1)):
-                    wanted[f"{meta['name']}-{role.lower()}-{index}"] = (role, index)
-        if not finished:
-            for pod_name, (role, index) in wanted.items():
-                if pod_name not in pods:
-                    await self._create_pod(
-                        call, obj, _tf_template(roles[role]), name=pod_name, labels=_tf_labels(meta, role, index)
-                    )
-            for pod_name, pod in pods.items():
-                if pod_name not in wanted and active(pod):
-                    await self._delete_pod(call, pod)
-        elif (spec.get("runPolicy") or {}).get("cleanPodPolicy") in ("Running", "All"):
-            everything = spec["runPolicy"]["cleanPodPolicy"] == "All"
-            for pod in pods.values():
-                if everything or active(pod):
-                    await self._delete_pod(call, pod)
-        statuses: Json = {}
-        for role in roles:
-            of_role = [pod for pod in self._pods(obj) if _role(pod) == role.lower()]
-            counts = {
-                "active": sum(map(active, of_role)),
-                "succeeded": sum(phase(pod) == "Succeeded" for pod in of_role),
-                "failed": sum(phase(pod) == "Failed" for pod in of_role),
-            }
-            statuses[role] = {name: count for name, count in counts.items() if count}
-        if not finished:
-            status["replicaStatuses"] = statuses
-            changes: list[tuple[str, bool, str]] = [("Created", True, "TFJobCreated")]
-            leading = next((r for r in roles if r.lower() in ("chief", "master")), None) or "Worker"
-            count = (roles.get(leading) or {}).get("replicas", 1) if leading in roles else 0
-            if suspended:
-                changes += [("Running", False, "TFJobSuspended"), ("Suspended", True, "TFJobSuspended")]
-            elif count and statuses[leading].get("succeeded", 0) >= count:
-                changes += [("Running", False, "TFJobRunning"), ("Succeeded", True, "TFJobSucceeded")]
-                status["completionTime"] = now
-            elif any(ready(pod) for pod in self._pods(obj)):
-                if any(c.get("type") == "Suspended" for c in conditions):
-                    changes.append(("Suspended", False, "TFJobResumed"))
-                changes.append(("Running", True, "TFJobRunning"))
-                status.setdefault("startTime", now)
-            status["conditions"] = conditions_after(conditions, changes, now)
+        wanted = {
+            f"{meta['name']}-{role.lower()}-{index}": (_tf_template(replica or {}), _tf_labels(meta, role, index))
+            for role, replica in roles.items()
+            for index in range(0 if suspended else (replica or {}).get("replicas", 1))
+        }
+        await self._align(call, obj, wanted)
+        pods = self._pods(obj)
+        status["replicaStatuses"] = {
+            role: _above_zero(_count((pod for pod in pods if _role(pod) == role.lower()), _TFJOB_COUNTS))
+            for role in roles
+        }
+        state = "Suspended" if suspended else _tfjob_state(roles, status["replicaStatuses"], pods)
+        now = self._api.clock.stamp()
+        changes = list(_TFJOB_CONDITIONS[state])
+        earlier = status.get("conditions") or []
+        if state == "Running":
+            status.setdefault("startTime", now)
+            if any(condition.get("type") == "Suspended" for condition in earlier):
+                changes.insert(1, ("Suspended", False, "TFJobResumed"))
+        elif state == "Succeeded":
+            status["completionTime"] = now
+        status["conditions"] = conditions_after(earlier, changes, now)
         await self._write_status(call, resource, obj, status)
+
+
+# Which pods a field of a status counts.
+
+_Pod = tuple[Json, Json]  # a template and the labels to add
+_Counts = Mapping[str, Callable[[Json], bool]]
+
+
+def _has_succeeded(pod: Json) -> bool:
+    return phase(pod) == "Succeeded"
+
+
+def _has_failed(pod: Json) -> bool:
+    return phase(pod) == "Failed"
+
+
+_REPLICA_SET_COUNTS: _Counts = {"replicas": active, "readyReplicas": ready, "availableReplicas": ready}
+_STATEFUL_SET_COUNTS: _Counts = {**_REPLICA_SET_COUNTS, "updatedReplicas": active}
+_DAEMON_SET_COUNTS: _Counts = {
+    "currentNumberScheduled": active,
+    "updatedNumberScheduled": active,
+    "numberReady": ready,
+    "numberAvailable": ready,
+}
+_JOB_COUNTS: _Counts = {"active": active, "ready": ready, "succeeded": _has_succeeded, "failed": _has_failed}
+_TFJOB_COUNTS: _Counts = {"active": active, "succeeded": _has_succeeded, "failed": _has_failed}
+
+
+def _count(pods: Iterable[Json], counts: _Counts) -> dict[str, int]:
+    found = list(pods)
+    return {name: sum(map(test, found)) for name, test in counts.items()}
+
+
+def _above_zero(counts: Mapping[str, int]) -> dict[str, int]:
+    return {name: count for name, count in counts.items() if count}
+
+
+# The conditions (type, status, reason) of each state of a job.
+
+_JOB_CONDITIONS: dict[str, tuple[tuple[str, bool, str], ...]] = {
+    "Failed": (("Failed", True, "BackoffLimitExceeded"),),
+    "Complete": (("Complete", True, "CompletionsReached"),),
+    "Suspended": (("Suspended", True, "JobSuspended"),),
+    "Running": (("Suspended", False, "JobResumed"),),
+}
+_CREATED = ("Created", True, "TFJobCreated")
+_TFJOB_CONDITIONS: dict[str, tuple[tuple[str, bool, str], ...]] = {
+    "Created": (_CREATED,),
+    "Running": (_CREATED, ("Running", True, "TFJobRunning")),
+    "Suspended": (_CREATED, ("Running", False, "TFJobSuspended"), ("Suspended", True, "TFJobSuspended")),
+    "Succeeded": (_CREATED, ("Running", False, "TFJobRunning"), ("Succeeded", True, "TFJobSucceeded")),
+}
+
+
+def _has_condition(status: Json, *types: str) -> bool:
+    return any(c.get("type") in types and c.get("status") == "True" for c in status.get("conditions") or ())
+
+
+def _job_state(spec: Json, pods: list[Json]) -> str:
+    counts, completions = _count(pods, _JOB_COUNTS), spec.get("completions")
+    if counts["failed"] > spec.get("backoffLimit", 6):
+        return "Failed"
+    if completions is None and counts["succeeded"] and not counts["active"]:
+        return "Complete"
+    if completions is not None and counts["succeeded"] >= completions:
+        return "Complete"
+    return "Suspended" if spec.get("suspend") else "Running"
+
+
+def _job_size(spec: Json, pods: list[Json]) -> int:
+    """Return how many pods a job that is running has at once."""
+    counts, parallelism, completions = _count(pods, _JOB_COUNTS), spec.get("parallelism", 1), spec.get("completions")
+    if completions is not None:
+        return min(parallelism, completions - counts["succeeded"])
+    return counts["active"] if counts["succeeded"] else parallelism
+
+
+def _tfjob_state(roles: Json, statuses: Json, pods: list[Json]) -> str:
+    leading = next((role for role in roles if role.lower() in ("chief", "master")), "Worker")
+    count = (roles.get(leading) or {}).get("replicas", 1) if leading in roles else 0
+    if count and statuses[leading].get("succeeded", 0) >= count:
+        return "Succeeded"
+    return "Running" if any(map(ready, pods)) else "Created"
 
 
 def _template_hash(template: Json) -> str:
@@ -491,7 +504,7 @@ def _node_affinity(node: str) -> Json:
 
 
 def pinned_node(pod: Json) -> str:
-    """The node that a DaemonSet's pod is for, which it names before it is bound."""
+    """Return the node that a DaemonSet's pod is made for, bound or not."""
     try:
         affinity = pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
         return affinity["nodeSelectorTerms"][0]["matchFields"][0]["values"][0]
@@ -500,7 +513,7 @@ def pinned_node(pod: Json) -> str:
 
 
 def _tf_template(replica: Json) -> Json:
-    """The training operator overrides the template's restart policy with the role's."""
+    """Return the template with the role's restart policy, as the training operator sets it."""
     template = replica.get("template") or {}
     policy = replica.get("restartPolicy") or "Never"
     return {

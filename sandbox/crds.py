@@ -1,6 +1,6 @@
-"""What a CustomResourceDefinition makes the sandbox serve, and which definitions are refused.
+"""Read a CustomResourceDefinition: the resources that it adds, or the errors that it has.
 
-It decides the served resources and the status of a definition. Pure; it neither stores nor serves.
+It decides the served resources and the status of a definition. Pure.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from typing import Any
 from sandbox.kinds import Column, Custom, Resource, ScalePaths
 from sandbox.schema import SchemaError, compile_schema
 from sandbox.status import FieldError, invalid_value, required
+from sandbox.tables import is_readable
 
 Json = dict[str, Any]
 
@@ -17,7 +18,7 @@ CLEANUP = "customresourcecleanup.apiextensions.k8s.io"
 
 
 def fill_defaults(crd: Json) -> None:
-    """Singular, list kind and conversion, in place."""
+    """Fill in singular, list kind and conversion, in place."""
     spec = crd["spec"] = dict(crd.get("spec") or {})
     names = spec["names"] = dict(spec.get("names") or {})
     kind = names.get("kind", "")
@@ -27,7 +28,7 @@ def fill_defaults(crd: Json) -> None:
 
 
 def resources(crd: Json) -> tuple[list[Resource], list[FieldError]]:
-    """What it serves, and what is wrong with it."""
+    """Return the resources that the definition serves, and its errors."""
     errors: list[FieldError] = []
     spec = crd.get("spec") or {}
     names = spec.get("names") or {}
@@ -77,6 +78,11 @@ def _resource(
     columns: list[Json] = version.get("additionalPrinterColumns") or []
     if not columns:
         columns = [{"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}]
+    for index, column in enumerate(columns):
+        if not is_readable(column["jsonPath"]):
+            text = 'the sandbox reads fields, [-1:] and [?(@.field=="text")]'
+            field = f"{path}.additionalPrinterColumns[{index}].jsonPath"
+            errors.append(invalid_value(field, column["jsonPath"], text))
     return Resource(
         group=spec["group"],
         version=version["name"],
@@ -118,7 +124,7 @@ def _scale_paths(scale: Json | None) -> ScalePaths | None:
 
 
 def status(crd: Json, now: str) -> Json:
-    """The status of an accepted definition: it is established at once."""
+    """Return the status of an accepted definition, which is established at once."""
     spec = crd["spec"]
     before = crd.get("status") or {}
     conditions = before.get("conditions") or [

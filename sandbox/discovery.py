@@ -1,4 +1,4 @@
-"""What the sandbox says it serves: API groups, resources, version and OpenAPI v3.
+"""Describe what the sandbox serves: API groups, resources, version and OpenAPI v3.
 
 It decides the documents that kubectl and client libraries read before anything else. OpenAPI has the schemas of custom
 resources and only open ones of the built-in kinds. Pure.
@@ -46,7 +46,7 @@ def groups(kinds: Kinds) -> Json:
 
 
 def group(kinds: Kinds, name: str) -> Json | None:
-    """One API group, or None if it is not served. As an element of the list it has no kind in Go; nobody minds one."""
+    """Return one API group, or None if it is not served."""
     versions = kinds.groups().get(name)
     if not versions:
         return None
@@ -119,7 +119,7 @@ def openapi_index(kinds: Kinds) -> Json:
 
 
 def openapi(kinds: Kinds, group_name: str, version: str) -> Json | None:
-    """An OpenAPI v3 document of one group version, or None if it is not served."""
+    """Return the OpenAPI v3 document of one group version, or None if it is not served."""
     served = [r for r in kinds if (r.group, r.version) == (group_name, version)]
     if not served:
         return None
@@ -187,8 +187,8 @@ def _operation(resource: Resource, method: str, schema: str, gvk: Json) -> Json:
         "x-kubernetes-group-version-kind": gvk,
     }
     if method == "patch":
-        # kubectl would build strategic patches from these schemas if they were said to be supported; ours are open, so
-        # it must fall back on its own types. The server takes more here than it says.
+        # With strategic patches listed here kubectl builds them from these schemas. Ours are open, so
+        # kubectl must use its own types. The server accepts more than it lists.
         types = (JSON_PATCH, MERGE_PATCH)
         operation["requestBody"] = {"content": {kind: {"schema": {"type": "object"}} for kind in types}}
     elif method in ("put", "post"):

@@ -1,7 +1,6 @@
-"""Stand-in for the garbage collector and the namespace controller: what goes when something else went.
+"""Stand in for the garbage collector and the namespace controller: delete what lost its owner or its namespace.
 
-It decides which objects lose their reason to be there: those whose owners are all gone, and those in a namespace that
-is being deleted.
+It deletes objects whose owners are all gone, and those in a namespace that is being deleted.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ Dependents = Callable[[str], list[tuple[Kind, Item]]]
 
 
 class Collector:
-    """`dependents` gives the objects that name a uid as an owner."""
+    """Delete objects without owners; `dependents` returns the objects that name a uid as an owner."""
 
     def __init__(self, api: Api, dependents: Dependents) -> None:
         self._api = api
@@ -30,7 +29,7 @@ class Collector:
         self._call = service_account("generic-garbage-collector")
 
     async def check(self, kind: Kind, namespace: str, name: str) -> None:
-        """Delete the object if it has owners and none of them lives; do what its own finalizers ask for."""
+        """Delete the object if all its owners are gone; carry out its own deletion finalizers."""
         item = self._api.store.get(kind, namespace, name)
         resource = self._api.kinds.find(*kind)
         if item is None or resource is None:
@@ -51,7 +50,7 @@ class Collector:
     def _lives(self, owner: Json, namespace: str) -> bool:
         resource = self._api.kinds.by_kind(owner["apiVersion"], owner["kind"])
         if resource is None:
-            # Its kind is not served (any more, or in this version): never delete on what cannot be looked up.
+            # The owner's kind is not served (any more, or in this version): keep what cannot be looked up.
             group = owner["apiVersion"].rpartition("/")[0]
             resource = self._api.kinds.by_group_kind(group, owner["kind"])
             if resource is None:
@@ -113,7 +112,7 @@ class Collector:
 
 
 async def empty_namespace(api: Api, name: str) -> bool:
-    """Delete what a terminating namespace holds; once nothing is left, let it go. True if it went."""
+    """Delete the contents of a terminating namespace; once it is empty, remove it and return True."""
     item = api.store.get(NAMESPACES, "", name)
     namespaces = api.kinds.find(*NAMESPACES)
     if item is None or namespaces is None or "deletionTimestamp" not in item.obj["metadata"]:

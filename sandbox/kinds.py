@@ -1,4 +1,4 @@
-"""Which resources the sandbox serves: the built-in kinds and what CustomResourceDefinitions add.
+"""List the resources that the sandbox serves: the built-in kinds and those of CustomResourceDefinitions.
 
 It decides names, scopes, subresources and which fields count as status; it does not know any object.
 """
@@ -18,7 +18,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class ScalePaths:
-    """Where a kind keeps what /scale shows; the selector's path may be ""."""
+    """The fields of a kind that /scale shows; the selector's path may be ""."""
 
     replicas: tuple[str, ...]
     status: tuple[str, ...]
@@ -39,7 +39,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Custom:
-    """What only a custom resource has: its schema and printer columns."""
+    """The schema and printer columns of a custom resource."""
 
     schema: Node
     openapi: Json
@@ -72,12 +72,12 @@ class Resource:
         "update",
         "watch",
     )
-    stored_as: str = ""  # the version that is stored, where it is another one
+    stored_as: str = ""  # the storage version, where it is another one
     custom: Custom | None = field(default=None, compare=False)
 
     @property
     def store(self) -> Kind:
-        return ("", "events") if self.plural == "events" else (self.group, self.plural)
+        return (self.group, self.plural)
 
     @property
     def api_version(self) -> str:
@@ -121,17 +121,13 @@ BUILTINS: tuple[Resource, ...] = (
     _builtin("", "v1", "Pod", "pods", "po", all_=True, status=True, generation=True,
              subresources=("binding", "resize")),
     _builtin("", "v1", "Service", "services", "svc", all_=True, status=True),
-    _builtin("", "v1", "Endpoints", "endpoints", "ep"),
     _builtin("", "v1", "ConfigMap", "configmaps", "cm"),
     _builtin("", "v1", "Secret", "secrets"),
     _builtin("", "v1", "ServiceAccount", "serviceaccounts", "sa"),
     _builtin("", "v1", "Event", "events", "ev"),
     _builtin("", "v1", "LimitRange", "limitranges", "limits"),
     _builtin("", "v1", "ResourceQuota", "resourcequotas", "quota", status=True),
-    _builtin("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims", "pvc", status=True),
-    _builtin("", "v1", "PersistentVolume", "persistentvolumes", "pv", namespaced=False, status=True),
     _builtin("", "v1", "PodTemplate", "podtemplates"),
-    _builtin("events.k8s.io", "v1", "Event", "events", "ev"),
     _builtin("apps", "v1", "Deployment", "deployments", "deploy", all_=True, status=True, generation=True,
              scale=_WORKLOAD_SCALE),
     _builtin("apps", "v1", "ReplicaSet", "replicasets", "rs", all_=True, status=True, generation=True,
@@ -139,23 +135,17 @@ BUILTINS: tuple[Resource, ...] = (
     _builtin("apps", "v1", "StatefulSet", "statefulsets", "sts", all_=True, status=True, generation=True,
              scale=_WORKLOAD_SCALE),
     _builtin("apps", "v1", "DaemonSet", "daemonsets", "ds", all_=True, status=True, generation=True),
-    _builtin("apps", "v1", "ControllerRevision", "controllerrevisions"),
     _builtin("batch", "v1", "Job", "jobs", all_=True, status=True, generation=True),
     _builtin("batch", "v1", "CronJob", "cronjobs", "cj", all_=True, status=True, generation=True),
     _builtin("autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers", "hpa", all_=True,
              status=True),
     _builtin("coordination.k8s.io", "v1", "Lease", "leases"),
-    _builtin("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices"),
     _builtin("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets", "pdb", status=True, generation=True),
-    _builtin("networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies", "netpol", generation=True),
-    _builtin("networking.k8s.io", "v1", "Ingress", "ingresses", "ing", status=True, generation=True),
     _builtin(_RBAC, "v1", "Role", "roles"),
     _builtin(_RBAC, "v1", "RoleBinding", "rolebindings"),
     _builtin(_RBAC, "v1", "ClusterRole", "clusterroles", namespaced=False),
     _builtin(_RBAC, "v1", "ClusterRoleBinding", "clusterrolebindings", namespaced=False),
     _builtin("node.k8s.io", "v1", "RuntimeClass", "runtimeclasses", namespaced=False),
-    _builtin("scheduling.k8s.io", "v1", "PriorityClass", "priorityclasses", "pc", namespaced=False),
-    _builtin("storage.k8s.io", "v1", "StorageClass", "storageclasses", "sc", namespaced=False),
     _builtin("resource.k8s.io", "v1", "DeviceClass", "deviceclasses", namespaced=False, generation=True),
     _builtin("resource.k8s.io", "v1", "ResourceClaim", "resourceclaims", status=True),
     _builtin("resource.k8s.io", "v1", "ResourceClaimTemplate", "resourceclaimtemplates"),
@@ -164,15 +154,12 @@ BUILTINS: tuple[Resource, ...] = (
              namespaced=False, status=True, generation=True),
     _builtin("admissionregistration.k8s.io", "v1", "ValidatingWebhookConfiguration",
              "validatingwebhookconfigurations", namespaced=False, generation=True),
-    _builtin("authentication.k8s.io", "v1", "TokenReview", "tokenreviews", namespaced=False, verbs=_REVIEW),
     _builtin("authentication.k8s.io", "v1", "SelfSubjectReview", "selfsubjectreviews", namespaced=False,
              verbs=_REVIEW),
     _builtin("authorization.k8s.io", "v1", "SelfSubjectAccessReview", "selfsubjectaccessreviews",
              namespaced=False, verbs=_REVIEW),
     _builtin("authorization.k8s.io", "v1", "SubjectAccessReview", "subjectaccessreviews", namespaced=False,
              verbs=_REVIEW),
-    _builtin("authorization.k8s.io", "v1", "SelfSubjectRulesReview", "selfsubjectrulesreviews",
-             namespaced=False, verbs=_REVIEW),
 )  # fmt: skip
 
 CRD_GROUP = "apiextensions.k8s.io"
@@ -198,7 +185,7 @@ class Kinds:
         return self._served.get((group, version, plural))
 
     def find(self, group: str, plural: str) -> Resource | None:
-        """Any served version, the first that was declared."""
+        """Return the first declared of the served versions, or None."""
         return next((r for r in self._served.values() if (r.group, r.plural) == (group, plural)), None)
 
     def by_kind(self, api_version: str, kind: str) -> Resource | None:
@@ -208,7 +195,7 @@ class Kinds:
         return next((r for r in self._served.values() if r.group == group and r.kind == kind), None)
 
     def groups(self) -> dict[str, list[str]]:
-        """Group to its versions, in order of preference; the core group is ""."""
+        """Return each group's versions, in order of preference; the core group is ""."""
         groups: dict[str, list[str]] = {}
         for resource in self._served.values():
             versions = groups.setdefault(resource.group, [])
@@ -217,7 +204,7 @@ class Kinds:
         return {group: sorted(versions, key=version_order) for group, versions in groups.items()}
 
     def serve(self, crd: str, resources: list[Resource]) -> None:
-        """Serve these for a CRD (by its name), in place of what was served for it before."""
+        """Serve these resources for a CRD (by its name), in place of its earlier ones."""
         for old in self._of_crd.pop(crd, ()):
             self._served.pop((old.group, old.version, old.plural), None)
         self._of_crd[crd] = resources
@@ -225,18 +212,18 @@ class Kinds:
             self._served[resource.group, resource.version, resource.plural] = resource
 
     def withdraw(self, crd: str) -> list[Resource]:
-        """Serve nothing for a CRD any more; what was served for it."""
+        """Serve nothing for a CRD any more; return its earlier resources."""
         served = self._of_crd.get(crd, [])
         self.serve(crd, [])
         return served
 
     def serves(self, resource: Resource) -> bool:
-        """Whether a resource of this name is still (or again) served."""
+        """Return whether a resource of this name is served."""
         return (resource.group, resource.version, resource.plural) in self._served
 
 
 def version_order(version: str) -> tuple[int, int, int, str]:
-    """Sort key: GA before beta before alpha, newer before older (version.CompareKubeAwareVersionStrings)."""
+    """Return a sort key: GA before beta before alpha, newer before older (version.CompareKubeAwareVersionStrings)."""
     found = re.fullmatch(r"v(\d+)(?:(alpha|beta)(\d+))?", version)
     if not found:
         return (9, 0, 0, version)

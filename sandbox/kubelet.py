@@ -1,4 +1,4 @@
-"""Stand-ins for scheduler and kubelet: which node a pod is on, that it runs, and when it ends.
+"""Stand in for scheduler and kubelet: bind pods to nodes, run them and end them.
 
 It decides a pod's status. A pod annotated `sandbox.bizrq/run-seconds` ends Succeeded that many seconds of the
 sandbox's clock after it was scheduled, at exactly that time; any other pod runs until it is deleted.
@@ -30,7 +30,7 @@ NODES: tuple[tuple[str, str | None, int], ...] = (
 
 
 def node(name: str, gpu: str | None, count: int, now: str) -> Json:
-    """A Node manifest with its status; cards of one NVIDIA product, as GPU feature discovery labels them."""
+    """Return a Node with its status, its cards labelled as GPU feature discovery does."""
     labels = {
         "kubernetes.io/hostname": name,
         "kubernetes.io/os": "linux",
@@ -69,7 +69,7 @@ def node(name: str, gpu: str | None, count: int, now: str) -> Json:
 
 
 class Kubelet:
-    """Places and runs pods. `due` is the earliest end that is known; `end_due` carries out what has come."""
+    """Place and run pods. `due` is the earliest known end; `end_due` ends the pods whose time has come."""
 
     def __init__(self, api: Api) -> None:
         self._api = api
@@ -111,7 +111,7 @@ class Kubelet:
                 continue
             try:
                 await self._write(item.obj, _ended(item.obj, rfc3339(when)))
-            except ApiError:  # somebody refused it: the end is still due
+            except ApiError:  # refused: the end is still due
                 self._expected.add(uid)
                 heapq.heappush(self._ends, (when, namespace, name, uid))
                 raise
@@ -130,7 +130,7 @@ class Kubelet:
         await self._api.bind(self._scheduler, meta["namespace"], meta["name"], body)
 
     def _choose(self, pod: Json) -> str | None:
-        """In turn, among the nodes that the selector allows, and that have the wanted devices if any node has."""
+        """Choose in turn among the nodes that the selector allows; prefer those with the wanted devices."""
         nodes = [item.obj for item in self._api.store.items(("", "nodes"))]
         if pinned := pinned_node(pod):
             return pinned
@@ -197,7 +197,7 @@ class Kubelet:
             heapq.heappush(self._ends, (end, meta["namespace"], meta["name"], meta["uid"]))
 
     async def _remove(self, pod: Json) -> None:
-        """Its containers end at once, and it is gone unless finalizers hold it."""
+        """End the containers of a pod that is being deleted, and remove it unless finalizers hold it."""
         meta = pod["metadata"]
         if not ended(pod) and (pod.get("status") or {}).get("containerStatuses"):
             await self._write(pod, _ended(pod, self._api.clock.stamp()))
@@ -238,7 +238,7 @@ def _condition(kind: str, state: str, now: str, reason: str = "") -> Json:
 
 
 def _ended(pod: Json, when: str) -> Json:
-    """The status of the pod after its containers ended at that time."""
+    """Return the status of the pod after its containers ended at that time."""
     status = dict(pod["status"])
     failed = (pod["metadata"].get("annotations") or {}).get(FAIL) == "true"
     reason, code = ("Error", 1) if failed else ("Completed", 0)

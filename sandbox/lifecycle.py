@@ -1,7 +1,7 @@
-"""What the API server makes of metadata, status and generation when an object is created, updated or deleted.
+"""Set the metadata, status and generation of an object that is created, updated or deleted.
 
-It decides the fields that clients cannot set. Pure: it neither stores nor asks anybody. The rules are those of
-apiserver's registry/rest (BeforeCreate, BeforeUpdate, BeforeDelete) and of each kind's strategy.
+It decides the fields that clients cannot set. Pure. The rules are those of apiserver's registry/rest (BeforeCreate,
+BeforeUpdate, BeforeDelete) and of each kind's strategy.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _STATUS_MAY_SET_METADATA = frozenset({"pods", "nodes", "namespaces"})
 
 
 def check_identity(resource: Resource, body: Json, namespace: str, name: str | None) -> None:
-    """The body must be of the resource's kind and agree with the path; `name` None is a create."""
+    """Refuse a body that is not of the resource's kind or disagrees with the path; `name` None is a create."""
     if resource.custom is None and not body.get("kind") and not body.get("apiVersion"):
         body |= {"apiVersion": resource.api_version, "kind": resource.kind}
     if body.get("apiVersion") != resource.api_version or body.get("kind") != resource.kind:
@@ -79,12 +79,12 @@ def check_identity(resource: Resource, body: Json, namespace: str, name: str | N
 
 
 def _stated(meta: Json) -> Json:
-    """What metadata says: fields that are null or empty are not stored (ObjectMeta omits them)."""
+    """Return metadata without null and empty fields, which ObjectMeta omits."""
     return {key: value for key, value in meta.items() if value not in (None, {}, [])}
 
 
 def created(resource: Resource, body: Json, namespace: str, uid: str, now: str, name: str) -> Json:
-    """A new object as it will be stored: what the system sets, and no status where the kind has that subresource."""
+    """Return a new object with the fields that the system sets, without status where that is a subresource."""
     meta = _stated(body["metadata"])
     if meta.get("resourceVersion"):
         raise ApiError(500, "", "resourceVersion should not be set on objects to be created")
@@ -112,7 +112,7 @@ def created(resource: Resource, body: Json, namespace: str, uid: str, now: str, 
 
 
 def updated(resource: Resource, new: Json, old: Json, subresource: str) -> Json:
-    """The object that an update would store. 409 if it was made from another revision than the stored one."""
+    """Return the object that an update stores; 409 if its resourceVersion is not the stored one."""
     before = old["metadata"]
     name = before["name"]
     meta = _stated(new["metadata"])
@@ -152,14 +152,14 @@ def updated(resource: Resource, new: Json, old: Json, subresource: str) -> Json:
 
 
 def count_generation(resource: Resource, obj: Json, old: Json) -> None:
-    """One more where the substance differs, defaults and all, in place."""
+    """Increment the generation, in place, if the part that it counts changed."""
     generation = old["metadata"].get("generation")
     if generation is not None and _substance(resource, obj) != _substance(resource, old):
         obj["metadata"]["generation"] = generation + 1
 
 
 def resized(resource: Resource, new: Json, old: Json) -> Json:
-    """A pod as its resize asks for it: other cpu and memory of containers, nothing else (ValidatePodResize)."""
+    """Return a pod with the cpu and memory of its resize; refuse other changes (ValidatePodResize)."""
     spec = dict(old.get("spec") or {})
     wanted = {c.get("name"): c for c in (new.get("spec") or {}).get("containers") or ()}
     containers = []
@@ -212,7 +212,7 @@ def _check_lock(resource: Resource, meta: Json, before: Json) -> None:
 
 
 def _key(resource: Resource, meta: Json) -> str:
-    """Where etcd would keep it; a conflict over a uid names that."""
+    """Return the object's key in etcd, which the message of a uid conflict shows."""
     return "/" + "/".join(
         part for part in ("registry", resource.group if resource.custom else "", resource.plural,
                           meta.get("namespace", ""), meta["name"]) if part
@@ -242,7 +242,7 @@ def _immutable(meta: Json, before: Json) -> list[FieldError]:
 
 
 def _status_update(resource: Resource, new: Json, old: Json, meta: Json) -> Json:
-    """Only the status changes; of metadata only what the kind's status strategy lets through."""
+    """Return the stored object with the new status, and the metadata that the kind's status strategy lets through."""
     result = dict(old)
     if resource.custom is None:
         if resource.plural not in _STATUS_MAY_SET_METADATA:
@@ -256,7 +256,7 @@ def _status_update(resource: Resource, new: Json, old: Json, meta: Json) -> Json
 
 
 def _substance(resource: Resource, obj: Json) -> Any:
-    """What a generation counts changes of."""
+    """Return the part of an object whose changes the generation counts."""
     if resource.custom is None:
         annotations = obj["metadata"].get("annotations") if resource.plural == "deployments" else None
         return [obj.get("spec"), obj.get("webhooks"), annotations or None]
@@ -265,7 +265,7 @@ def _substance(resource: Resource, obj: Json) -> Any:
 
 
 def propagation_finalizers(resource: Resource, obj: Json, options: Json) -> tuple[list[str], str | None]:
-    """The finalizers after a delete with these options, and a warning for those who gave none for a Job."""
+    """Return the finalizers after a delete with these options, and a warning where a Job's delete has none."""
     finalizers: list[str] = list(obj["metadata"].get("finalizers") or ())
     policy, warning = options.get("propagationPolicy"), None
     if options.get("orphanDependents") is not None:
@@ -300,7 +300,7 @@ def propagation_finalizers(resource: Resource, obj: Json, options: Json) -> tupl
 
 
 def grace_seconds(resource: Resource, obj: Json, options: Json) -> int:
-    """How long a pod may take to end; 0 is at once. Only pods that run somewhere end gracefully."""
+    """Return a pod's grace period; 0 is at once. Only bound pods that have not ended have one."""
     if resource.plural != "pods" or resource.group:
         return 0
     spec, phase = obj.get("spec") or {}, (obj.get("status") or {}).get("phase")
@@ -338,32 +338,11 @@ def deletable(resource: Resource, name: str) -> None:
         )
 
 
-_EVENT_FIELDS = (
-    ("involvedObject", "regarding"),
-    ("message", "note"),
-    ("source", "deprecatedSource"),
-    ("firstTimestamp", "deprecatedFirstTimestamp"),
-    ("lastTimestamp", "deprecatedLastTimestamp"),
-    ("count", "deprecatedCount"),
-    ("reportingComponent", "reportingController"),
-)
-
-
 def to_storage(resource: Resource, obj: Json) -> Json:
-    """An object of a served version as the version that is stored."""
-    if resource.group == "events.k8s.io":
-        renamed = {new: old for old, new in _EVENT_FIELDS}
-        obj = {renamed.get(key, key): value for key, value in obj.items()}
-        return {**obj, "apiVersion": "v1"}
-    if obj["apiVersion"] != resource.storage_version:
-        return {**obj, "apiVersion": resource.storage_version}
-    return obj
+    """Return an object of a served version in the storage version."""
+    return obj if obj["apiVersion"] == resource.storage_version else {**obj, "apiVersion": resource.storage_version}
 
 
 def from_storage(resource: Resource, obj: Json) -> Json:
-    if resource.group == "events.k8s.io":
-        renamed = dict(_EVENT_FIELDS)
-        obj = {renamed.get(key, key): value for key, value in obj.items()}
-    if obj.get("apiVersion") != resource.api_version:
-        return {**obj, "apiVersion": resource.api_version}
-    return obj
+    """Return a stored object in the served version."""
+    return obj if obj.get("apiVersion") == resource.api_version else {**obj, "apiVersion": resource.api_version}

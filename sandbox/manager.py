@@ -1,7 +1,7 @@
-"""Runs the stand-ins: hears of every change, queues what it may concern, and works the queue off.
+"""Run the stand-ins: watch every change, queue the objects that it concerns, and work off the queue.
 
-It decides order and retries only. Keys not events, and never two workers at one key, so that a stand-in always acts on
-what is stored now.
+It decides order and retries only. It queues keys, not events, and never gives one key to two workers, so that a
+stand-in always acts on stored objects.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from sandbox.status import ApiError
 from sandbox.storage import ADDED, DELETED, Event, Item, Kind
 
 Json = dict[str, Any]
-Task = tuple[str, Kind, str, str]  # what to do, kind, namespace, name
+Task = tuple[str, Kind, str, str]  # action, kind, namespace, name
 
 _WORKERS = 4
 _FIRST_RETRY, _LAST_RETRY = 0.05, 5.0
@@ -65,7 +65,7 @@ class Manager:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    # What may concern whom
+    # From a change to keys
 
     def _changed(self, kind: Kind, event: Event) -> None:
         namespace, name = event.key
@@ -168,7 +168,7 @@ class Manager:
         return True
 
     def _later(self, task: Task) -> None:
-        """Again after a while that doubles."""
+        """Retry after a delay that doubles."""
         count = self._retries[task] = self._retries.get(task, 0) + 1
         delay = min(_LAST_RETRY, _FIRST_RETRY * 2 ** (count - 1))
 

@@ -1,4 +1,4 @@
-"""What an object is after a patch: JSON patch (RFC 6902), merge patch (RFC 7386), strategic merge patch.
+"""Apply a patch to an object: JSON patch (RFC 6902), merge patch (RFC 7386), strategic merge patch.
 
 It decides only the resulting object; conflicts, admission and retries are elsewhere. No input is changed in place.
 The merge keys are those of the built-in types' patchMergeKey tags.
@@ -47,7 +47,7 @@ _PRIMITIVE_SETS = frozenset({"finalizers"})
 
 
 def apply(patch_type: str, obj: Json, patch: Any) -> Json:
-    """The object after the patch. 400 for a malformed patch, 422 for one that does not apply."""
+    """Return the object after the patch. 400 for a malformed patch, 422 for one that does not apply."""
     match patch_type:
         case "application/json-patch+json":
             return json_patch(obj, patch)
@@ -93,7 +93,7 @@ def merge_patch(target: Any, patch: Any) -> Any:
 
 
 def strategic_merge(target: Json, patch: Json, inside: str = "") -> Json:
-    """`inside` is the name of the list that holds the target; ports have another key in containers than in Services."""
+    """Merge by the built-in types' keys. `inside` names the list of the target: containers' ports have another key."""
     directive = patch.get("$patch")
     if directive == "replace":
         return {key: value for key, value in patch.items() if key != "$patch"}
@@ -163,7 +163,7 @@ def _merge_list(name: str, old: list[Any], patch: list[Any], order: list[Any] | 
 
 
 def _ordered(items: list[Any], order: Sequence[Any] | None, key: str | None) -> list[Any]:
-    """Put the items that `order` names in that order; every other one stays behind the one it stood behind."""
+    """Put the items that `order` names in that order; keep every other one behind its predecessor."""
     if not order:
         return items
 

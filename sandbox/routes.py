@@ -1,7 +1,7 @@
-"""HTTP: paths, parameters, media types and bodies to verbs, and results to answers.
+"""Translate HTTP: paths, parameters, media types and bodies into verbs, and results into answers.
 
-It decides what a request asks for and in which form the answer goes out. What it does not know it refuses with 404,
-406, 415 or 501, never with a guess.
+It decides the verb of a request and the form of its answer. It refuses what it does not know with 404, 406, 415 or
+501, and never guesses.
 """
 
 from __future__ import annotations
@@ -16,24 +16,20 @@ import structlog
 import yaml
 from aiohttp import web
 
-from sandbox import access, discovery, lifecycle, openapi2, patch, protobuf, scale, tables
+from sandbox import access, discovery, lifecycle, patch, protobuf, scale, tables
 from sandbox.admission import Call, User
 from sandbox.api import Api, Listing, Selection, unknown_subresource
 from sandbox.kinds import Resource
 from sandbox.status import (
     ApiError,
-    FieldError,
     bad_request,
-    forbidden_field,
     internal_error,
-    invalid,
     method_not_allowed,
     no_such_path,
     not_acceptable,
     not_found,
     not_implemented,
     timeout,
-    unsupported,
     unsupported_media_type,
 )
 from sandbox.storage import Item, TooLarge
@@ -54,7 +50,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True)
 class Target:
-    """What a path names: a collection, an object of it, or a subresource of that."""
+    """The collection, object or subresource that a path names."""
 
     resource: Resource
     namespace: str | None
@@ -64,7 +60,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Form:
-    """How the client wants the answer: plain objects, a Table or metadata only."""
+    """The form of the answer: plain objects, a Table or metadata only."""
 
     kind: str = "object"
     include: str = "Metadata"
@@ -122,8 +118,6 @@ class Routes:
             raise method_not_allowed()
         if parts and parts[0] in ("healthz", "readyz", "livez"):
             return web.Response(text="ok")
-        if parts == ["openapi", "v2"] and openapi2.ASKED in request.headers.get("Accept", ""):
-            return web.Response(body=openapi2.document(self._api.kinds), content_type=openapi2.MEDIA_TYPE)
         document = self._document(request, parts)
         if document is None:
             raise no_such_path()
@@ -167,7 +161,7 @@ class Routes:
         return None
 
     def _target(self, group: str, version: str, parts: list[str]) -> Target:
-        """`namespaces/NS/PLURAL[/NAME[/SUB]]` or `PLURAL[/NAME[/SUB]]`; namespaces are themselves a resource."""
+        """Parse `namespaces/NS/PLURAL[/NAME[/SUB]]` or `PLURAL[/NAME[/SUB]]`; namespaces are themselves a resource."""
         namespace: str | None = None
         if parts[0] == "watch":
             raise not_implemented("the deprecated /watch/ paths: use ?watch=true")
@@ -233,16 +227,11 @@ class Routes:
         raise method_not_allowed()
 
     def _reviewed(self, resource: Resource, body: Json, call: Call) -> Json:
-        """Everybody may do everything here; what others ask about a subject is answered by the RBAC that is stored."""
+        """Answer a review. Every user of the sandbox may do everything; a SubjectAccessReview asks the stored RBAC."""
         user = {"username": call.user.name, "groups": list(call.user.groups)}
         match resource.plural:
             case "selfsubjectreviews":
                 status: Json = {"userInfo": user}
-            case "tokenreviews":
-                status = {"authenticated": True, "user": user}
-            case "selfsubjectrulesreviews":
-                every: Json = {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}
-                status = {"resourceRules": [every], "nonResourceRules": [], "incomplete": False}
             case "subjectaccessreviews":
                 status = access.review(body.get("spec"), self._api.store)
             case _:
@@ -268,8 +257,11 @@ class Routes:
 
     def _list(self, request: web.Request, target: Target) -> web.Response:
         query = request.query
-        _check_list_options(query.get("resourceVersion", ""), query.get("resourceVersionMatch", ""),
-                            query.get("continue", ""), query.get("sendInitialEvents", ""))  # fmt: skip
+        for name in ("resourceVersionMatch", "sendInitialEvents"):
+            if query.get(name):
+                raise not_implemented(f"{name} of a list")
+        if query.get("continue") and query.get("resourceVersion", "") not in ("", "0"):
+            raise bad_request("specifying resource version is not allowed when using continue")
         if "list" not in target.resource.verbs:
             raise method_not_allowed()
         listing = self._api.find(
@@ -277,7 +269,6 @@ class Routes:
             limit=_integer(query.get("limit", "0"), "limit"),
             token=query.get("continue", ""),
             version=query.get("resourceVersion", ""),
-            match=query.get("resourceVersionMatch", ""),
         )
         return self._listed(_form(request), target.resource, listing)
 
@@ -357,12 +348,9 @@ class Routes:
 
 
 def _element(resource: Resource, item: Item) -> bytes:
-    """An object inside a list: built-in kinds carry no kind and apiVersion there, custom ones do."""
+    """Return an object as an item of a list, where only custom resources have kind and apiVersion."""
     if resource.custom is not None:
         return rendered(resource, item)
-    if resource.group == "events.k8s.io":
-        obj = lifecycle.from_storage(resource, item.obj)
-        return orjson.dumps({key: value for key, value in obj.items() if key not in ("kind", "apiVersion")})
     return item.raw
 
 
@@ -371,7 +359,7 @@ def _key(target: Target) -> tuple[Resource, str, str]:
 
 
 def _selection(request: web.Request, target: Target) -> Selection:
-    """A name in the path of a watch selects that object."""
+    """Read the selectors of a list or watch; a name in the path selects that object."""
     fields = request.query.get("fieldSelector", "")
     if target.name:
         fields = ",".join(filter(None, (fields, f"metadata.name={target.name}")))
@@ -454,31 +442,8 @@ def _integer(text: str, name: str) -> int:
         raise bad_request(f'unable to parse {name}: strconv.ParseInt: parsing "{text}": invalid syntax') from None
 
 
-def _check_list_options(version: str, match: str, token: str, initial: str) -> None:
-    """apimachinery: ValidateListOptions."""
-    errors: list[FieldError] = []
-    field = "resourceVersionMatch"
-    if match:
-        if not version:
-            errors.append(
-                forbidden_field(field, "resourceVersionMatch is forbidden unless resourceVersion is provided")
-            )
-        if token:
-            errors.append(forbidden_field(field, "resourceVersionMatch is forbidden when continue is provided"))
-        if match not in ("Exact", "NotOlderThan"):
-            errors.append(unsupported(field, match, ("Exact", "NotOlderThan", "")))
-        if match == "Exact" and version == "0":
-            errors.append(forbidden_field(field, 'resourceVersionMatch "exact" is forbidden for resourceVersion "0"'))
-    if initial:
-        errors.append(forbidden_field("sendInitialEvents", "sendInitialEvents is forbidden for list"))
-    if errors:
-        raise invalid("meta.k8s.io", "ListOptions", "", errors)
-    if token and version not in ("", "0"):
-        raise bad_request("specifying resource version is not allowed when using continue")
-
-
 def _form(request: web.Request) -> Form:
-    """The first media type of Accept that can be answered; 406 if there is none."""
+    """Return the first media type of Accept that the sandbox has; 406 if there is none."""
     accept = request.headers.get("Accept", "") or "application/json"
     for option in accept.split(","):
         media, *parameters = (part.strip() for part in option.split(";"))

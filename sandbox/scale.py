@@ -1,6 +1,6 @@
-"""The scale subresource: an autoscaling/v1 Scale out of an object, and the object that a Scale asks for.
+"""Translate the scale subresource: an object into its autoscaling/v1 Scale, and a Scale into the changed object.
 
-It decides only that translation. Pure.
+Pure.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def _read(obj: Json, path: tuple[str, ...]) -> Any:
 
 
 def of(resource: Resource, obj: Json) -> Json:
-    """The object's Scale. A spec of 0 replicas has no `replicas`, as Go leaves out empty numbers there."""
+    """Return the object's Scale. A spec of 0 replicas has no `replicas`, as Go leaves out empty numbers there."""
     paths = _paths(resource)
     meta = obj["metadata"]
     replicas = _read(obj, paths.replicas)
@@ -48,7 +48,7 @@ def of(resource: Resource, obj: Json) -> Json:
 
 
 def applied(resource: Resource, obj: Json, scale: Json) -> Json:
-    """The object with the Scale's replicas; the Scale's resourceVersion, if it has one, locks the update."""
+    """Return the object with the Scale's replicas; the Scale's resourceVersion, if it has one, locks the update."""
     if scale.get("kind") != "Scale" or scale.get("apiVersion") != "autoscaling/v1":
         raise bad_request(f"{scale.get('kind')} in version {scale.get('apiVersion')} cannot be handled as a Scale")
     meta = scale.get("metadata") or {}

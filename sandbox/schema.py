@@ -1,12 +1,13 @@
-"""What a custom resource's schema says about an object: defaults, pruning, validation and CEL rules.
+"""Apply a custom resource's schema: defaults, pruning, validation and CEL rules.
 
-It decides which fields stay, which are filled in and every error, as apiextensions-apiserver words them. It does not
+It decides which fields stay, which are filled in, and the errors, in the words of apiextensions-apiserver. It does not
 know requests or storage. Values that an update leaves as they were are not validated again (KEP-4008, ratcheting).
 """
 
 from __future__ import annotations
 
 import copy
+import operator
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -31,17 +32,16 @@ from sandbox.status import (
 
 Json = dict[str, Any]
 Errors = list[FieldError]
+Check = Callable[[Any, str, Errors], None]  # a value, its field; adds to the errors
 
 _ABSENT: Any = object()
 _TYPE_NAMES = {"object", "array", "string", "integer", "number", "boolean"}
 _SUPPORTED = frozenset(
     (
         "type", "properties", "additionalProperties", "items", "required", "enum", "pattern", "minLength",
-        "maxLength", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "minItems", "maxItems",
-        "minProperties", "maxProperties", "multipleOf", "nullable", "default", "description", "title",
-        "format", "example", "externalDocs", "allOf", "anyOf", "oneOf", "not",
-        "x-kubernetes-int-or-string", "x-kubernetes-preserve-unknown-fields",
-        "x-kubernetes-embedded-resource", "x-kubernetes-list-type", "x-kubernetes-list-map-keys",
+        "maxLength", "minimum", "maximum", "maxItems", "minProperties", "maxProperties", "default",
+        "description", "format", "anyOf", "x-kubernetes-int-or-string",
+        "x-kubernetes-preserve-unknown-fields", "x-kubernetes-list-type", "x-kubernetes-list-map-keys",
         "x-kubernetes-map-type", "x-kubernetes-validations",
     )
 )  # fmt: skip
@@ -57,7 +57,7 @@ class SchemaError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One x-kubernetes-validations entry. `transition`: it names oldSelf and so stands only for updates."""
+    """One x-kubernetes-validations entry. A `transition` rule names oldSelf and holds only for updates."""
 
     program: cel.Program
     message: str
@@ -77,13 +77,10 @@ class Node:
     additional: Node | None
     items: Node | None
     required: tuple[str, ...]
-    checks: tuple[Callable[[Any, str, Errors], None], ...]
-    junctors: tuple[Callable[[Any, str, Errors], None], ...]
+    checks: tuple[Check, ...]
     rules: tuple[Rule, ...]
-    nullable: bool
     int_or_string: bool
     preserve: bool
-    embedded: bool
     default: Any
     list_type: str
     map_keys: tuple[str, ...]
@@ -92,7 +89,7 @@ class Node:
 
 
 def compile_schema(schema: Json, path: str) -> Node:
-    """What a definition's schema says, read once however often the definition is written; raises SchemaError."""
+    """Compile a definition's schema, or return the compiled one; raise SchemaError."""
     return _compiled(orjson.dumps(schema), path)
 
 
@@ -106,7 +103,7 @@ def _compiled(text: bytes, path: str) -> Node:
 
 
 def _compile(schema: Json, path: str, errors: Errors, *, bare: bool = False) -> Node:
-    """`bare` schemas stand inside allOf/anyOf/oneOf/not: they validate values and shape nothing."""
+    """Compile a schema and those below it. A `bare` one stands inside anyOf: it validates values and shapes nothing."""
     errors.extend(
         forbidden_field(f"{path}.{name}", "not supported by the sandbox") for name in schema if name not in _SUPPORTED
     )
@@ -143,13 +140,13 @@ def _compile(schema: Json, path: str, errors: Errors, *, bare: bool = False) -> 
         additional=additional,
         items=items,
         required=tuple(schema.get("required") or ()),
-        checks=tuple(_compile_checks(schema, path, errors)),
-        junctors=tuple(_compile_junctors(schema, path, errors)),
+        checks=(
+            *_compile_checks(schema, path, errors),
+            *(_compile_any_of(schema, path, errors) if schema.get("anyOf") else ()),
+        ),
         rules=rules,
-        nullable=schema.get("nullable") is True,
         int_or_string=int_or_string,
         preserve=preserve or extra is True,
-        embedded=schema.get("x-kubernetes-embedded-resource") is True,
         default=schema.get("default", _ABSENT),
         list_type=schema.get("x-kubernetes-list-type", "atomic"),
         map_keys=tuple(schema.get("x-kubernetes-list-map-keys") or ()),
@@ -163,20 +160,21 @@ _REASONS = {"FieldValueInvalid", "FieldValueForbidden", "FieldValueRequired", "F
 
 def _compile_rule(rule: Json, path: str, errors: Errors) -> Rule | None:
     text = rule.get("rule", "")
+    optional_old = rule.get("optionalOldSelf") is True
+    optional = "oldSelf" if optional_old else ""
     try:
-        program = cel.compile_expression(text, ("self", "oldSelf"))
+        program = cel.compile_expression(text, ("self", "oldSelf"), optional=optional)
     except cel.CelError as error:
         errors.append(invalid_value(f"{path}.rule", text, f"compilation failed: {error}"))
         return None
     message_expression = None
     if source := rule.get("messageExpression"):
         try:
-            message_expression = cel.compile_expression(source, ("self", "oldSelf"))
+            message_expression = cel.compile_expression(source, ("self", "oldSelf"), optional=optional)
         except cel.CelError as error:
             errors.append(
                 invalid_value(f"{path}.messageExpression", source, f"messageExpression compilation failed: {error}")
             )
-    optional_old = rule.get("optionalOldSelf") is True
     if rule.get("reason") and rule["reason"] not in _REASONS:
         errors.append(unsupported(f"{path}.reason", rule["reason"], sorted(_REASONS)))
     return Rule(
@@ -190,104 +188,100 @@ def _compile_rule(rule: Json, path: str, errors: Errors) -> Rule | None:
     )
 
 
-def _compile_checks(schema: Json, path: str, errors: Errors) -> list[Callable[[Any, str, Errors], None]]:
-    """The value validations of one schema, each a function that adds an error. Texts: go-openapi and kube-openapi."""
-    checks: list[Callable[[Any, str, Errors], None]] = []
-
-    def check(name: str, make: Callable[[Any], Callable[[Any, str, Errors], None]]) -> None:
+def _compile_checks(schema: Json, path: str, errors: Errors) -> list[Check]:
+    """Return the value validations of one schema, each a function that adds an error."""
+    checks: list[Check] = []
+    for name, make in _CHECKS.items():
         if name in schema:
-            checks.append(make(schema[name]))
-
-    def number(test: Callable[[Any, Any], bool], words: str) -> Callable[[Any], Callable[[Any, str, Errors], None]]:
-        def make(bound: Any) -> Callable[[Any, str, Errors], None]:
-            def validate(value: Any, field: str, found: Errors) -> None:
-                if _is_number(value) and not test(value, bound):
-                    found.append(invalid_value(field, value, f"{field} in body should be {words} {bound}"))
-
-            return validate
-
-        return make
-
-    low, high = schema.get("exclusiveMinimum"), schema.get("exclusiveMaximum")
-    check("minimum", number(lambda v, b: v > b, "greater than") if low else
-          number(lambda v, b: v >= b, "greater than or equal to"))  # fmt: skip
-    check("maximum", number(lambda v, b: v < b, "less than") if high else
-          number(lambda v, b: v <= b, "less than or equal to"))  # fmt: skip
-    check("multipleOf", number(lambda v, b: v % b == 0, "a multiple of"))
-
-    def enum(allowed: Any) -> Callable[[Any, str, Errors], None]:
-        def validate(value: Any, field: str, found: Errors) -> None:
-            if not any(cel.equal(value, item) for item in allowed):
-                found.append(unsupported(field, value, allowed))
-
-        return validate
-
-    check("enum", enum)
-
-    def pattern(text: Any) -> Callable[[Any, str, Errors], None]:
-        try:
-            cel.search(text, "")
-        except cel.CelError as error:
-            errors.append(invalid_value(f"{path}.pattern", text, str(error)))
-            return lambda value, field, found: None
-
-        def validate(value: Any, field: str, found: Errors) -> None:
-            if isinstance(value, str) and not cel.search(text, value):
-                found.append(invalid_value(field, value, f"{field} in body should match '{text}'"))
-
-        return validate
-
-    check("pattern", pattern)
-
-    def shortest(least: Any) -> Callable[[Any, str, Errors], None]:
-        def validate(value: Any, field: str, found: Errors) -> None:
-            if isinstance(value, str) and len(value) < least:
-                found.append(invalid_value(field, value, f"{field} in body should be at least {least} chars long"))
-
-        return validate
-
-    def longest(most: Any) -> Callable[[Any, str, Errors], None]:
-        def validate(value: Any, field: str, found: Errors) -> None:
-            if isinstance(value, str) and len(value) > most:
-                found.append(too_long(field, most))
-
-        return validate
-
-    check("minLength", shortest)
-    check("maxLength", longest)
-
-    def fewest(of: type, words: str) -> Callable[[Any], Callable[[Any, str, Errors], None]]:
-        def make(least: Any) -> Callable[[Any, str, Errors], None]:
-            def validate(value: Any, field: str, found: Errors) -> None:
-                if isinstance(value, of) and len(value) < least:
-                    found.append(
-                        invalid_value(field, len(value), f"{field} in body should have at least {least} {words}")  # type: ignore[arg-type]
-                    )
-
-            return validate
-
-        return make
-
-    def most(of: type) -> Callable[[Any], Callable[[Any, str, Errors], None]]:
-        def make(bound: Any) -> Callable[[Any, str, Errors], None]:
-            def validate(value: Any, field: str, found: Errors) -> None:
-                if isinstance(value, of) and len(value) > bound:  # type: ignore[arg-type]
-                    found.append(too_many(field, len(value), bound))  # type: ignore[arg-type]
-
-            return validate
-
-        return make
-
-    check("minItems", fewest(list, "items"))
-    check("maxItems", most(list))
-    check("minProperties", fewest(dict, "properties"))
-    check("maxProperties", most(dict))
+            try:
+                checks.append(make(schema[name]))
+            except cel.CelError as error:
+                errors.append(invalid_value(f"{path}.{name}", schema[name], str(error)))
     if form := _FORMATS.get(schema.get("format", "")):
         checks.append(form)
     return checks
 
 
-def _int_format(bits: int) -> Callable[[Any, str, Errors], None]:
+def _number(test: Callable[[Any, Any], bool], words: str) -> Callable[[Any], Check]:
+    def make(bound: Any) -> Check:
+        def validate(value: Any, field: str, found: Errors) -> None:
+            if _is_number(value) and not test(value, bound):
+                found.append(invalid_value(field, value, f"{field} in body should be {words} {bound}"))
+
+        return validate
+
+    return make
+
+
+def _enum(allowed: list[Any]) -> Check:
+    def validate(value: Any, field: str, found: Errors) -> None:
+        if not any(cel.equal(value, item) for item in allowed):
+            found.append(unsupported(field, value, allowed))
+
+    return validate
+
+
+def _pattern(text: str) -> Check:
+    cel.search(text, "")  # raises CelError for a malformed pattern
+
+    def validate(value: Any, field: str, found: Errors) -> None:
+        if isinstance(value, str) and not cel.search(text, value):
+            found.append(invalid_value(field, value, f"{field} in body should match '{text}'"))
+
+    return validate
+
+
+def _shortest(least: int) -> Check:
+    def validate(value: Any, field: str, found: Errors) -> None:
+        if isinstance(value, str) and len(value) < least:
+            found.append(invalid_value(field, value, f"{field} in body should be at least {least} chars long"))
+
+    return validate
+
+
+def _longest(most: int) -> Check:
+    def validate(value: Any, field: str, found: Errors) -> None:
+        if isinstance(value, str) and len(value) > most:
+            found.append(too_long(field, most))
+
+    return validate
+
+
+def _fewest_properties(least: int) -> Check:
+    def validate(value: Any, field: str, found: Errors) -> None:
+        if isinstance(value, dict) and len(value) < least:
+            text = f"{field} in body should have at least {least} properties"
+            found.append(invalid_value(field, len(value), text))
+
+    return validate
+
+
+def _most(of: type[dict] | type[list]) -> Callable[[Any], Check]:
+    def make(bound: int) -> Check:
+        def validate(value: Any, field: str, found: Errors) -> None:
+            if isinstance(value, of) and len(value) > bound:
+                found.append(too_many(field, len(value), bound))
+
+        return validate
+
+    return make
+
+
+#: The keywords that check a value. Texts are those of go-openapi and kube-openapi.
+_CHECKS: dict[str, Callable[[Any], Check]] = {
+    "minimum": _number(operator.ge, "greater than or equal to"),
+    "maximum": _number(operator.le, "less than or equal to"),
+    "enum": _enum,
+    "pattern": _pattern,
+    "minLength": _shortest,
+    "maxLength": _longest,
+    "maxItems": _most(list),
+    "minProperties": _fewest_properties,
+    "maxProperties": _most(dict),
+}
+
+
+def _int_format(bits: int) -> Check:
     def validate(value: Any, field: str, found: Errors) -> None:
         if isinstance(value, int) and not -(2 ** (bits - 1)) <= value < 2 ** (bits - 1):
             found.append(invalid_value(field, value, f"{field} in body must be of type int{bits}: {value}"))
@@ -305,71 +299,31 @@ def _date_time(value: Any, field: str, found: Errors) -> None:
         found.append(type_invalid(field, value, f'{field} in body must be of type date-time: "{value}"'))
 
 
-_FORMATS: dict[str, Callable[[Any, str, Errors], None]] = {
+_FORMATS: dict[str, Check] = {
     "int32": _int_format(32),
     "int64": _int_format(64),
     "date-time": _date_time,
 }
 
 
-def _compile_junctors(schema: Json, path: str, errors: Errors) -> list[Callable[[Any, str, Errors], None]]:
-    junctors: list[Callable[[Any, str, Errors], None]] = []
+def _compile_any_of(schema: Json, path: str, errors: Errors) -> list[Check]:
+    parts = [_compile(part, f"{path}.anyOf[{index}]", errors, bare=True) for index, part in enumerate(schema["anyOf"])]
 
-    def nodes(name: str) -> list[Node]:
-        return [
-            _compile(part, f"{path}.{name}[{index}]", errors, bare=True)
-            for index, part in enumerate(schema.get(name) or ())
-        ]
-
-    def failures(node: Node, value: Any, field: str) -> Errors:
+    def fails(node: Node, value: Any, field: str) -> bool:
         found: Errors = []
         _validate(node, value, _ABSENT, field, found)
-        return found
+        return bool(found)
 
-    if parts := nodes("allOf"):
+    def validate(value: Any, field: str, found: Errors) -> None:
+        if all(fails(part, value, field) for part in parts):
+            text = f"{field} in body must validate at least one schema (anyOf)"
+            found.append(invalid_value(field, _shown(value), text))
 
-        def all_of(value: Any, field: str, found: Errors, parts: list[Node] = parts) -> None:
-            problems = [problem for part in parts for problem in failures(part, value, field)]
-            if problems:
-                found.append(
-                    invalid_value(field, _shown(value), f"{field} in body must validate all the schemas (allOf)")
-                )
-                found.extend(problems)
-
-        junctors.append(all_of)
-    if parts := nodes("anyOf"):
-
-        def any_of(value: Any, field: str, found: Errors, parts: list[Node] = parts) -> None:
-            if all(failures(part, value, field) for part in parts):
-                found.append(
-                    invalid_value(field, _shown(value), f"{field} in body must validate at least one schema (anyOf)")
-                )
-
-        junctors.append(any_of)
-    if parts := nodes("oneOf"):
-
-        def one_of(value: Any, field: str, found: Errors, parts: list[Node] = parts) -> None:
-            valid = sum(not failures(part, value, field) for part in parts)
-            if valid != 1:
-                text = f"{field} in body must validate one and only one schema (oneOf). Found "
-                found.append(
-                    invalid_value(field, _shown(value), text + ("none valid" if not valid else f"{valid} valid"))
-                )
-
-        junctors.append(one_of)
-    if isinstance(schema.get("not"), dict):
-        negated = _compile(schema["not"], f"{path}.not", errors, bare=True)
-
-        def negation(value: Any, field: str, found: Errors) -> None:
-            if not failures(negated, value, field):
-                found.append(invalid_value(field, _shown(value), f"{field} in body must not validate the schema (not)"))
-
-        junctors.append(negation)
-    return junctors
+    return [validate]
 
 
 def _shown(value: Any) -> Any:
-    """Errors about a type or a junctor show the type's name in the value's place."""
+    """Return the type's name, which errors of type and anyOf show in place of the value."""
     return _type_of(value)
 
 
@@ -400,7 +354,7 @@ _TYPE_META = frozenset({"apiVersion", "kind", "metadata"})
 
 
 def prune(node: Node, obj: Json) -> list[str]:
-    """Remove, in place, what the schema does not know of a whole object; the removed paths."""
+    """Remove, in place, the fields of a whole object that the schema does not have; return their paths."""
     removed: list[str] = []
     _prune(node, obj, "", removed, root=True)
     return removed
@@ -408,7 +362,7 @@ def prune(node: Node, obj: Json) -> list[str]:
 
 def _prune(node: Node, value: Any, path: str, removed: list[str], *, root: bool = False) -> None:
     if isinstance(value, dict):
-        kept = _TYPE_META if root or node.embedded else frozenset()
+        kept = _TYPE_META if root else frozenset()
         for name in list(value):
             child = node.properties.get(name, node.additional)
             if name in kept:
@@ -428,7 +382,7 @@ def fill_defaults(node: Node, value: Any) -> None:
     if isinstance(value, dict):
         for name in [name for name, item in value.items() if item is None]:
             child = node.properties.get(name, node.additional)
-            if child is not None and not child.nullable:
+            if child is not None:
                 del value[name]
         if node.deep_defaults:
             for name, child in node.properties.items():
@@ -446,7 +400,7 @@ def fill_defaults(node: Node, value: Any) -> None:
 
 
 def validate(node: Node, obj: Json, old: Json | None = None) -> Errors:
-    """Every error of a whole object; with `old` those that an unchanged part already had do not count."""
+    """Return the errors of a whole object; with `old`, only those of changed parts."""
     errors: Errors = []
     _validate(node, obj, _ABSENT if old is None else old, "", errors, root=True)
     if node.deep_rules:
@@ -471,8 +425,6 @@ def _same(value: Any, old: Any) -> bool:
 def _validate(node: Node, value: Any, old: Any, path: str, errors: Errors, *, root: bool = False) -> None:
     if _same(value, old):
         return
-    if value is None and node.nullable:
-        return
     if not _type_fits(node, value):
         wanted = "integer,string" if node.int_or_string else node.type
         errors.append(
@@ -481,8 +433,6 @@ def _validate(node: Node, value: Any, old: Any, path: str, errors: Errors, *, ro
         return
     for check in node.checks:
         check(value, path, errors)
-    for junctor in node.junctors:
-        junctor(value, path, errors)
     if isinstance(value, dict):
         for name, item in value.items():
             if root and name in _TYPE_META and name != "metadata":
@@ -538,7 +488,7 @@ def _map_key(node: Node, item: Any) -> tuple[str, ...]:
 
 
 def _validate_rules(node: Node, value: Any, old: Any, path: str, errors: Errors) -> None:
-    """CEL rules; those without oldSelf do not look again at what did not change."""
+    """Evaluate the CEL rules; skip unchanged parts, except for rules with oldSelf."""
     if not node.deep_rules or value is None:
         return
     same = _same(value, old)
@@ -563,9 +513,7 @@ def _validate_rules(node: Node, value: Any, old: Any, path: str, errors: Errors)
 
 def _judge(rule: Rule, node: Node, value: Any, old: Any, path: str, errors: Errors) -> None:
     names: dict[str, Any] = {"self": value}
-    if rule.optional_old:
-        names["oldSelf"] = cel.NONE if old is _ABSENT else cel.Optional(True, old)
-    elif old is not _ABSENT:
+    if old is not _ABSENT:
         names["oldSelf"] = old
     shown = node.type or ("object" if isinstance(value, dict) else "string")
     try:

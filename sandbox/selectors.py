@@ -1,6 +1,6 @@
-"""Which objects a label or field selector picks.
+"""Compile label and field selectors into predicates.
 
-It decides matching and which selectors are malformed; it does not know where the objects come from.
+It decides matching and which selectors are malformed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _SET = re.compile(r"\s*(?P<key>[^\s!=,()]+)\s+(?P<op>in|notin)\s*\((?P<values>[^
 
 
 def label_key_problem(key: str) -> str | None:
-    """What is wrong with a label key, in Kubernetes' words (validation.IsQualifiedName), or None."""
+    """Return the error of a label key, in Kubernetes' words (validation.IsQualifiedName), or None."""
     prefix, slash, name = key.rpartition("/")
     if slash and (not prefix or len(prefix) > 253 or not dns_subdomain(prefix)):
         return "prefix part " + DNS_SUBDOMAIN_TEXT
@@ -95,7 +95,7 @@ def _pieces(text: str) -> list[str]:
 
 
 def parse_labels(text: str) -> Matcher | None:
-    """A labelSelector parameter as a predicate over labels; None if it picks everything. 400 if malformed."""
+    """Compile a labelSelector parameter; None selects everything. 400 if malformed."""
     if not text.strip():
         return None
     matchers: list[Matcher] = []
@@ -119,7 +119,7 @@ def parse_labels(text: str) -> Matcher | None:
 
 
 def compile_selector(selector: Json | None) -> Matcher | None:
-    """A metav1.LabelSelector as a predicate; None if it picks everything ({} or absent)."""
+    """Compile a metav1.LabelSelector; None selects everything ({} or absent)."""
     if not selector:
         return None
     operators = {"In": "in", "NotIn": "notin", "Exists": "exists", "DoesNotExist": "!"}
@@ -135,7 +135,7 @@ def compile_selector(selector: Json | None) -> Matcher | None:
 
 
 def selector_text(selector: Json | None) -> str:
-    """A LabelSelector as a labelSelector parameter, sorted by key."""
+    """Return a LabelSelector as a labelSelector parameter, sorted by key."""
     parts: list[tuple[str, str]] = [
         (key, f"{key}={value}") for key, value in ((selector or {}).get("matchLabels") or {}).items()
     ]
@@ -202,9 +202,9 @@ def _field(obj: Json, path: str) -> str:
 
 
 def parse_fields(kind: tuple[str, str], text: str) -> ObjectMatcher | None:
-    """A fieldSelector parameter as a predicate over objects; None if it picks everything.
+    """Compile a fieldSelector parameter; None selects everything.
 
-    400 for a field that the kind does not index: the API server knows few of them for each kind.
+    400 for a field that the kind does not index; an API server indexes few fields of each kind.
     """
     if not text.strip():
         return None

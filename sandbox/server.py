@@ -1,6 +1,6 @@
-"""The sandbox: a small Kubernetes API server in the caller's event loop, with stand-ins for what makes and ends pods.
+"""Put the sandbox together, start it and stop it.
 
-It decides only how the parts are put together, started and stopped.
+It runs in the caller's event loop.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _LARGEST_BODY = 3 * 1024 * 1024  # apiserver's MaxRequestBodyBytes
 class Sandbox:
     """`async with Sandbox() as box:` serves at `box.url` until the end of the block.
 
-    tls: serve https, with a certificate of a CA that the kubeconfig names (`box.ca`); plain http is fine on 127.0.0.1.
-    controllers: the stand-ins for workload controllers, scheduler, kubelet,
-    garbage collector; False for a bare API server. bookmark_seconds: how often a watch that allows bookmarks has one.
-    `box.faults` are called with every request before it is looked at; one that returns a response answers it, one that
-    sleeps delays it, one that returns None lets it pass.
+    tls: serve https, with a certificate of a CA that the kubeconfig names (`box.ca`).
+    controllers: run the stand-ins for workload controllers, scheduler, kubelet and garbage collector.
+    bookmark_seconds: the interval of a watch's bookmarks.
+    `box.faults` see every request first: one that returns a response answers it, one that sleeps delays it, one that
+    returns None lets it pass.
     """
 
     def __init__(
@@ -100,11 +100,11 @@ class Sandbox:
         self._watches.abort()
 
     def compact(self) -> None:
-        """Forget the history: watches and lists from an earlier revision are answered 410."""
+        """Forget the history: answer watches and lists from an earlier revision with 410."""
         self.api.store.compact()
 
     def write_kubeconfig(self, path: str | Path) -> Path:
-        """Write a kubeconfig for this sandbox, readable by its owner only; parents are made."""
+        """Write a kubeconfig for this sandbox, readable by its owner only; make its parent directories."""
         target = Path(path)
         cluster: dict[str, str] = {"server": self.url}
         if self.ca:
@@ -126,7 +126,7 @@ class Sandbox:
 
 
 def _serving_context(host: str) -> tuple[ssl.SSLContext, bytes]:
-    """A context with a fresh certificate for the host, and the PEM of the CA that signed it."""
+    """Return a context with a new certificate for the host, and the PEM of the CA that signed it."""
     now = datetime.now(UTC)
     ca = pki.make_ca(now, name="bizrq sandbox")
     serving = pki.make_serving(ca, [host, "localhost"], now)

@@ -1,6 +1,6 @@
-"""Refusals as the API server words them: code, reason, message and details of a v1 Status.
+"""Word refusals as the API server does: code, reason, message and details of a v1 Status.
 
-It decides only the wording. The texts and codes follow apimachinery's pkg/api/errors and pkg/util/validation/field.
+The texts and codes follow apimachinery's pkg/api/errors and pkg/util/validation/field.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class ApiError(Exception):
 
 @dataclass(frozen=True)
 class FieldError:
-    """One thing that is wrong with one field; `cause` is Kubernetes' name of the kind of error."""
+    """One error of one field; `cause` is Kubernetes' name of its kind."""
 
     cause: str
     field: str
@@ -58,7 +58,7 @@ class FieldError:
 
 
 def _value(value: object) -> str:
-    """The value as Go prints it in a field error: strings quoted, objects as JSON."""
+    """Return the value as Go prints it in a field error: strings quoted, objects as JSON."""
     if value is None:
         return "null"
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
@@ -142,7 +142,7 @@ def forbidden(group: str, plural: str, name: str, why: str, causes: list[Json] |
 
 
 def invalid(group: str, kind: str, name: str, errors: Sequence[FieldError]) -> ApiError:
-    """422 with every error as a cause; equal texts stand once in the message, as in Go's error aggregates."""
+    """Return 422 with every error as a cause; the message has equal texts once, as Go's error aggregates."""
     texts = list(dict.fromkeys(str(error) for error in errors))
     joined = texts[0] if len(texts) == 1 else "[" + ", ".join(texts) + "]"
     details = _details(group, kind, name)
@@ -180,7 +180,7 @@ def method_not_allowed() -> ApiError:
     return ApiError(405, "MethodNotAllowed", "the server does not allow this method on the requested resource", {})
 
 
-#: What server-side apply sends.
+#: The media types of server-side apply.
 _APPLY = ("application/apply-patch+yaml", "application/apply-patch+cbor")
 
 

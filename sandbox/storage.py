@@ -1,7 +1,7 @@
-"""What is stored: objects by kind, namespace and name, under one integer revision, with the history watches read.
+"""Store objects by kind, namespace and name, under one integer revision, with the history that watches read.
 
-It decides revisions, optimistic locks and what history still holds. It does not know what an object means.
-Stored objects are never changed in place: whoever wants another one stores another one.
+It decides revisions, optimistic locks and the length of the history. It does not know what an object means.
+A stored object is never changed in place; a write replaces it.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ ADDED, MODIFIED, DELETED = "ADDED", "MODIFIED", "DELETED"
 
 
 class Exists(Exception):
-    """There is such an object already."""
+    """An object of this name exists."""
 
 
 class Moved(Exception):
-    """The object is gone or is not at the expected revision any more."""
+    """The object is gone or has another revision than expected."""
 
 
 class TooLarge(Exception):
@@ -35,7 +35,7 @@ class TooLarge(Exception):
 
 
 class Compacted(Exception):
-    """The asked revision is older than the history; carries the oldest revision that can be asked for."""
+    """The revision is older than the history; carries the oldest revision in it."""
 
     def __init__(self, oldest: int) -> None:
         super().__init__(oldest)
@@ -43,7 +43,7 @@ class Compacted(Exception):
 
 
 class Item:
-    """A stored object at one revision, and its JSON (without apiVersion and kind, which depend on who asks)."""
+    """A stored object at one revision, and its JSON (without apiVersion and kind, which depend on the request)."""
 
     __slots__ = ("_raw", "obj", "version")
 
@@ -71,7 +71,7 @@ class Event(NamedTuple):
 
 @dataclass
 class _Shelf:
-    """All objects of one kind, the keys in order, the changes in order, and who waits for more."""
+    """All objects of one kind, the keys in order, the changes in order, and the watchers' events."""
 
     items: dict[Key, Item] = field(default_factory=dict)
     keys: list[Key] = field(default_factory=list)
@@ -84,7 +84,7 @@ Listener = Callable[[Kind, Event], None]
 
 
 class Store:
-    """In memory, for one event loop. `history` is how many changes of each kind are kept for watches."""
+    """A store in memory, for one event loop. `history` is the number of changes of each kind kept for watches."""
 
     def __init__(self, history: int = 20_000) -> None:
         self.revision = 1
@@ -102,7 +102,7 @@ class Store:
         return self._shelf(kind).items.get((namespace, name))
 
     def items(self, kind: Kind, namespace: str | None = None) -> list[Item]:
-        """In the order of their keys; `namespace` None is all of them."""
+        """Return objects in the order of their keys; `namespace` None is all namespaces."""
         shelf = self._shelf(kind)
         if namespace is None:
             return [shelf.items[key] for key in shelf.keys]
@@ -115,7 +115,7 @@ class Store:
         return found
 
     def at(self, kind: Kind, version: int) -> list[tuple[Key, Item]]:
-        """The kind as it was at a revision, in the order of keys. Compacted if history does not reach back."""
+        """Return a kind's objects at a revision, in the order of keys; Compacted if it is older than the history."""
         shelf = self._shelf(kind)
         if version < shelf.oldest:
             raise Compacted(shelf.oldest)
@@ -161,14 +161,14 @@ class Store:
         return item
 
     def events(self, kind: Kind, after: int) -> list[Event]:
-        """Every change of the kind later than a revision, oldest first."""
+        """Return the kind's changes after a revision, oldest first."""
         shelf = self._shelf(kind)
         if after < shelf.oldest:
             raise Compacted(shelf.oldest)
         return shelf.events[bisect_right(shelf.events, after, key=lambda event: event.version) :]
 
     def watch(self, kind: Kind) -> asyncio.Event:
-        """An event that is set at every change of the kind, until `unwatch`."""
+        """Return an event that every change of the kind sets, until `unwatch`."""
         waiter = asyncio.Event()
         self._shelf(kind).waiters.add(waiter)
         return waiter
@@ -177,12 +177,12 @@ class Store:
         self._shelf(kind).waiters.discard(waiter)
 
     def wake(self, kind: Kind) -> None:
-        """Have whoever watches the kind look again, though nothing of it changed."""
+        """Wake the watchers of the kind without a change."""
         for waiter in self._shelf(kind).waiters:
             waiter.set()
 
     def compact(self, kinds: Iterable[Kind] | None = None) -> None:
-        """Forget all history: watches and lists from an earlier revision are answered 410."""
+        """Forget all history: watches and lists from an earlier revision raise Compacted."""
         for kind in list(self._shelves) if kinds is None else kinds:
             shelf = self._shelf(kind)
             shelf.events.clear()

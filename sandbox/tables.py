@@ -1,13 +1,13 @@
-"""What `kubectl get` shows: an object as a row of a meta.k8s.io/v1 Table.
+"""Show objects as rows of a meta.k8s.io/v1 Table, which `kubectl get` prints.
 
-It decides columns and cells. Ages are counted on the sandbox's clock, since creation times come from it. Pure.
+It decides columns and cells. Ages are by the sandbox's clock. Pure.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
@@ -19,7 +19,7 @@ Cell = Callable[[Json, datetime], Any]
 
 
 def age(stamp: str | None, now: datetime) -> str:
-    """Like kubectl's duration.HumanDuration: two units at most, coarser as it grows."""
+    """Return an age as kubectl's duration.HumanDuration does: two units at most, coarser as it grows."""
     if not stamp:
         return "<unknown>"
     seconds = max(0, int((now - parse_time(stamp)).total_seconds()))
@@ -64,21 +64,8 @@ def _created(obj: Json, now: datetime) -> Any:
     return age(_at(obj, "metadata.creationTimestamp"), now)
 
 
-def _ready(ready: str, wanted: str) -> Cell:
-    return lambda obj, now: f"{_at(obj, ready, 0)}/{_at(obj, wanted, 0)}"
-
-
-def _containers(field: str) -> Cell:
-    def cell(obj: Json, now: datetime) -> str:
-        spec = _at(obj, "spec.template.spec", {})
-        return ",".join(str(container.get(field)) for container in spec.get("containers") or ())
-
-    return cell
-
-
-def _selector(obj: Json, now: datetime) -> str:
-    labels = _at(obj, "spec.selector.matchLabels") or _at(obj, "spec.selector") or {}
-    return ",".join(f"{k}={v}" for k, v in sorted(labels.items()) if isinstance(v, str)) or "<none>"
+def _deployment_ready(obj: Json, now: datetime) -> str:
+    return f"{_at(obj, 'status.readyReplicas', 0)}/{_at(obj, 'spec.replicas', 0)}"
 
 
 def _pod_status(obj: Json, now: datetime) -> str:
@@ -97,186 +84,49 @@ def _pod_ready(obj: Json, now: datetime) -> str:
     return f"{sum(bool(status.get('ready')) for status in statuses)}/{total}"
 
 
-def _pod_restarts(obj: Json, now: datetime) -> str:
-    return str(sum(status.get("restartCount", 0) for status in _at(obj, "status.containerStatuses", [])))
-
-
-def _node_status(obj: Json, now: datetime) -> str:
-    ready = next((c for c in _at(obj, "status.conditions", []) if c.get("type") == "Ready"), None)
-    state = "Unknown" if ready is None else "Ready" if ready.get("status") == "True" else "NotReady"
-    return state + (",SchedulingDisabled" if _at(obj, "spec.unschedulable") else "")
-
-
-def _node_roles(obj: Json, now: datetime) -> str:
-    prefix = "node-role.kubernetes.io/"
-    roles = [key.removeprefix(prefix) for key in obj["metadata"].get("labels") or {} if key.startswith(prefix)]
-    return ",".join(sorted(roles)) or "<none>"
-
-
-def _service_ports(obj: Json, now: datetime) -> str:
-    ports = _at(obj, "spec.ports", [])
-    return ",".join(f"{port.get('port')}/{port.get('protocol', 'TCP')}" for port in ports) or "<none>"
-
-
-def _job_status(obj: Json, now: datetime) -> str:
-    for condition in _at(obj, "status.conditions", []):
-        if condition.get("status") == "True" and condition.get("type") in ("Complete", "Failed", "Suspended"):
-            return condition["type"]
-    return "Running"
-
-
-def _job_duration(obj: Json, now: datetime) -> str:
-    start, end = _at(obj, "status.startTime"), _at(obj, "status.completionTime")
-    if not start:
-        return ""
-    return age(start, parse_time(end) if end else now)
-
-
-def _event_object(obj: Json, now: datetime) -> str:
-    involved = obj.get("involvedObject") or obj.get("regarding") or {}
-    return f"{str(involved.get('kind', '')).lower()}/{involved.get('name', '')}"
-
-
-def _event_seen(obj: Json, now: datetime) -> str:
-    return age(obj.get("lastTimestamp") or obj.get("eventTime") or _at(obj, "metadata.creationTimestamp"), now)
-
-
 Column = tuple[str, str, int, Cell]  # name, type, priority (0 is always shown, 1 with -o wide), cell
 
 _NAME: Column = ("Name", "string", 0, _name)
 _AGE: Column = ("Age", "string", 0, _created)
-_WIDE_TEMPLATE: tuple[Column, ...] = (
-    ("Containers", "string", 1, _containers("name")),
-    ("Images", "string", 1, _containers("image")),
-    ("Selector", "string", 1, _selector),
-)
-
-
-def _count(name: str, path: str) -> Column:
-    return (name, "integer", 0, _path(path, 0))
-
-
-def _text(name: str, path: str, default: Any = "", priority: int = 0) -> Column:
-    return (name, "string", priority, _path(path, default))
-
-
+#: The columns of built-in kinds; those that are not here have name and age.
 _TABLES: dict[tuple[str, str], tuple[Column, ...]] = {
     ("", "pods"): (
         _NAME,
         ("Ready", "string", 0, _pod_ready),
         ("Status", "string", 0, _pod_status),
-        ("Restarts", "string", 0, _pod_restarts),
         _AGE,
-        _text("IP", "status.podIP", "<none>", 1),
-        _text("Node", "spec.nodeName", "<none>", 1),
-    ),
-    ("", "nodes"): (
-        _NAME,
-        ("Status", "string", 0, _node_status),
-        ("Roles", "string", 0, _node_roles),
-        _AGE,
-        _text("Version", "status.nodeInfo.kubeletVersion"),
-    ),
-    ("", "namespaces"): (_NAME, _text("Status", "status.phase"), _AGE),
-    ("", "services"): (
-        _NAME,
-        _text("Type", "spec.type", "ClusterIP"),
-        _text("Cluster-IP", "spec.clusterIP", "<none>"),
-        _text("External-IP", "spec.externalName", "<none>"),
-        ("Port(s)", "string", 0, _service_ports),
-        _AGE,
-        ("Selector", "string", 1, _selector),
-    ),
-    ("", "configmaps"): (_NAME, ("Data", "integer", 0, lambda o, n: len(o.get("data") or {})), _AGE),
-    ("", "secrets"): (
-        _NAME,
-        _text("Type", "type", "Opaque"),
-        ("Data", "integer", 0, lambda o, n: len(o.get("data") or {})),
-        _AGE,
-    ),
-    ("", "events"): (
-        ("Last Seen", "string", 0, _event_seen),
-        _text("Type", "type"),
-        _text("Reason", "reason"),
-        ("Object", "string", 0, _event_object),
-        ("Message", "string", 0, lambda o, n: (o.get("message") or o.get("note") or "").strip()),
+        ("Node", "string", 1, _path("spec.nodeName", "<none>")),
     ),
     ("apps", "deployments"): (
         _NAME,
-        ("Ready", "string", 0, _ready("status.readyReplicas", "spec.replicas")),
-        _count("Up-to-date", "status.updatedReplicas"),
-        _count("Available", "status.availableReplicas"),
-        _AGE,
-        *_WIDE_TEMPLATE,
-    ),
-    ("apps", "replicasets"): (
-        _NAME,
-        _count("Desired", "spec.replicas"),
-        _count("Current", "status.replicas"),
-        _count("Ready", "status.readyReplicas"),
-        _AGE,
-        *_WIDE_TEMPLATE,
-    ),
-    ("apps", "statefulsets"): (
-        _NAME,
-        ("Ready", "string", 0, _ready("status.readyReplicas", "spec.replicas")),
-        _AGE,
-        *_WIDE_TEMPLATE[:2],
-    ),
-    ("apps", "daemonsets"): (
-        _NAME,
-        _count("Desired", "status.desiredNumberScheduled"),
-        _count("Current", "status.currentNumberScheduled"),
-        _count("Ready", "status.numberReady"),
-        _AGE,
-        *_WIDE_TEMPLATE,
-    ),
-    ("batch", "jobs"): (
-        _NAME,
-        ("Status", "string", 0, _job_status),
-        ("Completions", "string", 0, _ready("status.succeeded", "spec.completions")),
-        ("Duration", "string", 0, _job_duration),
-        _AGE,
-        *_WIDE_TEMPLATE,
-    ),
-    ("coordination.k8s.io", "leases"): (_NAME, _text("Holder", "spec.holderIdentity"), _AGE),
-    ("apiextensions.k8s.io", "customresourcedefinitions"): (
-        _NAME,
-        _text("Created At", "metadata.creationTimestamp"),
-    ),
-    ("admissionregistration.k8s.io", "validatingwebhookconfigurations"): (
-        _NAME,
-        ("Webhooks", "integer", 0, lambda o, n: len(o.get("webhooks") or ())),
+        ("Ready", "string", 0, _deployment_ready),
+        ("Up-to-date", "integer", 0, _path("status.updatedReplicas", 0)),
+        ("Available", "integer", 0, _path("status.availableReplicas", 0)),
         _AGE,
     ),
 }
 
+_STEP = re.compile(r"""\.([A-Za-z0-9_-]+)|\[(-1:)\]|\[\?\(@\.(\w+)==['"]([^'"]*)['"]\)\]""")
+
+
+def is_readable(path: str) -> bool:
+    """Return whether a printer column's JSONPath has only the steps that _json_path knows."""
+    return re.fullmatch(f"({_STEP.pattern})+", path) is not None
+
 
 def _json_path(obj: Json, path: str) -> Any:
-    """The simple JSONPaths that printer columns use: fields, ['quoted fields'], [index], [?(@.f=="v")]."""
-    values: list[Any] = [obj]
-    for name, quoted, index, where, wanted in _steps(path):
-        found: list[Any] = []
-        for value in values:
-            if name or quoted:
-                key = name or quoted
-                if isinstance(value, dict) and key in value:
-                    found.append(value[key])
-            elif index:
-                if isinstance(value, list):
-                    found.extend(value if index == "*" else value[-1:] if index == "-1:" else value[int(index) :][:1])
-            elif isinstance(value, list):
-                found.extend(v for v in value if isinstance(v, dict) and str(v.get(where)) == wanted)
-        values = found
-    return values[0] if values else None
-
-
-def _steps(path: str) -> Iterable[tuple[str, str, str, str, str]]:
-    return re.findall(
-        r"""\.([A-Za-z0-9_\-]+(?:\\\.[A-Za-z0-9_\-/]+)*)"""
-        r"""|\[['"]([^'"]+)['"]\]|\[(\d+|\*|-1:)\]|\[\?\(@\.([\w]+)\s*==\s*['"]([^'"]*)['"]\)\]""",
-        path,
-    )
+    """Return the value at a printer column's JSONPath: fields, the last item [-1:], the item [?(@.field=="text")]."""
+    value: Any = obj
+    for field, last, where, wanted in _STEP.findall(path):
+        if field:
+            value = value.get(field) if isinstance(value, dict) else None
+        elif not isinstance(value, list):
+            return None
+        elif last:
+            value = value[-1] if value else None
+        else:
+            value = next((item for item in value if isinstance(item, dict) and str(item.get(where)) == wanted), None)
+    return value
 
 
 def _custom_cell(kind: str, path: str) -> Cell:

@@ -1,7 +1,7 @@
-"""Watches: which changes a watcher is told, in which order, and with which bookmarks.
+"""Serve watches: select the changes, keep their order, add bookmarks.
 
-It decides the events of one stream. It reads the history that storage keeps; a watcher that is slower than that history
-is told 410 and lists again.
+It decides the events of one stream. It reads the history of the store; a watcher that is slower than the history gets
+410 and lists again.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _SHORTEST = 1800  # apiserver's --min-request-timeout: a watch without a timeout
 
 
 class Watches:
-    """Serves watches; `close` ends them all, `abort` breaks their connections."""
+    """Serve watches; `close` ends them all, `abort` breaks their connections."""
 
     def __init__(self, api: Api, bookmark_seconds: float) -> None:
         self._api = api
@@ -135,7 +135,7 @@ class Watches:
 
 
 def _send_initial(value: str | None, match: str) -> bool | None:
-    """sendInitialEvents, checked as apimachinery's validateWatchOptions does; None if it was not given."""
+    """Return sendInitialEvents, None if absent; check it as apimachinery's validateWatchOptions does."""
     errors: list[FieldError] = []
     if value is None:
         if match:
@@ -157,9 +157,7 @@ def _send_initial(value: str | None, match: str) -> bool | None:
 
 
 def rendered(resource: Resource, item: Item) -> bytes:
-    """A stored object as JSON in the served version."""
-    if resource.group == "events.k8s.io":
-        return orjson.dumps(lifecycle.from_storage(resource, item.obj))
+    """Return a stored object as JSON in the served version."""
     return b'{"kind":"%b","apiVersion":"%b",%b' % (
         resource.kind.encode(),
         resource.api_version.encode(),
@@ -172,7 +170,7 @@ def _line(kind: str, obj: bytes) -> bytes:
 
 
 class _Stream:
-    """How one watcher sees changes: through its selector and in its form."""
+    """The stream of one watcher: its selector and its form."""
 
     def __init__(self, api: Api, selection: Selection, form: str, include: str) -> None:
         self.resource: Resource = selection.resource
@@ -184,7 +182,7 @@ class _Stream:
         self._headed = False
 
     def start(self) -> tuple[bytes, int]:
-        """Everything that is there now, as added; and the revision of that."""
+        """Return all selected objects as ADDED events, and their revision."""
         items = self._api.store.items(self.resource.store, self._namespace)
         chosen = (item for item in items if self._matches is None or self._matches(item.obj))
         return b"".join(_line(ADDED, self._body(item)) for item in chosen), self._api.store.revision
@@ -200,7 +198,7 @@ class _Stream:
                 return b""
             kind = MODIFIED if before and after else ADDED if after else DELETED
             if kind == DELETED and event.type == MODIFIED and event.before is not None:
-                # It left the selection: shown as it was inside, at the revision of its leaving (cacher: transform).
+                # It left the selection: show its last state inside, at the revision of this change (cacher: transform).
                 obj = event.before.obj
                 meta = {**obj["metadata"], "resourceVersion": str(event.version)}
                 return _line(kind, self._body(Item({**obj, "metadata": meta}, event.version)))

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import urlsplit
 
 import structlog
@@ -31,9 +31,11 @@ from certs.store import ServingCertificate, write_directory
 from controller.main import identity
 from controller.manager import Controller
 from controller.watch.cluster import now_ms
-from sandbox.server import Sandbox
 from webhooks import registration
 from webhooks.app import Webhooks
+
+if TYPE_CHECKING:
+    from sandbox.server import Sandbox
 
 log = structlog.get_logger(__name__)
 
@@ -68,6 +70,20 @@ class TargetCluster:
     @property
     def is_real(self) -> bool:
         return self.kubeconfig is not None or self.context is not None
+
+
+def _new_sandbox() -> Sandbox:
+    """Make a sandbox; raise StandaloneError where the extra that it needs is not installed."""
+    try:
+        from sandbox.server import Sandbox
+    except ModuleNotFoundError as error:
+        if error.name not in ("sandbox", "cel_expr_python"):
+            raise
+        raise StandaloneError(
+            "the sandbox needs libraries that are not installed: pip install 'bizrq[sandbox]', "
+            "or name a cluster with --kubeconfig"
+        ) from None
+    return Sandbox()
 
 
 class Standalone:
@@ -173,7 +189,7 @@ class Standalone:
             return client, now_ms
         box = self.sandbox
         if box is None:
-            box = self.sandbox = await self._stack.enter_async_context(Sandbox())
+            box = self.sandbox = await self._stack.enter_async_context(_new_sandbox())
         self.kubeconfig = self._target.write_kubeconfig.absolute()
         self.kubeconfig.parent.mkdir(parents=True, exist_ok=True)
         box.write_kubeconfig(self.kubeconfig)

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from bizrq.kube.client import KubeClient
+from bizrq.kube.client import Invalid, KubeClient
 from bizrq.settings import load
 from bizrq.workloads.labels import LABEL
 from tests.contract.conftest import Hook, gathered, rule, webhook
-from tests.support.cluster import refusal
-from tests.support.objects import CONFIG_MAPS, DEPLOYMENTS, OF_KIND, Object, deployment, tfjob
+from tests.support.cluster import eventually, refusal
+from tests.support.objects import CONFIG_MAPS, DEPLOYMENTS, OF_KIND, REGISTRATIONS, Object, deployment, tfjob
 from webhooks import registration
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -252,6 +252,53 @@ async def test_our_match_conditions_see_a_new_owner_and_a_new_label(
     owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "c", "uid": made["metadata"]["uid"], "controller": False}
     await client.patch(DEPLOYMENTS, "w", {"metadata": {"ownerReferences": [owner]}}, namespace=namespace)
     assert of(hook, "w")
+
+
+@pytest.mark.parametrize(
+    "expression",
+    ["other == 1", "object.metadata.nonsense()", "nonsense(1)", "object.(", "has(object)", "1 == 1.0", "'a' + 1 == 1"],
+)
+async def test_an_expression_with_an_unknown_name_or_two_types_is_refused(expression: str, client: KubeClient) -> None:
+    condition = {"name": "c", "expression": expression}
+    hook = {
+        "name": "contract.quota.biz.group",
+        "clientConfig": {"url": "https://127.0.0.1:1/"},
+        "admissionReviewVersions": ["v1"],
+        "sideEffects": "None",
+        "rules": [rule("", "configmaps", "CREATE")],
+        "matchConditions": [condition],
+    }
+    of_kind = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration"}
+    configuration = {**of_kind, "metadata": {"name": "never-stored"}, "webhooks": [hook]}
+    with pytest.raises(Invalid, match="compilation failed"):
+        await client.create(REGISTRATIONS, configuration, dry_run=True)
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "object.data.all(k, v, k != v)",
+        "object.?nothing.?deeper.orValue('none') == 'none' && object[?'kind'].hasValue()",
+        "object.data.exists(k, k == 'a') && !('x' in object.data) && object.data.filter(k, k == 'a').size() == 1",
+        "quantity('1500m').isGreaterThan(quantity('1')) && quantity('2').compareTo(quantity('2000m')) == 0",
+        "sign(quantity('-1')) == -1 && isQuantity('1Gi') && !isQuantity('abc') && quantity('1') == quantity('1000m')",
+        "'a,b,c'.split(',').size() == 3 && 'Hello'.lowerAscii() == 'hello' && 'abc123'.find('[0-9]+') == '123'",
+        "object.nothing == 1 || true",
+        "dyn(1) == 1.0 && dyn(1) != '1' && 7 / 2 - 7 % 4 == 0",
+        "type(object.data.a) == string && object.data.a.matches('^[0-9]$')",
+    ],
+)
+async def test_an_expression_that_is_true_here_is_true_there(
+    expression: str, hook: Hook, client: KubeClient, namespace: str
+) -> None:
+    condition = {"name": "c", "expression": expression}
+    await hook.register(webhook("d", rule("", "configmaps", "CREATE"), matchConditions=[condition]), probe=False)
+
+    async def asked() -> bool:
+        await client.create(CONFIG_MAPS, _config("c", namespace), dry_run=True)
+        return bool(of(hook, "c"))
+
+    await eventually(asked, 20, "the webhook is asked")
 
 
 @pytest.mark.parametrize("kind", ["Deployment", "Rollout"])

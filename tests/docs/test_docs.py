@@ -286,9 +286,12 @@ def test_compose_starts_processes_with_flags_that_exist_and_mounts_files_that_ar
 
 
 def test_the_image_has_the_packages_and_the_version_of_uv_of_the_makefile() -> None:
-    """Every package of the wheel is copied, and uv is the one that the lock was made with."""
+    """Every package of the wheel but the sandbox is copied, and uv is the one that the lock was made with."""
     dockerfile = page("Dockerfile")
-    for package in ("bizrq", "webhooks", "controller", "certs", "sandbox", "crds"):
+    assert "COPY sandbox" not in dockerfile
+    assert "--extra" not in dockerfile
+    assert "sandbox" not in page(".dockerignore")
+    for package in ("bizrq", "webhooks", "controller", "certs", "crds"):
         assert f"COPY {package} {package}\n" in dockerfile
         assert f"!{package}\n" in page(".dockerignore")
     version = re.search(r"^UV_VERSION := (\S+)$", page("Makefile"), re.MULTILINE)

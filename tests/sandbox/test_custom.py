@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import asyncio
 
-import aiohttp
-
-from sandbox import openapi2
-from sandbox.server import Sandbox
 from tests.support.sandbox_client import CRDS, GROUPS, Client, eventually, group, group_crd
 
 NAME = "bizgroupresourcequotas.quota.biz.group"
@@ -133,6 +129,37 @@ async def test_tables_show_the_printer_columns(api: Client):
     assert table["rows"][0]["object"]["kind"] == "PartialObjectMetadata"
 
 
+async def test_a_printer_column_finds_an_item_by_its_type_or_the_last(api: Client):
+    crd = group_crd()
+    crd["spec"]["versions"][0]["additionalPrinterColumns"] = [
+        {"name": "Ready", "type": "string", "jsonPath": '.status.conditions[?(@.type=="Ready")].status'},
+        {"name": "Last", "type": "string", "jsonPath": ".status.conditions[-1:].type"},
+        {"name": "None", "type": "string", "jsonPath": '.status.conditions[?(@.type=="None")].status'},
+    ]
+    crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"] = {
+        "type": "object",
+        "x-kubernetes-preserve-unknown-fields": True,
+    }
+    await api.create(CRDS, crd)
+    made = await api.create(GROUPS, group("nlp"))
+    conditions = [{"type": "Ready", "status": "True"}, {"type": "Over", "status": "False"}]
+    await api.ok("PUT", GROUPS + "/nlp/status", {**made, "status": {"conditions": conditions}})
+    accept = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
+    async with api.session.get(GROUPS, headers={"Accept": accept}) as response:
+        table = await response.json()
+    assert table["rows"][0]["cells"] == ["nlp", "True", "Over", None]
+
+
+async def test_a_definition_with_a_printer_column_that_the_sandbox_cannot_read_is_refused(api: Client):
+    crd = group_crd()
+    crd["spec"]["versions"][0]["additionalPrinterColumns"] = [
+        {"name": "First", "type": "string", "jsonPath": ".status.conditions[0].type"}
+    ]
+    code, status = await api.send("POST", CRDS, crd)
+    assert code == 422
+    assert "additionalPrinterColumns[0].jsonPath: Invalid value" in status["message"]
+
+
 async def test_watches_end_with_the_definition(api: Client):
     await api.create(CRDS, group_crd())
     await api.create(GROUPS, group("nlp"))
@@ -140,15 +167,3 @@ async def test_watches_end_with_the_definition(api: Client):
     await asyncio.sleep(0.05)
     await api.ok("DELETE", f"{CRDS}/{NAME}")
     assert [event["type"] for event in await watching] == ["ADDED", "DELETED"]
-
-
-async def test_kubectl_1_28_is_told_that_fields_are_checked_here(box: Sandbox) -> None:
-    """It asks for OpenAPI v2 in protobuf before it writes; nobody gets it in another form."""
-    async with aiohttp.ClientSession(box.url) as session:
-        async with session.get("/openapi/v2", headers={"Accept": openapi2.ASKED}) as answer:
-            assert (answer.status, answer.content_type) == (200, openapi2.MEDIA_TYPE)
-            told = await answer.read()
-        async with session.get("/openapi/v2") as answer:
-            assert answer.status == 404
-    assert told.count(b"fieldValidation") == told.count(b"x-kubernetes-group-version-kind") > 20
-    assert b"group: 'apps'\nkind: Deployment\nversion: v1\n" in told
