@@ -7,20 +7,26 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import NamedTuple
 
-from bizrq.quota.resources import Resources, growth, larger, smaller, subtract_floor, total
+from bizrq.quota.resources import Resources, growth, larger, scale, smaller, subtract_floor, total
 from bizrq.workloads.ownership.lives import Life, Stage, ends_at, stage
 from bizrq.workloads.ownership.overlap import free, until
 
+_NOTHING: Resources = MappingProxyType({})
 
-def slot_charge(demand: Resources, fresh: Resources, free: Resources, ending: Resources) -> dict[str, int]:
-    """Return max(`demand`, `fresh` - `free`) + `ending` per resource, over the names of all.
 
-    Each is the sum over its pods; `free` are among the `fresh`. The charge is never less than what the live pods cost
-    without the free ones, and is the demand once exactly the declared pods run.
+def slot_charge(
+    demand: Resources, fresh: Resources, free: Resources, ending: Resources, missing: Resources = _NOTHING
+) -> dict[str, int]:
+    """Return max(`demand`, `fresh` - `free` + `missing`) + `ending` per resource, over the names of all.
+
+    Each is the sum over its pods; `free` are among the `fresh`. `missing` are pods that are declared and not there yet:
+    while a template shrinks, they come besides the larger old ones (`tests/model/pods.py` finds that). The charge is
+    never less than what the live pods cost without the free ones, and is the demand once exactly the declared pods run.
     """
-    return total((larger(demand, subtract_floor(fresh, free)), ending))
+    return total((larger(demand, total((subtract_floor(fresh, free), missing))), ending))
 
 
 class Held(NamedTuple):
@@ -52,12 +58,21 @@ class Weighed:
     again: int | None = None
 
 
-def weigh(demand: Resources, declared: int, pods: Iterable[Held], now: int, *, surges: bool) -> Weighed:
+def weigh(
+    demand: Resources,
+    declared: int,
+    pods: Iterable[Held],
+    now: int,
+    *,
+    surges: bool,
+    per_pod: Resources = _NOTHING,
+) -> Weighed:
     """Sort a slot's pods by stage at the time `now` and return the charge.
 
-    `declared` is the number of pods that the workload asks for. `surges` is true for kinds whose controllers make the
-    new version beside the old one, unless the policy counts the surge. Free pods take no more off than the demand: one
-    that was resized in place would be free at any size.
+    `declared` is the number of pods that the workload asks for, and `per_pod` what the next of them costs; of a
+    workload with several kinds of pods pass the least per resource. `surges` is true for kinds whose controllers make
+    the new version beside the old one, unless the policy counts the surge. Free pods take no more off than the demand:
+    one that was resized in place would be free at any size.
     """
     stages = [(pod, stage(pod.life, now, awaited=pod.awaited)) for pod in pods]
     fresh = [pod for pod, found in stages if found is Stage.FRESH]
@@ -68,6 +83,7 @@ def weigh(demand: Resources, declared: int, pods: Iterable[Held], now: int, *, s
         total(pod.cost for pod in fresh),
         smaller(total(pod.cost for pod in spared), demand),
         total(pod.cost for pod in ending),
+        scale(per_pod, max(0, declared - len(fresh))),
     )
     ends = [end for pod in (*fresh, *ending) if (end := ends_at(pod.life)) is not None]
     return Weighed(

@@ -67,6 +67,12 @@ def test_each_resource_has_its_own_maximum():
     assert charge == res("cpu=5 mem=7Gi gpu=2")
 
 
+def test_pods_that_are_declared_and_not_there_come_besides_larger_old_ones():
+    held = pods("4 of v1")
+    assert weigh(res("cpu=5m"), 5, held, NOW, surges=True, per_pod=res("cpu=1m")).charge == res("cpu=4001m")
+    assert weigh(res("cpu=5"), 5, held, NOW, surges=True, per_pod=res("cpu=1")).charge == res("cpu=5")
+
+
 def test_surge_that_is_counted_is_not_free():
     held = pods("5 of v1, 2 of v2 young")
     assert weigh(res("cpu=5"), 5, held, NOW, surges=False).charge == res("cpu=7")
