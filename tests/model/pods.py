@@ -192,8 +192,10 @@ class Rules:
 
     #: A recount charges what runs beyond the demand, and what is ending besides.
     counts_pods = True
-    #: It publishes only from pods that are no older than the workloads that it has seen, and the other way round.
-    wants_consistent = True
+    #: It publishes only from pods that are no older than the last change of a workload that it has seen.
+    wants_new_pods = True
+    #: And from workloads that are no older than the last change of a pod, or a promise and its pods count twice.
+    wants_new_works = True
     #: It publishes nothing, and drops no line, from a view that is older than what the status or record came from.
     minds_at = True
     #: A demand that fell counts until the workload's own controller has observed the change.
@@ -669,7 +671,8 @@ class Recount:
 def _count(world: World, scenario: Scenario, rules: Rules, number: int) -> Iterator[tuple[str, World]]:
     """A controller brings the records up to what it has seen, and then publishes."""
     view = world.views[number]
-    if rules.wants_consistent and (view.seen[1] < view.last[0] or view.seen[0] < view.last[1]):
+    old_pods, old_works = view.seen[1] < view.last[0], view.seen[0] < view.last[1]
+    if (old_pods and rules.wants_new_pods) or (old_works and rules.wants_new_works):
         return
     counted = Recount(world, scenario, rules, view)
     due: list[tuple[bool, str, Record]] = []

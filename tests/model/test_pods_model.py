@@ -13,8 +13,13 @@ ONE = ["create A 2 in g"]
 SCENARIOS = {
     "scaled to 0 and back": Scenario({"g": 2}, ["scale A 0", "then scale A 2", "create B 1 in g"], ONE),
     "up, down and up": Scenario({"g": 3}, ["scale A 1", "then scale A 0", "then scale A 1"], ["create A 0 in g"]),
-    "scaled to 0 and back, with room": Scenario({"g": 4}, ["scale A 0", "then scale A 2", "create B 1x2 in g"], ONE),
+    "scaled to 0 and back, with room": Scenario(
+        {"g": 2}, ["scale A 0", "then scale A 1", "create B 1 in g"], ["create A 1 in g"]
+    ),
     "created and scaled to 0": Scenario({"g": 2}, ["create A 1x2 in g", "then scale A 0", "create B 1x2 in g"]),
+    "created and scaled to 0, pods seen apart": Scenario(
+        {"g": 1}, ["create A 1 in g", "then scale A 0", "create B 1 in g"], apart=True
+    ),
     "shrunk": Scenario({"g": 3}, ["scale A 1", "create B 1x2 in g"], ["create A 3 in g"]),
     "shrunk, pods seen apart": Scenario({"g": 3}, ["scale A 1", "create B 1x2 in g"], ["create A 3 in g"], apart=True),
     "a smaller template": Scenario({"g": 4}, ["resize A 1", "create B 1x2 in g"], ["create A 2x2 in g"]),
@@ -25,8 +30,13 @@ SCENARIOS = {
     "deleted": Scenario({"g": 2}, ["delete A", "create B 1x2 in g"], ONE, restarts=1),
     "deleted, pods seen apart": Scenario({"g": 2}, ["delete A", "create B 1x2 in g"], ONE, apart=True),
     "deleted and created": Scenario({"g": 2}, ["delete A", "create A 2 in g"], ONE),
-    "deleted and created, with room": Scenario({"g": 3}, ["delete A", "create A 1 in g", "create B 1 in g"], ONE),
+    "deleted and created, with room": Scenario(
+        {"g": 2}, ["delete A", "create A 1 in g", "create B 1 in g"], ["create A 1 in g"]
+    ),
     "created, deleted and created": Scenario({"g": 2}, ["create A 1x2 in g", "then delete A", "create A 1x2 in g"]),
+    "created and deleted, pods seen apart": Scenario(
+        {"g": 1}, ["create A 1 in g", "then delete A", "create B 1 in g"], apart=True
+    ),
     "created twice, one gets lost": Scenario({"g": 2}, ["create A 1x2 in g", "create A 1x2 in g"], refuses=True),
     "created and deleted, a restart": Scenario(
         {"g": 2}, ["create A 1x2 in g", "then delete A", "create B 1x2 in g"], restarts=1
@@ -35,7 +45,7 @@ SCENARIOS = {
         {"g": 2}, ["create A 1x2 in g", "then delete A", "create B 1x2 in g"], controllers=2
     ),
     "deleted, two controllers, pods seen apart": Scenario(
-        {"g": 2}, ["delete A", "create B 1x2 in g"], ONE, controllers=2, apart=True
+        {"g": 1}, ["delete A", "create B 1 in g"], ["create A 1 in g"], controllers=2, apart=True
     ),
     "orphaned": Scenario({"g": 3}, ["orphan A", "create B 1x2 in g", "kill A"], ONE, restarts=1),
     "orphaned and created, in a full group": Scenario({"g": 2}, ["orphan A", "create A 2 in g"], ONE),
@@ -46,7 +56,7 @@ SCENARIOS = {
     "moved and back": Scenario({"g": 2, "h": 2}, ["move A to h", "then move A to g"], ONE),
     "created and moved": Scenario({"g": 2, "h": 2}, ["create A 1x2 in g", "then move A to h", "create B 1x2 in g"]),
     "moved with fewer pods": Scenario({"g": 2, "h": 1}, ["move A 1 to h", "create B 1 in g"], ONE),
-    "scaled to 0 and moved": Scenario({"g": 2, "h": 2}, ["scale A 0", "then move A 2 to h"], ONE),
+    "scaled to 0 and moved": Scenario({"g": 1, "h": 1}, ["scale A 0", "then move A 1 to h"], ["create A 1 in g"]),
     "moved and deleted, a restart": Scenario({"g": 2, "h": 1}, ["move A 1 to h", "then delete A"], ONE, restarts=1),
     "children at once": Scenario({"g": 2}, ["child A 1", "child A 1", "child A 1"], ONE, by_hand="A"),
     "children while their owner shrinks": Scenario(
@@ -75,7 +85,11 @@ class RefundedBeforeThePodsHaveGone(Rules):
 
 
 class PodsOlderThanTheWorkloads(Rules):
-    wants_consistent = False
+    wants_new_pods = False
+
+
+class WorkloadsOlderThanThePods(Rules):
+    wants_new_works = False
 
 
 class OlderThanWhatWasPublished(Rules):
@@ -136,8 +150,9 @@ SHORT_CUTS: Sequence[tuple[type[Rules], str]] = [
     (RefundedBeforeThePodsHaveGone, "shrunk"),
     (RefundedBeforeThePodsHaveGone, "a smaller template"),
     (RefundedBeforeThePodsHaveGone, "a pod deleted"),
-    (PodsOlderThanTheWorkloads, "shrunk, pods seen apart"),
-    (PodsOlderThanTheWorkloads, "deleted, pods seen apart"),
+    (PodsOlderThanTheWorkloads, "created and scaled to 0, pods seen apart"),
+    (PodsOlderThanTheWorkloads, "created and deleted, pods seen apart"),
+    (WorkloadsOlderThanThePods, "created and scaled to 0, pods seen apart"),
     (OlderThanWhatWasPublished, "created and deleted, two controllers"),
     (DroppedByWhoHasNotSeenIt, "created and deleted, two controllers"),
     (LostByARestart, "deleted"),
