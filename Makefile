@@ -7,11 +7,12 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 UV_VERSION := 0.13.8
 UV := .venv/bin/uv
 BIN := .venv/bin
+PYTEST = $(BIN)/pytest -q -n auto --dist loadgroup
 
-.PHONY: help setup demo test lint types imports unit bench reliability clean
+.PHONY: help setup demo test test-real lint types imports unit bench reliability clean
 
 help: ## these targets
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 setup: .venv/.synced ## .venv with the locked dependencies; does nothing when it is up to date
 
@@ -38,8 +39,12 @@ types: setup ## pyright
 imports: setup ## the import contracts of pyproject.toml
 	@$(BIN)/lint-imports
 
-unit: setup ## pytest, on all processors
-	@$(BIN)/pytest -q -n auto --dist loadgroup
+unit: setup ## pytest, on all processors; ARGS="-k word"
+	@$(PYTEST) $(ARGS)
+
+test-real: setup ## the tests and short experiments that need a real API server, and those that need kubectl
+	@$(BIN)/python -m tests.support.binaries
+	@$(PYTEST) -m "real or kubectl" $(ARGS)
 
 bench: setup ## the benchmarks of docs/results.md in twelve minutes; most need a real API server. ARGS="B1 --write"
 	@$(BIN)/python -m tests.bench $(ARGS)

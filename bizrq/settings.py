@@ -12,11 +12,12 @@ from types import MappingProxyType
 import yaml
 
 from bizrq.api.config import ConfigurationError, RightsAsked, parse
-from bizrq.quota.names import Catalog, UnknownResource
-from bizrq.workloads import adapters, hami
-from bizrq.workloads.adapters import DeclarationError, Registry
+from bizrq.units.names import Catalog, UnknownResource
 from bizrq.workloads.config import CountingConfig, CountsAs, DeviceClassMapping, GpuModel, Hami
-from bizrq.workloads.malformed import nearest, show
+from bizrq.workloads.devices import hami
+from bizrq.workloads.kinds.declaration import DeclarationError
+from bizrq.workloads.kinds.registry import Registry, builtin
+from bizrq.workloads.validation import nearest, show
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ def settings(document: object) -> Settings:
         counts_as=tuple(_counts_as(index, dict(entry)) for index, entry in enumerate(given.counts_as)),
     )
     try:
-        registry = adapters.builtin().extended(given.adapters)
+        registry = builtin().extended(given.adapters)
         catalog = counting.catalog.extended(kinds=[adapter.resource for adapter in registry.charged])
     except (DeclarationError, UnknownResource) as error:
         raise ConfigurationError(str(error)) from None

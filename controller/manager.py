@@ -18,15 +18,15 @@ from bizrq.kube.informer import not_synced
 from bizrq.kube.lease import lead
 from bizrq.settings import Settings
 from controller import metrics
-from controller.books import Books
-from controller.cluster import UNHURRIED, Cluster, now_ms
-from controller.corrections import Corrections
-from controller.evidence import Evidence
-from controller.hours import Hours
-from controller.meter import Stays
+from controller.hours.corrections import Corrections
+from controller.hours.pod_intervals import Stays
+from controller.hours.record import Hours
+from controller.hours.record_store import Books
+from controller.hours.retention import Retention
 from controller.queue import Queue
 from controller.reconcile import Reconciler
-from controller.retention import Retention
+from controller.usage.observed_usage import Evidence
+from controller.watch.cluster import UNHURRIED, Cluster, now_ms
 
 log = structlog.get_logger(__name__)
 

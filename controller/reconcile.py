@@ -1,7 +1,7 @@
 """One look at one group: gather, recount, write.
 
-This file alone decides when a status may be written (DESIGN 5.6). Its numbers are `bizrq.quota.recount`'s, its words
-`controller.telling`'s.
+This file alone decides when a status may be written. Its numbers are `bizrq.quota.recount`'s, its words
+`controller.status`'s.
 """
 
 from __future__ import annotations
@@ -16,31 +16,32 @@ import structlog
 from bizrq.api import group as wire
 from bizrq.api.group import GroupObject, GroupUnreadable, Status
 from bizrq.api.hours import HoursUnreadable
+from bizrq.hours import metering
 from bizrq.kube.client import Conflict, NotFound
 from bizrq.kube.events import Recorder
-from bizrq.kube.holds import Holds
-from bizrq.kube.hours import CARD_HOURS
-from bizrq.quota import cash
-from bizrq.quota.names import DEFAULT, Catalog
 from bizrq.quota.recount import Counted, Snapshot, recount
-from bizrq.quota.reservation import group_slot
-from bizrq.quota.resources import Resources, restrict, subtract_floor
-from bizrq.quota.resources import total as total_of
-from bizrq.quota.times import timestamp
+from bizrq.store.edit_backoff import Holds
+from bizrq.store.hours import CARD_HOURS
+from bizrq.units.names import DEFAULT, Catalog
+from bizrq.units.resources import Resources, restrict, subtract_floor
+from bizrq.units.resources import total as total_of
+from bizrq.units.slot import group_slot
+from bizrq.units.times import timestamp
 from bizrq.workloads.config import CountingConfig
 from controller import metrics
-from controller.books import Books
-from controller.charges import Charges
-from controller.cluster import CATCH_UP, Cluster
-from controller.costs import Costs
-from controller.entries import Entries, promised
-from controller.evidence import Evidence
-from controller.foresight import Foresight, Record
-from controller.hours import Hours, Outlook
-from controller.lines import Lines, Run
-from controller.sums import Ask, Ledgers
-from controller.surplus import Surplus
-from controller.telling import HoursTold, Teller, Told, findings
+from controller.hours.budget_forecast import Foresight, Record
+from controller.hours.record import Hours, Outlook
+from controller.hours.record_store import Books
+from controller.status import HoursTold, Teller, findings
+from controller.usage.excess import Surplus
+from controller.usage.findings import Told
+from controller.usage.group_snapshot import Charges
+from controller.usage.observed_usage import Evidence
+from controller.usage.reservations import Entries, promised
+from controller.usage.usage_cache import Ask, Ledgers
+from controller.usage.workload_cost import Costs
+from controller.usage.workload_usage import Lines, Run
+from controller.watch.cluster import CATCH_UP, Cluster
 
 log = structlog.get_logger(__name__)
 
@@ -144,7 +145,7 @@ class Reconciler:
             return None
 
     async def _caught_up(self, group: GroupObject) -> bool:
-        """Whether every kind is at least as new as what the status was counted from (DESIGN 5.6)."""
+        """Whether every kind is at least as new as what the status was counted from."""
         for kind, counted in self._behind(group).items():
             informer = self._cluster.informer(kind)
             if informer is None:
@@ -218,7 +219,7 @@ class Reconciler:
                 workloads=account.sums,
                 children=children,
                 reservations=sightings,
-                cash=restrict(cash.hours(record.beyond) if record is not None else {}, hard),
+                cash=restrict(metering.hours(record.beyond) if record is not None else {}, hard),
                 published=published,
                 covered=self._charges.covered(entries),
                 safe=terms.safe,
@@ -248,7 +249,7 @@ class Reconciler:
 
     # Gathering.
 
-    def _children(self, name: str, pages: list[cash.Page]) -> list[Counted]:
+    def _children(self, name: str, pages: list[metering.Page]) -> list[Counted]:
         """What each child holds, without the hours that its parent has taken over; raises GroupUnreadable."""
         children: list[Counted] = []
         for child in self._cluster.groups.values():
@@ -259,8 +260,8 @@ class Reconciler:
             if known is None or known[0] != version:
                 known = self._held[child.name] = version, wire.held_of(child, self._catalog)
             held = known[1]
-            left = total_of(cash.taken_over(page, child.metadata.uid) for page in pages)
-            if taken_over := cash.hours(left):
+            left = total_of(metering.taken_over(page, child.metadata.uid) for page in pages)
+            if taken_over := metering.hours(left):
                 held = {**held, **subtract_floor(restrict(held, taken_over), taken_over)}
             children.append(Counted(group_slot(child.name), child.metadata.uid, held))
         return children

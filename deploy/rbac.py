@@ -12,7 +12,7 @@ from pathlib import Path
 
 import yaml
 
-from bizrq.kube import rights
+from bizrq.cli import rbac
 from bizrq.settings import load
 
 HEAD = """\
@@ -23,11 +23,11 @@ HEAD = """\
 
 def document(namespace: str, config: Path | None) -> str:
     """The documents as YAML; raises ConfigurationError."""
-    parts = [_document(manifest) for manifest in rights.manifests(load(config).registry, namespace)]
+    parts = [_document(manifest) for manifest in rbac.manifests(load(config).registry, namespace)]
     return HEAD + "---\n".join(parts)
 
 
-def _document(manifest: rights.Manifest) -> str:
+def _document(manifest: rbac.Manifest) -> str:
     comment = "".join(f"# {line}\n" for line in manifest.why.splitlines())
     return comment + yaml.dump(manifest.document, Dumper=_Compact, sort_keys=False, width=110)
 

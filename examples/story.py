@@ -22,13 +22,13 @@ from rich.console import Console
 
 import crds
 from bizrq.api import group as wire
-from bizrq.cli import tree
-from bizrq.cli.figures import forest
-from bizrq.cli.station import CRDS, Station, Where
+from bizrq.cli.output.view import forest
+from bizrq.cli.standalone import CRDS, Station, Where
+from bizrq.cli.verbs import tree
 from bizrq.kube.client import ApiError, KubeClient, NotFound, Resource
-from bizrq.kube.groups import GROUPS
-from bizrq.quota import quantity
 from bizrq.settings import load
+from bizrq.store.groups import GROUPS
+from bizrq.units import quantity
 from sandbox.clock import Clock
 from sandbox.server import Sandbox
 

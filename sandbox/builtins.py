@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from bizrq.quota import quantity
+from bizrq.units import quantity
 from sandbox.kinds import Resource
 from sandbox.selectors import (
     DNS_LABEL_TEXT,

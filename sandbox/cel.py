@@ -18,7 +18,7 @@ import celpy
 import lark
 import re2
 
-from bizrq.quota import quantity as quantities
+from bizrq.units import quantity as quantities
 
 Env = Mapping[str, Any]
 Code = Callable[[Env], Any]

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import hypothesis
 import pytest
 
 from bizrq.process import configure_logging
-from tests.cluster import client, cluster, namespace, real_cluster, real_version, unique, why_not_real
+from tests.support import binaries
+from tests.support.cluster import client, cluster, namespace, real_cluster, unique
 from tests.vectors import vectors
 
 __all__ = ["client", "cluster", "namespace", "real_cluster", "unique"]
@@ -25,6 +27,10 @@ BESIDE = Path(__file__).resolve().parents[2] / "shared"
 VECTORS = Path(os.environ.get("BIZRQ_VECTORS") or BESIDE / "vectors")
 #: The definitions of custom kinds that their own projects publish, where somebody has them.
 DEFINITIONS = Path(os.environ.get("BIZRQ_CRDS") or BESIDE / "crds")
+
+if (kubectl := binaries.kubectl()) is not None and shutil.which("kubectl") is None:
+    # Tests and what they start call it by its name.
+    os.environ["PATH"] += f"{os.pathsep}{kubectl.parent}"
 
 FIXTURES = {
     "workload_vector": vectors.workloads,
@@ -54,17 +60,27 @@ def pytest_xdist_auto_num_workers() -> int:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Tests that need a real API server say why they are left out where there is none.
+    """Skip what needs a program that is not here, and say why.
 
     What shares a cluster runs in one worker, one after the other: all tests of the real one, or those of a module.
     """
-    why = why_not_real()
     for item in items:
         is_real = item.get_closest_marker("real")
-        if why and is_real:
+        if why := why_skipped(item):
             item.add_marker(pytest.mark.skip(reason=why))
         elif not item.get_closest_marker("xdist_group") and (is_real or shares_a_loop(item)):
             item.add_marker(pytest.mark.xdist_group("real" if is_real else item.path.name))
+
+
+def why_skipped(item: pytest.Item) -> str | None:
+    """Return why a test cannot run on this machine."""
+    for real in item.iter_markers("real"):
+        if why := binaries.why_not_real():
+            return why
+        version = real.kwargs.get("version", "")
+        if version not in binaries.real_version():
+            return f"needs Kubernetes {version}, and this is {binaries.real_version()}"
+    return binaries.why_no_kubectl() if item.get_closest_marker("kubectl") else None
 
 
 def shares_a_loop(item: pytest.Item) -> bool:
@@ -86,4 +102,20 @@ def pytest_terminal_summary(terminalreporter):
             f"vectors: {passed + failed} run, {failed} failed, {skipped} not run ({where}); "
             f"not built yet: {', '.join(sorted(vectors.NOT_YET)) or 'none'}"
         )
-    terminalreporter.write_line(f"clusters: the sandbox, {why_not_real() or real_version()}")
+    terminalreporter.write_line(f"clusters: the sandbox, {binaries.why_not_real() or binaries.real_version()}")
+    if left_out := not_run(terminalreporter.stats.get("skipped", [])):
+        terminalreporter.write_line(left_out)
+
+
+def not_run(skipped: list[pytest.TestReport]) -> str:
+    """Return one line that says what was left out for want of a program, and how to run it."""
+    needs = [
+        ("real", "a real API server", binaries.why_not_real, "make test-real"),
+        ("kubectl", "kubectl", binaries.why_no_kubectl, "make test"),
+    ]
+    parts = []
+    for marker, what, why, command in needs:
+        count = sum(marker in report.keywords for report in skipped)
+        if count and (reason := why()):
+            parts.append(f"{count} for want of {what} ({reason}; with it, run `{command}`)")
+    return f"tests not run: {', '.join(parts)}" if parts else ""

@@ -19,15 +19,15 @@ from prometheus_client import Counter, Histogram
 from bizrq.api import review
 from bizrq.api.review import MalformedReview
 from bizrq.kube.client import KubeClient
-from bizrq.kube.groups import GroupStore
 from bizrq.kube.informer import Informer, not_synced
-from bizrq.kube.related import Related
 from bizrq.quota.verdict import Denied
 from bizrq.settings import Settings
-from webhooks.doors import Handler, doors
-from webhooks.reserve import Reserver
-from webhooks.rights import Rights
-from webhooks.turns import Turns
+from bizrq.store.groups import GroupStore
+from bizrq.store.reference_resolver import Related
+from webhooks.charging.authorization import Rights
+from webhooks.charging.group_commit import Reserver
+from webhooks.keepalive import Turns
+from webhooks.routes import Handler, doors
 
 log = structlog.get_logger(__name__)
 
@@ -49,13 +49,21 @@ _DURATION = re.compile(r"(?:(\d{1,4})m)?(?:(\d{1,6}(?:\.\d{1,9})?)s)?(?:(\d{1,7}
 class Webhooks:
     """The admission webhooks of one process, on one port."""
 
-    def __init__(self, client: KubeClient, settings: Settings, *, namespace: str = "bizrq-system") -> None:
+    def __init__(
+        self,
+        client: KubeClient,
+        settings: Settings,
+        *,
+        namespace: str = "bizrq-system",
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._clock = clock
         self.store = GroupStore(client)
-        self.reserver = Reserver(self.store, catalog=settings.catalog)
+        self.reserver = Reserver(self.store, catalog=settings.catalog, clock=clock)
         self.related = Related(client, settings.registry)
         rights = Rights(client, self.store, settings.rights)
         self._doors = doors(client, self.store, self.reserver, self.related, rights, settings, namespace)
-        self._turns = Turns()
+        self._turns = Turns(clock)
         self._draining = False
         self._runner: web.AppRunner | None = None
         self._watching: list[asyncio.Task[None]] = []
@@ -107,7 +115,7 @@ class Webhooks:
 
     def _route(self, name: str, handler: Handler) -> Callable[[web.Request], Awaitable[web.Response]]:
         async def handle(http: web.Request) -> web.Response:
-            peer, deadline = http.remote or "", time.monotonic() + _deadline(http.query.get("timeout", ""))
+            peer, deadline = http.remote or "", self._clock() + _deadline(http.query.get("timeout", ""))
             connection = http.transport
             if connection is not None:
                 self._turns.came(peer, connection)

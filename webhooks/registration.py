@@ -1,6 +1,6 @@
 """What the API server has to know to ask: one ValidatingWebhookConfiguration.
 
-This file alone decides which requests are sent to the webhooks (spec: Kubernetes admissionregistration/v1). Each
+This file alone decides which requests are sent to the webhooks (Kubernetes admissionregistration/v1). Each
 webhook fails closed, but for those that say why not; selectors and match conditions keep everything else away from it.
 """
 
@@ -11,7 +11,7 @@ from typing import Any
 
 from bizrq.api.corrections import PLURAL as CORRECTIONS
 from bizrq.api.group import API_GROUP, PLURAL
-from bizrq.workloads.adapters import Registry
+from bizrq.workloads.kinds.registry import Registry
 from bizrq.workloads.labels import LABEL, MODEL_LABELS, REQUIRED
 
 NAME = "bizrq"

@@ -35,7 +35,7 @@ class _DeviceClass(_Model):
 class _Hami(_Model):
     enabled: bool = False
     device_split_count: int = Field(10, ge=1, lt=2**31)
-    #: Of those in `bizrq/workloads/hami.yaml`.
+    #: Of those in `bizrq/workloads/devices/hami.yaml`.
     vendors: list[str] = ["nvidia"]
 
 
@@ -58,7 +58,7 @@ NONE_ASKED = RightsAsked()
 
 
 class Configuration(_Model):
-    """All keys, in camelCase in the document. Spec: devices, "Choices made"; workloads, section 8."""
+    """All keys, in camelCase in the document. docs/configuration.md explains them."""
 
     count_admin_access: bool = False
     strict_models: bool = False
@@ -76,7 +76,7 @@ class Configuration(_Model):
     keep_statements: int = Field(400, ge=0, lt=2**31)
     #: Accounts whose ownerReferences are believed besides those of Kubernetes' own controllers, `*` being any text.
     controllers: list[Annotated[str, Field(min_length=1)]] = []
-    #: In the grammar that `bizrq.workloads.adapters` reads.
+    #: In the grammar that `bizrq.workloads.kinds.reader` reads.
     adapters: list[dict[str, Any]] = []
 
 

@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 
 from bizrq.api.group import API_GROUP, API_VERSION, Metadata
-from bizrq.quota import names, quantity
-from bizrq.quota.names import DEFAULT, Catalog
-from bizrq.quota.terms import HOUR
+from bizrq.hours.budget import HOUR
+from bizrq.units import names, quantity
+from bizrq.units.names import DEFAULT, Catalog
 
 KIND, PLURAL = "BizGroupCorrection", "bizgroupcorrections"
 RESOURCE = f"{PLURAL}.{API_GROUP}"

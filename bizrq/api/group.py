@@ -12,15 +12,17 @@ from typing import Any
 
 import msgspec
 
-from bizrq.quota import names, quantity, terms
+from bizrq.hours import budget
+from bizrq.hours.budget import Terms
+from bizrq.hours.periods import schedule
 from bizrq.quota.account import Account, Hours
-from bizrq.quota.periods import schedule
+from bizrq.quota.group_validation import Group as TreeGroup
 from bizrq.quota.recount import holding
-from bizrq.quota.reservation import Reservation, ReservationError, Slot, read
-from bizrq.quota.resources import text_of
-from bizrq.quota.terms import Terms
-from bizrq.quota.times import timestamp
-from bizrq.quota.tree import Group as TreeGroup
+from bizrq.quota.reservation import Reservation, read
+from bizrq.units import names, quantity
+from bizrq.units.resources import text_of
+from bizrq.units.slot import ReservationError, Slot
+from bizrq.units.times import timestamp
 
 API_GROUP = "quota.biz.group"
 API_VERSION = f"{API_GROUP}/v1alpha1"
@@ -89,7 +91,7 @@ class Cash(msgspec.Struct, omit_defaults=True, rename="camel"):
 
 
 class Hold(msgspec.Struct, rename="camel"):
-    """A spec edit of this generation is in review: writers of the status let it pass (DESIGN 5.8)."""
+    """A spec edit of this generation is in review: writers of the status let it pass."""
 
     generation: int
     since: str
@@ -182,10 +184,10 @@ def terms_of(group: GroupObject, catalog: names.Catalog = names.DEFAULT) -> Term
     """`spec.cash` as it is meant; raises GroupUnreadable."""
     asked = group.spec.cash
     if asked is None:
-        return terms.DEFAULT
+        return budget.DEFAULT
     rollover = asked.rollover
     try:
-        return terms.read(
+        return budget.read(
             schedule=schedule(asked.period, asked.time_zone, asked.anchor),
             fraction=None if rollover is None else rollover.fraction,
             cap={} if rollover is None else _cap(rollover, catalog),

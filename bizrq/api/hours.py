@@ -1,7 +1,7 @@
 """The record of a group's card-hours on the wire: BizGroupCardHours moves, a BizGroupStatement never does.
 
 This file alone decides how a stored record reads; docs/card-hours.md shows it to people. What it means is
-`bizrq.quota.cash`'s. Amounts in it are integers of nano-units x milliseconds, costs and carried hours quantities.
+`bizrq.hours.metering`'s. Amounts in it are integers of nano-units x milliseconds, costs and carried hours quantities.
 A group's record is the sum of its pages, each an object of its own.
 """
 
@@ -15,11 +15,12 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from bizrq.api.group import API_GROUP, API_VERSION, Metadata
-from bizrq.quota import cash, quantity
-from bizrq.quota.cash import Heir, Page, Part, Rate, hours, total
-from bizrq.quota.periods import Period
-from bizrq.quota.resources import text_of
-from bizrq.quota.times import milliseconds, timestamp
+from bizrq.hours import metering
+from bizrq.hours.metering import Heir, Page, Part, Rate, hours, total
+from bizrq.hours.periods import Period
+from bizrq.units import quantity
+from bizrq.units.resources import text_of
+from bizrq.units.times import milliseconds, timestamp
 
 CARD_HOURS, CARD_HOURS_PLURAL = "BizGroupCardHours", "bizgroupcardhours"
 STATEMENT, STATEMENTS_PLURAL = "BizGroupStatement", "bizgroupstatements"
@@ -328,22 +329,22 @@ def status_of(page: Page) -> CardHoursStatus:
     )
 
 
-def lines_of(stored: Lines | StatementSpec) -> cash.Lines:
+def lines_of(stored: Lines | StatementSpec) -> metering.Lines:
     """The lines of a period, or of a statement; raises HoursUnreadable."""
     late_ = ((start, workload, amounts) for start, workload, amounts in map(late, stored.late))
-    return cash.Lines(
+    return metering.Lines(
         Period(_time(stored.start), _time(stored.end)),
         dict(map(settled, stored.settled)),
         {(_time(start), workload): amounts for start, workload, amounts in late_},
         tuple(
-            cash.Correction(each.uid, amounts_of(each.amounts), _time(each.at) or 0, each.by, each.reason)
+            metering.Correction(each.uid, amounts_of(each.amounts), _time(each.at) or 0, each.by, each.reason)
             for each in stored.corrections
         ),
         {name: quantity.parse_sum(value) for name, value in stored.carried.items()},
     )
 
 
-def stored_lines(lines: cash.Lines) -> Lines:
+def stored_lines(lines: metering.Lines) -> Lines:
     return Lines(
         start=_text(lines.period.start),
         end=_text(lines.period.end),
@@ -357,7 +358,7 @@ def stored_lines(lines: cash.Lines) -> Lines:
     )
 
 
-def statement(of: CardHoursSpec, page: Page, lines: cash.Lines, end: int, heir: str = "") -> Statement:
+def statement(of: CardHoursSpec, page: Page, lines: metering.Lines, end: int, heir: str = "") -> Statement:
     """The statement of one page for a period that ends, or is ended, at `end`.
 
     `heir` is the parent of a group that is deleted: it has these hours as a line of its own, too.
@@ -400,22 +401,22 @@ def _decimal(name: str, value: int) -> str:
     return f"{'-' if value < 0 else ''}{whole}.{rest:09d}".rstrip("0")
 
 
-def _total(stored: Total) -> cash.Total:
-    return cash.Total(Period(_time(stored.start), _time(stored.end)), amounts_of(stored.total))
+def _total(stored: Total) -> metering.Total:
+    return metering.Total(Period(_time(stored.start), _time(stored.end)), amounts_of(stored.total))
 
 
-def _stored_total(total_: cash.Total) -> Total:
+def _stored_total(total_: metering.Total) -> Total:
     return Total(_text(total_.period.start), _text(total_.period.end), amounts_text(total_.amounts))
 
 
-def _inferred(line: str) -> cash.Inferred:
+def _inferred(line: str) -> metering.Inferred:
     found = inferred(line)
     rate = Rate(found.workload, tuple(sorted(found.cost.items())))
     bounds = milliseconds(found.charged_to), milliseconds(found.seen_gone)
-    return cash.Inferred(found.uid, integer(found.start), *bounds, rate)
+    return metering.Inferred(found.uid, integer(found.start), *bounds, rate)
 
 
-def _gone_line(gone: cash.Inferred) -> str:
+def _gone_line(gone: metering.Inferred) -> str:
     bounds = timestamp(gone.charged_to), timestamp(gone.seen_gone)
     return inferred_line(Inferred(gone.rate.workload, gone.uid, str(gone.start), *bounds, dict(gone.rate.cost)))
 

@@ -1,6 +1,6 @@
 """A label selector as a group's spec carries one: what may stand in it, what it picks, how it reads.
 
-This file alone decides which labels a metav1.LabelSelector picks (spec: apimachinery `labels/selector.go`). It does not
+This file alone decides which labels a metav1.LabelSelector picks (apimachinery `labels/selector.go`). It does not
 know whose labels they are.
 """
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
-from bizrq.cli.failure import BAD_INPUT, CLUSTER, Failure
+from bizrq.cli.output.failure import BAD_INPUT, CLUSTER, Failure
 
 if TYPE_CHECKING:
     from bizrq.kube.client import KubeClient

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bizrq.cli.cluster import ask
-from bizrq.cli.completion import group_names
-from bizrq.cli.failure import BAD_INPUT, Failure, instead_of
+from bizrq.cli.kubectl_plugin import group_names
+from bizrq.cli.output.failure import BAD_INPUT, Failure, instead_of
 
 if TYPE_CHECKING:
     from bizrq.api.group import GroupObject
@@ -35,7 +35,7 @@ Show = Callable[[list[dict[str, Any]]], None]
 
 def listed(client: KubeClient, selector: str | None = None) -> list[dict[str, Any]]:
     """All groups as objects; raises Failure."""
-    from bizrq.kube.groups import GROUPS, without_managed_fields
+    from bizrq.store.groups import GROUPS, without_managed_fields
 
     async def work(client: KubeClient) -> list[dict[str, Any]]:
         items, _ = await client.list(GROUPS, label_selector=selector, transform=without_managed_fields)
@@ -48,7 +48,7 @@ def watched(client: KubeClient, show: Show, selector: str | None = None) -> None
     """Show the groups, and again after every change, until somebody interrupts. Raises Failure."""
     import asyncio
 
-    from bizrq.kube.groups import GROUPS, without_managed_fields
+    from bizrq.store.groups import GROUPS, without_managed_fields
 
     async def work(client: KubeClient) -> None:
         while True:
@@ -65,7 +65,7 @@ def watched(client: KubeClient, show: Show, selector: str | None = None) -> None
 async def _change(client: KubeClient, version: str, selector: str | None) -> None:
     """Return when a group has changed since this version."""
     from bizrq.kube.client import Gone
-    from bizrq.kube.groups import GROUPS
+    from bizrq.store.groups import GROUPS
 
     while True:
         events = client.watch(GROUPS, resource_version=version, label_selector=selector, timeout_seconds=_WATCH)

@@ -11,9 +11,23 @@ import sys
 
 import typer
 
-from bizrq.cli import audit, correct, describe, explain, fit, forecast, get, install, report, tree, up, usage, version
 from bizrq.cli.cluster import on_cluster
-from bizrq.cli.failure import Failure
+from bizrq.cli.output.failure import Failure
+from bizrq.cli.verbs import (
+    audit,
+    correct,
+    describe,
+    explain,
+    fit,
+    forecast,
+    get,
+    install,
+    report,
+    tree,
+    up,
+    usage,
+    version,
+)
 
 app = typer.Typer(
     name="bizrq",

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from bizrq.cli.failure import BAD_INPUT, Failure
+from bizrq.cli.output.failure import BAD_INPUT, Failure
 
 Files = Annotated[
     list[Path], typer.Option("--file", "-f", "--filename", help="A file or folder of manifests, - for standard input.")

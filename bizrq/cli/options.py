@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bizrq.cli.failure import BAD_INPUT, Failure
+from bizrq.cli.output.failure import BAD_INPUT, Failure
 
 if TYPE_CHECKING:
-    from bizrq.quota.names import Catalog
     from bizrq.settings import Settings
+    from bizrq.units.names import Catalog
 
 Config = Annotated[
     Path | None, typer.Option(help="One YAML document: how workloads are counted. The one that the webhooks have.")
@@ -34,6 +34,6 @@ def settings_of(config: Path | None) -> Settings:
 
 def catalog_of(config: Path | None) -> Catalog:
     """The names of resources by `--config`, those that bizrq ships without one; raises Failure."""
-    from bizrq.quota.names import DEFAULT
+    from bizrq.units.names import DEFAULT
 
     return DEFAULT if config is None else settings_of(config).catalog

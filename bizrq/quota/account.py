@@ -10,9 +10,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain
 
-from bizrq.quota.names import DEFAULT, Catalog, base_and_model, is_cash
-from bizrq.quota.reservation import Reservation, Slot, joined, slot_extra
-from bizrq.quota.resources import Limits, Resources
+from bizrq.quota.reservation import Reservation, joined, slot_extra
+from bizrq.units.names import DEFAULT, Catalog, base_and_model, is_cash
+from bizrq.units.resources import Limits, Resources
+from bizrq.units.slot import Slot
 
 MAX_ENTRIES = 2_000
 MAX_BYTES = 256 * 1024

@@ -1,6 +1,6 @@
-"""The recount: `used` from scratch, out of one snapshot, with the reservations that are still awaited.
+"""The recount (docs/design.md, "Recount"): `used` out of one snapshot, with the reservations that are still awaited.
 
-This file alone decides what a status says and when a reservation may go (DESIGN 5.6). It does not know watches or
+This file alone decides what a status says and when a reservation may go. It does not know watches or
 clocks: the caller says what its snapshot has seen, and which entries have expired and were looked up.
 """
 
@@ -11,10 +11,10 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from bizrq.quota.account import Account
-from bizrq.quota.names import is_cash, uncash
-from bizrq.quota.quantity import round_up_milli
-from bizrq.quota.reservation import GROUPS, Reservation, Slot, slot_extra
-from bizrq.quota.resources import (
+from bizrq.quota.reservation import Reservation, slot_extra
+from bizrq.units.names import is_cash, uncash
+from bizrq.units.quantity import round_up_milli
+from bizrq.units.resources import (
     Limits,
     Resources,
     add,
@@ -25,6 +25,7 @@ from bizrq.quota.resources import (
     subtract_floor,
     total,
 )
+from bizrq.units.slot import GROUPS, Slot
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +189,7 @@ def held_for_others(
 
 
 def holding(hard: Limits, used: Resources, reservations: Iterable[Reservation]) -> dict[str, int]:
-    """What a child holds of its parent: the larger of its `hard` and of what it uses and has promised (DESIGN 2)."""
+    """What a child holds of its parent: the larger of its `hard` and of what it uses and has promised."""
     account = Account("", hard, used, _without_hours(reservations))
     taken = {name: account.taken(name) for name in hard}
     return larger(hard, taken)

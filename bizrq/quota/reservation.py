@@ -1,6 +1,7 @@
 """Promises as entries of `status.reservations`: their place, what they add to what is used, how they are written.
 
-This file alone decides when two entries stand for one write, and what those of one slot come to (DESIGN 5.2).
+This file alone decides when two entries stand for one write, and what those of one slot come to
+(docs/design.md, "Slots and entries").
 """
 
 from __future__ import annotations
@@ -9,47 +10,18 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from typing import NamedTuple
 
-from bizrq.quota import quantity
-from bizrq.quota.names import is_cash
-from bizrq.quota.resources import Resources, larger, subtract_floor
-from bizrq.quota.times import TimestampError, milliseconds, timestamp
+from bizrq.units import quantity
+from bizrq.units.names import is_cash
+from bizrq.units.resources import Resources, larger, subtract_floor
+from bizrq.units.slot import GROUPS, ReservationError, Slot
+from bizrq.units.times import TimestampError, milliseconds, timestamp
 
-GROUPS = "bizgroupresourcequotas.quota.biz.group"
-#: How long a promise is kept, in milliseconds. An API write ends within 34 s (DESIGN 5).
+#: How long a promise is kept, in milliseconds. An API write ends within 34 s.
 LIFETIME = 60_000
 
 _FORMAT = "v1"
 _INTEGER = re.compile(r"[0-9]{1,19}", re.ASCII)
-
-
-class ReservationError(ValueError):
-    """An entry of `status.reservations` that this version cannot read."""
-
-
-class Slot(NamedTuple):
-    """The place that is charged: `plural.group` of a kind, a namespace ("" for none), a name."""
-
-    kind: str
-    namespace: str
-    name: str
-
-    def __str__(self) -> str:
-        return f"{self.kind}/{self.namespace}/{self.name}"
-
-    @classmethod
-    def parse(cls, text: str) -> Slot:
-        kind, _, rest = text.partition("/")
-        namespace, slash, name = rest.partition("/")
-        if not (kind and slash and name):
-            raise ReservationError(f"{text[:80]!r} is no slot: write kind/namespace/name")
-        return cls(kind, namespace, name)
-
-
-def group_slot(name: str) -> Slot:
-    """The slot that a child group has in its parent's account."""
-    return Slot(GROUPS, "", name)
 
 
 @dataclass(frozen=True)

@@ -9,18 +9,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from bizrq.quota import quantity
 from bizrq.quota.reservation import Reservation
+from bizrq.units import quantity
 
 
 class Reason(StrEnum):
-    """Stable codes, in the order in which they are checked."""
+    """Stable codes, in the order of their checks; docs/design.md, "Order of checks", has every check of a workload."""
 
     MALFORMED = "Malformed"
-    EXEMPT = "NamespaceExempt"
-    IN_USE = "InUse"
     REQUIRED = "GroupRequired"
-    ORPHANS = "LeavesOrphans"
+    EXEMPT = "NamespaceExempt"
     NO_GROUP = "NoSuchGroup"
     DELETING = "GroupDeleting"
     NAMESPACE = "NamespaceNotSelected"
@@ -29,19 +27,22 @@ class Reason(StrEnum):
     PARENT_NOT_RECONCILED = "ParentNotReconciled"
     UNSPECIFIED = "MustSpecify"
     UNBOUNDED = "UnboundedRun"
+    BUSY = "AnotherChangeUnderWay"
     CASH = "CashExhausted"
     EXCEEDED = "QuotaExceeded"
-    BUSY = "AnotherChangeUnderWay"
     FULL = "TooManyReservations"
     TIMEOUT = "OutOfTime"
+    # deletions
+    IN_USE = "InUse"
+    ORPHANS = "LeavesOrphans"
     # the tree
-    BAD_NAME = "BadName"
     BAD_HARD = "BadHard"
     BAD_SELECTOR = "BadSelector"
     BAD_CASH = "BadCash"
     MAY_NOT_GRANT = "MayNotGrant"
-    PARENT = "BadParent"
+    BAD_NAME = "BadName"
     IMMUTABLE = "Immutable"
+    PARENT = "BadParent"
     MISSING_NAMES = "MissingNames"
     NOT_EMPTY = "NotEmpty"
     # corrections
@@ -101,7 +102,7 @@ class Denied:
 
     @property
     def code(self) -> int:
-        """The HTTP code of the answer: 429 try again, 422 a bad object, 403 refused (DESIGN, rule 11)."""
+        """The HTTP code of the answer: 429 try again, 422 a bad object, 403 refused."""
         if self.reason in TRY_AGAIN:
             return 429
         return 422 if self.reason in BAD_OBJECT else 403

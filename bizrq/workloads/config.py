@@ -1,6 +1,6 @@
 """What somebody may decide about how workloads are counted.
 
-This file alone holds those knobs and their defaults (spec: devices, "Choices made"; workloads, "Policies"). It does
+This file alone holds those knobs and their defaults (docs/configuration.md). It does
 not know files or YAML: keys as in the configuration come as a map.
 """
 
@@ -12,8 +12,8 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Literal
 
-from bizrq.quota import names
-from bizrq.quota.names import Catalog
+from bizrq.units import names
+from bizrq.units.names import Catalog
 
 Surge = Literal["ignore", "count"]
 Suspended = Literal["zero", "reserve"]

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from bizrq.workloads.malformed import a_map, a_text, at, malformed, show
+from bizrq.workloads.validation import a_map, a_text, at, malformed, show
 
 LABEL: Final = "biz.group.resource.quota"
 #: On a Namespace, with the value "true": every workload there has to charge a group.

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from bizrq.workloads.adapters import Adapter, Registry
+from bizrq.workloads.kinds.declaration import Adapter
+from bizrq.workloads.kinds.registry import Registry
 from bizrq.workloads.labels import LABEL, REQUIRED, group_of, labels_of
 from bizrq.workloads.lookup import Lookup, group_and_version
-from bizrq.workloads.malformed import Malformed
+from bizrq.workloads.validation import Malformed
 
 #: The longest way up that is followed (as Kueue does).
 MOST_HOPS = 10

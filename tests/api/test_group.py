@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from bizrq.api import group as wire
 from bizrq.api.group import GroupUnreadable
-from bizrq.quota.periods import schedule
+from bizrq.hours.budget import DEFAULT, Terms
+from bizrq.hours.periods import schedule
 from bizrq.quota.reservation import Reservation
-from bizrq.quota.terms import DEFAULT, Terms
-from tests.language import entry, res
+from tests.support.language import entry, res
 
 LINE = "v1 deployments.apps/team-a/web uid=u-web until=2023-11-14T22:13:20.000Z limits.cpu=4"
 STORED: dict[str, Any] = {

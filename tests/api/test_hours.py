@@ -10,11 +10,11 @@ import pytest
 from bizrq.api import hours as wire
 from bizrq.api.group import Metadata
 from bizrq.api.hours import CardHours, CardHoursSpec, HoursUnreadable, Inferred, Running
-from bizrq.quota import cash
-from bizrq.quota.cash import Correction, Heir, Lines, Page, Part, Rate, Total
-from bizrq.quota.periods import Period
-from bizrq.quota.resources import text_of
-from tests.language import res
+from bizrq.hours import metering
+from bizrq.hours.metering import Correction, Heir, Lines, Page, Part, Rate, Total
+from bizrq.hours.periods import Period
+from bizrq.units.resources import text_of
+from tests.support.language import res
 
 WEB = "deployments.apps/team-a/web"
 T = 1_700_000_000_000
@@ -75,7 +75,7 @@ PAGE = Page(
     finished=frozenset({"pod-0"}),
     closed=(Total(Period(None, T - 1), {"limits.cpu": 1}),),
     earlier=Total(Period(None, T - 2), {"limits.cpu": 1}),
-    inferred=(cash.Inferred("pod-4", T, T + 1, T + 4, RATE),),
+    inferred=(metering.Inferred("pod-4", T, T + 1, T + 4, RATE),),
     inferred_earlier=3,
     inherited={"child-uid": Heir("child", (Total(OPEN, {"limits.cpu": 18_000_000_000_000_001}),))},
     applied=frozenset({"c"}),

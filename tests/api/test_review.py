@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from bizrq.api import review
 from bizrq.api.review import MalformedReview
-from bizrq.quota.ledger import decide
+from bizrq.quota.admission import decide
 from bizrq.quota.verdict import Denied, Reason
-from tests.language import NOW, account, create
+from tests.support.language import NOW, account, create
 
 REQUEST: dict[str, Any] = {
     "uid": "8f3c",

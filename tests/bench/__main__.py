@@ -20,7 +20,7 @@ from rich.console import Console
 
 from tests.bench import admission, core, hours, recounts, start
 from tests.bench.arena import arena
-from tests.cluster import why_not_real
+from tests.support.binaries import why_not_real
 
 RESULTS = Path(__file__).resolve().parents[2] / "docs" / "results.md"
 MARK, END_MARK = "<!-- make bench writes this -->", "<!-- up to here: make bench -->"

@@ -19,13 +19,13 @@ from typing import Any
 
 import crds
 from bizrq.kube.client import AlreadyExists, ApiError, KubeClient, NotFound, Resource
-from bizrq.kube.groups import GROUPS
 from bizrq.settings import load
+from bizrq.store.groups import GROUPS
 from bizrq.workloads.labels import LABEL
 from certs.pki import make_ca, make_serving
 from certs.store import write_directory
-from tests.cluster import Real, _free_ports, eventually, has_kinds
-from tests.objects import DEPLOYMENTS, NAMESPACES, REGISTRATIONS, group
+from tests.support.cluster import Real, _free_ports, eventually, has_kinds
+from tests.support.objects import DEPLOYMENTS, NAMESPACES, REGISTRATIONS, group
 from webhooks import registration
 
 QUOTAS = Resource("", "v1", "resourcequotas", "ResourceQuota")

@@ -12,16 +12,16 @@ import orjson
 from bizrq.api import review
 from bizrq.process import quiet_collector
 from bizrq.quota.account import Account
-from bizrq.quota.ledger import decide
-from bizrq.quota.quantity import NANO
+from bizrq.quota.admission import decide
 from bizrq.quota.verdict import Granted
 from bizrq.settings import load
-from bizrq.workloads import counting
+from bizrq.units.quantity import NANO
+from bizrq.workloads.demand import counting
 from bizrq.workloads.lookup import Nothing
-from controller.surplus import Surplus
+from controller.usage.excess import Surplus
 from tests.bench import hours
 from tests.bench.measure import Spread
-from webhooks.workloads import charge_of
+from webhooks.handlers.workloads import charge_of
 
 ROUNDS = 5
 HARD: dict[str, int] = dict.fromkeys(("limits.cpu", "limits.memory", "pods", "count/deployments.apps"), 10**24)

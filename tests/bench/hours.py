@@ -13,19 +13,19 @@ import msgspec
 from bizrq.api import hours as wire
 from bizrq.api.group import FINALIZER, GroupObject, Metadata, Spec
 from bizrq.api.hours import CardHoursSpec
+from bizrq.hours.metering import Page
 from bizrq.kube.client import KubeClient
 from bizrq.kube.config import Endpoint, StaticCredentials
 from bizrq.process import quiet_collector
-from bizrq.quota.cash import Page
 from bizrq.settings import load
-from controller.books import Books, Sheet
-from controller.cluster import Cluster
-from controller.corrections import Corrections
-from controller.evidence import Evidence
-from controller.hours import Hours
-from controller.meter import Stays
-from controller.pods import Shapes, trimmed
-from controller.retention import Retention
+from controller.hours.corrections import Corrections
+from controller.hours.pod_intervals import Stays
+from controller.hours.record import Hours
+from controller.hours.record_store import Books, Sheet
+from controller.hours.retention import Retention
+from controller.usage.observed_usage import Evidence
+from controller.watch.cluster import Cluster
+from controller.watch.pods import Shapes, trimmed
 from tests.bench.measure import longest_stall
 
 GPU, A100 = "requests.nvidia.com/gpu", "requests.nvidia.com/gpu.A100"

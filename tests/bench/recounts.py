@@ -17,18 +17,19 @@ from bizrq.kube.client import KubeClient
 from bizrq.kube.config import Endpoint, StaticCredentials
 from bizrq.process import quiet_collector
 from bizrq.quota.account import Account
-from bizrq.quota.charge import Charge
-from bizrq.quota.ledger import decide
-from bizrq.quota.quantity import NANO
-from bizrq.quota.reservation import Reservation, Slot
+from bizrq.quota.admission import decide
+from bizrq.quota.change import Charge
+from bizrq.quota.reservation import Reservation
 from bizrq.quota.verdict import Granted
 from bizrq.settings import load
-from controller.cluster import Cluster
+from bizrq.units.quantity import NANO
+from bizrq.units.slot import Slot
 from controller.manager import Controller
-from controller.pods import Pod
+from controller.watch.cluster import Cluster
+from controller.watch.pods import Pod
 from tests.bench.hours import fill
 from tests.bench.measure import longest_stall
-from tests.objects import deployment, group
+from tests.support.objects import deployment, group
 
 
 def recounts() -> list[str]:
@@ -104,7 +105,7 @@ async def _looks(name: str, put: Callable[[Cluster], None]) -> dict[str, str]:
     settings, ahead = load(None), [0.0]
     async with _api(name) as endpoint, KubeClient(endpoint) as client:
         controller = Controller(client, settings, identity="bench", clock=lambda: time.monotonic() + ahead[0])
-        cluster = controller.cluster
+        cluster = controller.watch.cluster
         put(cluster)
         await cluster.groups.read(name, 5)
         # The part that is measured; the queue and the Lease are not.

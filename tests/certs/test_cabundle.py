@@ -10,7 +10,7 @@ import pytest
 
 from bizrq.kube.client import KubeClient
 from certs import cabundle
-from tests.kube.fake import FakeServer
+from tests.support.fake_server import FakeServer
 
 PLURAL = "validatingwebhookconfigurations"
 NAMES = ["bizrq-webhooks.bizrq-system.svc", "127.0.0.1"]

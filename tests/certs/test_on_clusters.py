@@ -19,7 +19,7 @@ from certs.cabundle import CONFIGURATIONS
 from certs.main import Keeper
 from certs.rotation import CA_BUNDLE, CERTIFICATE, SETTLE
 from certs.store import ServingCertificate, read_directory
-from tests.cluster import Cluster
+from tests.support.cluster import Cluster, eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -48,7 +48,7 @@ def registration(name: str, url: str) -> dict[str, Any]:
                 "objectSelector": {"matchLabels": {"certs-test": name}},
                 "failurePolicy": "Fail",
                 "sideEffects": "None",
-                "timeoutSeconds": 5,
+                "timeoutSeconds": 30,
                 "admissionReviewVersions": ["v1"],
             }
         ],
@@ -92,6 +92,18 @@ async def test_no_call_fails_while_certificate_and_authority_rotate(
                 failures.append(error)
             await asyncio.sleep(0.01)
 
+    async def more(count: int) -> None:
+        """Wait until so many more objects were made."""
+        until = made + count
+
+        async def are() -> bool:
+            return made >= until
+
+        await eventually(are)
+
+    async def reloaded() -> bool:
+        return certificate.reloads == 2
+
     await runner.setup()
     await keeper.look()
     await certificate.wait()
@@ -104,14 +116,15 @@ async def test_no_call_fails_while_certificate_and_authority_rotate(
         work += [asyncio.create_task(load()) for _ in range(3)]
         first = read_directory(tmp_path)
         await keeper.look(rotate=True)
-        await asyncio.sleep(0.5)
+        await more(10)
         now += SETTLE
         await keeper.look()
         assert read_directory(tmp_path)[CERTIFICATE] != first[CERTIFICATE]
-        await asyncio.sleep(0.5)
+        await eventually(reloaded)
+        await more(10)
         now += rotation.RETIRE + timedelta(seconds=1)
         await keeper.look()
-        await asyncio.sleep(0.5)
+        await more(10)
         stop.set()
         await asyncio.gather(*work[1:])
     finally:
@@ -132,8 +145,10 @@ async def _is_called(kube: KubeClient, name: str, served: list[str]) -> None:
     """An API server takes a moment to learn of a registration, and of its bundle."""
     metadata = {"name": f"probe-{name}", "namespace": "default", "labels": {"certs-test": name}}
     probe = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}
-    async with asyncio.timeout(10):
-        while not served:
-            with contextlib.suppress(ApiError):
-                await kube.create(CONFIGMAPS, probe, dry_run=True)
-            await asyncio.sleep(0.05)
+
+    async def is_asked() -> bool:
+        with contextlib.suppress(ApiError):
+            await kube.create(CONFIGMAPS, probe, dry_run=True)
+        return bool(served)
+
+    await eventually(is_asked)

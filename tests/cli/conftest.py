@@ -21,12 +21,12 @@ import yaml
 import crds
 from bizrq.cli.main import run
 from bizrq.kube.client import KubeClient
-from bizrq.kube.groups import GROUPS
 from bizrq.quota.reservation import Reservation
+from bizrq.store.groups import GROUPS
 from sandbox.server import Sandbox
-from tests.cluster import has_kinds
-from tests.language import entry
-from tests.objects import DEPLOYMENTS, Object, deployment, group, named
+from tests.support.cluster import has_kinds
+from tests.support.language import entry
+from tests.support.objects import DEPLOYMENTS, Object, deployment, group, named
 from tests.webhooks.conftest import Api
 
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")

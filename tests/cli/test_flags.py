@@ -28,7 +28,7 @@ async def forbidding() -> AsyncIterator[tuple[str, list[Any]]]:
     async def answer(request: web.Request) -> web.Response:
         asked.append(request.headers)
         if request.path == "/slow/apis/quota.biz.group/v1alpha1/bizgroupresourcequotas":
-            await asyncio.sleep(30)
+            await asyncio.Event().wait()
         message = f'bizgroupresourcequotas is forbidden: User "alice" cannot {request.method} {request.path}'
         status = {"kind": "Status", "code": 403, "reason": "Forbidden", "message": message, "details": {}}
         return web.json_response(status, status=403)

@@ -17,8 +17,8 @@ from aiohttp import web
 import crds
 from bizrq.kube.client import ApiError, KubeClient, NotFound
 from certs.pki import make_ca, make_serving
-from tests.cluster import Cluster, eventually, has_kinds
-from tests.objects import CONFIG_MAPS, REGISTRATIONS, Object
+from tests.support.cluster import Cluster, eventually, has_kinds
+from tests.support.objects import CONFIG_MAPS, REGISTRATIONS, Object
 
 Answer = Callable[[Object], Awaitable[Object]]
 NAME = "contract.quota.biz.group"
@@ -82,7 +82,7 @@ class Hook:
             await self.client.delete(REGISTRATIONS, "contract")
         await self.client.create(REGISTRATIONS, configuration)
         if probe:
-            await eventually(self._asked, 20, "the webhook is asked")
+            await eventually(self._asked, 60, "the webhook is asked")
         self.reviews.clear()
 
     async def unregister(self) -> None:
@@ -93,7 +93,7 @@ class Hook:
         async def forgotten() -> bool:
             return not await self._asked()
 
-        await eventually(forgotten, 20, "the webhook is forgotten")
+        await eventually(forgotten, 60, "the webhook is forgotten")
         self.reviews.clear()
 
     async def _asked(self) -> bool:

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from bizrq.kube.client import KubeClient
-from bizrq.kube.hours import CORRECTIONS
-from tests.cluster import refusal
-from tests.objects import Object, correction
+from bizrq.store.hours import CORRECTIONS
+from tests.support.cluster import refusal
+from tests.support.objects import Object, correction
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.usefixtures("groups")]
 

@@ -8,9 +8,9 @@ import orjson
 import pytest
 
 from bizrq.kube.client import Conflict, KubeClient
-from bizrq.kube.groups import GROUPS
-from tests.cluster import Cluster, refusal
-from tests.objects import Object, group
+from bizrq.store.groups import GROUPS
+from tests.support.cluster import Cluster, refusal
+from tests.support.objects import Object, group
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.usefixtures("groups")]
 
@@ -122,7 +122,7 @@ async def test_status_is_written_apart_from_spec_and_by_version(client: KubeClie
 
 
 async def test_a_full_list_of_reservations_is_stored_and_one_more_is_not(client: KubeClient, unique: str) -> None:
-    """DESIGN 2: 2,000 entries."""
+    """A status holds 2,000 entries (docs/reservations.md, "The format")."""
     made = await client.create(GROUPS, group(unique, cpu="4"))
     entries = [f"v1 deployments.apps/team-a/w{n} uid=u{n} until=2026-01-01T00:00:00Z limits.cpu=1" for n in range(2001)]
     full = {**made, "status": {"reservations": entries[:2000]}}

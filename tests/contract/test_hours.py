@@ -6,10 +6,10 @@ import pytest
 
 from bizrq.api import hours as wire
 from bizrq.api.group import Metadata
+from bizrq.hours.metering import Page, Rate
+from bizrq.hours.periods import LIFETIME
 from bizrq.kube.client import Conflict, Invalid, KubeClient
-from bizrq.kube.hours import CARD_HOURS, STATEMENTS, pages, statements
-from bizrq.quota.cash import Page, Rate
-from bizrq.quota.periods import LIFETIME
+from bizrq.store.hours import CARD_HOURS, STATEMENTS, pages, statements
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.usefixtures("groups")]
 

@@ -11,9 +11,9 @@ import pytest
 
 from bizrq.kube.client import AlreadyExists, ApiError, Conflict, Gone, Invalid, KubeClient, NotFound
 from bizrq.kube.lease import LEASES
-from tests.cluster import Cluster, eventually, refusal
 from tests.contract.conftest import gathered
-from tests.objects import CONFIG_MAPS, DEPLOYMENTS, Object, deployment
+from tests.support.cluster import Cluster, eventually, refusal
+from tests.support.objects import CONFIG_MAPS, DEPLOYMENTS, Object, deployment
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -69,7 +69,7 @@ async def test_a_create_of_what_is_there_says_already_exists_and_of_what_is_not_
 
 
 async def test_a_write_that_changes_nothing_is_no_new_version(client: KubeClient, namespace: str) -> None:
-    """DESIGN 5.3: why the expiry of an entry has to move."""
+    """Why an entry's expiry has to move (docs/design.md, "Admission writes its entry first")."""
     old = await client.create(CONFIG_MAPS, config("c", namespace, a="1"))
     same = await client.replace(CONFIG_MAPS, old)
     patched = await client.patch(CONFIG_MAPS, "c", {"data": {"a": "1"}}, namespace=namespace)
@@ -210,7 +210,7 @@ async def test_a_watch_brings_what_happened_since_in_order_with_the_last_state_o
     async with contextlib.aclosing(
         client.watch(CONFIG_MAPS, namespace=namespace, resource_version=since, label_selector="app=x")
     ) as events:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             async for kind, obj in events:
                 if kind != "BOOKMARK":
                     seen.append((kind, obj["data"]["a"], int(obj["metadata"]["resourceVersion"])))
@@ -232,7 +232,7 @@ async def test_a_label_that_comes_or_goes_is_added_or_deleted_in_a_watch_that_se
     async with contextlib.aclosing(
         client.watch(CONFIG_MAPS, namespace=namespace, resource_version=since, label_selector="app=x")
     ) as events:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             async for kind, _ in events:
                 kinds += [kind] if kind != "BOOKMARK" else []
                 if len(kinds) == 2:
@@ -252,7 +252,7 @@ async def test_a_watch_can_begin_with_the_state_that_is_there_and_says_when_that
             CONFIG_MAPS, namespace=namespace, resource_version="", label_selector="app=x", send_initial_events=True
         )
     ) as events:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             async for kind, obj in events:
                 if kind == "BOOKMARK":
                     assert obj["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}

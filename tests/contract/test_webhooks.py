@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from itertools import groupby
 from typing import Any
 
 import pytest
@@ -11,9 +12,9 @@ import pytest
 from bizrq.kube.client import KubeClient
 from bizrq.settings import load
 from bizrq.workloads.labels import LABEL
-from tests.cluster import refusal
 from tests.contract.conftest import Hook, gathered, rule, webhook
-from tests.objects import CONFIG_MAPS, DEPLOYMENTS, OF_KIND, Object, deployment, tfjob
+from tests.support.cluster import refusal
+from tests.support.objects import CONFIG_MAPS, DEPLOYMENTS, OF_KIND, Object, deployment, tfjob
 from webhooks import registration
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -53,7 +54,7 @@ async def test_an_update_carries_the_stored_version_and_a_delete_the_stored_obje
     made = await client.create(CONFIG_MAPS, _config("c", namespace))
     moved = await client.patch(CONFIG_MAPS, "c", {"data": {"a": "2"}}, namespace=namespace)
     await client.delete(CONFIG_MAPS, "c", namespace)
-    update, delete = of(hook, "c")
+    update, *_, delete = of(hook, "c")  # asked again where the cache was behind the store
     version = made["metadata"]["resourceVersion"]
     assert update["oldObject"]["metadata"]["resourceVersion"] == version
     assert update["object"]["metadata"]["uid"] == made["metadata"]["uid"]
@@ -64,15 +65,19 @@ async def test_an_update_carries_the_stored_version_and_a_delete_the_stored_obje
 async def test_a_patch_that_meets_a_conflict_is_asked_about_again(
     hook: Hook, client: KubeClient, namespace: str
 ) -> None:
-    """One user request, several reviews, each on the version that is stored by then (DESIGN 5)."""
+    """One user request, several reviews, each on the version that is stored by then."""
     await hook.register(webhook("d", rule("", "configmaps", "UPDATE"), objectSelector=LABELLED))
     await client.create(CONFIG_MAPS, _config("c", namespace))
 
-    async def slowly(_: Object) -> Object:
-        await asyncio.sleep(0.05)
+    all_came = asyncio.Event()
+
+    async def together(_: Object) -> Object:
+        if len(of(hook, "c")) >= 5:
+            all_came.set()
+        await all_came.wait()
         return {"allowed": True}
 
-    hook.answer = slowly
+    hook.answer = together
     answers = await gathered(5, lambda n: client.patch(CONFIG_MAPS, "c", {"data": {f"k{n}": "1"}}, namespace=namespace))
     assert not [answer for answer in answers if isinstance(answer, Exception)]
     reviews = of(hook, "c")
@@ -85,7 +90,7 @@ async def test_a_patch_that_meets_a_conflict_is_asked_about_again(
 async def test_a_deletion_of_what_moved_meanwhile_is_asked_about_again(
     hook: Hook, client: KubeClient, namespace: str
 ) -> None:
-    """Why no lock is needed between a parent's deletion and a child's creation (DESIGN 5.7)."""
+    """Why a parent's deletion and a child's creation need no lock (docs/design.md, "Deleting a parent")."""
     await hook.register(webhook("d", rule("", "configmaps", "DELETE"), objectSelector=LABELLED))
     await client.create(CONFIG_MAPS, _config("c", namespace))
 
@@ -133,7 +138,13 @@ async def test_a_selector_matches_what_had_the_label_or_has_it(hook: Hook, clien
     assert of(hook, "c") == []
     await client.patch(CONFIG_MAPS, "c", {"metadata": {"labels": {LABEL: "g"}}}, namespace=namespace)
     await client.patch(CONFIG_MAPS, "c", {"metadata": {"labels": {LABEL: None}}}, namespace=namespace)
-    assert [review["operation"] for review in of(hook, "c")] == ["UPDATE", "UPDATE"]
+    # A server that reads from a cache behind its store asks again once it knows better.
+    had_and_has = [
+        tuple(LABEL in review[side]["metadata"].get("labels", {}) for side in ("oldObject", "object"))
+        for review in of(hook, "c")
+    ]
+    assert [each for each, _ in groupby(had_and_has)] == [(False, True), (True, False)]
+    assert {review["operation"] for review in of(hook, "c")} == {"UPDATE"}
 
 
 async def test_a_refusal_reaches_the_user_with_its_code_reason_and_words(
@@ -174,7 +185,7 @@ async def test_no_answer_in_time_or_none_at_all_is_no(hook: Hook, client: KubeCl
     await hook.register(webhook("d", rule("", "configmaps", "CREATE"), **selected))
 
     async def never(_: Object) -> Object:
-        await asyncio.sleep(3)
+        await asyncio.Event().wait()
         return {"allowed": True}
 
     hook.answer = never

@@ -18,21 +18,27 @@ from bizrq.api import group as wire
 from bizrq.api.group import GroupObject
 from bizrq.api.hours import CardHours
 from bizrq.kube.client import Conflict, KubeClient, Resource
-from bizrq.kube.groups import GROUPS
-from bizrq.kube.hours import CARD_HOURS
-from bizrq.kube.hours import pages as stored_pages
 from bizrq.quota.reservation import Reservation
 from bizrq.settings import settings as settings_of
+from bizrq.store.groups import GROUPS
+from bizrq.store.hours import CARD_HOURS
+from bizrq.store.hours import pages as stored_pages
 from controller.manager import Controller
 from controller.metrics import CORRECTED
 from sandbox.clock import Clock, rfc3339
 from sandbox.server import Sandbox
-from tests import objects
-from tests.cluster import eventually, has_kinds
-from tests.objects import NAMESPACES, OF_KIND, PODS, Object
-from tests.proxy import Proxy
+from tests.support import objects
+from tests.support.cluster import eventually, has_kinds
+from tests.support.objects import NAMESPACES, OF_KIND, PODS, Object
+from tests.support.patience import PatientLoop
+from tests.support.proxy import Proxy
 
 EVENTS = Resource("", "v1", "events", "Event")
+
+
+def pytest_asyncio_loop_factories() -> dict[str, type[asyncio.AbstractEventLoop]]:
+    """All that is tested here runs in this process."""
+    return {"patient": PatientLoop}
 
 
 class Monotonic:
@@ -78,7 +84,7 @@ class Books:
             )
             task = asyncio.create_task(controller.run())
             leading = asyncio.create_task(controller.leading.wait())
-            await asyncio.wait({task, leading}, return_when=asyncio.FIRST_COMPLETED, timeout=20)
+            await asyncio.wait({task, leading}, return_when=asyncio.FIRST_COMPLETED, timeout=60)
             assert controller.leading.is_set()
             try:
                 yield controller
@@ -114,7 +120,7 @@ class Books:
             pages = await self.pages(name)
             return pages[0] if pages and holds(pages[0]) else None
 
-        page = await eventually(found, 8, f"the record of {name}")
+        page = await eventually(found, 60, f"the record of {name}")
         assert page is not None
         return page
 
@@ -129,7 +135,7 @@ class Books:
                 continue
             return
 
-    async def until(self, name: str, holds: Any, seconds: float = 8.0) -> GroupObject:
+    async def until(self, name: str, holds: Any, seconds: float = 60.0) -> GroupObject:
         """The group once this holds of it."""
         last: list[GroupObject] = []
 
@@ -185,7 +191,7 @@ class Books:
 
     async def told(self, reason: str) -> str:
         """The message of the first event with this reason."""
-        found = await eventually(lambda: self.events(reason), 8, f"an event {reason}")
+        found = await eventually(lambda: self.events(reason), 60, f"an event {reason}")
         return found[0]
 
     # Pods, by the sandbox's clock.

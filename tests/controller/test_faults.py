@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from bizrq.kube.client import Resource
-from bizrq.kube.groups import GROUPS
+from bizrq.store.groups import GROUPS
 from tests.controller.conftest import Books
-from tests.faults import WATCHES, WRITES, Fault, refused, slow
-from tests.objects import DEPLOYMENTS, deployment
-from tests.oracle import Recorder
+from tests.support.faults import WATCHES, WRITES, Fault, refused, slow
+from tests.support.objects import DEPLOYMENTS, deployment
+from tests.support.oracle import Recorder
 
 
 @pytest.mark.parametrize("fault", WRITES.values(), ids=WRITES)

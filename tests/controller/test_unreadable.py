@@ -6,11 +6,11 @@ And what is moved is split, through the watches of a whole controller.
 from __future__ import annotations
 
 from bizrq.api.group import GroupObject
-from bizrq.kube.groups import GROUPS
-from bizrq.kube.hours import CARD_HOURS
+from bizrq.store.groups import GROUPS
+from bizrq.store.hours import CARD_HOURS
 from bizrq.workloads.labels import LABEL
 from tests.controller.conftest import Books
-from tests.objects import TFJOBS, deployment, tfjob
+from tests.support.objects import TFJOBS, deployment, tfjob
 
 WILD = "v9 of a version that is to come"
 

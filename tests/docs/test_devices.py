@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import yaml
 
-from bizrq.workloads import hami
-from bizrq.workloads.hami import Device
-from bizrq.workloads.usage import usage
+from bizrq.workloads.demand.offline import usage
+from bizrq.workloads.devices import hami
+from bizrq.workloads.devices.hami import Device
 from tests.docs.test_docs import blocks, page
 
 

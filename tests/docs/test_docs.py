@@ -23,15 +23,15 @@ from bizrq.cli.main import app
 from bizrq.quota.reservation import read
 from bizrq.quota.verdict import BAD_OBJECT, TRY_AGAIN, Reason
 from bizrq.settings import settings
-from bizrq.workloads.adapters import builtin
-from bizrq.workloads.describe import table
+from bizrq.workloads.kinds.describe import table
+from bizrq.workloads.kinds.registry import builtin
 from certs.main import certs
 from controller.main import control
 from webhooks.main import serve
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))]
+PAGES = [*(ROOT / f"{name}.md" for name in ("README", "CHANGELOG", "CONTRIBUTING")), *sorted(DOCS.rglob("*.md"))]
 
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -119,7 +119,7 @@ PROCESSES = {"bizrq-webhooks": serve, "bizrq-controller": control, "bizrq-certs"
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_commands_have_verbs_and_flags_that_exist(path: Path) -> None:
     """Every `bizrq VERB`, `bizrq-PROCESS` and `make TARGET` that is written down would be understood."""
-    targets = set(re.findall(r"^([a-z]+):", page("Makefile"), re.MULTILINE))
+    targets = set(re.findall(r"^([a-z-]+):", page("Makefile"), re.MULTILINE))
     for words in commands(path.read_text("utf-8")):
         program = words[0].removeprefix(".venv/bin/")
         if words[:2] == ["kubectl", "bizrq"]:
@@ -208,7 +208,7 @@ def test_groups_of_the_examples_can_be_read(path: Path) -> None:
 
 
 def test_kinds_has_the_table_that_the_declarations_say() -> None:
-    """`python -m bizrq.workloads.describe` prints it; every kind and every name in count/ is there."""
+    """`python -m bizrq.workloads.kinds.describe` prints it; every kind and every name in count/ is there."""
     assert table(builtin()) in page("docs/kinds.md")
     for adapter in builtin().charged:
         assert f"`count/{adapter.resource}`" in table(builtin()), adapter.resource

@@ -19,13 +19,13 @@ import yaml
 from rich.console import Console
 
 import crds
-from bizrq.cli.station import REGISTRATIONS
+from bizrq.cli.standalone import REGISTRATIONS
 from bizrq.kube.client import AlreadyExists, ApiError, KubeClient, NotFound, Resource
-from bizrq.kube.groups import GROUPS
+from bizrq.store.groups import GROUPS
 from examples import story
-from tests.cluster import Real, eventually, has_kinds, sweep
 from tests.docs.test_docs import ROOT, script
-from tests.objects import DEPLOYMENTS, deployment
+from tests.support.cluster import Real, eventually, has_kinds, sweep
+from tests.support.objects import DEPLOYMENTS, deployment
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.real]
 
@@ -106,7 +106,7 @@ async def apart(real_cluster: Real, tmp_path_factory: pytest.TempPathFactory) ->
                     return "denied the request" in error.message
                 return False
 
-            await eventually(asked, 40, lambda: "\n".join(p.read_text("utf-8") for p in folder.glob("*.log")))
+            await eventually(asked, 60, lambda: "\n".join(p.read_text("utf-8") for p in folder.glob("*.log")))
             yield client
             await sweep(client)
             logs = {path.name: path.read_text("utf-8") for path in folder.glob("*.log")}
@@ -137,13 +137,13 @@ async def test_spent_hours_reach_the_parent_with_these_rights(apart: KubeClient)
             return True
         return False
 
-    await eventually(deleted, 30)
+    await eventually(deleted, 60)
 
     async def inherited() -> bool:
         ai = await apart.get(GROUPS, "ai")
         return float(ai["status"]["selfUsed"]["cash/requests.nvidia.com/gpu"].rstrip("m")) >= 16
 
-    await eventually(inherited, 30)
+    await eventually(inherited, 60)
 
 
 async def test_events_are_told_with_these_rights(apart: KubeClient) -> None:
@@ -153,7 +153,7 @@ async def test_events_are_told_with_these_rights(apart: KubeClient) -> None:
     async def told() -> bool:
         return any(event["reason"] == "CashExhausted" for event in (await apart.list(events, "default"))[0])
 
-    await eventually(told, 15)
+    await eventually(told, 60)
 
 
 async def test_who_may_charge_is_found_out_with_these_rights(apart: KubeClient) -> None:

@@ -10,11 +10,11 @@ import yaml
 
 import crds
 from bizrq.kube.client import KubeClient
-from bizrq.kube.groups import GROUPS
-from tests.cluster import eventually, has_kinds
+from bizrq.store.groups import GROUPS
 from tests.docs.test_docs import blocks, page
-from tests.objects import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES
-from webhooks.rights import REVIEWS, ROOTS
+from tests.support.cluster import eventually, has_kinds
+from tests.support.objects import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES
+from webhooks.charging.authorization import REVIEWS, ROOTS
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

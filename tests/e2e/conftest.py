@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest_asyncio
 
-from bizrq.cli.station import Station, Where
+from bizrq.cli.standalone import Station, Where
 from bizrq.settings import Settings, load
-from tests.cluster import Cluster
+from tests.support.cluster import Cluster
 
 
 def station_on(cluster: Cluster, configuration: Settings | None = None, **how: Any) -> Station:

@@ -11,7 +11,7 @@ from typing import Any
 
 from bizrq.kube.client import Resource
 from bizrq.workloads.labels import LABEL
-from tests.objects import DEPLOYMENTS, PODS, Object
+from tests.support.objects import DEPLOYMENTS, PODS, Object
 
 REPLICASETS = Resource("apps", "v1", "replicasets", "ReplicaSet")
 STATEFULSETS = Resource("apps", "v1", "statefulsets", "StatefulSet")

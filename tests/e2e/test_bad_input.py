@@ -11,10 +11,10 @@ import pytest
 import pytest_asyncio
 
 from bizrq.kube.client import ApiError, KubeClient
-from bizrq.kube.groups import GROUPS
-from tests.cluster import refusal
-from tests.objects import DEPLOYMENTS, OF_KIND, ROLLOUTS, TFJOBS, Object, deployment, group, rollout, tfjob
-from tests.oracle import settled
+from bizrq.store.groups import GROUPS
+from tests.support.cluster import refusal
+from tests.support.objects import DEPLOYMENTS, OF_KIND, ROLLOUTS, TFJOBS, Object, deployment, group, rollout, tfjob
+from tests.support.oracle import settled
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.usefixtures("station")]
 
@@ -134,7 +134,7 @@ async def test_scrambled_objects_by_the_hundred_are_stored_or_refused_and_never_
 
     await asyncio.gather(*map(send, range(100)))
     assert 0 < codes.get(201, 0) < 100
-    [found] = (await settled(client, [nlp], 30)).values()
+    [found] = (await settled(client, [nlp], 60)).values()
     used = found.status.used or {}
     assert int(str(used["limits.cpu"])) <= 10, codes
 

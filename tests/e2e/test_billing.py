@@ -19,15 +19,15 @@ import pytest_asyncio
 
 import crds
 from bizrq.kube.client import KubeClient, NotFound
-from bizrq.kube.groups import GROUPS
-from bizrq.kube.hours import CARD_HOURS, STATEMENTS
-from controller.cluster import now_ms
+from bizrq.store.groups import GROUPS
+from bizrq.store.hours import CARD_HOURS, STATEMENTS
+from controller.watch.cluster import now_ms
 from sandbox.server import Sandbox
 from tests.cli.conftest import Bizrq, Said
-from tests.cluster import Cluster, eventually, has_kinds
 from tests.e2e.conftest import station_on
-from tests.objects import PODS, TFJOBS, Object, group, tfjob
-from tests.proxy import Proxy
+from tests.support.cluster import Cluster, eventually, has_kinds
+from tests.support.objects import PODS, TFJOBS, Object, group, tfjob
+from tests.support.proxy import Proxy
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -106,7 +106,7 @@ class Week:
         async def gone() -> bool:
             return name not in {each["metadata"]["name"] for each in (await self.client.list(GROUPS))[0]}
 
-        await eventually(gone, 20, f"{name} is gone")
+        await eventually(gone, 60, f"{name} is gone")
 
     async def _status(self, name: str, status: Object) -> None:
         await self.client.patch(PODS, name, {"status": status}, namespace="default", subresource="status")
@@ -128,7 +128,7 @@ async def week(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> As
         end = (datetime.now(UTC) + timedelta(hours=1)).replace(second=0, microsecond=0)
         found = Week(Bizrq(cluster.kubeconfig, client), end, cluster)
         patch = stack.enter_context(pytest.MonkeyPatch.context())
-        patch.setattr("bizrq.cli.station.now_ms", lambda: now_ms() + found.ahead // timedelta(milliseconds=1))
+        patch.setattr("bizrq.cli.standalone.now_ms", lambda: now_ms() + found.ahead // timedelta(milliseconds=1))
         await stack.enter_async_context(station_on(cluster, cash_interval=1.0))
         corp = group("corp", hours="100")
         corp["spec"]["cash"] = {"period": "weekly", "anchor": end.strftime("%Y-%m-%dT%H:%M")}
@@ -154,7 +154,7 @@ async def test_a_week_of_two_pods_is_billed_to_the_second(week: Week, tmp_path: 
         except NotFound:
             return False
 
-    await eventually(running, 20, "both run")
+    await eventually(running, 60, "both run")
 
     # At this burn of two cards nothing but the boundary ends it: about 5 of 10 hours are left, for more than an hour.
     [foreseen] = await week.says("forecast", "nlp", "-r", GPU + ".A100")
@@ -169,8 +169,8 @@ async def test_a_week_of_two_pods_is_billed_to_the_second(week: Week, tmp_path: 
     async def closed() -> bool:
         return bool((await week.client.list(STATEMENTS, label_selector="quota.biz.group/group=nlp"))[0])
 
-    await eventually(closed, 30, "the week is closed")
-    await eventually(lambda: _is(week, "current", 35), 20, "both ends are known")
+    await eventually(closed, 60, "the week is closed")
+    await eventually(lambda: _is(week, "current", 35), 60, "both ends are known")
 
     [row] = await week.says("report", "nlp", "--period", "last", "--by", "workload", "--by", "model")
     assert (row["workload"], row["resource"], row["model"]) == ("tfjobs.kubeflow.org/default/train", GPU, "A100")
@@ -207,7 +207,7 @@ async def test_a_correction_is_a_line_with_who_and_why(week: Week) -> None:
         rows = await week.says("report", "nlp", "--hours", "-r", GPU)
         return [int(row["exact"]) for row in rows] == [20 * MINUTE]
 
-    await eventually(applied, 20, "it is a line")
+    await eventually(applied, 60, "it is a line")
     audited = await week.says("audit", "nlp")
     [line] = [each for each in audited["remarks"] if each["what"] == "correction"]
     assert audited["equal"], audited

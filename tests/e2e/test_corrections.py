@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from bizrq.kube.client import KubeClient
-from bizrq.kube.groups import GROUPS
-from bizrq.kube.hours import CARD_HOURS, CORRECTIONS
-from tests.cluster import eventually, refusal
-from tests.objects import correction, group
+from bizrq.store.groups import GROUPS
+from bizrq.store.hours import CARD_HOURS, CORRECTIONS
+from tests.support.cluster import eventually, refusal
+from tests.support.objects import correction, group
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.usefixtures("station")]
 
@@ -29,7 +29,7 @@ async def test_a_correction_shows_in_used_in_the_record_and_in_itself(client: Ku
         used = (await client.get(GROUPS, unique)).get("status", {}).get("used", {})
         return bool(found.get("status", {}).get("applied")) and used.get(f"cash/{GPU}") == "8"
 
-    await eventually(told, 20, "the correction is applied")
+    await eventually(told, 60, "the correction is applied")
     [line] = (await client.get(CARD_HOURS, unique))["status"]["open"]["corrections"]
     assert (line["by"], line["reason"]) == (asked["spec"]["by"], "mended")
     assert (

@@ -17,17 +17,17 @@ import pytest_asyncio
 import crds
 from bizrq.api import group as wire
 from bizrq.api.group import GroupObject
-from bizrq.cli.station import Station, Where
+from bizrq.cli.standalone import Station, Where
 from bizrq.kube.client import KubeClient
-from bizrq.kube.groups import GROUPS
-from bizrq.kube.hours import pages
-from bizrq.quota.quantity import NANO, parse
 from bizrq.settings import settings
+from bizrq.store.groups import GROUPS
+from bizrq.store.hours import pages
+from bizrq.units.quantity import NANO, parse
 from bizrq.workloads.labels import LABEL, MODEL_LABELS
 from sandbox.clock import rfc3339
-from tests.cluster import Real, eventually, has_kinds, refusal, sweep
-from tests.objects import CLAIM_TEMPLATES as TEMPLATES
-from tests.objects import (
+from tests.support.cluster import Real, eventually, has_kinds, refusal, sweep
+from tests.support.objects import CLAIM_TEMPLATES as TEMPLATES
+from tests.support.objects import (
     CLAIMS,
     DEPLOYMENTS,
     DEVICE_CLASSES,
@@ -80,7 +80,7 @@ async def uses(client: KubeClient, name: str, **amounts: str) -> GroupObject:
         last[:] = [wire.from_dict(await client.get(GROUPS, name))]
         return all((last[0].status.used or {}).get(key) == amount for key, amount in wanted.items())
 
-    await eventually(as_wanted, 20, lambda: last[0].status.used)
+    await eventually(as_wanted, 60, lambda: last[0].status.used)
     return last[0]
 
 
@@ -93,7 +93,7 @@ async def pods_of(client: KubeClient, name: str, count: int) -> list[Object]:
         ready = [pod for pod in mine if (pod.get("status") or {}).get("resourceClaimStatuses")]
         return mine if len(mine) == len(ready) == count else []
 
-    return await eventually(made, 30, f"{count} pods of {name} with their claims")
+    return await eventually(made, 60, f"{count} pods of {name} with their claims")
 
 
 async def bind(client: KubeClient, pod: Object) -> None:
@@ -129,7 +129,7 @@ async def is_gone(client: KubeClient, names: list[str]) -> None:
     async def gone() -> bool:
         return not {obj["metadata"]["name"] for obj in (await client.list(CLAIMS, "default"))[0]} & set(names)
 
-    await eventually(gone, 30, f"{names} deallocated and deleted")
+    await eventually(gone, 60, f"{names} deallocated and deleted")
 
 
 def hours(group: GroupObject) -> float:
@@ -157,7 +157,7 @@ async def test_claims_of_a_template_are_admitted_counted_and_charged_until_they_
         await allocate(client, name, [pod], "a", "b", ago=timedelta(hours=1))
     # Of each claim one device is a T4, and of the other nobody tells.
     found = await uses(client, unique, gpu="6", **{A100: "6", T4: "3"})
-    await eventually(lambda: _spent(client, unique, 6), 20, "two card-hours of each claim")
+    await eventually(lambda: _spent(client, unique, 6), 60, "two card-hours of each claim")
     [told] = [c for c in found.status.conditions if c.type == "ModelMismatch"]
     assert f"deployments.apps/default/{unique} declares A100, but 3 pods" in told.message
 
@@ -166,11 +166,11 @@ async def test_claims_of_a_template_are_admitted_counted_and_charged_until_they_
     await remove(client, pods)
     await is_gone(client, names)
     await uses(client, unique, gpu="0", **{A100: "0", T4: "0"})
-    await eventually(lambda: _nothing_runs(client, unique), 20, "no running allocation")
+    await eventually(lambda: _nothing_runs(client, unique), 60, "no running allocation")
     spent = hours(await uses(client, unique))
     assert 6 <= spent < 6.2
     before = (await uses(client, unique)).status.last_reconcile_time
-    await eventually(lambda: _is_newer(client, unique, before), 20, "another recount")
+    await eventually(lambda: _is_newer(client, unique, before), 60, "another recount")
     assert hours(await uses(client, unique)) == spent
 
 
@@ -201,7 +201,7 @@ async def test_a_claim_that_pods_share_is_counted_and_charged_once(client: KubeC
         await bind(client, pod)
     await allocate(client, unique, pods, *"abcd", ago=timedelta(hours=1))
 
-    await eventually(lambda: _spent(client, unique, 4), 20, "four card-hours")
+    await eventually(lambda: _spent(client, unique, 4), 60, "four card-hours")
 
     # Another workload of the group has it for nothing, another group's may not have it, and it goes with the last.
     fits = deployment(f"{unique}-b", unique, 1)
@@ -246,4 +246,4 @@ async def _several(client: KubeClient, name: str, count: int) -> list[Any]:
         pods = [p for p in (await client.list(PODS, "default"))[0] if p["metadata"]["name"].startswith(f"{name}-")]
         return pods if len(pods) == count else []
 
-    return await eventually(made, 30, f"{count} pods of {name}")
+    return await eventually(made, 60, f"{count} pods of {name}")

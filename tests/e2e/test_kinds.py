@@ -20,13 +20,12 @@ import pytest
 import pytest_asyncio
 
 import crds
-from bizrq.cli.station import Station
+from bizrq.cli.standalone import Station
 from bizrq.kube.client import AlreadyExists, KubeClient, NotFound, Resource
-from bizrq.kube.groups import GROUPS
-from bizrq.workloads.adapters import builtin
+from bizrq.store.groups import GROUPS
+from bizrq.workloads.kinds.registry import builtin
 from bizrq.workloads.labels import LABEL
 from sandbox.server import Sandbox
-from tests.cluster import Cluster, Real, eventually, has_kinds, refusal, sweep
 from tests.e2e.rows import (
     CRONJOBS,
     JOBS,
@@ -42,7 +41,8 @@ from tests.e2e.rows import (
     template,
     workers,
 )
-from tests.objects import CRDS, NAMESPACES, Object, group
+from tests.support.cluster import Cluster, Real, eventually, has_kinds, refusal, sweep
+from tests.support.objects import CRDS, NAMESPACES, Object, group
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 #: Seconds for one step of a play, while all of them go on.

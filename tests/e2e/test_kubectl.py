@@ -5,21 +5,20 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import shutil
 from pathlib import Path
 
 import pytest
 import yaml
 
 from bizrq.kube.client import KubeClient
-from tests.cluster import Cluster, eventually
-from tests.objects import Object, deployment, group
-from tests.oracle import settled
+from tests.support.cluster import Cluster, eventually
+from tests.support.objects import Object, deployment, group
+from tests.support.oracle import settled
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
     pytest.mark.usefixtures("station"),
-    pytest.mark.skipif(shutil.which("kubectl") is None, reason="no kubectl on PATH"),
+    pytest.mark.kubectl,
 ]
 
 
@@ -38,7 +37,7 @@ class Kubectl:
             stderr=asyncio.subprocess.PIPE,
             env={"KUBECONFIG": str(self._kubeconfig), "HOME": str(self._home), "PATH": os.environ["PATH"]},
         )
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(120):
             out, err = await process.communicate(yaml.safe_dump(stdin).encode() if stdin else None)
         assert process.returncode is not None
         return process.returncode, out.decode(), err.decode()
@@ -95,7 +94,7 @@ async def test_kubectl_shows_the_warning_of_a_lowered_hard_and_the_refusal_of_a_
     assert f"group {unique} has workloads: deployments.apps/default/{unique}; delete them" in err
     code, _, err = await kubectl("delete", "deployment", unique)
     assert code == 0, err
-    code, _, err = await kubectl("delete", "bizrq", unique, "--timeout=20s")
+    code, _, err = await kubectl("delete", "bizrq", unique, "--timeout=60s")
     assert code == 0, err
 
 
@@ -120,7 +119,7 @@ async def test_get_and_describe_tell_of_a_group_without_our_command_line(
     labelled["metadata"]["labels"] = {"of": unique}
     child = group(f"{unique}-child", unique, cpu="4", hours="1", gpu="0")
     assert (await kubectl("create", "-f", "-", stdin=labelled))[0] == 0
-    assert (await kubectl("wait", "--for=condition=Ready", f"bizrq/{unique}", "--timeout=30s"))[0] == 0
+    assert (await kubectl("wait", "--for=condition=Ready", f"bizrq/{unique}", "--timeout=60s"))[0] == 0
     assert (await kubectl("create", "-f", "-", stdin=child))[0] == 0
     await settled(client, [unique, f"{unique}-child"])
     await kubectl("apply", "-f", "-", stdin=deployment(unique, unique, 6))
@@ -128,7 +127,7 @@ async def test_get_and_describe_tell_of_a_group_without_our_command_line(
     patch = json.dumps({"spec": {"hard": {"limits.cpu": "8"}}})
     await kubectl("patch", "bizrq", unique, "--type=merge", "-p", patch)
     # What is used is settled already; that it is over is seen by the next recount.
-    assert (await kubectl("wait", "--for=condition=OverQuota", f"bizrq/{unique}", "--timeout=30s"))[0] == 0
+    assert (await kubectl("wait", "--for=condition=OverQuota", f"bizrq/{unique}", "--timeout=60s"))[0] == 0
 
     code, out, err = await kubectl("get", "bizgroupresourcequotas", "-l", f"of={unique}", "-o", "wide")
     assert code == 0, err
@@ -151,7 +150,7 @@ async def test_get_and_describe_tell_of_a_group_without_our_command_line(
         text = (await kubectl("describe", "bizrq", unique))[1]
         return "over quota by limits.cpu=2" in text.partition("Events:")[2]
 
-    await eventually(described, 20, "the event is told")
+    await eventually(described, 60, "the event is told")
     code, out, err = await kubectl("describe", "bizrq", unique)
     for told in ("Hard:", "Self Used:", "limits.cpu:", "Message:", "over quota by limits.cpu=2"):
         assert told in out, out
@@ -159,7 +158,7 @@ async def test_get_and_describe_tell_of_a_group_without_our_command_line(
     assert (await kubectl("delete", "deployment", unique))[0] == 0
     await settled(client, [unique])
     for name in (f"{unique}-child", unique):
-        code, _, err = await kubectl("delete", "bizrq", name, "--timeout=20s")
+        code, _, err = await kubectl("delete", "bizrq", name, "--timeout=60s")
         assert code == 0, err
 
 

@@ -13,19 +13,19 @@ import pytest_asyncio
 import yaml
 
 import crds
-from bizrq.cli.station import Station
-from bizrq.kube import rights
+from bizrq.cli import rbac
+from bizrq.cli.standalone import Station
 from bizrq.kube.client import KubeClient, NotFound, Resource
-from bizrq.kube.groups import GROUPS
 from bizrq.settings import load, settings
+from bizrq.store.groups import GROUPS
+from bizrq.workloads.demand.offline import usage
 from bizrq.workloads.labels import LABEL
-from bizrq.workloads.usage import usage
 from controller.manager import Controller
-from tests.cluster import Cluster, Real, eventually, has_kinds, refusal
 from tests.docs.test_docs import blocks, page
 from tests.docs.test_rights import apply, kubeconfig_of
 from tests.e2e.conftest import station_on
-from tests.objects import CRDS, PODS, REGISTRATIONS, Object, group, template
+from tests.support.cluster import Cluster, Real, eventually, has_kinds, refusal
+from tests.support.objects import CRDS, PODS, REGISTRATIONS, Object, group, template
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 #: Seconds within which a kind that comes has to be counted: a look every five, and slow machines.
@@ -101,7 +101,7 @@ async def uninstalled(client: KubeClient, name: str) -> None:
             return True
         return False
 
-    await eventually(gone, 30, f"{name} is gone")
+    await eventually(gone, 60, f"{name} is gone")
 
 
 async def test_a_kind_is_added_by_configuration_alone(
@@ -114,7 +114,7 @@ async def test_a_kind_is_added_by_configuration_alone(
         "limits.cpu": "3", "requests.cpu": "3", "pods": "3", "count/trainers.ml.example.com": "1"
     }  # fmt: skip
     assert {"apiGroups": ["ml.example.com"], "resources": ["trainers"], "verbs": ["get", "list", "watch"]} in (
-        rights.counted(made.registry)
+        rbac.counted(made.registry)
     )
     registration = await client.get(REGISTRATIONS, "bizrq")
     assert {
@@ -231,9 +231,9 @@ async def test_a_missing_right_is_said_by_name(real_cluster: Real, tmp_path: Pat
     """A controller without the right to a kind that its configuration names is not ready, and says why."""
     async with KubeClient.from_kubeconfig(real_cluster.kubeconfig) as admin:
         await has_kinds(admin, [*crds.load(), DEFINITION])
-        for manifest in rights.manifests(load(None).registry, "bizrq-system"):
+        for manifest in rbac.manifests(load(None).registry, "bizrq-system"):
             await apply(admin, manifest.document)
-        config = await kubeconfig_of(admin, real_cluster, rights.CONTROLLER, tmp_path)
+        config = await kubeconfig_of(admin, real_cluster, rbac.CONTROLLER, tmp_path)
         made = settings(CONFIGURATION)
         async with KubeClient.from_kubeconfig(config) as client:
             controller = Controller(client, made, identity="without")
@@ -244,12 +244,12 @@ async def test_a_missing_right_is_said_by_name(real_cluster: Real, tmp_path: Pat
                 async def told() -> bool:
                     return controller.unready.count("not synced") == 1 and all(w in controller.unready for w in lack)
 
-                await eventually(told, 30, lambda: controller.unready)
+                await eventually(told, 60, lambda: controller.unready)
                 assert not controller.leading.is_set()
-                for manifest in rights.manifests(made.registry, "bizrq-system"):
-                    if manifest.document["metadata"]["name"] == rights.COUNTED and "rules" in manifest.document:
+                for manifest in rbac.manifests(made.registry, "bizrq-system"):
+                    if manifest.document["metadata"]["name"] == rbac.COUNTED and "rules" in manifest.document:
                         roles = Resource("rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole", False)
-                        await admin.patch(roles, rights.COUNTED, {"rules": manifest.document["rules"]})
+                        await admin.patch(roles, rbac.COUNTED, {"rules": manifest.document["rules"]})
 
                 async def ready() -> bool:
                     return not controller.unready

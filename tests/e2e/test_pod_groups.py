@@ -1,4 +1,4 @@
-"""Claims of PodGroups (D11) on a real API server that serves this alpha of Kubernetes 1.36, by its own controllers."""
+"""Claims of PodGroups on a real API server that serves this alpha of Kubernetes 1.36, by its own controllers."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import pytest
 import pytest_asyncio
 
 import crds
-from bizrq.cli.station import Station, Where
+from bizrq.cli.standalone import Station, Where
 from bizrq.kube.client import KubeClient, Resource
-from bizrq.kube.groups import GROUPS
 from bizrq.settings import settings
+from bizrq.store.groups import GROUPS
 from bizrq.workloads.labels import LABEL
-from tests.cluster import Real, eventually, has_kinds, real_version, refusal
 from tests.e2e.test_devices import allocate, bind, hours, uses
-from tests.objects import CLAIM_TEMPLATES as TEMPLATES
-from tests.objects import (
+from tests.support.cluster import Real, eventually, has_kinds, refusal
+from tests.support.objects import CLAIM_TEMPLATES as TEMPLATES
+from tests.support.objects import (
     CLAIMS,
     DEPLOYMENTS,
     DEVICE_CLASSES,
@@ -38,8 +38,8 @@ POD_GROUPS = Resource("scheduling.k8s.io", "v1alpha2", "podgroups", "PodGroup")
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
-    pytest.mark.real,
-    pytest.mark.skipif("v1.36." not in (real_version() or ""), reason="the alpha is that of Kubernetes 1.36"),
+    # The alpha is that of Kubernetes 1.36.
+    pytest.mark.real(version="v1.36."),
 ]
 
 
@@ -91,7 +91,7 @@ async def test_pods_of_a_pod_group_have_its_claim_together(client: KubeClient) -
         told = {s.get("resourceClaimName") for p in pods for s in p["status"].get("resourceClaimStatuses") or [{}]}
         return (pods, str(told.pop())) if len(pods) == 3 and len(told) == 1 and None not in told else None
 
-    found = await eventually(made, 30, "three pods with one claim")
+    found = await eventually(made, 60, "three pods with one claim")
     assert found is not None
     pods, claim = found
     [owner] = (await client.get(CLAIMS, claim, "default"))["metadata"]["ownerReferences"]
@@ -104,7 +104,7 @@ async def test_pods_of_a_pod_group_have_its_claim_together(client: KubeClient) -
     async def spent() -> bool:
         return 2 <= hours(await uses(client, "nlp", gpu="2")) < 2.2
 
-    await eventually(spent, 20, "two card-hours")
+    await eventually(spent, 60, "two card-hours")
     await client.patch(DEPLOYMENTS, "web", {"metadata": {"labels": {LABEL: "vision"}}}, namespace="default")
     await uses(client, "vision", gpu="2")
     await uses(client, "nlp", gpu="0")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from bizrq.kube.client import KubeClient
-from bizrq.kube.groups import GROUPS
-from tests.cluster import eventually, refusal
-from tests.objects import (
+from bizrq.store.groups import GROUPS
+from tests.support.cluster import eventually, refusal
+from tests.support.objects import (
     CLAIM_TEMPLATES,
     DEPLOYMENTS,
     DEVICE_CLASSES,
@@ -26,7 +26,7 @@ from tests.objects import (
     referring,
     template,
 )
-from tests.oracle import settled
+from tests.support.oracle import settled
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.usefixtures("station")]
 
@@ -36,7 +36,7 @@ async def uses(client: KubeClient, name: str, resource: str, amount: str) -> Non
         status = (await client.get(GROUPS, name)).get("status", {})
         return status.get("used", {}).get(resource) == amount and not status.get("reservations")
 
-    await eventually(used, 20, f"{name} uses {resource}={amount}")
+    await eventually(used, 60, f"{name} uses {resource}={amount}")
 
 
 async def test_a_template_that_grows_is_checked_in_the_group_of_the_rollout(

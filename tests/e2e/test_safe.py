@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from bizrq.kube.client import ApiError, KubeClient, Resource
-from bizrq.kube.groups import GROUPS
-from bizrq.quota import quantity
+from bizrq.store.groups import GROUPS
+from bizrq.units import quantity
 from bizrq.workloads.labels import LABEL
-from tests.cluster import eventually, refusal
-from tests.objects import Object, group, template
+from tests.support.cluster import eventually, refusal
+from tests.support.objects import Object, group, template
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.usefixtures("station")]
 
@@ -45,7 +45,7 @@ async def published(client: KubeClient, name: str, lien: str) -> Object:
         calm = not found.get("status", {}).get("reservations")
         return found if calm and liens is not None and liens.get(HOURS, "") == lien else None
 
-    found = await eventually(told, 20, f"liens of {lien}")
+    found = await eventually(told, 60, f"liens of {lien}")
     assert found is not None
     return found
 
@@ -67,7 +67,7 @@ async def test_twenty_jobs_at_once_never_get_the_same_hours(client: KubeClient, 
         liens = found["status"]["cash"].get("liens", {}).get(HOURS, "0")
         return not found["status"].get("reservations") and 99 * 10**9 < quantity.parse(liens) <= 100 * 10**9
 
-    await eventually(spent_or_held, 20, "liens of all")
+    await eventually(spent_or_held, 60, "liens of all")
 
 
 async def test_what_is_unbounded_is_told_what_to_set(client: KubeClient, unique: str) -> None:

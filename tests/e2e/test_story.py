@@ -1,4 +1,4 @@
-"""The story of DESIGN 9, with the laws of DESIGN 2 held against every revision that it made, and after a restart."""
+"""The story (docs/design.md, "The story"), with the invariants checked at every revision, and after a restart."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from bizrq.kube.client import KubeClient
 from examples import story
 from sandbox.clock import Clock
 from sandbox.server import Sandbox
-from tests.cluster import Cluster, Real, eventually, has_kinds, refusal, sweep
 from tests.e2e.conftest import station_on
-from tests.objects import DEPLOYMENTS, PODS
-from tests.oracle import Recorder, settled
+from tests.support.cluster import Cluster, Real, eventually, has_kinds, refusal, sweep
+from tests.support.objects import DEPLOYMENTS, PODS
+from tests.support.oracle import Recorder, settled
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 NAMES = ("corp", "ai", "nlp", "vision")

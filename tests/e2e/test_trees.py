@@ -8,9 +8,9 @@ import random
 import pytest
 
 from bizrq.kube.client import ApiError, KubeClient
-from bizrq.kube.groups import GROUPS
-from tests.objects import DEPLOYMENTS, deployment, group
-from tests.oracle import Recorder, settled
+from bizrq.store.groups import GROUPS
+from tests.support.objects import DEPLOYMENTS, deployment, group
+from tests.support.oracle import Recorder, settled
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.usefixtures("station")]
 

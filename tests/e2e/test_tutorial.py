@@ -5,21 +5,20 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-import shutil
 import sys
 from pathlib import Path
 
 import pytest
 
 from bizrq.kube.client import KubeClient
-from tests.cluster import Cluster
 from tests.docs.test_docs import ROOT, blocks, page
-from tests.oracle import settled
+from tests.support.cluster import Cluster
+from tests.support.oracle import settled
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
     pytest.mark.usefixtures("station"),
-    pytest.mark.skipif(shutil.which("kubectl") is None, reason="no kubectl on PATH"),
+    pytest.mark.kubectl,
 ]
 
 

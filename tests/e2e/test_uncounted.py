@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from bizrq.kube.client import KubeClient
-from bizrq.kube.groups import GROUPS
-from tests.cluster import Cluster, refusal
-from tests.objects import DEPLOYMENTS, deployment, group
-from tests.oracle import settled
-from tests.serving import Parts
+from bizrq.store.groups import GROUPS
+from tests.support.cluster import Cluster, refusal
+from tests.support.objects import DEPLOYMENTS, deployment, group
+from tests.support.oracle import settled
+from tests.support.serving import Parts
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from bizrq.kube.client import KubeClient, NotFound
-from bizrq.kube.groups import GROUPS
-from tests.cluster import Cluster, eventually, refusal
-from tests.objects import CRDS, DEPLOYMENTS, REGISTRATIONS, deployment, group
+from bizrq.store.groups import GROUPS
+from tests.support.cluster import Cluster, eventually, refusal
+from tests.support.objects import CRDS, DEPLOYMENTS, REGISTRATIONS, deployment, group
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 BIZRQ = Path(sys.executable).with_name("bizrq")
@@ -137,7 +137,7 @@ async def test_after_a_kill_writes_are_refused_until_a_next_start_replaces_what_
         async def counted() -> bool:
             return (await client.get(GROUPS, "killed"))["status"]["used"] == {"limits.cpu": "4"}
 
-        await eventually(counted, 20, "both Deployments are counted")
+        await eventually(counted, 60, "both Deployments are counted")
         await second.ends(signal.SIGINT)
     assert not await registered(client)
 

@@ -28,7 +28,7 @@ from bizrq.kube.client import (
     error_from,
 )
 from bizrq.kube.config import Credentials, Endpoint, Identity, StaticCredentials
-from tests.kube.fake import FakeServer
+from tests.support.fake_server import FakeServer
 
 DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
 PODS = Resource("", "v1", "pods", "Pod")

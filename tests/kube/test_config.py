@@ -14,7 +14,7 @@ import yaml
 from bizrq.kube import config
 from bizrq.kube.client import KubeClient, Resource, Unreachable
 from bizrq.kube.config import ConfigError, Identity
-from tests.kube.fake import FakeServer
+from tests.support.fake_server import FakeServer
 
 
 def write(path: Path, **changes: Any) -> Path:

@@ -8,7 +8,7 @@ from typing import Any
 from bizrq.kube.client import KubeClient
 from bizrq.kube.config import Endpoint, StaticCredentials
 from bizrq.kube.events import Recorder
-from tests.kube.fake import FakeServer
+from tests.support.fake_server import FakeServer
 
 GROUP = {
     "apiVersion": "quota.biz.group/v1alpha1",

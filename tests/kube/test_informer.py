@@ -13,7 +13,7 @@ import pytest
 
 from bizrq.kube.client import KubeClient, Resource
 from bizrq.kube.informer import Informer, Pace
-from tests.kube.fake import FakeServer, Watching
+from tests.support.fake_server import FakeServer, Watching
 
 DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
 QUICK = Pace(

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from bizrq.kube.client import KubeClient
 from bizrq.kube.config import Endpoint, StaticCredentials
 from bizrq.kube.informer import Pace
-from tests.kube.fake import FakeServer, Watching
 from tests.kube.test_informer import Follower, following, until
+from tests.support.fake_server import FakeServer, Watching
+from tests.support.patience import PatientLoop
 
 HURRIED = Pace(
     watch=(1.0, 1.0),
@@ -140,4 +141,5 @@ async def take(step: object, server: FakeServer, f: Follower) -> None:
 @settings(max_examples=8, suppress_health_check=[HealthCheck.too_slow])
 @given(steps=st.lists(STEPS, max_size=14), streams=st.booleans())
 def test_the_store_ends_up_as_the_server_and_each_deletion_is_told_once(steps: list[object], streams: bool) -> None:
-    asyncio.run(play(steps, streams))
+    with asyncio.Runner(loop_factory=PatientLoop) as runner:
+        runner.run(play(steps, streams))

@@ -10,8 +10,8 @@ import pytest
 from bizrq.kube.client import KubeClient
 from bizrq.kube.config import Endpoint, StaticCredentials
 from bizrq.kube.lease import Candidate, lead
-from tests.kube.fake import FakeServer
 from tests.kube.test_informer import until
+from tests.support.fake_server import FakeServer
 
 
 class Clock:
@@ -136,6 +136,7 @@ def leading(client: KubeClient, identity: str, work: Callable[[], Awaitable[None
             lease_duration=1,
             renew_deadline=0.6,
             retry_period=0.05,
+            clock=asyncio.get_running_loop().time,
         )
     )
 

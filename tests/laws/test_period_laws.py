@@ -8,8 +8,8 @@ from zoneinfo import available_timezones
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bizrq.quota.periods import NOTICE, PERIODS, SLACK, Period, Schedule, as_scheduled, first, following, split
-from tests.language import at
+from bizrq.hours.periods import NOTICE, PERIODS, SLACK, Period, Schedule, as_scheduled, first, following, split
+from tests.support.language import at
 
 DAY = 86_400_000
 ZONES = sorted(zone for zone in available_timezones() if zone not in ("localtime", "Factory"))

@@ -21,18 +21,19 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from bizrq.quota import tree
+from bizrq.quota import group_validation
 from bizrq.quota.account import Account
-from bizrq.quota.charge import Charge
-from bizrq.quota.ledger import decide
-from bizrq.quota.quantity import NANO
+from bizrq.quota.admission import decide
+from bizrq.quota.change import Charge
 from bizrq.quota.recount import Counted, Sighting, Snapshot, Sums, holding, recount
-from bizrq.quota.reservation import GROUPS, LIFETIME, Reservation, Slot, group_slot, read
-from bizrq.quota.resources import Resources
+from bizrq.quota.reservation import LIFETIME, Reservation, read
 from bizrq.quota.verdict import Denied, Granted
+from bizrq.units.quantity import NANO
+from bizrq.units.resources import Resources
+from bizrq.units.slot import GROUPS, Slot, group_slot
 
 CPU, GPU = "limits.cpu", "requests.nvidia.com/gpu"
-#: An API write ends within this time, and a deleted uid is remembered for that (DESIGN 5).
+#: An API write ends within this time, and a deleted uid is remembered for that.
 LONGEST_WRITE, REMEMBERED = 34, 300
 EXPIRED = LIFETIME // 1000
 REPLICAS = CONTROLLERS = 2
@@ -264,9 +265,11 @@ class Protocol(RuleBasedStateMachine):
         charge = Charge(wanted.place, uid, version, wanted.cost(), old.cost() if old else {}, enters=old is None)
 
         def check(found: Stored) -> Denied | None:
-            asked = tree.Group(name, parent, hard)
-            before = tree.Group(name, parent, old.demand) if old else None
-            return tree.validate(tree.Write(asked, before, tree.Group(parent, found.group, found.demand)))
+            asked = group_validation.Group(name, parent, hard)
+            before = group_validation.Group(name, parent, old.demand) if old else None
+            return group_validation.validate(
+                group_validation.Write(asked, before, group_validation.Group(parent, found.group, found.demand))
+            )
 
         self._decide(replica, parent, [(charge, pending)], fate, check)
 
@@ -432,7 +435,7 @@ class Protocol(RuleBasedStateMachine):
         return [each for each in watch.objects.values() if each.group == name]
 
     def _sighting(self, controller: Controller, group: str, entry: Reservation) -> Sighting:
-        """DESIGN 5.6: delivered, or expired on this controller's clock, read after that, and shown by the snapshot."""
+        """Delivered, or expired on this controller's clock, read after that, and shown by the snapshot."""
         watch = controller.watch(entry.awaited)
         here = watch.by_uid(entry.uid)
         if entry.uid in watch.deleted:

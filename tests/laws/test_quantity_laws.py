@@ -1,21 +1,18 @@
 """Laws of quantities, against arithmetic in fractions that shares nothing with the code, and against kubectl."""
 
 import json
-import os
 import random
 import re
-import shutil
 import subprocess
 import time
 from fractions import Fraction
-from pathlib import Path
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from bizrq.quota import resources
-from bizrq.quota.quantity import (
+from bizrq.units import resources
+from bizrq.units.quantity import (
     MAX,
     NANO,
     Format,
@@ -26,7 +23,8 @@ from bizrq.quota.quantity import (
     parse_with_format,
     round_up_milli,
 )
-from bizrq.quota.quantity import text as text_of_amount
+from bizrq.units.quantity import text as text_of_amount
+from tests.support.binaries import kubectl
 
 FACTORS = {
     **{suffix: Fraction(10) ** power for suffix, power in zip("num kMGTPE", range(-9, 21, 3), strict=True)},
@@ -266,16 +264,15 @@ def test_a_thousand_hostile_texts_take_no_time() -> None:
 
 # -- Kubernetes itself: kubectl reads and writes a quota's quantities with resource.Quantity, and needs no server -----
 
-_ASSETS = os.environ.get("KUBEBUILDER_ASSETS") or "/usr/local/kubebuilder/bin"
-KUBECTL = shutil.which("kubectl", path=_ASSETS) or shutil.which("kubectl")
-
 
 def read_by_kubectl(texts: list[str]) -> list[str] | None:
     """How kubectl writes these quantities, None if one of them is none."""
     hard = ",".join(f"example.com/r{index}={text}" for index, text in enumerate(texts))
-    command = [str(KUBECTL), "create", "quota", "q", f"--hard={hard}", "--dry-run=client", "-o", "json"]
-    home = {"HOME": "/nonexistent", "KUBECONFIG": "/dev/null", "PATH": str(Path(str(KUBECTL)).parent)}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=20, env=home)
+    program = kubectl()
+    assert program is not None
+    command = [program, "create", "quota", "q", f"--hard={hard}", "--dry-run=client", "-o", "json"]
+    home = {"HOME": "/nonexistent", "KUBECONFIG": "/dev/null", "PATH": str(program.parent)}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, env=home)
     if done.returncode:
         assert "quantit" in done.stderr, done.stderr
         return None
@@ -299,7 +296,7 @@ def some_texts(chance: random.Random, count: int) -> list[str]:
     return [text for text in made if text]
 
 
-@pytest.mark.skipif(KUBECTL is None, reason="no kubectl in $KUBEBUILDER_ASSETS, /usr/local/kubebuilder/bin or PATH")
+@pytest.mark.kubectl
 def test_kubectl_reads_and_writes_them_the_same_way() -> None:
     """Two thousand texts, with those of no digits; what kubectl echoes as it came is compared by amount."""
     good = []
@@ -317,7 +314,7 @@ def test_kubectl_reads_and_writes_them_the_same_way() -> None:
     assert [text for text in bad[:10] if read_by_kubectl([text]) is not None] == []
 
 
-@pytest.mark.skipif(KUBECTL is None, reason="no kubectl in $KUBEBUILDER_ASSETS, /usr/local/kubebuilder/bin or PATH")
+@pytest.mark.kubectl
 @pytest.mark.parametrize(
     "text", ["1K", "1ki", "1e", "1_000", "\uff14", "NaN", "inf", "1 Gi", "--1", "1.2.3", "Ei", "1e+-5"]
 )

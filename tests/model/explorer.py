@@ -1,4 +1,4 @@
-"""Every interleaving of a few requests, with the code's own functions as the steps (DESIGN 5).
+"""Every interleaving of a few requests, with the code's own functions as the steps.
 
 A world is a value: what is stored, what the groups' statuses say, what each controller has seen so far, and how far
 each request is. `steps` lists what can happen next, each as atomic as the API server makes it: a webhook stores a
@@ -18,13 +18,14 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from bizrq.quota.account import Account
-from bizrq.quota.charge import Charge
-from bizrq.quota.ledger import decide
-from bizrq.quota.quantity import NANO
+from bizrq.quota.admission import decide
+from bizrq.quota.change import Charge
 from bizrq.quota.recount import Counted, Sighting, Snapshot, Sums, holding, recount
-from bizrq.quota.reservation import GROUPS, Reservation, Slot, read
+from bizrq.quota.reservation import Reservation, read
 from bizrq.quota.verdict import Denied
-from tests.language import NOW, res, slot
+from bizrq.units.quantity import NANO
+from bizrq.units.slot import GROUPS, Slot
+from tests.support.language import NOW, res, slot
 
 Amounts = tuple[tuple[str, int], ...]
 #: What a controller watches apart from one another: workloads, groups, and templates that workloads refer to.
@@ -183,7 +184,7 @@ class Rules:
         return status._replace(entries=lines(account.reservations)), verdict.reservation
 
     def sighting(self, entry: Reservation, kind: Kind, over_since: int | None, now: Stored | None) -> Sighting:
-        """What a view knows of an entry's object: delivered, or expired and proved by a later read (DESIGN 5.6).
+        """What a view knows of an entry's object: delivered, or expired and proved by a later read.
 
         `over_since` is the version at which the last write was over that the entry was made for, None while one may
         still come; `now` is what a read finds.
@@ -420,7 +421,7 @@ def _cost(found: Stored) -> dict[str, int]:
 
 
 def _may_go(world: World, old: Stored) -> bool:
-    """A group's deletion is decided from its own status and a live list (DESIGN 5.7); a workload's by nobody."""
+    """A group's deletion is decided from its own status and a live list; a workload's by nobody."""
     if old.status is None:
         return True
     return not old.status.entries and not any(found.group == old.place.name for found in world.stored)

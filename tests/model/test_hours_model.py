@@ -11,11 +11,11 @@ from dataclasses import replace
 
 import pytest
 
-from bizrq.quota import account, ledger, reservation
-from bizrq.quota.quantity import NANO
-from bizrq.quota.resources import growth, larger
-from bizrq.quota.terms import HOUR
-from tests.laws.test_safe_laws import CASH, HARD, SHORTCUTS, Fault, World
+from bizrq.hours.budget import HOUR
+from bizrq.quota import account, admission, reservation
+from bizrq.units.quantity import NANO
+from bizrq.units.resources import growth, larger
+from tests.laws.test_prepaid_laws import CASH, HARD, SHORTCUTS, Fault, World
 
 #: (uid, cards, hours): the first of a uid creates a job, each other one changes it.
 Request = tuple[str, int, int]
@@ -132,9 +132,9 @@ def test_each_shortcut_is_found_broken(shortcut: str, monkeypatch: pytest.Monkey
     if shortcut == "what one name may spend, once":
         for module in (account, reservation):
             monkeypatch.setattr(module, "joined", lambda extra, entry: larger(extra, entry.extra))
-        monkeypatch.setattr(ledger, "rises", lambda of, e: growth(e.extra, of.added(e.slot)))
+        monkeypatch.setattr(admission, "rises", lambda of, e: growth(e.extra, of.added(e.slot)))
     if shortcut == "updates upon updates":
-        monkeypatch.setattr(ledger, "chained", lambda *_: False)
+        monkeypatch.setattr(admission, "chained", lambda *_: False)
     fault = SHORTCUTS.get(shortcut, _raised if "recount" in shortcut else lambda _: None)
     assert explore(SCENARIOS[SHOWN_BY[shortcut]], fault) is None
 

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from bizrq.quota import promise, recount
-from bizrq.quota.charge import Charge
+from bizrq.quota import new_reservation, recount
+from bizrq.quota.change import Charge
 from bizrq.quota.recount import Counted, Sighting
 from bizrq.quota.reservation import Reservation
-from bizrq.quota.resources import add, growth, total
+from bizrq.units.resources import add, growth, total
 from tests.model import explorer
 from tests.model.explorer import Admitted, Kind, Rules, Scenario, Status, Stored, amounts_of, explore
 
@@ -238,12 +238,12 @@ def test_each_short_cut_is_found_broken(rules: type[Rules], name: str) -> None:
 
 #: What the code would do wrong by one line, as a patch of that line.
 SLIPS = {
-    "keeping an old base": (promise, "smaller", lambda _, base: base, "shrink, then grow"),
+    "keeping an old base": (new_reservation, "smaller", lambda _, base: base, "shrink, then grow"),
     "a create with a base": (Reservation, "extra", property(lambda _: {}), "two creates"),
     "a recount that leaves bases alone": (recount, "_base", lambda entry, _: entry.base, "shrink, then grow"),
     "a recount that calls everything held": (recount, "_base", lambda entry, _: entry.amount, "two creates"),
     "a slot with one entry": (Reservation, "same_write", lambda _, __: True, "create, delete, create"),
-    "the latest amount wins": (promise, "larger", lambda _, new: dict(new), "grow races"),
+    "the latest amount wins": (new_reservation, "larger", lambda _, new: dict(new), "grow races"),
     "two writes that do not know of each other": (
         Charge,
         "has_seen",
@@ -251,7 +251,7 @@ SLIPS = {
         "more pods and larger ones",
     ),
     "a template's write with the base of a create": (
-        promise,
+        new_reservation,
         "smaller",
         lambda a, b: a,
         "fewer pods, but larger ones",

@@ -8,7 +8,7 @@ import pytest
 
 from bizrq.quota.recount import Counted, Recount, Sighting, Snapshot, Sums, holding, recount
 from bizrq.quota.reservation import Reservation
-from tests.language import entry, res, slot, uid
+from tests.support.language import entry, res, slot, uid
 
 AWAITED, DELIVERED, OVER = Sighting.AWAITED, Sighting.DELIVERED, Sighting.OVER
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bizrq.quota.verdict import Denied, Reason, Violation, exceeded, unspecified
-from tests.language import name, res
+from tests.support.language import name, res
 
 
 def violation(resource: str, requested: str, used: str, hard: str) -> Violation:
@@ -116,10 +116,8 @@ def test_reasons_are_stable_words_and_listed_in_the_order_in_which_they_are_chec
     """Metrics and alerts go by them."""
     assert [str(reason) for reason in Reason] == [
         "Malformed",
-        "NamespaceExempt",
-        "InUse",
         "GroupRequired",
-        "LeavesOrphans",
+        "NamespaceExempt",
         "NoSuchGroup",
         "GroupDeleting",
         "NamespaceNotSelected",
@@ -128,18 +126,20 @@ def test_reasons_are_stable_words_and_listed_in_the_order_in_which_they_are_chec
         "ParentNotReconciled",
         "MustSpecify",
         "UnboundedRun",
+        "AnotherChangeUnderWay",
         "CashExhausted",
         "QuotaExceeded",
-        "AnotherChangeUnderWay",
         "TooManyReservations",
         "OutOfTime",
-        "BadName",
+        "InUse",
+        "LeavesOrphans",
         "BadHard",
         "BadSelector",
         "BadCash",
         "MayNotGrant",
-        "BadParent",
+        "BadName",
         "Immutable",
+        "BadParent",
         "MissingNames",
         "NotEmpty",
         "BadCorrection",

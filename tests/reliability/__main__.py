@@ -22,12 +22,13 @@ from rich.console import Console
 import crds
 from bizrq.kube.client import KubeClient
 from sandbox.server import Sandbox
-from tests.cluster import Cluster, has_kinds, why_not_real
 from tests.controller.conftest import Monotonic
 from tests.reliability import table
 from tests.reliability.experiments.protocol import r25
 from tests.reliability.stage import Ground, Outcome, ground_on, real_on, stage_on
 from tests.reliability.table import ALONE, KILLED, STAGED, Experiment
+from tests.support.binaries import why_not_real
+from tests.support.cluster import Cluster, has_kinds
 
 RESULTS = Path(__file__).resolve().parents[2] / "docs" / "results.md"
 MARK, END_MARK = "<!-- make reliability writes this -->", "<!-- up to here -->"

@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from tests.cluster import Cluster
 from tests.controller.conftest import Monotonic
 from tests.reliability.stage import Ground, Stage, ground_on, stage_on
+from tests.support.cluster import Cluster
 
 SEED = 1
 

@@ -17,17 +17,17 @@ from typing import Any
 import orjson
 
 from bizrq.api import hours as wire
-from bizrq.kube.hours import pages
-from bizrq.quota.cash import Inferred, Page, sum_in
-from bizrq.quota.periods import LIFETIME
-from bizrq.quota.quantity import NANO
-from bizrq.quota.times import milliseconds
+from bizrq.hours.metering import Inferred, Page, sum_in
+from bizrq.hours.periods import LIFETIME
+from bizrq.store.hours import pages
+from bizrq.units.quantity import NANO
+from bizrq.units.times import milliseconds
 from sandbox.clock import rfc3339
-from tests.cluster import eventually
-from tests.objects import PODS, Object, template
 from tests.reliability import leaders
 from tests.reliability.leaders import Leader, Point
 from tests.reliability.stage import Ground
+from tests.support.cluster import eventually
+from tests.support.objects import PODS, Object, template
 
 GPU = "requests.nvidia.com/gpu"
 #: Seconds within which a controller has to be where it is awaited, on a machine that does other things too.
@@ -113,7 +113,7 @@ class Desk:
         task = asyncio.create_task(self._last_state(name, str(since)))
         options = orjson.dumps({"gracePeriodSeconds": 0})
         await self.ground.client.request("DELETE", PODS.path("default", name), body=options)
-        last = (await asyncio.wait_for(task, 20))["metadata"]
+        last = (await asyncio.wait_for(task, 60))["metadata"]
         begun, ended = self.lives[uid]
         self.lives[uid] = begun, ended or milliseconds(last["deletionTimestamp"])
         return uid

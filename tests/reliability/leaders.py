@@ -19,9 +19,9 @@ from aiohttp import web
 from bizrq.kube.client import KubeClient, Unreachable
 from bizrq.settings import settings
 from controller.manager import Controller
-from tests.cluster import _free_ports, eventually
-from tests.proxy import Proxy
-from tests.serving import Running
+from tests.support.cluster import _free_ports, eventually
+from tests.support.proxy import Proxy
+from tests.support.serving import Running
 
 #: A write that has a name, and whether a controller dies before it is sent or after it was stored.
 Point = tuple[str, str]
@@ -82,7 +82,7 @@ async def in_this_process(
         client.point = point
         task = asyncio.create_task(controller.run())
         try:
-            await asyncio.wait_for(controller.leading.wait(), 30)
+            await asyncio.wait_for(controller.leading.wait(), 60)
             yield client
         finally:
             client.dead.set()
@@ -155,7 +155,7 @@ async def apart(
         [port] = _free_ports(1)
         with Path(folder, "controllers.log").open("ab") as log:
             process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "tests.skewed", str(skew)),
+                *(sys.executable, "-m", "tests.support.skewed", str(skew)),
                 *("--kubeconfig", str(proxy.write_kubeconfig(folder / f"proxied-{port}"))),
                 *("--namespace", space, "--metrics-port", str(port)),
                 *("--recount-interval", "1s", "--cash-interval", f"{cash_interval}s"),

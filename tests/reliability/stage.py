@@ -19,15 +19,15 @@ from typing import Any
 import crds
 from bizrq.api import group as wire
 from bizrq.kube.client import ApiError, KubeClient, Unreachable
-from bizrq.kube.groups import GROUPS
-from bizrq.quota.quantity import NANO
+from bizrq.store.groups import GROUPS
+from bizrq.units.quantity import NANO
 from bizrq.workloads.labels import LABEL
-from tests.cluster import Cluster, Real, eventually, has_kinds
 from tests.contract.conftest import Answer, Hook, rule, webhook
 from tests.controller.conftest import Monotonic
-from tests.objects import DEPLOYMENTS, NAMESPACES, Object, deployment, group
-from tests.oracle import Recorder, settled
-from tests.serving import Parts
+from tests.support.cluster import Cluster, Real, eventually, has_kinds
+from tests.support.objects import DEPLOYMENTS, NAMESPACES, Object, deployment, group
+from tests.support.oracle import Recorder, settled
+from tests.support.serving import Parts
 
 COUNT = "count/deployments.apps"
 #: Webhook replicas of every experiment.
@@ -76,7 +76,7 @@ class Ground:
     @property
     def patience(self) -> float:
         """Seconds until what was promised in vain has to be gone."""
-        return 30.0 if self.clock else 90.0
+        return 60.0 if self.clock else 90.0
 
     def name(self) -> str:
         """A name for a group and a namespace that nothing else has."""
@@ -157,7 +157,7 @@ class Ground:
                 async def looked(name: str = name, before: object = before) -> bool:
                     return (await self.client.get(GROUPS, name))["status"].get("lastReconcileTime") != before
 
-                await eventually(looked, 15, f"{name} is looked at")
+                await eventually(looked, 60, f"{name} is looked at")
         self.clock.advance(61)
 
     async def counts(self, name: str) -> int:

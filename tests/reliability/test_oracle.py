@@ -8,14 +8,15 @@ import pytest
 
 from bizrq.api import group as wire
 from bizrq.kube.client import Resource
-from bizrq.kube.groups import GROUPS
-from bizrq.quota.quantity import NANO
-from bizrq.quota.reservation import Reservation, Slot
-from bizrq.workloads.adapters import builtin
+from bizrq.quota.reservation import Reservation
+from bizrq.store.groups import GROUPS
+from bizrq.units.quantity import NANO
+from bizrq.units.slot import Slot
+from bizrq.workloads.kinds.registry import builtin
 from bizrq.workloads.labels import LABEL
-from tests import objects
-from tests.objects import DEPLOYMENTS, Object, deployment
-from tests.oracle import LISTED, WATCHED, Event, check, concerning
+from tests.support import objects
+from tests.support.objects import DEPLOYMENTS, Object, deployment
+from tests.support.oracle import LISTED, WATCHED, Event, check, concerning
 
 WEB = Slot("deployments.apps", "default", "web")
 

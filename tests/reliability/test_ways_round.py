@@ -12,11 +12,11 @@ import pytest_asyncio
 from bizrq.api import group as wire
 from bizrq.api.group import GroupObject
 from bizrq.kube.client import KubeClient, Resource
-from bizrq.kube.groups import GROUPS
+from bizrq.store.groups import GROUPS
 from bizrq.workloads.labels import LABEL
-from tests.cluster import Cluster, eventually, has_kinds, refusal
-from tests.objects import DEPLOYMENTS, PODS, REPLICASETS, Object, deployment, group, template
-from tests.serving import Parts
+from tests.support.cluster import Cluster, eventually, has_kinds, refusal
+from tests.support.objects import DEPLOYMENTS, PODS, REPLICASETS, Object, deployment, group, template
+from tests.support.serving import Parts
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -105,7 +105,7 @@ class Team:
             found = (await self.client.list(PODS, self.name))[0]
             return found if len(found) >= count else []
 
-        return await eventually(made, 30, "its pods")
+        return await eventually(made, 60, "its pods")
 
     async def read(self) -> GroupObject:
         return wire.from_dict(await self.client.get(GROUPS, self.name))
@@ -121,7 +121,7 @@ class Team:
                 found if (found.status.used or {}).get("limits.cpu") == cpu and not found.status.reservations else None
             )
 
-        found = await eventually(settled, 30, lambda: last)
+        found = await eventually(settled, 60, lambda: last)
         assert found is not None
         return found
 
@@ -132,7 +132,7 @@ class Team:
             conditions = (await self.read()).status.conditions
             return next((c.message for c in conditions if c.type == kind and c.status == "True"), "")
 
-        return await eventually(said, 30, f"the condition {kind}")
+        return await eventually(said, 60, f"the condition {kind}")
 
     async def delete(self, resource: Resource, name: str, policy: str | None) -> None:
         options = {"propagationPolicy": policy} if policy else {}
@@ -191,7 +191,7 @@ async def test_orphans_that_have_the_label_pay_for_themselves(team: Team) -> Non
     async def gone() -> bool:
         return not (await team.client.list(DEPLOYMENTS, team.name))[0]
 
-    await eventually(gone, 30, "the Deployment is gone")
+    await eventually(gone, 60, "the Deployment is gone")
     await team.uses("3")
     [left] = (await team.client.list(REPLICASETS, team.name))[0]
     assert "ownerReferences" not in left["metadata"]

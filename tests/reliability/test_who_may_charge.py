@@ -15,10 +15,10 @@ import pytest_asyncio
 
 from bizrq.api import selector
 from bizrq.kube.client import AlreadyExists, ApiError, Forbidden, KubeClient
-from bizrq.kube.groups import GROUPS
+from bizrq.store.groups import GROUPS
 from bizrq.workloads.labels import LABEL
-from tests.cluster import Cluster, eventually
-from tests.objects import (
+from tests.support.cluster import Cluster, eventually
+from tests.support.objects import (
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,
     DEPLOYMENTS,
@@ -30,10 +30,10 @@ from tests.objects import (
     group,
     namespace,
 )
-from tests.oracle import settled
-from tests.proxy import Proxy
-from tests.serving import Parts
-from webhooks.rights import REVIEWS
+from tests.support.oracle import settled
+from tests.support.proxy import Proxy
+from tests.support.serving import Parts
+from webhooks.charging.authorization import REVIEWS
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -90,7 +90,7 @@ async def world(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> A
             if wanted is not None:
                 made["spec"]["namespaceSelector"] = wanted
             await admin.create(GROUPS, made)
-        await settled(admin, list(PICKS), 30)
+        await settled(admin, list(PICKS), 60)
         yield World(admin, people)
 
 

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Callable
 
 import aiohttp
 import pytest
 
 from sandbox.server import Sandbox
-from tests.sandbox.client import Client
+from tests.support.patience import PatientLoop
+from tests.support.sandbox_client import Client
+
+
+def pytest_asyncio_loop_factories(item: pytest.Item) -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """kubectl is a process of its own."""
+    is_real = item.path.name == "test_kubectl.py"
+    return {"real": asyncio.new_event_loop} if is_real else {"patient": PatientLoop}
 
 
 async def _client(box: Sandbox) -> AsyncIterator[Client]:

@@ -8,7 +8,7 @@ import aiohttp
 
 from sandbox import openapi2
 from sandbox.server import Sandbox
-from tests.sandbox.client import CRDS, GROUPS, Client, eventually, group, group_crd
+from tests.support.sandbox_client import CRDS, GROUPS, Client, eventually, group, group_crd
 
 NAME = "bizgroupresourcequotas.quota.biz.group"
 

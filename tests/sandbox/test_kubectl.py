@@ -1,4 +1,4 @@
-"""What people type: kubectl against the sandbox. Skipped where there is no kubectl."""
+"""What people type: kubectl against the sandbox."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from sandbox.server import Sandbox
-from tests.sandbox.client import group, group_crd
+from tests.support.sandbox_client import group, group_crd
 
-pytestmark = pytest.mark.skipif(shutil.which("kubectl") is None, reason="there is no kubectl on this machine")
+pytestmark = pytest.mark.kubectl
 
 WEB = """
 apiVersion: apps/v1
@@ -56,7 +56,7 @@ class Kubectl:
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
         )
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(120):
             said, _ = await process.communicate(stdin.encode() if stdin is not None else None)
         return process.returncode or 0, said.decode()
 
@@ -77,8 +77,8 @@ async def test_a_deployment_is_applied_scaled_edited_and_deleted(kubectl: Kubect
     assert "web configured" in await kubectl.ok("apply -f -", WEB.replace('cpu: "1"', 'memory: "1Gi"'))
     limits = await kubectl.ok("get deploy web -o jsonpath={.spec.template.spec.containers[0].resources.limits}")
     assert json.loads(limits) == {"memory": "1Gi"}
-    assert "successfully rolled out" in await kubectl.ok("rollout status deploy/web --timeout=10s")
-    await kubectl.ok("wait --for=condition=Available deploy/web --timeout=10s")
+    assert "successfully rolled out" in await kubectl.ok("rollout status deploy/web --timeout=60s")
+    await kubectl.ok("wait --for=condition=Available deploy/web --timeout=60s")
     await kubectl.ok("scale deploy/web --replicas=3")
     await kubectl.ok("edit deploy/web", KUBE_EDITOR="sed -i 's/replicas: 3/replicas: 4/'")
     await kubectl.ok("label deploy/web tier=front")
@@ -86,7 +86,7 @@ async def test_a_deployment_is_applied_scaled_edited_and_deleted(kubectl: Kubect
     assert "AGE" in await kubectl.ok("get all -o wide")
     assert "4 desired" in await kubectl.ok("describe deploy/web")
     assert "Node:" in await kubectl.ok("describe pods -l app=web")
-    await kubectl.ok("delete deploy/web --timeout=10s")
+    await kubectl.ok("delete deploy/web --timeout=60s")
     assert "not found" in (await kubectl("get deploy web"))[1]
 
 
@@ -98,14 +98,14 @@ async def test_objects_are_made_without_manifests(kubectl: Kubectl):
     assert "1Gi" not in await kubectl.ok("get cm c -o yaml -n team-a")
     await kubectl.ok("""patch deploy web -n team-a -p '{"spec":{"replicas":1}}'""")
     await kubectl.ok("rollout restart deploy/web -n team-a")
-    await kubectl.ok("rollout status deploy/web -n team-a --timeout=10s")
+    await kubectl.ok("rollout status deploy/web -n team-a --timeout=60s")
     assert (await kubectl.ok("auth can-i create pods")).strip() == "yes"
-    await kubectl.ok("delete namespace team-a --timeout=10s")
+    await kubectl.ok("delete namespace team-a --timeout=60s")
 
 
 async def test_custom_resources_are_explained_shown_and_refused(kubectl: Kubectl):
     await kubectl.ok("apply -f -", json.dumps(group_crd()))
-    await kubectl.ok("wait --for=condition=Established crd/bizgroupresourcequotas.quota.biz.group --timeout=5s")
+    await kubectl.ok("wait --for=condition=Established crd/bizgroupresourcequotas.quota.biz.group --timeout=60s")
     await kubectl.ok("apply -f -", json.dumps(group("nlp", "ai", pods=5)))
     assert (await kubectl.ok("get bizrq")).split() == ["NAME", "PARENT", "nlp", "ai"]
     assert "hard" in await kubectl.ok("explain bizrq.spec")
@@ -119,7 +119,7 @@ async def test_custom_resources_are_explained_shown_and_refused(kubectl: Kubectl
     wrong["spec"]["hurd"] = {}
     code, said = await kubectl("create -f -", json.dumps(wrong))
     assert 'unknown field "spec.hurd"' in said
-    await kubectl.ok("delete crd bizgroupresourcequotas.quota.biz.group --timeout=10s")
+    await kubectl.ok("delete crd bizgroupresourcequotas.quota.biz.group --timeout=60s")
 
 
 @pytest.mark.parametrize("program", programs(), ids=lambda path: Path(path).name)
@@ -150,7 +150,7 @@ async def test_every_kind_of_patch_every_form_and_what_changes(cluster: Sandbox,
     assert "The sandbox does not have the fields of Kubernetes' own" in await kubectl.ok("explain deploy.spec")
     assert (await kubectl.ok("auth can-i create deployments.apps")).strip() == "yes"
     assert "No events" in await kubectl.ok("events")
-    assert 'deployment.apps "web" deleted' in await kubectl.ok("delete deploy web --timeout=10s")
+    assert 'deployment.apps "web" deleted' in await kubectl.ok("delete deploy web --timeout=60s")
 
 
 async def test_what_is_not_there_is_refused_aloud(kubectl: Kubectl):

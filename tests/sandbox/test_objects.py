@@ -12,7 +12,7 @@ import yaml
 from aiohttp import web
 
 from sandbox.server import Sandbox
-from tests.sandbox.client import CONFIG_MAPS, DEPLOYMENTS, PODS, Client, binding, config_map, deployment, pod
+from tests.support.sandbox_client import CONFIG_MAPS, DEPLOYMENTS, PODS, Client, binding, config_map, deployment, pod
 
 
 async def test_a_created_object_has_what_the_system_sets(api: Client):

@@ -10,7 +10,16 @@ import yaml
 
 import sandbox
 from sandbox.server import Sandbox
-from tests.sandbox.client import CONFIG_MAPS, CRDS, DEPLOYMENTS, PODS, Client, config_map, deployment, eventually
+from tests.support.sandbox_client import (
+    CONFIG_MAPS,
+    CRDS,
+    DEPLOYMENTS,
+    PODS,
+    Client,
+    config_map,
+    deployment,
+    eventually,
+)
 
 TFJOBS = "/apis/kubeflow.org/v1/namespaces/default/tfjobs"
 ROLLOUTS = "/apis/argoproj.io/v1alpha1/namespaces/default/rollouts"

@@ -9,7 +9,7 @@ import aiohttp
 import pytest
 
 from sandbox.server import Sandbox
-from tests.sandbox.client import CONFIG_MAPS, Client, config_map, eventually
+from tests.support.sandbox_client import CONFIG_MAPS, Client, config_map, eventually
 
 
 def told(events: list[dict]) -> list[tuple[str, str]]:

@@ -14,7 +14,17 @@ import pytest
 from aiohttp import web
 
 from certs import pki
-from tests.sandbox.client import CONFIG_MAPS, DEPLOYMENTS, PODS, WEBHOOKS, Client, binding, config_map, deployment, pod
+from tests.support.sandbox_client import (
+    CONFIG_MAPS,
+    DEPLOYMENTS,
+    PODS,
+    WEBHOOKS,
+    Client,
+    binding,
+    config_map,
+    deployment,
+    pod,
+)
 
 Json = dict[str, Any]
 Decide = Callable[[Json], Json]

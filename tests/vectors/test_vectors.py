@@ -5,21 +5,21 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from bizrq.quota.cash import HOUR, Page, Rate, Stay, tick
-from bizrq.quota.cash import total as spent_of
-from bizrq.quota.names import uncash
-from bizrq.quota.quantity import NANO
-from bizrq.quota.resources import growth, nonzero, parse_resources, total
-from bizrq.quota.times import milliseconds
+from bizrq.hours.metering import HOUR, Page, Rate, Stay, tick
+from bizrq.hours.metering import total as spent_of
 from bizrq.settings import settings
-from bizrq.workloads import counting
-from bizrq.workloads.adapters import builtin
-from bizrq.workloads.dra import Claims
+from bizrq.units.names import uncash
+from bizrq.units.quantity import NANO
+from bizrq.units.resources import growth, nonzero, parse_resources, total
+from bizrq.units.times import milliseconds
+from bizrq.workloads.demand import counting
+from bizrq.workloads.demand.observed import Place, actual, declared, is_counted
+from bizrq.workloads.demand.offline import Row, usage
+from bizrq.workloads.devices.dra import Claims
+from bizrq.workloads.kinds.registry import builtin
 from bizrq.workloads.labels import group_of
 from bizrq.workloads.lookup import Documents
-from bizrq.workloads.truth import Place, actual, declared, is_counted
-from bizrq.workloads.usage import Row, usage
-from controller.pods import Shapes, trimmed
+from controller.watch.pods import Shapes, trimmed
 
 
 def test_a_workload_costs_what_its_vector_says(workload_vector):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import itertools
 import time
@@ -17,16 +18,22 @@ import crds
 from bizrq.api import group as wire
 from bizrq.api.group import GroupObject
 from bizrq.kube.client import KubeClient
-from bizrq.kube.groups import GROUPS
-from bizrq.kube.hours import CORRECTIONS
 from bizrq.quota.reservation import Reservation
 from bizrq.settings import settings
+from bizrq.store.groups import GROUPS
+from bizrq.store.hours import CORRECTIONS
 from sandbox.server import Sandbox
-from tests import objects
-from tests.cluster import has_kinds
-from tests.objects import Object
-from tests.proxy import Proxy
+from tests.support import objects
+from tests.support.cluster import has_kinds
+from tests.support.objects import Object
+from tests.support.patience import PatientLoop
+from tests.support.proxy import Proxy
 from webhooks.app import Webhooks
+
+
+def pytest_asyncio_loop_factories() -> dict[str, type[asyncio.AbstractEventLoop]]:
+    """All that is tested here runs in this process."""
+    return {"patient": PatientLoop}
 
 
 @pytest.fixture
@@ -68,7 +75,7 @@ async def hooks(through: KubeClient) -> AsyncIterator[Hooks]:
 @asynccontextmanager
 async def serving(client: KubeClient, **configuration: Any) -> AsyncIterator[Hooks]:
     """Webhooks of this configuration, ready."""
-    webhooks = Webhooks(client, settings(configuration))
+    webhooks = Webhooks(client, settings(configuration), clock=asyncio.get_running_loop().time)
     port = await webhooks.start("127.0.0.1", 0, None)
     async with aiohttp.ClientSession(f"http://127.0.0.1:{port}") as session:
         hooks = Hooks(session, webhooks)
@@ -121,7 +128,7 @@ class Hooks:
         self.webhooks = webhooks
 
     async def ready(self) -> None:
-        until = time.monotonic() + 10
+        until = time.monotonic() + 60
         while True:
             async with self.session.get("/readyz") as answer:
                 if answer.status == 200:

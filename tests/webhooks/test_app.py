@@ -10,7 +10,7 @@ import time
 from typing import Any
 
 from bizrq.api import review
-from tests.objects import deployment, group, tfjob
+from tests.support.objects import deployment, group, tfjob
 from tests.webhooks.conftest import Api, Hooks
 
 PATHS = ("groups", "workloads", "scale")
@@ -66,7 +66,7 @@ async def test_malformed_reviews_by_the_thousand_are_answered_and_the_port_lives
     async def send(body: bytes) -> None:
         nonlocal slowest
         async with gate:
-            began = time.monotonic()
+            began, worked = time.monotonic(), time.thread_time()
             async with hooks.session.post(
                 f"/validate/{rng.choice(PATHS)}", data=body, params={"timeout": "1s"}
             ) as answer:
@@ -77,11 +77,11 @@ async def test_malformed_reviews_by_the_thousand_are_answered_and_the_port_lives
                     response = json.loads(text)["response"]
                     code = 0 if response["allowed"] else response["status"]["code"]
                     assert code in (0, 400, 403, 422, 429), (text, body)
-            slowest = max(slowest, time.monotonic() - began)
+            slowest = max(slowest, time.monotonic() - began, time.thread_time() - worked)
 
     await asyncio.gather(*map(send, bodies))
     assert min(told.values()) > 100, told
-    assert slowest < 3
+    assert slowest < 3, "seconds of waiting, or of work"
     await hooks.ready()
     assert (await hooks.create(deployment("after", "nlp", 1)))["allowed"]
 
@@ -131,7 +131,7 @@ async def test_a_nonsense_timeout_is_the_usual_ten_seconds(api: Api, hooks: Hook
 
 async def test_draining_says_so_and_answers_what_is_under_way(api: Api, hooks: Hooks) -> None:
     """A request that waits for its group while the process stops is answered, not dropped."""
-    from bizrq.kube.groups import GROUPS
+    from bizrq.store.groups import GROUPS
 
     await api.client.create(GROUPS, group("slow", cpu="4"))
     under_way = asyncio.create_task(hooks.create(deployment("web", "slow", 1), timeout="8s"))

@@ -7,12 +7,12 @@ import time
 
 import pytest
 
-from bizrq.kube.groups import GROUPS
-from bizrq.quota.quantity import NANO
-from tests.cluster import eventually
-from tests.faults import WATCHES, WRITES, Fault, refused, slow
-from tests.objects import deployment
-from tests.proxy import Proxy
+from bizrq.store.groups import GROUPS
+from bizrq.units.quantity import NANO
+from tests.support.cluster import eventually
+from tests.support.faults import WATCHES, WRITES, Fault, refused, slow
+from tests.support.objects import deployment
+from tests.support.proxy import Proxy
 from tests.webhooks.conftest import Api, Hooks, message
 
 
@@ -56,7 +56,7 @@ async def test_a_write_that_never_succeeds_is_try_again_within_the_deadline_and_
 async def test_a_fresh_read_that_goes_wrong_is_no_refusal(api: Api, hooks: Hooks, proxy: Proxy, fault: Fault) -> None:
     """The cache says full; the read that has to confirm it fails first, then shows that there is room."""
     await api.group("nlp", cpu="4", used={"cpu": "4"})
-    await eventually(lambda: _cached(hooks), 5, "the webhooks know nlp")
+    await eventually(lambda: _cached(hooks), 60, "the webhooks know nlp")
     proxy.freeze(GROUPS.path())
     await api.count("nlp", cpu="1")
     fault(proxy, "GET", GROUPS.path(name="nlp"))
@@ -67,11 +67,11 @@ async def test_a_fresh_read_that_goes_wrong_is_no_refusal(api: Api, hooks: Hooks
 async def test_a_watch_that_breaks_is_followed_again(api: Api, hooks: Hooks, proxy: Proxy, last: bytes) -> None:
     """A group that comes while it is broken is known without being asked for; one that goes is forgotten."""
     await api.group("nlp", cpu="4")
-    await eventually(lambda: _cached(hooks), 5, "the webhooks know nlp")
+    await eventually(lambda: _cached(hooks), 60, "the webhooks know nlp")
     assert await proxy.spoil(GROUPS.path(), last) >= 1
     await api.group("vision", cpu="4")
     await api.client.delete(GROUPS, "nlp")
-    await eventually(lambda: _cached(hooks, "vision"), 10, "the webhooks know vision")
+    await eventually(lambda: _cached(hooks, "vision"), 60, "the webhooks know vision")
     assert (await hooks.create(deployment("web", "vision", 4)))["allowed"]
     assert "quota nlp does not exist" in message(await hooks.create(deployment("web", "nlp", 1)))
 

@@ -5,6 +5,7 @@ Both see the same API server. `fit` is asked about many documents at once, and t
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import copy
 import itertools
@@ -18,20 +19,21 @@ import pytest_asyncio
 
 import crds
 from bizrq.api import group as wire
-from bizrq.cli.rehearsal import Outcome, Rehearsal, list_groups
+from bizrq.cli.simulate.dry_run import Outcome, Rehearsal, list_groups
 from bizrq.kube.client import KubeClient, Resource
-from bizrq.kube.groups import GROUPS
-from bizrq.kube.related import READ, WATCHED
-from bizrq.quota.reservation import Reservation, Slot
+from bizrq.quota.reservation import Reservation
 from bizrq.quota.verdict import Denied
 from bizrq.settings import load
+from bizrq.store.groups import GROUPS
+from bizrq.store.reference_resolver import READ, WATCHED
+from bizrq.units.slot import Slot
+from bizrq.workloads.demand.offline import usage
 from bizrq.workloads.labels import LABEL, MODEL_LABELS
 from bizrq.workloads.lookup import CLUSTER_WIDE, group_and_version
-from bizrq.workloads.usage import usage
 from sandbox.server import Sandbox
-from tests import objects
-from tests.cluster import has_kinds
-from tests.objects import NAMESPACES, Object, deployment, group, rollout, template, tfjob
+from tests.support import objects
+from tests.support.cluster import has_kinds
+from tests.support.objects import NAMESPACES, Object, deployment, group, rollout, template, tfjob
 from tests.vectors.test_vectors import manifest, patched
 from tests.webhooks.conftest import Api, Hooks
 from webhooks.app import Webhooks
@@ -60,7 +62,7 @@ async def api(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Api]:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def hooks(api: Api) -> AsyncIterator[Hooks]:
     """The webhooks as they serve, over plain HTTP."""
-    webhooks = Webhooks(api.client, SETTINGS)
+    webhooks = Webhooks(api.client, SETTINGS, clock=asyncio.get_running_loop().time)
     port = await webhooks.start("127.0.0.1", 0, None)
     async with aiohttp.ClientSession(f"http://127.0.0.1:{port}") as session:
         hooks = Hooks(session, webhooks)

@@ -6,12 +6,12 @@ import copy
 
 import pytest
 
-from bizrq.cli.rehearsal import Outcome, Rehearsal, list_groups
+from bizrq.cli.simulate.dry_run import Outcome, Rehearsal, list_groups
 from bizrq.kube.client import KubeClient, Resource
-from bizrq.kube.hours import CORRECTIONS
 from bizrq.settings import load
+from bizrq.store.hours import CORRECTIONS
 from bizrq.workloads.labels import LABEL
-from tests.objects import (
+from tests.support.objects import (
     CLAIM_TEMPLATES,
     CLAIMS,
     CRDS,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from bizrq.workloads.adapters import builtin
+from bizrq.workloads.kinds.registry import builtin
 from bizrq.workloads.labels import LABEL
 from bizrq.workloads.lookup import Documents
 from bizrq.workloads.owners import payer
-from tests.workloads.language import Object, costs, count, deployment, template
+from tests.support.workload_language import Object, costs, count, deployment, template
 
 POD = template("cpu=1")
 KINDS = {

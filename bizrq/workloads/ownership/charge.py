@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import NamedTuple
 
-from bizrq.quota.resources import Resources, growth, larger, scale, smaller, subtract_floor, total
+from bizrq.units.resources import Resources, growth, larger, scale, smaller, subtract_floor, total
 from bizrq.workloads.ownership.lives import Life, Stage, ends_at, stage
 from bizrq.workloads.ownership.overlap import free, until
 

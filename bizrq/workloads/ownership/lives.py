@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
 
-from bizrq.quota.times import TimestampError, milliseconds
-from bizrq.workloads.malformed import MOST
+from bizrq.units.times import TimestampError, milliseconds
+from bizrq.workloads.validation import MOST
 
 _TERMINAL: Final = frozenset({"Succeeded", "Failed"})
 #: `terminationGracePeriodSeconds` of a pod that names none (kubernetes core/v1 types.go).

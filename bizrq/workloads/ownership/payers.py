@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from bizrq.quota.times import TimestampError, milliseconds
-from bizrq.workloads.adapters import Adapter, GroupKind, Registry
+from bizrq.units.times import TimestampError, milliseconds
+from bizrq.workloads.kinds.declaration import Adapter, GroupKind
+from bizrq.workloads.kinds.registry import Registry
 from bizrq.workloads.labels import LABEL, labels_of
 from bizrq.workloads.lookup import Lookup, group_and_version
-from bizrq.workloads.malformed import Malformed
 from bizrq.workloads.owners import controller_of, default_group, makers, namespace_name
 from bizrq.workloads.ownership.waiting import ordinal_of
+from bizrq.workloads.validation import Malformed
 
 Object = Mapping[str, Any]
 

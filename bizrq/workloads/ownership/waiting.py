@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from bizrq.workloads.adapters import GroupKind
+from bizrq.workloads.kinds.declaration import GroupKind
 from bizrq.workloads.lookup import group_and_version
 
 _ORDINAL = re.compile(r"(.+)-([0-9]{1,10})", re.ASCII)

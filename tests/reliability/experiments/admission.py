@@ -7,12 +7,12 @@ import itertools
 from collections.abc import Awaitable, Callable
 
 from bizrq.api import group as wire
-from bizrq.kube.groups import GROUPS
-from bizrq.quota.quantity import NANO
+from bizrq.store.groups import GROUPS
+from bizrq.units.quantity import NANO
 from tests.contract.conftest import NAME
-from tests.objects import DEPLOYMENTS, Object, deployment
-from tests.oracle import settled
 from tests.reliability.stage import CHAOS, COUNT, Outcome, Stage, answers, creates, told
+from tests.support.objects import DEPLOYMENTS, Object, deployment
+from tests.support.oracle import settled
 
 
 async def r1(stage: Stage, *, requests: int, fits: int, concurrency: int, writes: float) -> Outcome:

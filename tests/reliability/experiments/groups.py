@@ -7,12 +7,12 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from bizrq.api import group as wire
-from bizrq.kube.groups import GROUPS
-from bizrq.quota.quantity import NANO
-from tests.cluster import eventually
-from tests.objects import group
-from tests.oracle import settled
+from bizrq.store.groups import GROUPS
+from bizrq.units.quantity import NANO
 from tests.reliability.stage import COUNT, Outcome, Stage, answers, creates, told
+from tests.support.cluster import eventually
+from tests.support.objects import group
+from tests.support.oracle import settled
 
 
 async def r8(stage: Stage, *, requests: int, children: int, concurrency: int) -> Outcome:
@@ -118,7 +118,7 @@ async def r12(stage: Stage, *, requests: int, concurrency: int) -> Outcome:
             conditions = wire.from_dict(await stage.client.get(GROUPS, child)).status.conditions
             return {c.type: c.status == "True" for c in conditions}["OverQuota"] is (own > hard)
 
-        await eventually(is_right, 30, f"{child} is told whether {own} of {hard} is over")
+        await eventually(is_right, 60, f"{child} is told whether {own} of {hard} is over")
         revisions = await recorder.laws(lowered={child})
         await lower(parent, used // 2)
 
@@ -133,7 +133,7 @@ async def r12(stage: Stage, *, requests: int, concurrency: int) -> Outcome:
             conditions = wire.from_dict(await stage.client.get(GROUPS, parent)).status.conditions
             return {c.type: c.status for c in conditions}["OverQuota"] == "True"
 
-        await eventually(is_told, 30, f"{parent} is told OverQuota")
+        await eventually(is_told, 60, f"{parent} is told OverQuota")
         revisions += await recorder.laws(lowered={child, parent})
     await stage.clear(name)
     return Outcome(

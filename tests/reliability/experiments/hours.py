@@ -19,20 +19,20 @@ import orjson
 
 import crds
 from bizrq.api import hours as wire
+from bizrq.hours.metering import Page, Rate, Stay, sum_in, tick, total
+from bizrq.hours.periods import LIFETIME
 from bizrq.kube.client import NotFound
-from bizrq.kube.groups import GROUPS
-from bizrq.kube.hours import statements
 from bizrq.kube.lease import LEASES
-from bizrq.quota.cash import Page, Rate, Stay, sum_in, tick, total
-from bizrq.quota.periods import LIFETIME
-from bizrq.quota.quantity import NANO
+from bizrq.store.groups import GROUPS
+from bizrq.store.hours import statements
+from bizrq.units.quantity import NANO
 from controller.manager import LEASE
 from sandbox.server import Sandbox
-from tests.cluster import Cluster, eventually, has_kinds
-from tests.objects import PODS, TFJOBS, group, tfjob
 from tests.reliability.desk import GPU, PATIENCE, Desk, inferred, running
 from tests.reliability.leaders import Apart, apart
 from tests.reliability.stage import Ground, Outcome, ground_on, under_way
+from tests.support.cluster import Cluster, eventually, has_kinds
+from tests.support.objects import PODS, TFJOBS, group, tfjob
 
 #: Seconds by which the controllers' clocks are off, in turn.
 SKEWS = (30, -30)

@@ -11,13 +11,13 @@ from pathlib import Path
 from aiohttp import web
 
 from bizrq.kube.client import ApiError, Unreachable
-from bizrq.kube.groups import GROUPS
-from tests.cluster import Real
-from tests.objects import DEPLOYMENTS, deployment
-from tests.oracle import EtcdRecorder
-from tests.proxy import Proxy
+from bizrq.store.groups import GROUPS
 from tests.reliability.stage import COUNT, REPLICAS, Ground, Outcome, Stage, expected, under_way
-from tests.serving import Parts, Running
+from tests.support.cluster import Real
+from tests.support.objects import DEPLOYMENTS, deployment
+from tests.support.oracle import EtcdRecorder
+from tests.support.proxy import Proxy
+from tests.support.serving import Parts, Running
 
 #: Where a webhook is killed: its status write is on its way; stored, and nobody told it; it was told and has answered
 #: nobody; it has answered the first of those that were decided together.

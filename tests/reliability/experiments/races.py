@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import shutil
 import time
 from collections import Counter
 from typing import Any
@@ -12,12 +11,14 @@ from typing import Any
 from aiohttp import web
 
 from bizrq.kube.client import ApiError, Resource
-from bizrq.kube.groups import GROUPS
-from tests.cluster import eventually, program
-from tests.objects import DEPLOYMENTS, Object, deployment
-from tests.oracle import Recorder
-from tests.proxy import Proxy
+from bizrq.store.groups import GROUPS
 from tests.reliability.stage import COUNT, REPLICAS, Ground, Outcome, Stage, expected, under_way
+from tests.support.binaries import kubectl as kubectl_program
+from tests.support.binaries import program, why_no_kubectl
+from tests.support.cluster import eventually
+from tests.support.objects import DEPLOYMENTS, Object, deployment
+from tests.support.oracle import Recorder
+from tests.support.proxy import Proxy
 
 QUOTAS = Resource("", "v1", "resourcequotas", "ResourceQuota")
 
@@ -213,7 +214,7 @@ async def r26(stage: Stage, *, edits: int, concurrency: int, p99: float) -> Outc
     name = stage.name()
     await stage.namespace(name)
     await stage.group(name, count="1000000")
-    kubectl = shutil.which("kubectl")
+    kubectl = None if why_no_kubectl() else kubectl_program()
     created, numbers = 0, iter(range(10**9))
     over = asyncio.Event()
 

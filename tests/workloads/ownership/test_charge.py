@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bizrq.quota.resources import Resources, growth, nonzero, subtract_floor, total
+from bizrq.units.resources import Resources, growth, nonzero, subtract_floor, total
 from bizrq.workloads.ownership.charge import Held, slot_charge, weigh
 from bizrq.workloads.ownership.lives import Life
 from bizrq.workloads.ownership.overlap import FREE_FOR, free, surge_demand
-from tests.language import res
+from tests.support.language import res
 
 NOW = 1_700_000_000_000
 MINUTE = 60_000

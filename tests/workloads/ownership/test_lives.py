@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bizrq.quota.times import timestamp
+from bizrq.units.times import timestamp
 from bizrq.workloads.ownership.lives import OVER, Life, Stage, ends_at, is_live, life_of, stage
 
 NOW = 1_700_000_000_000

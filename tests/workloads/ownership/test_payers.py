@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bizrq.quota.times import timestamp
-from bizrq.workloads.adapters import builtin
+from bizrq.units.times import timestamp
+from bizrq.workloads.kinds.registry import builtin
 from bizrq.workloads.labels import LABEL
 from bizrq.workloads.lookup import Documents
 from bizrq.workloads.ownership.payers import ENDS, Memory, Paid, Reason, keeps, paid_by, selects

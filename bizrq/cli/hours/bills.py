@@ -1,0 +1,340 @@
+"""Bills of hours: what `bizrq report` prints of them in every form, and its page.
+
+This file alone decides the columns of a bill. What stands in its rows is `bizrq.hours.bill`'s, of which lines
+`books.py`'s, and how the page looks `page.py`'s.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bizrq.cli.cluster import ask
+from bizrq.cli.groups import check_known
+from bizrq.cli.hours.charts import Bar
+from bizrq.cli.hours.outlook import Foreseen, burned_by, foreseen, when
+from bizrq.cli.hours.page import Section, Table, page
+from bizrq.cli.hours.records import Books, begins, chosen, hours, left, local, read, unit
+from bizrq.cli.output.failure import BAD_INPUT, Failure, instead_of
+from bizrq.cli.output.tables import Form, print_csv, print_document, print_names, print_table
+from bizrq.cli.output.view import canonical
+from bizrq.hours.bill import By, Line, Row, rolled_up, rows, span, totals
+from bizrq.hours.metering import HOUR
+from bizrq.hours.periods import Period
+from bizrq.units.names import Catalog, base_and_model, uncash
+from bizrq.units.times import milliseconds, timestamp
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+    from bizrq.kube.client import KubeClient
+
+#: Rows of these have beside their own hours those of what is below.
+_OF_TREES = {By.GROUP, By.PERIOD}
+
+
+@dataclass(frozen=True)
+class Bill:
+    """The rows of what was asked for; `subtree` has, by row, the hours of groups below it too."""
+
+    books: Books
+    top: str | None
+    by: Sequence[By]
+    lines: Sequence[Line]
+    rows: Sequence[Row]
+    subtree: dict[tuple[object, ...], int]
+
+    @cached_property
+    def totals(self) -> dict[str, int]:
+        return totals(self.rows)
+
+    @cached_property
+    def zone(self) -> str:
+        """The zone that all of the bill's periods are told in."""
+        zones = {self.books.zone(name) for name in ([self.top] if self.top else {line.group for line in self.lines})}
+        return zones.pop() if len(zones) == 1 else "UTC"
+
+
+def bill(
+    client: KubeClient,
+    group: str | None,
+    resource: str | None,
+    by: Sequence[By],
+    which: str,
+    form: Form,
+    catalog: Catalog,
+) -> None:
+    """Print which hours were spent on what. Raises Failure."""
+    books = _books(client, group, catalog, past=which != "current")
+    found = _bill(books, group, _of(books, chosen(books, which), resource), by)
+    _say_open_ends(found)
+    if form in (Form.JSON, Form.YAML):
+        print_document([_as_json(found, row) for row in found.rows], form)
+    elif form is Form.CSV:
+        print_csv(_heads(found, Form.CSV), [_as_json(found, row) for row in found.rows])
+    elif form is Form.NAME:
+        print_names(sorted({line.group for line in found.lines}))
+    else:
+        _print(found, form)
+
+
+def write_page(
+    client: KubeClient, file: Path, group: str | None, resource: str | None, which: str, catalog: Catalog
+) -> None:
+    """Write the bills and the forecast as one page. Raises Failure."""
+    books = _books(client, group, catalog, past=True)
+    found = _bill(books, group, _of(books, chosen(books, which), resource), [By.GROUP])
+    _say_open_ends(found)
+    title = f"Card-hours of {group}" if group else "Card-hours"
+    inside = [each for each in foreseen(books, None) if group in (None, each.group, *books.above(each.group))]
+    text = page(title, _facts(found), _sections(found, _of(books, chosen(books, "all"), resource), inside))
+    if str(file) == "-":
+        sys.stdout.write(text)
+        return
+    try:
+        file.write_text(text, "utf-8")
+    except OSError as error:
+        raise Failure(f"--html {file}: {error.strerror}", BAD_INPUT) from None
+
+
+def _books(client: KubeClient, group: str | None, catalog: Catalog, *, past: bool) -> Books:
+    async def work(client: KubeClient) -> Books:
+        return await read(client, statements=past)
+
+    books = ask(client, work)
+    if group is not None:
+        check_known([group], sorted({*books.groups, *(each.spec.group for each in books.statements)}))
+    return replace(books.below(group), catalog=catalog)
+
+
+def _of(books: Books, lines: list[Line], resource: str | None) -> list[Line]:
+    """The lines, only of this resource and its models where one is given; raises Failure."""
+    if resource is None:
+        return lines
+    wanted = uncash(canonical(resource, books.catalog))
+
+    def is_of(name: str) -> bool:
+        return name == wanted or (base_and_model(name, books.catalog) or ("",))[0] == wanted
+
+    there = {name for line in lines for name in line.amounts}
+    if there and not any(map(is_of, there)):
+        raise Failure(f"no hours of {wanted} are recorded; {instead_of(wanted, sorted(there))}", BAD_INPUT)
+    return [line._replace(amounts={name: n for name, n in line.amounts.items() if is_of(name)}) for line in lines]
+
+
+def _bill(books: Books, top: str | None, lines: list[Line], by: Sequence[By]) -> Bill:
+    found = rows(lines, by, catalog=books.catalog)
+    if By.GROUP not in by or not _OF_TREES.issuperset(by):
+        return Bill(books, top, by, lines, found, {})
+    # Not of groups above the one that was asked for: only a part of theirs is here.
+    over = set(books.above(top)) if top is not None else set()
+    below = rolled_up(lines, lambda group: [name for name in books.above(group) if name not in over])
+    whole = rows(below, by, catalog=books.catalog)
+    own = {_key(row): row.amount for row in found}
+    return Bill(
+        books,
+        top,
+        by,
+        lines,
+        [row._replace(amount=own.get(_key(row), 0)) for row in whole],
+        {_key(row): row.amount for row in whole},
+    )
+
+
+def _key(row: Row) -> tuple[object, ...]:
+    return row[:-2]
+
+
+def _say_open_ends(found: Bill) -> None:
+    """What is over and not closed may still change: somebody who bills by it wants to know."""
+    closing = {
+        begins(Period(milliseconds(each.start) if each.start else None, None), found.books.zone(page.spec.group))
+        for page in found.books.pages
+        for each in page.status.closing
+    }
+    told = {begins(line.period, found.books.zone(line.group)) for line in found.lines}
+    for start in sorted(closing & told):
+        sys.stderr.write(f"bizrq: the period that began {start} is not closed yet: ends of pods may still come in\n")
+
+
+# Forms
+
+
+def _heads(found: Bill, form: Form) -> list[str]:
+    by = [each.value for each in By if each in found.by]
+    below = ["subtree"] if found.subtree else []
+    if form is Form.TABLE:
+        return [*by, "resource", "hours", *below, "percent"]
+    return [*by, "resource", "hours", *below, "unit", "percent", "from", "to", "exact"]
+
+
+def _as_json(found: Bill, row: Row) -> dict[str, Any]:
+    values = {
+        **{each.value: value for each, value in zip(By, row[1:6], strict=True) if each in found.by},
+        "resource": row.resource,
+        "hours": hours(row.resource, row.amount),
+        "unit": unit(row.resource),
+        "percent": _percent(row.amount, found.totals[row.resource]),
+        "from": None if row.span.start is None else timestamp(row.span.start),
+        "to": None if row.span.end is None else timestamp(row.span.end),
+        "exact": str(row.amount),
+    }
+    if row.period is not None:
+        values["period"] = begins(row.period, found.zone)
+    if found.subtree:
+        values["subtree"] = hours(row.resource, found.subtree[_key(row)])
+    return values
+
+
+def _percent(amount: int, whole: int) -> int | None:
+    """Of the whole, to the nearest; None where a whole of credits has no shares."""
+    return (amount * 200 + whole) // (2 * whole) if whole > 0 else None
+
+
+def _print(found: Bill, form: Form) -> None:
+    from rich.text import Text
+
+    from bizrq.cli.output import terminal
+
+    console = terminal.console()
+    if not found.rows:
+        console.print("No hours are recorded: give a group a budget of them, like cash/requests.nvidia.com/gpu.")
+        return
+    terminal.tell(console, [_caption(found)], 0)
+    heads = _heads(found, form)
+    cells: list[list[Text]] = []
+    for resource, mine in groupby(found.rows, key=lambda row: row.resource):
+        told = [_as_json(found, row) for row in mine]
+        cells += [[_cell(head, row[head]) for head in heads] for row in told]
+        if len(told) > 1:
+            whole = found.totals[resource]
+            total = {"resource": resource, "hours": hours(resource, whole), "unit": unit(resource), "exact": str(whole)}
+            cells.append([Text({**total, heads[0]: "TOTAL"}.get(head, ""), "bold") for head in heads])
+    right = [head.upper() for head in ("hours", "subtree", "percent", "exact")]
+    print_table([head.upper() for head in heads], cells, right=right)
+
+
+def _cell(head: str, value: Any) -> Text:
+    from rich.text import Text
+
+    if value is None or value == "":
+        return Text("-", "dim")
+    return Text(f"{value}%" if head == "percent" else str(value))
+
+
+def _caption(found: Bill) -> str:
+    of, when, *until = (text for _, text in _facts(found))
+    return ", ".join([of, when, *(f"counted up to {text}" for text in until)])
+
+
+def _facts(found: Bill) -> list[tuple[str, str]]:
+    """Of whom, of when, and how far it is known."""
+    whole, zone = span([line.period for line in found.lines]), found.zone
+    when = begins(whole, zone) if whole.end is None else f"{begins(whole, zone)} to {local(whole.end, zone)}"
+    facts = [("Groups", f"{found.top} and below" if found.top else "all groups")]
+    facts.append(("Period", f"{'' if whole.end else 'since '}{when}, {zone}"))
+    watermarks = [milliseconds(page.status.watermark) for page in found.books.pages if page.status.watermark]
+    if watermarks:
+        facts.append(("Counted up to", local(min(watermarks), zone)))
+    return facts
+
+
+# The page
+
+
+def _sections(found: Bill, ever: Sequence[Line], ahead: Sequence[Foreseen]) -> list[Section]:
+    return [
+        Section(
+            f"{name}, in {unit(name)}", _tables(found, ever, [each for each in ahead if each.resource == name], name)
+        )
+        for name in found.totals
+    ]
+
+
+def _tables(found: Bill, ever: Sequence[Line], ahead: Sequence[Foreseen], resource: str) -> list[Table]:
+    def of(lines: Sequence[Line], by: By) -> list[Row]:
+        return [row for row in rows(lines, [by], catalog=found.books.catalog) if row.resource == resource]
+
+    by_model = of(found.lines, By.MODEL)
+    return [
+        _table(found, By.PERIOD, of(ever, By.PERIOD), "Over periods"),
+        _table(found, By.GROUP, [row for row in found.rows if row.resource == resource]),
+        _table(found, By.NAMESPACE, of(found.lines, By.NAMESPACE)),
+        _table(found, By.WORKLOAD, of(found.lines, By.WORKLOAD)),
+        *([_table(found, By.MODEL, by_model)] if any(row.model for row in by_model) else []),
+        *([_forecast(ahead)] if ahead else []),
+    ]
+
+
+#: What stands where a row has no such thing.
+_NONE = {By.NAMESPACE: "in no namespace", By.MODEL: "of no model"}
+
+
+def _table(found: Bill, by: By, made: Sequence[Row], title: str = "") -> Table:
+    """The rows as text; periods in their order, all else the largest first."""
+    if by is not By.PERIOD:
+        made = sorted(made, key=lambda row: -row.amount)
+    all_of_it = sum(row.amount for row in made)
+    texts: list[list[str]] = []
+    for row in made:
+        value = begins(row.period, found.zone) if row.period else getattr(row, by.value)
+        below = [hours(row.resource, found.subtree[_key(row)])] if by is By.GROUP else []
+        share = _percent(row.amount, all_of_it)
+        texts.append(
+            [value or _NONE.get(by, ""), hours(row.resource, row.amount), *below, "" if share is None else f"{share} %"]
+        )
+    whole = hours(made[0].resource, all_of_it) if made else ""
+    below = ["With groups below"] if by is By.GROUP else []
+    of = unit(made[0].resource) if made else "hours"
+    return Table(
+        title or f"By {by.value}",
+        of,
+        [by.value.capitalize(), f"{of[:1].upper()}{of[1:]}", *below, "Share"],
+        range(1, 4),
+        texts,
+        [Bar(text[0], row.amount, text[1]) for row, text in zip(made, texts, strict=True)],
+        ["Total", whole, *[""] * len(below), ""],
+        kind="columns" if by is By.PERIOD else "bars",
+    )
+
+
+#: A budget that is used three times over makes no other's bar short.
+_LONGEST = 1500
+
+
+def _forecast(ahead: Sequence[Foreseen]) -> Table:
+    """Each budget with the bar of what is used of it, in parts of a thousand: budgets differ too much for one scale."""
+
+    def share(each: Foreseen, amount: int) -> int:
+        return amount * 1000 // each.budget.hard if each.budget.hard else 1000 * (amount > 0)
+
+    def bar(each: Foreseen) -> Bar:
+        used, later = share(each, each.used), share(each, each.later)
+        return Bar(each.group, min(_LONGEST, used), f"{used // 10} % used", min(_LONGEST, later), 1000)
+
+    texts = [
+        [
+            each.group,
+            hours(each.resource, each.budget.hard),
+            hours(each.resource, each.used),
+            left(each.resource, each.budget.hard, each.used),
+            hours(each.resource, each.budget.burn * HOUR),
+            when(each),
+            burned_by(each),
+        ]
+        for each in ahead
+    ]
+    return Table(
+        "Forecast",
+        "percent of each budget",
+        ["Group", "Budget", "Used", "Left", "Burn an hour", "Out", "By"],
+        range(1, 5),
+        texts,
+        [bar(each) for each in ahead],
+        note="If what runs now goes on: pale what will be used at the period's end, or in thirty days where none ends.",
+    )

@@ -1,0 +1,233 @@
+"""Statements and records added up again from their own lines, by other code than wrote them.
+
+This file alone decides what has to be equal to what, and which lines are no pod's own word.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import TypeVar
+
+from bizrq.api import group as groups
+from bizrq.api import hours as wire
+from bizrq.api.corrections import CorrectionObject, CorrectionUnreadable, amounts_of
+from bizrq.api.group import GroupObject
+from bizrq.api.hours import CardHours, HoursUnreadable, Lines, Running, Statement, StatementSpec
+from bizrq.cli.hours.records import Books, hours, lines_of_page
+from bizrq.cli.output.terminal import plain
+from bizrq.hours import metering
+from bizrq.units import quantity
+from bizrq.units.names import is_cash, uncash
+from bizrq.units.resources import Resources, total
+from bizrq.units.slot import GROUPS
+from bizrq.units.times import milliseconds
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """One object that was added up again: a `statement`, a `record`'s page, a `group`'s status or a `correction`."""
+
+    kind: str
+    name: str
+    group: str
+    start: str | None
+    lines: int
+    differences: tuple[str, ...]
+
+
+def checked(books: Books, corrections: Iterable[CorrectionObject] = ()) -> list[Checked]:
+    """All of the books, and what people corrected, each object with what differs in it."""
+    found = [_statement(statement) for statement in books.statements]
+    found += [_page(page, books.statements) for page in books.pages]
+    of_group: dict[str, list[CardHours]] = {}
+    for page in books.pages:
+        of_group.setdefault(page.spec.group, []).append(page)
+    for name, pages in of_group.items():
+        if name in books.groups:
+            found.append(_group(books.groups[name], pages))
+    lines: dict[str, list[wire.Correction]] = {}
+    for of in (*(each.spec for each in books.statements), *(line for page in books.pages for line in _periods(page))):
+        for each in of.corrections:
+            lines.setdefault(each.uid, []).append(each)
+    found += [_correction(each, lines.get(each.metadata.uid, [])) for each in corrections if each.status.applied]
+    return found
+
+
+def _periods(page: CardHours) -> tuple[Lines, ...]:
+    return page.status.open, *page.status.closing
+
+
+def _correction(correction: CorrectionObject, lines: Sequence[wire.Correction]) -> Checked:
+    """It is one line, and says what the line says. Of periods whose statements are no more, nobody can tell."""
+    problems = [f"stands in {len(lines)} lines"] if len(lines) > 1 else []
+    for line in lines:
+        problems += _differ(
+            _amounts(line.amounts, problems), _corrected(correction, problems), "its line says", "it says"
+        )
+        if (line.by, line.reason) != (correction.spec.by, correction.spec.reason):
+            problems.append(f"its line says {line.by}: {line.reason}")
+    return Checked("correction", correction.metadata.name, correction.spec.group, None, len(lines), tuple(problems))
+
+
+def _statement(statement: Statement) -> Checked:
+    spec = statement.spec
+    problems: list[str] = []
+    sums = _added(spec, problems)
+    problems += _differ(sums, _amounts(spec.total, problems), "its lines come to", "its total says")
+    problems += _misread(spec.spent, sums)
+    return _checked("statement", statement.metadata.name, spec.group, spec, problems)
+
+
+def _page(page: CardHours, statements: Sequence[Statement]) -> Checked:
+    """A page is its lines; what it says of closed periods is what their statements say."""
+    problems: list[str] = []
+    for lines in _periods(page):
+        _added(lines, problems)
+    uids = Counter(uid for _, _, since in _running(page, problems) for uid in since)
+    problems += [f"{uid} runs twice" for uid, times in uids.items() if times > 1]
+    problems += [f"{uid} runs and is finished" for uid in page.status.finished if uid in uids]
+    mine = {s.spec.start: s for s in statements if (s.spec.uid, s.spec.page) == (page.spec.uid, page.spec.page)}
+    for period in page.status.periods:
+        if period.start in mine:
+            whole = _amounts(mine[period.start].spec.total, problems)
+            told = f"the statement of {period.start or 'the first period'} says"
+            problems += _differ(_amounts(period.total, problems), whole, "it says", told)
+    problems += _misread(page.status.spent, _open(page))
+    return _checked("record", page.metadata.name, page.spec.group, page.status.open, problems)
+
+
+def _group(group: GroupObject, pages: Sequence[CardHours]) -> Checked:
+    """What the status says its own workloads have used is what the pages say of the open period."""
+    problems: list[str] = []
+    # What cannot be read is told of the page that has it.
+    spent = total(_open(page) for page in pages)
+    for page in pages:
+        for name, text in page.status.open.carried.items():
+            spent[uncash(name)] = spent.get(uncash(name), 0) - quantity.parse_sum(text) * metering.HOUR
+    mine = metering.hours({name: max(0, amount) for name, amount in spent.items()})
+    own = {name: n for name, n in groups.amounts(group, group.status.self_used).items() if is_cash(name)}
+    for name in sorted(own):
+        if own[name] != mine.get(name, 0):
+            told = quantity.text(name, own[name]), quantity.text(name, mine.get(name, 0))
+            problems.append(f"{name}: its status says {told[0]}, its record {told[1]}")
+    both = Counter(chain.from_iterable({uid for each in _running(page, []) for uid in each.since} for page in pages))
+    problems += [f"{uid} runs on two pages" for uid, times in both.items() if times > 1]
+    return Checked("group", group.name, group.name, pages[0].status.open.start, len(own), tuple(problems))
+
+
+def _checked(kind: str, name: str, group: str, lines: Lines | StatementSpec, problems: list[str]) -> Checked:
+    count = len(lines.settled) + len(lines.late) + len(lines.corrections)
+    return Checked(kind, name, group, lines.start, count, tuple(dict.fromkeys(problems)))
+
+
+# Lines
+
+
+def _added(lines: Lines | StatementSpec, problems: list[str]) -> dict[str, int]:
+    settled = [amounts for _, amounts in _each(wire.settled, lines.settled, problems)]
+    late = [amounts for _, _, amounts in _each(wire.late, lines.late, problems)]
+    return total([*settled, *late, *(_amounts(each.amounts, problems) for each in lines.corrections)])
+
+
+def _each(read: Callable[[str], T], texts: Iterable[str], problems: list[str]) -> Iterator[T]:
+    """Every line that can be read."""
+    for text in texts:
+        try:
+            yield read(text)
+        except ValueError as error:
+            problems.append(f"no line: {error}")
+
+
+def _amounts(stored: Mapping[str, str], problems: list[str]) -> dict[str, int]:
+    try:
+        return wire.amounts_of(stored)
+    except ValueError as error:
+        problems.append(str(error))
+        return {}
+
+
+def _corrected(correction: CorrectionObject, problems: list[str]) -> dict[str, int]:
+    try:
+        return amounts_of(correction)
+    except CorrectionUnreadable as error:
+        problems.append(str(error))
+        return {}
+
+
+def _running(page: CardHours, problems: list[str]) -> Iterator[Running]:
+    return _each(wire.running, page.status.running, problems)
+
+
+def _open(page: CardHours) -> dict[str, int]:
+    """What a page has of the open period: what has ended and, up to the watermark, what runs."""
+    try:
+        return total(line.amounts for line in lines_of_page(page, page.status.open))
+    except HoursUnreadable:
+        return {}
+
+
+def _misread(told: str, amounts: Resources) -> list[str]:
+    """Whether the text that people read says something else."""
+    true = wire.shown({name: amount for name, amount in amounts.items() if amount})
+    words = " ".join(word for word in told.split() if not word.endswith("=0h"))
+    if not told or words == true:
+        return []
+    return [f"for people it says {plain(words)[:200]}, and comes to {true or 'nothing'}"]
+
+
+def _differ(found: Resources, told: Resources, says: str, other: str) -> list[str]:
+    """A sentence for each resource of which two sums are not equal, to the last unit."""
+    return [
+        f"{name}: {says} {hours(name, a)} ({a}), {other} {hours(name, b)} ({b})"
+        for name in sorted({*found, *told})
+        if (a := found.get(name, 0)) != (b := told.get(name, 0))
+    ]
+
+
+# What is told besides
+
+
+def remarks(books: Books, corrections: Iterable[CorrectionObject] = ()) -> Iterator[dict[str, str]]:
+    """Lines that are no workload's own ends: corrections, what was late, inferred, or left by groups that are gone."""
+    for each in corrections:
+        if not each.status.applied:
+            told = each.spec.reason, each.metadata.creation_timestamp or ""
+            yield _remark("waiting", each.spec.group, told[1], each.spec.by, _corrected(each, []), told[0])
+    for statement in books.statements:
+        yield from _of_lines(statement.spec.group, statement.spec, statement.spec.inferred)
+    for page in books.pages:
+        # What is inferred stands in a record until it is in a statement too.
+        for lines in page.status.closing:
+            yield from _of_lines(page.spec.group, lines, ())
+        yield from _of_lines(page.spec.group, page.status.open, page.status.inferred)
+        if page.status.inferred_earlier:
+            yield _remark("inferred", page.spec.group, why=f"{page.status.inferred_earlier} more, not listed any more")
+
+
+def _of_lines(group: str, lines: Lines | StatementSpec, inferred: Iterable[str]) -> Iterator[dict[str, str]]:
+    bad: list[str] = []  # told already, of the object that has them
+    for each in lines.corrections:
+        yield _remark("correction", group, each.at, each.by, _amounts(each.amounts, bad), each.reason)
+    for start, workload, amounts in _each(wire.late, lines.late, bad):
+        yield _remark("late", group, lines.start or "", workload, amounts, f"of the period from {start or 'the first'}")
+    for workload, amounts in _each(wire.settled, lines.settled, bad):
+        if workload.startswith(f"{GROUPS}/"):
+            yield _remark("inherited", group, lines.start or "", workload.rpartition("/")[2], amounts, "was deleted")
+    for gone in _each(wire.inferred, inferred, bad):
+        length = milliseconds(gone.seen_gone) - milliseconds(gone.charged_to)
+        more = {name: n * length for name, n in gone.cost.items()}
+        why = f"ran until {gone.charged_to} at least; hours are the most that it can have run longer"
+        yield _remark("inferred", group, gone.seen_gone, f"{gone.workload} {gone.uid}", more, why)
+
+
+def _remark(
+    what: str, group: str, at: str = "", who: str = "", amounts: Resources | None = None, why: str = ""
+) -> dict[str, str]:
+    told = ", ".join(f"{name} {hours(name, amount)}" for name, amount in sorted((amounts or {}).items()))
+    values = {"what": what, "group": group, "at": at, "who": who, "hours": told, "why": why}
+    return {key: plain(value) for key, value in values.items()}

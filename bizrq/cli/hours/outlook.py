@@ -1,0 +1,141 @@
+"""What budgets of hours come to, as records and groups tell them now.
+
+This file alone decides what a forecast is made of; when something is out is `bizrq.hours.forecast`'s.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+from bizrq.api import hours as wire
+from bizrq.api.hours import CardHours
+from bizrq.cli.hours.records import Books, local, period_of
+from bizrq.cli.output.view import forest
+from bizrq.hours.bill import Line
+from bizrq.hours.forecast import FAR, Budget, burners, out_in
+from bizrq.hours.metering import HOUR
+from bizrq.hours.periods import Period
+from bizrq.units import quantity
+from bizrq.units.names import cash, is_cash, uncash
+from bizrq.units.times import milliseconds
+
+
+@dataclass(frozen=True, slots=True)
+class Foreseen:
+    """One budget: when it is out, None where that is not before its period ends. Times in milliseconds."""
+
+    group: str
+    resource: str
+    budget: Budget
+    counted: int
+    until: int | None
+    out: int | None
+    workloads: tuple[tuple[str, int], ...]
+    zone: str
+
+    @property
+    def used(self) -> int:
+        return self.budget.used(0)
+
+    @property
+    def left(self) -> int:
+        return self.budget.hard - self.used
+
+    @property
+    def later(self) -> int:
+        """What is used when the period ends, if nothing changes; without periods, in thirty days."""
+        end = self.counted + 30 * 86_400_000 if self.until is None else self.until
+        return self.budget.used(max(0, end - self.counted))
+
+
+class _Account:
+    """What a group's record says of its open period: amounts by resource, burns by resource and workload."""
+
+    def __init__(self) -> None:
+        self.counted: int | None = None
+        self.period = Period()
+        self.spent: dict[str, int] = {}
+        self.burns: dict[str, dict[str, int]] = {}
+
+    def add(self, page: CardHours) -> None:
+        status = page.status
+        if status.watermark:
+            watermark = milliseconds(status.watermark)
+            self.counted = watermark if self.counted is None else min(self.counted, watermark)
+        self.period = period_of(status.open.start, status.open.end)
+        for name, text in status.open.carried.items():
+            self._spend(uncash(name), -quantity.parse_sum(text) * HOUR)
+        for text in status.running:
+            running = wire.running(text)
+            for name, amount in running.cost.items():
+                burns = self.burns.setdefault(name, {})
+                burns[running.workload] = burns.get(running.workload, 0) + amount * len(running.since)
+
+    def spend(self, line: Line) -> None:
+        for name, amount in line.amounts.items():
+            self._spend(name, amount)
+
+    def _spend(self, name: str, amount: int) -> None:
+        self.spent[name] = self.spent.get(name, 0) + amount
+
+
+def foreseen(books: Books, resource: str | None = None) -> list[Foreseen]:
+    """Every budget, in the order of groups and resources; raises Failure."""
+    accounts = {name: _Account() for name in books.groups}
+    for page in books.pages:
+        if page.spec.group in accounts:
+            accounts[page.spec.group].add(page)
+    for line in books.open():
+        if line.group in accounts:
+            accounts[line.group].spend(line)
+    tree = forest(books.groups.values(), cash(uncash(resource)) if resource is not None else None)
+
+    @cache
+    def budget(group: str, name: str) -> Budget:
+        sheet, account = tree.sheets[group], accounts[group]
+        hard = next((f.hard for f in sheet.figures if f.resource == cash(name)), 0) * HOUR
+        burn = sum(account.burns.get(name, {}).values())
+        return Budget(hard, account.spent.get(name, 0), burn, [budget(child, name) for child in sheet.children])
+
+    # A group that nothing is recorded of yet is in the period of its tree.
+    of_tree: dict[str, _Account] = {}
+    for name, account in accounts.items():
+        known = of_tree.setdefault(books.root(name), account)
+        if (account.counted or 0) > (known.counted or 0):
+            of_tree[books.root(name)] = account
+    found: list[Foreseen] = []
+    for sheet, _ in tree.in_order():
+        account = accounts[sheet.name]
+        known = account if account.counted is not None else of_tree[books.root(sheet.name)]
+        counted = known.counted or 0
+        until = books.until(sheet.name, known.period)
+        for name in (uncash(figures.resource) for figures in sheet.figures if is_cash(figures.resource)):
+            mine = budget(sheet.name, name)
+            out = out_in(mine, FAR if until is None else max(1, until - counted))
+            workloads = tuple(burners(account.burns.get(name, {})))
+            at = None if out is None or not counted else counted + out
+            found.append(Foreseen(sheet.name, name, mine, counted, until, at, workloads, books.zone(sheet.name)))
+    return found
+
+
+def when(each: Foreseen) -> str:
+    """When a budget is out, for people."""
+    if each.left <= 0:
+        own = each.budget.spent > 0 or each.budget.burn > 0
+        return "is out" if own else "all is granted"
+    if each.out is not None:
+        return f"{local(each.out // 60_000 * 60_000, each.zone)}, in {_long(each.out - each.counted)}"
+    if each.until is not None:
+        return f"not before {local(each.until, each.zone)}"
+    return "not for years" if each.budget.burn else "-"
+
+
+def _long(length: int) -> str:
+    hours = length // 3_600_000
+    return f"{length // 60_000} min" if hours < 2 else f"{hours} h" if hours < 72 else f"{hours // 24} days"
+
+
+def burned_by(each: Foreseen) -> str:
+    """The workloads that burn most, for people."""
+    return ", ".join(f"{name} {percent}%" for name, percent in each.workloads)

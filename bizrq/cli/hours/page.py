@@ -1,0 +1,165 @@
+"""A report as one HTML page: tables with a chart beside each, to be opened from a file, sent, or printed.
+
+This file alone decides how the page looks. It is built as a tree, never from text, so that no name can become markup;
+its policy allows no script, no other file and no network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+from xml.etree.ElementTree import Element, tostring
+
+from bizrq.cli.hours.charts import Bar, bars, columns, element
+
+#: Rows of a table; `-o csv` has them all. And bars beside them, or columns.
+TABLE, CHART, COLUMNS = 200, 15, 52
+#: Columns of a table that has room beside its chart.
+_PAIRED = 4
+
+_STYLE = """
+:root { color-scheme: light dark; --ink: #1b1f24; --soft: #57606a; --paper: #ffffff; --line: #d0d7de; --rest: #eef1f4;
+  --bar: #2f6fb3; --later: #a9c9ec; --over: #b3261e; --credit: #2e7d4f; }
+@media (prefers-color-scheme: dark) { :root { --ink: #e6edf3; --soft: #9da7b3; --paper: #14181d; --line: #3a424c;
+  --rest: #232a32; --bar: #6ea8e6; --later: #35557a; --over: #ff8a80; --credit: #7fd1a0; } }
+* { box-sizing: border-box; }
+body { margin: 0 auto; max-width: 72rem; padding: 1.5rem; background: var(--paper); color: var(--ink);
+  font: 1rem/1.5 system-ui, sans-serif; }
+h1, h2, h3 { line-height: 1.2; overflow-wrap: anywhere; }
+h2 { border-top: 2px solid var(--line); margin-top: 3rem; padding-top: 1rem; }
+p, dd, caption { color: var(--soft); }
+dl { display: grid; gap: 0 1rem; grid-template-columns: max-content 1fr; }
+dd { margin: 0; }
+a { color: inherit; }
+.pair { align-items: flex-start; display: flex; flex-wrap: wrap; gap: 1rem 2.5rem; margin-bottom: 2rem; }
+.pair > * { flex: 1 1 26rem; min-width: 0; }
+@media (min-width: 60rem) { .pair > figure { position: sticky; top: 1rem; } }
+.wide { margin-bottom: 2rem; overflow-x: auto; }
+figure { margin: 0 0 1rem; }
+figcaption { color: var(--soft); margin-bottom: .5rem; }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; width: 100%; }
+caption { text-align: left; }
+th, td { border-bottom: 1px solid var(--line); padding: .25rem .5rem; text-align: left; vertical-align: top;
+  overflow-wrap: anywhere; }
+td { min-width: 8rem; } td.n { min-width: 0; } .wide td:last-child { min-width: 14rem; }
+th.n, td.n { text-align: right; white-space: nowrap; overflow-wrap: normal; }
+thead th { border-bottom: 2px solid var(--line); vertical-align: bottom; }
+thead th.n { white-space: normal; }
+tbody th { font-weight: normal; min-width: 7rem; }
+tfoot th, tfoot td { border-bottom: 0; border-top: 2px solid var(--line); font-weight: bold; }
+svg { display: block; height: auto; max-width: 32rem; width: 100%; }
+svg text { fill: currentColor; font-size: 12px; font-variant-numeric: tabular-nums; }
+.rest { fill: var(--rest); } .bar { fill: var(--bar); } .later { fill: var(--later); } .over { fill: var(--over); }
+.credit { fill: var(--credit); } .limit { fill: var(--ink); } .axis { stroke: var(--soft); }
+@page { margin: 12mm; }
+@media print { :root { color-scheme: light; --ink: #000; --soft: #444; --paper: #fff; --line: #999; --rest: #eee;
+    --bar: #2f6fb3; --later: #a9c9ec; --over: #b3261e; --credit: #2e7d4f; }
+  body { max-width: none; padding: 0; font-size: 9pt; } nav { display: none; } .pair { display: block; }
+  .wide { overflow: visible; } svg { max-width: 24rem; }
+  .pair > figure { position: static; } thead { display: table-header-group; }
+  tfoot { display: table-row-group; } tr, figure { break-inside: avoid; }
+  h2, h3 { break-after: avoid; } .wide table { font-size: 7.5pt; } .wide td { min-width: 4.5rem; }
+  * { print-color-adjust: exact; } }
+"""
+#: Nothing is loaded and nothing runs, whatever a name may hold.
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows of text under heads, with the bars beside them, in `unit`.
+
+    `numbers` are the columns that are read from the right.
+    """
+
+    title: str
+    unit: str
+    heads: Sequence[str]
+    numbers: Collection[int]
+    rows: Sequence[Sequence[str]]
+    chart: Sequence[Bar]
+    total: Sequence[str] = ()
+    note: str = ""
+    kind: Literal["bars", "columns"] = "bars"
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """What there is to say of one resource."""
+
+    title: str
+    tables: Sequence[Table]
+
+
+def page(title: str, facts: Sequence[tuple[str, str]], sections: Sequence[Section]) -> str:
+    """The page as text."""
+    head = element(
+        "head",
+        element("meta", charset="utf-8"),
+        element("meta", http_equiv="Content-Security-Policy", content=_POLICY),
+        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        element("title", title),
+        element("style", _STYLE),
+    )
+    told = [part for name, text in facts for part in (element("dt", name), element("dd", text))]
+    body = element("body", element("main", element("h1", title), element("dl", *told), *_body(sections)))
+    return f"<!DOCTYPE html>\n{tostring(element('html', head, body, lang='en'), 'unicode', method='html')}\n"
+
+
+def _body(sections: Sequence[Section]) -> Iterator[Element]:
+    if len(sections) > 1:
+        links = [
+            element("li", element("a", section.title, href=f"#{number}")) for number, section in enumerate(sections)
+        ]
+        yield element("nav", element("ul", *links), aria_label="Resources")
+    for number, section in enumerate(sections):
+        yield element("h2", section.title, id=number)
+        for table in section.tables:
+            yield _pair(table, f"{section.title}, {table.title[:1].lower()}{table.title[1:]}")
+    if not sections:
+        yield element("p", "No hours were spent.")
+
+
+def _pair(table: Table, title: str) -> Element:
+    """A table, and its chart before it where there is something to see."""
+    drawn = columns if table.kind == "columns" else bars
+    # Of periods the last ones, of everything else the largest.
+    shown = table.chart[-COLUMNS:] if table.kind == "columns" else table.chart[:CHART]
+    which = "last" if table.kind == "columns" else "first"
+    part = "" if len(shown) == len(table.chart) else f", the {which} {len(shown)} of {len(table.chart)}"
+    caption = element("figcaption", f"{table.unit[:1].upper()}{table.unit[1:]}{part}")
+    seen = any(bar.amount or bar.later for bar in shown)
+    chart = [element("figure", caption, drawn(title, shown))] if seen else []
+    layout = "wide" if len(table.heads) > _PAIRED else "pair"
+    return element("section", element("h3", table.title), element("div", *chart, _table(table), class_=layout))
+
+
+def _table(table: Table) -> Element:
+    def cells(row: Sequence[str]) -> Element:
+        kinds = ["n" if column in table.numbers else "" for column in range(len(row))]
+        return element(
+            "tr",
+            *(
+                element("th", text, scope="row") if not column else element("td", text, **_class(kind))
+                for column, (text, kind) in enumerate(zip(row, kinds, strict=True))
+            ),
+        )
+
+    rows = table.rows[-TABLE:] if table.kind == "columns" else table.rows[:TABLE]
+    heads = [
+        element("th", head, scope="col", **_class("n" if column in table.numbers else ""))
+        for column, head in enumerate(table.heads)
+    ]
+    note = [table.note] if table.note else []
+    if len(table.rows) > len(rows):
+        note.append(f"{len(rows)} of {len(table.rows)} rows; the total is of all.")
+    parts = [element("caption", " ".join(note))] if note else []
+    parts += [element("thead", element("tr", *heads)), element("tbody", *map(cells, rows))]
+    if table.total:
+        parts.append(element("tfoot", cells(table.total)))
+    return element("table", *parts)
+
+
+def _class(kind: str) -> dict[str, str]:
+    return {"class_": kind} if kind else {}

@@ -1,0 +1,238 @@
+"""What `bizrq install` applies: everything that stands in a cluster where bizrq runs, as objects in their order.
+
+This file alone decides how the processes run in a cluster. Rights, registration and CRD are others'
+(`bizrq.cli.rbac`, `webhooks.registration`, `crds`); nothing here talks to a cluster.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import crds
+from bizrq.cli import rbac
+from bizrq.cli.rbac import CERTS, CONTROLLER, WEBHOOKS
+from bizrq.kube.client import Resource
+from bizrq.settings import Settings
+from webhooks import registration
+
+Object = dict[str, Any]
+
+CONFIG = "bizrq-config"
+SECRET = CERTS
+MANAGED, INSTALL = "app.kubernetes.io/managed-by", "bizrq-install"
+_LABELS = {"app.kubernetes.io/name": "bizrq", MANAGED: INSTALL}
+_CERTIFICATES, _SETTINGS = "/var/run/bizrq/certificates", "/etc/bizrq"
+_PORT = 8443
+_METRICS = {WEBHOOKS: 9090, CONTROLLER: 9091, CERTS: 9092}
+
+_KINDS = (
+    Resource("", "v1", "namespaces", "Namespace", namespaced=False),
+    Resource("", "v1", "serviceaccounts", "ServiceAccount"),
+    Resource("", "v1", "configmaps", "ConfigMap"),
+    Resource("", "v1", "services", "Service"),
+    Resource("", "v1", "secrets", "Secret"),
+    Resource("apps", "v1", "deployments", "Deployment"),
+    Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget"),
+    Resource("rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole", namespaced=False),
+    Resource("rbac.authorization.k8s.io", "v1", "clusterrolebindings", "ClusterRoleBinding", namespaced=False),
+    Resource("rbac.authorization.k8s.io", "v1", "roles", "Role"),
+    Resource("rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding"),
+    Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False),
+    Resource(
+        "admissionregistration.k8s.io",
+        "v1",
+        "validatingwebhookconfigurations",
+        "ValidatingWebhookConfiguration",
+        namespaced=False,
+    ),
+)
+_BY_KIND: Mapping[str, Resource] = {resource.kind: resource for resource in _KINDS}
+#: Of what was installed earlier and is no longer, this goes. Not a namespace, nor CRDs with everything of their kind.
+PRUNED = tuple(r for r in _KINDS if r.kind not in ("Namespace", "CustomResourceDefinition"))
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How bizrq is to run: `config` is the text of its configuration, "" for none."""
+
+    namespace: str
+    image: str
+    replicas: int
+    config: str = ""
+
+
+def resource_of(obj: Object) -> Resource:
+    return _BY_KIND[obj["kind"]]
+
+
+def objects(settings: Settings, plan: Plan) -> list[Object]:
+    """All of it in the order to apply: the registration last, since what is registered and not there refuses."""
+    found = [
+        *crds.load(),
+        *(manifest.document for manifest in rbac.manifests(settings.registry, plan.namespace)),
+        *([_config_map(plan)] if plan.config else []),
+        _service(plan),
+        _disruption_budget(plan),
+        _certs(plan),
+        _webhooks(plan),
+        _controller(plan),
+        registered(settings, plan),
+    ]
+    return [{**obj, "metadata": {**obj["metadata"], "labels": _labels(obj)}} for obj in found]
+
+
+def registered(settings: Settings, plan: Plan) -> Object:
+    """The registration by Service; bizrq-certs gives it the caBundle."""
+
+    def by_service(path: str) -> Object:
+        return {"service": {"name": WEBHOOKS, "namespace": plan.namespace, "port": _PORT, "path": path}}
+
+    return registration.configuration(settings.registry, by_service, namespace=plan.namespace)
+
+
+def _labels(obj: Object) -> dict[str, str]:
+    return {**_LABELS, **obj["metadata"].get("labels", {})}
+
+
+def _metadata(name: str, plan: Plan) -> Object:
+    return {"name": name, "namespace": plan.namespace}
+
+
+def _selector(process: str) -> dict[str, str]:
+    return {"app.kubernetes.io/name": "bizrq", "app.kubernetes.io/component": process.removeprefix("bizrq-")}
+
+
+def _config_map(plan: Plan) -> Object:
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": _metadata(CONFIG, plan),
+        "data": {"config.yaml": plan.config},
+    }
+
+
+def _service(plan: Plan) -> Object:
+    port = {"name": "webhooks", "port": _PORT, "targetPort": "webhooks", "protocol": "TCP"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": _metadata(WEBHOOKS, plan),
+        "spec": {"selector": _selector(WEBHOOKS), "ports": [port]},
+    }
+
+
+def _disruption_budget(plan: Plan) -> Object:
+    """Without a webhook nothing is admitted: a drained node must not take the last one."""
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": _metadata(WEBHOOKS, plan),
+        "spec": {"minAvailable": 1, "selector": {"matchLabels": _selector(WEBHOOKS)}},
+    }
+
+
+def _webhooks(plan: Plan) -> Object:
+    # The CA's key stays with bizrq-certs.
+    served = {"secretName": SECRET, "items": [{"key": key, "path": key} for key in ("tls.crt", "tls.key")]}
+    mounts = {
+        _CERTIFICATES: {"name": "certificates", "secret": served},
+        # The root is read-only, and OpenSSL takes a key from a file only.
+        "/tmp": {"name": "tmp", "emptyDir": {"medium": "Memory"}},  # noqa: S108 a volume of the pod's own
+    }
+    return _deployment(
+        WEBHOOKS,
+        plan,
+        plan.replicas,
+        ["--cert-dir", _CERTIFICATES, "--port", str(_PORT)],
+        ports={"webhooks": _PORT},
+        mounts=mounts,
+        # Longer than the time in which reviews that are under way are answered.
+        grace=30,
+    )
+
+
+def _controller(plan: Plan) -> Object:
+    return _deployment(CONTROLLER, plan, plan.replicas, [])
+
+
+def _certs(plan: Plan) -> Object:
+    """One is enough: the Secret has what it made."""
+    mounts = {_CERTIFICATES: {"name": "certificates", "emptyDir": {"medium": "Memory"}}}
+    return _deployment(CERTS, plan, 1, ["--cert-dir", _CERTIFICATES, "--secret", SECRET], mounts=mounts, counts=False)
+
+
+def _deployment(
+    process: str,
+    plan: Plan,
+    replicas: int,
+    arguments: list[str],
+    *,
+    ports: Mapping[str, int] | None = None,
+    mounts: Mapping[str, Object] | None = None,
+    counts: bool = True,
+    grace: int = 10,
+) -> Object:
+    """A process with probes, without rights on its node; `counts` says whether it takes a configuration."""
+    volumes, command = dict(mounts or {}), [process, "--namespace", plan.namespace, *arguments]
+    annotations: dict[str, str] = {}
+    if plan.config and counts:
+        volumes[_SETTINGS] = {"name": "config", "configMap": {"name": CONFIG}}
+        command += ["--config", f"{_SETTINGS}/config.yaml"]
+        # A process reads it once: another text has to be another pod.
+        annotations["bizrq.quota.biz.group/config"] = hashlib.sha256(plan.config.encode()).hexdigest()[:16]
+    metrics = _METRICS[process]
+    container: Object = {
+        "name": process.removeprefix("bizrq-"),
+        "image": plan.image,
+        "command": command,
+        "ports": [
+            *({"name": name, "containerPort": port, "protocol": "TCP"} for name, port in (ports or {}).items()),
+            {"name": "metrics", "containerPort": metrics, "protocol": "TCP"},
+        ],
+        "readinessProbe": {"httpGet": {"path": "/readyz", "port": "metrics"}, "periodSeconds": 5},
+        "livenessProbe": {
+            "httpGet": {"path": "/healthz", "port": "metrics"},
+            "periodSeconds": 20,
+            "failureThreshold": 3,
+        },
+        "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}},
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+        "volumeMounts": [{"name": volume["name"], "mountPath": path} for path, volume in volumes.items()],
+    }
+    apart = {
+        "weight": 100,
+        "podAffinityTerm": {
+            "topologyKey": "kubernetes.io/hostname",
+            "labelSelector": {"matchLabels": _selector(process)},
+        },
+    }
+    template: Object = {
+        "metadata": {"labels": _selector(process), **({"annotations": annotations} if annotations else {})},
+        "spec": {
+            "serviceAccountName": process,
+            "priorityClassName": "system-cluster-critical",
+            "terminationGracePeriodSeconds": grace,
+            "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
+            "affinity": {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [apart]}},
+            "containers": [container],
+            "volumes": list(volumes.values()),
+        },
+    }
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": _metadata(process, plan),
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": _selector(process)},
+            "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}},
+            "template": template,
+        },
+    }

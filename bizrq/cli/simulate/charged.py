@@ -1,0 +1,130 @@
+"""What is charged to a group: its stored workloads with what each costs.
+
+This file alone decides how they are found: by the label, and by the namespaces whose default the group is. It counts
+as the controller counts objects; pods that outlive them are not looked at.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bizrq.cli.simulate.lookup import Around
+from bizrq.kube.client import Forbidden, KubeClient, NotFound, Resource
+from bizrq.settings import Settings
+from bizrq.store.reference_resolver import CONTEXT, NAMESPACES, resources_of
+from bizrq.units import quantity
+from bizrq.units.resources import Resources
+from bizrq.units.slot import Slot
+from bizrq.workloads.demand import counting
+from bizrq.workloads.devices.dra import CLAIM, CLAIMS, POD_GROUP, POD_GROUPS, Claims, is_of_pod, of_claim
+from bizrq.workloads.kinds.declaration import Adapter
+from bizrq.workloads.labels import LABEL, labels_of
+from bizrq.workloads.lookup import Lookup
+from bizrq.workloads.owners import payer
+from bizrq.workloads.validation import Malformed
+
+Object = dict[str, Any]
+_SECONDS = 30.0
+_CLAIMS = next(resource for resource in CONTEXT if (resource.group, resource.kind) == CLAIM)
+
+
+@dataclass(frozen=True, slots=True)
+class Charged:
+    """A stored workload and its cost in nano-units; `error` where it cannot be counted."""
+
+    kind: str
+    namespace: str
+    name: str
+    cost: Resources
+    error: str = ""
+
+    def text(self, resource: str) -> str:
+        return quantity.text(resource, self.cost.get(resource, 0))
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """`unread` says what nobody let us see."""
+
+    workloads: Sequence[Charged]
+    unread: Sequence[str]
+
+
+async def charged_to(client: KubeClient, settings: Settings, group: str) -> Found:
+    """The workloads of a group and the claims that they share, by kind and name; raises ApiError, Unreachable."""
+    around = Around(client, settings.registry, ())
+    namespaces = await _list(client, [NAMESPACES], around.unread, f"{LABEL}={group}")
+    defaulted = [namespace["metadata"]["name"] for namespace in namespaces]
+    lists = await asyncio.gather(
+        *(_of_kind(client, adapter, group, defaulted, around.unread) for adapter in settings.registry.charged)
+    )
+    found: list[Charged] = []
+    shared: dict[Slot, Resources] = {}
+    for adapter, items in zip(settings.registry.charged, lists, strict=True):
+        for item in items:
+            lookup = await around.resolve(lambda known, item=item: _demand(item, settings, known), _SECONDS)
+            try:
+                if payer(item, settings.registry, lookup) is None and counting.is_live(item, adapter):
+                    demand = _demand(item, settings, lookup)
+                    found.append(_charged(item, demand.resources))
+                    shared = counting.largest(shared, demand.shared)
+            except Malformed as error:
+                found.append(_charged(item, {}, str(error)))
+    for claim in await _list(client, [_CLAIMS], around.unread, f"{LABEL}={group}"):
+        if not is_of_pod(claim):
+            place = Slot(CLAIMS, claim["metadata"]["namespace"], claim["metadata"]["name"])
+            shared = counting.largest(shared, {place: await _of_claim(claim, settings, around)})
+    kinds = {CLAIMS: CLAIM[1], POD_GROUPS: POD_GROUP[1]}
+    found += [Charged(kinds[place.kind], place.namespace, place.name, cost) for place, cost in shared.items()]
+    found.sort(key=lambda each: (each.kind, each.namespace, each.name))
+    return Found(found, sorted(around.unread))
+
+
+def _demand(item: Object, settings: Settings, lookup: Any) -> counting.Demand:
+    return counting.demand(item, settings.registry, lookup, settings.counting)
+
+
+async def _of_claim(claim: Object, settings: Settings, around: Around) -> Resources:
+    """What a claim that names its group costs; nothing where that cannot be told."""
+
+    def count(known: Lookup) -> Resources:
+        claims = Claims(labels_of(claim), claim["metadata"]["namespace"], known, settings.counting)
+        return of_claim(claim, claims)
+
+    try:
+        return count(await around.resolve(count, _SECONDS))
+    except Malformed:
+        return {}
+
+
+def _charged(item: Object, cost: Resources, error: str = "") -> Charged:
+    metadata = item["metadata"]
+    return Charged(item["kind"], metadata.get("namespace", ""), metadata["name"], cost, error)
+
+
+async def _of_kind(
+    client: KubeClient, adapter: Adapter, group: str, defaulted: list[str], unread: set[str]
+) -> list[Object]:
+    lists = await asyncio.gather(
+        _list(client, resources_of(adapter), unread, f"{LABEL}={group}"),
+        *(_list(client, resources_of(adapter), unread, f"!{LABEL}", namespace) for namespace in defaulted),
+    )
+    return [item for items in lists for item in items]
+
+
+async def _list(
+    client: KubeClient, versions: Sequence[Resource], unread: set[str], selector: str, namespace: str | None = None
+) -> list[Object]:
+    """The objects of a kind, in the first of its versions that is served."""
+    for resource in versions:
+        try:
+            return (await client.list(resource, namespace, label_selector=selector))[0]
+        except NotFound:
+            continue
+        except Forbidden:
+            unread.add(resource.plural)
+            break
+    return []

@@ -1,0 +1,148 @@
+"""A stored workload as `bizrq explain KIND/NAME` tells of it: who pays for it, what it costs, whether it may grow.
+
+This file alone decides which object somebody means. What it costs is counted as the controller counts it, and what one
+more replica would be told is `bizrq.cli.simulate.dry_run`'s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import orjson
+
+from bizrq.api import group as wire
+from bizrq.api.group import GroupObject
+from bizrq.cli.output.failure import BAD_INPUT, Failure, instead_of
+from bizrq.cli.simulate.dry_run import Outcome, Rehearsal
+from bizrq.cli.simulate.lookup import Around
+from bizrq.kube.client import KubeClient, NotFound
+from bizrq.quota.account import Account
+from bizrq.settings import Settings
+from bizrq.store.reference_resolver import resources_of
+from bizrq.units.resources import Resources
+from bizrq.workloads.demand import counting
+from bizrq.workloads.kinds.declaration import Adapter
+from bizrq.workloads.kinds.registry import Registry
+from bizrq.workloads.lookup import Lookup
+from bizrq.workloads.owners import charged_group, payer
+from bizrq.workloads.validation import Malformed, at
+
+Object = dict[str, Any]
+_SECONDS = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A stored workload: its cost in nano-units, or `error` where it cannot be counted.
+
+    `above` pays for it if anything does, `group` is whose budget that is, with its `account` where there is one.
+    `more` is what one more replica would be told, None for what has none or costs its group nothing.
+    """
+
+    kind: str
+    namespace: str
+    name: str
+    is_charged: bool
+    above: str = ""
+    group: str | None = None
+    account: Account | None = None
+    cost: Resources | None = None
+    error: str = ""
+    has_ended: bool = False
+    more: Outcome | None = None
+
+
+async def find(
+    client: KubeClient, settings: Settings, groups: Sequence[GroupObject], kind: str, namespace: str, name: str
+) -> tuple[Found, Sequence[str]]:
+    """What is stored under this name, and what nobody let us see. Raises Failure, ApiError, Unreachable."""
+    adapter = await _adapter(client, settings.registry, kind)
+    obj = await _read(client, adapter, namespace, name)
+    around = Around(client, settings.registry, ())
+
+    def count(known: Lookup) -> counting.Demand:
+        payer(obj, settings.registry, known)
+        return counting.own_demand(obj, adapter, known, settings.counting)
+
+    lookup = await around.resolve(count, _SECONDS)
+    about = Found(adapter.kind, namespace, name, settings.registry.is_charged(adapter))
+    try:
+        above = payer(obj, settings.registry, lookup)
+        group = charged_group(above if above is not None else obj, lookup)
+    except Malformed as error:
+        return replace(about, error=str(error)), sorted(around.unread)
+    stored = next((each for each in groups if each.name == group), None)
+    account = wire.account_of(stored, settings.catalog) if stored is not None else None
+    pays = f"{above['kind']} {namespace}/{above['metadata']['name']}" if above is not None else ""
+    about = replace(about, above=pays, group=group, account=account)
+    if above is not None or not about.is_charged:
+        return about, sorted(around.unread)
+    about = replace(about, has_ended=not counting.is_live(obj, adapter))
+    try:
+        about = replace(about, cost=dict(counting.in_all(count(lookup))))
+    except Malformed as error:
+        return replace(about, error=str(error)), sorted(around.unread)
+    if account is None or adapter.scale is None or about.has_ended:
+        return about, sorted(around.unread)
+    now = at(obj, adapter.scale)
+    larger = counting.with_scale(obj, adapter, (now if isinstance(now, int) else 1) + 1)
+    rehearsal = Rehearsal(client, settings, groups, [larger])
+    [more] = await rehearsal.outcomes()
+    return replace(about, more=more), sorted({*around.unread, *rehearsal.unread})
+
+
+async def _read(client: KubeClient, adapter: Adapter, namespace: str, name: str) -> Object:
+    for resource in resources_of(adapter):
+        try:
+            return await client.get(resource, name, namespace)
+        except NotFound:
+            continue
+        except ValueError as error:
+            raise Failure(str(error), BAD_INPUT) from None
+    raise Failure(f"there is no {adapter.kind} {name} in namespace {namespace}", BAD_INPUT)
+
+
+async def _adapter(client: KubeClient, registry: Registry, word: str) -> Adapter:
+    """The kind that a person calls so, as kubectl takes it: Deployment, deployments, deployments.apps, deploy.
+
+    Raises Failure.
+    """
+    meant = word.lower()
+    found = next((a for a in registry.adapters if meant in _names(a)), None)
+    if found is None:
+        short = await _short_names(client, registry)
+        found = short.get(meant)
+    if found is None:
+        known = sorted({adapter.kind.lower() for adapter in registry.adapters})
+        raise Failure(f"{word} is no kind that is counted; {instead_of(meant, known)}", BAD_INPUT)
+    return found
+
+
+def _names(adapter: Adapter) -> tuple[str, ...]:
+    names = (adapter.kind.lower(), adapter.plural)
+    return (*names, *(f"{name}.{adapter.group}" for name in names))
+
+
+async def _short_names(client: KubeClient, registry: Registry) -> dict[str, Adapter]:
+    """The short names that the cluster has for kinds that are counted."""
+
+    async def of(group: str, version: str) -> list[Object]:
+        path = f"/apis/{group}/{version}" if group else f"/api/{version}"
+        with contextlib.suppress(NotFound):
+            return orjson.loads(await client.request("GET", path)).get("resources") or []
+        return []
+
+    groups = sorted({(a.group, version) for a in registry.adapters for version in a.versions})
+    lists = await asyncio.gather(*(of(*each) for each in groups))
+    found: dict[str, Adapter] = {}
+    for (group, _), resources in zip(groups, lists, strict=True):
+        for resource in resources:
+            adapter = registry.by_resource(group, resource["name"])
+            if adapter is not None:
+                for name in resource.get("shortNames") or ():
+                    found.setdefault(name, adapter)
+    return found

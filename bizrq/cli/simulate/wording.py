@@ -1,0 +1,302 @@
+"""Why something fits or does not, in words: what `bizrq fit` and `bizrq explain` say.
+
+This file alone decides which groups could help and how that reads. It asks nobody: an Outcome has it all.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from bizrq.api.group import KIND as GROUP_KIND
+from bizrq.quota.account import Account, Hours
+from bizrq.quota.headroom import replicas_that_fit, role_that_grew
+from bizrq.quota.prepaid import priced
+from bizrq.quota.verdict import Denied, Violation
+from bizrq.units import quantity
+from bizrq.units.names import order
+from bizrq.workloads.labels import LABEL
+
+if TYPE_CHECKING:
+    from bizrq.cli.output.view import Figures, Forest, Sheet
+    from bizrq.cli.simulate.charged import Charged
+    from bizrq.cli.simulate.dry_run import Outcome
+    from bizrq.cli.simulate.stored_workload import Found
+
+_UNLABELLED = f"Neither it nor its namespace has the label {LABEL}: it is charged to no group."
+#: Siblings that are named; a large family has more.
+_NAMED = 3
+#: Percent from which it is said who could give more.
+_SCARCE = 90
+
+
+def as_json(outcome: Outcome) -> dict[str, Any]:
+    """The item that `bizrq fit -o json` prints; `message` says why not, where the answer is no."""
+    item: dict[str, Any] = {
+        "kind": outcome.kind,
+        "namespace": outcome.namespace,
+        "name": outcome.name,
+        "group": outcome.group,
+        "fits": outcome.fits,
+        "violations": [
+            {
+                "resource": v.resource,
+                "requested": quantity.text(v.resource, v.requested),
+                "used": quantity.text(v.resource, v.used),
+                "hard": quantity.text(v.resource, v.hard),
+            }
+            for v in violations(outcome)
+        ],
+        "maxReplicas": most_replicas(outcome),
+    }
+    if not outcome.fits:
+        item["message"] = refusal(outcome)
+    if outcome.warnings:
+        item["warnings"] = list(outcome.warnings)
+    return item
+
+
+def violations(outcome: Outcome) -> Sequence[Violation]:
+    return outcome.verdict.violations if isinstance(outcome.verdict, Denied) else ()
+
+
+def refusal(outcome: Outcome) -> str:
+    """The line that admission refuses with; "" where it does not."""
+    return outcome.verdict.message if isinstance(outcome.verdict, Denied) else ""
+
+
+def most_replicas(outcome: Outcome) -> int | None:
+    """How many replicas of the role that grew would fit in all; None where nothing bounds them or several grew."""
+    if outcome.charge is None or outcome.account is None or outcome.account.unknown():
+        return None
+    grown, more = role_that_grew(outcome.charge), replicas_that_fit(outcome.account, outcome.charge)
+    return None if grown is None or more is None else grown[1] + more
+
+
+def short_by(violation: Violation) -> int:
+    """How much is missing at a name, in nano-units; of hours, what one hour would need."""
+    return violation.requested + violation.used - violation.hard
+
+
+def sentences(outcome: Outcome) -> list[str]:
+    """What falls short, by how much, and who could help: a line each. Nothing where the document fits."""
+    if not isinstance(outcome.verdict, Denied):
+        return []
+    found = violations(outcome)
+    if not found:
+        return [refusal(outcome)]
+    whom = [f"it would be charged for {outcome.verdict.whom}"] if outcome.verdict.whom else []
+    short = [_shortfall(v, outcome.account) for v in found]
+    return [*whom, *short, *_replicas(outcome), *_help(outcome, found)]
+
+
+def _shortfall(v: Violation, account: Account | None) -> str:
+    name = v.resource
+    left, hard = quantity.text(name, v.left), quantity.text(name, v.hard)
+    hours = account.hours if account is not None else Hours()
+    if name.startswith("cash/") and not hours.safe:
+        grant = f" before {hours.next_grant}, the next grant" if hours.next_grant else ""
+        return f"{name}: {quantity.text(name, v.used)} of {hard} hours are spent, so nothing more may start{grant}"
+    short = quantity.text(name, short_by(v))
+    return f"{name}: asks for {quantity.text(name, v.requested)} more, {left} of {hard} left: {short} short"
+
+
+def _replicas(outcome: Outcome) -> list[str]:
+    grown = role_that_grew(outcome.charge) if outcome.charge is not None else None
+    most = most_replicas(outcome)
+    if grown is None or most is None:
+        return []
+    role, was = grown
+    if was:
+        return [f"replicas: has {was}, asks for {role.replicas}, {most} would fit"]
+    return [f"replicas: asks for {role.replicas}, {most} would fit" if most else "replicas: not even one would fit"]
+
+
+def _help(outcome: Outcome, found: Sequence[Violation]) -> list[str]:
+    """Who has as much left as falls short: the parent to raise the group from, siblings to take it from."""
+    account = outcome.account
+    if account is None:
+        return []
+    needed = {v.resource: short_by(v) for v in found}
+    command = raise_command(account.group, {v.resource: v.hard + short_by(v) for v in found})
+    if not outcome.parent:
+        return [f"{account.group} is a root, so nobody has to give it; to raise it:", command]
+    parent = next((a for a in outcome.family if a.group == outcome.parent), None)
+    if parent is None:
+        return []
+    lines: list[str] = []
+    if all(left >= needed[name] for name, left in left_of(parent, needed).items()):
+        told = _told(left_of(parent, needed))
+        lines += [f"{parent.group}, its parent, has {f'{told} left' if told else 'no ceiling there'}; to raise it:"]
+        lines += [command]
+    # What the parent has no ceiling for, no sibling holds of it.
+    theirs = {name: amount for name, amount in needed.items() if name in parent.hard}
+    able = [a for a in outcome.family if a is not parent and _could_give(a, theirs)]
+    lines += [f"{a.group}, its sibling, could spare it: {_told(left_of(a, theirs))} left" for a in able[:_NAMED]]
+    if len(able) > _NAMED:
+        lines.append(f"{len(able) - _NAMED} more siblings could spare it too")
+    return lines or [f"neither {parent.group}, its parent, nor any sibling has that much left"]
+
+
+def left_of(account: Account, names: Iterable[str]) -> dict[str, int]:
+    """What an account has left of those names that it has a ceiling for, in nano-units."""
+    return {name: account.hard[name] - account.taken(name) for name in sorted(names) if name in account.hard}
+
+
+def _could_give(account: Account, needed: Mapping[str, int]) -> bool:
+    left = left_of(account, needed)
+    return bool(needed) and all(left.get(name, 0) >= amount for name, amount in needed.items())
+
+
+def _told(amounts: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} {quantity.text(name, amount)}" for name, amount in amounts.items())
+
+
+class Command(str):
+    """A line to type as it stands."""
+
+    __slots__ = ()
+
+
+def raise_command(group: str, hard: Mapping[str, int]) -> Command:
+    """What a person would type to raise these ceilings."""
+    amounts = {name: quantity.text(name, amount) for name, amount in sorted(hard.items())}
+    patch = json.dumps({"spec": {"hard": amounts}}, separators=(",", ":"))
+    return Command(f"  kubectl patch bizrq {group} --type=merge -p '{patch}'")
+
+
+def why_charged(outcome: Outcome) -> list[str]:
+    """Who pays, and why nobody had to be asked where that is so."""
+    if outcome.group is None:
+        if not outcome.fits:
+            return []
+        if not outcome.pays:
+            return ["It costs nothing itself, and what it bears on needs nothing more."]
+        if outcome.kind == GROUP_KIND:
+            return ["It is a root: nothing is taken out of another group's budget."]
+        return [_UNLABELLED]
+    taken = "Its budget is taken out of" if outcome.kind == GROUP_KIND else "It is charged to"
+    lines = [f"{taken} {outcome.group}."]
+    if outcome.charge is None and outcome.fits:
+        lines.append("It needs nothing more than what is stored, so it is allowed whatever is left.")
+    return lines
+
+
+def demand_rows(outcome: Outcome) -> list[tuple[str, ...]]:
+    """Per resource that it asks for and the group has a ceiling for: asked in all, had before, left, hard."""
+    account = outcome.account
+    if outcome.charge is None or account is None:
+        return []
+    charge = priced(account, outcome.charge)
+    return [
+        (name, quantity.text(name, charge.demand.get(name, 0)), quantity.text(name, charge.before.get(name, 0)), *rest)
+        for name, *rest in _left_and_hard(account)
+        if charge.demand.get(name) or charge.before.get(name)
+    ]
+
+
+def cost_rows(found: Found) -> list[tuple[str, ...]]:
+    """Per resource that a stored workload costs and its group has a ceiling for: cost, left, hard."""
+    cost = found.cost or {}
+    if found.account is None:
+        return []
+    return [
+        (name, quantity.text(name, cost[name]), *rest)
+        for name, *rest in _left_and_hard(found.account)
+        if cost.get(name)
+    ]
+
+
+def _left_and_hard(account: Account) -> Iterator[tuple[str, str, str]]:
+    for name in sorted(account.hard, key=order):
+        left = quantity.text(name, account.hard[name] - account.taken(name)) if name in account.used else "?"
+        yield name, left, quantity.text(name, account.hard[name])
+
+
+def who_pays(found: Found) -> list[str]:
+    """Whose budget a stored workload is in, and why it costs nothing where that is so."""
+    if found.above:
+        return [f"{found.above} made it and pays for it, in {found.group}: explain that."]
+    if not found.is_charged:
+        return ["Its kind is not charged: what it makes is."]
+    if found.group is None:
+        return [_UNLABELLED]
+    if found.account is None:
+        return [f"It names {found.group}, a group that is not there: it may not grow, and nobody counts it."]
+    lines = [f"It is charged to {found.group}."]
+    if found.has_ended:
+        lines.append("It has ended: it costs what pods of it still run.")
+    elif not found.error and not cost_rows(found):
+        lines.append(f"It costs nothing that {found.group} has a ceiling for.")
+    return lines
+
+
+def of_group(forest: Forest, name: str, workloads: Sequence[Charged]) -> list[str]:
+    """What the budget of a group goes into, resource by resource, the scarcest first, and who could help."""
+    sheet = forest.sheets[name]
+    conditions = [c for c in sheet.group.status.conditions if (c.type == "Ready") != (c.status == "True")]
+    lines = [f"{c.type} {c.status}: {c.message}" for c in conditions]
+    if not sheet.group.status.conditions:
+        lines.append("The controller has not counted it yet: workloads have to wait.")
+    for figures in sorted(sheet.figures, key=lambda f: (-(f.percent or 0), order(f.resource))):
+        lines += _of_resource(forest, sheet, figures, workloads)
+    if not sheet.figures:
+        lines.append("It has no ceilings: whatever is charged to it is admitted.")
+    return lines
+
+
+def _of_resource(forest: Forest, sheet: Sheet, f: Figures, workloads: Sequence[Charged]) -> list[str]:
+    if f.taken is None or f.left is None or f.percent is None:
+        return [f"{f.resource}: {f.text(f.hard)}, not counted yet"]
+    if f.left < 0:
+        state = f"over by {f.text(-f.left)}: nothing is stopped, growth is refused"
+    elif f.left == 0 and f.hard == 0:
+        state = "none may be used"
+    else:
+        state = f"{f.text(f.left)} left" if f.left else "nothing left"
+    lines = [f"{f.resource}: {f.text(f.taken)} of {f.text(f.hard)} taken, {state}"]
+    if f.own:
+        mine = sorted((w for w in workloads if w.cost.get(f.resource)), key=lambda w: -w.cost[f.resource])
+        named = ", ".join(f"{w.kind} {w.namespace}/{w.name} {w.text(f.resource)}" for w in mine[:_NAMED])
+        more = f" and {len(mine) - _NAMED} more" if len(mine) > _NAMED else ""
+        lines.append(f"  {f.text(f.own)} by its own workloads{f': {named}{more}' if named else ''}")
+    if f.granted:
+        lines.append(f"  {f.text(f.granted)} held by its children{_children(forest, sheet, f.resource)}")
+    if f.reserved:
+        lines.append(f"  {f.text(f.reserved)} promised to changes under way")
+    if f.percent >= _SCARCE and sheet.parent in forest.sheets:
+        lines += _who_could_raise(forest, sheet, f)
+    return lines
+
+
+def _children(forest: Forest, sheet: Sheet, resource: str) -> str:
+    """The children that hold most of a resource, with what they do not use of it."""
+    held = {
+        name: f for name in sheet.children for f in forest.sheets[name].figures if f.resource == resource and f.hard
+    }
+    largest = sorted(held.items(), key=lambda pair: (-pair[1].hard, pair[0]))[:_NAMED]
+    told = ", ".join(
+        f"{name} {f.text(f.hard)}" + (f" ({f.text(max(0, f.left))} of it left)" if f.left is not None else "")
+        for name, f in largest
+    )
+    more = f" and {len(held) - _NAMED} more" if len(held) > _NAMED else ""
+    return f": {told}{more}" if told else ""
+
+
+def _who_could_raise(forest: Forest, sheet: Sheet, f: Figures) -> list[str]:
+    parent = next((g for g in forest.sheets[sheet.parent].figures if g.resource == f.resource), None)
+    if parent is None:
+        return [f"  {sheet.parent}, its parent, has no ceiling there: it can be raised"]
+    if parent.left is not None and parent.left > 0:
+        return [f"  {sheet.parent}, its parent, has {parent.text(parent.left)} left to raise it by"]
+    siblings = [name for name in forest.sheets[sheet.parent].children if name != sheet.name]
+    able = [
+        (name, g)
+        for name in siblings
+        for g in forest.sheets[name].figures
+        if g.resource == f.resource and g.left is not None and g.left > 0
+    ]
+    largest = sorted(able, key=lambda pair: (-(pair[1].left or 0), pair[0]))[:_NAMED]
+    told = ", ".join(f"{name} {g.text(g.left)}" for name, g in largest)
+    return [f"  {sheet.parent}, its parent, has nothing left; siblings that have: {told or 'none'}"]

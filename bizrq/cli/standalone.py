@@ -1,0 +1,277 @@
+"""Everything of bizrq in one process: what `bizrq up` and `make demo` run.
+
+This file alone decides in which order the parts start and stop, and when the first request would be decided.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+import tempfile
+from base64 import b64encode
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import urlsplit
+
+import structlog
+
+import crds
+from bizrq.api import group as wire
+from bizrq.kube.client import AlreadyExists, ApiError, Conflict, KubeClient, NotFound, Resource, Unreachable
+from bizrq.kube.config import usual
+from bizrq.settings import Settings
+from bizrq.store.groups import GROUPS
+from certs.pki import make_ca, make_serving
+from certs.store import ServingCertificate, write_directory
+from controller.main import identity
+from controller.manager import Controller
+from controller.watch.cluster import now_ms
+from sandbox.server import Sandbox
+from webhooks import registration
+from webhooks.app import Webhooks
+
+log = structlog.get_logger(__name__)
+
+NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
+CRDS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False)
+REGISTRATIONS = Resource(
+    "admissionregistration.k8s.io",
+    "v1",
+    "validatingwebhookconfigurations",
+    "ValidatingWebhookConfiguration",
+    namespaced=False,
+)
+#: Seconds within which everything has to be ready. A Lease that a killed process left takes 15 of them.
+START = 60.0
+#: Seconds for which calls that were under way when the registration went may still come.
+LINGER = 1.0
+_PROBE = "bizrq-readiness-probe"
+
+
+class StationError(Exception):
+    """A start that did not succeed; one line that says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """A real cluster by an explicit kubeconfig or context; neither means the sandbox."""
+
+    kubeconfig: Path | None
+    context: str | None
+    write_kubeconfig: Path
+
+    @property
+    def is_real(self) -> bool:
+        return self.kubeconfig is not None or self.context is not None
+
+
+class Station:
+    """Webhooks and controller against one API server, as an async context manager: ready inside."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        where: Where,
+        *,
+        webhook_url: str | None = None,
+        port: int = 0,
+        namespace: str = "bizrq-system",
+        recount_interval: float = 300.0,
+        cash_interval: float = 60.0,
+        sandbox: Sandbox | None = None,
+    ) -> None:
+        self._settings = settings
+        self._where = where
+        self._webhook_url = webhook_url
+        self._port = port
+        self._namespace = namespace
+        self._recount_interval = recount_interval
+        self._cash_interval = cash_interval
+        self._stack = contextlib.AsyncExitStack()
+        self._controlling: asyncio.Task[None] | None = None
+        self._unready: Callable[[], str] = lambda: "the API server has not answered"
+        self.sandbox = sandbox
+        self.kubeconfig: Path | None = None
+
+    async def __aenter__(self) -> Self:
+        try:
+            async with asyncio.timeout(START):
+                await self._start()
+        except TimeoutError:
+            why = self._unready()
+            await self._stack.aclose()
+            raise StationError(f"not ready after {START:.0f} s: {why or 'see the log above'}") from None
+        except BaseException:
+            await self._stack.aclose()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self._stack.aclose()
+
+    async def until(self, stop: asyncio.Event) -> None:
+        """Return when `stop` is set; raises what ends the controller before."""
+        waiting = asyncio.create_task(stop.wait())
+        tasks = {waiting, *([self._controlling] if self._controlling else [])}
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done - {waiting}:
+                task.result()
+        finally:
+            waiting.cancel()
+
+    async def _start(self) -> None:
+        client, now = await self._cluster()
+        await _ensure(client, NAMESPACES, {"metadata": {"name": self._namespace}})
+        for crd in [*crds.load(), *([] if self._where.is_real else crds.stand_ins())]:
+            await _apply(client, CRDS, crd)
+        await _established(client)
+
+        host = urlsplit(self._webhook_url).hostname if self._webhook_url else None
+        tls, bundle = self._certificate(sorted({"127.0.0.1", "localhost", *([host] if host else [])}))
+        settings = self._settings
+        webhooks = Webhooks(client, settings, namespace=self._namespace)
+        self._stack.push_async_callback(webhooks.stop)
+        bound = await webhooks.start("127.0.0.1" if host is None else "0.0.0.0", self._port, tls)  # noqa: S104 asked for by --webhook-url
+
+        controller = Controller(
+            client,
+            settings,
+            recount_interval=self._recount_interval,
+            cash_interval=self._cash_interval,
+            keep_statements=settings.keep_statements,
+            namespace=self._namespace,
+            identity=identity(),
+            now=now,
+        )
+        self._unready = lambda: controller.unready or webhooks.unready
+        self._controlling = asyncio.create_task(controller.run(), name="controller")
+        self._stack.push_async_callback(_cancelled, self._controlling)
+        await self._while_controlling(controller.leading.wait())
+        await webhooks.synced()
+
+        url = (self._webhook_url or f"https://127.0.0.1:{bound}").rstrip("/")
+        configuration = registration.configuration(
+            settings.registry, lambda path: {"url": url + path, "caBundle": bundle}, namespace=self._namespace
+        )
+        await _apply(client, REGISTRATIONS, configuration)
+        self._stack.push_async_callback(_deregister, client, bundle)
+        await self._while_controlling(_decided(client))
+
+    async def _cluster(self) -> tuple[KubeClient, Callable[[], int]]:
+        """The client, and the clock by which the cluster's pods run."""
+        if self._where.is_real:
+            client = KubeClient.from_kubeconfig(self._where.kubeconfig or usual(), self._where.context)
+            await self._stack.enter_async_context(client)
+            return client, now_ms
+        box = self.sandbox
+        if box is None:
+            box = self.sandbox = await self._stack.enter_async_context(Sandbox())
+        self.kubeconfig = self._where.write_kubeconfig.absolute()
+        self.kubeconfig.parent.mkdir(parents=True, exist_ok=True)
+        box.write_kubeconfig(self.kubeconfig)
+        client = await self._stack.enter_async_context(KubeClient.from_kubeconfig(self.kubeconfig))
+        clock = box.clock
+        return client, lambda: int(clock.now().timestamp() * 1000)
+
+    def _certificate(self, names: list[str]) -> tuple[ssl.SSLContext, str]:
+        """A serving certificate of a CA that lives as long as this process, and the caBundle to trust it by."""
+        ca = make_ca(datetime.now(UTC))
+        serving = make_serving(ca, names, datetime.now(UTC))
+        folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="bizrq-")))
+        write_directory(folder, {"tls.crt": serving.certificate_pem, "tls.key": serving.key_pem})
+        certificate = ServingCertificate(folder)
+        certificate.load()
+        return certificate.context, b64encode(ca.certificate_pem).decode()
+
+    async def _while_controlling(self, work: Any) -> None:
+        """Wait for `work`, unless the controller ends before; then raise what ended it."""
+        task = asyncio.ensure_future(work)
+        assert self._controlling is not None  # noqa: S101 started above
+        await asyncio.wait({task, self._controlling}, return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            task.cancel()
+            self._controlling.result()
+        await task
+
+
+async def _ensure(client: KubeClient, resource: Resource, obj: dict[str, Any]) -> None:
+    with contextlib.suppress(AlreadyExists):
+        await client.create(resource, {"apiVersion": resource.api_version, "kind": resource.kind, **obj})
+
+
+async def _apply(client: KubeClient, resource: Resource, obj: dict[str, Any]) -> None:
+    """Create the object, or replace what stands there, whoever left it."""
+    name = obj["metadata"]["name"]
+    while True:
+        try:
+            stored = await client.get(resource, name)
+        except NotFound:
+            with contextlib.suppress(AlreadyExists):
+                await client.create(resource, obj)
+                return
+            continue
+        version = stored["metadata"]["resourceVersion"]
+        try:
+            await client.replace(resource, {**obj, "metadata": {**obj["metadata"], "resourceVersion": version}})
+        except ApiError as error:
+            if error.status != 409:
+                raise
+        else:
+            return
+
+
+async def _established(client: KubeClient) -> None:
+    """Wait until groups can be listed."""
+    while True:
+        try:
+            await client.list(GROUPS, limit=1)
+        except (NotFound, Unreachable):
+            await asyncio.sleep(0.1)
+        else:
+            return
+
+
+async def _decided(client: KubeClient) -> None:
+    """Wait until the API server asks our webhooks: a dry run that only they refuse is refused by them."""
+    probe = {
+        "apiVersion": wire.API_VERSION,
+        "kind": wire.KIND,
+        "metadata": {"name": _PROBE},
+        "spec": {"hard": {"requests.nvidia.com/gpux": "1"}},
+    }
+    while True:
+        try:
+            await client.create(GROUPS, probe, dry_run=True)
+        except ApiError as error:
+            if "denied the request" in error.message:
+                return
+            log.info("webhooks are not asked yet", answer=error.message[:200])
+        await asyncio.sleep(0.05)
+
+
+async def _deregister(client: KubeClient, bundle: str) -> None:
+    """Take the registration away, unless somebody else's stands there by now; then answer what is still under way."""
+    try:
+        stored = await client.get(REGISTRATIONS, registration.NAME)
+        if any(webhook["clientConfig"].get("caBundle") != bundle for webhook in stored.get("webhooks", ())):
+            return
+        await client.delete(REGISTRATIONS, registration.NAME, resource_version=stored["metadata"]["resourceVersion"])
+    except (NotFound, Conflict):
+        return
+    except (ApiError, Unreachable) as error:
+        log.error("the registration stays: it could not be removed", error=str(error))
+        return
+    await asyncio.sleep(LINGER)
+
+
+async def _cancelled(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)

@@ -1,0 +1,107 @@
+"""bizrq audit: whether statements and records are the sums of their lines."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+from bizrq.cli.cluster import HERE, Where, ask, client_for
+from bizrq.cli.groups import Group, check_known
+from bizrq.cli.output.failure import NO
+from bizrq.cli.output.tables import Form, Output, print_csv, print_document, print_names, print_table
+
+if TYPE_CHECKING:
+    from bizrq.cli.hours.checks import Checked
+    from bizrq.kube.client import KubeClient
+
+#: What belongs together is written one after another: so often it is read again, after so many seconds.
+_LOOKS, _PAUSE = 4, 0.5
+
+_HEADS = ("object", "group", "from", "lines", "result")
+_TOLD_HEADS = ("what", "group", "at", "who", "hours", "why")
+
+
+def audit(
+    group: Group = None,
+    output: Output = Form.TABLE,
+    where: Where = HERE,
+) -> None:
+    """Add up every statement and record again from its lines, and say whether they are equal to what is told.
+
+    Lists besides what a person who bills wants to see: corrections, ends that were inferred or came in late, and what
+    groups that are gone have left to their parents. Exit code 1: something differs.
+    """
+    client = client_for(where)
+
+    from bizrq.cli.hours.checks import checked, remarks
+    from bizrq.cli.hours.records import corrections, read
+
+    async def work(client: KubeClient) -> tuple[list[Checked], list[dict[str, str]]]:
+        import asyncio
+
+        for look in count(1):
+            books = await read(client, statements=True)
+            if group is not None:
+                check_known([group], sorted({*books.groups, *(each.spec.group for each in books.statements)}))
+            mine = books.below(group)
+            made = await corrections(client, books, group)
+            found = checked(mine, made)
+            if look == _LOOKS or not any(each.differences for each in found):
+                return found, list(remarks(mine, made))
+            await asyncio.sleep(_PAUSE)
+        raise AssertionError("unreachable: the last look returns")
+
+    found, told = ask(client, work)
+    if output in (Form.JSON, Form.YAML):
+        equal = not any(each.differences for each in found)
+        print_document({"equal": equal, "checked": [_as_json(each) for each in found], "remarks": told}, output)
+    elif output is Form.CSV:
+        print_csv(_HEADS, [_row(each) for each in found])
+    elif output is Form.NAME:
+        print_names(sorted({each.group for each in found if each.differences}))
+    else:
+        _print(found, told)
+    if any(each.differences for each in found):
+        sys.exit(NO)
+
+
+def _as_json(each: Checked) -> dict[str, Any]:
+    return {
+        "kind": each.kind,
+        "name": each.name,
+        "group": each.group,
+        "from": each.start,
+        "lines": each.lines,
+        "differences": list(each.differences),
+    }
+
+
+def _row(each: Checked) -> dict[str, Any]:
+    result = "; ".join(each.differences) or "equal"
+    return {**_as_json(each), "object": f"{each.kind}/{each.name}", "result": result}
+
+
+def _print(found: Sequence[Checked], told: Sequence[Mapping[str, str]]) -> None:
+    from rich.text import Text
+
+    from bizrq.cli.output import terminal
+
+    console = terminal.console()
+    if not found:
+        console.print("No hours are recorded: there is nothing to check.")
+        return
+    cells: list[list[Any]] = []
+    for each in found:
+        result = Text("differs", "bold red") if each.differences else Text("equal", "green")
+        cells.append([f"{each.kind}/{each.name}", each.group, each.start or "-", str(each.lines), result])
+    print_table([head.upper() for head in _HEADS], cells, right=("LINES",))
+    for each in found:
+        terminal.tell(console, [f"{each.kind}/{each.name}: {terminal.plain(text)}" for text in each.differences], 0)
+    if told:
+        sys.stdout.write("\n")
+        print_table([head.upper() for head in _TOLD_HEADS], [[row[h] or "-" for h in _TOLD_HEADS] for row in told])
+    wrong = sum(bool(each.differences) for each in found)
+    verdict = f"{wrong} of {len(found)} differ" if wrong else f"all {len(found)} are equal to their lines"
+    console.print(Text(f"\n{verdict}", "bold red" if wrong else "bold green"))

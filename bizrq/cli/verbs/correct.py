@@ -1,0 +1,99 @@
+"""bizrq correct: credit or debit a group's hours, as a line of its record that says who did it and why."""
+
+from __future__ import annotations
+
+import sys
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from bizrq.cli.cluster import HERE, Where, ask, client_for, whoami
+from bizrq.cli.kubectl_plugin import group_names
+from bizrq.cli.output.failure import BAD_INPUT, CLUSTER, Failure
+from bizrq.cli.output.tables import Form, print_document
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from bizrq.kube.client import KubeClient
+
+
+class Output(StrEnum):
+    TEXT = "text"
+    JSON = "json"
+    YAML = "yaml"
+    NAME = "name"
+
+
+_Hours = Annotated[
+    list[str],
+    typer.Argument(metavar="RES=HOURS...", help="Like requests.nvidia.com/gpu=-12.5; below 0 gives back."),
+]
+
+
+def correct(
+    group: Annotated[str, typer.Argument(help="Whose hours.", autocompletion=group_names)],
+    hours: _Hours,
+    reason: Annotated[str, typer.Option(help="Why; it stands in the record for good.")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Ask whether it would be taken; write nothing.")] = False,
+    output: Annotated[Output, typer.Option("--output", "-o", help="How to print what was made.")] = Output.TEXT,
+    where: Where = HERE,
+) -> None:
+    """Credit or debit a group's hours in the open period, in your own name.
+
+    No line of the record is edited: one is added, of the BizGroupCorrection that this makes.
+    """
+    wanted = _amounts(hours)
+    if not reason.strip():
+        raise Failure("--reason: say why; it stands in the record for good", BAD_INPUT)
+    client = client_for(where)
+
+    from bizrq.api.group import API_VERSION
+    from bizrq.kube.client import Forbidden
+    from bizrq.store.hours import CORRECTIONS
+
+    async def work(client: KubeClient) -> dict[str, Any]:
+        spec = {"group": group, "hours": wanted, "reason": reason.strip(), "by": await whoami(client)}
+        metadata = {"generateName": f"{group}-"}
+        made = {"apiVersion": API_VERSION, "kind": CORRECTIONS.kind, "metadata": metadata, "spec": spec}
+        try:
+            return await client.create(CORRECTIONS, made, dry_run=dry_run)
+        except Forbidden as error:
+            if error.details.get("kind") != CORRECTIONS.plural:
+                raise
+            told = f"{error.message}: who corrects hours needs the verb create on {CORRECTIONS.key}"
+            raise Failure(told, CLUSTER) from None
+
+    made = ask(client, work)
+    if output in (Output.JSON, Output.YAML):
+        print_document(made, Form(output.value))
+        return
+    name = f"{made['kind'].lower()}.{API_VERSION.partition('/')[0]}/{made['metadata'].get('name', '')}"
+    if output is Output.NAME:
+        sys.stdout.write(f"{name}\n")
+        return
+    told = ", ".join(f"{resource} {value}" for resource, value in wanted.items())
+    sys.stdout.write(f"{name} {'would be ' if dry_run else ''}created: {group} {told}, by {made['spec']['by']}\n")
+
+
+def _amounts(words: Sequence[str]) -> dict[str, str]:
+    """The hours by the resource's canonical name, as they were given; raises Failure."""
+    from bizrq.units import quantity
+    from bizrq.units.names import UnknownResource, cash, normalize, uncash
+
+    found: dict[str, str] = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not equals:
+            raise Failure(f"{word}: write a resource and its hours, like requests.nvidia.com/gpu=-12.5", BAD_INPUT)
+        try:
+            resource, amount = uncash(normalize(cash(uncash(name)))), quantity.parse(value)
+        except (UnknownResource, quantity.QuantityError) as error:
+            raise Failure(f"{word}: {error}", BAD_INPUT) from None
+        if not amount:
+            raise Failure(f"{word}: that changes nothing", BAD_INPUT)
+        if resource in found:
+            raise Failure(f"{word}: {resource} is given twice", BAD_INPUT)
+        found[resource] = value.removeprefix("+")
+    return found

@@ -1,0 +1,101 @@
+"""bizrq fit: would these manifests be admitted, and if not, what is in the way?"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from bizrq.cli.cluster import HERE, Where, ask, client_for
+from bizrq.cli.manifests import Files, Recursive, read_objects
+from bizrq.cli.options import Config, Namespace, settings_of
+from bizrq.cli.output.failure import BAD_INPUT, NO, Failure
+from bizrq.cli.output.tables import Form, print_document
+
+if TYPE_CHECKING:
+    from bizrq.cli.simulate.dry_run import Outcome
+
+
+class Output(StrEnum):
+    TEXT = "text"
+    JSON = "json"
+    YAML = "yaml"
+
+
+def fit(
+    file: Files,
+    recursive: Recursive = False,
+    output: Annotated[Output, typer.Option("--output", "-o", help="Words for people, or a document.")] = Output.TEXT,
+    namespace: Namespace = None,
+    config: Config = None,
+    where: Where = HERE,
+) -> None:
+    """Say whether these manifests would be admitted now, and what falls short where they would not.
+
+    Decided as admission decides, in the order of the files: what one document takes is not there for the next.
+    Nothing is written. Exit code 0: all of it fits; 1: something does not.
+    """
+    outcomes = rehearsed(read_objects(file, recursive), namespace, config, where)
+    if output is Output.TEXT:
+        show(outcomes)
+    else:
+        from bizrq.cli.simulate.wording import as_json
+
+        print_document([as_json(outcome) for outcome in outcomes], Form(output.value))
+    if not all(outcome.fits for outcome in outcomes):
+        raise typer.Exit(NO)
+
+
+def rehearsed(documents: Sequence[Any], namespace: str | None, config: Path | None, where: Where) -> list[Outcome]:
+    """What admission would say, against the cluster; says on stderr what could not be seen. Raises Failure."""
+    settings, client = settings_of(config), client_for(where)
+
+    from bizrq.api.group import GroupUnreadable
+    from bizrq.cli.simulate.dry_run import Rehearsal, list_groups
+    from bizrq.cli.simulate.manifest import in_namespace
+    from bizrq.kube.client import KubeClient
+
+    here = [in_namespace(document, namespace or client.namespace) for document in documents]
+
+    async def work(client: KubeClient) -> list[Outcome]:
+        rehearsal = Rehearsal(client, settings, await list_groups(client), here)
+        outcomes = await rehearsal.outcomes()
+        if rehearsal.unread:
+            sys.stderr.write(f"bizrq: you may not read {', '.join(rehearsal.unread)}: taken as if there were none\n")
+        return outcomes
+
+    try:
+        return ask(client, work)
+    except GroupUnreadable as error:
+        raise Failure(str(error), BAD_INPUT) from None
+
+
+def show(outcomes: list[Outcome]) -> None:
+    """A line for each document, and below it why it does not fit."""
+    from rich.text import Text
+
+    from bizrq.cli.output import terminal
+    from bizrq.cli.simulate.wording import most_replicas, sentences
+
+    console = terminal.console()
+    if not outcomes:
+        console.print("Nothing in these files is a group or of a kind that is charged.")
+        return
+    for outcome in outcomes:
+        most = most_replicas(outcome)
+        words = [f"{outcome.kind} {named(outcome)}"]
+        if outcome.group or outcome.pays:
+            words.append(f"in {outcome.group}" if outcome.group else "charged to no group")
+        if outcome.fits and most is not None:
+            words.append(f"up to {most} {'replica' if most == 1 else 'replicas'}")
+        answer = Text("fits ", "green") if outcome.fits else Text("no   ", "bold red")
+        console.print(Text.assemble(answer, ", ".join(words)))
+        terminal.tell(console, [*(f"warning: {each}" for each in outcome.warnings), *sentences(outcome)], 5)
+
+
+def named(outcome: Outcome) -> str:
+    return f"{outcome.namespace}/{outcome.name}" if outcome.namespace else outcome.name

@@ -1,0 +1,108 @@
+"""bizrq get: the groups, a line each."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from bizrq.cli.cluster import HERE, Where, client_for
+from bizrq.cli.groups import Selector, Watch, check_known, decoded, listed, watched
+from bizrq.cli.kubectl_plugin import group_names
+from bizrq.cli.output.tables import Form, Output, print_csv, print_document, print_names, print_table
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+    from bizrq.cli.output.view import Sheet
+
+
+def get(
+    group: Annotated[list[str] | None, typer.Argument(help="Only these groups.", autocompletion=group_names)] = None,
+    output: Output = Form.TABLE,
+    selector: Selector = None,
+    watch: Watch = False,
+    where: Where = HERE,
+) -> None:
+    """List groups: their parents, whether they are ready and within their quota, and what is scarcest in them."""
+    client, wanted = client_for(where), group or []
+
+    def show(items: list[dict[str, Any]]) -> None:
+        items = sorted(items, key=lambda item: item["metadata"]["name"])
+        check_known(wanted, [item["metadata"]["name"] for item in items])
+        show_list([item for item in items if not wanted or item["metadata"]["name"] in wanted], items, output)
+
+    if watch:
+        watched(client, show, selector)
+    else:
+        show(listed(client, selector))
+
+
+def show_list(chosen: list[dict[str, Any]], items: list[dict[str, Any]], form: Form) -> None:
+    """The chosen of all groups in one of the forms."""
+    if form in (Form.JSON, Form.YAML):
+        print_document({"apiVersion": "v1", "kind": "List", "metadata": {}, "items": chosen}, form)
+        return
+    names = [item["metadata"]["name"] for item in chosen]
+    if form is Form.NAME:
+        print_names(names)
+        return
+    from bizrq.cli.output.view import forest
+
+    sheets = forest(decoded(items)).sheets
+    rows = [row_of(sheets[name]) for name in names]
+    if form is Form.CSV:
+        print_csv(HEADS, rows)
+        return
+    show_rows(rows, form)
+
+
+#: The columns of every form, in their order, and those that a narrow table has.
+HEADS = (
+    *("name", "parent", "ready", "over", "scarcest", "taken", "hard", "percent"),
+    *("reservations", "counted", "age"),
+)
+_NARROW = ("name", "parent", "ready", "over", "scarcest", "percent", "age")
+
+
+def row_of(sheet: Sheet) -> dict[str, Any]:
+    """A group's cells, by column."""
+    group, scarce = sheet.group, sheet.tightest
+    return {
+        "name": sheet.name,
+        "parent": sheet.parent,
+        "ready": sheet.status_of("Ready"),
+        "over": sheet.status_of("OverQuota"),
+        "scarcest": scarce.resource if scarce else None,
+        "taken": scarce.text(scarce.taken) if scarce else None,
+        "hard": scarce.text(scarce.hard) if scarce else None,
+        "percent": scarce.percent if scarce else None,
+        "reservations": len(sheet.reservations),
+        "counted": group.status.last_reconcile_time,
+        "age": group.metadata.creation_timestamp,
+    }
+
+
+def show_rows(rows: list[dict[str, Any]], form: Form) -> None:
+    from bizrq.cli.output import terminal
+
+    if not rows:
+        terminal.console().print("There are no groups.")
+        return
+    heads = HEADS if form is Form.WIDE else _NARROW
+    right = ("TAKEN", "HARD", "PERCENT", "RESERVATIONS", "AGE", "COUNTED")
+    print_table([h.upper() for h in heads], [[_cell(h, row[h]) for h in heads] for row in rows], right=right)
+
+
+def _cell(head: str, value: Any) -> Text:
+    from rich.text import Text
+
+    from bizrq.cli.output import terminal
+
+    if value is None or value == "":
+        return Text("-", "dim")
+    if head in ("age", "counted"):
+        return Text(terminal.ago(value))
+    bad = (head, value) in (("ready", "False"), ("over", "True")) or (head == "percent" and value > 100)
+    text = f"{value}%" if head == "percent" else str(value)
+    return Text(text, "red" if bad else "yellow" if head == "percent" and value >= 90 else "")

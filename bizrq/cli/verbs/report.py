@@ -1,0 +1,108 @@
+"""bizrq report: a row for every group and resource, and bills of their hours; for people, spreadsheets and scripts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from bizrq.cli.cluster import HERE, Where, client_for
+from bizrq.cli.groups import Group, OnlyResource, check_known, decoded, listed
+from bizrq.cli.options import Config, catalog_of
+from bizrq.cli.output.failure import BAD_INPUT, Failure
+from bizrq.cli.output.tables import Form, Output, print_csv, print_document, print_names, print_table
+from bizrq.hours.bill import By
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+#: The columns of every form, in their order; a narrow table leaves some out.
+HEADS = ("group", "parent", "resource", "hard", "used", "selfUsed", "granted", "reserved", "left", "percent")
+_NARROW = ("group", "resource", "hard", "used", "reserved", "left", "percent")
+
+_Hours = Annotated[bool, typer.Option("--hours", help="Bill hours, by group and of the current period.")]
+_By = Annotated[list[By] | None, typer.Option("--by", help="Bill hours by this; give it again to part them further.")]
+_Period = Annotated[
+    str | None,
+    typer.Option(
+        metavar="<current|last|all|START>",
+        help="Bill the hours of this period; START is the date or time at which it began, or one in it.",
+    ),
+]
+_Html = Annotated[
+    Path | None, typer.Option(help="Write bills of hours and a forecast as one page with charts, - to standard output.")
+]
+
+
+def report(
+    group: Group = None,
+    output: Output = Form.TABLE,
+    resource: OnlyResource = None,
+    over: Annotated[int, typer.Option(min=0, help="Only what is taken to at least so many percent.")] = 0,
+    hours: _Hours = False,
+    by: _By = None,
+    period: _Period = None,
+    html: _Html = None,
+    config: Config = None,
+    where: Where = HERE,
+) -> None:
+    """Report what every group has of every resource: ceiling, used by itself and by its children, reserved, left.
+
+    With --hours, --by, --period or --html: which hours were spent, when and on what.
+    """
+    client, catalog = client_for(where), catalog_of(config)
+    if hours or by or period is not None or html is not None:
+        if over:
+            raise Failure("--over is of ceilings, not of hours that were spent: leave it out, or --hours", BAD_INPUT)
+        from bizrq.cli.hours.bills import bill, write_page
+
+        if html is not None:
+            if by or output is not Form.TABLE:
+                raise Failure("--html writes one page with every bill: leave out --by and --output", BAD_INPUT)
+            write_page(client, html, group, resource, period or "current", catalog)
+        else:
+            bill(client, group, resource, by or [By.GROUP], period or "current", output, catalog)
+        return
+    items = listed(client)
+
+    from bizrq.cli.output.view import forest, row_of
+
+    found = forest(decoded(items), resource, catalog)
+    if group is not None:
+        check_known([group], list(found.sheets))
+    rows = [
+        row_of(sheet, figures)
+        for sheet, _ in found.in_order(group)
+        for figures in sheet.figures
+        if not over or (figures.percent or 0) >= over
+    ]
+    print_rows(rows, output)
+
+
+def print_rows(rows: list[dict[str, Any]], form: Form) -> None:
+    if form in (Form.JSON, Form.YAML):
+        print_document(rows, form)
+    elif form is Form.NAME:
+        print_names(dict.fromkeys(row["group"] for row in rows))
+    elif form is Form.CSV:
+        print_csv(HEADS, rows)
+    else:
+        heads = HEADS if form is Form.WIDE else _NARROW
+        cells = [[_cell(head, row) for head in heads] for row in rows]
+        print_table([head.upper() for head in heads], cells, right=[head.upper() for head in HEADS[3:]])
+
+
+def _cell(head: str, row: dict[str, Any]) -> Text:
+    from rich.text import Text
+
+    value, percent = row[head], row["percent"]
+    if value is None:
+        # Parents are "" for a root; amounts are None until they are counted.
+        return Text("?", "dim")
+    if value in ("", "0") and head != "hard":
+        return Text("-", "dim")
+    style = ""
+    if head in ("left", "percent") and percent is not None:
+        style = "red" if percent > 100 else "yellow" if percent >= 90 else ""
+    return Text(f"{value}%" if head == "percent" else str(value), style)

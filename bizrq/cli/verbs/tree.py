@@ -1,0 +1,210 @@
+"""bizrq tree: who has what, and how much of it is left."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from bizrq.cli.cluster import HERE, Where, client_for
+from bizrq.cli.groups import Group, OnlyResource, Watch, check_known, decoded, listed, watched
+from bizrq.cli.options import Config, catalog_of
+from bizrq.cli.output.tables import Form, Output, print_csv, print_document, print_names
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from bizrq.cli.output.view import Figures, Forest, Sheet
+
+#: Cells of a bar where there is room, and where there is not.
+_LONG, _SHORT = 20, 8
+#: What bars are drawn with: own, granted, reserved, left. And the same, and a tree's lines, where there is but ASCII.
+_BLOCKS, _ASCII = "█▓▒░", "#=+."
+_LINES = str.maketrans("├└─│", "|`-|")
+
+
+def tree(
+    group: Group = None,
+    output: Output = Form.TABLE,
+    resource: OnlyResource = None,
+    watch: Watch = False,
+    config: Config = None,
+    where: Where = HERE,
+) -> None:
+    """Show the tree of groups: of each resource the ceiling, what is used by whom, reserved, and left.
+
+    In a terminal with bars: full what the group's own workloads use, shaded what its children were given, light what
+    is reserved. Models stand below their base.
+    """
+    client, catalog = client_for(where), catalog_of(config)
+
+    def show_items(items: list[dict[str, Any]]) -> None:
+        from bizrq.cli.output.view import forest
+
+        found = forest(decoded(items), resource, catalog)
+        if group is not None:
+            check_known([group], list(found.sheets))
+        show_as(found.pruned(group) if resource is not None else found, group, output)
+
+    if not watch:
+        show_items(listed(client))
+        return
+
+    def show_again(items: list[dict[str, Any]]) -> None:
+        from bizrq.cli.output import terminal
+
+        terminal.console().clear()
+        show_items(items)
+
+    watched(client, show_again)
+
+
+def show_as(forest: Forest, top: str | None, form: Form) -> None:
+    """The tree below `top` in one of the forms."""
+    from bizrq.cli.output.view import row_of
+    from bizrq.cli.verbs import report
+
+    rows = forest.in_order(top)
+    if form in (Form.JSON, Form.YAML):
+        print_document([as_json(sheet) for sheet, _ in rows], form)
+    elif form is Form.NAME:
+        print_names(sheet.name for sheet, _ in rows)
+    elif form is Form.CSV:
+        print_csv(report.HEADS, [row_of(sheet, figures) for sheet, _ in rows for figures in sheet.figures])
+    else:
+        show(rows, every=form is Form.WIDE)
+
+
+def as_json(sheet: Sheet) -> dict[str, Any]:
+    """One group as `tree -o json` prints it; what is not counted yet is null."""
+
+    def row(f: Figures) -> dict[str, Any]:
+        amounts = {"hard": f.hard, "used": f.used, "selfUsed": f.own, "reserved": f.reserved, "left": f.left}
+        return {key: f.text(amount) for key, amount in amounts.items()}
+
+    return {
+        "name": sheet.name,
+        "parent": sheet.parent,
+        "children": list(sheet.children),
+        "resources": {figures.resource: row(figures) for figures in sheet.figures},
+    }
+
+
+_Column = tuple[str, Callable[["Figures"], int | None]]
+_EVERY: tuple[_Column, ...] = (
+    ("HARD", lambda f: f.hard),
+    ("USED", lambda f: f.used),
+    ("SELF", lambda f: f.own),
+    ("GRANTED", lambda f: f.granted),
+    ("RESERVED", lambda f: f.reserved),
+    ("LEFT", lambda f: f.left),
+)
+_FEW: tuple[_Column, ...] = (("HARD", lambda f: f.hard), ("USED", lambda f: f.used), ("LEFT", lambda f: f.left))
+
+
+def show(rows: list[tuple[Sheet, str]], *, every: bool = False) -> None:
+    """The tree as a table; bars and colours only where a terminal shows them, `every` number whatever the width.
+
+    Bars give way to names and numbers, which are never cut: what a terminal has no room for goes on in its next line.
+    """
+    from bizrq.cli.output import terminal
+
+    console = terminal.console()
+    if not rows:
+        console.print("There are no groups yet: kubectl apply -f examples/tree.yaml makes some.")
+        return
+    *better, least = _layouts(console, every)
+    for cells, columns in better:
+        table = _table(console, rows, cells, columns)
+        if terminal.width_of(table) <= console.width:
+            break
+    else:
+        table = _table(console, rows, *least)
+    terminal.print_whole(table)
+
+
+def _layouts(console: Console, every: bool) -> list[tuple[int, Sequence[_Column]]]:
+    """How long bars are and which numbers there are, the best first; the last of them has to do."""
+    if not console.is_terminal:
+        return [(0, _EVERY)]
+    least = _EVERY if every else _FEW
+    return [(_LONG, _EVERY), (_SHORT, least), (0, least)]
+
+
+def _table(console: Console, rows: list[tuple[Sheet, str]], cells: int, columns: Sequence[_Column]) -> Table:
+    from rich.text import Text
+
+    from bizrq.cli.output import terminal
+
+    table = terminal.table("GROUP", "RESOURCE")
+    if cells:
+        table.add_column("", no_wrap=True)
+    for head, _ in columns:
+        table.add_column(head, justify="right", no_wrap=True)
+    ascii_only = terminal.is_ascii(console)
+    for sheet, lead in rows:
+        over = any(f.is_over for f in sheet.figures)
+        name = Text(f"{_drawn(lead, ascii_only)}{sheet.name}", "bold red" if over else "bold")
+        above: Figures | None = None
+        for figures in sheet.figures:
+            label = _label(figures, above) if console.is_terminal else Text(figures.resource)
+            above = figures
+            bar = [_bar(figures, cells, _ASCII if ascii_only else _BLOCKS)] if cells else []
+            table.add_row(name, label, *bar, *(_number(head, figures, of(figures)) for head, of in columns))
+            name = Text(_drawn(lead.replace("├─ ", "│  ").replace("└─ ", "   "), ascii_only))
+        if not sheet.figures:
+            table.add_row(name, Text("no ceiling", "dim"))
+    return table
+
+
+def _drawn(lead: str, ascii_only: bool) -> str:
+    """The lines that lead to a group, as the terminal can draw them."""
+    return lead.translate(_LINES) if ascii_only else lead
+
+
+def _label(figures: Figures, above: Figures | None) -> Text:
+    """A resource, and a model below its base by its own name alone."""
+    from rich.text import Text
+
+    if figures.base and above is not None and figures.base in (above.resource, above.base):
+        return Text(f"  {figures.resource.removeprefix(figures.base)}")
+    return Text(figures.resource)
+
+
+def _number(head: str, figures: Figures, amount: int | None) -> Text:
+    from rich.text import Text
+
+    if amount is None:
+        return Text("?", "dim")
+    if head == "LEFT" and figures.is_over:
+        return Text(figures.text(amount) or "", "bold red")
+    return Text("-", "dim") if amount == 0 and head != "HARD" else Text(figures.text(amount) or "")
+
+
+def _bar(figures: Figures, cells: int, glyphs: str) -> Text:
+    """The group's own use, what its children were given, then what is reserved, of `hard`."""
+    from rich.text import Text
+
+    full, shaded, light, empty = glyphs
+    hard, used, own = figures.hard, figures.used, figures.own
+    if used is None or own is None:
+        return Text("?" * cells, "dim")
+    taken = used + figures.reserved
+    if taken > hard:
+        return Text(full * cells, "red")
+    ends = [_end(amount, hard, cells) for amount in (own, used, taken)]
+    style = "yellow" if hard and taken * 10 >= hard * 9 else "green"
+    return Text.assemble(
+        (full * ends[0], style),
+        (shaded * (ends[1] - ends[0]), style),
+        (light * (ends[2] - ends[1]), "cyan"),
+        (empty * (cells - ends[2]), "dim"),
+    )
+
+
+def _end(amount: int, hard: int, cells: int) -> int:
+    """The cell at which an amount ends: the last only where nothing is left, the first wherever there is something."""
+    if amount <= 0 or hard <= 0:
+        return 0
+    return cells if amount >= hard else min(cells - 1, max(1, amount * cells // hard))

@@ -1,0 +1,502 @@
+"""Card-hours: what a group's pods have occupied, for how long, charged once, period by period.
+
+This file alone decides how time becomes money. It does not know pods or clocks: intervals come in as integer
+milliseconds, half open, and amounts as nano-units; inside, a spent amount is nano-units x milliseconds. A page is a
+complete record of some of a group's stays: nothing is in two pages, and a group is the sum of its pages.
+
+What runs is charged up to the watermark by arithmetic, not by additions: the end that a pod itself tells settles what
+until then was an estimate. So looking twice, or splitting a stay at any moment, changes no sum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple, TypeAlias, TypeVar
+
+from bizrq.hours import compaction
+from bizrq.hours.compaction import MOST_TOLD
+from bizrq.hours.periods import LIFETIME, Period
+from bizrq.units.names import cash, uncash
+from bizrq.units.resources import Resources, nonzero, subtract_floor
+from bizrq.units.resources import total as sum_of
+from bizrq.units.slot import GROUPS
+
+HOUR = 3_600_000
+_MILLI = 1_000_000
+
+#: So long after a period's end, or after a part of a stay, its end may still be delivered. Milliseconds.
+GRACE = 600_000
+#: Closed periods, and parts of stays beyond the last of each: what is more is folded together (`folding`).
+MOST_PERIODS = 60
+MOST_PARTS = 1_000
+
+Amounts: TypeAlias = Mapping[str, int]
+"""Resource to nano-units x milliseconds."""
+
+
+class Rate(NamedTuple):
+    """What one pod of a workload occupies: one line of the record, whatever the number of its pods."""
+
+    workload: str
+    cost: tuple[tuple[str, int], ...]
+
+
+class Stay(NamedTuple):
+    """What is known of a pod or an allocated claim: from PodScheduled to its last container's end, or its deletion.
+
+    `end` is None while it runs, `rate` None where it is not known any more: it stays what it was. `left` is when
+    another group, or none, came to pay for it.
+    """
+
+    start: int
+    end: int | None = None
+    rate: Rate | None = None
+    left: int | None = None
+
+
+class Part(NamedTuple):
+    """A stay before it changed its rate or its group: over at `until`, or before it if the whole stay was."""
+
+    uid: str
+    start: int
+    until: int
+    rate: Rate
+
+
+class Inferred(NamedTuple):
+    """A stay that vanished unseen: charged to the last proof of life; it was gone when somebody looked again."""
+
+    uid: str
+    start: int
+    charged_to: int
+    seen_gone: int
+    rate: Rate
+
+
+class Correction(NamedTuple):
+    """What a person credited (below 0) or debited."""
+
+    uid: str
+    amounts: Amounts
+    at: int = 0
+    by: str = ""
+    reason: str = ""
+
+
+class Total(NamedTuple):
+    """What a closed period came to."""
+
+    period: Period
+    amounts: Amounts
+
+
+class Heir(NamedTuple):
+    """What a child that is being deleted had spent, by the start of the period; lines of the record already."""
+
+    name: str
+    parts: tuple[Total, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """What has ended in one period that is not closed, by workload.
+
+    `late` is what ended in a period that was closed before that was known, by its start; below 0 where a running stay
+    had been charged to more than its end. `carried` is what came over from the period before, in nano-units x hours by
+    `cash/` name, and no part of the sum.
+    """
+
+    period: Period = LIFETIME
+    settled: Mapping[str, Amounts] = field(default_factory=dict)
+    late: Mapping[tuple[int | None, str], Amounts] = field(default_factory=dict)
+    corrections: tuple[Correction, ...] = ()
+    carried: Resources = field(default_factory=dict)
+
+    def total(self) -> dict[str, int]:
+        return sum_of([*self.settled.values(), *self.late.values(), *(c.amounts for c in self.corrections)])
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One page of a group's record, all of it stored in one write.
+
+    `periods` are those that are not closed, oldest first; `finished` holds settled stays that may still exist, so that
+    none is settled twice; `split` earlier parts of stays whose end may still show that they were shorter.
+    """
+
+    watermark: int = 0
+    periods: tuple[Lines, ...] = (Lines(),)
+    running: Mapping[Rate, Mapping[str, int]] = field(default_factory=dict)
+    split: tuple[Part, ...] = ()
+    finished: frozenset[str] = frozenset()
+    closed: tuple[Total, ...] = ()
+    earlier: Total | None = None
+    inferred: tuple[Inferred, ...] = ()
+    inferred_earlier: int = 0
+    inherited: Mapping[str, Heir] = field(default_factory=dict)
+    applied: frozenset[str] = frozenset()
+
+    @property
+    def open(self) -> Lines:
+        """The period that is spent now: the last that the watermark has reached."""
+        begun = [lines for lines in self.periods if (lines.period.start or 0) <= self.watermark]
+        return begun[-1] if begun else self.periods[0]
+
+    @property
+    def is_new(self) -> bool:
+        """Whether nobody has looked yet."""
+        return not self.watermark and len(self.periods) == 1 and self.periods[0] == Lines()
+
+
+def tick(
+    page: Page,
+    stays: Mapping[str, Stay],
+    now: int,
+    *,
+    holds: Callable[[str], bool] = lambda _: False,
+) -> Page:
+    """The page moved on to `now`.
+
+    `stays` is what is known of each pod that the page has, and of those that it is to have. A running one that is not
+    among them vanished unseen, and is charged to the last time it was known to live. Parts of a stay that `holds` are
+    kept until another group's record has the rest.
+    """
+    hand, seen = _Hand(page), max(page.watermark, now)
+    running: dict[Rate, Mapping[str, int]] = {}
+    entering: dict[Rate, dict[str, int]] = {}
+    ends: dict[str, int] = {}
+    parts: list[Part] = []
+    inferred: list[Inferred] = []
+    for rate, since in page.running.items():
+        going: dict[str, Stay | None] = {}
+        for uid in since:
+            stay = stays.get(uid)
+            if stay is None or stay.end is not None or stay.left is not None or stay.rate not in (None, rate):
+                going[uid] = stay
+        running[rate] = {uid: start for uid, start in since.items() if uid not in going} if going else since
+        for uid, stay in going.items():
+            start = since[uid]
+            if stay is None:
+                end = ends[uid] = max(start, min(page.watermark, now))
+                inferred.append(Inferred(uid, start, end, now, rate))
+                hand.settle(rate, start, end)
+            elif stay.end is not None:
+                ends[uid] = stay.end
+                hand.settle(rate, start, stay.end if stay.left is None else min(stay.left, stay.end))
+            else:
+                at = max(start, seen if stay.left is None else stay.left)
+                hand.cut(rate, at)
+                if at > start:
+                    parts.append(Part(uid, start, at, rate))
+                if stay.left is None and stay.rate is not None:
+                    entering.setdefault(stay.rate, {})[uid] = at
+    known = set[str]().union(*page.running.values(), page.finished)
+    before: dict[str, int] = {}
+    for part in page.split:
+        before[part.uid] = max(part.until, before.get(part.uid, part.until))
+    for uid, stay in stays.items():
+        if uid in known:
+            continue
+        start = max(stay.start, before.get(uid, stay.start))
+        if stay.end is not None:
+            ends[uid] = stay.end
+            if stay.rate is not None and (stay.left is None or uid not in before):
+                end = stay.end if stay.left is None else min(stay.left, stay.end)
+                hand.settle(stay.rate, start, end, known=False)
+        elif stay.left is None and stay.rate is not None:
+            hand.begin(stay.rate, start)
+            entering.setdefault(stay.rate, {})[uid] = start
+    for rate, since in entering.items():
+        running[rate] = {**running.get(rate, {}), **since}
+    waiting = sorted((*page.split, *parts), key=_when)
+    early = _too_many(waiting)
+    for index, part in enumerate(waiting):
+        end = ends.get(part.uid)
+        if end is None and index not in early and (seen < part.until + GRACE or holds(part.uid)):
+            hand.split.append(part)
+        else:
+            hand.settle(part.rate, part.start, part.until if end is None else min(end, part.until), part.until)
+    told = (*page.inferred, *inferred)
+    running = {rate: since for rate, since in running.items() if since}
+    workloads = {rate.workload for rate in running}
+    return replace(
+        page,
+        watermark=seen,
+        periods=tuple(_folded(lines, workloads) for lines in hand.lines()),
+        running=running,
+        split=tuple(hand.split),
+        finished=frozenset(uid for uid in (*page.finished, *ends) if uid in stays),
+        inferred=told[-MOST_TOLD:],
+        inferred_earlier=page.inferred_earlier + len(told[:-MOST_TOLD]),
+    )
+
+
+class _Hand:
+    """Writes into copies of a page's lines: each piece of an interval into its period."""
+
+    def __init__(self, page: Page) -> None:
+        self._periods = list(page.periods)
+        self._settled = [dict(lines.settled) for lines in page.periods]
+        self._late = dict(page.open.late)
+        self._open = page.periods.index(page.open)
+        self._first = page.periods[0].period.start
+        #: Starts of closed periods, oldest first; what is before the first of them was never recorded.
+        closed = [*([page.earlier] if page.earlier else []), *page.closed]
+        self._closed = [total.period.start for total in closed]
+        self.split: list[Part] = []
+
+    def settle(self, rate: Rate, start: int, end: int, until: int | None = None, *, known: bool = True) -> None:
+        """Charge what has ended. What is `known` was charged to closed periods as if it had lasted `until` now."""
+        last = self._periods[-1].period.end
+        if last is not None and end > last:
+            # By the clock of the pod's node the next period has begun; the root has not told yet when it ends.
+            self._periods.append(Lines(Period(last)))
+            self._settled.append({})
+        for lines, settled in zip(self._periods, self._settled, strict=True):
+            _add(settled, rate, lines.period.within(start, end))
+        if self._first is not None and start < self._first:
+            true = max(start, min(end, self._first))
+            if not known:
+                self._charge_late(rate, start, true, 1)
+            elif true < (charged := self._first if until is None else min(until, self._first)):
+                self._charge_late(rate, true, charged, -1)
+
+    def begin(self, rate: Rate, start: int) -> None:
+        """What runs from now on; what it spent in closed periods before anybody knew of it is charged late."""
+        if self._first is not None and start < self._first:
+            self._charge_late(rate, start, self._first, 1)
+
+    def cut(self, rate: Rate, at: int) -> None:
+        """What ran is over at this moment, though it may have been charged to closed periods beyond it."""
+        if self._first is not None and at < self._first:
+            self._charge_late(rate, at, self._first, -1)
+
+    def lines(self) -> list[Lines]:
+        return [
+            replace(lines, settled=settled, late=self._late if index == self._open else lines.late)
+            for index, (lines, settled) in enumerate(zip(self._periods, self._settled, strict=True))
+        ]
+
+    def _charge_late(self, rate: Rate, start: int, end: int, sign: int) -> None:
+        for index, begun in enumerate(self._closed):
+            after = self._closed[index + 1] if index + 1 < len(self._closed) else self._first
+            if length := Period(begun, after).within(start, end):
+                key = begun, rate.workload
+                self._late[key] = _plus(self._late.get(key, {}), rate, sign * length)
+
+
+def _add(sums: dict[str, Amounts], rate: Rate, length: int) -> None:
+    if length and (more := _plus(sums.get(rate.workload, {}), rate, length)):
+        sums[rate.workload] = more
+
+
+def _plus(amounts: Amounts, rate: Rate, length: int) -> dict[str, int]:
+    return sum_of([amounts, {name: amount * length for name, amount in rate.cost if amount}])
+
+
+# What a page comes to.
+
+
+def lines_of(page: Page, lines: Lines) -> Lines:
+    """A period's lines with what runs in them, up to the watermark."""
+    settled = dict(lines.settled)
+    for rate, length in _occupied(page, lines.period):
+        _add(settled, rate, length)
+    return replace(lines, settled=settled)
+
+
+def total(page: Page, lines: Lines | None = None) -> dict[str, int]:
+    """All that a page has of a period, the open one by default, up to its watermark; a credit may take it below 0."""
+    lines = lines or page.open
+    amounts = lines.total()
+    for rate, length in _occupied(page, lines.period):
+        amounts = _plus(amounts, rate, length)
+    return amounts
+
+
+def opened(pages: Sequence[Page]) -> Period:
+    """The period that a group spends now: the latest that any of its pages has reached."""
+    return max((page.open.period for page in pages), key=lambda period: period.start or 0)
+
+
+def sum_in(pages: Iterable[Page], period: Period) -> dict[str, int]:
+    """All that a group has of a period that is not closed, up to its watermark."""
+    return sum_of(total(page, lines) for page in pages for lines in page.periods if lines.period.start == period.start)
+
+
+def beyond_carried(pages: Iterable[Page], period: Period) -> dict[str, int]:
+    """What a group has spent of a period beyond what was carried over to it, never below 0."""
+    pages = list(pages)
+    return subtract_floor(sum_in(pages, period), carried_to(pages, period))
+
+
+def carried_to(pages: Iterable[Page], period: Period) -> dict[str, int]:
+    """What came over to a period that is not closed."""
+    found = [lines.carried for page in pages for lines in page.periods if lines.period.start == period.start]
+    return {uncash(name): amount * HOUR for name, amount in sum_of(found).items()}
+
+
+def hours(amounts: Amounts) -> dict[str, int]:
+    """Nano-units x milliseconds as `cash/` names in nano-units x hours, rounded up to milli."""
+    return {cash(name): -(-amount // (HOUR * _MILLI)) * _MILLI for name, amount in sorted(amounts.items())}
+
+
+def _occupied(page: Page, period: Period) -> list[tuple[Rate, int]]:
+    """For how long together what runs, or was split off, has occupied its rate within the period."""
+    found: list[tuple[Rate, int]] = []
+    first = period.start if period.start is not None else 0
+    last = page.watermark if period.end is None else min(page.watermark, period.end)
+    for rate, since in page.running.items():
+        length = sum(last - (start if start > first else first) for start in since.values() if start < last)
+        if length > 0 and last > first:
+            found.append((rate, length))
+    parts = ((part.rate, period.within(part.start, min(part.until, page.watermark))) for part in page.split)
+    return [*found, *((rate, length) for rate, length in parts if length)]
+
+
+# What bounds a page.
+
+
+def _when(part: Part) -> tuple[int, Rate, str, int]:
+    return part.until, part.rate, part.uid, part.start
+
+
+def _too_many(parts: Sequence[Part]) -> set[int]:
+    """Of stays that change again and again, the places of the oldest parts that no longer wait for an end."""
+    if len(parts) <= MOST_PARTS:
+        return set()
+    last = {part.uid: index for index, part in enumerate(parts)}
+    older = [index for index, part in enumerate(parts) if last[part.uid] != index]
+    return set(older[: max(0, len(older) - MOST_PARTS)])
+
+
+def _folded(lines: Lines, running: set[str]) -> Lines:
+    """The lines, with the smallest in one where there are too many."""
+    settled, late = compaction.by_workload(lines.settled, running), compaction.by_start(lines.late)
+    kept = compaction.last_of([correction.amounts for correction in lines.corrections], MOST_TOLD - 1)
+    corrections = lines.corrections
+    if len(corrections) > kept + 1:
+        old, young = corrections[:-kept], corrections[-kept:]
+        first = Correction("earlier", sum_of(c.amounts for c in old), reason="earlier corrections together")
+        corrections = first, *young
+    return replace(lines, settled=settled, late=late, corrections=corrections)
+
+
+# Periods.
+
+
+def follow(page: Page, told: Sequence[Period], now: int) -> Page:
+    """The page with the periods of its tree, as its root tells them, oldest first.
+
+    A new one has those that are not over for good.
+    """
+    if page.is_new:
+        recent = [period for period in told if period.end is None or period.end + GRACE > now]
+        return replace(page, periods=tuple(map(Lines, recent or (LIFETIME,))))
+    by_start = {period.start: period for period in told}
+    periods = list(page.periods)
+    periods[-1] = replace(periods[-1], period=by_start.get(periods[-1].period.start, periods[-1].period))
+    while (end := periods[-1].period.end) is not None and end in by_start:
+        periods.append(Lines(by_start[end]))
+    return page if tuple(periods) == page.periods else replace(page, periods=tuple(periods))
+
+
+def is_over(page: Page, now: int) -> bool:
+    """Whether the oldest period may be closed: what is delivered after that is late."""
+    end = page.periods[0].period.end
+    return end is not None and len(page.periods) > 1 and min(now, page.watermark) >= end + GRACE
+
+
+def close(page: Page, stated: Lines | None = None) -> tuple[Page, Lines]:
+    """The page without its oldest period, and that period's statement.
+
+    `stated` is the statement, where one is written already: it stands as it is, and what is different by now is late.
+    """
+    found, *rest = page.periods
+    lines = lines_of(page, found)
+    if stated is not None:
+        told = {correction.uid for correction in stated.corrections}
+        missed = tuple(correction for correction in lines.corrections if correction.uid not in told)
+        late = _differences(lines, stated)
+        rest[0] = replace(
+            rest[0],
+            late={key: more for key in {**rest[0].late, **late} if (more := _sum(rest[0].late, late, key))},
+            corrections=(*missed, *rest[0].corrections),
+        )
+        lines = stated
+    closed = (*page.closed, Total(found.period, lines.total()))
+    earlier = page.earlier
+    kept = compaction.last_of([total.amounts for total in closed], MOST_PERIODS)
+    if len(closed) > kept:
+        old, closed = closed[:-kept], closed[-kept:]
+        older = [*([earlier] if earlier else []), *old]
+        span = Period(older[0].period.start, older[-1].period.end)
+        earlier = Total(span, sum_of(each.amounts for each in older))
+    return replace(page, periods=tuple(rest), closed=closed, earlier=earlier), lines
+
+
+def _differences(lines: Lines, stated: Lines) -> dict[tuple[int | None, str], Amounts]:
+    """What lines have beyond those of a statement, each under the period that it belongs to."""
+    start = lines.period.start
+    mine, theirs = (
+        {**{(start, workload): amounts for workload, amounts in each.settled.items()}, **each.late}
+        for each in (lines, stated)
+    )
+    negative = {key: {name: -amount for name, amount in amounts.items()} for key, amounts in theirs.items()}
+    return {key: more for key in {**mine, **theirs} if (more := _sum(mine, negative, key))}
+
+
+_Key = TypeVar("_Key")
+
+
+def _sum(one: Mapping[_Key, Amounts], other: Mapping[_Key, Amounts], key: _Key) -> dict[str, int]:
+    return nonzero(sum_of([one.get(key, {}), other.get(key, {})]))
+
+
+# What comes from elsewhere, once by uid.
+
+
+def inherit(page: Page, uid: str, name: str, parts: Sequence[Total]) -> Page:
+    """The page of a parent that takes over, once, what the child with this uid has spent: a line of its own."""
+    if uid in page.inherited:
+        return page
+    kept = {**page.inherited, uid: Heir(name, tuple(parts))}
+    periods = list(page.periods)
+    starts = [lines.period.start for lines in periods]
+    for period, amounts in parts:
+        # What is closed here already is late; there is no period yet that begins later than the open one.
+        index = starts.index(period.start) if period.start in starts else periods.index(page.open)
+        line = f"{GROUPS}//{name}"
+        settled = sum_of([periods[index].settled.get(line, {}), nonzero(amounts)])
+        periods[index] = replace(periods[index], settled={**periods[index].settled, line: settled})
+    return replace(page, inherited=kept, periods=tuple(periods))
+
+
+def taken_over(page: Page, uid: str) -> dict[str, int]:
+    """What of the open period a child has left to the group already, though it is still there."""
+    heir = page.inherited.get(uid)
+    start = page.open.period.start
+    return sum_of(part.amounts for part in heir.parts if part.period.start == start) if heir else {}
+
+
+def forget(page: Page, exists: Callable[[str], bool]) -> Page:
+    """The page without the memory of children that are gone for good; what they spent are its own lines."""
+    kept = {uid: heir for uid, heir in page.inherited.items() if exists(uid)}
+    return replace(page, inherited=kept) if len(kept) < len(page.inherited) else page
+
+
+def correct(page: Page, correction: Correction) -> Page:
+    """The page with a correction as a line of its open period, once by uid."""
+    if correction.uid in page.applied:
+        return page
+    index = page.periods.index(page.open)
+    periods = list(page.periods)
+    periods[index] = replace(periods[index], corrections=(*periods[index].corrections, correction))
+    return replace(page, periods=tuple(periods), applied=page.applied | {correction.uid})
+
+
+def confirmed(page: Page, waits: Callable[[str], bool]) -> Page:
+    """The page without the uids of corrections that say themselves that they are lines of it, or are gone."""
+    kept = frozenset(filter(waits, page.applied))
+    return replace(page, applied=kept) if len(kept) < len(page.applied) else page

@@ -1,0 +1,217 @@
+"""The rules of the tree, as a list that reads like a checklist (docs/design.md, "The tree").
+
+This file alone decides what a group may look like beside its parent, its children and its workloads. Whether the
+parent has enough left is the ledger's question; gathering is the webhook's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from bizrq.quota.reservation import Reservation
+from bizrq.quota.verdict import Denied, Reason
+from bizrq.units import quantity
+from bizrq.units.resources import Limits, Resources
+
+#: The longest a label's value may be, and so a group's name.
+MAX_NAME = 63
+_LABEL_SAFE = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A group as stored or as asked for: `hard` by canonical name, in nano-units; `parent` "" is a root.
+
+    `schedules` says whether it asks for periods, time zone or anchor of its own.
+    """
+
+    name: str
+    parent: str
+    hard: Limits
+    used: Resources = field(default_factory=dict)
+    reservations: Sequence[Reservation] = ()
+    deleting: bool = False
+    schedules: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """A create (`old` is None) or an update, and everything that is gathered about it.
+
+    `parent` is the stored parent, None where there is none; `children` the stored children, gathered only for an
+    update that gains a name.
+    """
+
+    new: Group
+    old: Group | None = None
+    parent: Group | None = None
+    children: Sequence[Group] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """A deletion: the group with the names of its children and of what is charged to it."""
+
+    old: Group
+    children: Sequence[str] = ()
+    workloads: Sequence[str] = ()
+
+
+def validate(change: Write | Delete) -> Denied | None:
+    """The first rule that the change breaks, or None."""
+    if isinstance(change, Delete):
+        return next((denied for rule in DELETE if (denied := rule(change))), None)
+    return next((denied for rule in WRITE if (denied := rule(change))), None)
+
+
+def validate_alone(change: Write) -> Denied | None:
+    """The first rule that the change breaks whatever its parent is, or None."""
+    return next((denied for rule in ALONE if (denied := rule(change))), None)
+
+
+def name_is_label_safe(change: Write) -> Denied | None:
+    name = change.new.name
+    if len(name) <= MAX_NAME and _LABEL_SAFE.fullmatch(name):
+        return None
+    return Denied(
+        Reason.BAD_NAME,
+        f"group name {name[:80]!r} cannot be a label's value: use at most {MAX_NAME} of a-z, 0-9, '-' and '.', "
+        "with a letter or digit at both ends",
+    )
+
+
+def parent_never_changes(change: Write) -> Denied | None:
+    if change.old is None or change.old.parent == change.new.parent:
+        return None
+    return Denied(
+        Reason.IMMUTABLE,
+        f"group {change.new.name}: spec.parentBizGroup is immutable: it is {_named(change.old.parent)}, not "
+        f"{_named(change.new.parent)}; create a new group under the other parent and move the workloads' labels",
+    )
+
+
+def parent_is_another(change: Write) -> Denied | None:
+    if change.new.parent != change.new.name:
+        return None
+    return Denied(Reason.PARENT, f"group {change.new.name} cannot be its own parent")
+
+
+def only_a_root_schedules(change: Write) -> Denied | None:
+    if not change.new.parent or not change.new.schedules or (change.old is not None and change.old.schedules):
+        return None
+    return Denied(
+        Reason.BAD_CASH,
+        f"group {change.new.name}: only a root sets spec.cash.period, timeZone and anchor, since a tree's hours are "
+        f"granted together: set them on the root above {change.new.parent}",
+    )
+
+
+def parent_exists(change: Write) -> Denied | None:
+    if not change.new.parent or change.parent is not None:
+        return None
+    return Denied(
+        Reason.PARENT,
+        f"group {change.new.name}: its parent {change.new.parent} does not exist: create the parent first",
+    )
+
+
+def parent_stays(change: Write) -> Denied | None:
+    if change.old is not None or change.parent is None or not change.parent.deleting:
+        return None
+    return Denied(Reason.PARENT, f"group {change.new.name}: its parent {change.parent.name} is being deleted")
+
+
+def names_all_that_its_parent_names(change: Write) -> Denied | None:
+    if change.parent is None:
+        return None
+    lacking = sorted(set(change.parent.hard) - set(change.new.hard))
+    if not lacking or (change.old is not None and not _lost(change)):
+        return None
+    return Denied(
+        Reason.MISSING_NAMES,
+        f"group {change.new.name}: spec.hard must name every resource that its parent {change.parent.name} names; "
+        f"missing: {', '.join(lacking)}",
+    )
+
+
+def every_child_names_all(change: Write) -> Denied | None:
+    if change.old is None:
+        return None
+    gained = set(change.new.hard) - set(change.old.hard)
+    lacking = {child.name: sorted(gained - set(child.hard)) for child in change.children}
+    behind = {name: names for name, names in sorted(lacking.items()) if names}
+    if not behind:
+        return None
+    first, names = next(iter(behind.items()))
+    rest = f" (and {len(behind) - 1} more)" if len(behind) > 1 else ""
+    return Denied(
+        Reason.MISSING_NAMES,
+        f"group {change.new.name}: its child {first}{rest} does not name {', '.join(names)}: "
+        "names are added to children first",
+    )
+
+
+def has_no_children(change: Delete) -> Denied | None:
+    if not change.children:
+        return None
+    return Denied(
+        Reason.NOT_EMPTY,
+        f"group {change.old.name} has children: {_some(change.children)}; delete them first",
+    )
+
+
+def has_no_workloads(change: Delete) -> Denied | None:
+    if not change.workloads:
+        return None
+    return Denied(
+        Reason.NOT_EMPTY,
+        f"group {change.old.name} has workloads: {_some(change.workloads)}; delete them or move their label first",
+    )
+
+
+#: What one object and its children can say.
+ALONE: Sequence[Callable[[Write], Denied | None]] = (
+    name_is_label_safe,
+    parent_never_changes,
+    parent_is_another,
+    only_a_root_schedules,
+    every_child_names_all,
+)
+#: A create or an update, in this order.
+WRITE: Sequence[Callable[[Write], Denied | None]] = (
+    *ALONE,
+    parent_exists,
+    parent_stays,
+    names_all_that_its_parent_names,
+)
+#: A delete, in this order.
+DELETE: Sequence[Callable[[Delete], Denied | None]] = (has_no_children, has_no_workloads)
+
+
+def lowered_below(new: Group, taken: Mapping[str, int]) -> str | None:
+    """The warning for a `hard` below what is used and promised: allowed, because people need it."""
+    over = sorted(name for name, hard in new.hard.items() if taken.get(name, 0) > hard)
+    if not over:
+        return None
+    listed = ", ".join(
+        f"{name} {quantity.text(name, new.hard[name])} (used {quantity.text(name, taken[name])})" for name in over
+    )
+    return f"group {new.name} is over its quota now: {listed}; nothing that runs is stopped, growth is refused"
+
+
+def _lost(change: Write) -> set[str]:
+    """Names that an update takes away although the parent has them (what lacked before is not made worse)."""
+    if change.old is None or change.parent is None:
+        return set()
+    return (set(change.old.hard) - set(change.new.hard)) & set(change.parent.hard)
+
+
+def _named(parent: str) -> str:
+    return parent or '"" (a root)'
+
+
+def _some(names: Sequence[str]) -> str:
+    shown = ", ".join(sorted(names)[:2])
+    return shown if len(names) <= 2 else f"{shown} and {len(names) - 2} more"

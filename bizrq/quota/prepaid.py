@@ -1,0 +1,94 @@
+"""Hours in safe mode: only a run whose whole cost is sure is admitted, and only if that cost is left.
+
+This file alone decides what a run may cost at most, and what a refusal says of hours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from bizrq.hours.budget import possible, span_text
+from bizrq.quota.account import Account
+from bizrq.quota.change import Charge
+from bizrq.quota.reservation import Reservation
+from bizrq.quota.verdict import Denied, Reason, Violation
+from bizrq.units.names import cash, is_cash, uncash
+from bizrq.units.resources import Resources, growth, restrict, smaller
+
+
+def priced(account: Account, charge: Charge) -> Charge:
+    """The change with what it may cost at most, where hours are safe; nothing where nothing bounds its run.
+
+    What the stored object had counts for no more than what the new one could cost in as long a run: it may have run
+    already, and that much of its lien is gone.
+    """
+    if not account.hours.safe or charge.is_grant:
+        return charge
+    run = account.hours.run(charge.run) or 0
+    names = [name for name in account.hard if is_cash(name)]
+
+    def cost(demand: Resources, length: int) -> dict[str, int]:
+        return restrict(possible(demand, length), names)
+
+    was = account.hours.run(charge.run_before) or 0
+    before = smaller(cost(charge.before, was), cost(charge.demand, min(run, was)))
+    return replace(
+        charge,
+        demand={**charge.demand, **cost(charge.demand, run)},
+        before={**charge.before, **before},
+        roles=[replace(role, per_pod={**role.per_pod, **cost(role.per_pod, run)}) for role in charge.roles],
+        roles_before=[
+            replace(role, per_pod={**role.per_pod, **cost(role.per_pod, was)}) for role in charge.roles_before
+        ],
+    )
+
+
+def unbounded(account: Account, charge: Charge, more: Resources) -> Denied | None:
+    """Why nobody can say what the change may cost, where hours are safe and it may need more of them."""
+    hours = account.hours
+    longest, own = hours.max_run_time, charge.run
+    metered = any(charge.demand.get(uncash(name), 0) for name in account.hard if is_cash(name))
+    grows = charge.runs_longer() or any(cash(name) in account.hard for name in more)
+    if not hours.safe or charge.is_grant or not metered or not grows:
+        return None
+    if own is None and longest is None:
+        own_way = f"set {charge.bounded_by}, or have" if charge.bounded_by else "have"
+        what = f"nothing bounds the run of {charge.slot}: {own_way} spec.cash.maxRunTime of the group set"
+    elif own is not None and longest is not None and own > longest:
+        what = f"{charge.slot} may run for {span_text(own)}: set {charge.bounded_by} to {longest // 1000} or less"
+    else:
+        return None
+    return Denied(Reason.UNBOUNDED, f"quota {account.group} admits only runs whose whole cost is sure, and {what}")
+
+
+def chained(account: Account, charge: Charge, more: Resources) -> bool:
+    """Whether an update needs more hours after another one that did, and that has not been seen yet."""
+    return charge.resource_version is not None and any(
+        entry.uid == charge.uid
+        and entry.resource_version not in (None, charge.resource_version)
+        and any(map(is_cash, growth(entry.amount, entry.base)))
+        for entry in (account.of(charge.slot) if not charge.is_grant and any(map(is_cash, more)) else ())
+    )
+
+
+def hours_base(charge: Charge, entries: Iterable[Reservation]) -> dict[str, int]:
+    """What the stored object may still cost, as far as all that stands of the slot says so."""
+    base = {name: amount for name, amount in charge.before.items() if is_cash(name)}
+    for entry in entries:
+        if entry.uid == charge.uid and entry.resource_version is not None:
+            base = smaller(base, restrict(entry.base, base))
+    return base
+
+
+def notes(account: Account, charge: Charge, violations: Iterable[Violation]) -> list[str]:
+    """What a refusal says of hours besides the numbers."""
+    if charge.is_grant or not any(is_cash(violation.resource) for violation in violations):
+        return []
+    hours, said = account.hours, []
+    run = hours.run(charge.run)
+    if hours.safe and run is not None:
+        said.append(f"requested is what it may cost in {span_text(run)}, used has what others may still cost")
+    if hours.next_grant:
+        said.append(f"next grant {hours.next_grant}")
+    return said

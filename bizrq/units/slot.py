@@ -1,0 +1,35 @@
+"""The place that an account is charged for: a kind, a namespace and a name."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+GROUPS = "bizgroupresourcequotas.quota.biz.group"
+
+
+class ReservationError(ValueError):
+    """An entry of `status.reservations` that this version cannot read."""
+
+
+class Slot(NamedTuple):
+    """The place that is charged: `plural.group` of a kind, a namespace ("" for none), a name."""
+
+    kind: str
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}/{self.namespace}/{self.name}"
+
+    @classmethod
+    def parse(cls, text: str) -> Slot:
+        kind, _, rest = text.partition("/")
+        namespace, slash, name = rest.partition("/")
+        if not (kind and slash and name):
+            raise ReservationError(f"{text[:80]!r} is no slot: write kind/namespace/name")
+        return cls(kind, namespace, name)
+
+
+def group_slot(name: str) -> Slot:
+    """The slot that a child group has in its parent's account."""
+    return Slot(GROUPS, "", name)

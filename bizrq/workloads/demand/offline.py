@@ -1,0 +1,227 @@
+"""What manifests would be charged, offline: `bizrq usage`.
+
+This file alone decides which documents of some files are workloads and which are what those refer to. It counts with
+the same function as admission, and knows no cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from bizrq.units.resources import Resources, growth, larger, nonzero, text_of, total
+from bizrq.units.slot import Slot
+from bizrq.workloads.config import DEFAULT, CountingConfig
+from bizrq.workloads.demand import counting
+from bizrq.workloads.demand.counting import Demand
+from bizrq.workloads.devices import dra
+from bizrq.workloads.devices.dra import Claims
+from bizrq.workloads.kinds.declaration import Adapter
+from bizrq.workloads.kinds.registry import Registry, builtin
+from bizrq.workloads.labels import labels_of
+from bizrq.workloads.lookup import Documents, Reference, group_and_version
+from bizrq.workloads.owners import charged_group, is_below, payer
+from bizrq.workloads.validation import Malformed, a_map, malformed, show
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One document of a counted kind: what it costs, in canonical text by resource, or why it cannot be counted."""
+
+    api_version: str
+    kind: str
+    namespace: str
+    name: str
+    group: str | None
+    usage: Mapping[str, str] | None = None
+    error: str | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """The item that `bizrq usage -o json` prints."""
+        item: dict[str, Any] = {
+            "apiVersion": self.api_version,
+            "kind": self.kind,
+            "namespace": self.namespace,
+            "name": self.name,
+            "group": self.group,
+        }
+        return {**item, "usage": dict(self.usage or {})} if self.error is None else {**item, "error": self.error}
+
+
+def usage(documents: Iterable[object], config: CountingConfig = DEFAULT, registry: Registry | None = None) -> list[Row]:
+    """A row for every document of a known kind and for every Scale, in their order, labelled or not, and for each
+    ResourceClaim that names a group itself.
+
+    All kinds of the registry count, charged or not, and all documents are what the others may refer to. Raises
+    nothing: what admission would refuse as malformed is a row with an error.
+    """
+    kinds = (registry or builtin()).everything()
+    found = list(objects_in(documents))
+    cluster = Documents(found)
+    shared = _Shared()
+
+    def payer_of(workload: dict[str, Any]) -> str | None:
+        return charged_group(workload, cluster)
+
+    def of_workload(workload: dict[str, Any], group: str | None) -> Resources:
+        return shared.charged(workload, group, _demand(workload, kinds, cluster, config))
+
+    def of_claim(claim: dict[str, Any], _group: str | None) -> Resources:
+        around = Claims(labels_of(claim), counting.namespace_of(claim), cluster, config)
+        return shared.left(claim, dra.of_claim(claim, around))
+
+    rows: dict[int, Row] = {}
+    for number, document in enumerate(found):
+        if is_scale(document):
+            rows[number] = _row(document, lambda d: _scaled(d, found, kinds), payer_of, of_workload)
+        elif kinds.of(document) is not None:
+            rows[number] = _row(document, _itself, payer_of, of_workload)
+    # Workloads tell of their claims first, wherever they stand.
+    for number, document in enumerate(found):
+        if _names_a_group(document):
+            rows[number] = _row(document, _itself, dra.payer_of_claim, of_claim)
+    return [rows[number] for number in sorted(rows)]
+
+
+class _Shared:
+    """Claims that several workloads name: each is told with the first of them, and is its group's."""
+
+    def __init__(self) -> None:
+        self._users: dict[Slot, dict[Reference, tuple[str, Resources]]] = {}
+
+    def charged(self, workload: dict[str, Any], group: str | None, demand: Demand) -> Resources:
+        """What a workload costs with those of its claims that none before it has paid for. Raises Malformed."""
+        if group is None or not demand.shared:
+            return counting.in_all(demand)
+        more = [demand.resources]
+        for place, cost in demand.shared.items():
+            users = self._users.setdefault(place, {})
+            paid: Resources = {}
+            for other, (owner, known) in users.items():
+                if owner != group:
+                    raise malformed("", dra.of_another(place, owner, group))
+                if other == _reference(workload):
+                    break
+                paid = larger(paid, known)
+            more.append(growth(cost, paid))
+            users[_reference(workload)] = group, cost
+        return total(more)
+
+    def left(self, claim: dict[str, Any], cost: Resources) -> Resources:
+        """What of a claim's cost no workload has told."""
+        namespace, name = _place(claim)
+        users = self._users.get(Slot(dra.CLAIMS, namespace, _text(name)), {})
+        for _, known in users.values():
+            cost = growth(cost, known)
+        return cost
+
+
+def objects_in(documents: Iterable[object]) -> Iterator[dict[str, Any]]:
+    """The objects among the documents, those in a List (as `kubectl get -o yaml` prints it) too."""
+    for document in documents:
+        if not isinstance(document, dict):
+            continue
+        items = document.get("items")
+        if document.get("kind") == "List" and isinstance(items, list):
+            yield from (item for item in items if isinstance(item, dict))
+        else:
+            yield document
+
+
+def _names_a_group(document: Mapping[str, Any]) -> bool:
+    """Whether this is a ResourceClaim that is charged by itself; one with labels that are none would be refused."""
+    group, _ = group_and_version(document.get("apiVersion"))
+    if (group, document.get("kind")) != dra.CLAIM:
+        return False
+    try:
+        return dra.payer_of_claim(document) is not None
+    except Malformed:
+        return True
+
+
+def _itself(document: dict[str, Any]) -> dict[str, Any]:
+    return document
+
+
+def _row(
+    document: dict[str, Any],
+    find: Callable[[dict[str, Any]], dict[str, Any]],
+    payer_of: Callable[[dict[str, Any]], str | None],
+    cost_of: Callable[[dict[str, Any], str | None], Resources],
+) -> Row:
+    """What a document that means an object costs whoever pays for that."""
+    metadata = document.get("metadata")
+    metadata = metadata if isinstance(metadata, dict) else {}
+    group: str | None = None
+    cost: Resources | None = None
+    error: str | None = None
+    try:
+        obj = find(document)
+        group = payer_of(obj)
+        cost = cost_of(obj, group)
+    except Malformed as wrong:
+        error = str(wrong)
+    return Row(
+        api_version=_text(document.get("apiVersion")),
+        kind=_text(document.get("kind")),
+        namespace=_text(metadata.get("namespace")) or "default",
+        name=_text(metadata.get("name")) or _text(metadata.get("generateName")),
+        group=group,
+        usage=None if cost is None else text_of(nonzero(cost)),
+        error=error,
+    )
+
+
+def _demand(workload: dict[str, Any], kinds: Registry, cluster: Documents, config: CountingConfig) -> Demand:
+    adapter = counting.adapter_of(workload, kinds)
+    if counting.is_charged_for_pods(workload, adapter, config):
+        if payer(workload, kinds, cluster) is not None:
+            return counting.NONE
+        namespace = counting.namespace_of(workload)
+        uid = a_map(workload.get("metadata"), "metadata").get("uid")
+        pods = [
+            pod
+            for pod in cluster.all_of("", "Pod", namespace)
+            if isinstance(uid, str) and uid and is_below(pod, uid, namespace, cluster)
+        ]
+        return counting.of_live_pods(workload, pods, cluster, config)
+    return counting.demand(workload, kinds, cluster, config)
+
+
+def is_scale(document: Mapping[str, Any]) -> bool:
+    group, _ = group_and_version(document.get("apiVersion"))
+    return group == "autoscaling" and document.get("kind") == "Scale"
+
+
+def _scaled(scale: dict[str, Any], documents: Iterable[dict[str, Any]], kinds: Registry) -> dict[str, Any]:
+    """The one document that a Scale means, with its replicas. Raises Malformed where there is none, or several."""
+    wanted = counting.scale_replicas(scale)
+    place = _place(scale)
+    parents: list[tuple[dict[str, Any], Adapter]] = []
+    for document in documents:
+        adapter = kinds.of(document)
+        if adapter is not None and adapter.scale is not None and _place(document) == place:
+            parents.append((document, adapter))
+    if len(parents) != 1:
+        what = "nothing that can be scaled is" if not parents else f"{len(parents)} workloads that can be scaled are"
+        raise malformed("", f"{what} named {show(place[1])} in namespace {show(place[0])}")
+    parent, adapter = parents[0]
+    return counting.with_scale(parent, adapter, wanted)
+
+
+def _reference(workload: Mapping[str, Any]) -> Reference:
+    group, _ = group_and_version(workload.get("apiVersion"))
+    namespace, name = _place(workload)
+    return group, _text(workload.get("kind")), namespace, _text(name)
+
+
+def _place(document: Mapping[str, Any]) -> tuple[str, object]:
+    metadata = document.get("metadata")
+    metadata = metadata if isinstance(metadata, dict) else {}
+    namespace, name = metadata.get("namespace"), metadata.get("name")
+    return _text(namespace) or "default", name if isinstance(name, str) else None
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""

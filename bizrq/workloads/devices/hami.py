@@ -1,0 +1,445 @@
+"""What HAMi makes of a pod that asks for parts of cards.
+
+This file alone knows HAMi: what its webhook adds to a pod after us, its totals, and how much of a card a part is.
+`hami.yaml` says what differs between vendors; its head is the grammar. The rules: docs/counting.md, "HAMi",
+after HAMi `pkg/device/*`, `pkg/device/quota.go`. What a container asks of memory and cores is for each device;
+`requests.` stay Kubernetes' own sums, `limits.` of memory and cores carry HAMi's: devices times the value, in the unit
+of the name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache, partial
+from importlib import resources
+from types import MappingProxyType
+from typing import Any, Final, Literal
+
+import yaml
+
+from bizrq.units.quantity import NANO
+from bizrq.workloads.config import CountingConfig
+from bizrq.workloads.devices import cards
+from bizrq.workloads.devices.dra import Claims
+from bizrq.workloads.devices.models import gpu_models, known_model
+from bizrq.workloads.labels import labels_of
+from bizrq.workloads.lookup import Lookup
+from bizrq.workloads.pods.podspec import Container, PodCost, aggregate
+from bizrq.workloads.pods.roles import PodSet
+from bizrq.workloads.validation import a_list, a_map, a_text, malformed
+
+#: On a pod or a namespace, with the value "ignore": HAMi's webhook leaves it alone.
+IGNORE: Final = "hami.io/webhook"
+_SCHEDULERS = ("", "default-scheduler", "hami-scheduler")
+_MOST = 2**31 - 1
+_MIG_MODE: Final = "nvidia.com/vgpu-mode"
+_TABLE: Final = resources.files("bizrq.workloads.devices").joinpath("hami.yaml")
+#: Where a node tells which of its cards is which.
+REGISTERED: Final = "hami.io/node-nvidia-register"
+_NVIDIA_ALLOCATED: Final = "hami.io/vgpu-devices-allocated"
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """How memory of a card is asked for; in units of the name, of `mib` MiB each."""
+
+    name: str
+    mib: int = 1
+    card: int = 0
+    steps: tuple[int, ...] = ()
+    most: int = 0
+    only: tuple[int, ...] = ()
+    bytes: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Cores:
+    """How cores of a card are asked for, of which it has `full`."""
+
+    name: str
+    full: int = 100
+    unsaid: Literal["none", "full", "exclusive"] = "none"
+    strict: bool = False
+    needs: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+
+
+@dataclass(frozen=True, slots=True)
+class Slices:
+    """A name of its own for one `of` so many equal parts of a device."""
+
+    name: str
+    of: int
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """One entry of `hami.yaml`."""
+
+    vendor: str
+    count: str
+    implied: bool = False
+    one: bool = False
+    memory: Memory | None = None
+    percentage: str = ""
+    cores: Cores | None = None
+    slices: Slices | None = None
+    writes: tuple[str, ...] = ()
+    totals: bool = False
+    several: Literal["", "whole", "written"] = ""
+    pairs: bool = False
+    soft: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    allocated: str = ""
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The names that ask for parts of it."""
+        named = (self.memory, self.cores, self.slices)
+        return (*(part.name for part in named if part is not None), *([self.percentage] if self.percentage else ()))
+
+    @property
+    def cards(self) -> str:
+        return f"cards.{self.count}"
+
+
+@lru_cache(maxsize=1)
+def table() -> tuple[Device, ...]:
+    """All devices that HAMi shares, in the order of `hami.yaml`."""
+    return tuple(_device(dict(entry)) for entry in yaml.safe_load(_TABLE.read_text("utf-8")))
+
+
+def _device(entry: dict[str, Any]) -> Device:
+    for key, part in (("memory", Memory), ("cores", Cores), ("slices", Slices)):
+        if key in entry:
+            entry[key] = part(**{k: _frozen(v) for k, v in entry[key].items()})
+    return Device(**{key: _frozen(value) for key, value in entry.items()})
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else MappingProxyType(value) if isinstance(value, dict) else value
+
+
+@lru_cache(maxsize=16)
+def of_vendors(vendors: tuple[str, ...]) -> Mapping[str, tuple[Device, ...]]:
+    """The devices of these vendors by each name that asks for them or for parts of them."""
+    found: dict[str, tuple[Device, ...]] = {}
+    for device in table():
+        if device.vendor in vendors:
+            for name in (device.count, *device.parts):
+                found[name] = (*found.get(name, ()), device)
+    return found
+
+
+#: What counts of a pod's annotations.
+ANNOTATIONS: Final = (
+    *("nvidia.com/use-gputype", "nvidia.com/nouse-gputype", _MIG_MODE),
+    *dict.fromkeys(key for device in table() for key in (device.allocated, *device.soft) if key),
+)
+
+
+def adjust(cost: PodCost, pods: PodSet, claims: Claims) -> dict[str, int]:
+    """Change the cost of one pod to what it is after HAMi's webhook, and give the cards that it takes, by name.
+
+    Raises Malformed for what HAMi would refuse or misread.
+    """
+    config = claims.config
+    if not config.hami.enabled:
+        return {}
+    by_name = of_vendors(config.hami.vendors)
+    everyone = (*cost.containers, *cost.init_containers)
+    devices = {
+        device.count: by_name[device.count]
+        for container in everyone
+        for name in container.requests
+        for device in by_name.get(name, ())
+    }
+    if not devices:
+        return {}
+    if _is_skipped(pods) or leaves_alone(claims.namespace, claims.lookup):
+        # Nobody multiplies here, so HAMi's totals have nothing of it.
+        for part in (part for rows in devices.values() for row in rows for part in (row.memory, row.cores) if part):
+            cost.limits.pop(part.name, None)
+        return {}
+    raw = _raw(cost, pods)
+    memory = cards.card_memory(gpu_models(claims.labels, pods, config), config)
+    around = _Around(config.hami.device_split_count, memory, pods)
+    found: dict[str, int] = {}
+    for count, rows in devices.items():
+        _refuse_privileged(everyone, rows, raw)
+        taken = _shared(cost, rows, {id(c): _product(c, _row(rows, c), raw[id(c)], around) for c in everyone})
+        if taken:
+            found[f"cards.{count}"] = taken
+    return found
+
+
+def _shared(cost: PodCost, rows: Sequence[Device], products: Mapping[int, Mapping[str, int]]) -> int:
+    """Set what the pod asks for of one device and its parts to what HAMi counts, and give the cards that it takes."""
+
+    def total(name: str, container: Container) -> int:
+        return products[id(container)].get(name, container.limits.get(name, 0))
+
+    for name in dict.fromkeys(name for row in rows for name in (row.count, *row.parts)):
+        _set(cost.requests, name, _most(cost, lambda c, name=name: c.requests.get(name, 0)))
+        _set(cost.limits, name, _most(cost, partial(total, name)))
+    return _most(cost, partial(_part, products, ""))
+
+
+@dataclass(frozen=True, slots=True)
+class _Around:
+    """What parts of cards depend on besides the container: the slots and the least and most MiB of a card."""
+
+    split: int
+    memory: tuple[int, int] | None
+    pods: PodSet
+
+    def has(self, wanted: Mapping[str, str]) -> bool:
+        return bool(wanted) and all(self.pods.annotations.get(key) == value for key, value in wanted.items())
+
+
+def _most(cost: PodCost, amount: Callable[[Container], int]) -> int:
+    """The most that the pod holds at any time of what each container holds (init steps and sidecars as ever)."""
+    return aggregate(
+        ({"": amount(c)} for c in cost.containers), (({"": amount(c)}, c.sidecar) for c in cost.init_containers)
+    ).get("", 0)
+
+
+def _set(amounts: dict[str, int], name: str, amount: int) -> None:
+    if amount:
+        amounts[name] = amount
+    else:
+        amounts.pop(name, None)
+
+
+def _is_skipped(pods: PodSet) -> bool:
+    scheduler = a_text(pods.spec.get("schedulerName"), f"{pods.path}.schedulerName")
+    return scheduler not in _SCHEDULERS or pods.labels.get(IGNORE) == "ignore"
+
+
+def leaves_alone(namespace: str, lookup: Lookup) -> bool:
+    """Whether HAMi's webhook sees nothing of a namespace, by the same label on that."""
+    found = lookup.get("", "Namespace", "", namespace)
+    return found is not None and labels_of(found).get(IGNORE) == "ignore"
+
+
+def _raw(cost: PodCost, pods: PodSet) -> dict[int, dict[str, Any]]:
+    """Each container as it was written."""
+    found: dict[int, dict[str, Any]] = {}
+    for key, containers in (("containers", cost.containers), ("initContainers", cost.init_containers)):
+        written = a_list(pods.spec.get(key), f"{pods.path}.{key}")
+        found.update((id(c), given) for given, c in zip(written, containers, strict=True))
+    return found
+
+
+def _refuse_privileged(
+    everyone: Sequence[Container], rows: Sequence[Device], raw: Mapping[int, dict[str, Any]]
+) -> None:
+    """HAMi's webhook leaves privileged containers alone, so that they would see every card."""
+    names = {name for row in rows for name in (row.count, *row.parts)}
+    for container in everyone:
+        path = f"{container.path}.securityContext"
+        context = a_map(raw[id(container)].get("securityContext"), path)
+        if context.get("privileged") is True and not names.isdisjoint(container.requests):
+            raise malformed(f"{path}.privileged", "a privileged container cannot have parts of cards from HAMi")
+
+
+def _row(rows: Sequence[Device], container: Container) -> Device:
+    """Of devices that are counted by one name, the one whose parts the container asks for."""
+    return next((row for row in rows if any(name in container.requests for name in row.parts)), rows[0])
+
+
+def _product(container: Container, device: Device, raw: dict[str, Any], around: _Around) -> dict[str, int]:
+    """What one container takes in all: HAMi's memory and cores, and whole-card equivalents as "", in nano-units.
+
+    The container itself is changed to what HAMi's webhook makes of it. Empty where HAMi sees no device asked for.
+    """
+    asked = {n: container.requests[n] // NANO for n in (device.count, *device.parts) if n in container.requests}
+    path = f"{container.path}.resources.limits"
+    if device.slices is not None and device.count not in asked and device.slices.name in asked:
+        return _sliced(asked[device.slices.name], device.slices, path)
+    if not asked or (device.count not in asked and not (device.implied or device.one)):
+        return {}
+    devices = 1 if device.one else asked.get(device.count, 1)
+    if device.pairs and devices % 2:
+        if devices != 1:
+            raise malformed(f"{path}.{device.count}", "comes in pairs: ask for an even number, or for 1")
+        devices = 2
+    several = devices > 1 and device.several == "written"
+    memory, share = _memory(device, asked, raw, several, path, around)
+    # A pair is one thing to ask for: only who asks for more than that asks for several.
+    if device.several == "whole" and asked[device.count] > 1 and share < NANO and not around.has(device.soft):
+        raise malformed(f"{path}.{device.count}", "is more than 1: parts can be had of one device only")
+    cores = _cores(device, asked, several, path, around)
+    for name, amount in _written(device, asked, devices, memory, cores).items():
+        container.requests[name] = container.limits[name] = amount * NANO
+    part = max(cores * NANO // (device.cores.full if device.cores else 100), share, cards.share(1, around.split))
+    if around.pods.annotations.get(_MIG_MODE) == "mig" and device.count == cards.NVIDIA and around.memory and memory:
+        part = cards.mig_share(memory, around.memory[0])
+    product = {"": devices * min(part, NANO)}
+    for how, amount in ((device.memory, memory), (device.cores, cores)):
+        if how is not None:
+            product[how.name] = devices * amount * NANO
+    return product
+
+
+def _written(device: Device, asked: Mapping[str, int], devices: int, memory: int, cores: int) -> dict[str, int]:
+    """What HAMi's webhook writes into the container."""
+    times = devices if device.totals else 1
+    written = {} if device.one else {device.count: devices}
+    if device.memory is not None and memory:
+        name = device.memory.name
+        if "memory" in device.writes or ("rounded" in device.writes and name in asked):
+            written[name] = memory * times
+    if device.cores is not None and cores and "cores" in device.writes:
+        written[device.cores.name] = cores * times
+    return written
+
+
+def _sliced(number: int, slices: Slices, path: str) -> dict[str, int]:
+    """What slices of devices take: parts of one, or whole ones."""
+    if number > slices.of and number % slices.of:
+        raise malformed(f"{path}.{slices.name}", f"must be 1 or a multiple of {slices.of}")
+    return {"": cards.share(1, slices.of) * number if number < slices.of else number // slices.of * NANO}
+
+
+def _memory(
+    device: Device, asked: Mapping[str, int], raw: dict[str, Any], several: bool, path: str, around: _Around
+) -> tuple[int, int]:
+    """Memory of one device in units of its name, and its share of a card: what is not said is all of it."""
+    how = device.memory
+    if how is None:
+        return 0, NANO
+    card = how.card // how.mib * how.mib if how.card else 0
+    least, most = (card, card) if card else around.memory or (0, 0)
+    whole = -(-most // how.mib)
+    value, percent = asked.get(how.name, 0), asked.get(device.percentage)
+    where = f"{path}.{how.name}"
+    if percent is not None and percent > 100:
+        raise malformed(f"{path}.{device.percentage}", "must be at most 100")
+    mib = value * how.mib
+    if value and how.bytes and _has_suffix(raw, how.name):
+        mib, value = -(-value // 2**20), -(-value // (how.mib * 2**20))
+    if mib > _MOST:
+        unit = "MiB" if how.mib == 1 else f"{how.mib} MiB each"
+        raise malformed(where, f"counts {unit}, and HAMi reads no more than {_MOST // how.mib} of them")
+    if several:
+        return whole or value, NANO
+    if value and how.only and value not in how.only:
+        raise malformed(where, f"must be one of {', '.join(map(str, how.only))}")
+    if value and how.steps and not around.has(device.soft):
+        if how.most and value > how.most:
+            raise malformed(where, f"is more than a card has ({how.most} MiB)")
+        value = mib = next((step for step in how.steps if value <= step), how.card)
+    elif most and mib > most:
+        raise malformed(where, f"is more than a card of this model has ({most} MiB)")
+    if value:
+        return value, cards.share(mib, least) if least else NANO
+    if percent:
+        return -(-whole * percent // 100), cards.share(percent, 100)
+    # A container with one device in any case may ask for cores alone; the profile then follows from them.
+    by_cores = device.one and device.cores is not None and device.cores.name in asked
+    return (0, 0) if by_cores else (whole, NANO)
+
+
+def _has_suffix(raw: dict[str, Any], name: str) -> bool:
+    """Whether a quantity was written with letters, as bytes are."""
+    resources_ = raw.get("resources") or {}
+    given = (resources_.get("limits") or {}).get(name, (resources_.get("requests") or {}).get(name))
+    return isinstance(given, str) and any(letter.isalpha() for letter in given)
+
+
+def _cores(device: Device, asked: Mapping[str, int], several: bool, path: str, around: _Around) -> int:
+    """Cores of one device."""
+    how = device.cores
+    if how is None:
+        return 0
+    number, unsaid = asked.get(how.name), device.memory is None or device.memory.name not in asked
+    if several or (device.totals and unsaid and how.unsaid == "exclusive"):
+        return how.full
+    if number is not None:
+        where = f"{path}.{how.name}"
+        if number and how.needs and not around.has(how.needs):
+            [(key, value)] = how.needs.items()
+            raise malformed(where, f"needs the annotation {key}: {value}")
+        if how.strict and not 0 < number <= how.full:
+            raise malformed(where, f"must be from 1 to {how.full}")
+        return min(number, how.full)
+    if how.unsaid == "exclusive":
+        percent = asked.get(device.percentage)
+        return how.full if (unsaid if percent is None else percent == 100) else 0
+    return how.full if how.unsaid == "full" else 0
+
+
+def allocated(
+    cost: PodCost, annotations: Mapping[str, Any], memory: tuple[int, int] | None, config: CountingConfig
+) -> dict[str, int]:
+    """What HAMi wrote into a pod that it gave it: `limits.` of memory and cores, and `cards.`, in nano-units.
+
+    "uuid,type,MiB,cores:" for each device, ";" after each container, init containers first. Empty where it wrote
+    nothing, or nothing that can be read: what the pod asks for stands then. It is the pod's own word, so never a
+    reason to count less. `memory` is what a card has.
+    """
+    found: dict[str, int] = {}
+    containers = (*cost.init_containers, *cost.containers)
+    for device in table():
+        text = annotations.get(device.allocated) if device.allocated else None
+        if device.vendor not in config.hami.vendors or not isinstance(text, str) or device.cards in found:
+            continue
+        given = _decoded(text)
+        if given is None or not any(given) or len(given) > len(containers):
+            continue
+        # Where it has no places for init containers, they are the first that are left out.
+        pairs = zip(reversed(containers), reversed(given), strict=False)
+        products = {id(c): _held(part, device, memory, config.hami.device_split_count) for c, part in pairs}
+        for name in {name: None for product in products.values() for name in product}:
+            found[name] = _most(cost, partial(_part, products, name))
+    return found
+
+
+def _part(products: Mapping[int, Mapping[str, int]], name: str, container: Container) -> int:
+    return products.get(id(container), {}).get(name, 0)
+
+
+def _held(
+    devices: Sequence[tuple[int, int]], device: Device, memory: tuple[int, int] | None, split: int
+) -> dict[str, int]:
+    """What a container has: (MiB, cores) of each device."""
+    full = device.cores.full if device.cores else 100
+    card = device.memory.card if device.memory and device.memory.card else memory[0] if memory else 0
+    held: dict[str, int] = {}
+    if device.memory is not None:
+        mib = -(-sum(m for m, _ in devices) // device.memory.mib)
+        held[f"limits.{device.memory.name}"] = mib * NANO
+    if device.cores is not None:
+        held[f"limits.{device.cores.name}"] = sum(c for _, c in devices) * NANO
+    shares = [max(cards.share(c, full), cards.share(m, card) if card else NANO) for m, c in devices]
+    held[device.cards] = sum(max(share, cards.share(1, split)) for share in shares)
+    return held
+
+
+def _decoded(text: str) -> list[list[tuple[int, int]]] | None:
+    """MiB and cores of each device of each container; None for what HAMi does not write."""
+    found: list[list[tuple[int, int]]] = []
+    for container in text[:65_536].rstrip(";").split(";"):
+        devices: list[tuple[int, int]] = []
+        for device in container.split(":"):
+            if "," not in device:
+                continue
+            words = device.split(",")
+            if len(words) < 4 or not all(word.isascii() and word.isdigit() and len(word) < 11 for word in words[2:4]):
+                return None
+            devices.append((int(words[2]), int(words[3])))
+        found.append(devices)
+    return found
+
+
+def model_on(annotations: Mapping[str, Any], node: Mapping[str, Any], config: CountingConfig) -> str | None:
+    """The model of the card that HAMi gave a pod, as its node registered it; None where nobody tells."""
+    text, registered = annotations.get(_NVIDIA_ALLOCATED), node.get(REGISTERED)
+    if not isinstance(text, str) or not isinstance(registered, str):
+        return None
+    uuids = {device.partition(",")[0] for part in text.split(";") for device in part.split(":") if "," in device}
+    for device in registered.split(":"):
+        words = device.split(",")
+        if len(words) > 4 and words[0] in uuids:
+            return known_model(words[4], config) or known_model(words[4].removeprefix("NVIDIA-"), config)
+    return None

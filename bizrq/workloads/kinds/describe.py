@@ -1,0 +1,177 @@
+"""What is counted of each kind, in words: the table of docs/kinds.md, from the declarations.
+
+This file alone puts declarations into words. `python -m bizrq.workloads.kinds.describe` prints the table.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Final
+
+from bizrq.workloads.kinds.declaration import Adapter, At, Const, Equals, Factor, Finished, MinOf, Number, Role
+from bizrq.workloads.kinds.registry import Registry, builtin
+
+#: What no declaration says, by the names of `coded`.
+CODED: Final = {
+    "cronjob": "none: its Jobs pay. It is refused if they would not carry its label",
+    "inferenceservice": (
+        "an estimate: for predictor, transformer and explainer `minReplicas` (1 if absent). Its Deployments pay; "
+        "none while the annotation `serving.kserve.io/stop` is true"
+    ),
+    "knative-service": (
+        "an estimate: the larger of the annotations min-scale and initial-scale (1 if absent) times `spec.template` "
+        "with its queue-proxy. The Deployments of its revisions pay"
+    ),
+    "rayjob": (
+        "and what submits it: a pod (`submitterPodTemplate`) in K8sJobMode, a container of the head in SidecarMode. "
+        "With `clusterSelector` only that"
+    ),
+    "rollout-workloadref": "or the template of `spec.workloadRef`",
+    "scheduledsparkapplication": (
+        "none: its applications carry its label and pay. It is refused if they cannot be counted"
+    ),
+    "sparkapplication": (
+        "1 driver and `spec.executor.instances` (1 if absent) executors; with dynamicAllocation no fewer than "
+        "`initialExecutors` and `minExecutors`. Sizes by Spark's arithmetic: memory and its overhead, `coreRequest` or "
+        "`cores`, `coreLimit`, `gpu`"
+    ),
+    "trainjob": (
+        "the jobs of its runtime: `spec.trainer.numNodes` (what the runtime says if absent) for the trainer, "
+        "`parallelism` for others, `resourcesPerNode` laid over the trainer's. No less than the JobSet that was made "
+        "of it"
+    ),
+}  # fmt: skip
+SURGES: Final = {
+    "deployment": "`maxSurge` of its rolling update",
+    "leaderworkerset": "`maxSurge` groups",
+    "rollout": "the canary's `maxSurge`; all over again where traffic is routed or for blue-green",
+    "twice": "a second cluster",
+}
+
+HEAD = ("kind", "pods", "none while", "ends", "`/scale` writes", "policies")
+
+
+def table(registry: Registry) -> str:
+    """A row of Markdown for each kind, in the order of their declaration."""
+    rows = [HEAD, ("---",) * len(HEAD), *(_row(adapter, registry) for adapter in registry.adapters)]
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+
+
+def _row(adapter: Adapter, registry: Registry) -> tuple[str, ...]:
+    versions = ", ".join(f"`{adapter.group}/{v}`" if adapter.group else f"`{v}`" for v in adapter.versions)
+    name = f"`count/{adapter.resource}`" if registry.is_charged(adapter) else "not charged"
+    return (
+        f"{adapter.kind} ({versions}; {name})",
+        _pods(adapter),
+        " or ".join(map(_equals, adapter.zero_when)),
+        _end(adapter),
+        f"`{'.'.join(adapter.scale)}`" if adapter.scale else "",
+        _policies(adapter),
+    )
+
+
+def _pods(adapter: Adapter) -> str:
+    parts = [_role(role) for role in adapter.roles]
+    if adapter.code:
+        parts.append(CODED[adapter.code])
+    return "; ".join(parts)
+
+
+def _role(role: Role) -> str:
+    each = ""
+    if role.for_each is not None:
+        each = f"{role.key} of `{role.for_each}`: " if role.key else f"each of `{role.for_each}`: "
+    elif role.name != "main":
+        each = f"{role.name}: "
+    count = " times ".join(map(_factor, role.count))
+    template = ", else ".join("itself" if not place.keys else f"`{_place(place)}`" for place in role.template)
+    text = f"{each}{count} times {template}" if template != "itself" else "itself"
+    if role.code:
+        text += f", {CODED[role.code]}"
+    if role.skip_when is not None:
+        text += f", none while {_equals(role.skip_when)}"
+    if role.inject:
+        added = ["an init container" if inject.init else "a container" for inject in role.inject]
+        when = [f" while {_equals(inject.when)}" for inject in role.inject if inject.when is not None]
+        text += f", with {' and '.join(added)} that the operator adds{''.join(when)}"
+    return text
+
+
+def _factor(factor: Factor) -> str:
+    match factor:
+        case Const(value=value):
+            return str(value)
+        case MinOf(operands=operands):
+            return f"the least of {' and '.join(map(_factor, operands))}"
+        case Number():
+            return _number(factor)
+
+
+def _number(number: Number) -> str:
+    said = [f"{number.default} if absent"] if number.default is not None and number.at.keys[0] != "status" else []
+    if number.clamp_min is not None:
+        said.append(f"no less than {_bound(number.clamp_min)}")
+    if number.clamp_max is not None:
+        said.append(f"no more than {_bound(number.clamp_max)}")
+    if number.at_least:
+        said.append(f"at least {number.at_least}")
+    text = f"`{_place(number.at)}`" + (f" ({', '.join(said)})" if said else "")
+    if number.minus is not None:
+        text += f" less {_factor(number.minus)}"
+    if number.plus:
+        text += f" {'plus' if number.plus > 0 else 'less'} {abs(number.plus)}"
+    return text
+
+
+def _bound(factor: Factor) -> str:
+    return f"`{_place(factor.at)}`" if isinstance(factor, Number) else _factor(factor)
+
+
+def _place(place: At) -> str:
+    return ".".join(place.keys)
+
+
+def _equals(flag: Equals) -> str:
+    value = str(flag.value).lower() if isinstance(flag.value, bool) else str(flag.value)
+    return f"`{_place(flag.at)}`" if flag.value is True else f"`{_place(flag.at)}` is {value}"
+
+
+def _end(adapter: Adapter) -> str:
+    finished = adapter.finished_when
+    if finished is None:
+        return ""
+    ways = [*_conditions(finished), *_phases(finished)]
+    text = " or ".join(ways)
+    if finished.unless is not None:
+        text += f", unless {_equals(finished.unless)}"
+    return text + ("; pods that still run are charged" if adapter.lingers else "")
+
+
+def _conditions(finished: Finished) -> list[str]:
+    return [f"condition {_any_of(sorted(finished.types))}"] if finished.conditions is not None else []
+
+
+def _phases(finished: Finished) -> list[str]:
+    if finished.phase is None:
+        return []
+    return [f"`{_place(finished.phase)}` {_any_of(sorted(finished.phases))}"]
+
+
+def _any_of(words: Sequence[str]) -> str:
+    return " or ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else words[0]
+
+
+def _policies(adapter: Adapter) -> str:
+    found = ["`suspended`"] if adapter.zero_when else []
+    if adapter.lingers:
+        found.append("`terminal`")
+    if adapter.surge:
+        found.append(f"`surge`: {SURGES[adapter.surge]}")
+    if adapter.elastic_max is not None:
+        found.append(f"`elastic`: `{_place(adapter.elastic_max)}`")
+    return "; ".join(found)
+
+
+if __name__ == "__main__":
+    sys.stdout.write(table(builtin()))

@@ -1,0 +1,309 @@
+"""Which kinds of workload there are, and where in each of them counts and pod templates stand.
+
+This file alone reads declarations of kinds (`kinds.yaml`, and `adapters` of the configuration).
+It does not look at workload objects: `roles.py` interprets what is read here. The head of `kinds.yaml` is the grammar.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+from bizrq.workloads.kinds.declaration import (
+    CODED_KINDS,
+    CODED_SURGES,
+    CODED_TEMPLATES,
+    Adapter,
+    At,
+    Const,
+    Deadline,
+    DeclarationError,
+    Equals,
+    Factor,
+    Finished,
+    GroupKind,
+    Inject,
+    MinOf,
+    Number,
+    Pods,
+    Role,
+)
+from bizrq.workloads.validation import MOST, child, nearest, show
+
+# Reading declarations.
+
+_T = TypeVar("_T")
+
+
+class _Entry:
+    """One map of a declaration. Whoever reads it names all keys it may have, so that a slip of the pen is found."""
+
+    def __init__(self, value: object, where: str, keys: Iterable[str]) -> None:
+        known = tuple(keys)
+        if not isinstance(value, dict):
+            raise DeclarationError(f"{where}: must be a map with {', '.join(known)}, not {show(value)}")
+        for key in value:
+            if key not in known:
+                close = difflib.get_close_matches(str(key)[:100], known, n=1, cutoff=0.0)
+                raise DeclarationError(f"{where}: {show(key)} is no key here, the nearest is {close[0]}")
+        self._value = value
+        self.where = where
+
+    def path(self, key: str) -> str:
+        return child(self.where, key)
+
+    def __contains__(self, key: str) -> bool:
+        return self._value.get(key) is not None
+
+    def text(self, key: str, default: str | None = None) -> str:
+        value = self._value.get(key, default)
+        if not isinstance(value, str):
+            raise DeclarationError(f"{self.path(key)}: must be a text, not {show(value)}")
+        return value
+
+    def flag(self, key: str, default: bool = False) -> bool:
+        value = self._value.get(key, default)
+        if not isinstance(value, bool):
+            raise DeclarationError(f"{self.path(key)}: must be true or false, not {show(value)}")
+        return value
+
+    def whole(self, key: str, least: int = -MOST) -> int:
+        value = self._value.get(key)
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= MOST:
+            raise DeclarationError(
+                f"{self.path(key)}: must be a whole number from {least} to {MOST}, not {show(value)}"
+            )
+        return value
+
+    def one_of(self, key: str, known: Iterable[str]) -> str:
+        value = self.text(key)
+        if value not in known:
+            raise DeclarationError(
+                f"{self.path(key)}: must be one of {', '.join(sorted(known))}, not {show(value)}{nearest(value, known)}"
+            )
+        return value
+
+    def map(self, key: str) -> dict[str, Any]:
+        value = self._value.get(key)
+        if not isinstance(value, dict):
+            raise DeclarationError(f"{self.path(key)}: must be a map, not {show(value)}")
+        return value
+
+    def all(self, key: str, read: Callable[[object, str], _T]) -> tuple[_T, ...]:
+        """Every element of a list, read; absent is none."""
+        return _all(self._value.get(key, []), self.path(key), read)
+
+    def maybe(self, key: str, read: Callable[[object, str], _T]) -> _T | None:
+        return read(self._value[key], self.path(key)) if key in self else None
+
+
+def _all(value: object, where: str, read: Callable[[object, str], _T]) -> tuple[_T, ...]:
+    if not isinstance(value, list):
+        raise DeclarationError(f"{where}: must be a list, not {show(value)}")
+    return tuple(read(element, f"{where}[{index}]") for index, element in enumerate(value))
+
+
+def _text(value: object, where: str) -> str:
+    if not isinstance(value, str) or not value:
+        raise DeclarationError(f"{where}: must be a text, not {show(value)}")
+    return value
+
+
+_KEYS = (
+    "match", "root", "roles", "zeroWhen", "finishedWhen", "deadline", "scale", "creates", "passes", "grows", "beside",
+    "pods", "elasticMax", "surge", "code", "lingers", "pays", "estimate", "override",
+)  # fmt: skip
+
+
+def read_adapters(entries: object, where: str) -> list[tuple[Adapter, bool]]:
+    """The adapters that are declared, each with whether it may replace another. Raises DeclarationError."""
+    found: dict[GroupKind, tuple[Adapter, bool]] = {}
+    for adapter, override in _all(entries, where, _adapter):
+        if (adapter.group, adapter.kind) in found:
+            raise DeclarationError(f"{where}: {adapter.resource} is declared twice")
+        found[adapter.group, adapter.kind] = adapter, override
+    return list(found.values())
+
+
+def _adapter(value: object, where: str) -> tuple[Adapter, bool]:
+    entry = _Entry(value, where, _KEYS)
+    match = _Entry(entry.map("match"), entry.path("match"), ("group", "kind", "resource", "versions"))
+    versions = match.all("versions", _text)
+    if not versions:
+        raise DeclarationError(f"{match.path('versions')}: name at least one version")
+    root = entry.maybe("root", _at)
+    read = _Reader(root.keys if root else ("spec",))
+    code = entry.one_of("code", CODED_KINDS) if "code" in entry else None
+    roles = entry.all("roles", read.role)
+    if not roles and code is None:
+        raise DeclarationError(f"{where}: name at least one role")
+    scale = entry.maybe("scale", _at)
+    adapter = Adapter(
+        group=match.text("group", ""),
+        kind=_text(match.text("kind"), match.path("kind")),
+        plural=_text(match.text("resource"), match.path("resource")),
+        versions=versions,
+        roles=roles,
+        zero_when=entry.all("zeroWhen", read.equals),
+        finished_when=entry.maybe("finishedWhen", _finished),
+        deadline=entry.maybe("deadline", _deadline),
+        scale=scale.keys if scale else None,
+        creates=frozenset(entry.all("creates", _group_kind)),
+        passes=frozenset(entry.all("passes", _group_kind)),
+        grows=frozenset(entry.all("grows", _group_kind)),
+        beside=frozenset(entry.all("beside", _text)),
+        pods=entry.maybe("pods", _pods) or Pods(),
+        elastic_max=entry.maybe("elasticMax", _at),
+        surge=entry.one_of("surge", CODED_SURGES) if "surge" in entry else None,
+        code=code,
+        lingers=entry.flag("lingers"),
+        pays=entry.flag("pays", default=True),
+        estimate=entry.flag("estimate"),
+    )
+    for group, kind in sorted(adapter.grows - adapter.creates):
+        raise DeclarationError(f"{entry.path('grows')}: {group}/{kind} must stand in creates, too")
+    return adapter, entry.flag("override")
+
+
+class _Reader:
+    """Reads places; with a `root`, `spec.x` stands for `<root>.x`, and `$.spec.x` for itself."""
+
+    def __init__(self, root: tuple[str, ...]) -> None:
+        self._root = root
+
+    def at(self, value: object, where: str) -> At:
+        if isinstance(value, str) and value.startswith("$."):
+            return _at(value[2:], where)
+        place = _at(value, where)
+        if not place.of_element and place.keys[:1] == ("spec",):
+            return At((*self._root, *place.keys[1:]))
+        return place
+
+    def role(self, value: object, where: str) -> Role:
+        entry = _Entry(
+            value,
+            where,
+            ("name", "forEach", "key", "when", "skipWhen", "count", "template", "podSpec", "inject", "code"),
+        )
+        if "forEach" not in entry and "name" not in entry:
+            raise DeclarationError(f"{where}: give the role a name, or forEach")
+        template = entry.all("template", self.at)
+        if not template:
+            raise DeclarationError(f"{entry.path('template')}: name at least one place")
+        count = entry.all("count", self.factor)
+        if not count:
+            raise DeclarationError(f"{entry.path('count')}: name at least one factor")
+        for index, factor in enumerate(count):
+            if not _has_value(factor):
+                raise DeclarationError(f"{entry.path('count')}[{index}]: needs a default, for where it is absent")
+        return Role(
+            name=entry.text("name", ""),
+            count=count,
+            template=template,
+            for_each=entry.maybe("forEach", self.at),
+            key=entry.maybe("key", _text),
+            when=entry.maybe("when", self.at),
+            skip_when=entry.maybe("skipWhen", self.equals),
+            pod_spec=entry.flag("podSpec"),
+            inject=entry.all("inject", self.inject),
+            code=entry.one_of("code", CODED_TEMPLATES) if "code" in entry else None,
+        )
+
+    def factor(self, value: object, where: str) -> Factor:
+        entry = _Entry(
+            value,
+            where,
+            ("path", "default", "const", "minOf", "clampMin", "clampMax", "minus", "plus", "atLeast"),
+        )
+        if "const" in entry:
+            return Const(entry.whole("const", 0))
+        if "minOf" in entry:
+            return MinOf(entry.all("minOf", self.factor))
+        place = entry.maybe("path", self.at)
+        if place is None:
+            raise DeclarationError(f"{where}: needs path, const or minOf")
+        return Number(
+            at=place,
+            default=entry.whole("default", 0) if "default" in entry else None,
+            minus=entry.maybe("minus", self.factor),
+            plus=entry.whole("plus") if "plus" in entry else 0,
+            clamp_min=entry.maybe("clampMin", self.factor),
+            clamp_max=entry.maybe("clampMax", self.factor),
+            at_least=entry.whole("atLeast", 0) if "atLeast" in entry else 0,
+        )
+
+    def equals(self, value: object, where: str) -> Equals:
+        entry = _Entry(value, where, ("path", "equals"))
+        wanted = entry._value.get("equals")
+        if not isinstance(wanted, (bool, int, str)):
+            raise DeclarationError(f"{entry.path('equals')}: must be true, false, a text or a whole number")
+        return Equals(self.at(entry.text("path"), entry.path("path")), wanted)
+
+    def inject(self, value: object, where: str) -> Inject:
+        entry = _Entry(value, where, ("when", "as", "from", "default"))
+        return Inject(
+            init=entry.one_of("as", ("container", "initContainer")) == "initContainer",
+            default=entry.map("default"),
+            when=entry.maybe("when", self.equals),
+            source=entry.maybe("from", self.at),
+        )
+
+
+def _at(value: object, where: str) -> At:
+    text = _text(value, where)
+    if text == ".":
+        return At(())
+    keys = tuple(text.split("."))
+    place = At(keys[1:], of_element=True) if keys[0] == "@" else At(keys)
+    if not all(place.keys) or not place.keys:
+        raise DeclarationError(
+            f"{where}: {show(text)} is no place: write keys with dots, like spec.replicas or @.replicas"
+        )
+    return place
+
+
+def _has_value(factor: Factor) -> bool:
+    """Whether a factor always comes to a number."""
+    match factor:
+        case Const():
+            return True
+        case Number(default=default):
+            return default is not None
+        case MinOf(operands=operands):
+            return any(_has_value(operand) for operand in operands)
+
+
+def _finished(value: object, where: str) -> Finished:
+    entry = _Entry(value, where, ("conditions", "phase", "unless"))
+    conditions = entry.maybe("conditions", lambda v, w: _Entry(v, w, ("path", "types")))
+    phase = entry.maybe("phase", lambda v, w: _Entry(v, w, ("path", "values")))
+    if conditions is None and phase is None:
+        raise DeclarationError(f"{where}: needs conditions or phase")
+    return Finished(
+        conditions=_at(conditions.text("path"), conditions.path("path")) if conditions else None,
+        types=frozenset(conditions.all("types", _text)) if conditions else frozenset(),
+        phase=_at(phase.text("path"), phase.path("path")) if phase else None,
+        phases=frozenset(phase.all("values", _text)) if phase else frozenset(),
+        unless=entry.maybe("unless", _Reader(("spec",)).equals),
+    )
+
+
+def _deadline(value: object, where: str) -> Deadline:
+    entry = _Entry(value, where, ("path", "since"))
+    return Deadline(_at(entry.text("path"), entry.path("path")), _at(entry.text("since"), entry.path("since")))
+
+
+def _pods(value: object, where: str) -> Pods:
+    # Labels can be set by anybody, so owners tell; whoever gives `selector` or `via` besides is not wrong.
+    entry = _Entry(value, where, ("selector", "ownerChain", "via"))
+    for key in ("selector", "via"):
+        entry.text(key, "")
+    return Pods(entry.all("ownerChain", _text))
+
+
+def _group_kind(value: object, where: str) -> GroupKind:
+    group, slash, kind = _text(value, where).partition("/")
+    if not slash or not kind:
+        raise DeclarationError(f"{where}: {show(value)} must be group/Kind, and /Kind for the core group")
+    return group, kind

@@ -1,0 +1,345 @@
+"""What one pod of a PodSpec costs.
+
+This file alone does the arithmetic that Kubernetes does with a pod: its defaulting, init containers and sidecars,
+pod-level resources, overhead. It does not know roles, labels or models, nor DRA claims (`dra.py`).
+
+Sources, of Kubernetes v1.36: defaults of a Pod, `pkg/apis/core/v1/defaults.go` (SetDefaults_Pod, which the API server
+never does to a template); the sums, `component-helpers/resource/helpers.go` (PodRequests, PodLimits); what a resource
+may be called and be, `pkg/apis/core/validation` (ValidateContainerResourceName, ValidateResourceRequirements), which
+nobody does to a custom resource; LimitRange, `plugin/pkg/admission/limitranger`; "must specify",
+`pkg/quota/v1/evaluator/core/pods.go`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import lru_cache
+from typing import Any, Final
+
+from bizrq.units import quantity
+from bizrq.units.quantity import NANO, QuantityError
+from bizrq.workloads.lookup import Lookup
+from bizrq.workloads.validation import a_list, a_map, a_text, child, malformed, nearest, show
+
+#: The rule that cpu and memory must be stated covers these (docs/counting.md, "Missing cpu and memory").
+MUST_SAY: Final = (("requests", "cpu"), ("requests", "memory"), ("limits", "cpu"), ("limits", "memory"))
+
+#: An implicit resource that a DRA device class serves, by the name of the class.
+IMPLICIT_CLASS: Final = "deviceclass.resource.kubernetes.io/"
+
+_STANDARD = frozenset({"cpu", "memory", "ephemeral-storage"})
+_HUGEPAGES = "hugepages-"
+_DOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", re.ASCII)
+_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?", re.ASCII)
+
+
+@dataclass(slots=True)
+class Container:
+    """What one container asks for, defaulted as in a Pod. Amounts in nano-units."""
+
+    name: str
+    path: str
+    requests: dict[str, int]
+    limits: dict[str, int]
+    sidecar: bool = False
+
+
+@dataclass(slots=True)
+class PodCost:
+    """What one pod asks for, by resource as a container names it, in nano-units.
+
+    `missing` tells for each of requests.cpu, limits.cpu, requests.memory and limits.memory which containers do not
+    state it; a name that all state is not in it.
+    """
+
+    requests: dict[str, int]
+    limits: dict[str, int]
+    missing: dict[str, list[str]] = field(default_factory=dict)
+    containers: Sequence[Container] = ()
+    init_containers: Sequence[Container] = ()
+
+
+def pod_cost(spec: Mapping[str, Any], path: str, namespace: str, lookup: Lookup) -> PodCost:
+    """The cost of one pod of this spec, which stands at path. Raises Malformed."""
+    containers = _containers(spec.get("containers"), f"{path}.containers", init=False)
+    if not containers:
+        raise malformed(f"{path}.containers", "is missing: a pod has at least one container")
+    given = spec.get("initContainers")
+    inits = _containers(given, f"{path}.initContainers", init=True) if given is not None else []
+
+    pod_requests, pod_limits = _pod_level(spec.get("resources"), f"{path}.resources")
+    if pod_limits:
+        # Before any LimitRange: pods are defaulted when they are decoded, and only then seen by LimitRanger.
+        for name, amount in aggregate(
+            (c.requests for c in containers), ((c.requests, c.sidecar) for c in inits)
+        ).items():
+            if name in ("cpu", "memory"):
+                pod_requests.setdefault(name, amount)
+        for name, amount in pod_limits.items():
+            pod_requests.setdefault(name, amount)
+
+    ranges = lookup.all_of("", "LimitRange", namespace)
+    if ranges:
+        _apply(ranges, (*containers, *inits))
+    for container in containers:
+        check_devices(container.requests, container.limits, container.path)
+    for container in inits:
+        check_devices(container.requests, container.limits, container.path)
+
+    if inits:
+        requests = aggregate((c.requests for c in containers), ((c.requests, c.sidecar) for c in inits))
+        limits = aggregate((c.limits for c in containers), ((c.limits, c.sidecar) for c in inits))
+    elif len(containers) == 1:
+        requests, limits = dict(containers[0].requests), dict(containers[0].limits)
+    else:
+        requests, limits = _sum(c.requests for c in containers), _sum(c.limits for c in containers)
+    requests.update(pod_requests)
+    limits.update(pod_limits)
+
+    for name, amount in _overhead(spec, path, lookup).items():
+        requests[name] = requests.get(name, 0) + amount
+        if limits.get(name):
+            limits[name] += amount
+    return PodCost(requests, limits, _missing((*containers, *inits), pod_requests, pod_limits), containers, inits)
+
+
+def _containers(value: object, path: str, *, init: bool) -> list[Container]:
+    found: list[Container] = []
+    for index, given in enumerate(a_list(value, path)):
+        where = f"{path}[{index}]"
+        if not isinstance(given, dict):
+            raise malformed(where, f"must be a map, not {show(given)}")
+        name = given.get("name")
+        if not isinstance(name, str) or not name or len(name) > 63 or not name.isprintable():
+            name = _odd_name(name, f"{where}.name", index)
+        resources = given.get("resources")
+        if resources is None:
+            requests, limits = {}, {}
+        elif isinstance(resources, dict):
+            limits = quantities(resources.get("limits"), f"{where}.resources.limits")
+            requests = quantities(resources.get("requests"), f"{where}.resources.requests")
+            # A request that is not stated is the limit (SetDefaults_Pod).
+            requests = {**limits, **requests} if requests else dict(limits)
+        else:
+            raise malformed(f"{where}.resources", f"must be a map, not {show(resources)}")
+        found.append(Container(name, where, requests, limits, init and given.get("restartPolicy") == "Always"))
+    return found
+
+
+def _odd_name(name: object, path: str, index: int) -> str:
+    text = a_text(name, path)
+    return show(text) if text else f"[{index}]"
+
+
+def quantities(value: object, path: str) -> dict[str, int]:
+    """A map of resource names to quantities as a container may have it, in nano-units, rounded up to milli.
+
+    Raises Malformed for what is no map, for names that no container can ask for and for anything but a quantity from
+    0.
+    """
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise malformed(path, f"must be a map of resource names to quantities, but is not a map: {show(value)}")
+    amounts: dict[str, int] = {}
+    for name, given in value.items():
+        try:
+            amount = _milli(given) if type(given) is str else quantity.round_up_milli(quantity.parse(given))
+        except QuantityError as error:
+            raise malformed(child(path, name), str(error)) from None
+        if amount < 0:
+            raise malformed(child(path, name), f"must not be negative, but is {show(given)}")
+        if name not in _STANDARD:
+            _check_name(name, amount, path)
+        amounts[name] = amount
+    return amounts
+
+
+@lru_cache(maxsize=4096)
+def _milli(text: str) -> int:
+    """What the text of a quantity comes to; the same few texts stand in nearly all templates."""
+    return quantity.round_up_milli(quantity.parse(text))
+
+
+class Sort(Enum):
+    """What may be asked of a resource."""
+
+    COMPUTE = "compute"
+    HUGEPAGES = "hugepages"
+    EXTENDED = "extended"
+    IMPLICIT = "implicit"
+    NATIVE = "native"
+    NONE = "none"
+
+
+@lru_cache(maxsize=4096)
+def sort_of(name: str) -> Sort:
+    """What sort of resource a container's key names (`pkg/apis/core/helper`, IsExtendedResourceName)."""
+    if name in _STANDARD:
+        return Sort.COMPUTE
+    if name.startswith(_HUGEPAGES) and "/" not in name:
+        return Sort.HUGEPAGES
+    domain, slash, rest = name.partition("/")
+    if not slash or len(domain) > 253 or len(rest) > 63 or not _DOMAIN.fullmatch(domain) or not _NAME.fullmatch(rest):
+        if name.startswith(IMPLICIT_CLASS) and len(name) <= len(IMPLICIT_CLASS) + 253 and _DOMAIN.fullmatch(rest):
+            return Sort.IMPLICIT
+        return Sort.NONE
+    if name.startswith(IMPLICIT_CLASS):
+        return Sort.IMPLICIT
+    if "kubernetes.io/" in name:
+        return Sort.NATIVE
+    # A quota names it with requests. before it, and has to have room for that.
+    return Sort.NONE if name.startswith("requests.") or len(domain) > 244 else Sort.EXTENDED
+
+
+def _check_name(name: object, amount: int, path: str) -> None:
+    if not isinstance(name, str):
+        raise malformed(child(path, name), "is no resource name")
+    sort = sort_of(name) if len(name) <= 400 else Sort.NONE
+    if sort is Sort.NONE:
+        raise malformed(
+            child(path, name),
+            "no container can ask for this: write cpu, memory, ephemeral-storage, hugepages-<size> "
+            f"or a vendor's name with its domain, like nvidia.com/gpu{nearest(name, _STANDARD)}",
+        )
+    if sort in (Sort.EXTENDED, Sort.HUGEPAGES, Sort.IMPLICIT) and amount % NANO:
+        raise malformed(child(path, name), "must be a whole number")
+
+
+def check_devices(requests: Mapping[str, int], limits: Mapping[str, int], path: str) -> None:
+    """What Kubernetes demands of devices and huge pages: a limit, and a request that equals it. Raises Malformed."""
+    for name, amount in requests.items():
+        if name in _STANDARD or limits.get(name) == amount:
+            continue
+        if sort_of(name) in (Sort.EXTENDED, Sort.HUGEPAGES):
+            where = child(f"{path}.resources", f"requests.{name}")
+            if name not in limits:
+                raise malformed(where, "needs an equal limit, and there is none")
+            raise malformed(
+                where,
+                f"is {quantity.text(name, amount)}, but the limit is {quantity.text(name, limits[name])}: "
+                "both must be equal",
+            )
+
+
+def _pod_level(value: object, path: str) -> tuple[dict[str, int], dict[str, int]]:
+    """The requests and limits that the pod states for all its containers together."""
+    if value is None:
+        return {}, {}
+    resources = a_map(value, path)
+    requests = quantities(resources.get("requests"), f"{path}.requests")
+    limits = quantities(resources.get("limits"), f"{path}.limits")
+    for kind, amounts in (("requests", requests), ("limits", limits)):
+        for name in amounts:
+            if name not in ("cpu", "memory") and sort_of(name) is not Sort.HUGEPAGES:
+                raise malformed(
+                    child(path, f"{kind}.{name}"),
+                    "a pod as a whole can state cpu, memory and hugepages only: let a container ask for this",
+                )
+            if name not in ("cpu", "memory") and requests.get(name, amounts[name]) != limits.get(name, amounts[name]):
+                raise malformed(child(path, f"requests.{name}"), "must be equal to the limit")
+    return requests, limits
+
+
+def _sum(parts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    result: dict[str, int] = {}
+    for part in parts:
+        for name, amount in part.items():
+            result[name] = result.get(name, 0) + amount
+    return result
+
+
+def aggregate(
+    containers: Iterable[Mapping[str, int]], inits: Iterable[tuple[Mapping[str, int], bool]]
+) -> dict[str, int]:
+    """The most that a pod holds at any time: while it runs, or in one of its init steps.
+
+    `inits` are in order, each with whether it is a sidecar: those run on, beside every later step and the containers.
+    A step needs more than the sidecars before it only in what it asks for itself, so only that is looked at.
+    """
+    running = _sum(containers)
+    sidecars: dict[str, int] = {}
+    most: dict[str, int] = {}
+    for asked, sidecar in inits:
+        for name, amount in asked.items():
+            if sidecar:
+                sidecars[name] = sidecars.get(name, 0) + amount
+                running[name] = running.get(name, 0) + amount
+            else:
+                most[name] = max(most.get(name, 0), sidecars.get(name, 0) + amount)
+    for name, amount in most.items():
+        if amount > running.get(name, 0) or name not in running:
+            running[name] = amount
+    return running
+
+
+def _overhead(spec: Mapping[str, Any], path: str, lookup: Lookup) -> dict[str, int]:
+    """What running the pod costs besides its containers: as the template says, else as its RuntimeClass does."""
+    overhead = spec.get("overhead")
+    if overhead:
+        return quantities(overhead, f"{path}.overhead")
+    runtime_class = a_text(spec.get("runtimeClassName"), f"{path}.runtimeClassName")
+    if not runtime_class:
+        return {}
+    found = lookup.get("node.k8s.io", "RuntimeClass", "", runtime_class)
+    if found is None:
+        return {}
+    where = f"RuntimeClass {show(runtime_class)}: overhead"
+    return quantities(a_map(found.get("overhead"), where).get("podFixed"), f"{where}.podFixed")
+
+
+def _apply(ranges: Sequence[Mapping[str, Any]], containers: Iterable[Container]) -> None:
+    """Give every container the defaults of the namespace's LimitRanges where it states nothing."""
+    defaults = [
+        pair
+        for found in sorted(ranges, key=_name_of)
+        for pair in _defaults(found, f"LimitRange {show(_name_of(found))}: spec.limits")
+    ]
+    for container in containers:
+        for default, default_request in defaults:
+            container.limits = {**default, **container.limits}
+            container.requests = {**default_request, **container.requests}
+
+
+def _name_of(obj: Mapping[str, Any]) -> str:
+    metadata = obj.get("metadata")
+    name = metadata.get("name") if isinstance(metadata, dict) else None
+    return name if isinstance(name, str) else ""
+
+
+def _defaults(limit_range: Mapping[str, Any], path: str) -> list[tuple[dict[str, int], dict[str, int]]]:
+    """The default limits and requests of containers, filled up as the API server does (SetDefaults_LimitRangeItem)."""
+    found: list[tuple[dict[str, int], dict[str, int]]] = []
+    for index, item in enumerate(a_list(a_map(limit_range.get("spec"), path).get("limits"), path)):
+        where = f"{path}[{index}]"
+        if not isinstance(item, dict):
+            raise malformed(where, f"must be a map, not {show(item)}")
+        if item.get("type") != "Container":
+            continue
+        most, least = quantities(item.get("max"), f"{where}.max"), quantities(item.get("min"), f"{where}.min")
+        default = {**most, **quantities(item.get("default"), f"{where}.default")}
+        default_request = {
+            **least,
+            **default,
+            **quantities(item.get("defaultRequest"), f"{where}.defaultRequest"),
+        }
+        found.append((default, default_request))
+    return found
+
+
+def _missing(
+    containers: Iterable[Container], pod_requests: Mapping[str, int], pod_limits: Mapping[str, int]
+) -> dict[str, list[str]]:
+    missing: dict[str, list[str]] = {}
+    for container in containers:
+        requests, limits = container.requests, container.limits
+        if "cpu" in limits and "memory" in limits and "cpu" in requests and "memory" in requests:
+            continue
+        for kind, name in MUST_SAY:
+            stated, of_pod = (requests, pod_requests) if kind == "requests" else (limits, pod_limits)
+            if name not in stated and name not in of_pod:
+                missing.setdefault(f"{kind}.{name}", []).append(container.name)
+    return missing

@@ -1,0 +1,81 @@
+"""What the containers of a pod that runs hold, where they were resized in place.
+
+This file alone compares a pod's spec with its status. It does not know sums.
+Source: `component-helpers/resource/helpers.go` (aggregateContainerResourcesByFn) of Kubernetes v1.36.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bizrq.units import quantity
+from bizrq.units.quantity import QuantityError
+from bizrq.workloads.validation import a_map, child, malformed
+
+#: What of a pod's status tells what its containers hold.
+TOLD = ("containerStatuses", "initContainerStatuses", "conditions")
+_STATUSES = {"containers": "containerStatuses", "initContainers": "initContainerStatuses"}
+
+
+def as_running(pod: dict[str, Any], spec: dict[str, Any]) -> dict[str, Any]:
+    """The spec with each container at the most of what it asks for, what it was promised and what it has.
+
+    A resize that the node has called infeasible is nothing that anybody gets. Raises Malformed.
+    """
+    status = pod.get("status")
+    if not isinstance(status, dict):
+        return spec
+    infeasible = _is_infeasible(status.get("conditions"))
+    running = spec
+    for key, statuses in _STATUSES.items():
+        containers, told = spec.get(key), _by_name(status.get(statuses))
+        if told and isinstance(containers, list):
+            running = {**running, key: [_most(c, told, infeasible, f"status.{statuses}") for c in containers]}
+    return running
+
+
+def _is_infeasible(conditions: object) -> bool:
+    return isinstance(conditions, list) and any(
+        isinstance(c, dict) and c.get("type") == "PodResizePending" and c.get("reason") == "Infeasible"
+        for c in conditions
+    )
+
+
+def _by_name(statuses: object) -> dict[str, dict[str, Any]]:
+    if not isinstance(statuses, list):
+        return {}
+    named = [s for s in statuses if isinstance(s, dict) and isinstance(s.get("name"), str)]
+    return {s["name"]: s for s in named if s.get("resources") or s.get("allocatedResources")}
+
+
+def _most(container: Any, told: dict[str, dict[str, Any]], infeasible: bool, path: str) -> Any:
+    name = container.get("name") if isinstance(container, dict) else None
+    if not isinstance(name, str) or name not in told:
+        return container
+    path = child(path, name)
+    has, allocated = a_map(told[name].get("resources"), f"{path}.resources"), told[name].get("allocatedResources")
+    asks = {} if infeasible else container.get("resources")
+    if asks is not None and not isinstance(asks, dict):
+        return container
+    asks = asks or {}
+    requests = [asks.get("requests"), has.get("requests"), allocated]
+    limits = [asks.get("limits"), has.get("limits")]
+    return {
+        **container,
+        "resources": {"requests": _larger(requests, f"{path}.requests"), "limits": _larger(limits, f"{path}.limits")},
+    }
+
+
+def _larger(lists: list[Any], path: str) -> dict[str, Any]:
+    """Per name the larger quantity, as it was written."""
+    found: dict[str, Any] = {}
+    amounts: dict[str, int] = {}
+    for given in lists:
+        for name, value in a_map(given, path).items():
+            try:
+                amount = quantity.parse(value)
+            except QuantityError as error:
+                raise malformed(child(path, name), str(error)) from None
+            if name not in found or amount > amounts[name]:
+                found[name], amounts[name] = value, amount
+    return found

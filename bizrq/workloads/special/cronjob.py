@@ -1,0 +1,35 @@
+"""CronJob: it has no pods, its Jobs are charged. It is only asked whether they will carry its label."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from bizrq.workloads.labels import LABEL, group_of
+from bizrq.workloads.lookup import Lookup
+from bizrq.workloads.pods.roles import PodSet
+from bizrq.workloads.validation import Malformed, a_map, malformed, show
+
+
+def pod_sets(
+    obj: dict[str, Any], _declared: Callable[[], list[PodSet]], _namespace: str, _lookup: Lookup
+) -> list[PodSet]:
+    """No pods. Raises Malformed where the Jobs would escape the group that the CronJob names.
+
+    A Job gets the labels of jobTemplate (kubernetes `cronjob/utils.go`).
+    """
+    group = group_of(obj)
+    if group is None:
+        return []
+    path = "spec.jobTemplate"
+    template = a_map(a_map(obj.get("spec"), "spec").get("jobTemplate"), path)
+    try:
+        named = group_of({**template, "apiVersion": "batch/v1", "kind": "Job"})
+    except Malformed as wrong:
+        raise Malformed(f"{path} -> {wrong}") from None
+    if named != group:
+        raise malformed(
+            f"{path}.metadata.labels.{LABEL}",
+            f"must be {group} as on the CronJob, because its Jobs are charged, but is {show(named)}",
+        )
+    return []

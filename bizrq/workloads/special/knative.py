@@ -1,0 +1,42 @@
+"""Knative Service: an estimate. What it costs is charged through the Deployments of its revisions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from bizrq.workloads.lookup import Lookup
+from bizrq.workloads.pods.roles import PodSet, of_template
+from bizrq.workloads.validation import MOST, a_list, a_map, child, malformed, show
+
+#: The sidecar that Knative adds, as its config-deployment says by default.
+_QUEUE = {"name": "queue-proxy", "resources": {"requests": {"cpu": "25m"}}}
+_WHOLE = re.compile(r"[0-9]{1,10}", re.ASCII)
+
+
+def pod_sets(
+    obj: dict[str, Any], _declared: Callable[[], list[PodSet]], _namespace: str, _lookup: Lookup
+) -> list[PodSet]:
+    """As many pods as a revision starts with: its least scale, and one unless it says otherwise."""
+    path = "spec.template"
+    pods = of_template("revision", 1, a_map(obj.get("spec"), "spec").get("template"), path)
+    count = max(
+        _scale(pods.annotations, ("min-scale", "minScale"), 0),
+        _scale(pods.annotations, ("initial-scale", "initialScale"), 1),
+    )
+    own = a_list(pods.spec.get("containers"), child(pods.path, "containers"))
+    return [replace(pods, count=count, spec={**pods.spec, "containers": [*own, _QUEUE]})]
+
+
+def _scale(annotations: Mapping[str, Any], spellings: Sequence[str], default: int) -> int:
+    """The number of an annotation, in the first of its spellings that is there."""
+    keys = [key for what in spellings if (key := f"autoscaling.knative.dev/{what}") in annotations]
+    if not keys:
+        return default
+    key = keys[0]
+    text = annotations[key]
+    if not isinstance(text, str) or not _WHOLE.fullmatch(text) or int(text) > MOST:
+        raise malformed(f"spec.template.metadata.annotations.{key}", f"must be a whole number, not {show(text)}")
+    return int(text)

@@ -1,0 +1,46 @@
+"""Rollout: its template may stand in another workload (`workloadRef`; argo-rollouts, rollout/templateref.go)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bizrq.workloads.lookup import Lookup, group_and_version
+from bizrq.workloads.validation import a_map, a_text, malformed, show
+
+#: Where the template stands in what a Rollout may refer to.
+_REFERABLE = {
+    ("apps", "Deployment"): ("spec", "template"),
+    ("apps", "ReplicaSet"): ("spec", "template"),
+    ("", "PodTemplate"): ("template",),
+}
+
+
+def template(obj: dict[str, Any], namespace: str, lookup: Lookup) -> tuple[object, str]:
+    """The template of the workload that a Rollout refers to; it brings only the count itself."""
+    spec = a_map(obj.get("spec"), "spec")
+    reference, template = spec.get("workloadRef"), spec.get("template")
+    path = "spec.workloadRef"
+    if reference is None:
+        if template is None:
+            raise malformed("spec", "has neither template nor workloadRef: the pods that this makes cannot be known")
+        return None, ""
+    a_map(reference, path)
+    # Clients that know the type write an empty template beside a workloadRef.
+    if isinstance(template, dict) and a_map(template.get("spec"), "spec.template.spec").get("containers"):
+        raise malformed("spec", "has both template and workloadRef, of which Argo Rollouts takes only one")
+    group, _ = group_and_version(a_text(reference.get("apiVersion"), f"{path}.apiVersion"))
+    kind, name = a_text(reference.get("kind"), f"{path}.kind"), a_text(reference.get("name"), f"{path}.name")
+    where = _REFERABLE.get((group, kind))
+    if where is None:
+        known = ", ".join(f"{g}/{k}" if g else k for g, k in _REFERABLE)
+        raise malformed(path, f"{show(f'{group}/{kind}')} cannot be referred to, only {known}")
+    found = lookup.get(group, kind, namespace, name) if name else None
+    if found is None:
+        raise malformed(path, f"{kind} {show(name)} was not found in namespace {show(namespace)}")
+    target = f"{path} -> {kind} {show(name)}: "
+    value: Any = found
+    for key in where:
+        value = a_map(value, f"{target}{'.'.join(where)}").get(key)
+    if value is None:
+        raise malformed(f"{target}{'.'.join(where)}", "is missing: the pods that this makes cannot be known")
+    return value, f"{target}{'.'.join(where)}"

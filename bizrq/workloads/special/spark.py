@@ -1,0 +1,148 @@
+"""SparkApplication: a driver and executors, whose resources are said in Spark's own words.
+
+Sources: spark-operator `internal/scheduler/yunikorn/resourceusage` (memory.go, cpu.go), after Spark's
+`BasicExecutorFeatureStep`. What would change the sums from elsewhere is refused rather than overlooked.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any
+
+from bizrq.workloads.lookup import Lookup
+from bizrq.workloads.pods.roles import PodSet
+from bizrq.workloads.validation import Malformed, a_count, a_flag, a_list, a_map, a_text, malformed, show
+
+_BYTES = {"b": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40, "p": 2**50}
+_MEMORY = re.compile(r"([0-9]{1,12})(?:(b)|([kmgtp])b?)?", re.ASCII | re.IGNORECASE)
+_FACTOR = re.compile(r"[0-9]{1,3}(?:\.[0-9]{1,6})?", re.ASCII)
+_LEAST_OVERHEAD = 384
+#: Settings that would override what the object says of numbers and sizes.
+_OVERRIDES = re.compile(
+    r"spark\.(driver|executor)\.(memory|cores|instances|memoryOverhead|memoryOverheadFactor)"
+    r"|spark\.executor\.resource\..*|spark\.driver\.resource\..*|spark\.dynamicAllocation\..*"
+    r"|spark\.kubernetes\.memoryOverheadFactor"
+    r"|spark\.kubernetes\.(driver|executor)\.(request\.cores|limit\.cores|podTemplateFile)"
+)
+
+
+def pod_sets(
+    obj: dict[str, Any], _declared: Callable[[], list[PodSet]], _namespace: str, _lookup: Lookup
+) -> list[PodSet]:
+    """The driver, and as many executors as the application starts with."""
+    spec = a_map(obj.get("spec"), "spec")
+    conf = a_map(spec.get("sparkConf"), "spec.sparkConf")
+    for key in conf:
+        if not isinstance(key, str) or _OVERRIDES.fullmatch(key):
+            raise malformed(f"spec.sparkConf[{show(key)}]", "cannot be counted: say it in driver and executor")
+    driver, executor = a_map(spec.get("driver"), "spec.driver"), a_map(spec.get("executor"), "spec.executor")
+    return [
+        _pods("driver", 1, driver, spec, 0),
+        _pods("executor", _executors(spec, executor), executor, spec, _beside(spec, conf)),
+    ]
+
+
+def none_yet(obj: dict[str, Any], declared: Callable[[], list[PodSet]], namespace: str, lookup: Lookup) -> list[PodSet]:
+    """No pods: a ScheduledSparkApplication makes applications, which carry its labels and pay for themselves.
+
+    Raises Malformed where those could not be counted.
+    """
+    template = a_map(a_map(obj.get("spec"), "spec").get("template"), "spec.template")
+    try:
+        pod_sets({**obj, "spec": template}, declared, namespace, lookup)
+    except Malformed as wrong:
+        raise Malformed(f"spec.template -> {wrong}") from None
+    return []
+
+
+def _pods(name: str, count: int, role: dict[str, Any], spec: dict[str, Any], beside: int) -> PodSet:
+    path = f"spec.{name}"
+    annotations = a_map(role.get("annotations"), f"{path}.annotations")
+    labels = a_map(role.get("labels"), f"{path}.labels")
+    return PodSet(name, count, _pod(spec, role, path, beside), path, annotations, labels)
+
+
+def _executors(spec: dict[str, Any], executor: dict[str, Any]) -> int:
+    numbers = [_count(executor, "instances", "spec.executor", 1)]
+    path = "spec.dynamicAllocation"
+    dynamic = a_map(spec.get("dynamicAllocation"), path)
+    if a_flag(dynamic.get("enabled"), f"{path}.enabled"):
+        numbers += [_count(dynamic, key, path, 0) for key in ("initialExecutors", "minExecutors")]
+    return max(numbers)
+
+
+def _count(place: dict[str, Any], key: str, path: str, default: int) -> int:
+    value = place.get(key)
+    return default if value is None else a_count(value, f"{path}.{key}")
+
+
+def _pod(spec: dict[str, Any], role: dict[str, Any], path: str, beside: int) -> dict[str, Any]:
+    """The PodSpec that Spark makes of a role; `beside` is what an executor needs besides its heap, in MiB."""
+    if role.get("template") is not None:
+        raise malformed(f"{path}.template", "pod templates of Spark cannot be counted")
+    memory = _mib(role.get("memory"), f"{path}.memory", 1024)
+    overhead = _mib(role.get("memoryOverhead"), f"{path}.memoryOverhead", -1)
+    if overhead < 0:
+        overhead = max(int(_factor(spec) * memory), _LEAST_OVERHEAD)
+    total = memory + overhead + beside
+    limit = role.get("memoryLimit")
+    cores = _count(role, "cores", path, 1)
+    requests: dict[str, Any] = {"cpu": role.get("coreRequest") or cores, "memory": f"{total}Mi"}
+    limits: dict[str, Any] = {"memory": f"{total}Mi" if limit is None else _limit(limit, f"{path}.memoryLimit")}
+    if role.get("coreLimit"):
+        limits["cpu"] = role["coreLimit"]
+    gpu = role.get("gpu")
+    if gpu is not None:
+        gpu = a_map(gpu, f"{path}.gpu")
+        limits[a_text(gpu.get("name"), f"{path}.gpu.name")] = _count(gpu, "quantity", f"{path}.gpu", 0)
+    main = {"name": path.rpartition(".")[2], "resources": {"requests": requests, "limits": limits}}
+    # The application's own node selector is that of both roles.
+    own = {"nodeSelector": spec.get("nodeSelector")}
+    return {
+        **own,
+        **{key: role[key] for key in ("nodeSelector", "affinity", "schedulerName") if role.get(key) is not None},
+        "containers": [main, *a_list(role.get("sidecars"), f"{path}.sidecars")],
+        "initContainers": [*a_list(role.get("initContainers"), f"{path}.initContainers")],
+    }
+
+
+def _factor(spec: dict[str, Any]) -> Fraction:
+    """What part of the heap is reserved beside it."""
+    given = spec.get("memoryOverheadFactor")
+    if given is None:
+        return Fraction(1, 10) if spec.get("type") in ("Java", "Scala") else Fraction(4, 10)
+    text = a_text(given, "spec.memoryOverheadFactor")
+    if not _FACTOR.fullmatch(text):
+        raise malformed("spec.memoryOverheadFactor", f"must be a number like 0.1, not {show(text)}")
+    return Fraction(text)
+
+
+def _beside(spec: dict[str, Any], conf: dict[str, Any]) -> int:
+    """What executors hold outside of the heap: Python workers, and memory off the heap."""
+    mib = 0
+    if spec.get("type") == "Python":
+        mib += _mib(conf.get("spark.executor.pyspark.memory"), "spec.sparkConf[spark.executor.pyspark.memory]", 0)
+    enabled = a_text(conf.get("spark.memory.offHeap.enabled"), "spec.sparkConf[spark.memory.offHeap.enabled]")
+    if enabled.casefold() not in ("", "false"):
+        size = conf.get("spark.memory.offHeap.size")
+        mib += _mib(size, "spec.sparkConf[spark.memory.offHeap.size]", 0, bare="b")
+    return mib
+
+
+def _mib(value: object, path: str, default: int, bare: str = "m") -> int:
+    """The MiB of a JVM memory text (512m, 2g); parts of a MiB are dropped. `bare` is the unit of a bare number."""
+    if value is None:
+        return default
+    text = a_text(value, path)
+    match = _MEMORY.fullmatch(text)
+    if match is None:
+        raise malformed(path, f"must be a memory like 512m or 2g, not {show(text)}")
+    return int(match[1]) * _BYTES[(match[2] or match[3] or bare).lower()] // 2**20
+
+
+def _limit(value: object, path: str) -> str:
+    """A memory limit as a quantity: where its unit is none of the JVM's it is one of Kubernetes' (3Gi)."""
+    text = a_text(value, path)
+    return f"{_mib(text, path, 0)}Mi" if _MEMORY.fullmatch(text) else text

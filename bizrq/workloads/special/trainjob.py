@@ -1,0 +1,173 @@
+"""TrainJob: the templates stand in a training runtime, which the job scales and sizes.
+
+Source: Kubeflow trainer `pkg/runtime/core/trainingruntime.go` (newRuntimeInfo) and the MPI plugin.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from bizrq.workloads.kinds.registry import builtin
+from bizrq.workloads.lookup import Lookup
+from bizrq.workloads.owners import controller_of
+from bizrq.workloads.pods.roles import PodSet, of_template
+from bizrq.workloads.pods.roles import pod_sets as declared_sets
+from bizrq.workloads.validation import Malformed, a_count, a_flag, a_list, a_map, a_text, at, child, malformed, show
+
+_GROUP = "trainer.kubeflow.org"
+_CLUSTER, _NAMESPACED = "ClusterTrainingRuntime", "TrainingRuntime"
+_STEP = "trainer.kubeflow.org/trainjob-ancestor-step"
+_NODE = "node"
+_JOBSET = ("jobset.x-k8s.io", "JobSet")
+
+
+def pod_sets(
+    obj: dict[str, Any], _declared: Callable[[], list[PodSet]], namespace: str, lookup: Lookup
+) -> list[PodSet]:
+    """What the runtime says, and no less than the JobSet that was made of it: later edits of a runtime change nothing.
+
+    Raises Malformed where neither can be counted.
+    """
+    found: list[PodSet] = []
+    wrong: Malformed | None = None
+    for count in (_of_runtime, _of_jobset):
+        try:
+            found += count(obj, namespace, lookup)
+        except Malformed as error:
+            wrong = wrong or error
+    if wrong is not None and not found:
+        raise wrong
+    sets: dict[str, PodSet] = {}
+    for pods in found:
+        # The JobSet's come last: what its pods are is no more up to the runtime, how many is the larger of both.
+        known = sets.get(pods.name)
+        sets[pods.name] = pods if known is None else replace(pods, count=max(pods.count, known.count))
+    return list(sets.values())
+
+
+def _of_jobset(obj: dict[str, Any], namespace: str, lookup: Lookup) -> list[PodSet]:
+    """The sets of the JobSet that the operator made for the job, none before that."""
+    metadata = a_map(obj.get("metadata"), "metadata")
+    name, uid = metadata.get("name"), metadata.get("uid")
+    adapter = builtin().by_kind(*_JOBSET)
+    jobset = lookup.get(*_JOBSET, namespace, name) if isinstance(name, str) and name and uid else None
+    if jobset is None or adapter is None:
+        return []
+    owner = controller_of(jobset.get("metadata"))
+    return declared_sets(jobset, adapter, {}) if owner is not None and owner.get("uid") == uid else []
+
+
+def _of_runtime(obj: dict[str, Any], namespace: str, lookup: Lookup) -> list[PodSet]:
+    """A set of pods for each job of the runtime, however often the runtime repeats it: the operator makes each once."""
+    spec = a_map(obj.get("spec"), "spec")
+    trainer = a_map(spec.get("trainer"), "spec.trainer")
+    runtime, where = _runtime(spec, namespace, lookup)
+    policy_path = f"{where}spec.mlPolicy"
+    policy = a_map(runtime.get("mlPolicy"), policy_path)
+    nodes = _count(trainer, "numNodes", "spec.trainer", _count(policy, "numNodes", policy_path, 1))
+    mpi = policy.get("mpi")
+    launcher_is_node = mpi is not None and a_flag(
+        a_map(mpi, f"{policy_path}.mpi").get("runLauncherAsNode"), f"{policy_path}.mpi.runLauncherAsNode"
+    )
+    patches = _patches(spec)
+    sets: list[PodSet] = []
+    jobs_path = f"{where}spec.template.spec.replicatedJobs"
+    jobs = a_list(at(runtime, ("template", "spec", "replicatedJobs"), f"{where}spec"), jobs_path)
+    for index, given in enumerate(jobs):
+        path = f"{jobs_path}[{index}]"
+        job = a_map(given, path)
+        name = a_text(job.get("name"), f"{path}.name") or str(index)
+        if any(pods.name == name for pods in sets):
+            name = f"{name}@{index}"
+        template = a_map(job.get("template"), f"{path}.template")
+        job_spec = a_map(template.get("spec"), f"{path}.template.spec")
+        labels = at(template, ("metadata", "labels"), f"{path}.template")
+        trains = a_map(labels, f"{path}.template.metadata.labels").get(_STEP) == "trainer"
+        scaled = name == _NODE if mpi is not None else trains
+        if scaled:
+            number = max(nodes - 1, 1) if launcher_is_node else nodes
+        else:
+            number = _count(job_spec, "parallelism", f"{path}.template.spec", 1)
+        pods = of_template(name, number, job_spec.get("template"), f"{path}.template.spec.template")
+        if trains or (launcher_is_node and name == _NODE):
+            pods = _sized(pods, trainer.get("resourcesPerNode"))
+        for patch, patch_path in patches.get(job.get("name"), ()):
+            pods = _patched(pods, patch, patch_path)
+        sets.append(pods)
+    return sets
+
+
+def _runtime(spec: dict[str, Any], namespace: str, lookup: Lookup) -> tuple[dict[str, Any], str]:
+    """The spec of the runtime that the job refers to, and what its paths begin with."""
+    path = "spec.runtimeRef"
+    reference = a_map(spec.get("runtimeRef"), path)
+    kind = a_text(reference.get("kind"), f"{path}.kind") or _CLUSTER
+    name = a_text(reference.get("name"), f"{path}.name")
+    if kind not in (_CLUSTER, _NAMESPACED):
+        raise malformed(f"{path}.kind", f"must be {_CLUSTER} or {_NAMESPACED}, not {show(kind)}")
+    found = lookup.get(_GROUP, kind, "" if kind == _CLUSTER else namespace, name)
+    if found is None:
+        raise malformed(path, f"{kind} {show(name)} was not found")
+    where = f"{path} -> {kind} {show(name)}: "
+    return a_map(found.get("spec"), f"{where}spec"), where
+
+
+def _patches(spec: dict[str, Any]) -> dict[object, list[tuple[dict[str, Any], str]]]:
+    """The patches of pod templates by the job that they are for, in their order, each with its path."""
+    found: dict[object, list[tuple[dict[str, Any], str]]] = {}
+    for index, given in enumerate(a_list(spec.get("runtimePatches"), "spec.runtimePatches")):
+        path = f"spec.runtimePatches[{index}]"
+        keys = ("trainingRuntimeSpec", "template", "spec", "replicatedJobs")
+        path, jobs = f"{path}.{'.'.join(keys)}", at(given, keys, path)
+        for number, job in enumerate(a_list(jobs, path)):
+            patch = at(job, ("template", "spec", "template"), f"{path}[{number}]")
+            name = a_text(at(job, ("name",), f"{path}[{number}]"), f"{path}[{number}].name")
+            where = f"{path}[{number}].template.spec.template"
+            found.setdefault(name, []).append((a_map(patch, where), where))
+    return found
+
+
+def _patched(pods: PodSet, patch: dict[str, Any], path: str) -> PodSet:
+    """The pods with what a patch says of which nodes they run on and of their labels; it can say nothing of amounts."""
+    metadata, spec = a_map(patch.get("metadata"), f"{path}.metadata"), a_map(patch.get("spec"), f"{path}.spec")
+    labels = a_map(metadata.get("labels"), f"{path}.metadata.labels")
+    annotations = a_map(metadata.get("annotations"), f"{path}.metadata.annotations")
+    merged = {
+        key: {**a_map(pods.spec.get(key), f"{pods.path}.{key}"), **a_map(spec[key], f"{path}.spec.{key}")}
+        for key in ("nodeSelector", "affinity")
+        if spec.get(key) is not None
+    }
+    return replace(
+        pods,
+        spec={**pods.spec, **merged},
+        labels={**pods.labels, **labels},
+        annotations={**pods.annotations, **annotations},
+    )
+
+
+def _count(place: dict[str, Any], key: str, path: str, default: int) -> int:
+    value = place.get(key)
+    return default if value is None else a_count(value, f"{path}.{key}")
+
+
+def _sized(pods: PodSet, resources: object) -> PodSet:
+    """The pods with the job's resources laid over those of the container `node`."""
+    if resources is None:
+        return pods
+    path = "spec.trainer.resourcesPerNode"
+    asked = a_map(resources, path)
+    containers_path = child(pods.path, "containers")
+    containers: list[Any] = []
+    for given in a_list(pods.spec.get("containers"), containers_path):
+        if not isinstance(given, dict) or given.get("name") != _NODE:
+            containers.append(given)
+            continue
+        own = a_map(given.get("resources"), containers_path)
+        merged = {
+            kind: {**a_map(own.get(kind), containers_path), **a_map(asked.get(kind), f"{path}.{kind}")}
+            for kind in ("requests", "limits")
+        }
+        containers.append({**given, "resources": merged})
+    return replace(pods, spec={**pods.spec, "containers": containers})

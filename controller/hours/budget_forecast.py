@@ -1,0 +1,153 @@
+"""What admission and people have to know of a group's hours besides how many are used.
+
+This file alone brings that together from records: what of a period is left over, when the next begins, and when a
+budget is used up, and by whom. `bizrq.hours.alerts` says how that reads, `bizrq.hours.forecast` foresees it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import TypeAlias
+
+from bizrq.api import group as wire
+from bizrq.api.group import GroupObject, GroupUnreadable
+from bizrq.api.hours import HoursUnreadable
+from bizrq.hours import forecast, metering, periods
+from bizrq.hours.alerts import Standing
+from bizrq.hours.forecast import Budget
+from bizrq.hours.metering import HOUR, Page
+from bizrq.hours.periods import LIFETIME, Period
+from bizrq.units import names
+from bizrq.units.names import DEFAULT, Catalog, is_cash, uncash
+from bizrq.units.resources import Limits, Resources
+from controller.hours.record import Hours
+from controller.watch.cluster import Cluster
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """The open period of a group's record, up to `at`; amounts in nano-units x milliseconds by resource.
+
+    `beyond` is what was spent beyond what came over, and `left` what is left of that, in hours by `cash/` name.
+    """
+
+    at: int = 0
+    period: Period = LIFETIME
+    zone: str = "UTC"
+    beyond: Resources = field(default_factory=dict)
+    left: Resources = field(default_factory=dict)
+
+    @property
+    def exact(self) -> dict[str, int]:
+        """What is spent beyond what came over, in hours by `cash/` name, rounded up to the nano."""
+        return {names.cash(name): -(-amount // HOUR) for name, amount in self.beyond.items()}
+
+    @property
+    def next_grant(self) -> str:
+        """When hours are granted anew, as people read it; "" for never."""
+        return "" if self.period.end is None else periods.text(self.period.end, self.zone)
+
+    def told(self) -> wire.Cash:
+        """What the group's status says of it."""
+        start = self.period.start
+        return wire.Cash(
+            period_start="" if start is None else periods.text(start, self.zone),
+            period_end=self.next_grant,
+            carried={name: str(text) for name, text in wire.status_text(self.left).items() if self.left[name]},
+        )
+
+
+Burns: TypeAlias = Mapping[str, Mapping[str, int]]
+"""What runs, by resource and workload, in nano-units."""
+
+
+class _Known:
+    """What one look reads of groups, each of them once."""
+
+    def __init__(self, cluster: Cluster, burns: Callable[[str], Burns]) -> None:
+        self.burns = cache(burns)
+        self._cluster = cluster
+        self._children: dict[str, list[GroupObject]] | None = None
+
+    def children(self, name: str) -> Sequence[GroupObject]:
+        if self._children is None:
+            self._children = {}
+            for group in self._cluster.groups.values():
+                self._children.setdefault(group.parent, []).append(group)
+        return self._children.get(name, ())
+
+
+class Foresight:
+    """Looks at the records of groups, and of those below them."""
+
+    def __init__(self, cluster: Cluster, hours: Hours, catalog: Catalog = DEFAULT) -> None:
+        self._cluster = cluster
+        self._hours = hours
+        self._catalog = catalog
+
+    def record(self, group: GroupObject, pages: Sequence[Page]) -> Record | None:
+        """What the group's pages come to; None where it has none. Raises GroupUnreadable."""
+        if not pages:
+            return None
+        period = metering.opened(pages)
+        return Record(
+            at=max(page.watermark for page in pages),
+            period=period,
+            zone=self._zone(group),
+            beyond=metering.beyond_carried(pages, period),
+            left={name: -(-amount // HOUR) for name, amount in _left_over(pages, period).items() if amount > 0},
+        )
+
+    def standings(
+        self, group: GroupObject, hard: Limits, used: Resources, own: Resources, record: Record | None
+    ) -> list[Standing]:
+        """The group's budgets of hours; only what it spends itself is foreseen, as its children's are their own."""
+        known = _Known(self._cluster, self._burns)
+        told = [Standing(n, hard[n], used.get(n, 0), own.get(n, 0)) for n in sorted(hard) if is_cash(n)]
+        return [self._foreseen(group, each, record, known) for each in told]
+
+    def _foreseen(self, group: GroupObject, told: Standing, record: Record | None, known: _Known) -> Standing:
+        try:
+            burns = known.burns(group.name).get(uncash(told.name), {})
+            if record is None or not burns or told.used >= told.hard:
+                return told
+            within = forecast.FAR if record.period.end is None else record.period.end - record.at
+            out = forecast.out_in(self._budget(group, told.name, record.period, known), max(1, within))
+        except (GroupUnreadable, HoursUnreadable):
+            return told
+        at = None if out is None else record.at + out
+        return replace(told, out=at, burners=forecast.burners(burns))
+
+    def _budget(self, group: GroupObject, name: str, period: Period, known: _Known) -> Budget:
+        """The group's hours of a resource, with those of its children. Raises GroupUnreadable, HoursUnreadable."""
+        resource, pages = uncash(name), self._hours.pages(group.name)
+        return Budget(
+            hard=wire.hard_of(group, self._catalog).get(name, 0) * HOUR,
+            spent=metering.sum_in(pages, period).get(resource, 0) - metering.carried_to(pages, period).get(resource, 0),
+            burn=sum(known.burns(group.name).get(resource, {}).values()),
+            children=[self._budget(child, name, period, known) for child in known.children(group.name)],
+        )
+
+    def _burns(self, group: str) -> Burns:
+        """What runs, by resource and workload, in nano-units. Raises HoursUnreadable."""
+        burns: dict[str, dict[str, int]] = {}
+        for page in self._hours.pages(group):
+            for rate, since in page.running.items():
+                for name, amount in rate.cost:
+                    of = burns.setdefault(name, {})
+                    of[rate.workload] = of.get(rate.workload, 0) + amount * len(since)
+        return burns
+
+    def _zone(self, group: GroupObject) -> str:
+        root = self._hours.root(group)
+        return wire.terms_of(root, self._catalog).schedule.zone if root is not None else "UTC"
+
+
+def _left_over(pages: Sequence[Page], period: Period) -> dict[str, int]:
+    """What is left of what came over, by `cash/` name; below 0 what was spent beyond it."""
+    spent = metering.sum_in(pages, period)
+    return {
+        names.cash(name): amount - spent.get(name, 0) for name, amount in metering.carried_to(pages, period).items()
+    }

@@ -1,0 +1,156 @@
+"""What a group's workloads and their claims cost it at one moment.
+
+This file alone brings together what is kept of each workload and what only a whole group shows: claims that several
+name, and what those are held at that nobody could ever count. It writes nothing, and awaits nothing. What it means is
+`bizrq.quota.recount`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from bizrq.api import group as wire
+from bizrq.api.group import GroupObject, GroupUnreadable
+from bizrq.quota.recount import Counted, Sighting, held_for_others
+from bizrq.quota.reservation import Reservation
+from bizrq.units.resources import Resources, add, growth, larger, subtract_floor
+from bizrq.units.resources import total as total_of
+from bizrq.units.slot import Slot
+from bizrq.workloads.config import CountingConfig
+from bizrq.workloads.devices.dra import CLAIMS, Claims, of_claim
+from bizrq.workloads.labels import labels_of
+from bizrq.workloads.validation import Malformed
+from controller.usage.excess import Surplus
+from controller.usage.findings import Told
+from controller.usage.usage_cache import Account
+from controller.usage.workload_cost import Costs
+from controller.watch.cluster import Cluster
+
+
+class Charges:
+    """Answers what a group is charged, from its account and as the rest stands in the informers."""
+
+    def __init__(self, cluster: Cluster, costs: Costs, surplus: Surplus, config: CountingConfig) -> None:
+        self._cluster = cluster
+        self._costs = costs
+        self._surplus = surplus
+        self._config = config
+        #: What each claim cost when it could last be counted, by uid.
+        self._last: dict[str, Resources] = {}
+        #: By group, the workloads that we could never count, by uid, and what the group held for them together.
+        self._unknown: dict[str, tuple[frozenset[str], Resources]] = {}
+
+    def forget(self, name: str) -> None:
+        self._unknown.pop(name, None)
+
+    def besides(
+        self, group: GroupObject, account: Account, sightings: Sequence[tuple[Reservation, Sighting]], told: Told
+    ) -> list[Counted]:
+        """What the group's own are held at besides what each of its workloads costs; `told` what people have to know
+        of them all.
+        """
+        for line in account.telling.values():
+            told.note(line.words)
+        told.drift, account.drift = account.drift, []
+        claims = _Claims()
+        for line in account.claiming.values():
+            claims.add(line.counted.slot, line.shared, line.shown)
+            for found in line.pledged.values():
+                claims.pledge(found)
+        counted = self._claims(group.name, claims, told)
+        return counted + self._held_for(group, account, counted, sightings)
+
+    def _claims(self, name: str, claims: _Claims, told: Told) -> list[Counted]:
+        """What claims cost the group that it pays for, each once: those that name it, and those that its workloads do
+        and no other group's did before them.
+        """
+        lookup = self._cluster.related.watched
+        for claim in self._cluster.claims_of(name):
+            metadata = claim["metadata"]
+            place, uid = Slot(CLAIMS, metadata["namespace"], metadata["name"]), metadata["uid"]
+            around = Claims(labels_of(claim), metadata["namespace"], lookup, self._config)
+            try:
+                self._last[uid] = of_claim(claim, around)
+            except Malformed as error:
+                told.problems.append(f"{place}: {error}")
+            claims.add(place, {place: self._last.get(uid, {})}, {})
+        if len(self._last) > 2 * len(self._cluster.claims.store) + 1000:
+            self._last = {uid: cost for uid, cost in self._last.items() if self._cluster.claims.store.by_uid(uid)}
+        counted: list[Counted] = []
+        for place, cost in sorted(claims.declared.items()):
+            payer = self._costs.payer_of_claim(place) or name
+            if payer == name:
+                found = Counted(place, str(place), cost, growth(claims.shown[place], cost))
+                whole, lien_ = claims.pledged.get(place, ({}, {}))
+                counted.append(replace(found, whole=whole, lien=lien_))
+            else:
+                told.claims.append(f"{claims.user[place]} uses {place}, which group {payer} pays for")
+        return counted
+
+    def _held_for(
+        self,
+        group: GroupObject,
+        account: Account,
+        claims: Sequence[Counted],
+        sightings: Sequence[tuple[Reservation, Sighting]],
+    ) -> list[Counted]:
+        """What workloads are held at that we could never count: as much as their group held for them before us.
+
+        Found once, when one of them is first met; then it is no more than those of them that have been counted since
+        leave of it, and nothing once none is left.
+        """
+        if not account.unknown:
+            self._unknown.pop(group.name, None)
+            return []
+        known, held = self._unknown.get(group.name, (frozenset(), {}))
+        if account.unknown.keys() - known:
+            try:
+                published = wire.amounts(group, group.status.self_used)
+            except GroupUnreadable:
+                published = {}
+            sums = account.sums
+            found = total_of((sums.cost, sums.beyond, *(add(each.cost, each.beyond) for each in claims)))
+            held = held_for_others(published, sightings, found)
+        else:
+            now_known = [account.lines[uid] for uid in known - account.unknown.keys() if uid in account.lines]
+            held = subtract_floor(held, total_of(line.counted.cost for line in now_known))
+        self._unknown[group.name] = frozenset(account.unknown), held
+        slot, uid = min((line.counted.slot, uid) for uid, line in account.unknown.items())
+        return [Counted(slot, uid, held)]
+
+    def covered(self, entries: Iterable[Reservation]) -> list[Counted]:
+        """Stored objects that entries speak of and that something above them pays for."""
+        covered: list[Counted] = []
+        for entry in entries:
+            informer = self._cluster.workloads.get(entry.slot.kind)
+            stored = informer.store.get(entry.slot.name, entry.slot.namespace) if informer is not None else None
+            pays = self._cluster.payer_of(stored) if stored is not None else None
+            if stored is not None and pays is not None:
+                cost = self._surplus.child_cost(stored, pays)
+                covered.append(Counted(entry.slot, stored["metadata"]["uid"], cost))
+        return covered
+
+
+@dataclass(slots=True)
+class _Claims:
+    """What a group's workloads make of claims that others may name as well, and what their pods show of them."""
+
+    declared: dict[Slot, Resources] = field(default_factory=dict)
+    shown: dict[Slot, Resources] = field(default_factory=dict)
+    user: dict[Slot, Slot] = field(default_factory=dict)
+    #: The most that any of them may still cost, and might have at its begin, where hours are safe.
+    pledged: dict[Slot, tuple[Resources, Resources]] = field(default_factory=dict)
+
+    def pledge(self, found: Counted) -> None:
+        whole, lien_ = self.pledged.get(found.slot, ({}, {}))
+        self.pledged[found.slot] = larger(whole, found.whole), larger(lien_, found.lien)
+
+    def add(self, user: Slot, declared: Mapping[Slot, Resources], shown: Mapping[Slot, Resources]) -> None:
+        for found, costs in ((self.declared, declared), (self.shown, shown)):
+            for place, cost in costs.items():
+                found[place] = larger(found.get(place, {}), cost)
+        for place in (*declared, *shown):
+            self.user.setdefault(place, user)
+            self.declared.setdefault(place, {})
+            self.shown.setdefault(place, {})

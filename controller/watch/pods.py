@@ -1,0 +1,252 @@
+"""What is kept of a pod: who made it, what it asks for, when it ran. A cluster has a hundred thousand of them.
+
+This file alone decides when a pod began and ended, by its own timestamps. It does not know who pays, nor how much.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Iterable
+from functools import lru_cache
+from sys import intern
+from typing import Any
+
+import msgspec
+import orjson
+
+from bizrq.units.times import TimestampError, milliseconds, timestamp
+from bizrq.workloads.devices import hami
+from bizrq.workloads.labels import LABEL
+from bizrq.workloads.owners import controller_of
+
+Object = dict[str, Any]
+
+#: What a pod costs, and what proves its model.
+_SPEC = (
+    *("containers", "initContainers", "overhead", "resources", "resourceClaims", "runtimeClassName"),
+    *("nodeSelector", "affinity", "schedulerName", "schedulingGroup"),
+)
+_CONTAINER = ("name", "resources", "restartPolicy", "securityContext")
+_LABELS = (LABEL, hami.IGNORE)
+#: What only few pods have, or have alike with no other: kept as it stands.
+_ANNOTATIONS = hami.ANNOTATIONS
+_METADATA = ("deletionTimestamp", "deletionGracePeriodSeconds")
+_STATUS = ("resourceClaimStatuses", "extendedResourceClaimStatus")
+
+
+class Owner(msgspec.Struct, frozen=True, gc=False):
+    """The controller of a pod, as its owner reference names it; one for all its pods."""
+
+    api_version: str
+    kind: str
+    name: str
+    uid: str
+
+
+class Pod(msgspec.Struct, frozen=True, gc=False):
+    """A pod without what neither counting nor the meter reads. `labels`, `spec` and `owner` are shared with others.
+
+    Times are milliseconds since 1970. Nothing in it leads back to it, so the garbage collector need not look.
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    revision: int
+    created: int | None
+    owner: Owner | None
+    labels: Object
+    spec: Object
+    node: str | None
+    phase: str | None
+    #: When it was bound to its node; None while it waits.
+    started: int | None
+    #: When the last container of a pod that is over ended; None while it runs.
+    ended: int | None
+    #: Rarer parts of `metadata` and `status`, by these names.
+    rest: Object | None
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it counts among those that its owner has: not over, nor going."""
+        leaving = (self.rest or {}).get("metadata", {}).get("deletionTimestamp") is not None
+        return self.phase not in ("Succeeded", "Failed") and not leaving
+
+    @property
+    def is_resized(self) -> bool:
+        """Whether what it holds may be more than what its spec says."""
+        status = (self.rest or {}).get("status", {})
+        return "containerStatuses" in status or "initContainerStatuses" in status
+
+    def plain(self) -> Object:
+        """The object that counting reads. What stands in it is shared: not to be changed."""
+        rest = self.rest or {}
+        metadata: Object = {
+            "name": self.name,
+            "namespace": self.namespace,
+            "uid": self.uid,
+            "resourceVersion": str(self.revision),
+            "labels": self.labels,
+            **rest.get("metadata", {}),
+        }
+        if self.created is not None:
+            metadata["creationTimestamp"] = timestamp(self.created)
+        if self.owner is not None:
+            owner = self.owner
+            reference = {"apiVersion": owner.api_version, "kind": owner.kind, "name": owner.name, "uid": owner.uid}
+            metadata["ownerReferences"] = [{**reference, "controller": True}]
+        return {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": metadata,
+            "spec": self.spec if self.node is None else {**self.spec, "nodeName": self.node},
+            "status": {"phase": self.phase, **rest.get("status", {})},
+        }
+
+
+def sort_of(pod: object) -> Hashable:
+    """What pods of one owner have in common that are alike in all that is counted of them together.
+
+    One that has rarer parts, or claims, is like no other.
+    """
+    if not isinstance(pod, Pod):
+        return id(pod)
+    if pod.rest is not None or "resourceClaims" in pod.spec:
+        return pod.uid
+    return id(pod.spec), id(pod.labels), pod.node, pod.phase
+
+
+class Shapes:
+    """Parts that are the same are kept once: the pods of a workload differ in nothing that counts."""
+
+    #: More kinds of pods than a cluster has; past it the sharing begins anew.
+    MOST = 20_000
+
+    def __init__(self, annotations: Iterable[str] = ()) -> None:
+        """`annotations` are those that count besides HAMi's."""
+        self.annotations = frozenset((*_ANNOTATIONS, *annotations))
+        self._parts: dict[bytes, Object] = {}
+        self._owners: dict[str, Owner] = {}
+
+    def shared(self, part: Object) -> Object:
+        if len(self._parts) >= self.MOST:
+            self._parts.clear()
+        return self._parts.setdefault(orjson.dumps(part, option=orjson.OPT_SORT_KEYS), part)
+
+    def owner(self, metadata: Object) -> Owner | None:
+        reference = controller_of(metadata)
+        if reference is None:
+            return None
+        if len(self._owners) >= self.MOST:
+            self._owners.clear()
+        found = Owner(intern(reference["apiVersion"]), intern(reference["kind"]), reference["name"], reference["uid"])
+        known = self._owners.setdefault(found.uid, found)
+        # Who makes a pod writes its references: nothing but their being equal shows that two are.
+        return known if known == found else found
+
+
+def trimmed(pod: Object, shapes: Shapes) -> Pod:
+    """What is kept of a pod that the API server sent."""
+    metadata, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
+    counted = _only(spec, _SPEC)
+    for containers in ("containers", "initContainers"):
+        if containers in counted:
+            counted[containers] = [_only(container, _CONTAINER) for container in counted[containers] or ()]
+    labels = metadata.get("labels") or {}
+    return Pod(
+        metadata["uid"],
+        intern(metadata.get("namespace") or ""),
+        metadata["name"],
+        int(metadata["resourceVersion"]),
+        _time(metadata.get("creationTimestamp")),
+        shapes.owner(metadata),
+        shapes.shared({key: value for key, value in labels.items() if key.startswith(_LABELS)}),
+        shapes.shared(counted),
+        _interned(spec.get("nodeName")),
+        _interned(status.get("phase")),
+        _started(status),
+        _ended(metadata, status),
+        _rest(metadata, spec, status, shapes.annotations),
+    )
+
+
+def _only(found: Object, keys: Iterable[str]) -> Object:
+    return {key: found[key] for key in keys if key in found}
+
+
+def _rest(metadata: Object, spec: Object, status: Object, counted: Collection[str]) -> Object | None:
+    rest_of_metadata, rest_of_status = _only(metadata, _METADATA), {**_only(status, _STATUS), **_resized(spec, status)}
+    annotations = _only(metadata.get("annotations") or {}, counted)
+    if annotations:
+        rest_of_metadata["annotations"] = annotations
+    if not rest_of_metadata and not rest_of_status:
+        return None
+    return {"metadata": rest_of_metadata, "status": rest_of_status}
+
+
+def _resized(spec: Object, status: Object) -> Object:
+    """What tells that containers have other resources than they ask for now, as after a resize in place."""
+    found: Object = {}
+    for containers, statuses in (("containers", "containerStatuses"), ("initContainers", "initContainerStatuses")):
+        asked = {c.get("name"): c.get("resources") or {} for c in spec.get(containers) or ()}
+        told = [_only(s, ("name", "resources", "allocatedResources")) for s in status.get(statuses) or ()]
+        if any(_has_other(s, asked.get(s.get("name")) or {}) for s in told):
+            found[statuses] = told
+    if found:
+        found["conditions"] = [c for c in status.get("conditions") or () if c.get("type") == "PodResizePending"]
+    return found
+
+
+def _has_other(told: Object, asked: Object) -> bool:
+    has, allocated = told.get("resources"), told.get("allocatedResources")
+    differs = has is not None and any((has.get(k) or {}) != (asked.get(k) or {}) for k in ("requests", "limits"))
+    return differs or (allocated is not None and allocated != (asked.get("requests") or {}))
+
+
+def _interned(text: str | None) -> str | None:
+    return intern(text) if text else None
+
+
+def _started(status: Object) -> int | None:
+    for condition in status.get("conditions") or ():
+        if condition.get("type") == "PodScheduled":
+            return _time(condition.get("lastTransitionTime")) if condition.get("status") == "True" else None
+    # Who writes pods' statuses need not keep that condition; what a node has taken is on it.
+    return _time(status.get("startTime"))
+
+
+def _ended(metadata: Object, status: Object) -> int | None:
+    ends = [_finished(container) for container in status.get("containerStatuses") or ()]
+    # Sidecars are among these, and outlive what they are there for.
+    first = status.get("initContainerStatuses") or ()
+    known = [end for end in (*ends, *map(_finished, first)) if end is not None]
+    if status.get("phase") not in ("Succeeded", "Failed"):
+        # One that is being deleted may go without another phase: then its last container says when it was over.
+        runs = None in ends or any((container.get("state") or {}).get("running") is not None for container in first)
+        is_over = metadata.get("deletionTimestamp") is not None and ends and not runs
+        return max(known) if is_over else None
+    if known:
+        return max(known)
+    return _disrupted(status) or _time(metadata.get("deletionTimestamp")) or _started(status)
+
+
+def _finished(container: Object) -> int | None:
+    return _time(((container.get("state") or {}).get("terminated") or {}).get("finishedAt"))
+
+
+def _disrupted(status: Object) -> int | None:
+    """When a pod of which no container tells was evicted, or else when anything last changed after its start."""
+    times = {c.get("type"): _time(c.get("lastTransitionTime")) for c in status.get("conditions") or ()}
+    if (told := times.get("DisruptionTarget")) is not None:
+        return told
+    started = _started(status) or 0
+    return max((at for at in times.values() if at is not None and at > started), default=None)
+
+
+@lru_cache(maxsize=65_536)
+def _time(text: object) -> int | None:
+    if not isinstance(text, str):
+        return None
+    try:
+        return milliseconds(text)
+    except TimestampError:
+        return None

@@ -1,0 +1,206 @@
+"""Every command, called well and badly; completion; and that none pays for what it does not use."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bizrq.cli.main import app
+from sandbox.server import Sandbox
+from tests.cli.conftest import Bizrq
+
+on_the_loop = pytest.mark.asyncio(loop_scope="module")
+
+BIN = Path(sys.executable).parent
+VERBS = [command.name or "" for command in app.registered_commands]
+#: What must not be there yet when a person only asks for help; it makes up most of a second.
+HEAVY = (
+    "aiohttp",
+    "asyncio",
+    "cryptography",
+    "kubernetes_asyncio",
+    "msgspec",
+    "pydantic",
+    "prometheus_client",
+    "yaml",
+    "structlog",
+)
+
+
+@pytest.mark.parametrize("width", [80, 160, None])
+@pytest.mark.parametrize("verb", VERBS)
+@on_the_loop
+async def test_help_says_what_a_verb_does_and_a_bad_flag_is_exit_2(bizrq: Bizrq, verb: str, width: int | None) -> None:
+    told = await bizrq(verb, "--help", width=width)
+    assert (told.code, told.err) == (0, "")
+    assert f"bizrq {verb}" in told.plain
+    assert width is None or all(len(line) <= width for line in told.plain.splitlines())
+    bad = await bizrq(verb, "--no-such-flag", width=width)
+    assert (bad.code, bad.out) == (2, "")
+    assert "No such option" in bad.err
+
+
+@on_the_loop
+async def test_version_is_one_line_and_an_unknown_verb_is_exit_2(bizrq: Bizrq) -> None:
+    said = await bizrq("version")
+    assert (said.code, said.out.count("\n"), said.err) == (0, 1, "")
+    said = await bizrq("fti")
+    assert (said.code, said.out) == (2, "")
+    assert "No such command 'fti'" in said.err
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("tree", "get", "report", "report --hours", "forecast", "audit", "describe nlp", "explain nlp"),
+        *("correct nlp requests.nvidia.com/gpu=1 --reason x", "uninstall", "install --no-wait"),
+    ],
+)
+@on_the_loop
+async def test_a_cluster_that_is_not_there_is_exit_3_in_one_line(bizrq: Bizrq, nowhere: Path, line: str) -> None:
+    said = await bizrq(*line.split(), "--kubeconfig", nowhere)
+    assert (said.code, said.out, said.err.count("\n")) == (3, "", 1)
+    assert said.err.startswith("bizrq: ")
+    assert "127.0.0.1:1" in said.err
+    said = await bizrq(*line.split(), "--kubeconfig", nowhere.with_name("none"))
+    assert (said.code, said.out, said.err.count("\n")) == (2, "", 1)
+
+
+@on_the_loop
+async def test_a_cluster_without_bizrq_is_told_how_to_get_it(tmp_path: Path, bizrq: Bizrq) -> None:
+    async with Sandbox(controllers=False) as box:
+        said = await bizrq("tree", "--kubeconfig", box.write_kubeconfig(tmp_path / "bare"))
+    assert said.code == 3
+    assert "bizrq is not installed in the cluster" in said.err
+    assert "bizrq install" in said.err
+
+
+def test_help_imports_nothing_heavy() -> None:
+    """B10: what takes long to import is imported where it is used."""
+    code = "import sys, bizrq.cli.main; print([m for m in sys.argv[1:] if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code, *HEAVY], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    "line", ["tree", "report --hours", "explain nlp", "fit -f -", "correct nlp limits.cpu=1 --reason x"]
+)
+def test_a_verb_imports_nothing_that_it_does_not_need_for_its_first_request(line: str) -> None:
+    """B10: these take up to a second each, and are for processes, plugins and the sandbox."""
+    code = (
+        "import sys; from bizrq.cli.main import run\ntry: run()\nfinally: print([m for m in HEAVY if m in sys.modules])"
+    )
+    others = ("kubernetes_asyncio", "cryptography", "prometheus_client", "uvloop", "jsonpatch", "sandbox", "controller")
+    words = [sys.executable, "-c", f"HEAVY = {others}; {code}", *line.split(), "--server", "http://127.0.0.1:1"]
+    pod = '{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}}'
+    done = subprocess.run(words, capture_output=True, text=True, input=pod, check=False)
+    assert (done.returncode, done.stdout.strip()) == (3, "[]"), done.stderr
+
+
+@pytest.mark.parametrize("line", ["tree", "get -o yaml", "get --watch"])
+@on_the_loop
+async def test_who_reads_no_further_ends_it_without_a_word(bizrq: Bizrq, line: str) -> None:
+    """As `| head` does: nobody reads what is written."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    words = [str(BIN / "bizrq"), *line.split(), "--kubeconfig", str(bizrq.kubeconfig)]
+    with os.fdopen(writing, "w") as closed:
+        process = await asyncio.create_subprocess_exec(*words, stdout=closed, stderr=asyncio.subprocess.PIPE)
+        async with asyncio.timeout(60):
+            _, said = await process.communicate()
+    assert said == b""
+
+
+@on_the_loop
+async def test_ctrl_c_ends_a_request_that_nobody_answers(bizrq: Bizrq) -> None:
+    came, gone = asyncio.Event(), asyncio.Event()
+
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        came.set()
+        await reader.read()
+        writer.close()
+        gone.set()
+
+    server = await asyncio.start_server(silent, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    words = [str(BIN / "bizrq"), "tree", "--kubeconfig", str(bizrq.kubeconfig), "-s", f"http://127.0.0.1:{port}"]
+    process = await asyncio.create_subprocess_exec(*words, stderr=asyncio.subprocess.PIPE)
+    async with asyncio.timeout(60):
+        await came.wait()
+        process.send_signal(signal.SIGINT)
+        _, said = await process.communicate()
+        await gone.wait()
+    server.close()
+    assert (process.returncode, said) == (130, b"")
+
+
+@on_the_loop
+async def test_a_real_terminal_gets_bars_and_a_pipe_none(bizrq: Bizrq) -> None:
+    """The program itself, on a terminal of 80 columns as script(1) gives one."""
+    if shutil.which("script") is None:
+        pytest.skip("no script(1) on PATH")
+    here = {**os.environ, "KUBECONFIG": str(bizrq.kubeconfig), "TERM": "xterm-256color"}
+    here.pop("NO_COLOR", None)
+    command = f"stty cols 80; {BIN / 'kubectl-bizrq'} tree nlp"
+    done = await asyncio.to_thread(
+        subprocess.run, ["script", "-qec", command, "/dev/null"], capture_output=True, text=True, env=here, check=True
+    )
+    assert "\x1b[31m████████" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "candidates"),
+    [
+        (["tre"], ["tree"]),
+        (["fit", "--name"], ["--namespace"]),
+        (["get", "-o", "j"], ["json"]),
+        (["tree", "v"], ["vision"]),
+        (["describe", "nlp", "o"], ["ocr"]),
+        (["fit", "-f", "no-such"], []),
+        (["report", "--by", "w"], ["workload"]),
+        (["forecast", "v"], ["vision"]),
+        (["correct", "n"], ["nlp"]),
+    ],
+)
+@on_the_loop
+async def test_kubectl_completes_verbs_flags_and_groups(bizrq: Bizrq, words: list[str], candidates: list[str]) -> None:
+    """As kubectl asks: candidates, then a directive (4: nothing else; 0: files, where there is none)."""
+    here = {**os.environ, "KUBECONFIG": str(bizrq.kubeconfig)}
+    done = await asyncio.to_thread(
+        subprocess.run, [BIN / "kubectl_complete-bizrq", *words], capture_output=True, text=True, env=here, check=True
+    )
+    assert done.stdout.split() == [*candidates, ":4" if candidates else ":0"]
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh"])
+def test_shells_are_given_a_script_that_they_can_read(shell: str, tmp_path: Path) -> None:
+    here = {**os.environ, "_BIZRQ_COMPLETE": f"source_{shell}"}
+    done = subprocess.run([BIN / "bizrq"], capture_output=True, text=True, env=here, check=True)
+    assert "_BIZRQ_COMPLETE" in done.stdout
+    if shutil.which(shell) is not None:
+        script = tmp_path / "completion"
+        script.write_text(done.stdout)
+        subprocess.run([shell, "-n", script], check=True)
+
+
+@pytest.mark.kubectl
+@on_the_loop
+async def test_as_a_plugin_it_is_the_same_program(bizrq: Bizrq, tmp_path: Path) -> None:
+    """kubectl finds it on PATH, and passes flags and exit codes on."""
+
+    async def kubectl(*arguments: str) -> subprocess.CompletedProcess[str]:
+        here = {"PATH": f"{BIN}:{os.environ['PATH']}", "HOME": str(tmp_path), "KUBECONFIG": "/nowhere"}
+        words = ["kubectl", "bizrq", *arguments, "--kubeconfig", str(bizrq.kubeconfig)]
+        return await asyncio.to_thread(subprocess.run, words, capture_output=True, text=True, env=here, check=False)
+
+    done = await kubectl("get", "nlp", "-o", "name")
+    assert (done.returncode, done.stdout) == (0, "bizgroupresourcequota.quota.biz.group/nlp\n")
+    assert (await kubectl("tree", "npl")).returncode == 2

@@ -1,0 +1,71 @@
+"""`-f`: files, folders, several in one word, standard input; what is no manifest is said with its place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.cli.conftest import Bizrq
+from tests.support.objects import deployment
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+FITS = "fits Deployment default/less, in vision, up to 12 replicas"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "below").mkdir()
+    (tmp_path / "below" / "less.yml").write_text(yaml.safe_dump(deployment("less", "vision")))
+    (tmp_path / "chat.yaml").write_text(yaml.safe_dump(deployment("chat", "nlp", 3)))
+    (tmp_path / "notes.txt").write_text("no manifest")
+    return tmp_path
+
+
+async def test_folders_are_read_to_the_bottom_with_a_flag(bizrq: Bizrq, folder: Path) -> None:
+    assert (await bizrq("fit", "-f", folder)).plain == "fits Deployment default/chat, in nlp"
+    assert (await bizrq("fit", "-R", "-f", folder)).plain.splitlines()[0] == FITS
+    said = await bizrq("usage", "-R", "-f", folder, "-o", "yaml")
+    assert [row["name"] for row in yaml.safe_load(said.out)] == ["less", "chat"]
+    (folder / "chat.yaml").unlink()
+    said = await bizrq("fit", "-f", folder)
+    assert (said.code, "-R reads the folders below it, too" in said.err) == (2, True)
+
+
+async def test_several_files_stand_in_one_word_or_come_from_standard_input(bizrq: Bizrq, folder: Path) -> None:
+    both = f"{folder / 'below' / 'less.yml'},{folder / 'chat.yaml'}"
+    assert len((await bizrq("fit", "-f", both)).plain.splitlines()) == 2
+    text = yaml.safe_dump_all([deployment("less", "vision"), None, deployment("chat", "nlp", 3)])
+    assert len((await bizrq("fit", "-f", "-", stdin=text)).plain.splitlines()) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("just text", "no object of Kubernetes"),
+        ("kind: Deployment", "apiVersion is missing"),
+        ("apiVersion: v1\nkind: ConfigMap\n---\napiVersion: apps/v1", ", document 2: kind is missing"),
+        ("", "no objects in there"),
+        ("---\n---\n", "no objects in there"),
+        ("a: [", "not YAML"),
+        ("a: &x [*x, *y]", "not YAML"),
+        ("\0", "not YAML"),
+    ],
+)
+@pytest.mark.parametrize("verb", ["fit", "explain"])
+async def test_what_is_no_manifest_is_exit_2_in_one_line(
+    bizrq: Bizrq, tmp_path: Path, verb: str, text: str, told: str
+) -> None:
+    path = tmp_path / "m.yaml"
+    path.write_text(text)
+    said = await bizrq(verb, "-f", path)
+    assert (said.code, said.out, said.err.count("\n")) == (2, "", 1)
+    assert said.err.startswith(f"bizrq: {path}")
+    assert told in said.err
+
+
+async def test_a_url_is_not_fetched(bizrq: Bizrq) -> None:
+    said = await bizrq("fit", "-f", "https://example.invalid/web.yaml")
+    assert (said.code, "curl" in said.err) == (2, True)

@@ -1,0 +1,101 @@
+"""`bizrq explain KIND/NAME`: of a stored workload who pays, what it costs, and whether one replica more would fit."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.cli.conftest import Bizrq
+from tests.support.objects import DEPLOYMENTS, PODS, REPLICASETS, ROLLOUTS, TFJOBS, deployment, rollout, template, tfjob
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+CHAT = """\
+Deployment default/chat
+  It is charged to nlp.
+  RESOURCE       COSTS  LEFT  HARD
+  limits.cpu         4     2    10
+  limits.cpu.A4      4    -1     3
+  One replica more does not fit:
+    limits.cpu.A4: asks for 1 more, 0 of 3 left: 2 short
+    replicas: has 4, asks for 5, 4 would fit
+    ai, its parent, has no ceiling there; to raise it:
+      kubectl patch bizrq nlp --type=merge -p '{"spec":{"hard":{"limits.cpu.A4":"5"}}}'"""
+
+
+@pytest.mark.parametrize(
+    "words", ["deployment/chat", "Deployment chat", "deploy/chat", "deployments.apps chat", "deploy chat -n default"]
+)
+async def test_a_workload_is_named_as_kubectl_names_it(bizrq: Bizrq, words: str) -> None:
+    said = await bizrq("explain", *words.split(), width=100)
+    assert (said.code, said.plain, said.err) == (0, CHAT, "")
+
+
+async def test_what_has_room_may_grow_and_what_has_no_replicas_only_costs(bizrq: Bizrq) -> None:
+    search = (await bizrq("explain", "deploy/search")).plain.splitlines()
+    assert search[-1] == "  One replica more fits, up to 4 replicas."
+    await bizrq.client.create(TFJOBS, tfjob("train", "vision", 2))
+    assert (await bizrq("explain", "tfjob/train")).plain.splitlines() == [
+        "TFJob default/train",
+        "  It is charged to vision.",
+        "  RESOURCE                 COSTS  LEFT  HARD",
+        "  limits.cpu                   2    12    20",
+        "  requests.nvidia.com/gpu      2     4    12",
+    ]
+
+
+async def test_what_another_object_pays_for_says_so(bizrq: Bizrq) -> None:
+    chat = await bizrq.client.get(DEPLOYMENTS, "chat", "default")
+    owner = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "chat", "uid": chat["metadata"]["uid"]}
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "made", "namespace": "default", "ownerReferences": [{**owner, "controller": True}]},
+        "spec": template("1")["spec"],
+    }
+    # Whose kind a Deployment does not make itself is trusted no more than any other.
+    await bizrq.client.create(PODS, pod)
+    said = await bizrq("explain", "pod/made")
+    assert "it is charged to no group" in said.out
+    replica_set = {**pod, "apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {**pod["metadata"], "name": "rs"}}
+    replica_set["spec"] = {"selector": {"matchLabels": {"app": "x"}}, "template": template("1")}
+    replica_set["spec"]["template"]["metadata"] = {"labels": {"app": "x"}}
+    await bizrq.client.create(REPLICASETS, replica_set)
+    said = await bizrq("explain", "rs/rs")
+    assert said.plain.splitlines()[1] == "  Deployment default/chat made it and pays for it, in nlp: explain that."
+
+
+async def test_what_costs_nothing_and_what_cannot_be_counted_say_why(bizrq: Bizrq) -> None:
+    lost, free = deployment("lost", "nobody"), deployment("free", None)
+    for obj in (lost, free):
+        await bizrq.client.create(DEPLOYMENTS, obj)
+    await bizrq.client.create(ROLLOUTS, rollout("wrong", "vision", cpu="abc"))
+    for name, told in (
+        ("deploy/lost", "It names nobody, a group that is not there"),
+        ("deploy/free", "it is charged to no group"),
+        ("rollout/wrong", "It cannot be counted"),
+    ):
+        said = await bizrq("explain", name)
+        assert (said.code, told in said.out) == (0, True), said
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("deploy/none", "there is no Deployment none in namespace default"),
+        ("deploy/chat -n elsewhere", "there is no Deployment chat in namespace elsewhere"),
+        ("deploymint/chat", "deploymint is no kind that is counted; the nearest of 24: deployment"),
+        ("a b c", "a b c: give one group, or one workload as KIND/NAME"),
+        ("deploy/", "deploy/: give one group, or one workload as KIND/NAME"),
+        ("nlp -f x", "explain what?"),
+    ],
+)
+async def test_a_bad_name_is_exit_2_in_one_line(bizrq: Bizrq, words: str, told: str) -> None:
+    said = await bizrq("explain", *words.split())
+    assert (said.code, said.out, said.err.count("\n")) == (2, "", 1)
+    assert told in said.err
+
+
+async def test_a_group_may_be_named_with_its_kind(bizrq: Bizrq) -> None:
+    plain = await bizrq("explain", "ai")
+    for words in (["bizrq/ai"], ["bizrq", "ai"], ["bizgroupresourcequota.quota.biz.group/ai"]):
+        assert (await bizrq("explain", *words)).out == plain.out

@@ -1,0 +1,276 @@
+"""`bizrq fit` and `bizrq explain -f` as a person sees them; tests/webhooks/test_fit.py holds them against admission."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from bizrq.store.groups import GROUPS
+from tests.cli.conftest import Bizrq, written
+from tests.support.objects import (
+    CLAIMS,
+    DEPLOYMENTS,
+    DEVICE_CLASSES,
+    NAMESPACES,
+    ROLLOUTS,
+    claim,
+    deployment,
+    device_class,
+    group,
+    rollout,
+    sharing,
+    tfjob,
+)
+from tests.webhooks.conftest import Api
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+FIT = """\
+fits Deployment default/first, in vision, up to 12 replicas
+no   Deployment default/second, in vision
+     limits.cpu: asks for 3 more, 2 of 20 left: 1 short
+     replicas: asks for 3, 2 would fit
+     ai, its parent, has limits.cpu 30 left; to raise it:
+       kubectl patch bizrq vision --type=merge -p '{"spec":{"hard":{"limits.cpu":"21"}}}'
+     nlp, its sibling, could spare it: limits.cpu 2 left
+no   Deployment default/chat, in nlp
+     limits.cpu: asks for 5 more, 2 of 10 left: 3 short
+     replicas: has 4, asks for 9, 6 would fit
+     ai, its parent, has limits.cpu 30 left; to raise it:
+       kubectl patch bizrq nlp --type=merge -p '{"spec":{"hard":{"limits.cpu":"13"}}}'
+fits Deployment default/less, in vision, up to 2 replicas
+no   Deployment default/lost, in nobody
+     quota nobody does not exist: create the group, or correct the label
+fits Deployment default/free, charged to no group"""
+
+
+def manifests(folder: Path) -> Path:
+    return written(
+        folder,
+        deployment("first", "vision", 10),
+        deployment("second", "vision", 3),
+        deployment("chat", "nlp", 9),
+        deployment("less", "vision", 2),
+        deployment("lost", "nobody"),
+        deployment("free", None),
+    )
+
+
+@pytest.mark.parametrize("width", [80, 160, None])
+async def test_fit_says_what_falls_short_and_who_could_spare_it(
+    bizrq: Bizrq, tmp_path: Path, width: int | None
+) -> None:
+    """In the order of the file: what the first one takes the second one has not."""
+    said = await bizrq("fit", "-f", manifests(tmp_path), width=width)
+    assert (said.code, said.plain, said.err) == (1, FIT, "")
+
+
+async def test_fit_as_json_is_as_the_design_says(bizrq: Bizrq, tmp_path: Path) -> None:
+    said = await bizrq("fit", "-f", manifests(tmp_path), "-o", "json")
+    first, second, *_ = json.loads(said.out)
+    assert first == {
+        "kind": "Deployment", "namespace": "default", "name": "first", "group": "vision", "fits": True,
+        "violations": [], "maxReplicas": 12,
+    }  # fmt: skip
+    assert second["violations"] == [{"resource": "limits.cpu", "requested": "3", "used": "18", "hard": "20"}]
+    assert (said.code, second["fits"], second["maxReplicas"]) == (1, False, 2)
+    assert second["message"].startswith("exceeded quota: vision, requested: limits.cpu=3,")
+
+
+async def test_all_that_fits_is_exit_0_and_shrinking_fits_whatever_is_over(bizrq: Bizrq, tmp_path: Path) -> None:
+    said = await bizrq("fit", "-f", written(tmp_path, deployment("chat", "nlp", 3)))
+    assert (said.code, said.plain) == (0, "fits Deployment default/chat, in nlp")
+
+
+async def test_replicas_that_the_file_leaves_out_are_those_that_are_stored(bizrq: Bizrq, tmp_path: Path) -> None:
+    """As `kubectl apply` leaves them, where an autoscaler decides."""
+    chat = deployment("chat", "nlp", 1, cpu="2")
+    del chat["spec"]["replicas"]
+    [answer] = json.loads((await bizrq("fit", "-f", written(tmp_path, chat), "-o", "json")).out)
+    assert answer["violations"] == [{"resource": "limits.cpu", "requested": "4", "used": "8", "hard": "10"}]
+
+
+async def test_groups_of_a_file_are_decided_with_it_and_then_charged(bizrq: Bizrq, tmp_path: Path) -> None:
+    """As if they were stored and counted by the time that the workloads come."""
+    hours = {"hours": "0", "gpu": "0"}
+    path = written(
+        tmp_path,
+        group("speech", "ai", cpu="25", **hours),
+        group("music", "ai", cpu="6", **hours),
+        deployment("talk", "speech", 20),
+        deployment("more", "speech", 6),
+    )
+    said = await bizrq("fit", "-f", path)
+    assert said.plain.splitlines()[:3] == [
+        "fits BizGroupResourceQuota speech, in ai",
+        "no   BizGroupResourceQuota music, in ai",
+        "     limits.cpu: asks for 6 more, 5 of 60 left: 1 short",
+    ]
+    assert "fits Deployment default/talk, in speech, up to 25 replicas" in said.plain
+    assert "no   Deployment default/more, in speech" in said.plain
+
+
+async def test_the_namespace_of_the_flag_is_that_of_what_names_none(bizrq: Bizrq, tmp_path: Path) -> None:
+    """And the namespace's default group pays for what has no label."""
+    labels = {"biz.group.resource.quota": "vision"}
+    metadata = {"name": "team-v", "labels": labels}
+    await bizrq.client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
+    web = deployment("web", None, 13)
+    del web["metadata"]["namespace"]
+    said = await bizrq("fit", "-f", written(tmp_path, web), "-n", "team-v")
+    assert said.plain.startswith("no   Deployment team-v/web, in vision\n     limits.cpu: asks for 13 more, 12 of 20")
+
+
+EXPLAIN = """\
+Deployment default/chat
+  It is charged to nlp.
+  RESOURCE       ASKS  HAD  LEFT  HARD
+  limits.cpu        9    4     2    10
+  limits.cpu.A4     0    4    -1     3
+  It does not fit:
+    limits.cpu: asks for 5 more, 2 of 10 left: 3 short
+    replicas: has 4, asks for 9, 6 would fit
+    ai, its parent, has limits.cpu 30 left; to raise it:
+      kubectl patch bizrq nlp --type=merge -p '{"spec":{"hard":{"limits.cpu":"13"}}}'
+    vision, its sibling, could spare it: limits.cpu 12 left"""
+
+
+async def test_explain_says_of_a_manifest_who_pays_and_why_not(bizrq: Bizrq, tmp_path: Path) -> None:
+    said = await bizrq("explain", "-f", written(tmp_path, deployment("chat", "nlp", 9)), width=80)
+    assert (said.code, said.plain, said.err) == (0, EXPLAIN, "")
+    said = await bizrq("explain", "-f", "-", stdin=manifests(tmp_path).read_text())
+    assert (
+        "Neither it nor its namespace has the label biz.group.resource.quota: it is charged to no group." in said.plain
+    )
+
+
+async def test_warnings_stand_below_what_they_are_about_and_in_the_document(bizrq: Bizrq, tmp_path: Path) -> None:
+    path = written(tmp_path, deployment("web", "vision", namespace="nowhere"))
+    for width in (60, None):
+        said = await bizrq("fit", "-f", path, width=width)
+        assert said.plain.splitlines()[1:] == ["     warning: there is no namespace nowhere: create it first"]
+    [item] = json.loads((await bizrq("fit", "-f", path, "-o", "json")).out)
+    assert item["warnings"] == ["there is no namespace nowhere: create it first"]
+    assert "  warning: there is no namespace nowhere" in (await bizrq("explain", "-f", path)).out
+
+
+async def test_what_cannot_be_read_is_said_in_one_line(bizrq: Bizrq, tmp_path: Path, nowhere: Path) -> None:
+    bad = tmp_path / "bad.yaml"
+    bad.write_text("a: [")
+    deep = tmp_path / "deep.yaml"
+    deep.write_text("[" * 100_000)
+    good = written(tmp_path, deployment("web", "nlp"))
+    for arguments, code, told in (
+        (["-f", tmp_path / "none.yaml"], 2, "none.yaml: No such file or directory"),
+        (["-f", bad], 2, "bad.yaml: not YAML: "),
+        (["-f", deep], 2, "deep.yaml: not YAML: nested more than 500 levels deep"),
+        (["-f", good, "--config", bad], 2, "bad.yaml: not YAML: "),
+        (["-f", good, "--config", deep], 2, "deep.yaml: not YAML: "),
+        (["-f", good, "--kubeconfig", nowhere], 3, "http://127.0.0.1:1"),
+        (["-f", good, "--context", "other"], 2, "other"),
+    ):
+        for verb in ("fit", "explain"):
+            said = await bizrq(verb, *arguments)
+            assert (said.code, said.out) == (code, ""), said
+            assert said.err.startswith("bizrq: ")
+            assert told in said.err
+            assert said.err.count("\n") == 1
+    assert (
+        await bizrq("explain")
+    ).err == "bizrq: explain what? Give a group, a workload as KIND/NAME, or manifests with -f\n"
+    assert (await bizrq("fit")).code == 2
+
+
+async def test_a_folder_is_its_manifests(bizrq: Bizrq, tmp_path: Path) -> None:
+    written(tmp_path, deployment("less", "vision"))
+    assert (await bizrq("fit", "-f", tmp_path)).plain == "fits Deployment default/less, in vision, up to 12 replicas"
+    (tmp_path / "manifests.yaml").unlink()
+    assert "a folder without .json, .yaml, .yml" in (await bizrq("fit", "-f", tmp_path)).err
+
+
+async def test_who_may_charge_is_asked_of_whoever_runs_it(bizrq: Bizrq, tmp_path: Path) -> None:
+    """By the namespaces that a group picks, and by the verb `use` where the configuration asks for it."""
+    only = group("picky", "ai", cpu="5", hours="0", gpu="0")
+    only["spec"]["namespaceSelector"] = {"matchLabels": {"team": "picky"}}
+    config = tmp_path / "config"
+    config.write_text("rights: {use: true}")
+    path = written(tmp_path, only, deployment("web", "picky"), deployment("web2", "vision"))
+    said = await bizrq("fit", "-f", path, "--config", config)
+    assert "namespace default may not charge quota picky" in said.plain
+    assert "fits Deployment default/web2, in vision" in said.plain
+
+
+async def test_what_a_rollout_takes_its_template_from_grows_the_rollout(bizrq: Bizrq, tmp_path: Path) -> None:
+    """The Deployment is charged to nobody; whoever refers to it pays."""
+    shape = deployment("shape", None, 0)
+    await bizrq.client.create(DEPLOYMENTS, shape)
+    user = rollout("user", "vision", 4)
+    del user["spec"]["template"]
+    user["spec"]["workloadRef"] = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "shape"}
+    await bizrq.client.create(ROLLOUTS, user)
+    said = await bizrq("fit", "-f", written(tmp_path, deployment("shape", None, 0, cpu="8")))
+    assert said.code == 1, said
+    assert said.plain.splitlines()[:3] == [
+        "no   Deployment default/shape, in vision",
+        "     it would be charged for Rollout default/user, which refers to Deployment shape",
+        "     limits.cpu: asks for 28 more, 12 of 20 left: 16 short",
+    ]
+
+
+async def test_a_claim_that_workloads_share_is_asked_for_once(bizrq: Bizrq, tmp_path: Path) -> None:
+    """By the first; the second needs no room for it, and another group's may not have it. A page tells it by itself."""
+    await Api(bizrq.client).group("lab", "corp", cpu="9", gpu="4")
+    await bizrq.client.create(DEVICE_CLASSES, device_class("gpu"))
+    await bizrq.client.create(CLAIMS, claim("cards", 4))
+    users = [sharing(deployment(name, "lab", 1), "cards") for name in ("a", "b")]
+    said = await bizrq("fit", "-f", written(tmp_path, *users))
+    assert said.plain.splitlines() == [
+        "fits Deployment default/a, in lab, up to 9 replicas",
+        "fits Deployment default/b, in lab, up to 8 replicas",
+    ]
+    for user in users:
+        await bizrq.client.create(DEPLOYMENTS, user)
+    said = await bizrq("fit", "-f", written(tmp_path, sharing(deployment("c", "vision", 1), "cards")))
+    assert "ResourceClaim 'cards' is charged to group lab, not to vision" in said.plain
+    [page] = json.loads((await bizrq("describe", "lab", "-o", "json")).out)
+    told = {each["name"]: each["usage"].get("requests.nvidia.com/gpu") for each in page["workloads"]}
+    assert told == {"a": None, "b": None, "cards": "4"}
+
+
+async def test_fit_and_explain_say_of_safe_hours_what_admission_would(bizrq: Bizrq, tmp_path: Path) -> None:
+    made = group("prudent", gpu="8", hours="100")
+    made["spec"]["cash"] = {"mode": "safe", "maxRunTime": "2d"}
+    await bizrq.client.create(GROUPS, made)
+    await Api(bizrq.client).count("prudent", hours="10")
+    stored = await bizrq.client.get(GROUPS, "prudent")
+    hours = "cash/requests.nvidia.com/gpu"
+    stored["status"]["cash"] = {"liens": {hours: "30"}, "periodEnd": "2026-11-23T00:00:00+01:00"}
+    await bizrq.client.replace(GROUPS, stored, subresource="status")
+    job = tfjob("train", "prudent", 4)
+    job["spec"]["runPolicy"] = {"activeDeadlineSeconds": 20 * 3600}
+    try:
+        said = await bizrq("fit", "-f", written(tmp_path, job))
+        assert said.out.splitlines()[:3] == [
+            "no   TFJob default/train, in prudent",
+            f"     {hours}: asks for 80 more, 60 of 100 left: 20 short",
+            "     replicas: asks for 4, 3 would fit",
+        ]
+        said = await bizrq("fit", "-f", written(tmp_path, job), "-o", "json")
+        [found] = json.loads(said.out)
+        assert found["violations"] == [{"resource": hours, "requested": "80", "used": "40", "hard": "100"}]
+        assert found["message"].endswith("; next grant 2026-11-23T00:00:00+01:00")
+        said = await bizrq("explain", "-f", written(tmp_path, job), width=120)
+        assert next(line.split() for line in said.plain.splitlines() if hours in line) == [
+            hours,
+            "80",
+            "0",
+            "60",
+            "100",
+        ]
+        job["spec"]["runPolicy"] = {"activeDeadlineSeconds": 72 * 3600}
+        said = await bizrq("fit", "-f", written(tmp_path, job))
+        assert "set spec.runPolicy.activeDeadlineSeconds to 172800 or less" in said.out
+    finally:
+        await bizrq.client.delete(GROUPS, "prudent")

@@ -1,0 +1,212 @@
+"""`bizrq install` and `uninstall`: on the sandbox, and on a real API server, which decodes what is sent strictly."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+import crds
+from bizrq.api.group import FINALIZER
+from bizrq.cli import manifests_of_bizrq, rbac
+from bizrq.cli.manifests_of_bizrq import Plan, resource_of
+from bizrq.kube.client import KubeClient, NotFound
+from bizrq.settings import load
+from bizrq.store.groups import GROUPS
+from tests.cli.conftest import Bizrq
+from tests.docs.test_docs import PROCESSES, options
+from tests.support.cluster import Cluster, has_kinds
+from tests.support.objects import (
+    CLUSTER_ROLES,
+    CONFIG_MAPS,
+    CRDS,
+    DEPLOYMENTS,
+    NAMESPACES,
+    REGISTRATIONS,
+    Object,
+    cluster_role,
+    group,
+)
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+HERE = "bizrq-installed"
+SETTINGS = load(None)
+
+
+def planned(config: str = "") -> list[Object]:
+    return manifests_of_bizrq.objects(SETTINGS, Plan(HERE, "bizrq:1", 2, config))
+
+
+@pytest.fixture
+def installed(cluster: Cluster, client: KubeClient) -> Bizrq:
+    """The command line on this cluster."""
+    return Bizrq(cluster.kubeconfig, client)
+
+
+async def there(client: KubeClient, obj: Object) -> Object | None:
+    try:
+        return await client.get(resource_of(obj), obj["metadata"]["name"], obj["metadata"].get("namespace"))
+    except NotFound:
+        return None
+
+
+async def test_install_twice_makes_everything_once_and_uninstall_takes_it_away(
+    installed: Bizrq, client: KubeClient, cluster: Cluster, tmp_path: Path
+) -> None:
+    """Groups and CRD stay; a bundle that bizrq-certs has written stays through a second install."""
+    config = tmp_path / "config.yaml"
+    config.write_text("suspended: zero\n")
+    flags = ("-n", HERE, "--no-wait", "--image", "bizrq:1", "--config", config)
+    said = await installed("install", *flags)
+    assert (said.code, said.err) == (0, "")
+    assert said.out.splitlines()[-1].startswith("validatingwebhookconfiguration.admissionregistration.k8s.io/bizrq ")
+    for obj in planned("suspended: zero\n"):
+        assert await there(client, obj), obj
+    registration = await client.get(REGISTRATIONS, "bizrq")
+    for webhook in registration["webhooks"]:
+        webhook["clientConfig"]["caBundle"] = "Y2E="
+    await client.replace(REGISTRATIONS, registration)
+
+    again = await installed("install", *flags)
+    assert again.code == 0, again.err
+    assert {line.split()[-1] for line in again.out.splitlines()} == {"unchanged"}
+    webhooks = (await client.get(REGISTRATIONS, "bizrq"))["webhooks"]
+    assert {webhook["clientConfig"]["caBundle"] for webhook in webhooks} == {"Y2E="}
+
+    more = await installed("install", *flags, "--replicas", "3")
+    changed = [line for line in more.out.splitlines() if not line.endswith("unchanged")]
+    assert changed == [f"deployment.apps/bizrq-{name} configured" for name in ("webhooks", "controller")]
+
+    less = await installed("install", *flags[:-2])
+    assert less.code == 0, less.err
+    controller = await client.get(DEPLOYMENTS, "bizrq-controller", HERE)
+    template = controller["spec"]["template"]
+    assert "--config" not in template["spec"]["containers"][0]["command"]
+    # What a merge, the sandbox's way, cannot take back.
+    assert ("annotations" in template["metadata"]) is not cluster.is_real
+    # Nobody mounts the ConfigMap any more, so it is gone.
+    assert "configmap/bizrq-config deleted" in less.out.splitlines()
+    [config_map] = [obj for obj in planned("suspended: zero\n") if obj["kind"] == "ConfigMap"]
+    assert await there(client, config_map) is None
+
+    # Another version's, and somebody else's.
+    stray = {**config_map, "metadata": {**config_map["metadata"], "name": "old"}}
+    await client.create(CONFIG_MAPS, stray)
+    role = cluster_role("bizrq-old", "get")
+    role["metadata"]["labels"] = stray["metadata"]["labels"]
+    await client.create(CLUSTER_ROLES, role)
+    theirs = {**stray, "metadata": {"name": "theirs", "namespace": HERE}}
+    await client.create(CONFIG_MAPS, theirs)
+    pruned = await installed("install", *flags[:-2])
+    assert [line for line in pruned.out.splitlines() if line.endswith("deleted")] == [
+        "configmap/old deleted",
+        "clusterrole.rbac.authorization.k8s.io/bizrq-old deleted",
+    ]
+    assert await there(client, theirs)
+    await client.create(CONFIG_MAPS, stray)
+
+    gone = await installed("uninstall", "-n", HERE)
+    assert gone.code == 0
+    assert gone.out.splitlines()[0] == "validatingwebhookconfiguration.admissionregistration.k8s.io/bizrq deleted"
+    assert "groups and their CRD stay" in gone.err
+    assert await there(client, stray) is None
+    for obj in planned("suspended: zero\n"):
+        # A namespace goes when whoever cleans it up has done so.
+        if obj["kind"] not in ("CustomResourceDefinition", "Namespace"):
+            assert await there(client, obj) is None, obj
+    assert await client.get(CRDS, "bizgroupresourcequotas.quota.biz.group")
+    assert (await installed("uninstall", "-n", HERE)).code == 0
+
+
+async def test_a_webhook_that_is_not_there_is_not_registered(
+    installed: Bizrq, client: KubeClient, cluster: Cluster
+) -> None:
+    """Nobody runs pods on this API server: registered now, the webhooks would refuse everything."""
+    if cluster.box is not None:
+        pytest.skip("the sandbox has pods run that are none")
+    said = await installed("install", "-n", "default", "--timeout", "1")
+    assert said.code == 3
+    assert "no webhook is ready after 1 s, so none is registered and nothing is refused" in said.err
+    with pytest.raises(NotFound):
+        await client.get(REGISTRATIONS, "bizrq")
+    gone = await installed("uninstall", "-n", "default")
+    assert "namespace/default stays: install did not make it" in gone.out
+    assert await client.get(NAMESPACES, "default")
+
+
+async def test_uninstall_with_the_crd_takes_groups_that_nobody_else_could_delete(
+    installed: Bizrq, client: KubeClient
+) -> None:
+    await has_kinds(client, crds.load())
+    held = group("held", cpu="1")
+    held["metadata"]["finalizers"] = [FINALIZER]
+    await client.create(GROUPS, held)
+    said = await installed("uninstall", "-n", HERE, "--crd")
+    assert (said.code, said.err) == (0, "")
+    with pytest.raises(NotFound):
+        await client.get(CRDS, "bizgroupresourcequotas.quota.biz.group")
+
+
+async def test_a_dry_run_prints_what_would_be_applied(installed: Bizrq) -> None:
+    said = await installed(
+        "install", "--dry-run", "-o", "yaml", "-n", HERE, "--image", "bizrq:1", "--kubeconfig", "none"
+    )
+    assert list(yaml.safe_load_all(said.out)) == planned()
+    listed = json.loads((await installed("install", "--dry-run", "-o", "json", "-n", HERE, "--image", "bizrq:1")).out)
+    assert listed["items"] == planned()
+    names = (await installed("uninstall", "--dry-run", "-n", HERE)).out.split()
+    assert names[0] == "validatingwebhookconfiguration.admissionregistration.k8s.io/bizrq"
+    assert names[-1] == f"namespace/{HERE}"
+    assert "secret/bizrq-certs" in names
+    assert not [name for name in names if name.startswith("customresourcedefinition")]
+
+
+@pytest.mark.parametrize("arguments", [["--replicas", "0"], ["--timeout", "x"], ["--config", "none.yaml"]])
+async def test_a_bad_call_is_exit_2(installed: Bizrq, arguments: list[str]) -> None:
+    said = await installed("install", "--dry-run", *arguments)
+    assert (said.code, said.out) == (2, "")
+
+
+async def test_what_is_installed_fits_together() -> None:
+    """Deployments start programs with flags that exist, under accounts that have rights, found by the Service."""
+    config = "suspended: zero\n"
+    objects = planned(config)
+    by_kind = {kind: [o for o in objects if o["kind"] == kind] for kind in {o["kind"] for o in objects}}
+    accounts = {o["metadata"]["name"] for o in by_kind["ServiceAccount"]}
+    [service], [budget], [config_map] = (by_kind[k] for k in ("Service", "PodDisruptionBudget", "ConfigMap"))
+    assert config_map["data"] == {"config.yaml": config}
+    for deployment in by_kind["Deployment"]:
+        spec = deployment["spec"]["template"]["spec"]
+        [container] = spec["containers"]
+        program, *words = container["command"]
+        assert {word for word in words if word.startswith("--")} <= options(PROCESSES[program], program)
+        assert spec["serviceAccountName"] == program
+        assert program in accounts
+        assert {m["name"] for m in container["volumeMounts"]} == {v["name"] for v in spec["volumes"]}
+    [webhooks] = [d for d in by_kind["Deployment"] if d["metadata"]["name"] == rbac.WEBHOOKS]
+    labels = webhooks["spec"]["template"]["metadata"]["labels"]
+    [serving] = webhooks["spec"]["template"]["spec"]["containers"]
+    assert serving["securityContext"]["readOnlyRootFilesystem"]
+    assert "/tmp" in {m["mountPath"] for m in serving["volumeMounts"]}, "a key is loaded from a private folder there"
+    assert service["spec"]["selector"] == labels == budget["spec"]["selector"]["matchLabels"]
+    assert webhooks["spec"]["replicas"] == 2
+    ports = {p["name"]: p["containerPort"] for p in webhooks["spec"]["template"]["spec"]["containers"][0]["ports"]}
+    [port] = service["spec"]["ports"]
+    for webhook in by_kind["ValidatingWebhookConfiguration"][0]["webhooks"]:
+        called = webhook["clientConfig"]["service"]
+        assert (called["name"], called["namespace"]) == (service["metadata"]["name"], HERE)
+        assert called["port"] == port["port"] == ports[port["targetPort"]]
+
+
+async def test_another_configuration_is_another_pod() -> None:
+    """Processes read it once, when they start."""
+
+    def template(config: str) -> Object:
+        found = {(o["kind"], o["metadata"]["name"]): o for o in planned(config)}
+        return found["Deployment", "bizrq-controller"]["spec"]["template"]
+
+    assert template("suspended: zero") != template("suspended: full")
+    assert "--config" not in template("")["spec"]["containers"][0]["command"]

@@ -1,0 +1,293 @@
+"""What the verbs that look print, as a person sees it: in a terminal of 80 and of 160 columns, and in a pipe."""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import io
+import json
+import re
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from bizrq.cli.output.failure import instead_of
+from bizrq.store.groups import GROUPS
+from tests.cli.conftest import Bizrq
+from tests.support.objects import group
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+NARROW = """\
+GROUP         RESOURCE                                HARD  USED  LEFT
+corp          limits.cpu                    ▓▓▓▓░░░░   100    60    40
+              requests.nvidia.com/gpu       ▓▓▓▓▓▓▓▓    16    16     -
+              cash/requests.nvidia.com/gpu  █▓▓▓░░░░    1k   520   480
+└─ ai         limits.cpu                    ▓▓▓▓░░░░    60    30    30
+              requests.nvidia.com/gpu       ▓▓▓▓▓▓▓▓    16    16     -
+              cash/requests.nvidia.com/gpu  █░░░░░░░   500   120   380
+   ├─ nlp     limits.cpu                    ████▒▒░░    10     6     2
+   │            .A4                         ████████     3     4    -1
+   │          requests.nvidia.com/gpu       ░░░░░░░░     4     -     4
+   │          cash/requests.nvidia.com/gpu  ░░░░░░░░   100     -   100
+   ├─ ocr     limits.cpu                    ????????     5     ?     ?
+   │          requests.nvidia.com/gpu       ????????     0     ?     ?
+   │          cash/requests.nvidia.com/gpu  ????????     0     ?     ?
+   └─ vision  limits.cpu                    ███░░░░░    20     8    12
+              requests.nvidia.com/gpu       █████░░░    12     8     4
+                .A100                       █████░░░    12     8     4
+              cash/requests.nvidia.com/gpu  ████████    16    16     -"""
+WIDE = """\
+GROUP  RESOURCE                                            HARD  USED  SELF  GRANTED  RESERVED  LEFT
+nlp    limits.cpu                    ████████████▒▒▒▒░░░░    10     6     6        -         2     2
+         .A4                         ████████████████████     3     4     4        -         -    -1
+       requests.nvidia.com/gpu       ░░░░░░░░░░░░░░░░░░░░     4     -     -        -         -     4
+       cash/requests.nvidia.com/gpu  ░░░░░░░░░░░░░░░░░░░░   100     -     -        -         -   100"""
+PIPE = """\
+GROUP      RESOURCE       HARD  USED  SELF  GRANTED  RESERVED  LEFT
+ai         limits.cpu       60    30     -       30         -    30
+├─ nlp     limits.cpu       10     6     6        -         2     2
+│          limits.cpu.A4     3     4     4        -         -    -1
+├─ ocr     limits.cpu        5     ?     ?        ?         -     ?
+└─ vision  limits.cpu       20     8     8        -         -    12"""
+
+
+async def test_a_tree_in_a_narrow_terminal_has_bars_and_what_is_left(bizrq: Bizrq) -> None:
+    said = await bizrq("tree", width=80)
+    assert (said.code, said.plain, said.err) == (0, NARROW, "")
+    assert all(len(line) <= 80 for line in said.plain.splitlines())
+
+
+async def test_a_tree_cuts_no_name_and_no_number_however_narrow_it_is(bizrq: Bizrq) -> None:
+    """Bars go first; then the terminal breaks lines, as it does kubectl's."""
+    narrow = (await bizrq("tree", width=40)).plain
+    assert narrow.splitlines() == [f"{line[:42]}{line[52:]}" for line in NARROW.splitlines()]
+
+
+async def test_a_tree_of_one_resource_has_the_groups_that_name_it_and_those_above(bizrq: Bizrq) -> None:
+    names = (await bizrq("tree", "-r", "limits.cpu.A4", "-o", "csv")).out.splitlines()
+    assert [line.split(",")[0] for line in names[1:]] == ["nlp"]
+    tree = (await bizrq("tree", "-r", "limits.cpu.A4")).plain.splitlines()
+    assert [line.split()[:3] for line in tree[1:3]] == [["corp", "no", "ceiling"], ["└─", "ai", "no"]]
+    assert len(tree) == 4
+
+
+@pytest.mark.parametrize("width", [80, 160])
+async def test_where_nothing_but_ascii_can_be_written_a_tree_is_drawn_with_that(bizrq: Bizrq, width: int) -> None:
+    said = await bizrq("tree", "ai", width=width, encoding="ascii")
+    assert said.out.isascii()
+    lines = said.plain.splitlines()
+    assert [line.split()[:2] for line in lines if "limits.cpu " in line][1:] == [
+        ["|-", "nlp"],
+        ["|-", "ocr"],
+        ["`-", "vision"],
+    ]
+    assert "####++.." in said.plain or "############++++...." in said.plain
+
+
+async def test_a_tree_in_a_wide_terminal_has_every_number(bizrq: Bizrq) -> None:
+    assert (await bizrq("tree", "nlp", width=160)).plain == WIDE
+
+
+async def test_a_tree_in_a_pipe_is_plain_whole_and_of_one_resource_where_that_is_asked_for(bizrq: Bizrq) -> None:
+    said = await bizrq("tree", "ai", "--resource", "limits.cpu")
+    assert said.plain == PIPE
+    assert "\x1b" not in said.out
+
+
+async def test_over_quota_is_red_and_nothing_is_coloured_with_no_color(bizrq: Bizrq) -> None:
+    coloured = (await bizrq("tree", "nlp", width=80)).out
+    assert re.search(r"\x1b\[31m█{8}", coloured)
+    assert re.search(r"\x1b\[1;31m *-1", coloured)
+    plain = (await bizrq("tree", "nlp", width=80, NO_COLOR="1")).out
+    assert "\x1b[3" not in plain
+    assert "████████     3     4    -1" in plain
+
+
+async def test_a_tree_as_json_is_as_the_design_says(bizrq: Bizrq) -> None:
+    [nlp] = json.loads((await bizrq("tree", "nlp", "-o", "json")).out)
+    assert nlp["resources"].pop("limits.cpu") == {
+        "hard": "10", "used": "6", "selfUsed": "6", "reserved": "2", "left": "2"
+    }  # fmt: skip
+    assert (nlp["name"], nlp["parent"], nlp["children"]) == ("nlp", "ai", [])
+    [ocr] = yaml.safe_load((await bizrq("tree", "ocr", "-o", "yaml")).out)
+    assert ocr["resources"]["limits.cpu"] == {
+        "hard": "5", "used": None, "selfUsed": None, "reserved": "0", "left": None
+    }  # fmt: skip
+    names = (await bizrq("tree", "ai", "-o", "name")).out.split()
+    assert names == [f"bizgroupresourcequota.quota.biz.group/{name}" for name in ("ai", "nlp", "ocr", "vision")]
+
+
+GET = """\
+NAME    PARENT  READY    OVER     SCARCEST                      PERCENT  AGE
+ai      corp    True     False    requests.nvidia.com/gpu          100%  AGO
+corp    -       Unknown  Unknown  requests.nvidia.com/gpu          100%  AGO
+nlp     ai      True     True     limits.cpu.A4                    134%  AGO
+ocr     ai      Unknown  Unknown  -                                   -  AGO
+vision  ai      Unknown  Unknown  cash/requests.nvidia.com/gpu     100%  AGO"""
+GET_WIDE = """\
+NAME  PARENT  READY  OVER  SCARCEST       TAKEN  HARD  PERCENT  RESERVATIONS  COUNTED  AGE
+nlp   ai      True   True  limits.cpu.A4      4     3     134%             1     AGO  AGO"""
+
+
+async def test_get_lists_groups_and_what_is_scarcest_in_them(bizrq: Bizrq) -> None:
+    assert re.sub(" +", " ", (await bizrq("get", width=80)).ageless) == re.sub(" +", " ", GET)
+    # A line that a narrow terminal has no room for is broken by it, never cut.
+    assert re.sub(" +", " ", (await bizrq("get", "nlp", "-o", "wide", width=80)).ageless) == re.sub(" +", " ", GET_WIDE)
+
+
+async def test_get_prints_objects_names_and_csv(bizrq: Bizrq) -> None:
+    for form, read in (("json", json.loads), ("yaml", yaml.safe_load)):
+        printed = read((await bizrq("get", "nlp", "vision", "-o", form)).out)
+        assert (printed["apiVersion"], printed["kind"]) == ("v1", "List")
+        assert [item["metadata"]["name"] for item in printed["items"]] == ["nlp", "vision"]
+        assert printed["items"][0]["spec"]["hard"]["limits.cpu"] == "10"
+    assert (await bizrq("get", "nlp", "-o", "name")).out == "bizgroupresourcequota.quota.biz.group/nlp\n"
+    [row] = csv.DictReader(io.StringIO((await bizrq("get", "nlp", "-o", "csv")).out))
+    assert (row["scarcest"], row["taken"], row["hard"], row["percent"]) == ("limits.cpu.A4", "4", "3", "134")
+
+
+REPORT = """\
+GROUP   RESOURCE                      HARD  USED  RESERVED  LEFT  PERCENT
+nlp     limits.cpu                      10     6         2     2      80%
+nlp     limits.cpu.A4                    3     4         -    -1     134%
+vision  cash/requests.nvidia.com/gpu    16    16         -     -     100%"""
+
+
+async def test_report_has_a_row_for_every_group_and_resource(bizrq: Bizrq) -> None:
+    report = (await bizrq("report", "ai", "--over", "68", width=80)).plain.splitlines()
+    assert [line for line in report if not line.startswith("ai")] == REPORT.splitlines()
+    rows = json.loads((await bizrq("report", "-o", "json")).out)
+    assert rows[0] == {
+        "group": "corp", "parent": "", "resource": "limits.cpu", "hard": "100", "used": "60", "selfUsed": "0",
+        "granted": "60", "reserved": "0", "left": "40", "percent": 60,
+    }  # fmt: skip
+    assert len(rows) == 17
+    out = (await bizrq("report", "nlp", "-r", "limits.cpu", "-o", "csv")).out
+    assert out.splitlines() == [
+        "group,parent,resource,hard,used,selfUsed,granted,reserved,left,percent",
+        "nlp,ai,limits.cpu,10,6,6,0,2,2,80",
+        "nlp,ai,limits.cpu.A4,3,4,4,0,0,-1,134",
+    ]
+
+
+DESCRIBE = """\
+Name:       nlp
+Path:       corp > ai > nlp
+Children:   none
+Age:        AGO
+Counted:    AGO ago
+Conditions:
+  Ready True: limits.cpu 6/10
+  OverQuota True: over quota by limits.cpu.A4=1; growth is refused, nothing is
+  stopped
+Resources:
+  RESOURCE                      HARD  USED  SELF  GRANTED  RESERVED  LEFT
+  limits.cpu                      10     6     6        0         2     2
+  limits.cpu.A4                    3     4     4        0         0    -1
+  requests.nvidia.com/gpu          4     0     0        0         0     4
+  cash/requests.nvidia.com/gpu   100     0     0        0         0   100
+Workloads:
+  Deployment default/chat: limits.cpu=4, limits.cpu.A4=4
+  Deployment default/search: limits.cpu=2
+Reserved, and not counted yet:
+  deployments.apps/team-a/web until 2023-11-14T22:13:20.000Z: limits.cpu=2
+Events:
+  none"""
+
+
+async def test_describe_is_a_page_about_a_group(bizrq: Bizrq) -> None:
+    said = await bizrq("describe", "nlp", width=80)
+    assert (said.ageless, said.err) == (DESCRIBE, "")
+    [page] = json.loads((await bizrq("describe", "nlp", "-o", "json")).out)
+    assert [w["name"] for w in page["workloads"]] == ["chat", "search"]
+    assert page["workloads"][0]["usage"]["limits.cpu.A4"] == "4"
+    assert [c["type"] for c in page["conditions"]] == ["Ready", "OverQuota"]
+
+
+EXPLAIN = """\
+corp > ai > nlp
+  OverQuota True: over quota by limits.cpu.A4=1; growth is refused, nothing is
+  stopped
+  limits.cpu.A4: 4 of 3 taken, over by 1: nothing is stopped, growth is refused
+    4 by its own workloads: Deployment default/chat 4
+    ai, its parent, has no ceiling there: it can be raised
+  limits.cpu: 8 of 10 taken, 2 left
+    6 by its own workloads: Deployment default/chat 4, Deployment default/search
+    2
+    2 promised to changes under way
+  requests.nvidia.com/gpu: 0 of 4 taken, 4 left
+  cash/requests.nvidia.com/gpu: 0 of 100 taken, 100 left"""
+
+
+async def test_explain_says_what_a_groups_budget_goes_into(bizrq: Bizrq) -> None:
+    said = await bizrq("explain", "nlp", width=80)
+    assert (said.plain, said.err) == (EXPLAIN, "")
+    above = (await bizrq("explain", "ai", "-n", "x")).plain
+    assert "16 held by its children: vision 12 (4 of it left), nlp 4 (4 of it left)" in above
+    assert "corp, its parent, has nothing left; siblings that have: none" in above
+
+
+@pytest.mark.parametrize("verb", ["get", "tree", "report", "forecast", "audit", "describe", "explain"])
+async def test_a_group_that_is_not_there_is_said_with_those_that_are(bizrq: Bizrq, verb: str) -> None:
+    said = await bizrq(verb, "npl")
+    assert (said.code, said.out) == (2, "")
+    assert said.err == "bizrq: there is no group npl; there are: ai, corp, nlp, ocr, vision\n"
+
+
+async def test_of_many_names_the_nearest_are_said() -> None:
+    many = [f"team-{number}" for number in range(1000)]
+    assert instead_of("teem-7", many).startswith("the nearest of 1000: team-7")
+    assert instead_of("zzz", many) == "there are 1000, like team-0, team-1, team-2"
+    assert instead_of("zzz", []) == "there are: none"
+
+
+async def test_models_of_configured_devices_are_told_with_the_configuration(bizrq: Bizrq, tmp_path: Path) -> None:
+    """Without it nobody can know that `.X1` is a model and no name of its own."""
+    npu = "requests.example.com/npu"
+    config = tmp_path / "config.yaml"
+    config.write_text("gpuResources: [example.com/npu]")
+    await bizrq.client.create(GROUPS, group("npus", **{npu: "8", f"{npu}.X1": "4", "limits.cpu": "1"}))
+    try:
+        tree = (await bizrq("tree", "npus", "-r", npu, "--config", config, width=80)).plain.splitlines()
+        assert [line.split()[:2] for line in tree[1:]] == [["npus", npu], [".X1", "????????"]]
+        report = (await bizrq("report", "npus", "-r", npu, "-o", "csv", "--config", config)).out.splitlines()
+        assert [line.split(",")[2] for line in report[1:]] == [npu, f"{npu}.X1"]
+        assert len((await bizrq("report", "npus", "-r", npu, "-o", "csv")).out.splitlines()) == 2
+        said = await bizrq("tree", "--config", tmp_path / "none")
+        assert (said.code, said.err.count("\n")) == (2, 1)
+    finally:
+        await bizrq.client.delete(GROUPS, "npus")
+
+
+async def test_a_resource_that_no_group_names_is_said_with_those_that_are(bizrq: Bizrq) -> None:
+    said = await bizrq("tree", "-r", "limits.memory")
+    assert (said.code, said.out) == (2, "")
+    assert said.err.startswith("bizrq: no group has a ceiling for limits.memory; there are: limits.cpu, limits.cpu.A4,")
+
+
+@pytest.mark.parametrize("verb", ["tree", "get"])
+async def test_watching_shows_it_again_after_every_change_until_it_is_interrupted(bizrq: Bizrq, verb: str) -> None:
+    """A program of its own, since it is ended by a signal; Ctrl-C is no failure."""
+    words = [verb, "vision", "-o", "csv", "--watch", "--kubeconfig", bizrq.kubeconfig]
+    process = await asyncio.create_subprocess_exec(
+        Path(sys.executable).with_name("bizrq"), *map(str, words), stdout=asyncio.subprocess.PIPE
+    )
+    assert process.stdout is not None
+    try:
+        async with asyncio.timeout(60):
+            first = (await process.stdout.readline()).decode()
+            await process.stdout.readline()
+            await bizrq.client.patch(GROUPS, "vision", {"metadata": {"labels": {"seen": verb}}})
+            while (await process.stdout.readline()).decode() != first:
+                pass
+            process.send_signal(signal.SIGINT)
+            await process.stdout.read()
+            assert await process.wait() == 0
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()

@@ -1,0 +1,246 @@
+"""Bills of hours: what `bizrq report` says of records and statements, to people, spreadsheets and scripts."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections.abc import AsyncIterator
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+import yaml
+
+import crds
+from bizrq.api import hours as wire
+from bizrq.kube.client import KubeClient
+from bizrq.store.groups import GROUPS
+from sandbox.server import Sandbox
+from tests.cli.conftest import Bizrq
+from tests.support.cluster import has_kinds
+from tests.support.objects import group
+from tests.support.records import GPU, HOUR, NOW, W1, W2, W3, record, runs, spent, statement, stored
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+TRAIN, SERVE = "tfjobs.kubeflow.org/team-a/train", "deployments.apps/team-a/serve"
+#: Names are what their owners like them to be.
+HOSTILE = "jobs.batch/team-b/<script>alert('x')//\x1b[31m</script>"
+OPEN = {"start": W2, "end": W3}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def bizrq(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Bizrq]:
+    """corp > ai > nlp vision, a week at a time in Berlin; nlp's record has two pages; `old` is gone."""
+    path = tmp_path_factory.mktemp("bills") / "kubeconfig"
+    async with (
+        Sandbox(controllers=False, bookmark_seconds=0.2) as box,
+        KubeClient.from_kubeconfig(box.write_kubeconfig(path)) as client,
+    ):
+        await has_kinds(client, crds.load())
+        corp = group("corp", hours="1k")
+        corp["spec"]["cash"] = {"period": "weekly", "timeZone": "Europe/Berlin"}
+        for made in (
+            corp,
+            group("ai", "corp", hours="500"),
+            group("nlp", "ai", hours="100"),
+            group("vision", "ai", hours="50"),
+        ):
+            await client.create(GROUPS, made)
+        settled = [spent(TRAIN, "gpu=10 gpu.A100=4"), spent(HOSTILE, "gpu=3")]
+        running = [
+            # Since before the week began: 60 hours of it lie in this one.
+            runs(SERVE, "gpu=500m gpu.T4=500m mem=1Gi", a="2026-11-01T00:00:00Z", b="2026-11-18T10:00:00Z"),
+        ]
+        corrections = [
+            {"uid": "c", "amounts": {"requests.nvidia.com/gpu": str(-2 * HOUR * 10**9)}, "by": "ann", "reason": "down"}
+        ]
+        await stored(
+            client,
+            record("ai", {"open": {**OPEN, "settled": [spent(TRAIN, "gpu=1")]}}),
+            record("nlp", {"open": {**OPEN, "settled": settled}, "running": running, "pages": 2}),
+            record("nlp", {"open": {**OPEN, "settled": [wire.settled_line(TRAIN, {"requests.nvidia.com/gpu": 1})]}}, 1),
+            record(
+                "vision",
+                {
+                    "open": {**OPEN, "settled": [], "corrections": corrections},
+                    "closing": [{"start": W1, "end": W2, "settled": [spent("jobs.batch/team-c/x", "gpu=7")]}],
+                },
+            ),
+            statement("nlp", W1, W2, spent(TRAIN, "gpu=20 gpu.A100=20"), spent(SERVE, "gpu=5")),
+            statement("old", "2026-11-01T23:00:00.000Z", W1, spent("jobs.batch/team-c/y", "gpu=9")),
+        )
+        yield Bizrq(path, client)
+
+
+GROUP = """\
+all groups, 2026-11-16 to 2026-11-23, Europe/Berlin, counted up to
+2026-11-18T12:00
+GROUP   RESOURCE                  HOURS  SUBTREE  PERCENT
+ai      requests.nvidia.com/gpu   1.000   42.501       2%
+corp    requests.nvidia.com/gpu   0.000   42.501       0%
+nlp     requests.nvidia.com/gpu  43.501   43.501     102%
+vision  requests.nvidia.com/gpu  -2.000   -2.000      -5%
+TOTAL   requests.nvidia.com/gpu  42.501"""
+
+
+async def test_hours_by_group_have_what_each_spent_and_what_is_below(bizrq: Bizrq) -> None:
+    said = await bizrq("report", "--hours", "-r", "cash/requests.nvidia.com/gpu", width=80)
+    assert (said.code, said.plain, said.err) == (0, GROUP, "")
+    assert (await bizrq("report", "ai", "--by", "group", "-r", GPU)).plain.splitlines()[2].split() == [
+        "ai", GPU, "1.000", "42.501", "2%",
+    ]  # fmt: skip
+
+
+WORKLOAD = f"""\
+nlp and below, 2026-11-16 to 2026-11-23, Europe/Berlin, counted up to 2026-11-18T12:00
+WORKLOAD                                                RESOURCE                  HOURS  PERCENT
+deployments.apps/team-a/serve                           limits.memory            61.000     100%
+deployments.apps/team-a/serve                           requests.nvidia.com/gpu  30.500      70%
+tfjobs.kubeflow.org/team-a/train                        requests.nvidia.com/gpu  10.001      23%
+{HOSTILE.replace(chr(27), chr(0xFFFD))}  requests.nvidia.com/gpu   3.000       7%
+TOTAL                                                   requests.nvidia.com/gpu  43.501"""
+
+
+async def test_hours_by_workload_are_exact_and_only_shown_rounded_up(bizrq: Bizrq) -> None:
+    """What runs is counted from the beginning of the period up to the last look; a page more is a line more."""
+    said = await bizrq("report", "nlp", "--by", "workload", width=160)
+    assert (re.sub(" +", " ", said.plain), said.err) == (re.sub(" +", " ", WORKLOAD), "")
+    rows = json.loads((await bizrq("report", "nlp", "--by", "workload", "-r", GPU, "-o", "json")).out)
+    assert [row["exact"] for row in rows] == [
+        str(n * 10**9 * HOUR // 10 + over) for n, over in ((305, 0), (100, 1), (30, 0))
+    ]
+    assert rows[0] == {
+        "workload": SERVE, "resource": GPU, "hours": "30.500", "unit": "hours", "percent": 70, "from": W2, "to": W3,
+        "exact": "109800000000000000",
+    }  # fmt: skip
+    assert yaml.safe_load((await bizrq("report", "nlp", "--by", "workload", "-r", GPU, "-o", "yaml")).out) == rows
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("--by namespace", "team-a,41.501 team-b,3.000 ,-2.000"),
+        ("--by model", ",8.001 A100,4.000 T4,30.500"),
+        ("--by period", "2026-11-16,42.501"),
+        ("--by period --period all", "2026-11-02,9.000 2026-11-09,32.000 2026-11-16,42.501"),
+        ("--by group --period last", "ai,0.000 corp,0.000 nlp,25.000 old,9.000 vision,7.000"),
+        ("--by group --period 2026-11-09", "ai,0.000 corp,0.000 nlp,25.000 vision,7.000"),
+        ("--by group --period 2026-11-12T08:30", "ai,0.000 corp,0.000 nlp,25.000 vision,7.000"),
+        ("--by group --by model --period 2026-11-09", "nlp,A100,20.000 nlp,,5.000 vision,,7.000"),
+    ],
+)
+async def test_hours_are_billed_by_what_is_asked_for(bizrq: Bizrq, line: str, expected: str) -> None:
+    said = await bizrq("report", *line.split(), "-r", GPU, "-o", "csv")
+    rows = list(csv.DictReader(io.StringIO(said.out)))
+    by = [word for flag, word in zip(line.split(), line.split()[1:], strict=False) if flag == "--by"]
+    order = [name for name in ("period", "group", "namespace", "workload", "model") if name in by]
+    found = [",".join([*(row[name] for name in order), row["hours"]]) for row in rows]
+    assert sorted(found) == sorted(expected.split(" "))
+    assert (said.code, {row["unit"] for row in rows}) == (0, {"hours"})
+    # Somebody who bills a period by what may still change wants to know.
+    assert ("is not closed yet" in said.err) == ("all" in line or "last" in line or "-09" in line or "-12" in line)
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("--period soon", "write current, last, all, or a date or time"),
+        ("--period 2025-01-01", "periods begin: 2026-11-02, 2026-11-09, 2026-11-16"),
+        ("--by month", "'month' is not one of"),
+        ("--hours --over 3", "--over is of ceilings"),
+        ("--html - --by group", "leave out --by"),
+        ("--html /no/such/folder/x.html", "--html /no/such/folder/x.html: No such file or directory"),
+        ("--hours -r limits.cpu", "no hours of limits.cpu are recorded; there are: limits.memory,"),
+        ("npl --hours", "there is no group npl; there are: ai, corp, nlp, vision"),
+    ],
+)
+async def test_what_cannot_be_billed_is_said_in_one_line(bizrq: Bizrq, line: str, told: str) -> None:
+    said = await bizrq("report", *line.split())
+    assert (said.code, said.out) == (2, "")
+    assert told in " ".join(said.err.split())
+
+
+async def test_a_group_that_is_gone_is_found_by_its_statements(bizrq: Bizrq) -> None:
+    said = await bizrq("report", "old", "--period", "all", "-o", "name")
+    assert (said.code, said.out) == (0, "bizgroupresourcequota.quota.biz.group/old\n")
+
+
+class _Page(HTMLParser):
+    """What a browser would make of a page."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.links: list[str] = []
+        self.texts: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.links += [value or "" for name, value in attrs if name in ("href", "src", "xlink:href", "style")]
+        assert not any(name.startswith("on") for name, _ in attrs)
+
+    def handle_data(self, text: str) -> None:
+        self.texts.append(text)
+
+
+async def test_the_page_has_every_bill_and_nothing_that_runs_or_loads(bizrq: Bizrq, tmp_path: Path) -> None:
+    file = tmp_path / "hours.html"
+    said = await bizrq("report", "--html", file)
+    assert (said.code, said.out) == (0, "")
+    text = file.read_text("utf-8")
+    page = _Page(text)
+    assert not {"script", "link", "img", "iframe", "object", "form"} & set(page.tags)
+    assert all(link.startswith("#") for link in page.links)
+    assert "url(" not in text
+    assert "@import" not in text
+    # A name is text, wherever it stands.
+    assert (
+        text.count("&lt;script&gt;alert") == page.texts.count(HOSTILE.replace("\x1b", "\N{REPLACEMENT CHARACTER}")) + 1
+    )
+    # Each chart has a title for who hears the page, and the same numbers in a table beside it.
+    assert text.count('role="img" aria-label="') == page.tags.count("svg") == page.tags.count("figcaption") > 0
+    for told in ("43.501", "-2.000", "61.000", "By model", "A100", "2026-11-09"):
+        assert told in page.texts, told
+    assert (await bizrq("report", "--html", "-")).out == text
+
+
+FORECAST = f"""\
+GROUP   RESOURCE                   BUDGET     USED     LEFT   BURN  OUT
+corp    {GPU}  1000.000  500.000  500.000  0.000  not before 2026-11-23
+ai      {GPU}   500.000  151.000  349.000  0.000  not before 2026-11-23
+nlp     {GPU}   100.000   43.501   56.499  1.000  2026-11-20T20:30, in 56 h
+vision  {GPU}    50.000    0.000   50.000  0.000  not before 2026-11-23
+nlp burns {GPU} by deployments.apps/team-a/serve 100%"""
+
+
+async def test_a_forecast_says_when_a_budget_is_out_and_who_burns_it(bizrq: Bizrq) -> None:
+    said = await bizrq("forecast", width=160)
+    assert (said.code, said.plain, said.err) == (0, FORECAST, "")
+    [row] = json.loads((await bizrq("forecast", "nlp", "-o", "json")).out)
+    assert row == {
+        "group": "nlp", "resource": GPU, "budget": "100.000", "used": "43.501", "left": "56.499", "burn": "1.000",
+        "unit": "hours", "counted": NOW, "until": W3, "out": "2026-11-20T19:30:00.000Z",
+        "workloads": [{"workload": SERVE, "percent": 100}],
+    }  # fmt: skip
+    assert yaml.safe_load((await bizrq("forecast", "nlp", "-o", "yaml")).out) == [row]
+    assert (await bizrq("forecast", "-o", "name")).out == "bizgroupresourcequota.quota.biz.group/nlp\n"
+    [told] = csv.DictReader(io.StringIO((await bizrq("forecast", "nlp", "-o", "csv")).out))
+    assert told["workloads"] == f"{SERVE} 100%"
+    said = await bizrq("forecast", "-r", "limits.cpu")
+    assert (said.code, said.out) == (2, "")
+    assert "no group has a ceiling for cash/limits.cpu" in said.err
+
+
+@pytest.mark.parametrize(
+    ("line", "seen"), [("forecast", "\x1b[33m"), ("audit", "\x1b[32m"), ("report --hours", "\x1b[1m")]
+)
+async def test_colours_are_for_terminals_that_want_them(bizrq: Bizrq, line: str, seen: str) -> None:
+    for width in (80, 160):
+        assert seen in (await bizrq(*line.split(), width=width)).out
+    assert "\x1b[3" not in (await bizrq(*line.split(), width=80, NO_COLOR="1")).out
+    assert "\x1b" not in (await bizrq(*line.split())).out

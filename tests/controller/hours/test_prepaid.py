@@ -1,0 +1,76 @@
+"""Safe hours in the controller: what runs may still cost, by the objects' own timestamps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bizrq.api.group import GroupObject
+from bizrq.store.groups import GROUPS
+from tests.controller.conftest import Books
+from tests.support.objects import OF_KIND, Object, deployment, group, tfjob
+
+HOURS = "cash/requests.nvidia.com/gpu"
+
+
+def bounded(name: str, workers: int, hours: int) -> Object:
+    job = tfjob(name, "vision", workers)
+    job["spec"]["runPolicy"] = {"activeDeadlineSeconds": hours * 3600}
+    return job
+
+
+async def safe(books: Books, **cash: Any) -> None:
+    made = group("vision", hours="100", gpu="8")
+    made["spec"]["cash"] = {"mode": "safe", **cash}
+    await books.create(made)
+
+
+def lien(amount: str) -> Any:
+    def holds(found: GroupObject) -> bool:
+        cash = found.status.cash
+        return cash is not None and cash.liens == ({HOURS: amount} if amount else {})
+
+    return holds
+
+
+async def test_what_a_job_may_still_cost_shrinks_as_its_hours_are_spent(books: Books) -> None:
+    async with books.controller():
+        await safe(books)
+        await books.until("vision", lien(""))
+        job = await books.create(bounded("train", 2, 10))
+        await books.until("vision", lien("20"))
+        begun = {**job, "status": {"startTime": books.box.clock.stamp()}}
+        await books.client.replace(OF_KIND["TFJob"], begun, subresource="status")
+        await books.pod("train-0", job)
+        await books.pod("train-1", job)
+        books.box.clock.advance(3 * 3600)
+        found = await books.until("vision", lambda g: lien("14")(g) and g.status.used[HOURS] == "6")
+        assert [c.type for c in found.status.conditions if c.type == "Unbounded"] == []
+        books.box.clock.advance(8 * 3600)
+        await books.until("vision", lien(""))
+
+
+async def test_pods_a_moment_before_their_job_says_that_it_began_leave_room_for_what_just_fits(books: Books) -> None:
+    """Two seconds before; what it has spent and may still cost is ten hours of two cards, and no thousandth more."""
+    async with books.controller():
+        await safe(books)
+        job = await books.create(bounded("train", 2, 10))
+        await books.until("vision", lien("20"))
+        await books.pod("train-0", job, since=2)
+        await books.pod("train-1", job, since=1)
+        begun = {**job, "status": {"startTime": books.box.clock.stamp()}}
+        await books.client.replace(OF_KIND["TFJob"], begun, subresource="status")
+        books.box.clock.advance(3598)
+        await books.until("vision", lambda g: lien("18")(g) and g.status.used[HOURS] == "2")
+
+
+async def test_what_nothing_bounds_is_told_and_is_taken_to_run_as_long_as_the_group_says(books: Books) -> None:
+    async with books.controller():
+        await safe(books)
+        web = deployment("web", "vision", 2)
+        web["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"] = {"nvidia.com/gpu": 1}
+        web = await books.create(web)
+        found = await books.until("vision", lambda g: any(c.type == "Unbounded" for c in g.status.conditions))
+        [told] = [c for c in found.status.conditions if c.type == "Unbounded"]
+        assert told.message == "nothing bounds their run, so their hours are not sure: deployments.apps/default/web"
+        await books.client.patch(GROUPS, "vision", {"spec": {"cash": {"maxRunTime": "12h"}}})
+        await books.until("vision", lien("24"))

@@ -1,0 +1,139 @@
+"""ResourceClaims that several workloads share: counted once, in the group that they are charged to."""
+
+from __future__ import annotations
+
+from bizrq.api import group as wire
+from bizrq.units.resources import nonzero
+from bizrq.workloads.labels import LABEL
+from tests.controller.conftest import Books
+from tests.support.language import entry
+from tests.support.objects import (
+    CLAIMS,
+    DEPLOYMENTS,
+    PODS,
+    Object,
+    claim,
+    deployment,
+    device_class,
+    sharing,
+    tfjob,
+)
+
+PLACE = "resourceclaims.resource.k8s.io/default/s"
+
+
+async def shared(books: Books, count: int = 4, group: str | None = None) -> Object:
+    await books.create(device_class("gpu"))
+    made = claim("s", count)
+    made["metadata"]["labels"] = {LABEL: group} if group else {}
+    return await books.create(made)
+
+
+def user(name: str, group: str = "nlp") -> Object:
+    return sharing(deployment(name, group, 1), "s")
+
+
+async def test_a_claim_is_counted_once_for_all_who_name_it_and_goes_with_the_last(books: Books) -> None:
+    async with books.controller():
+        await books.group("nlp", cpu="9", gpu="9")
+        await shared(books)
+        made = [await books.create(user(name)) for name in ("a", "b")]
+        await books.uses("nlp", cpu="2", gpu="4")
+        await books.remove(made[0])
+        await books.uses("nlp", cpu="1", gpu="4")
+        await books.remove(made[1])
+        await books.uses("nlp", cpu="0", gpu="0")
+
+
+async def test_a_claim_that_names_a_group_is_counted_as_long_as_it_stands(books: Books) -> None:
+    """With its own label, and with the first workload that names it when it has none any more."""
+    async with books.controller():
+        await books.group("nlp", gpu="9")
+        await books.group("vision", gpu="9")
+        made = await shared(books, group="nlp")
+        await books.uses("nlp", gpu="4")
+        await books.client.patch(CLAIMS, "s", {"metadata": {"labels": {LABEL: "vision"}}}, namespace="default")
+        await books.uses("nlp", gpu="0")
+        await books.uses("vision", gpu="4")
+        await books.remove(made)
+        await books.uses("vision", gpu="0")
+
+
+async def test_of_two_groups_the_first_pays_and_the_other_is_told(books: Books) -> None:
+    """Both were let in at the same moment. When the first one goes, the other takes it over."""
+    async with books.controller():
+        for group in ("nlp", "vision"):
+            await books.group(group, gpu="9")
+        await shared(books)
+        first = await books.create(user("a"))
+        await books.uses("nlp", gpu="4")
+        books.box.clock.advance(5)
+        await books.create(user("b", "vision"))
+        told = "deployments.apps/default/b uses " + PLACE + ", which group nlp pays for"
+        found = await books.until("vision", lambda g: told in " ".join(c.message for c in g.status.conditions))
+        assert found.status.used == {"requests.nvidia.com/gpu": "0"}
+        await books.remove(first)
+        await books.uses("vision", gpu="4")
+        await books.uses("nlp", gpu="0")
+
+
+async def test_a_promise_of_a_claim_is_paid_with_what_others_hold_of_it(books: Books) -> None:
+    """It ends with the write of the workload that made it; until then it adds what is not counted of the claim."""
+    async with books.controller():
+        await books.group("nlp", gpu="9")
+        await shared(books)
+        awaits = "deployments.apps/default/b"
+        await books.promise("nlp", entry(PLACE, "gpu=4", of="never", awaits=awaits))
+        first = await books.create(user("a"))
+        found = await books.uses("nlp", gpu="4")
+        [kept] = wire.reservations_of(found)
+        assert nonzero(kept.extra) == {}
+        await books.remove(first)
+        await books.uses("nlp", gpu="0")
+        [kept] = wire.reservations_of(await books.read("nlp"))
+        assert kept.extra == {"requests.nvidia.com/gpu": 4 * 10**9}
+        books.clock.advance(61)
+        await books.until("nlp", lambda g: not g.status.reservations)
+
+
+async def test_a_claim_that_is_gone_is_held_with_those_that_name_it(books: Books) -> None:
+    async with books.controller():
+        await books.group("nlp", cpu="9", gpu="9")
+        made = await shared(books)
+        await books.create(user("a"))
+        await books.uses("nlp", cpu="1", gpu="4")
+        await books.remove(made)
+        await books.until("nlp", lambda g: any(c.type == "Uncountable" for c in g.status.conditions))
+        await books.holds_still("nlp", lambda g: g.status.used == {"limits.cpu": "1", "requests.nvidia.com/gpu": "4"})
+
+
+async def test_the_claim_of_pods_that_outlive_their_job_is_still_theirs(books: Books) -> None:
+    """And one that only a pod names is counted as well, though nothing of its workload says so."""
+    async with books.controller():
+        await books.group("nlp", cpu="9", gpu="9")
+        await shared(books)
+        made = tfjob("train", "nlp", 1, gpu=0)
+        job = await books.create(made)
+        named = [{"name": "devices", "resourceClaimName": "s"}]
+        await books.pod("w", job, gpu=0, resourceClaims=named)
+        await books.uses("nlp", cpu="1", gpu="4")
+        status = {"conditions": [{"type": "Succeeded", "status": "True"}]}
+        kind = books.kind(job)
+        await books.client.patch(kind, "train", {"status": status}, namespace="default", subresource="status")
+        await books.holds_still("nlp", lambda g: g.status.used["requests.nvidia.com/gpu"] == "4")
+        await books.client.patch(
+            PODS, "w", {"status": {"phase": "Succeeded"}}, namespace="default", subresource="status"
+        )
+        await books.uses("nlp", cpu="0", gpu="0")
+
+
+async def test_a_claim_comes_along_with_the_workload_that_moves(books: Books) -> None:
+    async with books.controller():
+        for group in ("nlp", "vision"):
+            await books.group(group, gpu="9")
+        await shared(books)
+        await books.create(user("a"))
+        await books.uses("nlp", gpu="4")
+        await books.client.patch(DEPLOYMENTS, "a", {"metadata": {"labels": {LABEL: "vision"}}}, namespace="default")
+        await books.uses("vision", gpu="4")
+        await books.uses("nlp", gpu="0")

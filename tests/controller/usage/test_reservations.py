@@ -1,0 +1,159 @@
+"""When a promise is dropped: its object was seen, or it expired and a later read proved the state. Never else."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import pytest
+
+from bizrq.api import group as wire
+from bizrq.store.groups import GROUPS
+from controller.usage.reservations import Entries
+from controller.watch.cluster import Cluster
+from tests.controller.conftest import Books, Monotonic
+from tests.support.language import entry
+from tests.support.objects import DEPLOYMENTS, deployment, group
+
+WEB = "deployments.apps/default/web"
+WATCH_OF_DEPLOYMENTS = "/apis/apps/v1/deployments"
+
+
+def slots(found: wire.GroupObject) -> list[str]:
+    return [str(each.slot) for each in wire.reservations_of(found)]
+
+
+async def test_a_create_that_was_seen_is_counted_and_no_longer_promised(books: Books) -> None:
+    async with books.controller():
+        await books.group("nlp", cpu="10")
+        web = await books.create(deployment("web", "nlp", 4))
+        await books.promise("nlp", entry(WEB, "cpu=4", of=web["metadata"]["uid"]))
+        found = await books.until("nlp", lambda g: not g.status.reservations)
+        assert (found.status.used, found.status.self_used) == ({"limits.cpu": "4"}, {"limits.cpu": "4"})
+
+
+async def test_a_create_that_was_not_seen_stays_promised_beside_another_object_of_its_name(books: Books) -> None:
+    """Another uid in the slot is no proof: the awaited create may still be stored after this one is deleted."""
+    async with books.controller():
+        await books.group("nlp", cpu="10")
+        await books.promise("nlp", entry(WEB, "cpu=4", of="still-under-way"))
+        await books.create(deployment("web", "nlp", 1))
+        await books.uses("nlp", cpu="1")
+        found = await books.holds_still("nlp", lambda g: slots(g) == [WEB])
+        [kept] = wire.reservations_of(found)
+        assert (kept.base, kept.extra) == ({"limits.cpu": 10**9}, {"limits.cpu": 3 * 10**9})
+
+
+async def test_an_update_is_awaited_until_a_later_version_is_seen(books: Books) -> None:
+    async with books.controller():
+        await books.group("nlp", cpu="10")
+        web = await books.create(deployment("web", "nlp", 1))
+        await books.uses("nlp", cpu="1")
+        version = int(web["metadata"]["resourceVersion"])
+        await books.promise("nlp", entry(WEB, "cpu=4", "cpu=1", of=web["metadata"]["uid"], rv=version))
+        await books.holds_still("nlp", lambda g: slots(g) == [WEB])
+        await books.client.patch(DEPLOYMENTS, "web", {"spec": {"replicas": 4}}, namespace="default")
+        found = await books.uses("nlp", cpu="4")
+        assert found.status.reservations == []
+
+
+async def test_a_deletion_that_was_seen_ends_every_promise_to_that_object(books: Books) -> None:
+    """Also where create and deletion both came before the entry was looked at."""
+    async with books.controller():
+        await books.group("nlp", cpu="10")
+        web = await books.create(deployment("web", "nlp", 1))
+        await books.uses("nlp", cpu="1")
+        await books.remove(web)
+        await books.uses("nlp", cpu="0")
+        uid, version = web["metadata"]["uid"], int(web["metadata"]["resourceVersion"])
+        await books.promise("nlp", entry(WEB, "cpu=4", of=uid, rv=version), entry(WEB, "cpu=4", of=uid))
+        await books.until("nlp", lambda g: not g.status.reservations)
+
+
+async def test_a_move_that_was_seen_ends_the_promise_in_the_new_group_and_frees_the_old_one(books: Books) -> None:
+    async with books.controller():
+        await books.group("nlp", cpu="10")
+        await books.group("vision", cpu="10")
+        web = await books.create(deployment("web", "nlp", 4))
+        await books.uses("nlp", cpu="4")
+        version = int(web["metadata"]["resourceVersion"])
+        await books.promise("vision", entry(WEB, "cpu=4", of=web["metadata"]["uid"], rv=version))
+        label = {"metadata": {"labels": {"biz.group.resource.quota": "vision"}}}
+        await books.client.patch(DEPLOYMENTS, "web", label, namespace="default")
+        assert (await books.uses("vision", cpu="4")).status.reservations == []
+        await books.uses("nlp", cpu="0")
+
+
+async def test_a_promise_expires_by_the_controllers_own_clock_not_by_the_written_time(books: Books) -> None:
+    """The expiry in the entry is long past from the start: it is for people."""
+    async with books.controller():
+        await books.group("nlp", cpu="10")
+        await books.promise("nlp", entry(WEB, "cpu=4", of="never", expires=0))
+        await books.holds_still("nlp", lambda g: slots(g) == [WEB])
+        books.clock.advance(50)
+        await books.holds_still("nlp", lambda g: slots(g) == [WEB])
+        books.clock.advance(11)
+        await books.until("nlp", lambda g: not g.status.reservations)
+
+
+async def test_whoever_moves_the_expiry_makes_the_promise_young_again(books: Books) -> None:
+    async with books.controller():
+        await books.group("nlp", cpu="10")
+        first = entry(WEB, "cpu=4", of="never", expires=1_000)
+        await books.promise("nlp", first)
+        await books.holds_still("nlp", lambda g: slots(g) == [WEB])
+        books.clock.advance(50)
+        stored = await books.client.get(GROUPS, "nlp")
+        await books.rewrite("nlp", {"reservations": [str(entry(WEB, "cpu=4", of="never", expires=2_000))]})
+        assert stored["status"]["reservations"] == [str(first)]
+        await books.holds_still("nlp", lambda g: slots(g) == [WEB], 1)
+        books.clock.advance(50)
+        await books.holds_still("nlp", lambda g: slots(g) == [WEB])
+        books.clock.advance(11)
+        await books.until("nlp", lambda g: not g.status.reservations)
+
+
+async def test_an_expired_promise_whose_object_the_watch_withholds_is_looked_up_before_it_goes(books: Books) -> None:
+    """The watch is frozen: the object is stored, and unseen. At no moment is it neither promised nor used."""
+    async with books.controller():
+        await books.group("nlp", cpu="10")
+        books.proxy.freeze(WATCH_OF_DEPLOYMENTS)
+        web = await books.create(deployment("web", "nlp", 4))
+        await books.promise("nlp", entry(WEB, "cpu=4", of=web["metadata"]["uid"]))
+        await books.holds_still("nlp", lambda g: g.status.used == {"limits.cpu": "0"} and slots(g) == [WEB], 2)
+        books.clock.advance(61)
+        found = await books.until("nlp", lambda g: not g.status.reservations)
+        assert found.status.used == {"limits.cpu": "4"}
+
+
+def test_the_next_look_is_due_when_the_oldest_promise_expires_and_soon_where_nothing_is_known_of_it_then() -> None:
+    """Whatever else made the group be looked at meanwhile: a promise in vain is gone within its time."""
+    clock = Monotonic()
+    entries = Entries(cast(Cluster, None), clock)
+    old, young = str(entry(WEB, "cpu=4", of="old")), str(entry(WEB, "cpu=4", of="young"))
+    assert entries.left("nlp", [old]) == pytest.approx(61, abs=2)
+    clock.advance(40)
+    assert entries.left("nlp", [old, young]) == pytest.approx(21, abs=2)
+    clock.advance(30)
+    assert entries.left("nlp", [old, young]) == 5
+    assert entries.left("nlp", [young]) == pytest.approx(31, abs=2)
+
+
+async def test_a_line_that_cannot_be_read_is_kept_while_it_is_young(books: Books) -> None:
+    """A newer version's format, perhaps: it goes when it expired, as any other."""
+    async with books.controller():
+        await books.group("nlp", cpu="10")
+        await books.rewrite("nlp", {"reservations": ["v9 something of tomorrow"]})
+        await books.holds_still("nlp", lambda g: g.status.reservations == ["v9 something of tomorrow"])
+        books.clock.advance(61)
+        await books.until("nlp", lambda g: not g.status.reservations)
+
+
+async def test_a_child_groups_promise_ends_when_the_child_is_seen(books: Books) -> None:
+    async with books.controller():
+        await books.group("corp", cpu="100")
+        await books.promise("corp", entry("group ai", "cpu=60", of="not-this-one"))
+        ai = await books.create(group("ai", "corp", cpu="60"))
+        await books.promise("corp", entry("group ai", "cpu=60", of=ai["metadata"]["uid"]))
+        found = await books.uses("corp", cpu="60")
+        assert found.status.self_used == {"limits.cpu": "0"}
+        await books.until("corp", lambda g: [e.uid for e in wire.reservations_of(g)] == ["not-this-one"])

@@ -1,0 +1,519 @@
+"""Sums that are kept as objects change are what is counted from nothing, whatever happens in whatever order."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import cache
+from itertools import count
+from typing import Any
+
+from hypothesis import HealthCheck
+from hypothesis import settings as hypothesis
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from bizrq.hours.budget import HOUR
+from bizrq.kube.client import KubeClient
+from bizrq.kube.config import Endpoint, StaticCredentials
+from bizrq.kube.informer import Informer
+from bizrq.quota.recount import Sums
+from bizrq.settings import Settings
+from bizrq.settings import settings as settings_of
+from bizrq.workloads.labels import LABEL, MODEL_LABELS
+from controller.usage.excess import Surplus
+from controller.usage.observed_usage import Evidence
+from controller.usage.usage_cache import Ask, Ledgers
+from controller.usage.workload_cost import Costs
+from controller.usage.workload_usage import Line, Lines, Run
+from controller.watch.cluster import Cluster
+from controller.watch.time_slice import Slices
+from tests.controller.usage.test_excess import reference
+from tests.support import objects
+from tests.support.objects import Object
+
+NOW = 1_800_000_000_000
+KNOBS = {"gpuModels": {"A100": {"aliases": ["NVIDIA-A100"]}, "T4": {"aliases": ["Tesla-T4"]}}}
+GROUPS = ["a", "b"]
+PRODUCT = {0: "Tesla-T4", 1: "NVIDIA-A100"}
+
+
+class Quiet(KubeClient):
+    """An API server whose watches are as new as it is."""
+
+    async def revision(self, *_: object, **__: object) -> int:
+        await asyncio.sleep(0)
+        return 0
+
+
+@cache
+def knobs() -> Settings:
+    return settings_of(KNOBS)
+
+
+def pod(size: int, odd: bool) -> Object:
+    spec = objects.template(str(size), **({"nvidia.com/gpu": str(size)} if odd else {}))["spec"]
+    claims: list[Object] = [
+        {"name": "k", "resourceClaimName": "k"},
+        {"name": "k", "resourceClaimTemplateName": "m"},
+    ]
+    if size > 1:
+        spec["resourceClaims"] = [claims[size - 2]]
+    spec["nodeName"] = "n" if odd else "o"
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {}, "spec": spec, "status": {"phase": "Running"}}
+
+
+def replica_set(size: int, odd: bool) -> Object:
+    made = objects.deployment("", None, size + odd)
+    return {**made, "kind": "ReplicaSet"}
+
+
+def tfjob(size: int, odd: bool) -> Object:
+    made = objects.tfjob("", "", size, gpu=int(odd))
+    made["metadata"]["labels"] = {MODEL_LABELS["gpu"]: "A100"}
+    return made
+
+
+def deployment(size: int, odd: bool) -> Object:
+    made = objects.deployment("", None, size)
+    if size == 3:
+        return objects.claiming(made, "m") if odd else objects.sharing(made, "k")
+    # What nobody can count.
+    return {**made, "spec": {**made["spec"], "replicas": "many"}} if odd and size == 0 else made
+
+
+def claim(size: int, odd: bool) -> Object:
+    made = objects.claim("", size)
+    return {**made, "status": {"allocation": objects.allocation("d", pool="n")}} if odd else made
+
+
+#: Each kind, its names, and one that asks for so much.
+KINDS: dict[str, tuple[str, Any]] = {
+    "Deployment": ("d", deployment),
+    "ReplicaSet": ("rs", replica_set),
+    "Pod": ("puv", pod),
+    "TFJob": ("t", tfjob),
+    "Rollout": ("l", lambda size, odd: objects.referring("", None, named("d") if odd else named("x"), size)),
+    "RayJob": ("j", lambda size, _odd: objects.rayjob("", None, size)),
+    "RayCluster": ("c", lambda size, _odd: {**objects.rayjob("", None, 0), "kind": "RayCluster",
+                                            "spec": objects.ray_spec(size)}),
+    "PodTemplate": ("x", lambda size, _odd: objects.pod_template("", str(size))),
+    "ResourceClaim": ("k", claim),
+    "ResourceClaimTemplate": ("m", lambda size, _odd: objects.claim_template("", size)),
+    "DeviceClass": ("g", lambda size, odd: objects.device_class("", f"nvidia.com/{'gpu' if odd else 'other'}")),
+    "Node": ("n", lambda _size, odd: objects.node("", **{"nvidia.com/gpu.product": PRODUCT[odd]})),
+    "ResourceSlice": ("i", lambda size, odd: objects.slice_of("n", 1, d=PRODUCT[odd])),
+    "Namespace": ("o", lambda _size, _odd: objects.namespace("")),
+    "LimitRange": ("h", lambda size, _odd: {"apiVersion": "v1", "kind": "LimitRange", "metadata": {}, "spec": {
+        "limits": [{"type": "Container", "default": {"memory": f"{size}Gi"}}]}}),
+}  # fmt: skip
+WHOLE = {"o": "default", "g": "gpu", "i": "n-1"}
+ALL = [(kind, name) for kind, (names, _) in KINDS.items() for name in names]
+#: What some kinds are made by, or say that they are: most often by what makes such objects.
+OWNERS = {
+    "ReplicaSet": "ddl",
+    "Pod": "rrstcdp",
+    "RayCluster": "jj",
+    "ResourceClaim": "pu",
+    "Deployment": "r",
+    "TFJob": "c",
+}
+
+
+def named(name: str) -> Object:
+    kind = next(kind for kind, (names, _) in KINDS.items() if name in names)
+    versions = {"Deployment": "apps/v1", "PodTemplate": "v1"}
+    return {"apiVersion": versions[kind], "kind": kind, "metadata": {"name": name}}
+
+
+class World(RuleBasedStateMachine):
+    """An API server's objects, watches that bring them late or by list, and sums that are settled slice by slice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[tuple[str, str]] = []
+        self.loop = asyncio.new_event_loop()
+        #: Where what is kept is counted from nothing: no settle may end meanwhile, with nobody to compare it at once.
+        self.apart = asyncio.new_event_loop()
+        self.revision = 0
+        self.uids = count()
+        self.stored: dict[str, Object] = {}
+        #: Each as it was stored last, gone or not.
+        self.known: dict[str, Object] = {}
+        self.late: dict[str, list[tuple[str, Object]]] = {}
+        client = Quiet(Endpoint("http://127.0.0.1:1", StaticCredentials({})))
+        self.cluster = Cluster(client, knobs().registry, lambda _group, _after: None)
+        self.seconds = 0.0
+        for informer in self.cluster.informers:
+            informer.installed = True
+            informer.store._clock = lambda: self.seconds
+        self.surplus = Surplus(self.cluster, knobs().counting)
+        self.costs = self._costs()
+        self.ledgers = Ledgers(self.cluster, self.costs, self._lines(self.costs), lambda: NOW, lambda: Slices(-1.0, 1))
+        self.settling: dict[str, tuple[asyncio.Task[None], Run | None]] = {}
+
+    def _costs(self) -> Costs:
+        return Costs(self.cluster, self.surplus, knobs().counting, lambda: 0.0)
+
+    def _lines(self, costs: Costs) -> Lines:
+        return Lines(self.cluster, costs, Evidence(self.cluster, knobs().counting))
+
+    def informer(self, kind: str) -> Informer:
+        if kind == "Node":
+            return self.cluster.nodes
+        if kind == "ResourceSlice":
+            return self.cluster.slices
+        watched = self.cluster.related._watched
+        return next(informer for (_, of), informer in watched.items() if of == kind)
+
+    # -- The world -------------------------------------------------------------------------------------------------
+
+    @initialize(names=st.lists(st.sampled_from(ALL), min_size=3, max_size=7, unique=True), owners=st.booleans())
+    def begin(self, names: list[tuple[str, str]], owners: bool) -> None:
+        """A few objects at a time, so that they have to do with each other; often some that make each other."""
+        self.names = [*names, *([("Deployment", "d"), ("ReplicaSet", "r"), ("Pod", "p")] if owners else [])]
+
+    @rule(
+        which=st.integers(0, 100),
+        size=st.integers(0, 3),
+        odd=st.booleans(),
+        label=st.sampled_from([None, "a", "a", "b"]),
+        maker=st.sampled_from([None, 0, 0, 1, 2, 3, 4, 5, 6]),
+        anew=st.booleans(),
+        leaves=st.sampled_from([False, False, True]),
+        late=st.sampled_from([False, False, True]),
+    )
+    def put(
+        self,
+        which: int,
+        size: int,
+        odd: bool,
+        label: str | None,
+        maker: int | None,
+        anew: bool,
+        leaves: bool,
+        late: bool,
+    ) -> None:
+        kind, name = self.names[which % len(self.names)]
+        owners = OWNERS.get(kind, "")
+        owner = owners[maker % len(owners)] if maker is not None and owners else None
+        obj = KINDS[kind][1](size, odd)
+        old = self.stored.get(name)
+        if old is not None and anew:
+            self.remove(name, late)
+            old = None
+        metadata: Object = {**obj["metadata"], "name": WHOLE.get(name, name)}
+        metadata["uid"] = old["metadata"]["uid"] if old is not None else f"{name}-{next(self.uids)}"
+        if kind not in ("Node", "ResourceSlice", "Namespace", "DeviceClass"):
+            metadata["namespace"] = "default"
+        if kind not in ("Node", "ResourceSlice"):
+            metadata["labels"] = {**metadata.get("labels", {}), **({LABEL: label} if label else {})}
+        if owner in self.known and owner != name:
+            metadata["ownerReferences"] = [reference(self.known[owner])]
+        if kind == "Pod" and leaves:
+            metadata |= {"deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": 30}
+        metadata["resourceVersion"] = self._next()
+        stored = {**obj, "metadata": metadata}
+        self.stored[name] = self.known[name] = stored
+        self._tell(kind, "ADDED" if old is None else "MODIFIED", stored, late)
+
+    @rule(which=st.integers(0, 100), late=st.booleans())
+    def delete(self, which: int, late: bool) -> None:
+        self.remove(self.names[which % len(self.names)][1], late)
+
+    def remove(self, name: str, late: bool) -> None:
+        gone = self.stored.pop(name, None)
+        if gone is not None:
+            last = {**gone, "metadata": {**gone["metadata"], "resourceVersion": self._next()}}
+            self._tell(gone["kind"], "DELETED", last, late)
+
+    @rule(which=st.integers(0, 100))
+    def catch_up(self, which: int) -> None:
+        self.deliver(self.names[which % len(self.names)][0])
+
+    def deliver(self, kind: str) -> None:
+        for event, obj in self.late.pop(kind, ()):
+            self.informer(kind)._apply(event, _copy(obj))
+
+    @rule(which=st.integers(0, 100))
+    def relist(self, which: int) -> None:
+        """A list, as after an outage: what went in between is missing, and nobody says when."""
+        kind = self.names[which % len(self.names)][0]
+        self.late.pop(kind, None)
+        informer = self.informer(kind)
+        items = [informer._transformed(_copy(obj)) for obj in self.stored.values() if obj["kind"] == kind]
+        informer._accept(items, int(self._next()), 0)
+
+    @precondition(lambda self: not self.settling)
+    @rule(seconds=st.sampled_from([100, 200, 301]))
+    def wait(self, seconds: int) -> None:
+        """After 300 seconds the deletion of an owner is forgotten; a look that is on its way may not see that."""
+        self.seconds += seconds
+
+    def _tell(self, kind: str, event: str, obj: Object, late: bool) -> None:
+        self.late.setdefault(kind, []).append((event, obj))
+        if not late:
+            self.deliver(kind)
+
+    def _next(self) -> str:
+        self.revision += 1
+        return str(self.revision)
+
+    # -- The sums --------------------------------------------------------------------------------------------------
+
+    @rule(group=st.sampled_from(GROUPS), run=st.sampled_from([None, None, 1, 2]), check=st.booleans())
+    def settle(self, group: str, run: int | None, check: bool) -> None:
+        """A look at a group begins, as far as none is on its way."""
+        if group not in self.settling:
+            runs = Run(HOUR, NOW + run * HOUR) if run is not None else None
+            task = self.loop.create_task(self.ledgers.settle(Ask(group, runs), check=check))
+            self.settling[group] = task, runs
+
+    @rule(run=st.sampled_from([None, 1]))
+    def look(self, run: int | None) -> None:
+        """All groups, with nothing in between."""
+        for group in GROUPS:
+            self.settle(group, run, False)
+        while self.settling:
+            self.go_on(500)
+
+    @precondition(lambda self: self.settling)
+    @rule(which=st.integers(0, 1))
+    def cancel(self, which: int) -> None:
+        """A look at a group ends wherever it is, as when the API server is away; what is left is due the next time."""
+        task, _ = self.settling.pop([*self.settling][which % len(self.settling)])
+        task.cancel()
+        while not task.done():
+            self.go_on(1)
+
+    @rule(group=st.sampled_from(GROUPS))
+    def forget(self, group: str) -> None:
+        """A group goes, and comes again."""
+        self.ledgers.forget(group)
+
+    @rule()
+    def overflow(self) -> None:
+        """More has changed than the journal keeps."""
+        self.cluster.journal.note_all()
+
+    @rule(turns=st.sampled_from([1, 2, 3, 5, 8, 500]))
+    def go_on(self, turns: int) -> None:
+        self.loop.run_until_complete(_turns(turns))
+        for group, (task, run) in [*self.settling.items()]:
+            if task.done():
+                task.result()
+                del self.settling[group]
+                self._compare(group, run)
+
+    @invariant()
+    def nothing_was_kept_wrong(self) -> None:
+        assert [self.ledgers.of(group).drift for group in GROUPS] == [[], []]
+
+    def _compare(self, group: str, run: Run | None) -> None:
+        """What is kept is what is counted now, by who knows no more than what workloads were last held at."""
+        account = self.ledgers.of(group)
+        found = self.apart.run_until_complete(self._counted(group, run))
+        assert account.lines.keys() == found.keys()
+        for uid, line in found.items():
+            assert account.lines[uid].agrees(line), uid
+            assert (uid in account.telling) == (line.words != Line(line.counted).words)
+            assert (uid in account.claiming) == bool(line.shared or line.shown)
+            assert (uid in account.unknown) == line.is_unknown
+        assert account.sums.agrees(Sums(line.counted for line in found.values()))
+        for line in found.values():
+            assert account.sums.at(line.counted.slot) == line.counted
+
+    async def _counted(self, group: str, run: Run | None) -> dict[str, Line]:
+        remembered, self.cluster._payers = self.cluster._payers, {}
+        try:
+            return await self._counted_anew(group, run)
+        finally:
+            # What is wrong in it is to show.
+            self.cluster._payers = remembered
+
+    async def _counted_anew(self, group: str, run: Run | None) -> dict[str, Line]:
+        costs = self._costs()
+        costs._counted, costs._last = {**self.costs._counted}, {**self.costs._last}
+        costs._users = {place: {**users} for place, users in self.costs._users.items()}
+        lines = self._lines(costs)
+        found: dict[str, Line] = {}
+        for adapter, obj in self.cluster.charged_to(group):
+            await costs.count(group, adapter, obj, {})
+            found[obj["metadata"]["uid"]] = lines.of(adapter, obj, run, NOW)
+        return found
+
+    def teardown(self) -> None:
+        """Once everything is told, what is kept is right, and a check of everything finds that, too."""
+        try:
+            for kind in KINDS:
+                self.deliver(kind)
+            for check in (False, True):
+                for group in GROUPS:
+                    while self.settling:
+                        self.go_on(500)
+                    self.settle(group, None, check)
+                while self.settling:
+                    self.go_on(500)
+            self.nothing_was_kept_wrong()
+            assert {*self.costs.remembered()} <= _uids(self.cluster)
+        finally:
+            for task, _ in self.settling.values():
+                task.cancel()
+            self.apart.close()
+            self.loop.close()
+
+
+def _copy(obj: Object) -> Object:
+    """As a watch brings it: nobody else has any part of it that they may change."""
+    return {**obj, "metadata": {**obj["metadata"]}}
+
+
+def _uids(cluster: Cluster) -> set[str]:
+    return {obj["metadata"]["uid"] for informer in cluster.informers for obj in informer.store.values()}
+
+
+async def _turns(turns: int) -> None:
+    for _ in range(turns):
+        await asyncio.sleep(0)
+
+
+TestWorld = World.TestCase
+TestWorld.settings = hypothesis(
+    max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+
+
+def put(world: World, kind: str, name: str, size: int = 1, **more: Any) -> None:
+    """Store an object now, as the rule of that name does by chance. `maker` is a place in OWNERS."""
+    world.names = [(kind, name)]
+    chosen: dict[str, Any] = {"odd": False, "label": None, "maker": None, "anew": False, "leaves": False, "late": False}
+    world.put(which=0, size=size, **{**chosen, **more})
+
+
+def delete(world: World, kind: str, name: str) -> None:
+    world.names = [(kind, name)]
+    world.delete(which=0, late=False)
+
+
+def test_another_device_in_a_slice_is_another_cost_of_those_who_have_it() -> None:
+    world = World()
+    for kind, name, size, odd in (
+        ("DeviceClass", "g", 0, True),
+        ("ResourceSlice", "i", 0, True),
+        ("ResourceClaim", "k", 1, True),
+        ("Pod", "p", 2, False),
+        ("ResourceSlice", "i", 0, False),
+    ):
+        put(world, kind, name, size, odd=odd, label="a" if kind == "Pod" else None)
+        before = [*world.ledgers.of("a").claiming.values()]
+        world.look(None)
+    assert [line.shown for line in world.ledgers.of("a").claiming.values()] != [line.shown for line in before] != []
+    world.teardown()
+
+
+def test_a_look_that_ends_is_compared_before_anything_else_changes() -> None:
+    """The world counts from nothing apart: a second look that ended meanwhile was compared after the next change."""
+    world = World()
+    put(world, "Deployment", "d", label="a")
+    put(world, "Pod", "p", label="a")
+    world.settle("a", None, check=True)
+    world.settle("b", None, check=False)
+    while "b" in world.settling:
+        world.go_on(1)
+    assert not any(task.done() for task, _ in world.settling.values())
+    delete(world, "Deployment", "d")
+    world.go_on(500)
+    world.teardown()
+
+
+def test_what_a_workload_refers_to_may_change_while_its_first_count_awaits_the_watches() -> None:
+    for turns in range(4):
+        world = World()
+        put(world, "PodTemplate", "x")
+        put(world, "Rollout", "l", label="a")
+        put(world, "ReplicaSet", "r", maker=2)
+        for name in ("p", "u"):
+            # Two pods of one replica: so much is believed only once the watches have caught up.
+            put(world, "Pod", name, maker=0)
+        world.settle("a", None, check=False)
+        world.go_on(turns)
+        put(world, "PodTemplate", "x", 3)
+        world.look(None)
+        world.teardown()
+
+
+def charged_twice() -> World:
+    """A pod with a claim that is charged to "a", whose ReplicaSet let go of it, and by its namespace to "b"."""
+    world = World()
+    put(world, "DeviceClass", "g", odd=True)
+    put(world, "ResourceClaim", "k")
+    put(world, "ReplicaSet", "r", label="a")
+    put(world, "Pod", "p", 2, maker=0)
+    world.look(None)
+    put(world, "Pod", "p", 2)
+    put(world, "Namespace", "o", label="b")
+    world.look(None)
+    uid = world.stored["p"]["metadata"]["uid"]
+    assert all(uid in world.ledgers.of(group).lines for group in GROUPS)
+    return world
+
+
+def test_what_was_charged_to_two_groups_goes_from_both() -> None:
+    world = charged_twice()
+    delete(world, "Pod", "p")
+    world.look(None)
+    world.teardown()
+
+
+def test_what_goes_from_one_of_two_groups_is_counted_anew_in_the_other_where_its_claim_changes() -> None:
+    world = charged_twice()
+    put(world, "Namespace", "o")
+    world.look(None)
+    put(world, "ResourceClaim", "k", 3)
+    world.look(None)
+    world.teardown()
+
+
+def test_a_pod_that_is_let_go_of_pays_no_more_for_those_it_makes_later() -> None:
+    world = World()
+    by_pod = OWNERS["Pod"].index("p")
+    put(world, "ReplicaSet", "r", 3, label="a")
+    put(world, "Pod", "p", maker=0)
+    put(world, "Pod", "v", maker=by_pod, label="b")
+    world.look(None)
+    delete(world, "Pod", "v")
+    put(world, "Pod", "p")
+    put(world, "Pod", "v", maker=by_pod, label="b")
+    world.look(None)
+    assert world.stored["v"]["metadata"]["uid"] in world.ledgers.of("b").lines
+    world.teardown()
+
+
+def test_what_its_deleted_owner_left_is_charged_in_the_order_in_which_owners_went() -> None:
+    """Who changes meanwhile is looked at later than others, and is still the first to be charged."""
+    world = World()
+    for owner, pod, seconds in (("r", "p", 0), ("s", "u", 200)):
+        put(world, "ReplicaSet", owner)
+        put(world, "Pod", pod, maker=OWNERS["Pod"].index(owner), label="a")
+        world.wait(seconds)
+        delete(world, "ReplicaSet", owner)
+        world.look(None)
+    put(world, "Pod", "p", 3, maker=OWNERS["Pod"].index("r"), label="a")
+    world.look(None)
+    assert not world.ledgers.of("a").lines
+    world.wait(101)
+    world.look(None)
+    assert [*world.ledgers.of("a").lines] == [world.stored["p"]["metadata"]["uid"]]
+    world.teardown()
+
+
+def test_what_is_charged_to_nobody_is_forgotten_once_it_goes_with_the_journal_full() -> None:
+    world = World()
+    put(world, "Deployment", "d", label="a")
+    world.look(None)
+    put(world, "Deployment", "d")
+    world.look(None)
+    world.overflow()
+    delete(world, "Deployment", "d")
+    world.look(None)
+    assert not world.costs.remembered()
+    world.teardown()

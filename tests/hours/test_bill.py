@@ -1,0 +1,87 @@
+"""Rows of a bill: everything stands in one row, whatever it is made out by."""
+
+from __future__ import annotations
+
+from itertools import chain, combinations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bizrq.hours.bill import By, Line, parts, rolled_up, rows, span, totals
+from bizrq.hours.periods import Period
+from tests.support.language import res
+
+LAST, NOW, EVER = Period(0, 7), Period(7, 14), Period(None, None)
+
+
+def line(group: str, workload: str, amounts: str, period: Period = NOW) -> Line:
+    return Line(group, period, workload.partition("/")[0], workload, res(amounts))
+
+
+LINES = [
+    line("nlp", "a/train", "gpu=3 gpu.A100=2 cpu=8"),
+    line("nlp", "a/serve", "gpu=4 gpu.A100=4"),
+    line("vision", "b/train", "gpu=1"),
+    line("vision", "b/train", "gpu=5", LAST),
+]
+GPU = "requests.nvidia.com/gpu"
+
+
+def test_rows_are_by_what_is_asked_for_the_largest_first() -> None:
+    nano = 10**9
+    found = [(r.workload, r.amount // nano) for r in rows(LINES, [By.WORKLOAD]) if r.resource == GPU]
+    assert found == [("b/train", 6), ("a/serve", 4), ("a/train", 3)]
+    found = [(r.period, r.group, r.amount // nano) for r in rows(LINES, [By.GROUP, By.PERIOD]) if r.resource == GPU]
+    assert found == [(LAST, "vision", 5), (NOW, "nlp", 7), (NOW, "vision", 1)]
+    [row] = [r for r in rows(LINES, []) if r.resource == GPU]
+    assert (row.amount // nano, row.span, row.group) == (13, Period(0, 14), None)
+
+
+def test_a_models_hours_are_its_bases_and_only_by_model_their_own() -> None:
+    """Never both in one bill: a column that is summed says what was spent."""
+    assert [r.resource for r in rows(LINES, [])] == ["limits.cpu", GPU]
+    by_model = [(r.model, r.amount) for r in rows(LINES, [By.MODEL]) if r.resource == GPU]
+    assert by_model == [("", 7 * 10**9), ("A100", 6 * 10**9)]
+
+
+def test_of_a_model_whose_base_is_not_recorded_the_base_has_what_the_model_has() -> None:
+    assert parts(res("cpu.A4=2")) == {("limits.cpu", "A4"): 2 * 10**9}
+    assert parts({"requests.nvidia.com/gpu.shared": 1}) == {("requests.nvidia.com/gpu.shared", ""): 1}
+
+
+def test_groups_above_have_what_is_below() -> None:
+    above = {"nlp": ["corp", "ai"], "vision": ["corp"]}
+    found = rows(rolled_up(LINES, above.__getitem__), [By.GROUP])
+    assert {r.group: r.amount // 10**9 for r in found if r.resource == GPU} == {
+        "corp": 13, "ai": 7, "nlp": 7, "vision": 6,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(("periods", "whole"), [([LAST, NOW], Period(0, 14)), ([LAST, EVER], EVER), ([NOW], NOW)])
+def test_a_span_is_from_the_first_start_to_the_last_end(periods: list[Period], whole: Period) -> None:
+    assert span(periods) == whole
+
+
+_NAMES = st.sampled_from([GPU, f"{GPU}.A100", f"{GPU}.T4", "limits.cpu", "limits.cpu.A4", "cards.nvidia.com/gpu"])
+_LINES = st.lists(
+    st.builds(
+        Line,
+        st.sampled_from(["corp", "ai", "nlp"]),
+        st.sampled_from([LAST, NOW, EVER]),
+        st.sampled_from(["", "a", "b"]),
+        st.sampled_from(["", "a/x", "b/x"]),
+        st.dictionaries(_NAMES, st.integers(-(10**30), 10**30)),
+    ),
+    max_size=8,
+)
+
+
+@given(_LINES, st.sampled_from(list(chain.from_iterable(combinations(By, n) for n in range(6)))))
+def test_whatever_a_bill_is_made_out_by_its_rows_add_up_to_the_same(lines: list[Line], by: tuple[By, ...]) -> None:
+    """Conservation, exactly: no hour is lost or billed twice by the choice of rows."""
+    whole = {name: n for name, n in totals(rows(lines, [])).items() if n}
+    assert {name: n for name, n in totals(rows(lines, by)).items() if n} == whole
+    for name in (GPU, "limits.cpu"):
+        if all(name in each.amounts for each in lines):
+            assert whole.get(name, 0) == sum(each.amounts[name] for each in lines)

@@ -1,0 +1,99 @@
+"""What `spec.cash` may say, and what comes over of a period that closes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bizrq.hours.budget import DEFAULT, Terms, TermsError, carried, read, span
+from bizrq.hours.periods import Schedule
+from tests.support.language import res
+
+HOUR = 3_600_000
+
+
+def terms(**said: Any) -> Terms:
+    plain: dict[str, Any] = {"fraction": None, "cap": {}, "mode": "", "max_run_time": "", "thresholds": None}
+    return read(**{"schedule": Schedule(), **plain, **said})
+
+
+def test_what_says_nothing_is_a_budget_of_a_lifetime_told_of_at_80_and_100_percent() -> None:
+    assert terms() == DEFAULT == Terms(thresholds=(80, 100))
+
+
+def test_everything_that_can_be_said() -> None:
+    said = terms(
+        schedule=Schedule("weekly"),
+        fraction="50%",
+        cap=res("cash/gpu=100"),
+        mode="safe",
+        max_run_time="12h",
+        thresholds=[100, 50, 50],
+    )
+    assert said == Terms(Schedule("weekly"), 50, res("cash/gpu=100"), True, 12 * HOUR, (50, 100))
+    assert terms(fraction="", thresholds=[]) == Terms(rollover=100, thresholds=())
+
+
+SPANS = {"12h": 12 * HOUR, "1d12h": 36 * HOUR, "90m": HOUR * 3 // 2, "45s": 45_000, "1d1h1m1s": 90_061_000}
+
+
+@pytest.mark.parametrize("text", SPANS)
+def test_times_to_run(text: str) -> None:
+    assert span(text) == SPANS[text]
+
+
+BAD = [
+    ({"fraction": "0%"}, "rollover.fraction: '0%' is none: write 1% to 100%"),
+    ({"fraction": "101%"}, "rollover.fraction: '101%' is none: write 1% to 100%"),
+    ({"fraction": "50"}, "rollover.fraction: '50' is none: write 1% to 100%"),
+    ({"mode": "Safe"}, "mode: 'Safe' is none of open, safe"),
+    ({"max_run_time": "12h"}, "maxRunTime: bounds workloads in safe mode: write mode: safe with it"),
+    (
+        {"mode": "safe", "max_run_time": "0h"},
+        "maxRunTime: '0h' is no time to run: write one like 12h, 90m or 1d12h",
+    ),
+    (
+        {"mode": "safe", "max_run_time": "1h2d"},
+        "maxRunTime: '1h2d' is no time to run: write one like 12h, 90m or 1d12h",
+    ),
+    ({"thresholds": [0]}, "thresholds: write percents from 1 to 1000"),
+    ({"thresholds": [80, 1001]}, "thresholds: write percents from 1 to 1000"),
+]
+
+
+@pytest.mark.parametrize(("said", "message"), BAD, ids=[row[1][:50] for row in BAD])
+def test_what_cannot_be_meant_is_refused_in_words(said: dict[str, Any], message: str) -> None:
+    with pytest.raises(TermsError) as error:
+        terms(**said)
+    assert str(error.value) == message
+
+
+CARRIED = [
+    ("nothing without a rollover", terms(), "cash/gpu=100", "cash/gpu=40", ""),
+    ("all that is left", terms(fraction=""), "cash/gpu=100", "cash/gpu=40", "cash/gpu=60"),
+    ("a part of it", terms(fraction="50%"), "cash/gpu=100", "cash/gpu=40", "cash/gpu=30"),
+    ("no more than the cap", terms(fraction="", cap=res("cash/gpu=10")), "cash/gpu=100", "", "cash/gpu=10"),
+    ("of what the cap does not name all", terms(fraction="", cap=res("cash/cpu=1")), "cash/gpu=9", "", "cash/gpu=9"),
+    ("nothing of what is overspent", terms(fraction=""), "cash/gpu=100", "cash/gpu=140", ""),
+    ("nothing but hours", terms(fraction=""), "gpu=4 cash/gpu=100", "cash/gpu=99", "cash/gpu=1"),
+]
+
+
+@pytest.mark.parametrize(("why", "said", "hard", "used", "over"), CARRIED, ids=[row[0] for row in CARRIED])
+def test_what_comes_over(why: str, said: Terms, hard: str, used: str, over: str) -> None:
+    assert carried(said, res(hard), res(used)) == res(over)
+
+
+AMOUNTS = st.integers(0, 2**63 - 1)
+
+
+@given(AMOUNTS, AMOUNTS, st.integers(0, 100), st.none() | AMOUNTS)
+def test_no_more_comes_over_than_was_left(hard: int, used: int, rollover: int, cap: int | None) -> None:
+    said = Terms(rollover=rollover, cap={} if cap is None else {"cash/x": cap})
+    over = carried(said, {"cash/x": hard}, {"cash/x": used}).get("cash/x", 0)
+    assert 0 <= over <= max(0, hard - used)
+    assert cap is None or over <= cap
+    assert over * 100 <= max(0, hard - used) * rollover

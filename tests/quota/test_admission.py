@@ -1,0 +1,771 @@
+"""Whether a change is admitted, for which reason it is not, and which promise it leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import pytest
+
+from bizrq.quota.account import MAX_BYTES, MAX_ENTRIES, Account
+from bizrq.quota.admission import MAX_ENTRY, decide
+from bizrq.quota.change import Charge
+from bizrq.quota.reservation import LIFETIME, Reservation, read
+from bizrq.quota.verdict import Denied, Granted, Reason, Verdict
+from bizrq.units.slot import GROUPS, ReservationError, Slot, group_slot
+from bizrq.units.times import milliseconds, timestamp
+from tests.support.language import NOW, account, create, entry, grant, move, res, role, slot, uid, update
+
+
+def granted(verdict: Verdict) -> Reservation:
+    assert isinstance(verdict, Granted), verdict
+    assert verdict.reservation is not None, "the change was let through without a promise"
+    return verdict.reservation
+
+
+def refused(verdict: Verdict) -> Denied:
+    assert isinstance(verdict, Denied), verdict
+    return verdict
+
+
+def stating(charge: Charge, missing: Mapping[str, Sequence[str]]) -> Charge:
+    return replace(charge, missing=missing)
+
+
+# -- Nothing worse -----------------------------------------------------------------------------------------------------
+
+OVER = account("nlp cpu=10 cash/cpu=5", "cpu=20 cash/cpu=9")
+NOTHING_WORSE = [
+    ("an update that asks for the same", OVER, update("web", "cpu=4", "cpu=4")),
+    ("an update that asks for less", OVER, update("web", "cpu=4", "cpu=1")),
+    ("an update of what costs nothing", OVER, update("web", "", "")),
+    ("an update that gives up a resource", OVER, update("web", "cpu=4 gpu=1", "cpu=4")),
+    ("an update in a group that nobody has counted", account("nlp cpu=10", "?"), update("web", "cpu=4", "cpu=4")),
+    ("an update that says too little, as before", OVER, stating(update("web", "cpu=4", "cpu=4"), {"limits.cpu": "c"})),
+    ("a child that is lowered", OVER, grant("ai", "cpu=1", before="cpu=8")),
+]
+
+
+@pytest.mark.parametrize(("why", "group", "charge"), NOTHING_WORSE, ids=[row[0] for row in NOTHING_WORSE])
+def test_what_makes_nothing_worse_is_let_through_without_a_promise(why: str, group: Account, charge: Charge) -> None:
+    assert decide(group, charge, NOW) == Granted(None)
+
+
+# -- Each reason, in the order in which they are checked ---------------------------------------------------------------
+
+REFUSED = [
+    (
+        "a resource of hard that no recount has published is unknown, not zero",
+        account("nlp cpu=10 gpu=4", "?"),
+        create("web", "cpu=1"),
+        Reason.NOT_RECONCILED,
+        "quota nlp is not reconciled yet: limits.cpu, requests.nvidia.com/gpu not counted",
+    ),
+    (
+        "one unknown resource is enough, though the change does not ask for it",
+        Account("nlp", res("cpu=10 gpu=4"), res("cpu=0")),
+        create("web", "cpu=1"),
+        Reason.NOT_RECONCILED,
+        "quota nlp is not reconciled yet: requests.nvidia.com/gpu not counted",
+    ),
+    (
+        "a child may come again at once, when its parent will have been counted",
+        account("ai cpu=60", "?"),
+        grant("nlp", "cpu=10"),
+        Reason.PARENT_NOT_RECONCILED,
+        "quota ai is not reconciled yet: limits.cpu not counted: try again",
+    ),
+    (
+        "containers must say what hard names",
+        account("nlp cpu=10 mem=1Gi"),
+        stating(create("web", ""), {"limits.memory": ("c", "b"), "limits.cpu": ("c",)}),
+        Reason.UNSPECIFIED,
+        "failed quota: nlp: must specify limits.cpu for: c; limits.memory for: b,c",
+    ),
+    (
+        "spent hours refuse growth of their resource",
+        account("nlp cpu=10 cash/cpu=100", "cash/cpu=100"),
+        create("web", "cpu=1"),
+        Reason.CASH,
+        "exceeded quota: nlp, requested: cash/limits.cpu=1, used: cash/limits.cpu=100, "
+        "limited: cash/limits.cpu=100; left: cash/limits.cpu=0",
+    ),
+    (
+        "hours that are more than spent do too",
+        account("nlp cash/gpu=16", "cash/gpu=16500m"),
+        create("job", "gpu=1 cpu=1", roles=[role("worker gpu=1 cpu=1", 1)]),
+        Reason.CASH,
+        "exceeded quota: nlp, requested: cash/requests.nvidia.com/gpu=1, used: cash/requests.nvidia.com/gpu=16500m, "
+        "limited: cash/requests.nvidia.com/gpu=16; left: cash/requests.nvidia.com/gpu=0; fits: 0 more replicas",
+    ),
+    (
+        "no hours at all are spent from the start",
+        account("nlp cash/gpu=0"),
+        create("job", "gpu=1"),
+        Reason.CASH,
+        "exceeded quota: nlp, requested: cash/requests.nvidia.com/gpu=1, used: cash/requests.nvidia.com/gpu=0, "
+        "limited: cash/requests.nvidia.com/gpu=0; left: cash/requests.nvidia.com/gpu=0",
+    ),
+    (
+        "more than is left",
+        account("nlp cpu=10", "cpu=8"),
+        create("web", "cpu=4", roles=[role("pods cpu=1", 4)]),
+        Reason.EXCEEDED,
+        "exceeded quota: nlp, requested: limits.cpu=4, used: limits.cpu=8, limited: limits.cpu=10; "
+        "left: limits.cpu=2; fits: 2 more replicas",
+    ),
+    (
+        "one more core of a model of which all are used",
+        account("nlp cpu=10 cpu.A4=4", "cpu=4 cpu.A4=4"),
+        create("web", "cpu=1 cpu.A4=1", roles=[role("pods cpu=1 cpu.A4=1", 1)]),
+        Reason.EXCEEDED,
+        "exceeded quota: nlp, requested: limits.cpu.A4=1, used: limits.cpu.A4=4, limited: limits.cpu.A4=4; "
+        "left: limits.cpu.A4=0; fits: 0 more replicas",
+    ),
+    (
+        "too much of the model and of the base names both, sorted",
+        account("nlp cpu=10 cpu.A4=4", "cpu=8 cpu.A4=4"),
+        create("web", "cpu=4 cpu.A4=4", roles=[role("pods cpu=2 cpu.A4=2", 2)]),
+        Reason.EXCEEDED,
+        "exceeded quota: nlp, requested: limits.cpu=4,limits.cpu.A4=4, used: limits.cpu=8,limits.cpu.A4=4, "
+        "limited: limits.cpu=10,limits.cpu.A4=4; left: limits.cpu=2,limits.cpu.A4=0; fits: 0 more replicas",
+    ),
+    (
+        "too much with hours spent as well is no refusal for cash alone",
+        account("nlp cpu=10 cash/cpu=1", "cpu=10 cash/cpu=1"),
+        create("web", "cpu=1"),
+        Reason.EXCEEDED,
+        "exceeded quota: nlp, requested: cash/limits.cpu=1,limits.cpu=1, used: cash/limits.cpu=1,limits.cpu=10, "
+        "limited: cash/limits.cpu=1,limits.cpu=10; left: cash/limits.cpu=0,limits.cpu=0",
+    ),
+    (
+        "a scale of what is only promised: of what was there used holds nothing",
+        account("nlp cpu=10", "cpu=4", [entry("web", "cpu=4")]),
+        update("web", "cpu=4", "cpu=8", roles=[role("pods cpu=1", 8)], roles_before=[role("pods cpu=1", 4)]),
+        Reason.EXCEEDED,
+        "exceeded quota: nlp, requested: limits.cpu=4, used: limits.cpu=8, limited: limits.cpu=10; "
+        "left: limits.cpu=2; fits: 2 more replicas",
+    ),
+    (
+        "what is promised is used",
+        account("nlp cpu=10", "cpu=4", [entry("api", "cpu=4")]),
+        create("web", "cpu=4"),
+        Reason.EXCEEDED,
+        "exceeded quota: nlp, requested: limits.cpu=4, used: limits.cpu=8, limited: limits.cpu=10; left: limits.cpu=2",
+    ),
+    (
+        "an update asks for its growth, not for its whole",
+        account("nlp mem=10Gi", "mem=9Gi"),
+        update("web", "mem=4Gi", "mem=6Gi", roles=[role("pods mem=1Gi", 6)], roles_before=[role("pods mem=1Gi", 4)]),
+        Reason.EXCEEDED,
+        "exceeded quota: nlp, requested: limits.memory=2Gi, used: limits.memory=9Gi, limited: limits.memory=10Gi; "
+        "left: limits.memory=1Gi; fits: 1 more replica",
+    ),
+    (
+        "over a lowered hard nothing is left",
+        account("nlp cpu=10", "cpu=12"),
+        create("web", "cpu=1"),
+        Reason.EXCEEDED,
+        "exceeded quota: nlp, requested: limits.cpu=1, used: limits.cpu=12, limited: limits.cpu=10; left: limits.cpu=0",
+    ),
+    (
+        "a child asks for more than its parent has",
+        account("ai cpu=60", "cpu=30"),
+        grant("speech", "cpu=31"),
+        Reason.EXCEEDED,
+        "exceeded quota: ai, requested: limits.cpu=31, used: limits.cpu=30, limited: limits.cpu=60; "
+        "left: limits.cpu=30",
+    ),
+    (
+        "a child asks for more hours than its parent has",
+        account("ai cash/cpu=500", "cash/cpu=480"),
+        grant("speech", "cash/cpu=30"),
+        Reason.CASH,
+        "exceeded quota: ai, requested: cash/limits.cpu=30, used: cash/limits.cpu=480, "
+        "limited: cash/limits.cpu=500; left: cash/limits.cpu=20",
+    ),
+    (
+        "what an earlier change of the object may still need is not overdrawn by one that does not ask for it",
+        account("nlp cpu=10 gpu=4", "cpu=9", [entry("web", "cpu=7", "cpu=6", rv=5)]),
+        update("web", "cpu=1", "cpu=1 gpu=1"),
+        Reason.BUSY,
+        "quota nlp: another change of deployments.apps/team-a/web is under way that needs limits.cpu: try again",
+    ),
+    (
+        "too many promises",
+        account("nlp cpu=10k", "", [entry(f"web-{n}", "cpu=1") for n in range(MAX_ENTRIES)]),
+        create("web", "cpu=1"),
+        Reason.FULL,
+        "quota nlp has too many admissions under way: 2000 entries or 256 KiB; try again",
+    ),
+]
+
+
+@pytest.mark.parametrize(("why", "group", "charge", "reason", "message"), REFUSED, ids=[row[0] for row in REFUSED])
+def test_each_refusal_says_everything_in_one_line(
+    why: str, group: Account, charge: Charge, reason: Reason, message: str
+) -> None:
+    verdict = refused(decide(group, charge, NOW))
+    assert verdict.message == message
+    assert verdict.reason is reason
+    assert verdict.code == (429 if message.endswith("try again") else 403)
+
+
+def test_of_several_reasons_the_first_in_order_is_given() -> None:
+    """Unknown, unstated, crossing changes, cash and ceilings together, earlier changes, too many promises."""
+    entries = [entry(f"web-{n}", "cpu=1") for n in range(MAX_ENTRIES)]
+    hard = "nlp cpu=10 cash/cpu=1"
+    charge = stating(create("web", "cpu=20"), {"limits.cpu": ("c",)})
+
+    assert refused(decide(account(hard, "?", entries), charge, NOW)).reason is Reason.NOT_RECONCILED
+    known = account(hard, "cash/cpu=1", entries)
+    assert refused(decide(known, charge, NOW)).reason is Reason.UNSPECIFIED
+    verdict = refused(decide(known, replace(charge, missing={}), NOW))
+    assert verdict.reason is Reason.EXCEEDED
+    assert [violation.resource for violation in verdict.violations] == ["cash/limits.cpu", "limits.cpu"]
+    crossed = account(hard, "cash/cpu=1", [entry("web", "cpu=1", awaits="pods/team-a/a")])
+    assert refused(decide(crossed, replace(charge, missing={}), NOW)).reason is Reason.BUSY
+    assert refused(decide(known, create("web", "gpu=1"), NOW)).reason is Reason.FULL
+    busy = account("nlp cpu=10", "cpu=9", [entry("web", "cpu=7", "cpu=6", rv=5), *entries[:-1]])
+    assert refused(decide(busy, update("web", "cpu=1", "cpu=1 gpu=1"), NOW)).reason is Reason.BUSY
+
+
+def test_cards_of_no_model_are_refused_where_the_group_gives_out_models() -> None:
+    """Whatever models those are; not where it names none, nor where nothing grows."""
+    charge = replace(create("web", "gpu=1"), unmodelled={"requests.nvidia.com/gpu": ("main",)})
+    verdict = refused(decide(account("nlp gpu=8 requests.nvidia.com/gpu.A100=4"), charge, NOW))
+    assert verdict.reason is Reason.UNSPECIFIED
+    assert verdict.message == "failed quota: nlp: must specify the model of requests.nvidia.com/gpu for: main"
+    assert isinstance(decide(account("nlp gpu=8"), charge, NOW), Granted)
+    cpu = replace(update("web", "gpu=1 cpu=2", "gpu=1 cpu=1"), unmodelled=charge.unmodelled)
+    assert isinstance(
+        decide(account("nlp cpu=8 gpu=8 requests.nvidia.com/gpu.A100=4", "gpu=1 cpu=1"), cpu, NOW), Granted
+    )
+
+
+def test_what_several_writes_share_waits_for_none_of_them() -> None:
+    """A claim that two workloads name: together they need what the one that needs most does."""
+    first = entry("s", "gpu=4", awaits="pods/team-a/a")
+    charge = replace(create("s", "gpu=4"), awaits=slot("pods/team-a/b"), is_shared=True)
+    assert granted(decide(account("nlp gpu=4", "", [first]), charge, NOW)).slot == first.slot
+    alone = replace(charge, is_shared=False)
+    assert refused(decide(account("nlp gpu=4", "", [first]), alone, NOW)).reason is Reason.BUSY
+
+
+def test_a_refusal_carries_its_numbers() -> None:
+    [violation] = refused(decide(account("nlp cpu=10", "cpu=8"), create("web", "cpu=4"), NOW)).violations
+    assert (violation.resource, violation.requested, violation.used, violation.hard, violation.left) == (
+        "limits.cpu",
+        4 * 10**9,
+        8 * 10**9,
+        10 * 10**9,
+        2 * 10**9,
+    )
+
+
+# -- What is admitted --------------------------------------------------------------------------------------------------
+
+ADMITTED = [
+    ("exactly what is left", account("nlp cpu=10", "cpu=6"), create("web", "cpu=4")),
+    ("what hard does not name", account("nlp cpu=10", "cpu=10"), create("web", "gpu=100 mem=1Ti")),
+    ("nothing at all, in a group that is over", account("nlp cpu=10", "cpu=12"), create("web", "")),
+    (
+        "another model than the one that is used up",
+        account("nlp cpu=10 cpu.A4=4", "cpu=4 cpu.A4=4"),
+        create("w", "cpu=6"),
+    ),
+    (
+        "something whose unstated resource hard does not name",
+        account("nlp cpu=10"),
+        stating(create("w", ""), {"limits.memory": "c"}),
+    ),
+    (
+        "growth of what has no hours, though others are spent",
+        account("nlp cpu=10 cash/gpu=1", "cash/gpu=1"),
+        create("w", "cpu=1"),
+    ),
+    ("growth with a second of hours left", account("nlp cpu=10 cash/cpu=1", "cash/cpu=999m"), create("w", "cpu=5")),
+    (
+        "less of the one and more of the other, while the one is over",
+        account("nlp cpu=10 gpu=4", "cpu=12"),
+        update("w", "cpu=4", "cpu=2 gpu=1"),
+    ),
+    (
+        "a child of a group whose hours are spent, if it asks for none",
+        account("ai cpu=60 cash/cpu=1", "cash/cpu=1"),
+        grant("x", "cpu=6 cash/cpu=0"),
+    ),
+    ("a group in a group without ceilings", account("ai"), grant("x", "cpu=6")),
+]
+
+
+@pytest.mark.parametrize(("why", "group", "charge"), ADMITTED, ids=[row[0] for row in ADMITTED])
+def test_what_fits_is_admitted_with_a_promise_of_the_whole_demand(why: str, group: Account, charge: Charge) -> None:
+    promise = granted(decide(group, charge, NOW))
+    assert promise.slot == charge.slot
+    assert promise.uid == charge.uid
+    assert promise.resource_version == charge.resource_version
+    assert promise.amount == charge.demand
+    assert promise.expires == NOW + LIFETIME
+
+
+def test_deciding_changes_nothing_and_reserving_does() -> None:
+    group = account("nlp cpu=10", "cpu=2")
+    promise = granted(decide(group, create("web", "cpu=4"), NOW))
+    assert group.reservations == []
+    assert group.taken("limits.cpu") == 2 * 10**9
+    group.reserve(promise)
+    assert group.reservations == [promise]
+    assert group.taken("limits.cpu") == 6 * 10**9
+
+
+def test_a_running_copy_refuses_the_one_that_no_longer_fits() -> None:
+    group = account("nlp cpu=10")
+    for name in ("a", "b"):
+        group.reserve(granted(decide(group, create(name, "cpu=4"), NOW)))
+    assert refused(decide(group, create("c", "cpu=4"), NOW)).reason is Reason.EXCEEDED
+    assert granted(decide(group, create("d", "cpu=2"), NOW))
+
+
+@pytest.mark.parametrize(
+    "charge",
+    [create("web", ""), move("web", ""), grant("nlp", ""), create("web", "gpu=0")],
+    ids=["a workload", "a move", "a child group", "a zero"],
+)
+def test_whatever_enters_leaves_its_mark_even_if_it_costs_nothing(charge: Charge) -> None:
+    assert granted(decide(account("nlp cpu=10"), charge, NOW)).slot == charge.slot
+
+
+def test_a_group_is_charged_in_the_slot_that_has_its_name() -> None:
+    assert str(group_slot("nlp")) == "bizgroupresourcequotas.quota.biz.group//nlp"
+    assert grant("nlp", "cpu=1").is_grant
+    assert not create("web", "cpu=1").is_grant
+    assert group_slot("nlp").kind == GROUPS
+
+
+# -- One entry or another ----------------------------------------------------------------------------------------------
+
+
+def after(group: Account, *charges: Charge, now: int = NOW) -> list[Reservation]:
+    for charge in charges:
+        group.reserve(granted(decide(group, charge, now)))
+    return group.reservations
+
+
+def test_the_same_create_seen_again_and_again_is_promised_once() -> None:
+    group = account("nlp cpu=10")
+    [promise] = after(group, *[create("web", "cpu=4")] * 582)
+    assert promise.amount == res("cpu=4")
+    assert group.taken("limits.cpu") == 4 * 10**9
+
+
+def test_creates_of_one_name_have_an_entry_each_and_the_largest_counts() -> None:
+    group = account("nlp cpu=10")
+    entries = after(
+        group, create("web", "cpu=4", of="one"), create("web", "cpu=6", of="two"), create("web", "cpu=2", of="three")
+    )
+    assert [each.uid for each in entries] == ["one", "three", "two"]
+    assert group.taken("limits.cpu") == 6 * 10**9
+
+
+def test_the_largest_counts_for_each_resource_by_itself() -> None:
+    group = account("nlp cpu=10 gpu=4")
+    after(group, create("web", "cpu=4 gpu=1", of="one"), create("web", "cpu=1 gpu=3", of="two"))
+    assert group.reserved == res("cpu=4 gpu=3")
+
+
+def test_updates_of_one_object_share_the_largest_amount_the_smallest_base_and_the_latest_version() -> None:
+    group = account("nlp cpu=20 gpu=8", "cpu=5 gpu=2")
+    [promise] = after(
+        group,
+        update("web", "cpu=5 gpu=2", "cpu=9 gpu=2", rv=8),
+        update("web", "cpu=3 gpu=2", "cpu=6 gpu=4", rv=7),
+    )
+    assert promise.amount == res("cpu=9 gpu=4")
+    assert promise.base == res("cpu=3 gpu=2")
+    assert promise.resource_version == 8
+    assert group.reserved == res("cpu=6 gpu=2")
+
+
+def test_updates_of_the_object_that_stood_there_before_do_not_share() -> None:
+    group = account("nlp cpu=20", "cpu=5")
+    entries = after(group, update("web", "cpu=2", "cpu=3", of="old"), update("web", "cpu=2", "cpu=4", of="new"))
+    assert [(each.uid, each.resource_version) for each in entries] == [("new", 7), ("old", 7)]
+
+
+def shrunk() -> Account:
+    """cpu=10: A has 6, a raise of it to 7 is under way, and its shrinking to 1 is stored but not counted; B has 3."""
+    group = account("nlp cpu=10 gpu=4", "cpu=9")
+    group.reserve(granted(decide(group, update("a", "cpu=6", "cpu=7", rv=7), NOW)))
+    assert decide(group, update("a", "cpu=6", "cpu=1", rv=7), NOW) == Granted(None)
+    assert group.taken("limits.cpu") == 10 * 10**9
+    return group
+
+
+def test_a_change_of_one_resource_does_not_push_another_over_its_ceiling() -> None:
+    """The base falls to what is stored now, though `used` still has more: that would reserve the difference anew."""
+    group = shrunk()
+    verdict = refused(decide(group, update("a", "cpu=1", "cpu=1 gpu=1", rv=8), NOW))
+    assert (verdict.reason, verdict.code) == (Reason.BUSY, 429)
+    assert verdict.message == (
+        "quota nlp: another change of deployments.apps/team-a/a is under way that needs limits.cpu: try again"
+    )
+    assert verdict.violations == ()
+
+
+def test_what_is_under_way_is_no_obstacle_once_it_was_counted_or_where_there_is_room() -> None:
+    counted = account("nlp cpu=10 gpu=4", "cpu=4", [entry("a", "cpu=7", "cpu=1", rv=7)])
+    granted(decide(counted, update("a", "cpu=1", "cpu=1 gpu=1", rv=8), NOW))
+    wide = account("nlp cpu=15 gpu=4", "cpu=9", [entry("a", "cpu=7", "cpu=6", rv=7)])
+    after(wide, update("a", "cpu=1", "cpu=1 gpu=1", rv=8))
+    assert wide.taken("limits.cpu") == 15 * 10**9
+
+
+def test_what_is_asked_for_and_does_not_fit_is_a_violation_and_not_somebody_elses_change() -> None:
+    verdict = refused(decide(shrunk(), update("a", "cpu=1", "cpu=2", rv=8), NOW))
+    assert verdict.reason is Reason.EXCEEDED
+
+
+def test_an_update_never_shares_with_the_create_of_its_object() -> None:
+    group = account("nlp cpu=20")
+    entries = after(group, create("web", "cpu=4"), update("web", "cpu=4", "cpu=6"))
+    assert [each.resource_version for each in entries] == [None, 7]
+    assert group.taken("limits.cpu") == 6 * 10**9
+
+
+ONE, TWO = slot("podtemplates/team-a/one"), slot("podtemplates/team-a/two")
+
+
+def test_entries_that_await_different_objects_do_not_share() -> None:
+    """The second was counted with what the first awaits, as it is stored since."""
+    group = account("nlp cpu=20")
+    one = replace(update("web", "", "cpu=2"), awaits=ONE)
+    two = replace(update("web", "", "cpu=2"), awaits=TWO, seen={ONE: (uid("web"), 8)})
+    entries = after(group, one, two)
+    assert [each.awaited for each in entries] == [ONE, TWO]
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [{}, {ONE: (uid("web"), 7)}, {ONE: ("another", 9)}, {TWO: (uid("web"), 9)}],
+    ids=["nothing", "the version that it was decided on", "another object of the name", "another object"],
+)
+def test_a_change_waits_for_another_that_it_was_not_counted_with(seen: dict[Slot, tuple[str, int]]) -> None:
+    """More pods, of a template that needs more: together they are more than each alone."""
+    group = account("nlp cpu=20")
+    after(group, replace(update("web", "cpu=1", "cpu=2"), awaits=ONE))
+    for charge in (update("web", "cpu=1", "cpu=4"), replace(update("web", "cpu=1", "cpu=2"), awaits=TWO)):
+        verdict = decide(group, replace(charge, seen=seen), NOW)
+        assert isinstance(verdict, Denied)
+        assert (verdict.reason, verdict.code) == (Reason.BUSY, 429)
+        assert verdict.message == (
+            "quota nlp: a change of podtemplates/team-a/one is under way, by which deployments.apps/team-a/web is "
+            "counted: try again"
+        )
+    assert isinstance(decide(group, update("web", "cpu=2", "cpu=1"), NOW), Granted)
+
+
+def test_what_is_charged_is_held_already_when_another_objects_create_makes_it_grow() -> None:
+    group = account("nlp cpu=10", used="cpu=8")
+    [entry] = after(group, replace(create("web", "cpu=10"), before=res("cpu=8"), enters=False, awaits=ONE))
+    assert (entry.resource_version, entry.base) == (None, res("cpu=8"))
+
+
+def test_the_expiry_always_moves_or_storing_the_entry_would_be_no_write() -> None:
+    group = account("nlp cpu=10")
+    charge = create("web", "cpu=4")
+    [first] = after(group, charge)
+    [second] = after(group, charge)
+    [third] = after(group, charge, now=NOW - 5_000)
+    [fourth] = after(group, charge, now=NOW + 9_000)
+    assert first.expires < second.expires < third.expires < fourth.expires == NOW + 9_000 + LIFETIME
+    lines = {str(each) for each in (first, second, third, fourth)}
+    assert len(lines) == 4
+
+
+# -- The base: never more than used holds ------------------------------------------------------------------------------
+
+BASES = [
+    ("a create has none", [], create("web", "cpu=4"), ""),
+    (
+        "a create has none though used holds its predecessor",
+        [entry("web", "cpu=3", "cpu=3", of="old")],
+        create("web", "cpu=4"),
+        "",
+    ),
+    ("an update has what the stored object costs", [], update("web", "cpu=3", "cpu=4"), "cpu=3"),
+    (
+        "an update has the entry's where that is smaller",
+        [entry("web", "cpu=3", "cpu=1", rv=5)],
+        update("web", "cpu=3", "cpu=4"),
+        "cpu=1",
+    ),
+    (
+        "an update has the stored cost where that is smaller",
+        [entry("web", "cpu=3", "cpu=3", rv=5)],
+        update("web", "cpu=1", "cpu=4"),
+        "cpu=1",
+    ),
+    ("an update of what a create only promises has none", [entry("web", "cpu=3")], update("web", "cpu=3", "cpu=4"), ""),
+    (
+        "each resource has its own",
+        [entry("web", "cpu=4 gpu=4", "cpu=1 gpu=3", rv=5)],
+        update("web", "cpu=2 gpu=2", "cpu=5 gpu=5"),
+        "cpu=1 gpu=2",
+    ),
+    (
+        "a name that one side lacks is 0",
+        [entry("web", "cpu=3", "cpu=3", rv=5)],
+        update("web", "gpu=2", "cpu=4 gpu=4"),
+        "",
+    ),
+    ("what moves in has none", [], move("web", "cpu=4"), ""),
+    (
+        "what moves back has none, whatever its entry says",
+        [entry("web", "cpu=4", "cpu=4", rv=5)],
+        move("web", "cpu=4"),
+        "",
+    ),
+]
+
+
+@pytest.mark.parametrize(("why", "entries", "charge", "base"), BASES, ids=[row[0] for row in BASES])
+def test_the_base_is_never_more_than_used_holds(
+    why: str, entries: list[Reservation], charge: Charge, base: str
+) -> None:
+    promise = granted(decide(account("nlp cpu=20 gpu=20", "cpu=5 gpu=5", entries), charge, NOW))
+    assert {name: amount for name, amount in promise.base.items() if amount} == res(base)
+
+
+# -- How many more replicas would fit ----------------------------------------------------------------------------------
+
+FITS = [
+    (
+        "none of a role that does not fit once",
+        create("j", "cpu=4", roles=[role("w cpu=4", 1)]),
+        "fits: 0 more replicas",
+    ),
+    ("one", create("j", "cpu=4", roles=[role("w cpu=2", 2)]), "fits: 1 more replica"),
+    (
+        "as many as the scarcest resource lets",
+        create("j", "cpu=3 gpu=3", roles=[role("w cpu=1 gpu=1", 3)]),
+        "fits: 1 more replica",
+    ),
+    (
+        "the model is scarcer than the base",
+        create("j", "cpu=3 cpu.A4=3", roles=[role("w cpu=1 cpu.A4=1", 3)]),
+        "fits: 1 more replica",
+    ),
+    (
+        "the one role that grew, beside one that stays",
+        update(
+            "j",
+            "cpu=2",
+            "cpu=6",
+            roles=[role("w cpu=1", 5), role("m cpu=1", 1)],
+            roles_before=[role("w cpu=1", 1), role("m cpu=1", 1)],
+        ),
+        "fits: 2 more replicas",
+    ),
+    (
+        "the one role that grew, beside one that shrinks",
+        update(
+            "j",
+            "cpu=3",
+            "cpu=7",
+            roles=[role("w cpu=1", 6), role("m cpu=1", 1)],
+            roles_before=[role("w cpu=1", 1), role("m cpu=1", 2)],
+        ),
+        "fits: 3 more replicas",
+    ),
+    (
+        "a role whose pods become dearer",
+        update("j", "cpu=2", "cpu=6", roles=[role("w cpu=3", 2)], roles_before=[role("w cpu=1", 2)]),
+        "fits: 0 more replicas",
+    ),
+    ("nobody knows where two roles grew", create("j", "cpu=4", roles=[role("w cpu=1", 2), role("m cpu=1", 2)]), None),
+    ("nobody knows of what has no roles", create("j", "cpu=4"), None),
+    ("nobody knows of a child group", grant("x", "cpu=40"), None),
+]
+
+
+@pytest.mark.parametrize(("why", "charge", "says"), FITS, ids=[row[0] for row in FITS])
+def test_a_refusal_says_how_many_more_replicas_would_fit(why: str, charge: Charge, says: str | None) -> None:
+    group = account("nlp cpu=10 cpu.A4=4 gpu=4", "cpu=8 cpu.A4=3 gpu=3")
+    message = refused(decide(group, charge, NOW)).message
+    assert (says is None and "fits" not in message) or message.endswith(f"; {says}")
+
+
+# -- The bounds --------------------------------------------------------------------------------------------------------
+
+
+def test_a_full_account_still_takes_what_has_its_entry_already() -> None:
+    entries = [entry(f"web-{n}", "cpu=1", rv=5) for n in range(MAX_ENTRIES)]
+    group = account("nlp cpu=10k", "", entries)
+    assert refused(decide(group, create("other", "cpu=1"), NOW)).code == 429
+    assert granted(decide(group, update("web-7", "cpu=1", "cpu=2"), NOW)).amount == res("cpu=2")
+
+
+def test_the_last_free_line_is_taken() -> None:
+    group = account("nlp cpu=10k", "", [entry(f"web-{n}", "cpu=1") for n in range(MAX_ENTRIES - 1)])
+    after(group, create("other", "cpu=1"))
+    assert refused(decide(group, create("another", "cpu=1"), NOW)).reason is Reason.FULL
+
+
+def test_an_account_is_full_by_bytes_too() -> None:
+    """The bound is of what is written: as JSON strings, with quotes and commas."""
+    long = [entry(f"{'x' * 200}-{n:04}", "cpu=1") for n in range(1500)]
+    size = sum(len(str(each)) + 3 for each in long)
+    assert size > MAX_BYTES
+    assert account("nlp cpu=10k", "", long).full()
+    enough = MAX_BYTES * len(long) // size
+    assert not account("nlp cpu=10k", "", long[: enough - 1]).full()
+    assert account("nlp cpu=10k", "", long[: enough + 1]).full()
+
+
+def test_bytes_are_counted_where_an_entry_is_replaced() -> None:
+    names = " ".join(f"requests.example.com/{'x' * 50}-{n}=1" for n in range(100))
+    group = account("nlp cpu=10k")
+    for n in range(40):
+        after(group, update(f"web-{n}", "", "cpu=1"))
+    assert not group.full()
+    for n in range(40):
+        after(group, update(f"web-{n}", "", names))
+    assert group.full()
+
+
+def test_an_object_with_more_names_than_an_entry_holds_is_refused_by_itself() -> None:
+    """It could not be stored, and neither could anybody's entry beside it."""
+    names = " ".join(f"requests.example.com/{'x' * 50}-{n}=1" for n in range(300))
+    verdict = refused(decide(account("nlp cpu=10k"), create("web", names), NOW))
+    assert verdict.code == 422
+    assert verdict.message == (
+        "quota nlp cannot reserve 300 different resources for one object: "
+        "their names and amounts come to more than 16 KiB"
+    )
+    most = " ".join(f"requests.example.com/{'x' * 40}-{n}=1" for n in range(200))
+    assert len(str(granted(decide(account("nlp cpu=10k"), create("web", most), NOW)))) <= MAX_ENTRY
+
+
+def test_a_thousand_creates_of_one_name_are_decided_as_quickly_as_of_many() -> None:
+    """Counted in looks at an entry, not in seconds: what grows with the square of a slot would be far beyond."""
+    looks = 0
+
+    class Watched(Reservation):
+        @property
+        def extra(self) -> dict[str, int]:
+            nonlocal looks
+            looks += 1
+            return super().extra
+
+    group = Account("nlp", res("cpu=10k"), res("cpu=0"))
+    for n in range(1000):
+        group.reserve(Watched(slot("web"), f"u-{n}", None, NOW, res("cpu=1")))
+    again = Account("nlp", res("cpu=10k"), res("cpu=0"), group.reservations)
+    assert again.reserved == res("cpu=1")
+    assert looks <= 3_000
+
+
+# -- The text of an entry ----------------------------------------------------------------------------------------------
+
+LINES = [
+    (entry("web", "cpu=4"), "v1 deployments.apps/team-a/web uid=u-web until=2023-11-14T22:13:20.000Z limits.cpu=4"),
+    (
+        entry("web", "cpu=4 mem=8Gi", "cpu=1500m", rv=812),
+        "v1 deployments.apps/team-a/web uid=u-web rv=812 until=2023-11-14T22:13:20.000Z limits.cpu=4-1500m "
+        "limits.memory=8Gi",
+    ),
+    (
+        entry("group nlp", "", expires=NOW + 7),
+        "v1 bizgroupresourcequotas.quota.biz.group//nlp uid=u-group-nlp until=2023-11-14T22:13:20.007Z",
+    ),
+    (
+        entry("web", "gpu.A100=1", awaits="jobs.batch/team-a/web-1", rv=0),
+        "v1 deployments.apps/team-a/web awaits=jobs.batch/team-a/web-1 uid=u-web rv=0 "
+        "until=2023-11-14T22:13:20.000Z requests.nvidia.com/gpu.A100=1",
+    ),
+    (
+        entry("web", "gpu=0 cash/mem=1Ti"),
+        "v1 deployments.apps/team-a/web uid=u-web until=2023-11-14T22:13:20.000Z cash/limits.memory=1Ti "
+        "requests.nvidia.com/gpu=0",
+    ),
+    (
+        entry("web", "cpu=1", "cpu=3", rv=5),
+        "v1 deployments.apps/team-a/web uid=u-web rv=5 until=2023-11-14T22:13:20.000Z limits.cpu=1-3",
+    ),
+]
+
+
+@pytest.mark.parametrize(("promise", "line"), LINES, ids=[line for _, line in LINES])
+def test_an_entry_is_one_readable_line_and_back(promise: Reservation, line: str) -> None:
+    assert str(promise) == line
+    assert read(line) == promise
+
+
+HEAD = "v1 deployments.apps/team-a/web uid=u until=2023-11-14T22:13:20Z"
+HOSTILE = [
+    ("nothing", "", "is not of format v1"),
+    ("another format", HEAD.replace("v1", "v2"), "is not of format v1"),
+    ("only the format", "v1", "is no slot"),
+    ("no slot", "v1 uid=u until=2023-11-14T22:13:20Z", "is no slot"),
+    ("a slot without a name", HEAD.replace("/web", "/"), "is no slot"),
+    ("a slot without a namespace's place", HEAD.replace("team-a/", ""), "is no slot"),
+    ("a slot without a kind", HEAD.replace("deployments.apps", ""), "is no slot"),
+    ("no uid", HEAD.replace("uid=u ", ""), "uid or until is missing"),
+    ("an empty uid", HEAD.replace("uid=u", "uid="), "uid or until is missing"),
+    ("no expiry", HEAD.partition(" until")[0], "uid or until is missing"),
+    ("an expiry that is no time", HEAD.replace("2023-", "later-"), "is no time"),
+    ("an expiry without a zone", HEAD.replace("20Z", "20"), "has no time zone"),
+    (
+        "an expiry before the first year",
+        HEAD.replace("2023-11-14T22:13:20Z", "0001-01-01T00:00:00+23:00"),
+        "is no time",
+    ),
+    ("an expiry after the last year", HEAD.replace("2023-11-14T22:13:20Z", "9999-12-31T23:00:00-23:00"), "is no time"),
+    ("a version that is no number", HEAD + " rv=x", "is no resourceVersion"),
+    ("a version below 0", HEAD + " rv=-1", "is no resourceVersion"),
+    ("a version of other digits", HEAD + " rv=٣", "is no resourceVersion"),
+    ("a version that is too long", HEAD + " rv=" + "9" * 20, "is no resourceVersion"),
+    ("an awaited object that is no slot", HEAD + " awaits=web", "is no slot"),
+    ("a word that says nothing", HEAD + " limits.cpu", "cannot read"),
+    ("an empty word", HEAD + "  limits.cpu=1", "cannot read"),
+    ("a nameless amount", HEAD + " =1", "cannot read"),
+    ("a name twice", HEAD + " limits.cpu=1 limits.cpu=2", "cannot read"),
+    ("a uid twice", HEAD + " uid=v", "cannot read"),
+    ("an amount that is none", HEAD + " limits.cpu=four", "limits.cpu: "),
+    ("an empty amount", HEAD + " limits.cpu=", "limits.cpu: "),
+    ("an amount below 0", HEAD + " limits.cpu=-4", "limits.cpu: "),
+    ("a base that is none", HEAD + " limits.cpu=4-one", "limits.cpu: "),
+    ("an empty base", HEAD + " limits.cpu=4-", "limits.cpu: "),
+    ("a base below 0", HEAD + " limits.cpu=4--1", "cannot read"),
+    ("an amount beyond all bounds", HEAD + " limits.cpu=1e99999999", "limits.cpu: "),
+]
+
+
+@pytest.mark.parametrize(("why", "line", "says"), HOSTILE, ids=[row[0] for row in HOSTILE])
+def test_a_line_that_is_no_entry_says_why(why: str, line: str, says: str) -> None:
+    with pytest.raises(ReservationError, match=says):
+        read(line)
+
+
+def test_an_entry_may_say_a_time_in_any_zone() -> None:
+    assert milliseconds("2023-11-14T23:13:20.5+01:00") == NOW + 500
+    assert timestamp(NOW + 500) == "2023-11-14T22:13:20.500Z"
+
+
+def test_a_slot_is_written_with_an_empty_namespace_where_there_is_none() -> None:
+    assert Slot.parse("nodes//n1") == Slot("nodes", "", "n1")
+    assert str(Slot("pods", "team-a", "p")) == "pods/team-a/p"
+
+
+def test_entries_are_listed_in_one_order_however_they_came() -> None:
+    entries = [
+        entry("web", "cpu=1", rv=9),
+        entry("web", "cpu=1", of="b"),
+        entry("api", "cpu=1"),
+        entry("web", "cpu=1", of="a"),
+        entry("group nlp", "cpu=1"),
+    ]
+    one = account("g cpu=10", "", entries).reservations
+    assert one == account("g cpu=10", "", entries[::-1]).reservations
+    assert [str(each.slot).rpartition("/")[2] for each in one] == ["nlp", "api", "web", "web", "web"]

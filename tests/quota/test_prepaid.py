@@ -1,0 +1,336 @@
+"""Hours that are promised as a whole: what may a workload cost at most, is it left, and what does its promise hold."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from bizrq.hours.budget import HOUR, began, lien, possible, span_text
+from bizrq.quota.account import Account, Hours
+from bizrq.quota.admission import decide
+from bizrq.quota.change import Charge
+from bizrq.quota.headroom import replicas_that_fit
+from bizrq.quota.recount import Counted, Sighting, Snapshot, Sums, holding, recount
+from bizrq.quota.reservation import Reservation, read
+from bizrq.quota.verdict import Denied, Granted, Reason
+from tests.support.language import NOW, account, create, entry, grant, name, res, role, slot, uid, update
+
+SAFE = Hours(safe=True, liens={})
+JOB = "jobs.batch/team-a/train"
+BY = "spec.activeDeadlineSeconds"
+
+
+def safe(text: str, used: str = "", *entries: Reservation, **hours: object) -> Account:
+    plain = account(text, used, entries)
+    return Account(plain.group, plain.hard, plain.used, entries, replace(SAFE, **hours))  # type: ignore[arg-type]
+
+
+def running(charge: Charge, run: float | None, before: float | None = None) -> Charge:
+    """For so many hours, and before for so many."""
+    lengths = [None if each is None else int(each * HOUR) for each in (run, before)]
+    return replace(charge, run=lengths[0], run_before=lengths[1], bounded_by=BY)
+
+
+def job(demand: str, run: float | None) -> Charge:
+    return running(create(JOB, demand), run)
+
+
+def granted(group: Account, charge: Charge) -> Reservation:
+    verdict = decide(group, charge, NOW)
+    assert isinstance(verdict, Granted), verdict
+    assert verdict.reservation is not None
+    return verdict.reservation
+
+
+def refused(group: Account, charge: Charge) -> Denied:
+    verdict = decide(group, charge, NOW)
+    assert isinstance(verdict, Denied), verdict
+    return verdict
+
+
+NLP = "nlp gpu=8 cash/gpu=100"
+
+
+def test_a_promise_holds_all_that_the_run_may_cost_at_every_name_that_is_metered() -> None:
+    found = granted(safe(NLP), job("gpu=4 cpu=2", 24.5))
+    assert found.amount == res("gpu=4 cpu=2 cash/gpu=98")
+    assert read(str(found)) == found
+
+
+def test_it_costs_to_the_nano_and_never_less_than_it_may() -> None:
+    assert possible({"x": 1}, 1) == {"cash/x": 1}
+    assert possible({"x": 10**9}, 20 * 60_000) == {"cash/x": 333_333_334}
+    assert lien(res("gpu=2"), 3 * HOUR, HOUR) == res("cash/gpu=4")
+
+
+def test_a_run_counts_from_its_first_pod_where_that_came_a_moment_before() -> None:
+    assert began(100_000, None) == 100_000
+    assert [began(100_000, at) for at in (100_500, 99_000, 70_000, 10_000)] == [100_000, 99_000, 70_000, 70_000]
+    assert lien(res("gpu=2"), 3 * HOUR, 4 * HOUR) == res("cash/gpu=0")
+    assert lien(res("gpu=2"), 3 * HOUR, -HOUR) == res("cash/gpu=6")
+
+
+REFUSED = [
+    (
+        "a run that costs more than is left",
+        safe(NLP, "cash/gpu=40", next_grant="2026-11-23T00:00:00+01:00"),
+        replace(job("gpu=4", 20), roles=[role("main gpu=1", 4)]),
+        Reason.CASH,
+        "exceeded quota: nlp, requested: cash/requests.nvidia.com/gpu=80, used: cash/requests.nvidia.com/gpu=40, "
+        "limited: cash/requests.nvidia.com/gpu=100; left: cash/requests.nvidia.com/gpu=60; fits: 3 more replicas; "
+        "requested is what it may cost in 20h, used has what others may still cost; "
+        "next grant 2026-11-23T00:00:00+01:00",
+    ),
+    (
+        "one that would fit but for what runs",
+        safe(NLP, "cash/gpu=40", liens=res("cash/gpu=30")),
+        job("gpu=4", 10),
+        Reason.CASH,
+        "exceeded quota: nlp, requested: cash/requests.nvidia.com/gpu=40, used: cash/requests.nvidia.com/gpu=70, "
+        "limited: cash/requests.nvidia.com/gpu=100; left: cash/requests.nvidia.com/gpu=30; "
+        "requested is what it may cost in 10h, used has what others may still cost",
+    ),
+    (
+        "one that would fit but for what is promised",
+        safe(NLP, "cash/gpu=40", entry("jobs.batch/team-a/other", "gpu=1 cash/gpu=30")),
+        job("gpu=4", 10),
+        Reason.CASH,
+        "exceeded quota: nlp, requested: cash/requests.nvidia.com/gpu=40, used: cash/requests.nvidia.com/gpu=70, "
+        "limited: cash/requests.nvidia.com/gpu=100; left: cash/requests.nvidia.com/gpu=30; "
+        "requested is what it may cost in 10h, used has what others may still cost",
+    ),
+    (
+        "one that is unbounded, of a kind that can say so",
+        safe(NLP),
+        job("gpu=1", None),
+        Reason.UNBOUNDED,
+        f"quota nlp admits only runs whose whole cost is sure, and nothing bounds the run of {JOB}: set {BY}, or have "
+        "spec.cash.maxRunTime of the group set",
+    ),
+    (
+        "one that is unbounded, of a kind that cannot",
+        safe(NLP),
+        create("web", "gpu=1"),
+        Reason.UNBOUNDED,
+        "quota nlp admits only runs whose whole cost is sure, and nothing bounds the run of "
+        "deployments.apps/team-a/web: have spec.cash.maxRunTime of the group set",
+    ),
+    (
+        "one that is longer than the group has it",
+        safe(NLP, max_run_time=36 * HOUR),
+        job("gpu=1", 37),
+        Reason.UNBOUNDED,
+        f"quota nlp admits only runs whose whole cost is sure, and {JOB} may run for 1d13h: set {BY} to 129600 or less",
+    ),
+    (
+        "a run that is made longer",
+        safe(NLP, "gpu=4 cash/gpu=50", liens=res("cash/gpu=40")),
+        running(update(JOB, "gpu=4", "gpu=4"), 13, 10),
+        Reason.CASH,
+        "exceeded quota: nlp, requested: cash/requests.nvidia.com/gpu=12, used: cash/requests.nvidia.com/gpu=90, "
+        "limited: cash/requests.nvidia.com/gpu=100; left: cash/requests.nvidia.com/gpu=10; "
+        "requested is what it may cost in 13h, used has what others may still cost",
+    ),
+    (
+        "a run whose bound is taken away",
+        safe(NLP, "gpu=4"),
+        running(update(JOB, "gpu=4", "gpu=4"), None, 10),
+        Reason.UNBOUNDED,
+        f"quota nlp admits only runs whose whole cost is sure, and nothing bounds the run of {JOB}: set {BY}, or have "
+        "spec.cash.maxRunTime of the group set",
+    ),
+    (
+        "anything, while no recount has said what runs may still cost",
+        safe(NLP, liens=None),
+        job("gpu=1", 1),
+        Reason.NOT_RECONCILED,
+        "quota nlp is not reconciled yet: cash/requests.nvidia.com/gpu not counted",
+    ),
+    (
+        "a child's budget that what runs may still need",
+        safe(NLP, "cash/gpu=20", liens=res("cash/gpu=40"), carried=res("cash/gpu=30")),
+        grant("ai", "gpu=0 cash/gpu=80"),
+        Reason.CASH,
+        "exceeded quota: nlp, requested: cash/requests.nvidia.com/gpu=80, used: cash/requests.nvidia.com/gpu=30, "
+        "limited: cash/requests.nvidia.com/gpu=100; left: cash/requests.nvidia.com/gpu=70",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("why", "group", "charge", "reason", "message"), REFUSED, ids=[row[0].replace(" ", "-") for row in REFUSED]
+)
+def test_refused(why: str, group: Account, charge: Charge, reason: Reason, message: str) -> None:
+    denied = refused(group, charge)
+    assert (denied.reason, denied.message) == (reason, message)
+
+
+ADMITTED = [
+    ("a run that costs just what is left", safe(NLP, "cash/gpu=60"), job("gpu=4", 10)),
+    (
+        "one without a bound of its own, for as long as the group has it",
+        safe(NLP, max_run_time=HOUR),
+        job("gpu=4", None),
+    ),
+    ("one that is not metered", safe(NLP, "cash/gpu=100"), create("web", "cpu=4")),
+    ("one that takes what came over", safe(NLP, carried=res("cash/gpu=50")), job("gpu=6", 25)),
+    ("a child's budget beside what came over", safe(NLP, "cash/gpu=20"), grant("ai", "gpu=0 cash/gpu=80")),
+]
+
+
+@pytest.mark.parametrize(("why", "group", "charge"), ADMITTED, ids=[row[0].replace(" ", "-") for row in ADMITTED])
+def test_admitted(why: str, group: Account, charge: Charge) -> None:
+    granted(group, charge)
+
+
+NOTHING_WORSE = [
+    ("an update that asks for the same", running(update(JOB, "gpu=4", "gpu=4"), 10, 10)),
+    ("one that runs shorter", running(update(JOB, "gpu=4", "gpu=4"), 9, 10)),
+    ("one that never was bounded", running(update(JOB, "gpu=4", "gpu=4"), None, None)),
+    ("one that is bounded at last", running(update(JOB, "gpu=4", "gpu=4"), None, None)),
+]
+
+
+@pytest.mark.parametrize(("why", "charge"), NOTHING_WORSE, ids=[row[0].replace(" ", "-") for row in NOTHING_WORSE])
+def test_what_makes_nothing_worse_is_let_through_whatever_is_left(why: str, charge: Charge) -> None:
+    assert decide(safe(NLP, "gpu=9 cash/gpu=200"), charge, NOW) == Granted(None)
+
+
+def test_what_came_over_is_taken_once() -> None:
+    """By what runs, by what is promised, then by the next: together they get hard and what came over, no more."""
+    group = safe(NLP, "cash/gpu=0", liens=res("cash/gpu=20"), carried=res("cash/gpu=50"))
+    group.reserve(granted(group, job("gpu=1", 100)))
+    assert refused(group, running(create("jobs.batch/team-a/b", "gpu=1"), 31)).violations[0].left == 30 * 10**9
+    group.reserve(granted(group, running(create("jobs.batch/team-a/b", "gpu=1"), 30)))
+    assert refused(group, running(create("jobs.batch/team-a/c", "gpu=1"), 1)).reason is Reason.CASH
+
+
+def test_fifty_at_once_never_get_the_same_hours() -> None:
+    group, admitted = safe("nlp gpu=100 cash/gpu=100"), 0
+    for number in range(50):
+        verdict = decide(group, running(create(f"jobs.batch/team-a/j{number}", "gpu=1"), 7), NOW)
+        if isinstance(verdict, Granted) and verdict.reservation is not None:
+            group.reserve(verdict.reservation)
+            admitted += 1
+    assert admitted == 14
+
+
+def test_replicas_that_fit_are_those_whose_hours_do() -> None:
+    group = safe(NLP, "cash/gpu=58")
+    charge = replace(job("gpu=8", 6), roles=[role("main gpu=1", 8)])
+    assert "fits: 7 more replicas" in refused(group, charge).message
+    assert replicas_that_fit(group, charge) == 7
+
+
+def test_a_run_that_gets_shorter_and_wider_pays_for_as_long_as_it_may_run_now() -> None:
+    """Two replicas for ten hours have run for nine: one for nineteen needs ten hours more, and two were held."""
+    charge = running(update(JOB, "gpu=2", "gpu=1"), 19, 10)
+    found = granted(safe(NLP, "gpu=2 cash/gpu=18", liens=res("cash/gpu=2")), charge)
+    assert found.extra == res("gpu=0 cash/gpu=9")
+
+
+# -- The recount -------------------------------------------------------------------------------------------------------
+
+
+def counted(place: str, cost: str, whole: str, still: str) -> Counted:
+    return Counted(slot(place), uid(place), res(cost), {}, res(whole), res(still))
+
+
+def snapshot(*workloads: Counted, entries: tuple[Reservation, ...] = (), hard: str = "gpu=8 cash/gpu=100") -> Snapshot:
+    awaited = [(each, Sighting.AWAITED) for each in entries]
+    return Snapshot(res(hard), Sums(workloads), [], awaited, res("cash/gpu=5"), {}, safe=True)
+
+
+def test_liens_are_what_all_workloads_may_still_cost() -> None:
+    a = counted(JOB, "gpu=1", "cash/gpu=10 cash/cpu=9", "cash/gpu=4 cash/cpu=3")
+    b = counted("jobs.batch/team-a/b", "gpu=2", "cash/gpu=20", "cash/gpu=20")
+    found = recount(snapshot(a, b))
+    assert found.liens == res("cash/gpu=24")
+    assert found.used == res("gpu=3 cash/gpu=5")
+    assert recount(replace(snapshot(a), safe=False)).liens is None
+    assert recount(snapshot()).liens == {}
+
+
+def test_what_is_spent_and_what_may_still_be_come_to_no_more_than_both_together() -> None:
+    """Nine jobs of ten hours each have run for some seconds: ten hours are left for the tenth, to the nano."""
+    spent, still = 12_345_678_901, 90 * 10**9 - 12_345_678_901
+    a = replace(counted(JOB, "gpu=9", "cash/gpu=90", ""), lien={"cash/requests.nvidia.com/gpu": still})
+    exact, cash = {name("cash/gpu"): spent}, res("cash/gpu=12346m")
+    found = recount(replace(snapshot(a), cash=cash, exact=exact))
+    assert found.liens == res("cash/gpu=77654m")
+    group = Account("nlp", res("gpu=10 cash/gpu=100"), found.used, hours=replace(SAFE, liens=found.liens))
+    granted(group, job("gpu=1", 10))
+    assert refused(group, job("gpu=1", 10.001)).reason is Reason.CASH
+
+
+def test_what_a_run_may_still_cost_is_not_held_of_the_parent_and_is_no_overrun() -> None:
+    """Its hours are within hard and what came over, which is outside the parent's sum; a child's budget is not."""
+    promised = [entry(JOB, "gpu=1 cash/gpu=140")]
+    assert holding(res("gpu=8 cash/gpu=100"), res("gpu=1 cash/gpu=20"), promised) == res("gpu=8 cash/gpu=100")
+    assert holding(res("cash/gpu=100"), res("cash/gpu=20"), [entry("group ai", "cash/gpu=90")]) == res("cash/gpu=110")
+    found = recount(snapshot(entries=tuple(promised)))
+    assert not found.over
+    assert found.reservations == tuple(promised)
+
+
+def test_no_lien_is_told_while_an_entry_does_not_say_what_its_own_may_be() -> None:
+    """It was made before hours were safe, or before the name was metered."""
+    assert recount(snapshot(entries=(entry(JOB, "gpu=1"),))).liens is None
+    assert recount(snapshot(entries=(entry(JOB, "gpu=1 cash/gpu=0"),))).liens == {}
+    assert recount(snapshot(entries=(entry(JOB, "cpu=1"),))).liens == {}
+    assert recount(snapshot(entries=(entry("group ai", "gpu=1"),))).liens == {}
+
+
+def test_the_base_of_a_promise_of_hours_is_never_raised() -> None:
+    """What is counted has run for some time: so much of what it cost in all is no lien any more."""
+    runs = counted(JOB, "gpu=2", "cash/gpu=20", "cash/gpu=2")
+    [kept] = recount(snapshot(runs, entries=(entry(JOB, "gpu=1 cash/gpu=19", "gpu=1 cash/gpu=10", rv=7),))).reservations
+    assert kept.base == res("gpu=2 cash/gpu=10")
+    less = counted(JOB, "gpu=1", "cash/gpu=5", "cash/gpu=2")
+    [kept] = recount(snapshot(less, entries=(entry(JOB, "gpu=1 cash/gpu=19", "gpu=1 cash/gpu=10", rv=7),))).reservations
+    assert kept.base == res("gpu=1 cash/gpu=5")
+    [kept] = recount(snapshot(less, entries=(entry(JOB, "gpu=1 cash/gpu=19"),))).reservations
+    assert kept.base == res("gpu=1")
+
+
+@pytest.mark.parametrize(("length", "text"), [(0, "0s"), (1, "1s"), (90_061_000, "1d1h1m1s"), (36 * HOUR, "1d12h")])
+def test_times_read_as_they_are_written(length: int, text: str) -> None:
+    assert span_text(length) == text
+
+
+# -- Several promises to one place -------------------------------------------------------------------------------------
+
+
+def test_what_one_name_may_spend_adds_up() -> None:
+    """The first may run and be gone before the second is made, and nobody has seen it."""
+    group = safe(NLP)
+    group.reserve(granted(group, job("gpu=1", 60)))
+    again = replace(job("gpu=1", 50), uid="another")
+    assert refused(group, again).violations[0].used == 60 * 10**9
+    group.reserve(granted(group, replace(again, run=40 * HOUR)))
+    assert group.taken("cash/requests.nvidia.com/gpu") == 100 * 10**9
+    assert group.taken("requests.nvidia.com/gpu") == 10**9
+
+
+def test_an_update_of_what_was_just_created_needs_what_it_may_spend_more() -> None:
+    group = safe(NLP)
+    group.reserve(granted(group, job("gpu=2", 30)))
+    longer = running(update(JOB, "gpu=2", "gpu=1"), 60, 30)
+    group.reserve(granted(group, longer))
+    assert group.taken("cash/requests.nvidia.com/gpu") == 90 * 10**9
+
+
+def test_the_same_update_seen_again_is_charged_once_and_one_upon_it_waits_until_it_is_seen() -> None:
+    group = safe(NLP, "gpu=4", liens=res("cash/gpu=40"))
+    longer = running(update(JOB, "gpu=4", "gpu=4", rv=7), 15, 10)
+    for _ in range(3):
+        group.reserve(granted(group, longer))
+        assert group.taken("cash/requests.nvidia.com/gpu") == 60 * 10**9
+    upon = running(update(JOB, "gpu=4", "gpu=4", rv=8), 16, 15)
+    denied = refused(group, upon)
+    assert (denied.reason, denied.message) == (
+        Reason.BUSY,
+        f"quota nlp: a change of the hours of {JOB} is under way: try again",
+    )
+    assert decide(group, running(update(JOB, "gpu=4", "gpu=1", rv=8), 15, 15), NOW) == Granted(None)

@@ -1,0 +1,135 @@
+"""The small language of these tests, so that a row reads as a sentence.
+
+`res("cpu=4 mem=8Gi gpu.A100=1")` is an amount, `account("nlp cpu=10", used="cpu=8")` an account, and
+`create("web", "cpu=4")` a change that asks for it. `tree("corp > ai > nlp vision")` is a tree of groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from bizrq.quota.account import Account
+from bizrq.quota.change import Charge, Role
+from bizrq.quota.group_validation import Group
+from bizrq.quota.reservation import Reservation
+from bizrq.units import quantity
+from bizrq.units.slot import Slot, group_slot
+from bizrq.units.times import milliseconds
+
+#: The short names of tests, for what the story of every demo uses.
+SHORT = {"cpu": "limits.cpu", "mem": "limits.memory", "gpu": "requests.nvidia.com/gpu"}
+NOW = 1_700_000_000_000
+
+
+def at(text: str) -> int:
+    """`2026-11-23T00:00Z` in milliseconds since 1970."""
+    return milliseconds(text)
+
+
+def name(word: str) -> str:
+    """`gpu.A100` is `requests.nvidia.com/gpu.A100`, `cash/cpu` is `cash/limits.cpu`; other names are themselves."""
+    prefix, rest = ("cash/", word[5:]) if word.startswith("cash/") else ("", word)
+    base, dot, model = rest.partition(".")
+    return prefix + (SHORT[base] + dot + model if base in SHORT else rest)
+
+
+def res(text: str) -> dict[str, int]:
+    """`cpu=4 mem=8Gi` by full name, in nano-units."""
+    pairs = [word.partition("=") for word in text.split()]
+    return {name(key): quantity.parse(amount) for key, _, amount in pairs}
+
+
+def slot(text: str) -> Slot:
+    """`web` is a Deployment of team-a, `group nlp` the place of a child group, `a/b/c` any other."""
+    if text.startswith("group "):
+        return group_slot(text.removeprefix("group "))
+    return Slot.parse(text) if "/" in text else Slot("deployments.apps", "team-a", text)
+
+
+def uid(text: str) -> str:
+    return "u-" + text.replace(" ", "-").replace("/", "-")
+
+
+def entry(
+    place: str,
+    amount: str,
+    base: str = "",
+    *,
+    of: str = "",
+    rv: int | None = None,
+    awaits: str = "",
+    expires: int = NOW,
+) -> Reservation:
+    """A promise to a slot; `of` is the uid where it is not the slot's usual one, `rv` makes it an update's."""
+    return Reservation(
+        slot(place), of or uid(place), rv, expires, res(amount), res(base), slot(awaits) if awaits else None
+    )
+
+
+def account(text: str, used: str = "", entries: Iterable[Reservation] = ()) -> Account:
+    """`nlp cpu=10 gpu=4`: a group with its `hard`; of `used` what is not named is 0, and `used="?"` is unknown."""
+    group, _, hard = text.partition(" ")
+    ceilings = res(hard)
+    known: Mapping[str, int] = {} if used == "?" else {**dict.fromkeys(ceilings, 0), **res(used)}
+    return Account(group, ceilings, known, entries)
+
+
+def create(place: str, demand: str, *, of: str = "", roles: Iterable[Role] = ()) -> Charge:
+    return Charge(slot(place), of or uid(place), None, res(demand), roles=tuple(roles))
+
+
+def update(
+    place: str,
+    before: str,
+    demand: str,
+    *,
+    rv: int = 7,
+    of: str = "",
+    roles: Iterable[Role] = (),
+    roles_before: Iterable[Role] = (),
+) -> Charge:
+    return Charge(
+        slot(place),
+        of or uid(place),
+        rv,
+        res(demand),
+        res(before),
+        enters=False,
+        roles=tuple(roles),
+        roles_before=tuple(roles_before),
+    )
+
+
+def move(place: str, demand: str, *, rv: int = 7, of: str = "") -> Charge:
+    """A stored object whose label now names this group."""
+    return Charge(slot(place), of or uid(place), rv, res(demand))
+
+
+def grant(group: str, hard: str, before: str | None = None, *, rv: int = 7) -> Charge:
+    """A child group that is created with this `hard`, or changed to it."""
+    if before is None:
+        return create(f"group {group}", hard)
+    return update(f"group {group}", before, hard, rv=rv)
+
+
+def role(text: str, replicas: int) -> Role:
+    """`role("worker cpu=1 gpu=1", 8)`."""
+    title, _, per_pod = text.partition(" ")
+    return Role(title, replicas, res(per_pod))
+
+
+def without_expiry(entries: Iterable[Reservation]) -> list[Reservation]:
+    return [replace(each, expires=NOW) for each in entries]
+
+
+def tree(text: str, hard: str = "") -> dict[str, Group]:
+    """`corp > ai > nlp vision`: groups by name, the last generation side by side; all with the same `hard`."""
+    groups: dict[str, Group] = {}
+    parent = ""
+    for generation in text.split(">"):
+        names = generation.split()
+        for each in names:
+            groups[each] = Group(each, parent, res(hard))
+        parent = names[0]
+    return groups

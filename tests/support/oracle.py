@@ -1,0 +1,431 @@
+"""Judge the invariants (docs/design.md, "Invariants"): replay watches of groups and charged kinds by resourceVersion.
+
+A recording begins while nothing of the groups is under way: what is listed then is where the replay starts from.
+
+One etcd gives one order, so that after every single revision it can be asked: is what is stored within `hard` (I1), is
+all of it used or reserved (I2), and is `used` what the group's own workloads and its children came to (I3)?
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import bisect
+import contextlib
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import aiohttp
+import orjson
+
+from bizrq.api import group as wire
+from bizrq.api.group import GroupObject
+from bizrq.kube.client import KubeClient, NotFound, Resource
+from bizrq.quota.account import Account
+from bizrq.store.groups import GROUPS
+from bizrq.store.reference_resolver import resource_of
+from bizrq.units.names import is_cash
+from bizrq.units.quantity import text
+from bizrq.units.slot import GROUPS as GROUP_KIND
+from bizrq.workloads.demand import counting
+from bizrq.workloads.kinds.registry import builtin
+from bizrq.workloads.labels import group_of
+from bizrq.workloads.lookup import Nothing
+from bizrq.workloads.validation import Malformed
+from tests.support.cluster import eventually
+from tests.support.objects import CONFIG_MAPS, DEPLOYMENTS
+
+Object = dict[str, Any]
+#: Revision, what happened, the kind, the object.
+Event = tuple[int, str, Resource, Object]
+REGISTRY = builtin()
+#: What stood there when the recording began: one moment, whatever the revisions of the objects are.
+LISTED = "LISTED"
+#: The groups and every kind that is charged; a kind that is not installed has no objects.
+WATCHED = (GROUPS, *(resource_of(adapter) for adapter in REGISTRY.charged))
+
+
+@dataclass
+class Recorder:
+    """Everything that was stored of the watched kinds between `__aenter__` and `stop`."""
+
+    client: KubeClient
+    #: Groups of these names, and those whose names begin with one and a dash; none is all.
+    only: Collection[str] = ()
+    kinds: Iterable[Resource] = WATCHED
+    events: list[Event] = field(default_factory=list)
+    _tasks: list[asyncio.Task[None]] = field(default_factory=list)
+    _reached: dict[str, int] = field(default_factory=dict)
+
+    async def __aenter__(self) -> Recorder:
+        for kind in self.kinds:
+            try:
+                items, version = await self.client.list(kind)
+            except NotFound:
+                continue
+            self.events.extend((int(version), LISTED, kind, item) for item in items)
+            self._reached[kind.key] = int(version)
+            self._tasks.append(asyncio.create_task(self._watch(kind, version)))
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _watch(self, kind: Resource, version: str) -> None:
+        while True:
+            async with contextlib.aclosing(self.client.watch(kind, resource_version=version)) as events:
+                async for what, obj in events:
+                    version = obj["metadata"]["resourceVersion"]
+                    self._reached[kind.key] = int(version)
+                    if what != "BOOKMARK":
+                        self.events.append((int(version), what, kind, obj))
+
+    async def caught_up(self) -> None:
+        """Wait until the watches have brought everything that is stored now; raises what ended one of them."""
+        for kind in self.kinds:
+            if kind.key not in self._reached:
+                continue
+            items, _ = await self.client.list(kind)
+            newest = max((int(item["metadata"]["resourceVersion"]) for item in items), default=0)
+
+            async def here(kind: Resource = kind, newest: int = newest) -> bool:
+                for task in self._tasks:
+                    if task.done():
+                        task.result()
+                return self._reached[kind.key] >= newest
+
+            await eventually(here, 60, what=f"the watch of {kind.key} reaches {newest}")
+
+    async def laws(self, *, lowered: Collection[str] = ()) -> int:
+        """Check every revision; returns how many there were. `lowered` are groups whose `hard` a person lowered."""
+        await self.caught_up()
+        return check(concerning(self.only, self.events), lowered)
+
+    def revisions(self, name: str) -> list[GroupObject]:
+        """The versions of a group that were stored since the recording began, as far as they were seen."""
+        return [
+            wire.from_dict(obj)
+            for _, what, kind, obj in self.events
+            if kind is GROUPS and what in ("ADDED", "MODIFIED") and obj["metadata"]["name"] == name
+        ]
+
+
+class EtcdRecorder(Recorder):
+    """The same out of etcd itself, which keeps what an API server that was killed can tell nobody any more.
+
+    The cluster must store JSON and compact nothing. Groups and Deployments are recorded.
+    """
+
+    def __init__(self, client: KubeClient, only: str, etcd: str) -> None:
+        super().__init__(client, (only,), (GROUPS, DEPLOYMENTS))
+        self._etcd = etcd
+        self._last: dict[str, Object] = {}
+        self._seen = 0
+
+    async def __aenter__(self) -> EtcdRecorder:
+        for kind in self.kinds:
+            items, version = await self.client.list(kind)
+            for item in items:
+                self.events.append((int(version), LISTED, kind, item))
+                self._last[_key(kind, item)] = item
+            self._seen = self._seen or int(version)
+        self._tasks.append(asyncio.create_task(self._follow()))
+        return self
+
+    async def caught_up(self) -> None:
+        marker = {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"generateName": "mark-", "namespace": "default"},
+        }
+        wanted = int((await self.client.create(CONFIG_MAPS, marker))["metadata"]["resourceVersion"])
+
+        async def here() -> bool:
+            for task in self._tasks:
+                if task.done():
+                    task.result()
+            return self._seen >= wanted
+
+        await eventually(here, 60, what=f"etcd's history reaches {wanted}")
+
+    async def _follow(self) -> None:
+        """Watch from the revision that was reached, again whenever etcd was killed."""
+        while True:
+            with contextlib.suppress(aiohttp.ClientError):
+                async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None)) as session:
+                    asked = {
+                        "key": base64.b64encode(b"/registry/").decode(),
+                        "range_end": base64.b64encode(b"/registry0").decode(),
+                        "start_revision": str(self._seen + 1),
+                    }
+                    async with session.post(f"{self._etcd}/v3/watch", json={"create_request": asked}) as answer:
+                        rest = b""
+                        async for chunk in answer.content.iter_any():
+                            *lines, rest = (rest + chunk).split(b"\n")
+                            for line in lines:
+                                self._take(orjson.loads(line)["result"])
+            await asyncio.sleep(0.1)
+
+    def _take(self, result: Object) -> None:
+        assert not int(result.get("compact_revision", 0)), "etcd has compacted what was to be recorded"
+        for event in result.get("events", ()):
+            key, revision = base64.b64decode(event["kv"]["key"]).decode(), int(event["kv"]["mod_revision"])
+            for kind in self.kinds:
+                if not key.startswith(_stored_at(kind)):
+                    continue
+                if event.get("type") == "DELETE":
+                    what, obj = "DELETED", self._last.pop(key)
+                else:
+                    what = "ADDED" if event["kv"]["version"] == "1" else "MODIFIED"
+                    obj = self._last[key] = orjson.loads(base64.b64decode(event["kv"]["value"]))
+                obj = {**obj, "metadata": {**obj["metadata"], "resourceVersion": str(revision)}}
+                self.events.append((revision, what, kind, obj))
+            self._seen = max(self._seen, revision)
+
+
+def _stored_at(kind: Resource) -> str:
+    return f"/registry/{kind.group}/{kind.plural}/" if kind is GROUPS else f"/registry/{kind.plural}/"
+
+
+def _key(kind: Resource, obj: Object) -> str:
+    metadata = obj["metadata"]
+    return _stored_at(kind) + "/".join(filter(None, (metadata.get("namespace"), metadata["name"])))
+
+
+def concerning(only: Collection[str], events: Iterable[Event]) -> list[Event]:
+    """What concerns the groups that begin so: what is charged to another, or to none, from now on is gone from them."""
+    if not only:
+        return list(events)
+    found: list[Event] = []
+    ours: set[tuple[str, str, str]] = set()
+    for version, what, kind, obj in events:
+        metadata = obj["metadata"]
+        key = (kind.key, metadata.get("namespace", ""), metadata["name"])
+        name = metadata["name"] if kind.key == GROUP_KIND else group_of(obj) or ""
+        if any(f"{name}-".startswith(f"{each}-") for each in only):
+            ours.add(key)
+            found.append((version, what, kind, obj))
+        elif key in ours:
+            ours.discard(key)
+            found.append((version, "DELETED", kind, obj))
+    return found
+
+
+def check(events: Iterable[Event], lowered: Iterable[str] = ()) -> int:
+    """Replay the events; raises AssertionError with the revision, the law and the amounts."""
+    ordered = sorted(events, key=lambda event: (event[1] != LISTED, event[0]))
+    since = max((version for version, what, _, _ in ordered if what == LISTED), default=0)
+    replay = _Replay(set(lowered), since)
+    for version, what, kind, obj in ordered:
+        replay.play(version, what, kind, obj)
+    return len(ordered)
+
+
+@dataclass
+class _Known:
+    """A group as it is stored at the revision that is played."""
+
+    group: GroupObject
+    account: Account
+    held: dict[str, int]
+
+
+#: What a group of that name held at which revisions, by the parent that it held it of.
+_Held = list[tuple[int, str, dict[str, int]]]
+
+
+class _Replay:
+    """The state after each revision. What a revision did not touch need not be checked again."""
+
+    def __init__(self, excused: set[str], since: int) -> None:
+        self._excused = excused
+        self._since = since
+        self._groups: dict[str, _Known] = {}
+        self._children: defaultdict[str, set[str]] = defaultdict(set)
+        self._history: defaultdict[str, _Held] = defaultdict(list)
+        #: Groups that ever were a child of this one.
+        self._ever: defaultdict[str, set[str]] = defaultdict(set)
+        self._stored: dict[tuple[str, str, str], tuple[str, dict[str, int]]] = {}
+        self._own: defaultdict[str, dict[str, int]] = defaultdict(dict)
+        self._payments: Counter[str] = Counter()
+        #: What the objects of one kind cost a group, after each revision that changed it.
+        self._counts: defaultdict[tuple[str, str], list[tuple[int, dict[str, int]]]] = defaultdict(list)
+
+    def play(self, version: int, what: str, kind: Resource, obj: Object) -> None:
+        if kind.key == GROUP_KIND:
+            touched = self._group(version, what, obj)
+        else:
+            touched = self._workload(version if what != LISTED else 0, what, kind, obj)
+        if what == LISTED:
+            return
+        for name in touched:
+            self._first_and_second(version, name)
+
+    def _group(self, version: int, what: str, obj: Object) -> set[str]:
+        name = obj["metadata"]["name"]
+        before = self._groups.pop(name, None)
+        touched = {name}
+        if before is not None:
+            self._children[before.group.parent].discard(name)
+            touched.add(before.group.parent)
+        if what == "DELETED":
+            self._history[name].append((version, "", {}))
+            return touched
+        group = wire.from_dict(obj)
+        known = self._groups[name] = _Known(group, wire.account_of(group), _held(group))
+        self._history[name].append((version, group.parent, known.held))
+        self._children[group.parent].add(name)
+        self._ever[group.parent].add(name)
+        touched.add(group.parent)
+        counted = group.status.last_reconcile_time
+        seen = int(group.status.counted_at.get(GROUP_KIND, 0))
+        if counted and seen >= self._since and (before is None or before.group.status.last_reconcile_time != counted):
+            self._third(version, group)
+        return touched
+
+    def _workload(self, version: int, what: str, kind: Resource, obj: Object) -> set[str]:
+        metadata = obj["metadata"]
+        key = (kind.key, metadata.get("namespace", ""), metadata["name"])
+        touched: set[str] = set()
+        if key in self._stored:
+            payer, cost = self._stored.pop(key)
+            touched.add(payer)
+            self._count(version, kind, payer, cost, -1)
+        payer = group_of(obj)
+        if what != "DELETED" and payer is not None:
+            cost = _cost(kind, obj)
+            self._stored[key] = (payer, cost)
+            touched.add(payer)
+            self._count(version, kind, payer, cost, +1)
+        return touched
+
+    def _count(self, version: int, kind: Resource, payer: str, cost: dict[str, int], sign: int) -> None:
+        self._payments[payer] += sign
+        signed = {name: sign * amount for name, amount in cost.items()}
+        _add(self._own[payer], signed)
+        counts = self._counts[kind.key, payer]
+        total = dict(counts[-1][1]) if counts else {}
+        _add(total, signed)
+        counts.append((version, total))
+
+    def _first_and_second(self, version: int, name: str) -> None:
+        total = dict(self._own.get(name, {}))
+        for child in self._children.get(name, ()):
+            _add(total, self._groups[child].held)
+        known = self._groups.get(name)
+        if known is None:
+            charged = self._payments[name] or self._children.get(name)
+            assert not name or not charged, f"revision {version}: something is charged to {name}, which does not exist"
+            return
+        account = known.account
+        for resource, ceiling in account.hard.items():
+            if is_cash(resource):
+                continue
+            amount = total.get(resource, 0)
+            if name not in self._excused:
+                assert amount <= ceiling, _told(version, "I1", name, resource, stored=amount, hard=ceiling)
+            if resource in account.used:
+                taken = account.taken(resource)
+                assert amount <= taken, _told(version, "I2", name, resource, stored=amount, taken=taken)
+                if name not in self._excused:
+                    assert taken <= ceiling, _told(version, "I1", name, resource, taken=taken, hard=ceiling)
+
+    def _third(self, version: int, group: GroupObject) -> None:
+        """A published count: used = selfUsed + Σ children, and each of them what its own snapshot says."""
+        if group.status.used is None:
+            return
+        used = wire.amounts(group, group.status.used)
+        own = wire.amounts(group, group.status.self_used)
+        at = {kind: int(text) for kind, text in group.status.counted_at.items()}
+        low: dict[str, int] = {}
+        high: dict[str, int] = {}
+        for name in self._ever.get(group.name, ()):
+            if name == group.name:
+                continue
+            # The newest version of a child that the snapshot's own watch had brought, or one that was read since.
+            versions = self._history[name]
+            first = bisect.bisect_right(versions, at.get(GROUP_KIND, 0), key=lambda held: held[0])
+            known = [("", {})] if first == 0 else [versions[first - 1][1:]]
+            known += [(parent, held) for seen, parent, held in versions[first:] if seen < version]
+            holds = [held if parent == group.name else {} for parent, held in known]
+            for resource in used:
+                amounts = [held.get(resource, 0) for held in holds]
+                low[resource] = low.get(resource, 0) + min(amounts)
+                high[resource] = high.get(resource, 0) + max(amounts)
+        counted: dict[str, int] = {}
+        for (kind, payer), counts in self._counts.items():
+            if payer != group.name:
+                continue
+            last = bisect.bisect_right(counts, at.get(kind, 0), key=lambda count: count[0])
+            if last:
+                _add(counted, counts[last - 1][1])
+        for resource, amount in used.items():
+            if is_cash(resource):
+                continue
+            mine = own.get(resource, 0)
+            children = amount - mine
+            bounds = {"low": low.get(resource, 0), "high": high.get(resource, 0)}
+            assert bounds["low"] <= children <= bounds["high"], _told(
+                version, "I3", group.name, resource, children=children, **bounds
+            )
+            snapshot = counted.get(resource, 0)
+            assert mine == snapshot, _told(version, "I3", group.name, resource, self_used=mine, snapshot=snapshot)
+
+
+def _cost(kind: Resource, obj: Object) -> dict[str, int]:
+    """What a stored object costs; one that cannot be counted costs nothing. A watch's objects may lack their type."""
+    typed = {"apiVersion": kind.api_version, "kind": kind.kind, **obj}
+    try:
+        return dict(counting.demand(typed, REGISTRY, Nothing()).resources)
+    except Malformed:
+        return {}
+
+
+def _held(child: GroupObject) -> dict[str, int]:
+    return {name: amount for name, amount in wire.held_of(child).items() if not is_cash(name)}
+
+
+def _add(total: dict[str, int], more: dict[str, int]) -> None:
+    for name, amount in more.items():
+        total[name] = total.get(name, 0) + amount
+
+
+def _told(version: int, law: str, group: str, resource: str, **amounts: int) -> str:
+    listed = ", ".join(f"{name} {text(resource, amount)}" for name, amount in amounts.items())
+    return f"revision {version}: {law} broken for {group}, {resource}: {listed}"
+
+
+async def settled(client: KubeClient, names: Iterable[str], seconds: float = 60.0) -> dict[str, GroupObject]:
+    """The groups once none has a reservation and each one's `used` is its own and its children's `hard`, exactly."""
+    wanted = set(names)
+    until = asyncio.get_running_loop().time() + seconds
+    while True:
+        items, _ = await client.list(GROUPS)
+        found = {group.name: group for group in map(wire.from_dict, items)}
+        open_ = [why for name in sorted(wanted) for why in _unsettled(name, found)]
+        if not open_:
+            return {name: found[name] for name in wanted}
+        assert asyncio.get_running_loop().time() < until, f"not settled after {seconds:g} s: {'; '.join(open_)}"
+        await asyncio.sleep(0.05)
+
+
+def _unsettled(name: str, groups: dict[str, GroupObject]) -> list[str]:
+    group = groups.get(name)
+    if group is None or group.status.used is None:
+        return [f"{name} is not counted"]
+    if group.status.reservations:
+        return [f"{name} has {group.status.reservations[0]}"]
+    used = wire.amounts(group, group.status.used)
+    total = wire.amounts(group, group.status.self_used)
+    for child in groups.values():
+        if child.parent == name:
+            _add(total, wire.held_of(child))
+    return [
+        f"{name}: {resource} used {text(resource, amount)}, should be {text(resource, total.get(resource, 0))}"
+        for resource, amount in used.items()
+        if not is_cash(resource) and amount != total.get(resource, 0)
+    ]

@@ -1,0 +1,495 @@
+"""Which names may stand in `hard`, what they are called otherwise, and what a refusal says."""
+
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bizrq.units import names
+from bizrq.units.names import (
+    DEFAULT,
+    InvalidHard,
+    UnknownResource,
+    base_and_model,
+    is_model_base,
+    model_name,
+    normalize,
+    parse_hard,
+)
+from bizrq.units.quantity import NANO
+
+A_CLASS = "gpu.nvidia.com.deviceclass.resource.k8s.io/devices"
+IMPLICIT = "requests.deviceclass.resource.kubernetes.io/gpu.nvidia.com"
+
+#: What configuration may add: a GPU of an unlisted vendor, its shared form, a listed vendor's new card, two classes.
+CONFIGURED = DEFAULT.extended(
+    kinds=["pods", "widgets.example.com"],
+    gpu_resources=["example.com/npu", "example.com/npu.shared", "huawei.com/Ascend910"],
+    device_classes={"gpu.nvidia.com": "nvidia.com/gpu", "nic.example.com": "rdma/hca"},
+)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "requests.cpu",
+        "limits.memory",
+        "requests.ephemeral-storage",
+        "requests.hugepages-2Mi",
+        "limits.hugepages-1Gi",
+        "pods",
+        "count/pods",
+        "count/deployments.apps",
+        "count/tfjobs.kubeflow.org",
+        "count/jobs.batch.volcano.sh",
+        # a model after cpu, memory, GPU names and cards; dots are part of a model
+        "limits.cpu.A4",
+        "limits.cpu.A40",
+        "requests.memory.DDR5-4800",
+        "requests.nvidia.com/gpu.A100",
+        "limits.nvidia.com/gpu.A100-80G",
+        "requests.nvidia.com/gpu.NVIDIA-A100.v2_x",
+        "limits.nvidia.com/gpumem.A100",
+        "cards.nvidia.com/gpu.T4",
+        # devices of listed vendors that look like others' models
+        "requests.nvidia.com/gpu",
+        "requests.nvidia.com/gpumem",
+        "requests.nvidia.com/gpu.shared",
+        "requests.nvidia.com/gpu.shared.T4",
+        "requests.nvidia.com/mig-1g.5gb",
+        "requests.nvidia.com/mig-1g.5gb.shared",
+        "requests.nvidia.com/mig-1g.10gb.me",
+        "requests.nvidia.com/mig-1c.3g.20gb",
+        "requests.nvidia.com/mig-1g.5gb.A100",
+        "requests.iluvatar.ai/BI-V150.vMem",
+        "requests.iluvatar.ai/BI-V150-vgpu.BI-V150",
+        "limits.huawei.com/Ascend910B4-1-memory",
+        "requests.tencent.com/vcuda-core",
+        "cards.nvidia.com/gpu",
+        # of other vendors the whole string is one resource, whatever it looks like
+        "requests.rdma/hca_shared_devices_a",
+        "limits.myway5.com/cola",
+        "requests.example.com/npu.v2",
+        "cards.example.com/npu",
+        # DRA devices by class
+        A_CLASS,
+        IMPLICIT,
+        # hours of any but count/
+        "cash/limits.cpu",
+        "cash/limits.cpu.A4",
+        "cash/requests.nvidia.com/gpu",
+        "cash/cards.nvidia.com/gpu",
+        "cash/pods",
+        f"cash/{A_CLASS}",
+    ],
+)
+def test_a_known_name_is_its_own_spelling(name: str) -> None:
+    """These are all that docs/resources.md lists."""
+    assert normalize(name) == name
+
+
+@pytest.mark.parametrize(
+    ("given", "read"),
+    [
+        ("cpu", "requests.cpu"),
+        ("memory", "requests.memory"),
+        ("ephemeral-storage", "requests.ephemeral-storage"),
+        ("hugepages-2Mi", "requests.hugepages-2Mi"),
+        ("cash/cpu", "cash/requests.cpu"),
+    ],
+)
+def test_what_kubernetes_reads_as_requests_is_read_as_requests(given: str, read: str) -> None:
+    """Natively `cpu` in a quota is requests.cpu."""
+    assert normalize(given) == read
+
+
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [
+        # one step from right
+        ("nvidia.com/gpu", "write requests.nvidia.com/gpu or limits.nvidia.com/gpu"),
+        ("myway5.com/cola", "write requests.myway5.com/cola or limits.myway5.com/cola"),
+        ("cpu.A4", "write requests.cpu.A4 or limits.cpu.A4"),
+        ("cash/nvidia.com/gpu", "write cash/requests.nvidia.com/gpu or cash/limits.nvidia.com/gpu"),
+        ("request.cpu", "write requests.cpu"),
+        ("limit.nvidia.com/gpu", "write limits.nvidia.com/gpu"),
+        ("card.nvidia.com/gpu", "write cards.nvidia.com/gpu"),
+        (f"requests.{A_CLASS}", f"write {A_CLASS}"),
+        (IMPLICIT.replace("requests.", "limits.", 1), f"write {IMPLICIT}"),
+        (IMPLICIT.removeprefix("requests."), f"write {IMPLICIT}"),
+        ("cash/cash/pods", "write cash/ once"),
+        ("cash/count/pods", "count/ takes no cash/"),
+        # the nearest of a listed vendor
+        ("requests.nvidia.com/gpux", "did you mean requests.nvidia.com/gpu?"),
+        ("requests.nvidia.com/GPU", "did you mean requests.nvidia.com/gpu?"),
+        ("requests.NVIDIA.com/gpu", "did you mean requests.nvidia.com/gpu?"),
+        ("requests.nvidia.com/gpux.A100", "did you mean requests.nvidia.com/gpu?"),
+        ("limits.nvidia.com/gpu-mem", "did you mean limits.nvidia.com/gpumem?"),
+        ("requests.nvidia.com/mig-9g.5gb", "did you mean requests.nvidia.com/mig-1g.5gb?"),
+        ("requests.huawei.com/Ascend910", "did you mean requests.huawei.com/Ascend910A?"),
+        ("requests.iluvatar.ai/BI-V150", "did you mean requests.iluvatar.ai/BI-V150-vgpu?"),
+        ("cash/requests.amd.com/gpus", "did you mean cash/requests.amd.com/gpu?"),
+        ("requests.birentech.com/" + "z" * 40, "the nearest is requests.birentech.com/gpu"),
+        # the nearest of all
+        ("requests.cup", "did you mean requests.cpu?"),
+        ("limits.mem", "did you mean limits.memory?"),
+        ("pod", "did you mean pods?"),
+        ("gpu", "did you mean requests.nvidia.com/gpu?"),
+        ("requests.gpu", "did you mean requests.nvidia.com/gpu?"),
+        ("requests.storage", "did you mean requests.ephemeral-storage?"),
+        ("services", "the nearest is requests.cpu"),
+        ("", "the nearest is "),
+        # kinds that nothing counts
+        ("count/deployments", "did you mean count/deployments.apps?"),
+        ("count/deployment.apps", "did you mean count/deployments.apps?"),
+        ("count/jobs", "did you mean count/jobs.batch?"),
+        ("count/tfjobs", "did you mean count/tfjobs.kubeflow.org?"),
+        ("count/configmaps", "did you mean count/cronjobs.batch?"),
+        ("count/Pods", "did you mean count/pods?"),
+        ("counts/pods", "did you mean count/pods?"),
+        # models where there are none, or that are none
+        ("requests.ephemeral-storage.A4", "requests.ephemeral-storage takes no model"),
+        ("requests.hugepages-2Mi.A100", "requests.hugepages-2Mi takes no model"),
+        ("pods.A4", "pods takes no model"),
+        (f"{A_CLASS}.A100", f"{A_CLASS} takes no model, unless deviceClassMappings maps its class to a GPU"),
+        ("limits.cpu.", "'' is not a model of limits.cpu: write a label value"),
+        ("limits.cpu.-A4", "-A4 is not a model of limits.cpu: write a label value"),
+        ("limits.cpu." + "A" * 64, "is not a model of limits.cpu: write a label value"),
+        # no devices
+        ("hugepages-2048Ki", "like requests.hugepages-2Mi or "),
+        ("requests.hugepages-3Mi", "like requests.hugepages-2Mi or "),
+        ("requests.hugepages-", "like requests.hugepages-2Mi or "),
+        ("cards.nvidia.com/gpumem", "write limits.nvidia.com/gpumem"),
+        ("cards.cpu", "did you mean cards.nvidia.com/gpu?"),
+        ("requests.kubernetes.io/x", "like requests.example.com/npu"),
+        ("requests.x.kubernetes.io/x", "like requests.example.com/npu"),
+        ("requests.requests.example.com/x", "like requests.example.com/npu"),
+        ("requests.example.com/", "like requests.example.com/npu"),
+        ("requests./x", "like requests.example.com/npu"),
+        ("requests.Example.com/x", "like requests.example.com/npu"),
+        ("requests.example.com/a/b", "like requests.example.com/npu"),
+        ("requests.example.com/-x", "like requests.example.com/npu"),
+        ("limits.example.com/" + "x" * 64, "like limits.example.com/npu"),
+    ],
+)
+def test_an_unknown_name_is_refused_with_what_to_write(name: str, advice: str) -> None:
+    """The nearest valid name, or the step that is missing."""
+    with pytest.raises(UnknownResource) as caught:
+        normalize(name)
+    assert "unknown resource name: " in str(caught.value)
+    assert advice in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "count/widgets.example.com",
+        "requests.example.com/npu.A2",
+        "requests.example.com/npu.shared",
+        "requests.example.com/npu.shared.A2",
+        "cards.example.com/npu.A2",
+        "requests.huawei.com/Ascend910",
+        "requests.huawei.com/Ascend910.B",
+        f"{A_CLASS}.A100",
+        f"{IMPLICIT}.A100",
+    ],
+)
+def test_configuration_adds_names(name: str) -> None:
+    """`gpuResources`, adapters and `deviceClassMappings`."""
+    assert normalize(name, CONFIGURED) == name
+
+
+def test_a_class_that_is_no_gpu_takes_no_model() -> None:
+    """Only classes that are mapped to a GPU's name do."""
+    assert not is_model_base("nic.example.com.deviceclass.resource.k8s.io/devices", CONFIGURED)
+    with pytest.raises(UnknownResource, match="takes no model"):
+        normalize("nic.example.com.deviceclass.resource.k8s.io/devices.A100", CONFIGURED)
+
+
+def test_what_no_adapter_counts_cannot_be_limited() -> None:
+    """The kinds that are given are all there are."""
+    with pytest.raises(UnknownResource, match=r"did you mean count/widgets\.example\.com\?"):
+        normalize("count/gadgets.example.com", CONFIGURED)
+    with pytest.raises(UnknownResource):
+        normalize("count/deployments.apps", CONFIGURED)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"kinds": ["Deployment"]},
+        {"kinds": ["deployments/apps"]},
+        {"gpu_resources": ["gpu"]},
+        {"gpu_resources": ["requests.nvidia.com/gpu"]},
+        {"gpu_resources": ["nvidia.com/x y"]},
+        {"device_classes": {"GPU": "nvidia.com/gpu"}},
+    ],
+)
+def test_configuration_that_cannot_be_names_is_refused(more: dict) -> None:
+    """With what to write."""
+    with pytest.raises(UnknownResource, match=": write "):
+        DEFAULT.extended(**more)
+
+
+@pytest.mark.parametrize(
+    ("base", "takes"),
+    [
+        ("requests.cpu", True),
+        ("limits.memory", True),
+        ("requests.nvidia.com/gpu", True),
+        ("limits.nvidia.com/gpumem", True),
+        ("requests.nvidia.com/mig-3g.20gb", True),
+        ("requests.nvidia.com/gpu.shared", True),
+        ("requests.vastaitech.com/va", True),
+        ("cards.nvidia.com/gpu", True),
+        ("cash/requests.cpu", True),
+        ("requests.ephemeral-storage", False),
+        ("requests.hugepages-2Mi", False),
+        ("requests.rdma/hca_shared_devices_a", False),
+        ("requests.example.com/npu", False),
+        ("cards.nvidia.com/gpumem", False),
+        ("requests.nvidia.com/gpu.A100", False),
+        ("pods", False),
+        ("count/pods", False),
+        ("cpu", False),
+        (A_CLASS, False),
+        (IMPLICIT, False),
+    ],
+)
+def test_models_are_for_cpu_memory_gpus_and_cards(base: str, takes: bool) -> None:
+    """Not for network cards, pages or pods; a name with a model takes no second one."""
+    assert is_model_base(base) is takes
+
+
+@pytest.mark.parametrize(
+    ("name", "split"),
+    [
+        ("requests.example.com/npu.A2", ("requests.example.com/npu", "A2")),
+        ("cash/limits.example.com/npu.A2", ("cash/limits.example.com/npu", "A2")),
+        ("cards.example.com/npu.A2", ("cards.example.com/npu", "A2")),
+        ("requests.example.com/npu.shared", None),
+        ("requests.example.com/npu.shared.A2", ("requests.example.com/npu.shared", "A2")),
+        ("requests.example.com/other.A2", None),
+        ("requests.nvidia.com/mig-1g.5gb", None),
+        (A_CLASS, None),
+        ("count/widgets.example.com", None),
+    ],
+)
+def test_a_model_of_a_configured_base_is_one_and_without_configuration_a_name_of_its_own(
+    name: str, split: tuple[str, str] | None
+) -> None:
+    assert base_and_model(name, CONFIGURED) == split
+    assert base_and_model(name) is None
+
+
+def test_a_model_is_emitted_after_its_base() -> None:
+    """A4 is not A40, and neither is taken apart again."""
+    assert model_name("limits.cpu", "A4") == "limits.cpu.A4"
+    assert model_name("requests.nvidia.com/gpu", "A100-80G.v2") == "requests.nvidia.com/gpu.A100-80G.v2"
+    assert model_name("requests.nvidia.com/mig-1g.5gb", "A100") == "requests.nvidia.com/mig-1g.5gb.A100"
+    assert model_name("requests.example.com/npu", "A2", CONFIGURED) == "requests.example.com/npu.A2"
+
+
+@pytest.mark.parametrize(
+    ("base", "model"),
+    [
+        ("requests.nvidia.com/gpu", "shared"),
+        ("cash/limits.nvidia.com/gpu", "shared"),
+        ("requests.nvidia.com/gpu", "shared.T4"),
+        ("requests.nvidia.com/mig-1g.10gb", "me"),
+        ("requests.nvidia.com/mig-1g.10gb", "shared.A100"),
+        ("requests.example.com/npu", "shared"),
+    ],
+)
+def test_a_model_that_makes_another_resources_name_is_refused(base: str, model: str) -> None:
+    """Else a label would charge, or hide in, what is somebody else's."""
+    with pytest.raises(UnknownResource, match="is another resource's name"):
+        model_name(base, model, CONFIGURED)
+
+
+@pytest.mark.parametrize("model", ["", "-", "A100-", ".A100", "A 100", "A/100", "A" * 64, "\uff21", "A\n"])
+def test_a_model_is_a_label_value(model: str) -> None:
+    """At most 63 characters, alphanumeric at both ends."""
+    with pytest.raises(UnknownResource, match="not a model: write a label value"):
+        model_name("limits.cpu", model)
+
+
+def test_hours_have_a_name_of_their_own() -> None:
+    """There and back."""
+    assert names.cash("limits.cpu") == "cash/limits.cpu"
+    assert names.is_cash("cash/limits.cpu")
+    assert not names.is_cash("limits.cpu")
+    assert names.uncash("cash/limits.cpu") == names.uncash("limits.cpu") == "limits.cpu"
+
+
+def test_a_hard_is_read_by_canonical_name() -> None:
+    """In nano-units, sorted, from texts and integers."""
+    hard = {
+        "pods": 5,
+        "cpu": "500m",
+        "limits.memory": "1Gi",
+        "cash/limits.cpu": "10k",
+        "requests.nvidia.com/gpu": "2e0",
+    }
+    assert list(parse_hard(hard).items()) == [
+        ("cash/limits.cpu", 10_000 * NANO),
+        ("limits.memory", 2**30 * NANO),
+        ("pods", 5 * NANO),
+        ("requests.cpu", NANO // 2),
+        ("requests.nvidia.com/gpu", 2 * NANO),
+    ]
+    assert parse_hard({}) == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "problem"),
+    [
+        ("limits.cpu", "-1", "limits.cpu: must be greater than or equal to 0"),
+        ("limits.cpu", -1, "limits.cpu: must be greater than or equal to 0"),
+        ("limits.cpu", "-1n", "limits.cpu: must be greater than or equal to 0"),
+        ("limits.cpu", "lots", "limits.cpu: 'lots' is not a quantity: write a number"),
+        ("limits.cpu", "10E", "limits.cpu: '10E' is beyond 9223372036854775807"),
+        ("limits.cpu", "1" + "0" * 32, "limits.cpu: has 33 characters: write a quantity of at most 32"),
+        ("limits.cpu", 0.5, "limits.cpu: must be a string or an integer"),
+        ("limits.cpu", True, "limits.cpu: must be a string or an integer"),
+        ("limits.cpu", None, "limits.cpu: must be a string or an integer"),
+        ("limits.cpu", ["1"], "limits.cpu: must be a string or an integer"),
+        ("pods", "500m", "pods: must be an integer"),
+        ("pods", "1n", "pods: must be an integer"),
+        ("count/deployments.apps", "1.5", "count/deployments.apps: must be an integer"),
+        ("requests.nvidia.com/gpu", "0.5", "requests.nvidia.com/gpu: must be an integer"),
+        ("limits.nvidia.com/gpu.A100", "0.5", "limits.nvidia.com/gpu.A100: must be an integer"),
+        (A_CLASS, "0.5", f"{A_CLASS}: must be an integer"),
+        ("requests.nvidia.com/gpux", "1", "requests.nvidia.com/gpux: unknown resource name: did you mean"),
+    ],
+)
+def test_a_bad_amount_or_name_is_refused(name: str, value: object, problem: str) -> None:
+    """By name, in native words where there are some."""
+    with pytest.raises(InvalidHard) as caught:
+        parse_hard({"requests.memory": "1Gi", name: value})
+    assert len(caught.value.problems) == 1
+    assert caught.value.problems[0].startswith(problem)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "units"),
+    [
+        ("pods", "1000m", 1),
+        ("requests.nvidia.com/gpu", "2k", 2000),
+        ("cash/requests.nvidia.com/gpu", "0.5", 0.5),
+        ("cash/pods", "0.5", 0.5),
+        ("cards.nvidia.com/gpu", "0.5", 0.5),
+        ("cards.nvidia.com/gpu.A100", "1500m", 1.5),
+        ("limits.cpu", 0, 0),
+    ],
+)
+def test_whole_things_may_be_written_otherwise_and_hours_and_cards_in_parts(
+    name: str, value: object, units: float
+) -> None:
+    """1000m pods are one pod; half a card is a fair share of one."""
+    assert parse_hard({name: value}) == {name: int(units * NANO)}
+
+
+def test_all_problems_are_named_at_once_in_order() -> None:
+    """One bad name among good ones refuses the whole."""
+    with pytest.raises(InvalidHard) as caught:
+        parse_hard(
+            {"pods": "x", "limits.cpu": "1", "cpu": "1", "requests.cpu": "2", "Limits.cpu": "3", "limits.memory": -1}
+        )
+    assert [problem.partition(": ")[0] for problem in caught.value.problems] == [
+        "Limits.cpu",
+        "limits.memory",
+        "pods",
+        "requests.cpu",
+    ]
+    assert str(caught.value) == "; ".join(caught.value.problems)
+    assert "requests.cpu: is also given as cpu: write only requests.cpu" in str(caught.value)
+
+
+def test_256_names_are_allowed_and_no_more() -> None:
+    """Counted before any is looked at."""
+    hard = {f"requests.example.com/r{index}": 1 for index in range(256)}
+    assert len(parse_hard(hard)) == 256
+    with pytest.raises(InvalidHard, match="has 257 names: at most 256"):
+        parse_hard({**hard, "???": 1})
+
+
+@pytest.mark.parametrize("hard", [None, [], "limits.cpu", 3, [("limits.cpu", "1")]])
+def test_a_hard_is_a_map(hard: object) -> None:
+    """And nothing else."""
+    with pytest.raises(InvalidHard, match="must be a map"):
+        parse_hard(hard)
+
+
+@pytest.mark.parametrize(
+    "many",
+    [
+        lambda index: f"requests.nvidia.com/{'gpu' * 100}{index}",
+        lambda index: f"count/{'deployments.apps' * 20}{index}",
+        lambda index: f"requests.{'a.' * 190}{index}",
+        lambda index: f"requests.{'a' * 380}-/{index}",
+        lambda index: "\ud800" * 399 + chr(index),
+        lambda index: "x" * 10**5 + str(index),
+        lambda index: index,
+    ],
+    ids=["devices", "kinds", "dots", "no-vendor", "surrogates", "long", "integers"],
+)
+def test_256_hostile_names_are_refused_quickly_and_briefly(many) -> None:
+    """In well under a tenth of a second of this thread's time, with each name cut short."""
+    hard = {many(index): "1" for index in range(256)}
+    spent = []
+    for _ in range(3):
+        before = time.thread_time()
+        with pytest.raises(InvalidHard) as caught:
+            parse_hard(hard)
+        spent.append(time.thread_time() - before)
+        assert len(caught.value.problems) == 256
+        assert max(map(len, caught.value.problems)) < 400
+        assert str(caught.value).isascii()
+        assert "\n" not in str(caught.value)
+    assert min(spent) < 0.1
+
+
+_PIECES = """cash/ count/ requests. limits. cards. cpu memory pods nvidia.com/ gpu .shared .A100 mig-1g.5gb
+    example.com/ npu hugepages- 2Mi gpu.nvidia.com .deviceclass.resource.k8s.io/devices deployments .apps . / - é"""
+pieces = st.sampled_from([*_PIECES.split(), "\n", " "])
+
+
+@settings(max_examples=400)
+@given(st.text(max_size=420) | st.lists(pieces, max_size=8).map("".join))
+def test_any_name_is_refused_or_has_one_spelling(name: str) -> None:
+    """The spelling of a spelling is itself, and nothing else is raised."""
+    try:
+        known = normalize(name, CONFIGURED)
+    except UnknownResource:
+        return
+    assert normalize(known, CONFIGURED) == known
+
+
+BASES = [
+    base
+    for scope in ("requests", "limits", "cards", "cash/requests")
+    for device in (
+        *("nvidia.com/gpu", "nvidia.com/gpu.shared", "nvidia.com/mig-1g.5gb", "nvidia.com/mig-1g.5gb.shared"),
+        *("example.com/npu", "example.com/npu.shared", "iluvatar.ai/BI-V150.vMem", "iluvatar.ai/BI-V150-vgpu"),
+        *("huawei.com/Ascend910B4", "huawei.com/Ascend910B4-1", "cpu", "memory"),
+    )
+    if is_model_base(base := f"{scope}.{device}", CONFIGURED)
+]
+MODELS = ["A4", "A40", "shared", "shared.A100", "me", "me.all.x", "1", "vMem", "5gb", "x.y"]
+
+
+@settings(max_examples=400)
+@given(st.lists(st.tuples(st.sampled_from(BASES), st.sampled_from(MODELS)), min_size=2, max_size=40, unique=True))
+def test_what_workloads_emit_can_stand_in_hard_and_is_nobody_elses(uses: list[tuple[str, str]]) -> None:
+    """No two pairs of a base and a model emit one name, and none emits a base."""
+    emitted = {}
+    for base, model in uses:
+        try:
+            name = model_name(base, model, CONFIGURED)
+        except UnknownResource:
+            continue
+        assert normalize(name, CONFIGURED) == name
+        assert not is_model_base(name, CONFIGURED)
+        assert emitted.setdefault(name, (base, model)) == (base, model)

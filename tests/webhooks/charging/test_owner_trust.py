@@ -1,0 +1,203 @@
+"""Who is believed about an ownerReference, and what a child pays that its owner's charge does not reach."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bizrq.kube.client import KubeClient
+from bizrq.workloads.labels import LABEL
+from tests.support.objects import (
+    DEPLOYMENTS,
+    OF_KIND,
+    PODS,
+    ROLLOUTS,
+    TFJOBS,
+    Object,
+    deployment,
+    rollout,
+    template,
+    tfjob,
+)
+from tests.webhooks.conftest import Api, Hooks, changed, message, serving, stored
+
+#: Of Kubernetes, and of an operator that nobody listed.
+REPLICASET_CONTROLLER = {"username": "system:serviceaccount:kube-system:replicaset-controller"}
+OPERATOR = {"username": "system:serviceaccount:kubeflow:training-operator"}
+COLLECTOR = {"username": "system:serviceaccount:kube-system:generic-garbage-collector"}
+
+
+def child(owner: Object, name: str, group: str | None = "nlp", *, cpu: Any = "1", **limits: Any) -> Object:
+    """A pod that says the owner made it."""
+    metadata: Object = {"name": name, "namespace": "default", "ownerReferences": [owned_by(owner)]}
+    if group:
+        metadata["labels"] = {LABEL: group}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template(cpu, **limits)["spec"]}
+
+
+def owned_by(owner: Object) -> Object:
+    return {
+        "apiVersion": owner["apiVersion"],
+        "kind": owner["kind"],
+        "name": owner["metadata"]["name"],
+        "uid": owner["metadata"]["uid"],
+        "controller": True,
+    }
+
+
+def released(obj: Object) -> Object:
+    return changed(obj, lambda o: o["metadata"].pop("ownerReferences"))
+
+
+async def job(api: Api, workers: int = 2) -> Object:
+    """A stored job whose workers ask for a core and a card each."""
+    return await api.client.create(TFJOBS, tfjob("train", "nlp", workers))
+
+
+async def worker(api: Api, owner: Object, name: str) -> Object:
+    return await api.client.create(PODS, child(owner, name, **{"nvidia.com/gpu": 1}))
+
+
+async def test_pods_within_their_owners_count_cost_nothing_whoever_makes_them(api: Api, hooks: Hooks) -> None:
+    """An operator that nobody listed, and people who make a job's pods by hand."""
+    await api.group("nlp", cpu="2", used={"cpu": "2"})
+    owner = await job(api)
+    await worker(api, owner, "w0")
+    for user in (OPERATOR, None):
+        assert (await hooks.create(child(owner, "w1", **{"nvidia.com/gpu": 1}), user=user))["allowed"]
+    assert await api.entries("nlp") == []
+
+
+async def test_a_pod_beyond_its_owners_count_pays_for_itself(api: Api, hooks: Hooks) -> None:
+    await api.group("nlp", cpu="3", used={"cpu": "2"})
+    owner = await job(api)
+    await worker(api, owner, "w0")
+    await worker(api, owner, "w1")
+    forged = child(owner, "forged", **{"nvidia.com/gpu": 1})
+    assert (await hooks.create(forged))["allowed"]
+    [entry] = await api.entries("nlp")
+    assert (str(entry.slot), entry.amount["limits.cpu"]) == ("pods/default/forged", 1_000_000_000)
+    assert "count/pods" not in entry.amount
+    second = changed(forged, lambda o: o["metadata"].update(name="second"))
+    assert message(await hooks.create(second)).startswith("exceeded quota: nlp, requested: limits.cpu=1, used: ")
+
+
+async def test_a_forged_child_pays_for_more_than_a_pod_of_its_owner_has(api: Api, hooks: Hooks) -> None:
+    """One pod of a hundred cores in the place of one of a core, and one with cards that no template names."""
+    await api.group("nlp", cpu="10", gpu="10", used={"cpu": "2", "gpu": "2"})
+    owner = await job(api)
+    assert "requested: limits.cpu=100" in message(await hooks.create(child(owner, "big", cpu="100")))
+    cards = child(owner, "cards", **{"nvidia.com/gpu": 9})
+    assert "requested: requests.nvidia.com/gpu=9" in message(await hooks.create(cards))
+
+
+async def test_pods_that_ended_or_go_or_are_anothers_are_not_in_the_way(api: Api, hooks: Hooks) -> None:
+    await api.group("nlp", cpu="3", used={"cpu": "2"})
+    owner = await job(api, 1)
+    other = await api.client.create(TFJOBS, tfjob("other", "nlp", 1))
+    await worker(api, other, "theirs")
+    await worker(api, owner, "over")
+    await api.client.patch(PODS, "over", {"status": {"phase": "Succeeded"}}, namespace="default", subresource="status")
+    assert (await hooks.create(child(owner, "w0", **{"nvidia.com/gpu": 1})))["allowed"]
+    assert await api.entries("nlp") == []
+
+
+async def test_kubernetes_own_controllers_and_listed_ones_are_believed(
+    api: Api, hooks: Hooks, through: KubeClient
+) -> None:
+    await api.group("nlp", cpu="1", used={"cpu": "1"})
+    owner = await job(api, 0)
+    assert (await hooks.create(child(owner, "w"), user=REPLICASET_CONTROLLER))["allowed"]
+    assert "exceeded quota" in message(await hooks.create(child(owner, "w"), user=OPERATOR))
+    async with serving(through, controllers=["system:serviceaccount:kubeflow:*"]) as told:
+        assert (await told.create(child(owner, "w"), user=OPERATOR))["allowed"]
+        assert "exceeded quota" in message(await told.create(child(owner, "w")))
+
+
+async def test_a_reference_that_is_added_later_is_worth_no_more(api: Api, hooks: Hooks) -> None:
+    """A bare pod that takes an owner stays charged where the owner's charge does not reach."""
+    await api.group("nlp", cpu="2", used={"cpu": "1"})
+    owner = await job(api, 0)
+    bare = stored(released(child(owner, "p")))
+    adopted = changed(bare, lambda o: o["metadata"].update(ownerReferences=[owned_by(owner)]))
+    grown = changed(adopted, lambda o: o["spec"]["containers"][0]["resources"]["limits"].update(cpu="5"))
+    assert (await hooks.update(bare, adopted))["allowed"]
+    assert "requested: limits.cpu=4" in message(await hooks.update(bare, grown))
+
+
+async def test_a_child_that_grows_after_it_was_let_in_pays_for_that(api: Api, hooks: Hooks) -> None:
+    """An empty ReplicaSet with a forged owner costs nothing; scaled up it does."""
+    await api.group("nlp", cpu="4", used={"cpu": "2"})
+    owner = await api.client.create(DEPLOYMENTS, deployment("web", "nlp", 2))
+    empty = stored(replica_set(owner, "rs", 0))
+    assert (await hooks.create(empty))["allowed"]
+    within = changed(empty, lambda o: o["spec"].update(replicas=2))
+    beyond = changed(empty, lambda o: o["spec"].update(replicas=5))
+    assert (await hooks.update(empty, within))["allowed"]
+    assert await api.entries("nlp") == []
+    assert "requested: limits.cpu=5" in message(await hooks.update(empty, beyond))
+    assert (await hooks.update(empty, beyond, user=REPLICASET_CONTROLLER))["allowed"]
+
+
+async def test_the_surge_of_an_update_is_the_owners(api: Api, hooks: Hooks) -> None:
+    """An operator that nobody listed rolls out: the new ReplicaSet stands beside the old one."""
+    await api.group("nlp", cpu="4", used={"cpu": "4"})
+    owner = await api.client.create(ROLLOUTS, rollout("web", "nlp", 4))
+    await api.client.create(OF_KIND["ReplicaSet"], replica_set(owner, "old", 4))
+    assert (await hooks.create(replica_set(owner, "new", 1), user=OPERATOR))["allowed"]
+    assert "exceeded quota" in message(await hooks.create(replica_set(owner, "new", 2), user=OPERATOR))
+
+
+async def test_what_a_controller_lets_go_of_is_charged_and_never_refused(api: Api, hooks: Hooks) -> None:
+    """The garbage collector would try for ever; where there is no room the recount tells."""
+    await api.group("nlp", cpu="3", used={"cpu": "2"})
+    owner = await api.client.create(DEPLOYMENTS, deployment("web", "nlp", 2))
+    first, second = (stored(replica_set(owner, name, 1)) for name in ("first", "second"))
+    assert (await hooks.update(first, released(first), user=COLLECTOR))["allowed"]
+    assert [str(e.slot) for e in await api.entries("nlp")] == ["replicasets.apps/default/first"]
+    assert (await hooks.update(second, released(second), user=COLLECTOR))["allowed"]
+    assert len(await api.entries("nlp")) == 1
+    assert "exceeded quota" in message(await hooks.update(second, released(second)))
+
+
+@pytest.mark.parametrize("user", [None, {"username": "system:serviceaccount:kube-system:vpa-updater"}])
+async def test_a_pod_that_is_resized_beyond_its_owners_charge_pays_for_that(
+    api: Api, hooks: Hooks, user: Object | None
+) -> None:
+    """Whoever resizes: no template asks for it. Back to what the template says costs nothing."""
+    await api.group("nlp", cpu="4", gpu="2", used={"cpu": "2", "gpu": "2"})
+    owner = await job(api)
+    small = await api.client.create(PODS, child(owner, "w0", cpu="500m", **{"nvidia.com/gpu": 1}))
+    large = await worker(api, owner, "w1")
+    assert (await hooks.update(small, resized(small, "1"), sub_resource="resize", user=user))["allowed"]
+    assert await api.entries("nlp") == []
+    assert (await hooks.update(large, resized(large, "3"), sub_resource="resize", user=user))["allowed"]
+    [entry] = await api.entries("nlp")
+    assert (str(entry.slot), entry.extra["limits.cpu"], entry.extra["pods"]) == ("pods/default/w1", 2_000_000_000, 0)
+    refused = await hooks.update(large, resized(large, "9"), sub_resource="resize", user=user)
+    assert "exceeded quota: nlp, requested: limits.cpu=8" in message(refused)
+
+
+async def test_a_bare_pod_that_is_resized_is_charged_like_any_update(api: Api, hooks: Hooks) -> None:
+    await api.group("nlp", cpu="4", used={"cpu": "1"})
+    bare = stored(released(child({"apiVersion": "v1", "kind": "X", "metadata": {"name": "x", "uid": "x"}}, "bare")))
+    assert (await hooks.update(bare, resized(bare, "4"), sub_resource="resize"))["allowed"]
+    refused = await hooks.update(bare, resized(bare, "5"), sub_resource="resize")
+    assert "exceeded quota: nlp, requested: limits.cpu=4" in message(refused)
+
+
+def resized(pod: Object, cpu: str) -> Object:
+    def change(obj: Object) -> None:
+        for amounts in obj["spec"]["containers"][0]["resources"].values():
+            amounts["cpu"] = cpu
+
+    return changed(pod, change)
+
+
+def replica_set(owner: Object, name: str, replicas: int) -> Object:
+    made = deployment(name, "nlp", replicas)
+    metadata = {**made["metadata"], "ownerReferences": [owned_by(owner)]}
+    labels = {"metadata": {"labels": {"app": "x", "rs": name}}}
+    spec = {**made["spec"], "template": {**made["spec"]["template"], **labels}}
+    return {**made, "kind": "ReplicaSet", "metadata": metadata, "spec": spec}

@@ -1,0 +1,222 @@
+"""ResourceClaims that several workloads share: charged once, in a place of their own, to one group."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from bizrq.workloads.labels import LABEL
+from tests.support.language import NOW, entry, slot
+from tests.support.objects import CLAIMS, DEPLOYMENTS, OF_KIND, Object, claim, deployment, device_class, sharing
+from tests.support.proxy import Proxy
+from tests.webhooks.conftest import Api, Hooks, changed, message, stored
+
+PLACE = slot("resourceclaims.resource.k8s.io/default/s")
+GPU = "requests.nvidia.com/gpu"
+
+
+async def shared(api: Api, count: int = 4, group: str | None = None) -> Object:
+    """A stored claim of so many devices."""
+    await api.client.create(OF_KIND["DeviceClass"], device_class("gpu"))
+    return await api.client.create(CLAIMS, of(claim("s", count), group))
+
+
+def of(obj: Object, group: str | None) -> Object:
+    return changed(obj, lambda o: o["metadata"].update(labels={LABEL: group} if group else {}))
+
+
+def user(name: str, group: str | None = "nlp", replicas: int = 2) -> Object:
+    return sharing(deployment(name, group, replicas), "s")
+
+
+async def written(hooks: Hooks, new: Object, old: Object | None = None, **how: Any) -> Object:
+    new = new if old else changed(new, lambda o: o["metadata"].update(uid="uid-of-s"))
+    return await hooks.review("claims", "UPDATE" if old else "CREATE", new, old, resource=CLAIMS, **how)
+
+
+async def test_a_shared_claim_is_promised_once_in_its_own_place(api: Api, hooks: Hooks) -> None:
+    """Each of two workloads promises it, and it costs no more than one of them says: neither waits for the other."""
+    await api.group("nlp", cpu="10", gpu="4")
+    await shared(api)
+    for name in ("a", "b"):
+        assert (await hooks.create(user(name)))["allowed"]
+    claims = [e for e in await api.entries("nlp") if e.slot == PLACE]
+    assert [(str(e.awaited), e.amount[GPU]) for e in claims] == [
+        ("deployments.apps/default/a", 4 * 10**9),
+        ("deployments.apps/default/b", 4 * 10**9),
+    ]
+    pods = [e for e in await api.entries("nlp") if e.slot != PLACE]
+    assert [(e.amount["limits.cpu"], GPU in e.amount) for e in pods] == [(2 * 10**9, False)] * 2
+
+
+async def test_a_claim_that_does_not_fit_is_refused_and_nothing_is_promised(api: Api, hooks: Hooks) -> None:
+    await api.group("nlp", cpu="10", gpu="3")
+    await shared(api)
+    assert message(await hooks.create(user("a"))) == (
+        "exceeded quota: nlp, requested: requests.nvidia.com/gpu=4, used: requests.nvidia.com/gpu=0, "
+        "limited: requests.nvidia.com/gpu=3; left: requests.nvidia.com/gpu=3; charged for ResourceClaim default/s"
+    )
+    assert await api.entries("nlp") == []
+
+
+async def test_pods_that_do_not_fit_leave_no_promise_of_their_claim(api: Api, hooks: Hooks, proxy: Proxy) -> None:
+    await api.group("nlp", cpu="1", gpu="4")
+    await shared(api)
+    assert "requested: limits.cpu=2" in message(await hooks.create(user("a")))
+    assert proxy.sent("PUT") == 0
+
+
+async def test_what_another_workload_of_the_group_holds_already_fits_where_nothing_is_left(
+    api: Api, hooks: Hooks
+) -> None:
+    """It leaves a mark all the same: the other one may go before this one is stored."""
+    await api.group("nlp", cpu="10", gpu="4", used={"cpu": "2", "gpu": "4"})
+    await shared(api)
+    await api.client.create(DEPLOYMENTS, user("a"))
+    assert (await hooks.create(user("b")))["allowed"]
+    [mark] = [e for e in await api.entries("nlp") if e.slot == PLACE]
+    assert (mark.amount[GPU], mark.extra.get(GPU, 0)) == (4 * 10**9, 0)
+
+
+async def test_a_workload_that_scales_with_its_claim_says_nothing_of_it(api: Api, hooks: Hooks) -> None:
+    await api.group("nlp", cpu="10", gpu="4", used={"cpu": "2", "gpu": "4"})
+    await shared(api)
+    old = await api.client.create(DEPLOYMENTS, user("a"))
+    assert (await hooks.update(old, changed(old, lambda o: o["spec"].update(replicas=5))))["allowed"]
+    assert [str(e.slot) for e in await api.entries("nlp")] == ["deployments.apps/default/a"]
+
+
+async def test_a_claim_that_another_groups_workload_names_is_refused(api: Api, hooks: Hooks) -> None:
+    """Until that one has gone, or has moved: then it comes along."""
+    await api.group("nlp", cpu="10", gpu="9")
+    await api.group("vision", cpu="10", gpu="9")
+    await shared(api)
+    first = await api.client.create(DEPLOYMENTS, user("a", "vision"))
+    response = await hooks.create(user("b"))
+    assert message(response) == "Deployment default/b: ResourceClaim 's' is charged to group vision, not to nlp"
+    assert (await hooks.update(first, of(first, "nlp")))["allowed"]
+    assert {e.slot for e in await api.entries("nlp")} == {PLACE, slot("deployments.apps/default/a")}
+
+
+async def test_a_claim_that_names_a_group_is_charged_to_it_from_then_on(api: Api, hooks: Hooks) -> None:
+    await api.group("nlp", cpu="10", gpu="4")
+    await api.client.create(OF_KIND["DeviceClass"], device_class("gpu"))
+    assert "requested: requests.nvidia.com/gpu=5" in message(await written(hooks, of(claim("s", 5), "nlp")))
+    assert (await written(hooks, of(claim("s", 4), "nlp")))["allowed"]
+    [promise] = await api.entries("nlp")
+    assert (promise.slot, promise.awaited, promise.uid) == (PLACE, PLACE, "uid-of-s")
+    assert (await written(hooks, claim("other", 9)))["allowed"]
+    assert "does not exist" in message(await written(hooks, of(claim("s", 1), "nobody")))
+
+
+async def test_a_workload_of_the_group_that_a_claim_names_needs_nothing_more(api: Api, hooks: Hooks) -> None:
+    await api.group("nlp", cpu="10", gpu="4", used={"gpu": "4"})
+    await shared(api, group="nlp")
+    assert (await hooks.create(user("a")))["allowed"]
+    await api.group("vision", cpu="10", gpu="4")
+    assert "is charged to group nlp, not to vision" in message(await hooks.create(user("b", "vision")))
+
+
+async def test_a_claim_cannot_leave_those_that_name_it(api: Api, hooks: Hooks) -> None:
+    await api.group("vision", cpu="10", gpu="9")
+    await api.group("nlp", cpu="10", gpu="4", used={"gpu": "4"})
+    plain = await shared(api)
+    for name in ("a", "b", "c"):
+        await api.client.create(DEPLOYMENTS, user(name))
+    assert message(await written(hooks, of(plain, "vision"), plain)) == (
+        "ResourceClaim default/s: ResourceClaim 's' is charged to group vision, not to nlp, but is named by "
+        "Deployment default/a and Deployment default/b and 1 more"
+    )
+    assert (await written(hooks, of(plain, "nlp"), plain))["allowed"]
+
+
+async def test_a_claim_that_moves_is_charged_where_it_goes(api: Api, hooks: Hooks) -> None:
+    await api.group("vision", cpu="10", gpu="3")
+    await api.group("nlp", cpu="10", gpu="4", used={"gpu": "4"})
+    mine = await shared(api, group="nlp")
+    assert "exceeded quota: vision" in message(await written(hooks, of(mine, "vision"), mine))
+    await api.client.delete(CLAIMS, "s", "default")
+    small = await api.client.create(CLAIMS, of(claim("s", 3), "nlp"))
+    assert (await written(hooks, of(small, "vision"), small))["allowed"]
+    assert [str(e.slot) for e in await api.entries("vision")] == [str(PLACE)]
+
+
+async def test_a_claim_that_is_made_anew_is_charged_to_whoever_names_it(api: Api, hooks: Hooks) -> None:
+    await api.group("nlp", cpu="10", gpu="4")
+    await api.client.create(OF_KIND["DeviceClass"], device_class("gpu"))
+    await api.client.create(DEPLOYMENTS, user("a"))
+    assert message(await written(hooks, claim("s", 5))).endswith("charged for Deployment default/a, which names it")
+    assert (await written(hooks, claim("s", 4)))["allowed"]
+    assert [str(e.slot) for e in await api.entries("nlp")] == [str(PLACE)]
+
+
+async def test_a_claim_that_is_named_stays_and_one_of_a_pod_goes(api: Api, hooks: Hooks) -> None:
+    await api.group("nlp", cpu="10", gpu="4")
+    made = await shared(api)
+    await api.client.create(DEPLOYMENTS, user("a"))
+
+    async def deleted(obj: Object) -> Object:
+        return await hooks.review("references", "DELETE", None, obj, resource=CLAIMS)
+
+    assert message(await deleted(made)) == (
+        "ResourceClaim default/s is used by Deployment default/a: delete those first, or have them use another"
+    )
+    pods = changed(made, lambda o: o["metadata"].update(ownerReferences=[{"kind": "Pod", "name": "p", "uid": "u"}]))
+    assert (await deleted(pods))["allowed"]
+    await api.client.delete(DEPLOYMENTS, "a", "default")
+    assert (await deleted(made))["allowed"]
+
+
+async def test_a_claim_that_was_promised_a_moment_ago_stays(api: Api, hooks: Hooks) -> None:
+    """Nobody could count the workload whose write is on its way. One that came to nothing is past with its promise."""
+    await api.group("nlp", cpu="10", gpu="4")
+    made = await shared(api)
+
+    async def deleted() -> Object:
+        return await hooks.review("references", "DELETE", None, made, resource=CLAIMS, timeout="1s")
+
+    assert (await hooks.create(user("a")))["allowed"]
+    await api.group("vision", cpu="10", gpu="4")
+    assert message(await written(hooks, of(made, "vision"), made)) == (
+        "ResourceClaim default/s was promised to deployments.apps/default/a a moment ago: try again"
+    )
+    assert (await written(hooks, of(made, "nlp"), made, dry_run=True))["allowed"]
+    refused = await deleted()
+    assert message(refused) == (
+        "ResourceClaim default/s was promised to deployments.apps/default/a a moment ago: try again"
+    )
+    assert refused["status"]["code"] == 429
+    [promise] = [e for e in await api.entries("nlp") if e.slot == PLACE]
+    await api.count("nlp", replace(promise, expires=NOW))
+    assert (await deleted())["allowed"]
+    await api.count("nlp", promise)
+    await api.client.create(DEPLOYMENTS, user("a"))
+    assert "is used by Deployment default/a: delete those first" in message(await deleted())
+
+
+async def test_the_claim_of_a_pod_is_nobodys_besides(api: Api, hooks: Hooks) -> None:
+    """Its label came from the template; the registration does not even send it."""
+    await api.group("nlp", gpu="1")
+    made = of(claim("s", 4), "nlp")
+    made["metadata"]["ownerReferences"] = [{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u"}]
+    assert (await written(hooks, made))["allowed"]
+    assert await api.entries("nlp") == []
+
+
+async def test_a_group_whose_claim_stands_is_not_empty(api: Api, hooks: Hooks) -> None:
+    await api.group("nlp", gpu="4")
+    await shared(api, group="nlp")
+    group = await api.read("nlp")
+    refused = message(await hooks.delete(stored({"kind": group.kind, "apiVersion": group.api_version,
+                                                 "metadata": {"name": "nlp"}, "spec": {"hard": {}}})))  # fmt: skip
+    assert "has workloads: resourceclaims.resource.k8s.io/default/s" in refused
+
+
+@pytest.mark.parametrize("dry", [True, False])
+async def test_a_claim_that_cannot_be_counted_is_refused(api: Api, hooks: Hooks, dry: bool) -> None:
+    await api.group("nlp", gpu="4")
+    words = "ResourceClaim default/s: ResourceClaim 's': spec.devices.requests[0].exactly.deviceClassName: "
+    assert message(await written(hooks, of(claim("s"), "nlp"), dry_run=dry)).startswith(words)
+    assert entry("x", "gpu=1") not in await api.entries("nlp")

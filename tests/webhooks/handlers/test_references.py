@@ -1,0 +1,304 @@
+"""Writes of what workloads refer to, and of children that outgrow whoever pays: charged to the workload that grows."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from bizrq.units.slot import Slot
+from bizrq.workloads.labels import LABEL
+from tests.support.language import slot
+from tests.support.objects import (
+    DEPLOYMENTS,
+    NAMESPACES,
+    OF_KIND,
+    ROLLOUTS,
+    Object,
+    claim_template,
+    claiming,
+    deployment,
+    device_class,
+    pod_template,
+    ray_spec,
+    raycluster,
+    rayjob,
+    rayservice,
+    referring,
+    template,
+)
+from tests.support.proxy import Proxy
+from tests.webhooks.conftest import Api, Hooks, changed, message
+
+WEB = slot("rollouts.argoproj.io/default/web")
+
+
+async def store(api: Api, obj: Object) -> Object:
+    return await api.client.create(OF_KIND[obj["kind"]], obj)
+
+
+def sized(cpu: str):
+    def change(obj: Object) -> None:
+        obj.get("spec", obj)["template"] = template(cpu)
+
+    return change
+
+
+async def edit(hooks: Hooks, old: Object, cpu: str, **how: Any) -> Object:
+    return await hooks.review("references", "UPDATE", changed(old, sized(cpu)), old, **how)
+
+
+@pytest.mark.parametrize("make", [lambda: deployment("shape", None, 0), lambda: pod_template("shape")])
+async def test_a_larger_template_is_charged_to_the_rollout_that_refers_to_it(api: Api, hooks: Hooks, make: Any) -> None:
+    """The promise stands in the Rollout's slot, and names the object whose write it awaits."""
+    await api.group("nlp", cpu="10", used={"cpu": "2"})
+    shape = await store(api, make())
+    await store(api, referring("web", "nlp", shape, 2))
+    assert (await edit(hooks, shape, "3"))["allowed"]
+    [promise] = await api.entries("nlp")
+    assert (promise.slot, promise.uid) == (WEB, shape["metadata"]["uid"])
+    assert promise.awaited == Slot(OF_KIND[shape["kind"]].key, "default", "shape")
+    assert promise.resource_version == int(shape["metadata"]["resourceVersion"])
+    assert (promise.amount["limits.cpu"], promise.base["limits.cpu"]) == (6 * 10**9, 2 * 10**9)
+
+
+async def test_a_refusal_names_the_rollout_and_its_group(api: Api, hooks: Hooks) -> None:
+    await api.group("nlp", cpu="5", used={"cpu": "2"})
+    shape = await store(api, pod_template("shape"))
+    await store(api, referring("web", "nlp", shape, 2))
+    assert message(await edit(hooks, shape, "3")) == (
+        "exceeded quota: nlp, requested: limits.cpu=4, used: limits.cpu=2, limited: limits.cpu=5; "
+        "left: limits.cpu=3; fits: 0 more replicas; charged for Rollout default/web, which refers to PodTemplate shape"
+    )
+
+
+async def test_every_group_that_grows_has_to_grant_it_in_the_order_of_their_names(api: Api, hooks: Hooks) -> None:
+    shape = await store(api, pod_template("shape"))
+    for name, cpu in (("a", "10"), ("b", "3"), ("c", "3")):
+        await api.group(name, cpu=cpu, used={"cpu": "2"})
+        await store(api, referring(f"web-{name}", name, shape, 2))
+    assert "exceeded quota: b," in message(await edit(hooks, shape, "3"))
+    await api.count("b", cpu="0")
+    assert "exceeded quota: c," in message(await edit(hooks, shape, "2"))
+
+
+async def test_what_makes_no_rollout_grow_is_allowed_and_written_nowhere(api: Api, hooks: Hooks, proxy: Proxy) -> None:
+    """Smaller, over quota, of somebody else's, without a label, in a group that is not there."""
+    await api.group("nlp", cpu="1", used={"cpu": "9"})
+    shape = await store(api, pod_template("shape", "3"))
+    await store(api, pod_template("other"))
+    await store(api, referring("web", "nlp", shape, 2))
+    assert (await edit(hooks, shape, "2"))["allowed"]
+    assert (await edit(hooks, await api.client.get(OF_KIND["PodTemplate"], "other", "default"), "9"))["allowed"]
+    lone = await store(api, pod_template("lone"))
+    await store(api, referring("free", None, lone, 2))
+    assert (await edit(hooks, lone, "9"))["allowed"]
+    assert proxy.sent("PUT") == 0
+
+
+async def test_a_dry_run_of_a_template_is_decided_and_writes_nothing(api: Api, hooks: Hooks, proxy: Proxy) -> None:
+    await api.group("nlp", cpu="5", used={"cpu": "2"})
+    shape = await store(api, pod_template("shape"))
+    await store(api, referring("web", "nlp", shape, 2))
+    assert (await edit(hooks, shape, "2", dry_run=True))["allowed"]
+    assert "exceeded quota: nlp" in message(await edit(hooks, shape, "3", dry_run=True))
+    assert proxy.sent("PUT") == 0
+
+
+async def test_more_pods_wait_for_larger_ones_that_are_under_way(api: Api, hooks: Hooks) -> None:
+    """Each alone would fit. The Rollout is told so after a while, and is counted with the template once that stands."""
+    await api.group("nlp", cpu="10", used={"cpu": "2"})
+    shape = await store(api, pod_template("shape"))
+    web = await store(api, referring("web", "nlp", shape, 2))
+    assert (await edit(hooks, shape, "2"))["allowed"]
+    more = changed(web, lambda o: o["spec"].update(replicas=6))
+    answer = await hooks.update(web, more, timeout="2s")
+    assert (answer["status"]["code"], "a change of podtemplates/default/shape is under way" in message(answer)) == (
+        429,
+        True,
+    )
+    await api.client.replace(OF_KIND["PodTemplate"], changed(shape, sized("2")))
+    assert "requested: limits.cpu=8" in message(await hooks.update(web, more))
+    assert (await hooks.update(web, changed(web, lambda o: o["spec"].update(replicas=5))))["allowed"]
+
+
+async def test_larger_pods_wait_for_more_of_them_and_are_counted_with_these(api: Api, hooks: Hooks) -> None:
+    """The wait ends as soon as the other write is stored."""
+    await api.group("nlp", cpu="10", used={"cpu": "2"})
+    shape = await store(api, pod_template("shape"))
+    web = await store(api, referring("web", "nlp", shape, 2))
+    more = changed(web, lambda o: o["spec"].update(replicas=4))
+    assert (await hooks.update(web, more))["allowed"]
+    waiting = asyncio.create_task(edit(hooks, shape, "2"))
+    await asyncio.sleep(0.3)
+    assert not waiting.done()
+    await api.client.replace(ROLLOUTS, more)
+    assert (await waiting)["allowed"]
+    assert max(each.amount["limits.cpu"] for each in await api.entries("nlp")) == 8 * 10**9
+
+
+async def test_a_rollout_that_moves_says_so_in_the_group_that_it_leaves(api: Api, hooks: Hooks) -> None:
+    """Or the template would be charged there, and the group that it enters would not know."""
+    await api.group("nlp", cpu="10", used={"cpu": "2"})
+    await api.group("vision", cpu="10")
+    shape = await store(api, pod_template("shape"))
+    web = await store(api, referring("web", "nlp", shape, 2))
+    moved = changed(web, lambda o: o["metadata"].update(labels={LABEL: "vision"}))
+    assert (await hooks.update(web, moved))["allowed"]
+    [leaves], [enters] = await api.entries("nlp"), await api.entries("vision")
+    assert (leaves.slot, leaves.uid, leaves.extra["limits.cpu"]) == (enters.slot, enters.uid, 0)
+    assert enters.extra["limits.cpu"] == 2 * 10**9
+    assert "a change of rollouts.argoproj.io/default/web is under way" in message(
+        await edit(hooks, shape, "2", timeout="2s")
+    )
+
+
+# -- Claim templates ---------------------------------------------------------------------------------------------------
+
+
+async def devices(api: Api, group: str = "nlp", replicas: int = 2) -> Object:
+    """A Deployment whose pods have a claim each, of a template that is not there."""
+    await store(api, device_class("gpu"))
+    return await store(api, claiming(deployment("web", group, replicas), "devices"))
+
+
+async def test_a_claim_template_that_is_made_anew_is_charged_to_its_users(api: Api, hooks: Hooks) -> None:
+    await api.group("nlp", gpu="10")
+    await devices(api)
+    assert "requested: requests.nvidia.com/gpu=12" in message(
+        await hooks.review("references", "CREATE", claim_template("devices", 6))
+    )
+    new = changed(claim_template("devices", 5), lambda o: o["metadata"].update(uid="u5"))
+    assert (await hooks.review("references", "CREATE", new))["allowed"]
+    [promise] = await api.entries("nlp")
+    assert (str(promise.slot), promise.uid, promise.resource_version) == ("deployments.apps/default/web", "u5", None)
+    assert str(promise.awaited) == "resourceclaimtemplates.resource.k8s.io/default/devices"
+    assert promise.amount["requests.nvidia.com/gpu"] == 10 * 10**9
+
+
+async def test_a_claim_template_that_is_used_stays_and_the_refusal_names_two_users(api: Api, hooks: Hooks) -> None:
+    await store(api, device_class("gpu"))
+    used = await store(api, claim_template("devices", 1))
+    free = await store(api, claim_template("free", 1))
+    for name in ("a", "b", "c"):
+        await store(api, claiming(deployment(name, "nlp", 0), "devices"))
+    await store(api, claiming(deployment("d", None), "free"))
+    assert message(await hooks.review("references", "DELETE", None, used)) == (
+        "ResourceClaimTemplate default/devices is used by Deployment default/a and Deployment default/b and 1 more: "
+        "delete those first, or have them use another"
+    )
+    assert (await hooks.review("references", "DELETE", None, free))["allowed"]
+
+
+async def test_with_its_namespace_a_claim_template_may_go(api: Api, hooks: Hooks) -> None:
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "going"}}
+    await api.client.create(NAMESPACES, namespace)
+    await store(api, device_class("gpu"))
+    used = await store(api, claim_template("devices", 1, namespace="going"))
+    held = claiming(deployment("web", "nlp", namespace="going"), "devices")
+    held["metadata"]["finalizers"] = ["example.com/held"]
+    await store(api, held)
+    assert "is used by" in message(await hooks.review("references", "DELETE", None, used))
+    await api.client.delete(NAMESPACES, "going")
+    assert (await hooks.review("references", "DELETE", None, used))["allowed"]
+    await api.client.patch(DEPLOYMENTS, "web", {"metadata": {"finalizers": None}}, namespace="going")
+
+
+# -- Children that outgrow whoever pays --------------------------------------------------------------------------------
+
+TRAIN = slot("rayjobs.ray.io/default/train")
+
+
+def workers(number: int):
+    return lambda obj: obj["spec"].update(ray_spec(number))
+
+
+async def cluster_of(api: Api, workers: int = 2, labels: Object | None = None) -> tuple[Object, Object]:
+    """A RayJob of two workers (4 cpu with head and submitter) and the cluster that was made of it."""
+    job = await store(api, rayjob("train", "nlp", 2))
+    return job, await store(api, raycluster("train-abc", workers, job, labels=labels))
+
+
+@pytest.mark.parametrize("labels", [{}, {LABEL: "nlp"}], ids=["no label", "the label"])
+async def test_a_child_that_outgrows_its_payer_is_charged_to_it(api: Api, hooks: Hooks, labels: Object) -> None:
+    """Head, five workers, and the submitter besides; what is awaited is the cluster's write."""
+    await api.group("nlp", cpu="8", used={"cpu": "4"})
+    _, made = await cluster_of(api, labels=labels)
+    assert message(await hooks.update(made, changed(made, workers(7)))) == (
+        "exceeded quota: nlp, requested: limits.cpu=5, used: limits.cpu=4, limited: limits.cpu=8; left: limits.cpu=4; "
+        "charged for RayJob default/train, which made RayCluster train-abc"
+    )
+    assert (await hooks.update(made, changed(made, workers(5))))["allowed"]
+    [promise] = await api.entries("nlp")
+    assert (promise.slot, promise.uid) == (TRAIN, made["metadata"]["uid"])
+    assert str(promise.awaited) == "rayclusters.ray.io/default/train-abc"
+    assert (promise.amount["limits.cpu"], promise.base["limits.cpu"]) == (7 * 10**9, 4 * 10**9)
+    assert "count/rayclusters.ray.io" not in promise.amount
+
+
+async def test_a_child_that_is_made_or_grows_within_what_is_paid_leaves_its_mark(api: Api, hooks: Hooks) -> None:
+    """Or its payer could ask for less meanwhile, and what it frees would be given away. Over quota it is let be."""
+    await api.group("nlp", cpu="3", used={"cpu": "4"})
+    job = await store(api, rayjob("train", "nlp", 2))
+    made = changed(raycluster("train-abc", 2, job), lambda o: o["metadata"].update(uid="u-abc"))
+    assert (await hooks.create(made))["allowed"]
+    [promise] = await api.entries("nlp")
+    assert (promise.slot, promise.uid, promise.extra["limits.cpu"]) == (TRAIN, "u-abc", 0)
+
+
+async def test_a_child_that_shrinks_writes_nothing(api: Api, hooks: Hooks, proxy: Proxy) -> None:
+    await api.group("nlp", cpu="3", used={"cpu": "4"})
+    _, made = await cluster_of(api, 5)
+    assert (await hooks.update(made, changed(made, workers(4))))["allowed"]
+    assert proxy.sent("PUT") == 0
+
+
+async def test_of_two_clusters_the_larger_one_counts_while_a_service_is_upgraded(api: Api, hooks: Hooks) -> None:
+    await api.group("nlp", cpu="8", used={"cpu": "6"})
+    service = await store(api, rayservice("serve", "nlp", 2))
+    await store(api, raycluster("serve-abc", 5, service))
+    second = raycluster("serve-def", 7, service)
+    assert (await hooks.create(second))["allowed"]
+    [promise] = await api.entries("nlp")
+    assert (promise.amount["limits.cpu"], promise.base["limits.cpu"]) == (8 * 10**9, 6 * 10**9)
+    assert "requested: limits.cpu=3" in message(await hooks.create(changed(second, workers(8))))
+
+
+async def test_a_second_cluster_beside_a_jobs_own_pays_for_itself(api: Api, hooks: Hooks) -> None:
+    """A job has one: whoever says that another one is its own pays for it, as far as the job's charge does not reach.
+
+    Submitter, head and two workers are four; a cluster that grew within them leaves less for another.
+    """
+    await api.group("nlp", cpu="8", used={"cpu": "4"})
+    job, _ = await cluster_of(api, 2)
+    forged = raycluster("train-def", 2, job)
+    response = await hooks.create(changed(forged, workers(4)))
+    assert "requested: limits.cpu=5, used: limits.cpu=4" in message(response)
+    assert (await hooks.create(forged))["allowed"]
+    [promise] = await api.entries("nlp")
+    assert (str(promise.slot), promise.amount["limits.cpu"]) == ("rayclusters.ray.io/default/train-def", 3 * 10**9)
+
+
+async def test_a_payer_that_changes_is_counted_with_its_child_as_it_stands(api: Api, hooks: Hooks) -> None:
+    """To ask for as many as run already costs nothing, and says so; a larger submitter comes on top of them."""
+    await api.group("nlp", cpu="8", used={"cpu": "7"})
+    job, _ = await cluster_of(api, 5)
+    four = changed(job, lambda o: o["spec"].update(rayClusterSpec=ray_spec(4)))
+    assert (await hooks.update(job, four))["allowed"]
+    [promise] = await api.entries("nlp")
+    assert (promise.awaited, promise.amount["limits.cpu"], promise.extra["limits.cpu"]) == (TRAIN, 7 * 10**9, 0)
+    submitter = changed(job, lambda o: o["spec"].update(submitterPodTemplate=template("3")))
+    assert "requested: limits.cpu=2" in message(await hooks.update(job, submitter))
+
+
+async def test_what_is_no_child_of_a_payer_is_charged_as_ever(api: Api, hooks: Hooks, proxy: Proxy) -> None:
+    """A forged owner, and none that pays."""
+    await api.group("nlp", cpu="1")
+    job = await store(api, rayjob("free", None, 2))
+    assert (await hooks.create(raycluster("free-abc", 5, job)))["allowed"]
+    forged = changed(
+        raycluster("abc", 5, job, labels={LABEL: "nlp"}), lambda o: o["metadata"]["ownerReferences"][0].update(uid="x")
+    )
+    assert "exceeded quota: nlp, requested: limits.cpu=6" in message(await hooks.create(forged))
+    assert proxy.sent("PUT") == 0

@@ -1,0 +1,49 @@
+"""Which stored workloads are charged still: those that have not ended, and those that have pods left.
+
+This file alone looks for such pods. It does not know which group pays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from bizrq.kube.client import KubeClient, Resource
+from bizrq.store.reference_resolver import Related
+from bizrq.workloads.config import CountingConfig
+from bizrq.workloads.demand import counting
+from bizrq.workloads.kinds.declaration import Adapter
+from bizrq.workloads.lookup import Lookup
+from bizrq.workloads.owners import is_below
+from webhooks.charging.deadline import seconds_left
+
+Object = dict[str, Any]
+
+PODS = Resource("", "v1", "pods", "Pod")
+
+
+async def standing(
+    items: Sequence[Object],
+    adapter: Adapter,
+    client: KubeClient,
+    related: Related,
+    config: CountingConfig,
+    deadline: float,
+) -> list[Object]:
+    """Those of a kind's stored objects that cost whoever pays for them anything. Raises ApiError, Unreachable."""
+    ended = [item for item in items if counting.is_charged_for_pods(item, adapter, config)]
+    running: list[tuple[Object, Object]] = []
+    for namespace in sorted({item["metadata"]["namespace"] for item in ended}):
+        found, _ = await client.list(PODS, namespace, timeout=seconds_left(deadline))
+        pods = [pod for pod in found if not counting.is_over(pod)]
+        running += [(item, pod) for item in ended if item["metadata"]["namespace"] == namespace for pod in pods]
+
+    def have_pods(lookup: Lookup) -> set[str]:
+        return {_uid(item) for item, pod in running if is_below(pod, _uid(item), pod["metadata"]["namespace"], lookup)}
+
+    left = have_pods(await related.resolve(have_pods, seconds_left(deadline))) if running else set()
+    return [item for item in items if counting.is_live(item, adapter) or _uid(item) in left]
+
+
+def _uid(item: Object) -> str:
+    return item["metadata"]["uid"]

@@ -1,0 +1,212 @@
+"""Who may charge a group, and who may hand out a budget: what is asked about whoever asks (`docs/rights.md`).
+
+This file alone decides which changes need a right and which right that is. Whether somebody has it is the API server's
+answer, by SubjectAccessReview; what cannot be asked is refused with "try again".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import structlog
+
+from bizrq.api import selector
+from bizrq.api.config import RightsAsked
+from bizrq.api.group import API_GROUP, PLURAL, GroupObject
+from bizrq.api.review import Request, UserInfo
+from bizrq.api.selector import SelectorError
+from bizrq.kube.client import ApiError, KubeClient, Resource, Unreachable
+from bizrq.quota.change import Charge
+from bizrq.quota.group_validation import Group
+from bizrq.quota.recount import holding
+from bizrq.quota.verdict import Denied, Reason, Verdict
+from bizrq.store.groups import GroupStore
+from bizrq.store.reference_resolver import NAMESPACES
+from bizrq.units.resources import growth
+from bizrq.workloads.kinds.registry import Registry
+from bizrq.workloads.lookup import Lookup
+from bizrq.workloads.owners import charged_group, makers
+from webhooks.charging.deadline import seconds_left
+from webhooks.charging.group_commit import Decide
+
+log = structlog.get_logger(__name__)
+
+REVIEWS = Resource("authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", namespaced=False)
+#: The resource name that stands above all roots: no group can have it, and RBAC takes it literally.
+ROOTS = "*"
+
+
+class Rights:
+    """What one process asks about those who ask it."""
+
+    def __init__(self, client: KubeClient, store: GroupStore, asked: RightsAsked) -> None:
+        self._client = client
+        self._store = store
+        self._asked = asked
+
+    async def charge(
+        self,
+        request: Request,
+        group: str,
+        charge: Charge,
+        joins: bool,
+        lookup: Lookup,
+        deadline: float,
+        decide: Decide,
+    ) -> Verdict:
+        """The verdict on a workload's charge by `decide`, or why it may not be made from there or by them."""
+        if not charge.worse_in():
+            return await decide(group, charge, deadline)
+        refused = await self.use(request, group, deadline) if joins else None
+        if refused is not None and refused.reason is Reason.TIMEOUT:
+            return refused
+        namespace, read = lookup.get("", "Namespace", "", request.namespace), False
+        while True:
+            labels = labels_of(namespace) if namespace is not None else None
+
+            def check(stored: GroupObject, labels: Mapping[str, str] | None = labels) -> Denied | None:
+                return barred(stored, request.namespace, labels) or refused
+
+            verdict = await decide(group, charge, deadline, check)
+            if read or not (isinstance(verdict, Denied) and verdict.reason is Reason.NAMESPACE):
+                return verdict
+            # The namespace was not known, or as a watch had it: a refusal is decided on a fresh read.
+            try:
+                namespace = await self._client.get(NAMESPACES, request.namespace, timeout=seconds_left(deadline))
+            except (ApiError, Unreachable) as error:
+                return Denied(Reason.TIMEOUT, f"namespace {request.namespace} could not be read, try again: {error}")
+            read = True
+
+    async def use(self, request: Request, group: str, deadline: float) -> Denied | None:
+        """Why they may not bring a workload into the group."""
+        if not self._asked.use:
+            return None
+        try:
+            if await self._may(request.user_info, "use", group, deadline):
+                return None
+        except (ApiError, Unreachable) as error:
+            return _unasked(request.user_info, group, error)
+        return may_not_use(request.user_info, group)
+
+    async def grant(self, request: Request, verb: str, name: str, parent: str, deadline: float) -> Denied | None:
+        """Why they may not create, raise or delete (`verb`) a group below this parent, "" for a root.
+
+        Who may hand out the budget of a group may do so in its whole subtree. Raises ApiError, Unreachable.
+        """
+        if not self._asked.grant:
+            return None
+        above, passed = parent, set[str]()
+        while above and above not in passed:
+            if await self._may(request.user_info, "grant", above, deadline):
+                return None
+            passed.add(above)
+            stored = await self._store.read(above, seconds_left(deadline))
+            above = stored.parent if stored is not None else ""
+        if await self._may(request.user_info, "grant", ROOTS, deadline):
+            return None
+        return may_not_grant(request.user_info, verb, name, parent)
+
+    async def _may(self, user: UserInfo | None, verb: str, name: str, deadline: float) -> bool:
+        """Whether whatever authorizes here gives them this verb on the group. Raises ApiError, Unreachable."""
+        if user is None or not (user.username or user.groups):
+            return False
+        spec: dict[str, Any] = {
+            "user": user.username,
+            "groups": user.groups or [],
+            "uid": user.uid,
+            "extra": user.extra or {},
+            "resourceAttributes": {"group": API_GROUP, "resource": PLURAL, "name": name, "verb": verb},
+        }
+        review = {"apiVersion": REVIEWS.api_version, "kind": REVIEWS.kind, "spec": spec}
+        answer = await self._client.create(REVIEWS, review, timeout=seconds_left(deadline))
+        status = answer.get("status") or {}
+        if problem := status.get("evaluationError"):
+            log.warning("rights could not all be evaluated", user=user.username, verb=verb, group=name, error=problem)
+        return status.get("allowed") is True and status.get("denied") is not True
+
+
+def joins(
+    group: str,
+    charge: Charge,
+    new: Mapping[str, Any],
+    old: Mapping[str, Any] | None,
+    registry: Registry,
+    lookup: Lookup,
+) -> bool:
+    """Whether the change brings into the group what it did not pay for, neither for itself nor for whoever made it.
+
+    What costs nothing brings nothing. What a workload of the group made, paid for or not, was let in with it; so the
+    Jobs of a CronJob are. But what leaves its owner for another group joins that: else whoever may charge one group
+    could bring a child of it into any other. Raises Malformed.
+    """
+    if not charge.demand or charge.before:
+        return False
+    return not any(
+        made in adapter.creates and registry.is_charged(adapter) and charged_group(owner, lookup) == group
+        for owner, adapter, made in makers(new if old is None else old, registry, lookup)
+    )
+
+
+def takes_more(new: Group, old: Group | None) -> bool:
+    """Whether a group's create (`old` is None) or update takes more of its parent, or lifts or loses a ceiling."""
+    if old is None:
+        return True
+    if any(name not in new.hard or new.hard[name] > hard for name, hard in old.hard.items()):
+        return True
+    return bool(new.parent) and bool(growth(_held(new), _held(old)))
+
+
+def barred(stored: GroupObject, namespace: str, labels: Mapping[str, str] | None) -> Denied | None:
+    """Why a namespace with these labels may not charge the group; labels that are not known are picked by nothing."""
+    wanted = stored.spec.namespace_selector
+    if wanted is None:
+        return None
+    try:
+        if labels is not None and selector.matches(wanted, labels):
+            return None
+        asks = selector.text(wanted)
+    except SelectorError as error:
+        return Denied(Reason.NOT_RECONCILED, f"quota {stored.name} cannot be read: spec.namespaceSelector: {error}")
+    return Denied(
+        Reason.NAMESPACE,
+        f"namespace {namespace} may not charge quota {stored.name}: its spec.namespaceSelector picks namespaces with "
+        f"{asks}; use another namespace or group, or have the namespace labelled so",
+    )
+
+
+def may_not_use(user: UserInfo | None, group: str) -> Denied:
+    return Denied(
+        Reason.MAY_NOT_USE,
+        f"{_named(user)} may not charge quota {group}: creating a workload in it or moving one there needs the verb "
+        f"use on {PLURAL}.{API_GROUP} {group}, by a ClusterRole that is bound to them or to a group of theirs",
+    )
+
+
+def may_not_grant(user: UserInfo | None, verb: str, name: str, parent: str) -> Denied:
+    where = f"{parent} or on a group above it" if parent else f"'{ROOTS}', since it is a root"
+    return Denied(
+        Reason.MAY_NOT_GRANT,
+        f"{_named(user)} may not {verb} group {name}: it needs the verb grant on {PLURAL}.{API_GROUP} {where}, "
+        "by a ClusterRole that is bound to them or to a group of theirs",
+    )
+
+
+def _unasked(user: UserInfo | None, group: str, error: Exception) -> Denied:
+    return Denied(
+        Reason.TIMEOUT, f"whether {_named(user)} may use quota {group} could not be asked, try again: {error}"
+    )
+
+
+def _named(user: UserInfo | None) -> str:
+    """The user as one word of a line, whoever issued the name."""
+    return " ".join((user.username if user else "").split())[:200] or "whoever asks"
+
+
+def labels_of(obj: Mapping[str, Any]) -> Mapping[str, str]:
+    """The labels of a stored object."""
+    return (obj.get("metadata") or {}).get("labels") or {}
+
+
+def _held(group: Group) -> dict[str, int]:
+    return holding(group.hard, group.used, group.reservations)

@@ -1,0 +1,179 @@
+"""What somebody made for a workload that pays: whether that one really pays for it.
+
+This file alone decides whose word an ownerReference is. Kubernetes' own controllers and those that the configuration
+lists are believed. Anybody else's children cost nothing as far as the charge of their owner reaches, and pay for
+themselves beyond it: so operators whose accounts nobody listed, and people who make a job's pods by hand, go on as
+before, and a forged reference is worth nothing.
+
+The race that is accepted: children of one owner that come at the same moment do not see one another. What slips
+through is found by the recount (`controller/usage/excess.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import reduce
+from typing import Any
+
+from bizrq.api.review import Request
+from bizrq.kube.client import KubeClient
+from bizrq.store.reference_resolver import Known, Related, resource_of
+from bizrq.units.resources import Resources, growth, larger
+from bizrq.workloads.config import CountingConfig
+from bizrq.workloads.demand.counting import Demand
+from bizrq.workloads.demand.owner_allowance import answerable, child_demand, reach, surplus
+from bizrq.workloads.kinds.declaration import Adapter
+from bizrq.workloads.kinds.registry import Registry
+from bizrq.workloads.lookup import Lookup
+from bizrq.workloads.owners import controller_of, payer
+from bizrq.workloads.validation import Malformed
+from webhooks.charging.deadline import seconds_left
+
+Object = dict[str, Any]
+
+#: Controllers of Kubernetes itself: the one process, or its accounts one by one (--use-service-account-credentials).
+KUBERNETES = ("system:kube-controller-manager", "system:serviceaccount:kube-system:*")
+
+
+@dataclass(frozen=True, slots=True)
+class Unpaid:
+    """A child that its owner's charge does not reach: what it asks for, and what the stored one did (None: nothing)."""
+
+    demand: Demand
+    before: Demand | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Family:
+    """Children of a kind, the owner that answers for them with its adapter, and whoever pays for that one."""
+
+    adapter: Adapter
+    owner: Object
+    above: Adapter
+    pays: Object
+
+
+class Children:
+    """Whether the owners of reviewed objects pay for them."""
+
+    def __init__(
+        self,
+        client: KubeClient,
+        related: Related,
+        registry: Registry,
+        config: CountingConfig,
+        controllers: Sequence[str] = (),
+    ) -> None:
+        """`controllers` are the accounts that are believed besides Kubernetes' own, with `*` for any text."""
+        self._client = client
+        self._related = related
+        self._registry = registry
+        self._config = config
+        self._believed = (*KUBERNETES, *controllers)
+
+    def believes(self, request: Request) -> bool:
+        """Whether whoever asks is a controller whose ownerReferences are taken as they stand."""
+        name = request.user_info.username if request.user_info else ""
+        return any(fnmatchcase(name, pattern) for pattern in self._believed)
+
+    def lets_go(self, request: Request, new: Object, old: Object | None, lookup: Known) -> bool:
+        """Whether a controller takes a stored object from the owner that paid for it, as when a workload is orphaned.
+
+        Nobody may refuse that: the garbage collector would try for ever, and a pod that is no longer of its ReplicaSet
+        is there all the same.
+        """
+        return (
+            old is not None
+            and controller_of(new.get("metadata")) is None
+            and self.believes(request)
+            and payer(old, self._registry, lookup) is not None
+        )
+
+    async def unpaid(
+        self,
+        request: Request,
+        adapter: Adapter,
+        new: Object,
+        old: Object | None,
+        pays: Object,
+        lookup: Known,
+        deadline: float,
+    ) -> Unpaid | None:
+        """None where `pays`, the payer above the child, pays for it. Raises Malformed, ApiError, Unreachable."""
+        if request.sub_resource == "scale" or (self.believes(request) and request.sub_resource != "resize"):
+            # Who scales a child is undone by its owner; who believes in a resize forgets that no template asked for it.
+            return None
+        found = answerable(new, self._registry, lookup)
+        if found is None:
+            return None
+        owner, above = found
+        grows = (adapter.group, adapter.kind) in above.grows
+        if grows and above.surge is not None:
+            # A new one stands beside the old while it replaces it, however far that has grown.
+            return None
+        family = _Family(adapter, owner, above, pays)
+
+        def ask(known: Lookup) -> None:
+            """For whatever the amounts depend on, so that it becomes known."""
+            reach(owner, above, pays, 1, known, self._config)
+            self._before(family, old, known)
+            child_demand(new, adapter, pays, known, self._config)
+
+        lookup = await self._related.resolve(ask, seconds_left(deadline))
+        demand = child_demand(new, adapter, pays, lookup, self._config)
+        before = self._before(family, old, lookup)
+        if before is not None and not growth(demand.resources, before.resources):
+            return None
+        siblings = await self._siblings(family, new, deadline)
+        costs = [demand.resources, *siblings]
+        asking = sum(1 for cost in costs if cost)
+        reached = reach(owner, above, pays, asking, lookup, self._config)
+        if grows:
+            # The owner pays for the largest of them, whatever that has grown to (`webhooks.handlers.references`).
+            reached = reduce(larger, costs, reached)
+        if not surplus(costs, reached):
+            return None
+        return Unpaid(demand, before)
+
+    def _before(self, family: _Family, old: Object | None, lookup: Lookup) -> Demand | None:
+        """What the stored object asked for, if it was this owner's child already."""
+        if old is None or not self._is_child(family, old, lookup):
+            return None
+        try:
+            return child_demand(old, family.adapter, family.pays, lookup, self._config)
+        except Malformed:
+            return Demand()
+
+    async def _siblings(self, family: _Family, child: Object, deadline: float) -> list[Resources]:
+        """What the other children of a kind ask for that the owner has now, by a list of the namespace."""
+        made, direct = (family.adapter.group, family.adapter.kind), family.owner["metadata"]["uid"]
+        passing = {a.kind for a in self._registry.adapters if made in a.passes}
+        namespace, own = family.owner["metadata"]["namespace"], child["metadata"]
+        stored, _ = await self._client.list(resource_of(family.adapter), namespace, timeout=seconds_left(deadline))
+        items = [
+            item
+            for item in stored
+            if item["metadata"]["uid"] != own.get("uid")
+            and item["metadata"]["name"] != own.get("name")
+            and (maker := controller_of(item["metadata"])) is not None
+            and (maker["uid"] == direct or maker["kind"] in passing)
+        ]
+        lookup = await self._related.resolve(
+            lambda known: [self._cost(family, item, known) for item in items], seconds_left(deadline)
+        )
+        return [self._cost(family, item, lookup) for item in items]
+
+    def _cost(self, family: _Family, item: Object, lookup: Lookup) -> Resources:
+        """What a stored object asks for, nothing where it is another's child, going, or cannot be counted."""
+        if item["metadata"].get("deletionTimestamp") or not self._is_child(family, item, lookup):
+            return {}
+        try:
+            return child_demand(item, family.adapter, family.pays, lookup, self._config).resources
+        except Malformed:
+            return {}
+
+    def _is_child(self, family: _Family, obj: Object, lookup: Lookup) -> bool:
+        found = answerable(obj, self._registry, lookup)
+        return found is not None and found[0]["metadata"]["uid"] == family.owner["metadata"]["uid"]

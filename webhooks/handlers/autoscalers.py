@@ -1,0 +1,122 @@
+"""Words of warning for a HorizontalPodAutoscaler that may ask for more than its group has left.
+
+This file alone decides what is said. Nothing is refused and nothing reserved here: an autoscaler costs nothing until
+it scales, and each step that it takes is decided like anybody else's (`Workloads.scale`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import structlog
+
+from bizrq.api import group as wire
+from bizrq.api.group import GroupUnreadable
+from bizrq.api.review import Request
+from bizrq.kube.client import ApiError, KubeClient, NotFound, Unreachable
+from bizrq.quota.admission import decide
+from bizrq.quota.headroom import replicas_that_fit
+from bizrq.quota.verdict import Denied, Granted
+from bizrq.store.groups import GroupStore
+from bizrq.store.reference_resolver import Related, resource_of
+from bizrq.units.names import Catalog
+from bizrq.workloads.config import CountingConfig
+from bizrq.workloads.demand import counting
+from bizrq.workloads.kinds.declaration import Adapter
+from bizrq.workloads.kinds.registry import Registry
+from bizrq.workloads.lookup import group_and_version
+from bizrq.workloads.owners import charged_group, payer
+from bizrq.workloads.validation import Malformed, a_count, a_map, at
+from webhooks.charging.deadline import seconds_left
+from webhooks.handlers.groups import Answer
+from webhooks.handlers.workloads import charge_of
+
+log = structlog.get_logger(__name__)
+
+Object = dict[str, Any]
+
+
+class Autoscalers:
+    """The webhook for HorizontalPodAutoscalers."""
+
+    def __init__(
+        self,
+        client: KubeClient,
+        store: GroupStore,
+        related: Related,
+        registry: Registry,
+        config: CountingConfig,
+        catalog: Catalog,
+    ) -> None:
+        self._client = client
+        self._store = store
+        self._related = related
+        self._registry = registry
+        self._config = config
+        self._catalog = catalog
+
+    async def admit(self, request: Request, deadline: float) -> Answer:
+        """Yes, and what to know about its maxReplicas."""
+        try:
+            warning = await self._warning(request, deadline)
+        except (ApiError, Unreachable, Malformed, GroupUnreadable) as error:
+            # Whoever scales will be told what is wrong.
+            log.info("autoscaler not looked at", namespace=request.namespace, name=request.name, error=str(error))
+            warning = None
+        return Answer(Granted(), [warning] if warning else [])
+
+    async def _warning(self, request: Request, deadline: float) -> str | None:
+        """Raises ApiError, Unreachable, Malformed, GroupUnreadable."""
+        if request.operation not in ("CREATE", "UPDATE") or request.object is None or request.sub_resource:
+            return None
+        spec = a_map(request.object.get("spec"), "spec")
+        found = self._target(spec)
+        if found is None:
+            return None
+        adapter, name = found
+        most = a_count(spec.get("maxReplicas"), "spec.maxReplicas")
+        try:
+            target = await self._client.get(
+                resource_of(adapter), name, request.namespace, timeout=seconds_left(deadline)
+            )
+        except NotFound:
+            return None
+        grown = counting.with_scale(target, adapter, most)
+        lookup = await self._related.resolve(
+            lambda known: counting.demand(grown, self._registry, known, self._config), seconds_left(deadline)
+        )
+        group = charged_group(target, lookup)
+        if group is None or payer(target, self._registry, lookup) is not None:
+            return None
+        before = counting.demand(target, self._registry, lookup, self._config)
+        demand = counting.demand(grown, self._registry, lookup, self._config)
+        about = Request(request.uid, "UPDATE", request.kind, request.resource, name, request.namespace)
+        charge = charge_of(adapter, about, grown, demand, target, before)
+        stored = await self._store.read(group, seconds_left(deadline))
+        whose = f"maxReplicas {most} of {adapter.kind} {request.namespace}/{name}"
+        if stored is None:
+            return f"{whose} cannot be reached: quota {group} does not exist"
+        if stored.status.used is None:
+            return None
+        account = wire.account_of(stored, self._catalog)
+        verdict = decide(account, charge, 0)
+        if not isinstance(verdict, Denied):
+            return None
+        more = replicas_that_fit(account, charge)
+        now = at(target, adapter.scale or ())
+        if more is None:
+            return f"{whose} cannot be reached now: {verdict.message}"
+        return f"{whose} does not fit quota {group}: {(now if isinstance(now, int) else 1) + more} would fit now"
+
+    def _target(self, spec: Mapping[str, Any]) -> tuple[Adapter, str] | None:
+        """The kind and the name of what is scaled, where that is charged."""
+        reference = a_map(spec.get("scaleTargetRef"), "spec.scaleTargetRef")
+        group, _ = group_and_version(reference.get("apiVersion"))
+        kind, name = reference.get("kind"), reference.get("name")
+        if not isinstance(kind, str) or not isinstance(name, str):
+            return None
+        adapter = self._registry.by_kind(group, kind)
+        if adapter is None or adapter.scale is None or not self._registry.is_charged(adapter):
+            return None
+        return adapter, name

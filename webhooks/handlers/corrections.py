@@ -1,0 +1,73 @@
+"""Admission of corrections: who may credit a group or debit it, and of what.
+
+This file alone decides which corrections may be made. It fails closed. Once made one is never edited (CEL of its CRD);
+the controller makes a line of it.
+"""
+
+from __future__ import annotations
+
+from bizrq.api import corrections as wire
+from bizrq.api import group as groups
+from bizrq.api.corrections import CorrectionObject, CorrectionUnreadable
+from bizrq.api.group import GroupObject, GroupUnreadable
+from bizrq.api.review import Request
+from bizrq.kube.client import ApiError, Unreachable
+from bizrq.quota.verdict import Denied, Granted, Reason, Verdict
+from bizrq.store.groups import GroupStore
+from bizrq.units.names import DEFAULT, Catalog, base_and_model, cash, uncash
+from webhooks.charging.authorization import Rights
+from webhooks.charging.deadline import seconds_left
+
+
+class Corrections:
+    """The webhook for BizGroupCorrection."""
+
+    def __init__(self, store: GroupStore, rights: Rights, *, catalog: Catalog = DEFAULT) -> None:
+        self._store = store
+        self._rights = rights
+        self._catalog = catalog
+
+    async def admit(self, request: Request, deadline: float) -> Verdict:
+        """The verdict on a CREATE of a correction."""
+        if request.operation != "CREATE" or request.object is None or request.sub_resource:
+            return Granted()
+        try:
+            correction = wire.from_dict(request.object)
+            amounts = wire.amounts_of(correction, self._catalog)
+        except CorrectionUnreadable as error:
+            return _bad(request, str(error))
+        if not correction.spec.reason.strip():
+            return _bad(request, "spec.reason: say why")
+        user = request.user_info.username if request.user_info else ""
+        if correction.spec.by != user:
+            return _bad(request, f"spec.by: is {correction.spec.by[:80]!r}, but {user or 'nobody'} asks")
+        try:
+            group = await self._store.read(correction.spec.group, seconds_left(deadline))
+            if group is None:
+                name = correction.spec.group[:80]
+                return Denied(Reason.NO_GROUP, f"quota {name} does not exist: correct spec.group")
+            if group.metadata.deletion_timestamp is not None:
+                return Denied(Reason.DELETING, f"quota {group.name} is being deleted")
+            denied = await self._rights.grant(request, "correct", group.name, group.parent, deadline)
+            return denied or self._of(request, correction, group, set(amounts)) or Granted()
+        except GroupUnreadable as error:
+            return Denied(Reason.NOT_RECONCILED, f"quota {correction.spec.group} cannot be read: {error}")
+        except (ApiError, Unreachable) as error:
+            return Denied(Reason.TIMEOUT, f"quota {correction.spec.group} could not be read, try again: {error}")
+
+    def _of(self, request: Request, correction: CorrectionObject, group: GroupObject, given: set[str]) -> Denied | None:
+        """Why this group cannot be corrected so: a resource's hours are those of its models and the rest."""
+        hard = groups.hard_of(group, self._catalog)
+        if unmetered := sorted(name for name in given if cash(name) not in hard):
+            metered = ", ".join(uncash(name) for name in sorted(hard) if name.startswith("cash/")) or "nothing"
+            return _bad(request, f"spec.hours: quota {group.name} has no hours of {unmetered[0]}: it has {metered}")
+        for name in sorted(given):
+            split = base_and_model(name, self._catalog)
+            if split is not None and split[0] not in given and cash(split[0]) in hard:
+                return _bad(request, f"spec.hours: {name} is part of {split[0]}: give that, too")
+        return None
+
+
+def _bad(request: Request, why: str) -> Denied:
+    name = request.name or str(((request.object or {}).get("metadata") or {}).get("name", ""))
+    return Denied(Reason.BAD_CORRECTION, f"correction {name[:80]}: {why}")
