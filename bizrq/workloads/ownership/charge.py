@@ -1,0 +1,96 @@
+"""What one slot is charged: what its workload asks for, or what runs beyond that, and what is still ending.
+
+This file alone has that formula. Amounts are integer nano-units by resource name; an absent name is 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import NamedTuple
+
+from bizrq.units.resources import Resources, growth, larger, scale, smaller, subtract_floor, total
+from bizrq.workloads.ownership.lives import Life, Stage, ends_at, stage
+from bizrq.workloads.ownership.overlap import free, until
+
+_NOTHING: Resources = MappingProxyType({})
+
+
+def slot_charge(
+    demand: Resources, fresh: Resources, free: Resources, ending: Resources, missing: Resources = _NOTHING
+) -> dict[str, int]:
+    """Return max(`demand`, `fresh` - `free` + `missing`) + `ending` per resource, over the names of all.
+
+    Each is the sum over its pods; `free` are among the `fresh`. `missing` are pods that are declared and not there yet:
+    while a template shrinks, they come besides the larger old ones (`tests/model/pods.py` finds that). The charge is
+    never less than what the live pods cost without the free ones, and is the demand once exactly the declared pods run.
+    """
+    return total((larger(demand, total((subtract_floor(fresh, free), missing))), ending))
+
+
+class Held(NamedTuple):
+    """One pod of a slot with what it costs; `version` as in `overlap.Replica`, `awaited` as in `lives.stage`."""
+
+    uid: str
+    version: Hashable
+    life: Life
+    cost: Resources
+    awaited: bool = False
+
+    @property
+    def created(self) -> int | None:
+        return self.life.created
+
+
+@dataclass(frozen=True, slots=True)
+class Weighed:
+    """What a slot is charged and why. `again` is the first moment at which the clock alone changes it.
+
+    `ending` and `free` are the uids of those pods, sorted; `beyond` is the charge without the demand.
+    """
+
+    charge: dict[str, int]
+    demand: Resources
+    beyond: dict[str, int] = field(default_factory=dict)
+    ending: tuple[str, ...] = ()
+    free: tuple[str, ...] = ()
+    again: int | None = None
+
+
+def weigh(
+    demand: Resources,
+    declared: int,
+    pods: Iterable[Held],
+    now: int,
+    *,
+    surges: bool,
+    per_pod: Resources = _NOTHING,
+) -> Weighed:
+    """Sort a slot's pods by stage at the time `now` and return the charge.
+
+    `declared` is the number of pods that the workload asks for, and `per_pod` what the next of them costs; of a
+    workload with several kinds of pods pass the least per resource. `surges` is true for kinds whose controllers make
+    the new version beside the old one, unless the policy counts the surge. Free pods take no more off than the demand:
+    one that was resized in place would be free at any size.
+    """
+    stages = [(pod, stage(pod.life, now, awaited=pod.awaited)) for pod in pods]
+    fresh = [pod for pod, found in stages if found is Stage.FRESH]
+    ending = [pod for pod, found in stages if found is Stage.ENDING]
+    spared = free(fresh, declared, now) if surges else []
+    charge = slot_charge(
+        demand,
+        total(pod.cost for pod in fresh),
+        smaller(total(pod.cost for pod in spared), demand),
+        total(pod.cost for pod in ending),
+        scale(per_pod, max(0, declared - len(fresh))),
+    )
+    ends = [end for pod in (*fresh, *ending) if (end := ends_at(pod.life)) is not None]
+    return Weighed(
+        charge,
+        demand,
+        growth(charge, demand),
+        tuple(sorted(pod.uid for pod in ending)),
+        tuple(sorted(pod.uid for pod in spared)),
+        min((*ends, *(end for end in (until(spared),) if end is not None)), default=None),
+    )

@@ -1,0 +1,146 @@
+"""When a pod is live, ending or over.
+
+This file alone decides that, from the pod's own phase, node and times. It does not know who pays, nor what a pod costs.
+Times are integer milliseconds since 1970, spans integer milliseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final
+
+from bizrq.units.times import TimestampError, milliseconds
+from bizrq.workloads.validation import MOST
+
+_TERMINAL: Final = frozenset({"Succeeded", "Failed"})
+#: `terminationGracePeriodSeconds` of a pod that names none (kubernetes core/v1 types.go).
+_GRACE: Final = 30_000
+#: A negative grace is one second (kubernetes core/v1 defaults; pkg/registry/core/pod/strategy.go).
+_SHORTEST: Final = 1_000
+#: The end of a pod that is over already.
+OVER: Final = 0
+
+
+class Stage(Enum):
+    """A pod's part in the charge of its slot."""
+
+    #: Live, and its controller makes no other in its place.
+    FRESH = "fresh"
+    #: Live and being deleted, while its controller may already have made another.
+    ENDING = "ending"
+    #: Not live: it costs nothing.
+    OVER = "over"
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """The parts of a pod that say whether it is live.
+
+    `deleted` is `metadata.deletionTimestamp`, to which the API server has already added the grace. `grace` is
+    `metadata.deletionGracePeriodSeconds`, None where it is absent or unreadable. `own_grace` is
+    `spec.terminationGracePeriodSeconds`. `gone` is the moment at which the pod was found missing from the API.
+    """
+
+    phase: str | None = None
+    node: str | None = None
+    created: int | None = None
+    deleted: int | None = None
+    grace: int | None = None
+    own_grace: int = _GRACE
+    gone: int | None = None
+
+    @property
+    def is_being_deleted(self) -> bool:
+        return self.deleted is not None or self.gone is not None
+
+    @property
+    def is_forced(self) -> bool:
+        """True for a pod that is deleted without a grace: its node may still run it."""
+        return self.gone is not None or (self.deleted is not None and self.grace is not None and self.grace <= 0)
+
+
+def life_of(pod: Mapping[str, Any], gone: int | None = None) -> Life:
+    """Read a stored pod. Raises nothing: a time that cannot be read makes the pod live for longer, never shorter."""
+    metadata, spec, status = pod.get("metadata") or {}, pod.get("spec") or {}, pod.get("status") or {}
+    return Life(
+        phase=status.get("phase"),
+        node=spec.get("nodeName") or None,
+        created=_time(metadata.get("creationTimestamp")),
+        deleted=_deleted(metadata.get("deletionTimestamp")),
+        grace=_span(metadata.get("deletionGracePeriodSeconds")),
+        own_grace=_own_grace(spec.get("terminationGracePeriodSeconds")),
+        gone=gone,
+    )
+
+
+def ends_at(life: Life) -> int | None:
+    """Return the moment at which a pod stops being live by the clock; `OVER` for one that is not live already.
+
+    None where only a terminal phase or the pod's removal can end it. A pod on a lost node ends at `deletionTimestamp` +
+    `deletionGracePeriodSeconds`, as for native quota (kubernetes pkg/quota/v1/evaluator/core/pods.go, QuotaV1Pod). A
+    bound pod that is deleted by force, or goes without a terminal phase, ends after its own grace: its node is told
+    nothing and stops the containers with that.
+    """
+    if life.phase in _TERMINAL:
+        return OVER
+    if not life.is_being_deleted:
+        return None
+    if life.node is None:
+        return OVER
+    by_grace = life.deleted + life.grace if life.deleted is not None and life.grace is not None else None
+    since = life.gone if life.gone is not None else life.deleted
+    if since is None or not life.is_forced:
+        return by_grace
+    forced = since + life.own_grace
+    is_graceful = by_grace is not None and life.grace is not None and life.grace > 0
+    return min(forced, by_grace) if by_grace is not None and is_graceful else forced
+
+
+def is_live(life: Life, now: int) -> bool:
+    """Return True while a pod occupies what it asks for. The last moment is not part of it."""
+    end = ends_at(life)
+    return end is None or now < end
+
+
+def stage(life: Life, now: int, *, awaited: bool) -> Stage:
+    """Return a pod's part in the charge. `awaited` is true where its controller waits for it (`waiting.is_awaited`).
+
+    A pod that is gone from the API is awaited by nobody.
+    """
+    if not is_live(life, now):
+        return Stage.OVER
+    if life.gone is not None or (life.is_being_deleted and not awaited):
+        return Stage.ENDING
+    return Stage.FRESH
+
+
+def _time(text: object) -> int | None:
+    if not isinstance(text, str):
+        return None
+    try:
+        return milliseconds(text)
+    except TimestampError:
+        return None
+
+
+def _deleted(text: object) -> int | None:
+    """The deletion; one that cannot be read has no end by the clock."""
+    if text is None:
+        return None
+    found = _time(text)
+    return found if found is not None else MOST * 1_000_000
+
+
+def _span(seconds: object) -> int | None:
+    return seconds * 1000 if isinstance(seconds, int) and not isinstance(seconds, bool) else None
+
+
+def _own_grace(seconds: object) -> int:
+    if seconds is None:
+        return _GRACE
+    span = _span(seconds)
+    if span is None:
+        return MOST * 1000
+    return span if span >= 0 else _SHORTEST

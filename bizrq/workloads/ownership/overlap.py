@@ -1,0 +1,58 @@
+"""Which pods are free while a new version replaces an old one, and how much declared surge is demand.
+
+This file alone decides that. Times are integer milliseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+from typing import Final, Protocol, TypeVar
+
+#: How long a pod is free, from its creation.
+FREE_FOR: Final = 10 * 60_000
+
+
+class Replica(Protocol):
+    """One fresh pod. `version` is equal for pods of one template, as the uid of their ReplicaSet is."""
+
+    @property
+    def uid(self) -> str: ...
+
+    @property
+    def version(self) -> Hashable: ...
+
+    @property
+    def created(self) -> int | None: ...
+
+
+R = TypeVar("R", bound=Replica)
+
+
+def free(fresh: Sequence[R], declared: int, now: int) -> list[R]:
+    """Return the pods that cost nothing for now: of those beyond `declared` the youngest, and no more than `declared`.
+
+    Pods of one version are not free, nor is one that was made more than ten minutes ago or does not say when. Call it
+    for kinds that surge only, and not under the policy `surge: count`. A rollback is a rollout, too.
+    """
+    most = min(len(fresh) - declared, declared)
+    if most <= 0 or len({pod.version for pod in fresh}) < 2:
+        return []
+    known = sorted(fresh, key=lambda pod: (_age(pod, now), pod.uid))
+    return [pod for pod in known[:most] if _age(pod, now) < FREE_FOR]
+
+
+def until(pods: Iterable[Replica]) -> int | None:
+    """Return the moment at which the first of these free pods is free no longer; None where there is none."""
+    return min((pod.created + FREE_FOR for pod in pods if pod.created is not None), default=None)
+
+
+def surge_demand(declared: int, surge: int) -> int:
+    """Return how many pods of a declared surge are demand: those beyond `declared`, while any are declared.
+
+    So that `maxSurge: 200` beside two replicas is paid for when it is written.
+    """
+    return max(0, surge - declared) if declared > 0 else 0
+
+
+def _age(pod: Replica, now: int) -> int:
+    return now - pod.created if pod.created is not None else FREE_FOR

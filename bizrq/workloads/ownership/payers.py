@@ -1,0 +1,224 @@
+"""Who pays for an object, why, since when, and what ends it.
+
+This file alone puts the reasons in order: whoever is above the object and pays, else the group that paid for what let
+it go, else its own label, else its namespace. It does not know what anything costs. Times are integer milliseconds
+since 1970.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from bizrq.units.times import TimestampError, milliseconds
+from bizrq.workloads.kinds.declaration import Adapter, GroupKind
+from bizrq.workloads.kinds.registry import Registry
+from bizrq.workloads.labels import LABEL, labels_of
+from bizrq.workloads.lookup import Lookup, group_and_version
+from bizrq.workloads.owners import controller_of, default_group, makers, namespace_name
+from bizrq.workloads.ownership.waiting import ordinal_of
+from bizrq.workloads.validation import Malformed
+
+Object = Mapping[str, Any]
+
+
+class Reason(Enum):
+    """Why a group pays for an object."""
+
+    LABEL = "label"
+    OWNER = "owner"
+    NAMESPACE = "namespace"
+    LEFTOVER = "leftover"
+
+
+#: What ends each, in words for people.
+ENDS: Mapping[Reason, str] = {
+    Reason.LABEL: "until its label names another group or it is gone",
+    Reason.OWNER: "as long as its owner pays and keeps it",
+    Reason.NAMESPACE: "until it has a label, the namespace names another group, or it is gone",
+    Reason.LEFTOVER: "until none of its pods is live",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """One remembered payer: `group` paid for what the object with this uid made, from `since` on.
+
+    `place` is the payer as people know it, `Deployment team-a/web`.
+    """
+
+    group: str
+    place: str
+    since: int
+
+
+@dataclass(frozen=True, slots=True)
+class Paid:
+    """`group` pays for an object. `payer` is the uid of the object whose slot is charged, `place` its place in words.
+
+    For a leftover these are of the topmost object that is left, and `place` is of the payer that is no more.
+    """
+
+    group: str
+    reason: Reason
+    payer: str
+    place: str
+    since: int | None
+
+    @property
+    def ends(self) -> str:
+        return ENDS[self.reason]
+
+
+#: Which payers are remembered, by uid. A payer that stands is in it, too.
+Remembered = Mapping[str, Memory]
+#: True where a group exists and takes workloads of a namespace.
+Takes = Callable[[str, str], bool]
+
+
+def paid_by(obj: Object, registry: Registry, lookup: Lookup, remembered: Remembered, takes: Takes) -> Paid | None:
+    """Return who pays for an object, None where nobody does. Raises nothing.
+
+    An object's own label decides nothing while an owner pays for it, nor while a group does that paid for an owner
+    which let it go. A label that names no group that takes the namespace is no label here: that a workload may not
+    have one is admission's to say.
+    """
+    chain = list(_kept_by(obj, registry, lookup))
+    top = chain[-1][0] if chain else obj
+    # Whatever let the topmost go paid until then, whatever labels stand below it.
+    let_go = _let_go(top, remembered)
+    if let_go is not None:
+        return Paid(let_go.group, Reason.LEFTOVER, _uid(top), let_go.place, let_go.since)
+    payer = _payer(chain, registry, lookup, takes)
+    if payer is not None:
+        owner, group = payer
+        return Paid(group, Reason.OWNER, _uid(owner), place_of(owner), _created(owner))
+    own = _label(obj)
+    namespace = namespace_name(obj)
+    if own is not None and takes(own, namespace):
+        return Paid(own, Reason.LABEL, _uid(obj), place_of(obj), _created(obj))
+    default = default_group(namespace, lookup)
+    if default is not None and takes(default, namespace):
+        return Paid(default, Reason.NAMESPACE, _uid(obj), place_of(obj), _created(obj))
+    return None
+
+
+def keeps(owner: Object, child: Object) -> bool:
+    """Return True where an owner's controller would keep this child: its selector, and a StatefulSet's names.
+
+    An owner without a selector keeps what it made. Source: kubernetes pkg/controller/controller_ref_manager.go, and
+    pkg/controller/statefulset/stateful_set_utils.go, isMemberOf.
+    """
+    group, _ = group_and_version(owner.get("apiVersion"))
+    metadata, spec = child.get("metadata") or {}, owner.get("spec") or {}
+    if (group, owner.get("kind"), child.get("kind")) == ("apps", "StatefulSet", "Pod"):
+        name = str((owner.get("metadata") or {}).get("name"))
+        if ordinal_of(str(metadata.get("name")), name) is None:
+            return False
+    selector = spec.get("selector") if isinstance(spec, dict) else None
+    if not isinstance(selector, dict) or not selector:
+        return True
+    labels = metadata.get("labels") or {}
+    return selects(selector, labels if isinstance(labels, dict) else {})
+
+
+def selects(selector: Object, labels: Mapping[str, Any]) -> bool:
+    """Return True where a label selector matches, or a plain map as a ReplicationController has.
+
+    What cannot be read matches nothing.
+    """
+    if not any(key in selector for key in ("matchLabels", "matchExpressions")):
+        return all(labels.get(key) == value for key, value in selector.items())
+    wanted, rules = selector.get("matchLabels") or {}, selector.get("matchExpressions") or []
+    if not isinstance(wanted, dict) or not isinstance(rules, list):
+        return False
+    return all(labels.get(key) == value for key, value in wanted.items()) and all(
+        isinstance(rule, dict) and _holds(rule, labels) for rule in rules
+    )
+
+
+def place_of(obj: Object) -> str:
+    metadata = obj.get("metadata") or {}
+    return f"{obj.get('kind')} {namespace_name(obj)}/{metadata.get('name', '')}"
+
+
+def _holds(rule: Object, labels: Mapping[str, Any]) -> bool:
+    key, values = rule.get("key"), rule.get("values") or []
+    if not isinstance(key, str) or not isinstance(values, list):
+        return False
+    match rule.get("operator"):
+        case "In":
+            return key in labels and labels[key] in values
+        case "NotIn":
+            return key not in labels or labels[key] not in values
+        case "Exists":
+            return key in labels
+        case "DoesNotExist":
+            return key not in labels
+        case _:
+            return False
+
+
+def _kept_by(obj: Object, registry: Registry, lookup: Lookup) -> Iterator[tuple[Object, Adapter, GroupKind]]:
+    """The owners above an object, the nearest first, as far as each keeps the one below it."""
+    below = obj
+    for owner, adapter, made in makers(obj, registry, lookup):
+        if not keeps(owner, below):
+            return
+        yield owner, adapter, made
+        below = owner
+
+
+def _let_go(top: Object, remembered: Remembered) -> Memory | None:
+    """The payer that let the topmost object go: it is gone, does not keep it, or is no longer referred to."""
+    reference = controller_of(top.get("metadata"))
+    if reference is not None:
+        return remembered.get(str(reference.get("uid")))
+    found = remembered.get(_uid(top))
+    # What pays for itself is remembered under its own uid: it left nobody.
+    return found if found is not None and found.place != place_of(top) else None
+
+
+def _payer(
+    chain: list[tuple[Object, Adapter, GroupKind]], registry: Registry, lookup: Lookup, takes: Takes
+) -> tuple[Object, str] | None:
+    """The topmost owner that pays, with its group: a label on what is below it decides nothing.
+
+    A kind that does not pay for what it makes ends the way up from one that does.
+    """
+    found: tuple[Object, str] | None = None
+    passed: set[GroupKind] = set()
+    for owner, adapter, made in chain:
+        if made not in adapter.creates:
+            passed.add(made)
+        elif not (adapter.pays and registry.is_charged(adapter)):
+            if found is not None:
+                break
+        elif passed <= adapter.creates:
+            namespace = namespace_name(owner)
+            groups = (_label(owner), default_group(namespace, lookup))
+            group = next((each for each in groups if each is not None and takes(each, namespace)), None)
+            found = (owner, group) if group is not None else found
+    return found
+
+
+def _label(obj: Object) -> str | None:
+    try:
+        value = labels_of(obj).get(LABEL)
+    except Malformed:
+        return None
+    return value if isinstance(value, str) and value else None
+
+
+def _uid(obj: Object) -> str:
+    return str((obj.get("metadata") or {}).get("uid", ""))
+
+
+def _created(obj: Object) -> int | None:
+    text = (obj.get("metadata") or {}).get("creationTimestamp")
+    try:
+        return milliseconds(text) if isinstance(text, str) else None
+    except TimestampError:
+        return None

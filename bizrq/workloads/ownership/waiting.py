@@ -1,0 +1,95 @@
+"""Whether a controller waits for a pod that is being deleted before it makes another in its place.
+
+This file alone knows which controllers do. A pod that is awaited has no second one beside it, so it is fresh and not
+ending. What cannot be read is taken as not awaited, which charges more.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from bizrq.workloads.kinds.declaration import GroupKind
+from bizrq.workloads.lookup import group_and_version
+
+_ORDINAL = re.compile(r"(.+)-([0-9]{1,10})", re.ASCII)
+_HASH: Final = "pod-template-hash"
+
+Object = Mapping[str, Any]
+
+
+def is_awaited(owner: Object, name: str, *, is_old: bool) -> bool:
+    """Return True where the owner's controller makes no other pod while the pod called `name` is being deleted.
+
+    `owner` is the object whose controller decides that: the Deployment, not its ReplicaSet. `is_old` says that the pod
+    is of another version than the one that the owner asks for now.
+    """
+    group, _ = group_and_version(owner.get("apiVersion"))
+    kind = owner.get("kind")
+    rule = _RULES.get((group, kind)) if isinstance(kind, str) else None
+    return rule is not None and rule(owner, name, is_old)
+
+
+def ordinal_of(name: str, owner: str) -> int | None:
+    """Return the ordinal of a StatefulSet's pod; None where the name is not one that the StatefulSet gives.
+
+    Source: kubernetes pkg/controller/statefulset/stateful_set_utils.go, getParentNameAndOrdinal.
+    """
+    found = _ORDINAL.fullmatch(name)
+    return int(found[2]) if found is not None and found[1] == owner else None
+
+
+def current_version(owner: Object, made: Sequence[Object]) -> str | None:
+    """Return the uid of the ReplicaSet that has the owner's pod template now; None where none has.
+
+    Of several the oldest. Source: kubernetes pkg/controller/deployment/util/deployment_util.go, FindNewReplicaSet.
+    """
+    wanted = _plain((owner.get("spec") or {}).get("template"))
+    same = [each["metadata"] for each in made if _plain((each.get("spec") or {}).get("template")) == wanted]
+    oldest = min(same, key=lambda m: (str(m.get("creationTimestamp")), str(m.get("uid"))), default=None)
+    return oldest.get("uid") if oldest is not None else None
+
+
+def _plain(template: Any) -> object:
+    """A pod template without the hash that the controller adds."""
+    if not isinstance(template, dict):
+        return template
+    metadata = template.get("metadata") or {}
+    labels = {key: value for key, value in (metadata.get("labels") or {}).items() if key != _HASH}
+    told = {key: value for key, value in metadata.items() if key not in ("labels", "creationTimestamp")}
+    return {**template, "metadata": {**told, "labels": labels}}
+
+
+def _in_range(owner: Object, name: str, is_old: bool) -> bool:
+    """A StatefulSet makes web-0 anew once the old web-0 is gone; it makes none in place of one out of range."""
+    spec = owner.get("spec") or {}
+    start, replicas = (spec.get("ordinals") or {}).get("start", 0), spec.get("replicas", 1)
+    ordinal = ordinal_of(name, str((owner.get("metadata") or {}).get("name")))
+    if ordinal is None or not isinstance(start, int) or not isinstance(replicas, int):
+        return False
+    return start <= ordinal < start + replicas
+
+
+def _without_surge(owner: Object, name: str, is_old: bool) -> bool:
+    """A DaemonSet makes a node's pod once the old one is gone, unless it may have both."""
+    strategy = (owner.get("spec") or {}).get("updateStrategy") or {}
+    return (strategy.get("rollingUpdate") or {}).get("maxSurge", 0) in (0, "0", "0%")
+
+
+def _recreated(owner: Object, name: str, is_old: bool) -> bool:
+    """Under Recreate a Deployment makes the new version once the old one's pods are gone."""
+    return is_old and ((owner.get("spec") or {}).get("strategy") or {}).get("type") == "Recreate"
+
+
+def _only_failed(owner: Object, name: str, is_old: bool) -> bool:
+    """A Job with this policy replaces a pod once it has a terminal phase (KEP-3939)."""
+    return (owner.get("spec") or {}).get("podReplacementPolicy") == "Failed"
+
+
+_RULES: Final[Mapping[GroupKind, Callable[[Object, str, bool], bool]]] = {
+    ("apps", "StatefulSet"): _in_range,
+    ("apps", "DaemonSet"): _without_surge,
+    ("apps", "Deployment"): _recreated,
+    ("batch", "Job"): _only_failed,
+}

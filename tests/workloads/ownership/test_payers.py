@@ -1,0 +1,157 @@
+"""Who pays for an object, and why."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bizrq.units.times import timestamp
+from bizrq.workloads.kinds.registry import builtin
+from bizrq.workloads.labels import LABEL
+from bizrq.workloads.lookup import Documents
+from bizrq.workloads.ownership.payers import ENDS, Memory, Paid, Reason, keeps, paid_by, selects
+
+NOW = 1_700_000_000_000
+APPS, BATCH = "apps/v1", "batch/v1"
+VERSIONS = {"Deployment": APPS, "ReplicaSet": APPS, "StatefulSet": APPS, "Job": BATCH, "CronJob": BATCH, "Pod": "v1"}
+GROUPS = {"nlp", "vision", "speech"}
+
+
+def made(words: str, above=None):
+    """`ReplicaSet web-1 uid=r label=nlp app=web selects=app=web below=Deployment/web/d`: an object of team-a."""
+    kind, name, *rest = words.split()
+    told = dict(word.split("=", 1) for word in rest)
+    metadata = {"name": name, "namespace": "team-a", "uid": told.get("uid", name), "labels": {}}
+    metadata["creationTimestamp"] = timestamp(NOW)
+    if "app" in told:
+        metadata["labels"]["app"] = told["app"]
+    if "label" in told:
+        metadata["labels"][LABEL] = told["label"]
+    if "below" in told:
+        owner_kind, owner, uid = told["below"].split("/")
+        reference = {"apiVersion": VERSIONS[owner_kind], "kind": owner_kind, "name": owner, "uid": uid}
+        metadata["ownerReferences"] = [{**reference, "controller": True}]
+    spec = {}
+    if "selects" in told:
+        key, value = told["selects"].split("=")
+        spec["selector"] = {"matchLabels": {key: value}}
+    return {"apiVersion": VERSIONS[kind], "kind": kind, "metadata": metadata, "spec": spec}
+
+
+def namespace(group=None):
+    labels = {LABEL: group} if group else {}
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team-a", "labels": labels}}
+
+
+WEB = "Deployment web uid=d label=nlp selects=app=web"
+SET = "ReplicaSet web-1 uid=r app=web selects=app=web below=Deployment/web/d"
+POD = "Pod web-1-x uid=p app=web below=ReplicaSet/web-1/r"
+LEFT = {"d": Memory("nlp", "Deployment team-a/web", NOW - 5), "r": Memory("nlp", "Deployment team-a/web", NOW - 5)}
+
+#: what it is about, what stands, the object, what is remembered, the namespace's default, who pays
+ROWS = [
+    ("the Deployment pays for its pods", [WEB, SET], POD, {}, None, ("nlp", Reason.OWNER, "d")),
+    ("a pod's own label decides nothing", [WEB, SET], f"{POD} label=vision", {}, None, ("nlp", Reason.OWNER, "d")),
+    ("nor does one that names no group", [WEB, SET], f"{POD} label=nosuch", {}, None, ("nlp", Reason.OWNER, "d")),
+    ("nor does a ReplicaSet's", [WEB, SET.replace("uid=r", "uid=r label=vision")], POD, {}, None,
+     ("nlp", Reason.OWNER, "d")),
+    ("a ReplicaSet below a Deployment that names no group",
+     ["Deployment web uid=d selects=app=web", SET.replace("uid=r", "uid=r label=nlp")], POD, {}, None,
+     ("nlp", Reason.OWNER, "r")),
+    ("an owner with another uid is none", [WEB, SET.replace("uid=r", "uid=other")], f"{POD} label=vision", {}, None,
+     ("vision", Reason.LABEL, "p")),
+    ("an owner that would not keep it is none", [WEB, SET], "Pod web-1-x uid=p app=no below=ReplicaSet/web-1/r", {},
+     "speech", ("speech", Reason.NAMESPACE, "p")),
+    ("a workload pays for itself", [], WEB, {}, None, ("nlp", Reason.LABEL, "d")),
+    ("a workload without a label: its namespace", [], "Deployment web uid=d", {}, "nlp",
+     ("nlp", Reason.NAMESPACE, "d")),
+    ("pods below it too", ["Deployment web uid=d selects=app=web", SET], POD, {}, "nlp", ("nlp", Reason.OWNER, "d")),
+    ("nobody", [], "Pod x uid=p", {}, None, None),
+    ("a label that names no group", [], "Pod x uid=p label=nosuch", {}, None, None),
+    ("then the namespace", [], "Pod x uid=p label=nosuch", {}, "nlp", ("nlp", Reason.NAMESPACE, "p")),
+    ("its Deployment and ReplicaSet are gone", [], POD, LEFT, None, ("nlp", Reason.LEFTOVER, "p")),
+    ("its ReplicaSet is left", [SET], POD, LEFT, None, ("nlp", Reason.LEFTOVER, "r")),
+    ("the ReplicaSet that is left itself", [], SET, LEFT, None, ("nlp", Reason.LEFTOVER, "r")),
+    ("a label on what is left decides nothing", [], f"{POD} label=vision", LEFT, "speech",
+     ("nlp", Reason.LEFTOVER, "p")),
+    ("let go by a change of its labels", [WEB, SET], "Pod web-1-x uid=p app=no below=ReplicaSet/web-1/r", LEFT, None,
+     ("nlp", Reason.LEFTOVER, "p")),
+    ("let go and without a reference: remembered itself", [WEB, SET], "Pod web-1-x uid=p app=no label=vision",
+     {**LEFT, "p": LEFT["d"]}, None, ("nlp", Reason.LEFTOVER, "p")),
+    ("adopted: its owner pays again", [WEB, SET], POD, {**LEFT, "p": LEFT["d"]}, None, ("nlp", Reason.OWNER, "d")),
+    ("what is remembered and stands pays for itself", [], WEB.replace("nlp", "vision"), LEFT, None,
+     ("vision", Reason.LABEL, "d")),
+    ("a Job of a CronJob pays for itself", ["CronJob c uid=c label=nlp"],
+     "Job c-1 uid=j label=vision below=CronJob/c/c", {}, None, ("vision", Reason.LABEL, "j")),
+    ("a StatefulSet keeps its names", ["StatefulSet db uid=s label=nlp"],
+     "Pod db-0 uid=p below=StatefulSet/db/s", {}, None, ("nlp", Reason.OWNER, "s")),
+    ("and no others", ["StatefulSet db uid=s label=nlp"], "Pod db-zero uid=p below=StatefulSet/db/s", {}, None, None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("stands", "words", "remembered", "default", "who"), [row[1:] for row in ROWS], ids=[row[0] for row in ROWS]
+)
+def test_who_pays(stands, words, remembered, default, who):
+    lookup = Documents([namespace(default), *(made(each) for each in stands)])
+    found = paid_by(made(words), builtin(), lookup, remembered, lambda group, _: group in GROUPS)
+    assert (found and (found.group, found.reason, found.payer)) == who
+
+
+def test_a_leftover_names_who_paid_and_since_when():
+    found = paid_by(made(POD), builtin(), Documents([namespace()]), LEFT, lambda *_: True)
+    assert found == Paid("nlp", Reason.LEFTOVER, "p", "Deployment team-a/web", NOW - 5)
+    assert found.ends == ENDS[Reason.LEFTOVER]
+
+
+def test_a_group_pays_only_in_the_namespaces_that_it_takes():
+    lookup = Documents([namespace("vision"), made(WEB), made(SET)])
+    found = paid_by(made(POD), builtin(), lookup, {}, lambda group, _: group != "nlp")
+    assert found is not None
+    assert (found.group, found.reason) == ("vision", Reason.OWNER)
+
+
+SELECTS = [
+    ({"matchLabels": {"app": "web"}}, {"app": "web", "x": "y"}, True),
+    ({"matchLabels": {"app": "web"}}, {"app": "no"}, False),
+    ({"app": "web"}, {"app": "web"}, True),
+    ({"matchExpressions": [{"key": "app", "operator": "In", "values": ["a", "b"]}]}, {"app": "b"}, True),
+    ({"matchExpressions": [{"key": "app", "operator": "NotIn", "values": ["a"]}]}, {}, True),
+    ({"matchExpressions": [{"key": "app", "operator": "Exists"}]}, {}, False),
+    ({"matchExpressions": [{"key": "app", "operator": "DoesNotExist"}]}, {}, True),
+    ({"matchExpressions": [{"key": "app", "operator": "Like", "values": ["a"]}]}, {"app": "a"}, False),
+    ({"matchExpressions": "none"}, {}, False),
+    ({"matchLabels": ["app"]}, {}, False),
+    ({"matchExpressions": [{"operator": "Exists"}]}, {}, False),
+]
+
+
+@pytest.mark.parametrize(("selector", "labels", "matches"), SELECTS)
+def test_selectors(selector, labels, matches):
+    assert selects(selector, labels) is matches
+
+
+def test_an_owner_without_a_selector_keeps_what_it_made():
+    assert keeps({"apiVersion": "kubeflow.org/v1", "kind": "TFJob"}, made("Pod x uid=p"))
+
+
+anything = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(
+    metadata=st.fixed_dictionaries(
+        {}, optional={"labels": anything, "ownerReferences": anything, "uid": anything, "creationTimestamp": anything}
+    ),
+    selector=anything,
+)
+def test_nothing_that_somebody_wrote_raises(metadata, selector):
+    owner = made(WEB)
+    owner["spec"]["selector"] = selector
+    child = {"apiVersion": "v1", "kind": "Pod", "metadata": {**metadata, "namespace": "team-a", "name": "x"}}
+    keeps(owner, child)
+    paid_by(child, builtin(), Documents([namespace(), owner]), LEFT, lambda *_: True)
