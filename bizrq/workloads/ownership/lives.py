@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
 
-from bizrq.units.times import TimestampError, milliseconds
-from bizrq.workloads.validation import MOST
+from bizrq.units.times import TimestampError, parse_timestamp
+from bizrq.workloads.validation import MAX_COUNT
 
 _TERMINAL: Final = frozenset({"Succeeded", "Failed"})
 #: `terminationGracePeriodSeconds` of a pod that names none (kubernetes core/v1 types.go).
@@ -120,7 +120,7 @@ def _time(text: object) -> int | None:
     if not isinstance(text, str):
         return None
     try:
-        return milliseconds(text)
+        return parse_timestamp(text)
     except TimestampError:
         return None
 
@@ -130,7 +130,7 @@ def _deleted(text: object) -> int | None:
     if text is None:
         return None
     found = _time(text)
-    return found if found is not None else MOST * 1_000_000
+    return found if found is not None else MAX_COUNT * 1_000_000
 
 
 def _span(seconds: object) -> int | None:
@@ -142,5 +142,5 @@ def _own_grace(seconds: object) -> int:
         return _GRACE
     span = _span(seconds)
     if span is None:
-        return MOST * 1000
+        return MAX_COUNT * 1000
     return span if span >= 0 else _SHORTEST

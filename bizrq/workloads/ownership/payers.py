@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from bizrq.units.times import TimestampError, milliseconds
+from bizrq.units.times import TimestampError, parse_timestamp
 from bizrq.workloads.kinds.declaration import Adapter, GroupKind
 from bizrq.workloads.kinds.registry import Registry
 from bizrq.workloads.labels import LABEL, labels_of
 from bizrq.workloads.lookup import Lookup, group_and_version
-from bizrq.workloads.owners import controller_of, default_group, makers, namespace_name
+from bizrq.workloads.owners import controller_of, default_group, namespace_name, owner_chain
 from bizrq.workloads.ownership.waiting import ordinal_of
 from bizrq.workloads.validation import Malformed
 
@@ -164,7 +164,7 @@ def _holds(rule: Object, labels: Mapping[str, Any]) -> bool:
 def _kept_by(obj: Object, registry: Registry, lookup: Lookup) -> Iterator[tuple[Object, Adapter, GroupKind]]:
     """The owners above an object, the nearest first, as far as each keeps the one below it."""
     below = obj
-    for owner, adapter, made in makers(obj, registry, lookup):
+    for owner, adapter, made in owner_chain(obj, registry, lookup):
         if not keeps(owner, below):
             return
         yield owner, adapter, made
@@ -219,6 +219,6 @@ def _uid(obj: Object) -> str:
 def _created(obj: Object) -> int | None:
     text = (obj.get("metadata") or {}).get("creationTimestamp")
     try:
-        return milliseconds(text) if isinstance(text, str) else None
+        return parse_timestamp(text) if isinstance(text, str) else None
     except TimestampError:
         return None

@@ -34,7 +34,7 @@ def pods(text: str, *, now: int = NOW) -> list[Held]:
     return found
 
 
-#: docs/ownership-rules.md, "The table".
+#: docs/ownership-rules.md, "The charge".
 TABLE = [
     ("rollout, surge 2", "cpu=5", "5 of v1, 2 of v2 young", "cpu=5"),
     ("the same after ten minutes", "cpu=5", "5 of v1, 2 of v2", "cpu=7"),

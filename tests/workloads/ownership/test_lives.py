@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bizrq.units.times import timestamp
+from bizrq.units.times import format_timestamp
 from bizrq.workloads.ownership.lives import OVER, Life, Stage, ends_at, is_live, life_of, stage
 
 NOW = 1_700_000_000_000
@@ -63,7 +63,11 @@ def pod(metadata=(), spec=(), phase="Running"):
 
 def test_a_stored_pod_is_read():
     stored = pod(
-        {"creationTimestamp": timestamp(NOW), "deletionTimestamp": timestamp(NOW + 5), "deletionGracePeriodSeconds": 7},
+        {
+            "creationTimestamp": format_timestamp(NOW),
+            "deletionTimestamp": format_timestamp(NOW + 5),
+            "deletionGracePeriodSeconds": 7,
+        },
         {"terminationGracePeriodSeconds": 9},
     )
     assert life_of(stored) == Life("Running", "n1", NOW, NOW + 5, 7000, 9000)
@@ -72,7 +76,7 @@ def test_a_stored_pod_is_read():
 BAD = [
     ("no pod at all", {}),
     ("times that are none", pod({"creationTimestamp": "soon", "deletionTimestamp": "later"})),
-    ("a grace of text", pod({"deletionTimestamp": timestamp(NOW), "deletionGracePeriodSeconds": "30"})),
+    ("a grace of text", pod({"deletionTimestamp": format_timestamp(NOW), "deletionGracePeriodSeconds": "30"})),
     ("an own grace of text", pod(spec={"terminationGracePeriodSeconds": "1h"})),
     ("null everywhere", {"metadata": None, "spec": None, "status": None}),
 ]

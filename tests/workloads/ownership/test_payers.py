@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bizrq.units.times import timestamp
+from bizrq.units.times import format_timestamp
 from bizrq.workloads.kinds.registry import builtin
 from bizrq.workloads.labels import LABEL
 from bizrq.workloads.lookup import Documents
@@ -23,7 +23,7 @@ def made(words: str, above=None):
     kind, name, *rest = words.split()
     told = dict(word.split("=", 1) for word in rest)
     metadata = {"name": name, "namespace": "team-a", "uid": told.get("uid", name), "labels": {}}
-    metadata["creationTimestamp"] = timestamp(NOW)
+    metadata["creationTimestamp"] = format_timestamp(NOW)
     if "app" in told:
         metadata["labels"]["app"] = told["app"]
     if "label" in told:
