@@ -24,7 +24,7 @@ from bizrq.workloads.validation import Malformed
 Object = Mapping[str, Any]
 
 
-class Reason(Enum):
+class PayerReason(Enum):
     """Why a group pays for an object."""
 
     LABEL = "label"
@@ -34,11 +34,11 @@ class Reason(Enum):
 
 
 #: What ends each, in words for people.
-ENDS: Mapping[Reason, str] = {
-    Reason.LABEL: "until its label names another group or it is gone",
-    Reason.OWNER: "as long as its owner pays and keeps it",
-    Reason.NAMESPACE: "until it has a label, the namespace names another group, or it is gone",
-    Reason.LEFTOVER: "until none of its pods is live",
+ENDS: Mapping[PayerReason, str] = {
+    PayerReason.LABEL: "until its label names another group or it is gone",
+    PayerReason.OWNER: "as long as its owner pays and keeps it",
+    PayerReason.NAMESPACE: "until it has a label, the namespace names another group, or it is gone",
+    PayerReason.LEFTOVER: "until none of its pods is live",
 }
 
 
@@ -62,7 +62,7 @@ class Paid:
     """
 
     group: str
-    reason: Reason
+    reason: PayerReason
     payer: str
     place: str
     since: int | None
@@ -90,18 +90,18 @@ def paid_by(obj: Object, registry: Registry, lookup: Lookup, remembered: Remembe
     # Whatever let the topmost go paid until then, whatever labels stand below it.
     let_go = _let_go(top, remembered)
     if let_go is not None:
-        return Paid(let_go.group, Reason.LEFTOVER, _uid(top), let_go.place, let_go.since)
+        return Paid(let_go.group, PayerReason.LEFTOVER, _uid(top), let_go.place, let_go.since)
     payer = _payer(chain, registry, lookup, takes)
     if payer is not None:
         owner, group = payer
-        return Paid(group, Reason.OWNER, _uid(owner), place_of(owner), _created(owner))
+        return Paid(group, PayerReason.OWNER, _uid(owner), place_of(owner), _created(owner))
     own = _label(obj)
     namespace = namespace_name(obj)
     if own is not None and takes(own, namespace):
-        return Paid(own, Reason.LABEL, _uid(obj), place_of(obj), _created(obj))
+        return Paid(own, PayerReason.LABEL, _uid(obj), place_of(obj), _created(obj))
     default = default_group(namespace, lookup)
     if default is not None and takes(default, namespace):
-        return Paid(default, Reason.NAMESPACE, _uid(obj), place_of(obj), _created(obj))
+        return Paid(default, PayerReason.NAMESPACE, _uid(obj), place_of(obj), _created(obj))
     return None
 
 

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bizrq.units.times import format_timestamp
-from bizrq.workloads.kinds.registry import builtin
+from bizrq.workloads.kinds.registry import builtin_registry
 from bizrq.workloads.labels import LABEL
 from bizrq.workloads.lookup import Documents
-from bizrq.workloads.ownership.payers import ENDS, Memory, Paid, Reason, keeps, paid_by, selects
+from bizrq.workloads.ownership.payers import ENDS, Memory, Paid, PayerReason, keeps, paid_by, selects
 
 NOW = 1_700_000_000_000
 APPS, BATCH = "apps/v1", "batch/v1"
@@ -51,41 +51,41 @@ LEFT = {"d": Memory("nlp", "Deployment team-a/web", NOW - 5), "r": Memory("nlp",
 
 #: what it is about, what stands, the object, what is remembered, the namespace's default, who pays
 ROWS = [
-    ("the Deployment pays for its pods", [WEB, SET], POD, {}, None, ("nlp", Reason.OWNER, "d")),
-    ("a pod's own label decides nothing", [WEB, SET], f"{POD} label=vision", {}, None, ("nlp", Reason.OWNER, "d")),
-    ("nor does one that names no group", [WEB, SET], f"{POD} label=nosuch", {}, None, ("nlp", Reason.OWNER, "d")),
+    ("the Deployment pays for its pods", [WEB, SET], POD, {}, None, ("nlp", PayerReason.OWNER, "d")),
+    ("a pod's own label decides nothing", [WEB, SET], f"{POD} label=vision", {}, None, ("nlp", PayerReason.OWNER, "d")),
+    ("nor does one that names no group", [WEB, SET], f"{POD} label=nosuch", {}, None, ("nlp", PayerReason.OWNER, "d")),
     ("nor does a ReplicaSet's", [WEB, SET.replace("uid=r", "uid=r label=vision")], POD, {}, None,
-     ("nlp", Reason.OWNER, "d")),
+     ("nlp", PayerReason.OWNER, "d")),
     ("a ReplicaSet below a Deployment that names no group",
      ["Deployment web uid=d selects=app=web", SET.replace("uid=r", "uid=r label=nlp")], POD, {}, None,
-     ("nlp", Reason.OWNER, "r")),
+     ("nlp", PayerReason.OWNER, "r")),
     ("an owner with another uid is none", [WEB, SET.replace("uid=r", "uid=other")], f"{POD} label=vision", {}, None,
-     ("vision", Reason.LABEL, "p")),
+     ("vision", PayerReason.LABEL, "p")),
     ("an owner that would not keep it is none", [WEB, SET], "Pod web-1-x uid=p app=no below=ReplicaSet/web-1/r", {},
-     "speech", ("speech", Reason.NAMESPACE, "p")),
-    ("a workload pays for itself", [], WEB, {}, None, ("nlp", Reason.LABEL, "d")),
+     "speech", ("speech", PayerReason.NAMESPACE, "p")),
+    ("a workload pays for itself", [], WEB, {}, None, ("nlp", PayerReason.LABEL, "d")),
     ("a workload without a label: its namespace", [], "Deployment web uid=d", {}, "nlp",
-     ("nlp", Reason.NAMESPACE, "d")),
-    ("pods below it too", ["Deployment web uid=d selects=app=web", SET], POD, {}, "nlp", ("nlp", Reason.OWNER, "d")),
+     ("nlp", PayerReason.NAMESPACE, "d")),
+    ("pods below it too", ["Deployment web uid=d selects=app=web", SET], POD, {}, "nlp", ("nlp", PayerReason.OWNER, "d")),
     ("nobody", [], "Pod x uid=p", {}, None, None),
     ("a label that names no group", [], "Pod x uid=p label=nosuch", {}, None, None),
-    ("then the namespace", [], "Pod x uid=p label=nosuch", {}, "nlp", ("nlp", Reason.NAMESPACE, "p")),
-    ("its Deployment and ReplicaSet are gone", [], POD, LEFT, None, ("nlp", Reason.LEFTOVER, "p")),
-    ("its ReplicaSet is left", [SET], POD, LEFT, None, ("nlp", Reason.LEFTOVER, "r")),
-    ("the ReplicaSet that is left itself", [], SET, LEFT, None, ("nlp", Reason.LEFTOVER, "r")),
+    ("then the namespace", [], "Pod x uid=p label=nosuch", {}, "nlp", ("nlp", PayerReason.NAMESPACE, "p")),
+    ("its Deployment and ReplicaSet are gone", [], POD, LEFT, None, ("nlp", PayerReason.LEFTOVER, "p")),
+    ("its ReplicaSet is left", [SET], POD, LEFT, None, ("nlp", PayerReason.LEFTOVER, "r")),
+    ("the ReplicaSet that is left itself", [], SET, LEFT, None, ("nlp", PayerReason.LEFTOVER, "r")),
     ("a label on what is left decides nothing", [], f"{POD} label=vision", LEFT, "speech",
-     ("nlp", Reason.LEFTOVER, "p")),
+     ("nlp", PayerReason.LEFTOVER, "p")),
     ("let go by a change of its labels", [WEB, SET], "Pod web-1-x uid=p app=no below=ReplicaSet/web-1/r", LEFT, None,
-     ("nlp", Reason.LEFTOVER, "p")),
+     ("nlp", PayerReason.LEFTOVER, "p")),
     ("let go and without a reference: remembered itself", [WEB, SET], "Pod web-1-x uid=p app=no label=vision",
-     {**LEFT, "p": LEFT["d"]}, None, ("nlp", Reason.LEFTOVER, "p")),
-    ("adopted: its owner pays again", [WEB, SET], POD, {**LEFT, "p": LEFT["d"]}, None, ("nlp", Reason.OWNER, "d")),
+     {**LEFT, "p": LEFT["d"]}, None, ("nlp", PayerReason.LEFTOVER, "p")),
+    ("adopted: its owner pays again", [WEB, SET], POD, {**LEFT, "p": LEFT["d"]}, None, ("nlp", PayerReason.OWNER, "d")),
     ("what is remembered and stands pays for itself", [], WEB.replace("nlp", "vision"), LEFT, None,
-     ("vision", Reason.LABEL, "d")),
+     ("vision", PayerReason.LABEL, "d")),
     ("a Job of a CronJob pays for itself", ["CronJob c uid=c label=nlp"],
-     "Job c-1 uid=j label=vision below=CronJob/c/c", {}, None, ("vision", Reason.LABEL, "j")),
+     "Job c-1 uid=j label=vision below=CronJob/c/c", {}, None, ("vision", PayerReason.LABEL, "j")),
     ("a StatefulSet keeps its names", ["StatefulSet db uid=s label=nlp"],
-     "Pod db-0 uid=p below=StatefulSet/db/s", {}, None, ("nlp", Reason.OWNER, "s")),
+     "Pod db-0 uid=p below=StatefulSet/db/s", {}, None, ("nlp", PayerReason.OWNER, "s")),
     ("and no others", ["StatefulSet db uid=s label=nlp"], "Pod db-zero uid=p below=StatefulSet/db/s", {}, None, None),
 ]  # fmt: skip
 
@@ -95,21 +95,21 @@ ROWS = [
 )
 def test_who_pays(stands, words, remembered, default, who):
     lookup = Documents([namespace(default), *(made(each) for each in stands)])
-    found = paid_by(made(words), builtin(), lookup, remembered, lambda group, _: group in GROUPS)
+    found = paid_by(made(words), builtin_registry(), lookup, remembered, lambda group, _: group in GROUPS)
     assert (found and (found.group, found.reason, found.payer)) == who
 
 
 def test_a_leftover_names_who_paid_and_since_when():
-    found = paid_by(made(POD), builtin(), Documents([namespace()]), LEFT, lambda *_: True)
-    assert found == Paid("nlp", Reason.LEFTOVER, "p", "Deployment team-a/web", NOW - 5)
-    assert found.ends == ENDS[Reason.LEFTOVER]
+    found = paid_by(made(POD), builtin_registry(), Documents([namespace()]), LEFT, lambda *_: True)
+    assert found == Paid("nlp", PayerReason.LEFTOVER, "p", "Deployment team-a/web", NOW - 5)
+    assert found.ends == ENDS[PayerReason.LEFTOVER]
 
 
 def test_a_group_pays_only_in_the_namespaces_that_it_takes():
     lookup = Documents([namespace("vision"), made(WEB), made(SET)])
-    found = paid_by(made(POD), builtin(), lookup, {}, lambda group, _: group != "nlp")
+    found = paid_by(made(POD), builtin_registry(), lookup, {}, lambda group, _: group != "nlp")
     assert found is not None
-    assert (found.group, found.reason) == ("vision", Reason.OWNER)
+    assert (found.group, found.reason) == ("vision", PayerReason.OWNER)
 
 
 SELECTS = [
@@ -154,4 +154,4 @@ def test_nothing_that_somebody_wrote_raises(metadata, selector):
     owner["spec"]["selector"] = selector
     child = {"apiVersion": "v1", "kind": "Pod", "metadata": {**metadata, "namespace": "team-a", "name": "x"}}
     keeps(owner, child)
-    paid_by(child, builtin(), Documents([namespace(), owner]), LEFT, lambda *_: True)
+    paid_by(child, builtin_registry(), Documents([namespace(), owner]), LEFT, lambda *_: True)
