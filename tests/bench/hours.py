@@ -39,9 +39,9 @@ class Drawer(RecordStore):
 
     sizes: dict[str, int]
 
-    async def write(self, sheet: StoredPage, page: RecordPage, **shell: Any) -> StoredPage:
-        after = replace(sheet, page=page, revision=sheet.revision + 1, **shell)
-        self.sizes[sheet.name] = len(msgspec.json.encode(wire.status_of(page)))
+    async def write(self, stored_page: StoredPage, page: RecordPage, **shell: Any) -> StoredPage:
+        after = replace(stored_page, page=page, revision=stored_page.revision + 1, **shell)
+        self.sizes[stored_page.name] = len(msgspec.json.encode(wire.status_of(page)))
         return self._know(after)
 
     async def create(self, group: GroupObject, number: int, writer: str = "") -> StoredPage:
