@@ -64,9 +64,9 @@ class GroupStore:
             return None
         return self._learn(wire.decode(body))
 
-    async def children(self, name: str) -> list[GroupObject]:
+    async def children(self, name: str, timeout: float | None = None) -> list[GroupObject]:
         """The stored children of a group, listed now."""
-        items, _ = await self._client.list(GROUPS)
+        items, _ = await self._client.list(GROUPS, timeout=timeout)
         return [child for child in map(wire.from_dict, items) if child.parent == name]
 
     async def write_status(self, name: str, body: bytes, timeout: float) -> GroupObject:
