@@ -107,7 +107,7 @@ class InMemoryGroupStore(GroupStore):
     async def read(self, name: str, timeout: float) -> GroupObject | None:
         return self.cached(name)
 
-    async def children(self, name: str) -> list[GroupObject]:
+    async def children(self, name: str, timeout: float | None = None) -> list[GroupObject]:
         return [group for group in self.values() if group.parent == name]
 
     async def write_status(self, name: str, body: bytes, timeout: float) -> GroupObject:
