@@ -33,6 +33,7 @@ from controller.hours.budget_forecast import BudgetForecaster, BudgetState
 from controller.hours.record import RecordReconciler, RecordResult
 from controller.hours.record_store import RecordStore
 from controller.status import HoursReport, StatusReporter, conditions
+from controller.usage.claim_payers import ClaimPayers
 from controller.usage.excess import ExcessUsage
 from controller.usage.findings import Findings
 from controller.usage.group_snapshot import GroupSnapshots
@@ -58,6 +59,7 @@ class Reconciler:
         record_reconciler: RecordReconciler,
         record_store: RecordStore,
         observed: ObservedUsage,
+        claim_payers: ClaimPayers,
         recorder: EventRecorder,
         config: CountingConfig,
         *,
@@ -75,9 +77,9 @@ class Reconciler:
         self._clock = clock
         surplus = ExcessUsage(cluster, config)
         self._tracker = ReservationTracker(cluster, clock)
-        costs = WorkloadCosts(cluster, surplus, config, clock)
+        costs = WorkloadCosts(cluster, surplus, claim_payers, config, clock)
         self._usage_cache = UsageCache(cluster, costs, UsageBuilder(cluster, costs, observed), now)
-        self._snapshots = GroupSnapshots(cluster, costs, surplus, config)
+        self._snapshots = GroupSnapshots(cluster, claim_payers, surplus, config)
         self._forecaster = BudgetForecaster(cluster, record_reconciler, catalog)
         self._reporter = StatusReporter(recorder, catalog, now)
         self._backoff = EditBackoff(clock)
@@ -99,7 +101,7 @@ class Reconciler:
             return None
         if not await self._caught_up(group):
             return 1.0
-        self._cluster.adopt_detached(name, wire.detached_of(group))
+        self._cluster.releases.adopt(name, wire.detached_of(group))
         # The record first: what the status says of hours follows from it.
         outlook, problem = await self._reconcile_record(group)
         if not outlook.is_done:
@@ -147,12 +149,12 @@ class Reconciler:
     async def _caught_up(self, group: GroupObject) -> bool:
         """Whether every kind is at least as new as what the status was counted from."""
         for kind, counted in self._behind(group).items():
-            informer = self._cluster.informer(kind)
+            informer = self._cluster.informers.get(kind)
             if informer is None:
                 continue
             # Asked first: to wait for what will never come would take a worker ten seconds for every group.
             with suppress(NotFound):
-                if await self._cluster.client.revision(self._cluster.resource(kind)) < counted:
+                if await self._cluster.client.revision(self._cluster.informers.resource(kind)) < counted:
                     await self._unreconcile(group, kind)
                     return False
             if not await informer.catch_up(counted, CATCH_UP):
@@ -163,7 +165,7 @@ class Reconciler:
         """Kinds whose snapshot is older than what the status was counted from, with the version to reach."""
         behind: dict[str, int] = {}
         for kind, text in group.status.counted_at.items():
-            informer = self._cluster.informer(kind)
+            informer = self._cluster.informers.get(kind)
             counted = int(text) if text.isdigit() else 0
             if informer is not None and informer.installed and informer.store.resource_version < counted:
                 behind[kind] = counted
@@ -209,7 +211,7 @@ class Reconciler:
             published = {}
         entries, kept_texts = self._tracker.of(group)
         sightings = [(entry, self._tracker.write_state(entry, expired)) for entry in entries]
-        detached = self._cluster.detached_of(group.name)
+        detached = self._cluster.detached.slots_of(group.name)
         told = Findings(
             detached=[str(slot) for slot, _ in detached], unowned=self._record_reconciler.unowned(group.name)
         )
@@ -271,7 +273,7 @@ class Reconciler:
     def _counted_at(self, name: str) -> dict[str, str]:
         counted = {
             kind: str(informer.store.resource_version)
-            for kind, informer in self._cluster.counted_from.items()
+            for kind, informer in self._cluster.informers.counted_from.items()
             if informer.installed
         }
         # Of the record what we wrote ourselves: its own watch may not have brought that yet.
