@@ -24,8 +24,9 @@ from bizrq.store.groups import GROUPS as GROUP
 from bizrq.units.names import Catalog, is_cash, metered_resource
 from bizrq.units.resources import Limits, larger, restrict
 from bizrq.units.resources import total as sum_of
+from controller.hours.collected import CollectedIntervals, uids_of
 from controller.hours.corrections import CorrectionTracker
-from controller.hours.pod_intervals import CollectedIntervals, IntervalCollector, uids_of
+from controller.hours.pod_intervals import IntervalCollector
 from controller.hours.record_store import RecordStore, StoredPage
 from controller.hours.retention import StatementRetention
 from controller.watch.cluster import Cluster
@@ -121,7 +122,7 @@ class RecordReconciler:
             return RecordResult(False, 1.0)
         stored_pages = await self._claim_pages(group, stored_pages)
         found = await self._collector.collect(group.name, tracked, stored_pages)
-        self._cluster.adopt_detached(group.name, found.released)
+        self._cluster.releases.adopt(group.name, found.released)
         placed = await self._placed(stored_pages, found)
         if placed is None:
             await self._grow(group, stored_pages)
@@ -311,9 +312,9 @@ class RecordReconciler:
         for stored_page, page in zip(stored_pages, moved, strict=True):
             if page.split != stored_page.page.split:
                 for part in page.split:
-                    pod = self._cluster.pod(part.uid)
-                    pays = self._cluster.workload_of(pod.plain()) if pod is not None else None
-                    payer = self._cluster.group_of(pays[1]) if pays is not None else None
+                    pod = self._cluster.informers.pod(part.uid)
+                    pays = self._cluster.ownership.workload_of(pod.plain()) if pod is not None else None
+                    payer = self._cluster.ownership.group_of(pays[1]) if pays is not None else None
                     if payer not in (None, group.name):
                         self._enqueue(payer, 0.0)
         told = [[lines.period for lines in page.periods] for page in (stored_pages[0].page, moved[0])]
