@@ -5,7 +5,7 @@ for. A labelled child pays for itself from then on, so whoever labels the templa
 about deletions that orphan (`registration.ORPHANING`), so that no other depends on us.
 
 What is made between the look and the deletion, or orphaned while no webhook was there, the controller counts to the
-group all the same as long as it has seen it paid (`controller/watch/cluster.py`, "detached").
+group all the same as long as it has seen it paid (`controller/watch/detached.py`).
 """
 
 from __future__ import annotations
