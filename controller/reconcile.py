@@ -202,9 +202,7 @@ class Reconciler:
     def _children(self, name: str, pages: list[metering.RecordPage]) -> list[CountedObject]:
         """What each child holds, without the hours that its parent has taken over; raises GroupUnreadable."""
         children: list[CountedObject] = []
-        for child in self._cluster.groups.values():
-            if child.parent != name:
-                continue
+        for child in self._cluster.groups.known_children(name):
             version = f"{child.metadata.resource_version} {self._cluster.context}"
             known = self._held.get(child.name)
             if known is None or known[0] != version:

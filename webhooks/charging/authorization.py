@@ -23,6 +23,7 @@ from bizrq.quota.recount import held_by_child
 from bizrq.quota.verdict import Denied, Reason, Verdict
 from bizrq.store.groups import GroupStore
 from bizrq.store.reference_resolver import NAMESPACES
+from bizrq.units.hierarchy import read_lineage
 from bizrq.units.resources import growth
 from bizrq.workloads.kinds.registry import Registry
 from bizrq.workloads.lookup import Lookup
@@ -96,13 +97,14 @@ class Authorizer:
         """
         if not self._asked.grant:
             return None
-        above, passed = parent, set[str]()
-        while above and above not in passed:
+
+        async def parent_of(name: str) -> str:
+            stored = await self._store.read(name, seconds_left(deadline))
+            return stored.parent if stored is not None else ""
+
+        async for above in read_lineage(parent, parent_of):
             if await self._may(request.user_info, "grant", above, deadline):
                 return None
-            passed.add(above)
-            stored = await self._store.read(above, seconds_left(deadline))
-            above = stored.parent if stored is not None else ""
         if await self._may(request.user_info, "grant", ROOTS, deadline):
             return None
         return grant_denied(request.user_info, verb, name, parent)
