@@ -18,7 +18,7 @@ from bizrq.api import group as wire
 from bizrq.api.group import GroupObject
 from bizrq.cli.output.failure import EXIT_BAD_INPUT, Failure, alternatives
 from bizrq.cli.simulate.dry_run import DryRun, DryRunOutcome
-from bizrq.cli.simulate.lookup import FileReferenceResolver
+from bizrq.cli.simulate.lookup import FileReferenceReader
 from bizrq.kube.client import KubeClient, NotFound
 from bizrq.quota.account import Account
 from bizrq.settings import Settings
@@ -62,7 +62,7 @@ async def find_workload(
     """What is stored under this name, and what nobody let us see. Raises Failure, ApiError, Unreachable."""
     adapter = await _adapter(client, settings.registry, kind)
     obj = await _read(client, adapter, namespace, name)
-    around = FileReferenceResolver(client, settings.registry, ())
+    around = FileReferenceReader(client, settings.registry, ())
 
     def count(known: Lookup) -> counting.Demand:
         payer(obj, settings.registry, known)

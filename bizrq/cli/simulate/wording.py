@@ -166,7 +166,7 @@ def why_charged(outcome: DryRunOutcome) -> list[str]:
     if outcome.group is None:
         if not outcome.fits:
             return []
-        if not outcome.pays:
+        if not outcome.is_chargeable:
             return ["It costs nothing itself, and what it bears on needs nothing more."]
         if outcome.kind == GROUP_KIND:
             return ["It is a root: nothing is taken out of another group's budget."]

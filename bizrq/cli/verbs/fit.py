@@ -92,7 +92,7 @@ def show(outcomes: list[DryRunOutcome]) -> None:
     for outcome in outcomes:
         most = most_replicas(outcome)
         words = [f"{outcome.kind} {named(outcome)}"]
-        if outcome.group or outcome.pays:
+        if outcome.group or outcome.is_chargeable:
             words.append(f"in {outcome.group}" if outcome.group else "charged to no group")
         if outcome.fits and most is not None:
             words.append(f"up to {most} {'replica' if most == 1 else 'replicas'}")
