@@ -17,8 +17,9 @@ import orjson
 from bizrq.api import group as wire
 from bizrq.api.group import GroupObject
 from bizrq.cli.output.failure import EXIT_BAD_INPUT, Failure, alternatives
-from bizrq.cli.simulate.dry_run import DryRun, DryRunOutcome
+from bizrq.cli.simulate.dry_run import DryRun
 from bizrq.cli.simulate.lookup import FileReferenceReader
+from bizrq.cli.simulate.outcome import DryRunOutcome
 from bizrq.kube.client import KubeClient, NotFound
 from bizrq.quota.account import Account
 from bizrq.settings import Settings

@@ -22,7 +22,7 @@ from bizrq.workloads.labels import LABEL
 if TYPE_CHECKING:
     from bizrq.cli.output.view import GroupView, ResourceView, TreeView
     from bizrq.cli.simulate.charged import ChargedWorkload
-    from bizrq.cli.simulate.dry_run import DryRunOutcome
+    from bizrq.cli.simulate.outcome import DryRunOutcome
     from bizrq.cli.simulate.stored_workload import StoredWorkload
 
 _UNLABELLED = f"Neither it nor its namespace has the label {LABEL}: it is charged to no group."

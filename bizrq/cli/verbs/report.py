@@ -11,7 +11,7 @@ from bizrq.cli.cluster import DEFAULT_FLAGS, ClusterFlags, client_for
 from bizrq.cli.groups import Group, OnlyResource, check_known, decode_groups, list_groups
 from bizrq.cli.options import Config, catalog_of
 from bizrq.cli.output.failure import EXIT_BAD_INPUT, Failure
-from bizrq.cli.output.tables import Output, OutputFormat, print_csv, print_document, print_names, print_table
+from bizrq.cli.output.tables import Output, OutputFormat, print_as, print_table
 from bizrq.hours.bill import GroupBy
 
 if TYPE_CHECKING:
@@ -85,16 +85,11 @@ def report(
 
 
 def print_rows(rows: list[dict[str, Any]], form: OutputFormat) -> None:
-    if form in (OutputFormat.JSON, OutputFormat.YAML):
-        print_document(rows, form)
-    elif form is OutputFormat.NAME:
-        print_names(dict.fromkeys(row["group"] for row in rows))
-    elif form is OutputFormat.CSV:
-        print_csv(HEADS, rows)
-    else:
+    def table() -> None:
         heads = HEADS if form is OutputFormat.WIDE else _NARROW
-        cells = [[_cell(head, row) for head in heads] for row in rows]
-        print_table([head.upper() for head in heads], cells, right=[head.upper() for head in HEADS[3:]])
+        print_table(heads, [[_cell(head, row) for head in heads] for row in rows], right=HEADS[3:])
+
+    print_as(form, names=dict.fromkeys(row["group"] for row in rows), heads=HEADS, rows=rows, table=table)
 
 
 def _cell(head: str, row: dict[str, Any]) -> Text:
