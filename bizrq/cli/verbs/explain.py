@@ -147,9 +147,9 @@ def _explain_group(name: str, settings: Settings, client: KubeClient) -> None:
 
     from bizrq.cli.output import terminal
     from bizrq.cli.output.view import tree_view
+    from bizrq.cli.simulate.budget_wording import of_group
     from bizrq.cli.simulate.charged import charged_to
     from bizrq.cli.simulate.dry_run import read_groups
-    from bizrq.cli.simulate.wording import of_group
 
     async def work(client: KubeClient) -> tuple[list[GroupObject], Workloads]:
         groups = await read_groups(client)

@@ -17,6 +17,9 @@ from bizrq.hours.bill import GroupBy
 if TYPE_CHECKING:
     from rich.text import Text
 
+    from bizrq.kube.client import KubeClient
+    from bizrq.units.names import Catalog
+
 #: The columns of every form, in their order; a narrow table leaves some out.
 HEADS = ("group", "parent", "resource", "hard", "used", "selfUsed", "granted", "reserved", "left", "percent")
 _NARROW = ("group", "resource", "hard", "used", "reserved", "left", "percent")
@@ -54,30 +57,34 @@ def report(
     With --hours, --by, --period or --html: which hours were spent, when and on what.
     """
     client, catalog = client_for(where), catalog_of(config)
-    if hours or by or period is not None or html is not None:
-        if over:
-            raise Failure(
-                "--over is of ceilings, not of hours that were spent: leave it out, or --hours", EXIT_BAD_INPUT
-            )
-        from bizrq.cli.hours.bills import print_bill, write_page
-
-        if html is not None:
-            if by or output is not OutputFormat.TABLE:
-                raise Failure("--html writes one page with every bill: leave out --by and --output", EXIT_BAD_INPUT)
-            write_page(client, html, group, resource, period or "current", catalog)
-        else:
-            print_bill(client, group, resource, by or [GroupBy.GROUP], period or "current", output, catalog)
+    if not (hours or by or period is not None or html is not None):
+        _report_quota(client, group, resource, over, output, catalog)
         return
-    items = list_groups(client)
+    if over:
+        raise Failure("--over is of ceilings, not of hours that were spent: leave it out, or --hours", EXIT_BAD_INPUT)
+    if html is not None and (by or output is not OutputFormat.TABLE):
+        raise Failure("--html writes one page with every bill: leave out --by and --output", EXIT_BAD_INPUT)
 
+    from bizrq.cli.hours.bills import print_bill, write_page
+
+    if html is not None:
+        write_page(client, html, group, resource, period or "current", catalog)
+    else:
+        print_bill(client, group, resource, by or [GroupBy.GROUP], period or "current", output, catalog)
+
+
+def _report_quota(
+    client: KubeClient, group: str | None, resource: str | None, over: int, output: OutputFormat, catalog: Catalog
+) -> None:
+    """Print a row for each resource of each group. Raise Failure."""
     from bizrq.cli.output.view import report_row, tree_view
 
-    found = tree_view(decode_groups(items), resource, catalog)
+    tree = tree_view(decode_groups(list_groups(client)), resource, catalog)
     if group is not None:
-        check_known([group], list(found.groups))
+        check_known([group], list(tree.groups))
     rows = [
         report_row(view, figures)
-        for view, _ in found.in_order(group)
+        for view, _ in tree.in_order(group)
         for figures in view.resources
         if not over or (figures.percent or 0) >= over
     ]
