@@ -71,6 +71,7 @@ class ReferenceResolver:
         registry: Registry,
         *,
         on_change: Callable[[Object | None, Object | None], None] = lambda _old, _new: None,
+        on_write: Callable[[Object | None, Object | None], None] = lambda _old, _new: None,
         kept: Mapping[GroupKind, Informer] = MappingProxyType({}),
     ) -> None:
         """`registry` has the kinds that may own one another, `kept` those that the caller watches anyway."""
@@ -82,6 +83,7 @@ class ReferenceResolver:
                 client,
                 resource,
                 on_change=on_change,
+                on_write=on_write,
                 indexes={"namespace": _namespace},
                 transform=without_managed_fields,
             )
