@@ -1,8 +1,8 @@
-"""One kind's objects, kept like the API server's: list, watch, and what to do when either lies or breaks.
+"""Informer: keep one kind's objects equal to those of the API server, by list and watch.
 
-This file alone decides when a snapshot may be trusted and how new it is. It knows nothing of what the objects
-mean, and it never writes. The semantics are client-go's (tools/cache/reflector.go), stricter in two places:
-a watch is not trusted after an outage, and history that went backwards is noticed.
+This file alone decides when a snapshot is current and when to list again. It does not know what the objects mean, and
+it never writes. The semantics are those of client-go (tools/cache/reflector.go), but stricter in two places: a watch is
+not trusted after an outage, and a history that goes backwards is detected.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ class InformerTimings(WatchTimings):
 
 
 class _Distrust(Exception):
-    """What the server sent does not fit what it sent before; only a fresh list tells."""
+    """An answer contradicts an earlier one. Only a fresh list shows the state."""
 
 
 class _Backwards(_Distrust):
-    """The server's history is behind what it has already shown: a stale answer, or a restored etcd."""
+    """The server's revision is lower than one that it showed before: a stale answer, or a restored etcd."""
 
 
-# Answers that mean "I cannot stream a list" rather than "not now".
+# Status codes of a server that cannot stream lists at all.
 _NO_STREAMED_LISTS = frozenset({400, 405, 406, 415, 422, 501})
 _STREAM_ATTEMPTS = 2
 _SILENCES_BEFORE_LIST = 3
@@ -64,11 +64,11 @@ _ABSENCES_BEFORE_EMPTY = 2
 
 
 class Informer:
-    """Keeps a Store equal to the server's state of one kind, and tells each change once.
+    """Keep a Store equal to the server's state of one kind, and report each change once.
 
-    `on_change(old, new)` is called in the event loop after the store holds the change: (None, new) for an
-    addition, (last state, None) for a deletion, seen or inferred. It must not block; what it raises is
-    logged. An object that was replaced under its name is a deletion, then an addition.
+    `on_change(old, new)` is called in the event loop after the store holds the change: (None, new) for an addition,
+    (last state, None) for a deletion, observed or inferred. It must not block; its exceptions are logged. An object
+    that was replaced under its name is a deletion, then an addition.
     """
 
     def __init__(
@@ -88,17 +88,16 @@ class Informer:
         clock: Callable[[], float] = time.monotonic,
         pace: InformerTimings | None = None,
     ) -> None:
-        """`transform` may drop what nobody reads, but must keep metadata's uid, name, namespace,
-        resourceVersion: in a dict, or as attributes (Compact). `others` are the same kind in other versions: the
-        first that is served is followed.
+        """`others` are the same kind in other versions; the informer follows the first that is served.
 
-        `on_time_travel(before, now)` is told the revisions when the server's history went backwards and the
-        store followed it (store.epoch grew).
+        `transform` may drop fields, but must keep metadata's uid, name, namespace and resourceVersion: in a dict, or as
+        attributes (Compact). `on_rollback(before, now)` gets the revisions when the server's history went backwards and
+        the store followed it (store.epoch grew). `on_write` and `groups_by` are those of the Store.
         """
         self.store = Store(indexes, clock, groups_by, on_write)
         self.synced = asyncio.Event()
         self.installed: bool | None = None
-        self.problem: str | None = None  # why the snapshot is not being followed right now, for /readyz
+        self.problem: str | None = None  # why the snapshot is not current, for /readyz
         self.lists = 0
         self.watches = 0
         self.failures = 0
@@ -114,13 +113,13 @@ class Informer:
         self._field_selector = field_selector
         self._pace = pace or InformerTimings()
         self._log = log.bind(resource=resource.key)
-        # Requests for a list are numbered; a list that begins answers all that were made before it.
+        # Requests for a list are numbered. A list answers all requests that were made before its start.
         self._asked = 1
         self._answered = 0
         self._stream_failures = 0
-        self._check_revision = False  # ask for the server's revision before the next watch
-        self._was_away = False  # the server was not there: its next list is compared by content
-        self._backwards = False  # the last answer was behind what we hold; the next list decides
+        self._check_revision = False  # read the server's revision before the next watch
+        self._was_away = False  # the server was unreachable: compare its next list by content
+        self._backwards = False  # the last answer was older than the store; the next list decides
         self._absences = 0
         self._silences = 0
         self._waiters: list[tuple[Callable[[], bool], asyncio.Future[None]]] = []
@@ -129,18 +128,18 @@ class Informer:
 
     @property
     def resource(self) -> Resource:
-        """The kind, in the version that is followed."""
+        """Return the kind in the version that is followed."""
         return self._versions[self._turn]
 
     def relist(self) -> None:
-        """Asks for a fresh consistent list now; returns at once. Requests that come together share a list."""
+        """Request a fresh consistent list and return at once. Concurrent requests share a list."""
         self._ask()
 
     async def catch_up(self, resource_version: int, timeout: float) -> bool:
-        """Waits until the snapshot contains `resource_version`, by a fresh list if the watch lags.
+        """Wait until the snapshot contains `resource_version`, by a fresh list if the watch lags.
 
-        False when that was not reached within `timeout` seconds: the server is away, or its own revision is
-        lower. True at once, too, when a list made after the call says that the kind is not installed.
+        Return False after `timeout` seconds: the server is unreachable, or its own revision is lower. Return True as
+        soon as a list after the call shows that the kind is not installed.
         """
 
         def reached() -> bool:
@@ -156,7 +155,7 @@ class Informer:
                     await self._until(lambda asked=asked: self._answered >= asked or reached())
                     if self.installed is False:
                         return True
-                    # A list that is still behind: the server's revision is lower, for now.
+                    # The list is still older: the server's own revision is lower for now.
                     await self._until(reached, pause)
                     pause = min(pause * 2, self._pace.longest_pause)
                 return True
@@ -164,9 +163,7 @@ class Informer:
             return reached()
 
     async def run(self) -> None:
-        """Follows the server until cancelled. Nothing that the server, the network or a handler does ends
-        it.
-        """
+        """Follow the server until cancelled. No fault of the server, the network or a handler ends it."""
         pace = self._pace
         backoff = Backoff(pace.first_pause, pace.longest_pause, pace.calm, asyncio.get_running_loop().time)
         while True:
@@ -199,7 +196,7 @@ class Informer:
         return self._asked > self._answered
 
     def _ask(self) -> int:
-        """Makes a list due, ending the watch for it; returns the request's number."""
+        """Make a list due, end the watch for it, and return the number of the request."""
         self._asked += 1
         self._wake.set()
         if self._stream is not None:
@@ -207,7 +204,7 @@ class Informer:
         return self._asked
 
     def _handle_failure(self, error: Exception) -> None:
-        """What a failure says about the snapshot: whether a watch may go on from it, or only a list."""
+        """Decide whether a watch may go on from the snapshot after a failure, or only a list."""
         self.problem = str(error) or type(error).__name__
         self._check_revision = True
         if isinstance(error, Unreachable) and not error.sent:
@@ -218,12 +215,12 @@ class Informer:
         self._log.warning("following failed", error=self.problem, lists=self._list_due)
 
     def _away(self) -> None:
-        """A server that was away may come back with another history, which its revision need not show."""
+        """Require a list by content: an unreachable server may return with another history of the same revisions."""
         self._was_away = True
         self._ask()
 
     async def _follow(self) -> None:
-        """One list if one is due, else one watch until it ends. Returns to be called again."""
+        """Make one list if one is due, else follow one watch until it ends."""
         if not self._list_due:
             if self._check_revision:
                 try:
@@ -307,19 +304,19 @@ class Informer:
         self._apply(kind, obj)
 
     def _fell_silent(self) -> None:
-        """A quiet kind on a quiet cluster, or a watch that hangs: the next one must deliver what was missed.
+        """Watch again after a silence: the kind is quiet, or the watch hangs and the next one delivers the rest.
 
-        Where watches stay silent, only a list can tell; it bounds how old a snapshot gets.
+        After several silent watches, list: that bounds the age of the snapshot.
         """
         self._check_revision = True
         self._silences += 1
         if self._silences >= _SILENCES_BEFORE_LIST:
             self._silences = 0
             self._ask()
-        self._log.debug("the watch was silent; watching anew", lists=self._list_due)
+        self._log.debug("the watch was silent; watching again", lists=self._list_due)
 
     def _has_another_version(self) -> bool:
-        """Turn to the kind's next version; False after the last of them."""
+        """Follow the kind's next version. Return False after the last one."""
         self._turn = (self._turn + 1) % len(self._versions)
         if self._turn == 0:
             return False
@@ -327,8 +324,9 @@ class Informer:
         return True
 
     def _absent(self, error: NotFound) -> bool:
-        """The kind is not served. True if that is settled; one 404 after we had it may be a server that
-        starts.
+        """Handle a kind that is not served. Return True if that is certain.
+
+        A single 404 of a kind that was served may come from a server that is starting.
         """
         serving = self._asked
         self._absences += 1
@@ -352,9 +350,9 @@ class Informer:
         return True
 
     def _accept(self, items: Iterable[Kept], revision: int, serving: int) -> None:
-        """Makes the store what a consistent list (transformed) says, whole, then tells the differences.
+        """Make the store equal to a consistent list, transformed, then report the differences.
 
-        Raises _Backwards, once, for a list that is older than the store; the list after it is believed.
+        Raise _Backwards once for a list that is older than the store. The list after it is accepted.
         """
         store = self.store
         incoming = {uid_of(item): item for item in items}
@@ -377,7 +375,7 @@ class Informer:
                 changes.append((held, None))
         for uid, new in incoming.items():
             held = store.kept(uid)
-            # A history that was restored may have used a revision for something else.
+            # A restored history may have given a revision to another state.
             by_content = travelled or self._was_away
             unchanged = held == new if by_content else held is not None and kept_revision(held) == kept_revision(new)
             if not unchanged:
@@ -399,7 +397,7 @@ class Informer:
         self._notify()
 
     def _apply(self, kind: str, obj: Object) -> None:
-        """One event of a watch that goes on from the store."""
+        """Apply one event of a watch that continues from the store."""
         store, revision = self.store, revision_of(obj)
         if kind == "BOOKMARK":
             if revision < store.resource_version:
@@ -432,7 +430,7 @@ class Informer:
         self._changed(held, new)
 
     def _is_known(self, kind: str, uid: str, held: Kept | None, revision: int) -> bool:
-        """Whether an event that is not newer than the store repeats what the store has."""
+        """Return True if an event that is not newer than the store repeats a state that the store has."""
         if kind == "DELETED":
             return held is None
         return self.store.deleted_at(uid) is not None if held is None else kept_revision(held) >= revision
@@ -462,7 +460,7 @@ class Informer:
             self._log.exception("a handler failed")
 
     async def _until(self, reached: Callable[[], bool], timeout: float | None = None) -> bool:
-        """Waits until `reached`, looked at after each step of the store; False after `timeout` seconds."""
+        """Wait until `reached`, checked after each step of the store. Return False after `timeout` seconds."""
         if reached():
             return True
         waiter: tuple[Callable[[], bool], asyncio.Future[None]] = (
@@ -494,7 +492,7 @@ class Informer:
 
 
 def not_synced(informers: Iterable[Informer]) -> str:
-    """Which kinds have not been listed yet, and why where the API server said so; "" where all have."""
+    """Return which kinds have not been listed yet, and why if that is known; "" if all have."""
     return "; ".join(
         f"{informer.resource.key} is not synced yet" + (f": {informer.problem}" if informer.problem else "")
         for informer in informers

@@ -17,7 +17,7 @@ Object = dict[str, Any]
 
 
 class Compact(Protocol):
-    """What a transform may make of an object where a cluster has very many: attributes in place of dicts."""
+    """The compact form of an object of a numerous kind: attributes in place of dicts. A transform makes it."""
 
     @property
     def uid(self) -> str: ...
@@ -28,7 +28,7 @@ class Compact(Protocol):
     @property
     def revision(self) -> int: ...
     def plain(self) -> Object:
-        """The object again, without what the transform dropped."""
+        """Return the object as a dict, without the fields that the transform dropped."""
         ...
 
 
@@ -38,22 +38,22 @@ Kept: TypeAlias = Object | Compact
 OnChange = Callable[[Any, Any], None]
 
 DELETIONS_KEPT_SECONDS = 300.0
-#: Objects with one value of an index are sorted on demand up to this number.
+#: Up to this number the objects of a bucket are counted on demand.
 _FEW = 500
 
 log = structlog.get_logger(__name__)
 
 
 class _Bucket(dict[str, Kept]):
-    """Objects with one value of an index, by uid. Very many of them are sorted: one of each sort, and how many."""
+    """Objects with one value of an index, by uid. A large bucket also counts its objects by equivalence key."""
 
-    __slots__ = ("sorts",)
+    __slots__ = ("counts",)
 
     def __init__(self, objects: Mapping[str, Kept]) -> None:
         super().__init__(objects)
-        self.sorts: dict[Hashable, tuple[Kept, int]] | None = None
+        self.counts: dict[Hashable, tuple[Kept, int]] | None = None
 
-    def sort(self, by: Callable[[Kept], Hashable]) -> dict[Hashable, tuple[Kept, int]]:
+    def count(self, by: Callable[[Kept], Hashable]) -> dict[Hashable, tuple[Kept, int]]:
         found: dict[Hashable, tuple[Kept, int]] = {}
         for obj in self.values():
             key = by(obj)
@@ -62,9 +62,9 @@ class _Bucket(dict[str, Kept]):
 
 
 class Store:
-    """One kind's snapshot. Readers must not change what they get: it is stored, or shared.
+    """The snapshot of one kind. Readers must not change an object that they get: it is stored, or shared.
 
-    Compact objects are read as plain ones, but for those who ask for what is `kept`.
+    Methods named `kept` return compact objects as they are; all others return dicts.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Store:
         groups_by: Mapping[str, Callable[[Kept], Hashable]] | None = None,
         on_write: OnChange = lambda _old, _new: None,
     ) -> None:
-        """`groups_by` gives for an index the key by which objects are alike in all that is read of them together.
+        """`groups_by` gives an equivalence key by index: objects of one key are alike in all that readers compare.
 
         `on_write` is called with (last state, new state) after each write. If it raises, the store goes on.
         """
@@ -82,11 +82,11 @@ class Store:
         self.epoch = 0
         self._clock = clock
         self._by_uid: dict[str, Kept] = {}
-        #: By namespace and name: a tuple of both would take more than all the rest here.
+        #: By namespace, then by name. Keys that are tuples of both would take more memory than all the rest.
         self._by_name: dict[str, dict[str, Kept]] = {}
         self._functions = dict(indexes or {})
         self._groups_by = dict(groups_by or {})
-        #: By index and value. One object stands for itself: most pods are the only one that their owner made.
+        #: By index and value. A single object has no bucket: most pods are the only one of their owner.
         self._indexes: dict[str, dict[str, Kept | _Bucket]] = {name: {} for name in self._functions}
         self._deletions: dict[str, float] = {}
         self._on_write = on_write
@@ -107,14 +107,14 @@ class Store:
         return tuple(self._by_uid.values())
 
     def values(self) -> Collection[Object]:
-        """A copy, so that it may be walked across awaits."""
+        """Return all objects as a copy, which may be walked across awaits."""
         return tuple(map(plain, self._by_uid.values()))
 
     def __len__(self) -> int:
         return len(self._by_uid)
 
     def index(self, index: str, key: str) -> Collection[Object]:
-        """The objects for which the index function gave `key`, as a copy. KeyError for an unknown index."""
+        """Return a copy of the objects for which the index function gave `key`. Raise KeyError for an unknown index."""
         return tuple(map(plain, self.kept_index(index, key)))
 
     def kept_index(self, index: str, key: str) -> Collection[Kept]:
@@ -124,38 +124,38 @@ class Store:
         return tuple(found.values()) if isinstance(found, _Bucket) else (found,)
 
     def grouped(self, index: str, key: str, apart: Container[str] = ()) -> list[tuple[Kept, int]]:
-        """One of each sort of the objects under `key`, and how many there are; those that are `apart`, by uid, alone.
+        """Return one object of each equivalence key under `key`, and their number. The uids `apart` come singly.
 
-        One that has gone may stand for others of its sort. KeyError for an index without sorts.
+        The object may be a deleted one of the same key. Raise KeyError for an index without `groups_by`.
         """
         by, found = self._groups_by[index], self._indexes[index].get(key)
         if not isinstance(found, _Bucket):
             return [] if found is None else [(found, 1)]
         alone = [uid for uid in found if uid in apart] if apart else []
         if not alone:
-            return list((found.sort(by) if found.sorts is None else found.sorts).values())
+            return list((found.count(by) if found.counts is None else found.counts).values())
         rest = _Bucket({uid: obj for uid, obj in found.items() if uid not in apart})
-        return [*rest.sort(by).values(), *((found[uid], 1) for uid in alone)]
+        return [*rest.count(by).values(), *((found[uid], 1) for uid in alone)]
 
     def keys(self, index: str) -> Collection[str]:
-        """All values of an index."""
+        """Return all values of an index."""
         return self._indexes[index].keys()
 
     def indexed(self, index: str) -> Iterator[str]:
-        """The uids of all objects for which an index function gave any key; some may come twice."""
+        """Yield the uids of all objects for which an index function gave any key; some come twice."""
         for found in self._indexes[index].values():
             yield from found if isinstance(found, _Bucket) else (uid_of(found),)
 
     def deleted_at(self, uid: str) -> float | None:
-        """When, on the informer's clock, the deletion of `uid` was delivered; forgotten after 300 s.
+        """Return the time in seconds, on the clock, at which the deletion of `uid` came; None after 300 s.
 
-        With a selector, an object that no longer matches counts as deleted: the API server says no more.
+        With a selector, an object that no longer matches counts as deleted: the API server reports no more.
         """
         self._forget_old_deletions()
         return self._deletions.get(uid)
 
     def put(self, obj: Kept) -> None:
-        """Only the informer writes."""
+        """Store an object in place of the one of its uid. Only the informer writes."""
         uid, (namespace, name) = uid_of(obj), place_of(obj)
         held = self._by_uid.get(uid)
         if held is not None:
@@ -170,13 +170,13 @@ class Store:
                 under[value] = obj
             elif isinstance(found, _Bucket):
                 found[uid] = obj
-                self._sorted(index, found, obj, 1)
+                self._recount(index, found, obj, 1)
             else:
                 under[value] = _Bucket({uid_of(found): found, uid: obj})
         self._notify_write(held, obj)
 
     def remove(self, obj: Kept) -> None:
-        """The object is deleted, held or not."""
+        """Record the deletion of an object, stored or not."""
         uid, (namespace, name) = uid_of(obj), place_of(obj)
         held = self._by_uid.pop(uid, None)
         if held is not None:
@@ -197,10 +197,10 @@ class Store:
         try:
             self._on_write(old, new)
         except Exception:
-            log.exception("who is told of writes failed", object=place_of(new or old or {}))
+            log.exception("the receiver of writes failed", object=place_of(new or old or {}))
 
     def _values(self, obj: Kept) -> Iterable[tuple[str, str]]:
-        """Each index with each value of it that an object has, once."""
+        """Yield each index with each distinct value that an object has in it."""
         read = plain(obj)
         for index, function in self._functions.items():
             try:
@@ -217,24 +217,24 @@ class Store:
             found = under[value]
             if isinstance(found, _Bucket):
                 del found[uid_of(held)]
-                self._sorted(index, found, held, -1)
+                self._recount(index, found, held, -1)
             if not isinstance(found, _Bucket) or not found:
                 del under[value]
 
-    def _sorted(self, index: str, under: _Bucket, obj: Kept, more: int) -> None:
-        """Keep the sorts of very many objects as one comes or goes; those of a few are found when asked for."""
+    def _recount(self, index: str, under: _Bucket, obj: Kept, more: int) -> None:
+        """Update the counts of a large bucket as an object comes or goes. Those of a small one are made on demand."""
         by = self._groups_by.get(index)
         if by is None:
             return
-        if under.sorts is None:
-            under.sorts = under.sort(by) if len(under) > _FEW else None
+        if under.counts is None:
+            under.counts = under.count(by) if len(under) > _FEW else None
             return
         key = by(obj)
-        one, many = under.sorts.get(key, (obj, 0))
+        one, many = under.counts.get(key, (obj, 0))
         if many + more:
-            under.sorts[key] = one, many + more
+            under.counts[key] = one, many + more
         else:
-            del under.sorts[key]
+            del under.counts[key]
 
     def _forget_old_deletions(self) -> None:
         horizon = self._clock() - DELETIONS_KEPT_SECONDS
@@ -254,7 +254,7 @@ def plain(obj: Kept | None) -> Object | None:
 
 
 def uid_of(obj: Kept) -> str:
-    """Raises ValueError: an object without a uid did not come from an API server."""
+    """Return the uid. Raise ValueError without one: such an object did not come from an API server."""
     if not isinstance(obj, dict):
         return obj.uid
     uid = (obj.get("metadata") or {}).get("uid")
