@@ -12,8 +12,8 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Literal
 
-from bizrq.units import names
 from bizrq.units.names import Catalog
+from bizrq.workloads.hami_devices import HamiDevice
 
 Surge = Literal["ignore", "count"]
 Suspended = Literal["zero", "reserve"]
@@ -39,11 +39,20 @@ class DeviceClassMapping:
 
 @dataclass(frozen=True)
 class Hami:
-    """Fractional GPUs as HAMi shares them."""
+    """Fractional GPUs as HAMi shares them. `devices` are those of the vendors that it serves here."""
 
     enabled: bool = False
     device_split_count: int = 10
-    vendors: tuple[str, ...] = ("nvidia",)
+    devices: tuple[HamiDevice, ...] = field(kw_only=True)
+
+    @cached_property
+    def devices_by_name(self) -> Mapping[str, tuple[HamiDevice, ...]]:
+        """The devices by each resource name that asks for them or for parts of them."""
+        found: dict[str, tuple[HamiDevice, ...]] = {}
+        for device in self.devices:
+            for name in (device.count, *device.parts):
+                found[name] = (*found.get(name, ()), device)
+        return found
 
 
 @dataclass(frozen=True)
@@ -62,8 +71,12 @@ class CountsAs:
 
 @dataclass(frozen=True)
 class CountingConfig:
-    """All knobs of counting. Immutable, so that one value decides one way everywhere."""
+    """All settings of counting. `kinds` are those that `count/` names, as `deployments.apps`: the charged ones.
 
+    Immutable, so that one value decides one way everywhere.
+    """
+
+    kinds: frozenset[str] = field(kw_only=True)
     count_admin_access: bool = False
     strict_models: bool = False
     surge: Surge = "ignore"
@@ -73,7 +86,7 @@ class CountingConfig:
     gpu_models: Mapping[str, GpuModel] = field(default_factory=lambda: MappingProxyType({}))
     gpu_resources: tuple[str, ...] = ()
     device_class_mappings: Mapping[str, DeviceClassMapping] = field(default_factory=lambda: MappingProxyType({}))
-    hami: Hami = Hami()
+    hami: Hami = Hami(devices=())
     counts_as: tuple[CountsAs, ...] = ()
 
     @cached_property
@@ -83,8 +96,8 @@ class CountingConfig:
 
     @cached_property
     def catalog(self) -> Catalog:
-        """The resource names that are known, with those that these knobs add. Raises UnknownResource."""
-        return names.DEFAULT.extended(
+        """The one catalog of resource names that `hard` may have and workloads emit. Raises UnknownResource."""
+        return Catalog(kinds=self.kinds).extended(
             gpu_resources=self.gpu_resources,
             device_classes={name: mapped.resource for name, mapped in self.device_class_mappings.items()},
         )
@@ -94,6 +107,3 @@ class CountingConfig:
         """Folded raw name to model; a model's own name is one of its aliases."""
         known = {alias.casefold(): name for name, model in self.gpu_models.items() for alias in model.aliases}
         return {**known, **{name.casefold(): name for name in self.gpu_models}}
-
-
-DEFAULT = CountingConfig()

@@ -73,7 +73,7 @@ class Cluster:
         enqueue: Callable[[str, float], None],
         annotations: Iterable[str] = (),
     ) -> None:
-        """`annotations` of pods are kept, besides those that always count."""
+        """`annotations` of pods are kept."""
         self.client = client
         self.registry = registry
         self._enqueue = enqueue

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+from bizrq.builtin import builtin_registry
 from bizrq.hours.metering import HOUR, Interval, RecordPage, UsageRate, advance
 from bizrq.hours.metering import period_total as spent_of
 from bizrq.settings import settings
@@ -16,7 +17,6 @@ from bizrq.workloads.demand import counting
 from bizrq.workloads.demand.observed import NodeContext, declared_usage, is_counted_pod, pod_usage
 from bizrq.workloads.demand.offline import UsageRow, usage
 from bizrq.workloads.devices.dra import ClaimContext
-from bizrq.workloads.kinds.registry import builtin_registry
 from bizrq.workloads.labels import group_of
 from bizrq.workloads.lookup import DocumentLookup
 from controller.watch.pods import SharedParts, trimmed_pod
@@ -164,7 +164,8 @@ def slices_of(given: list[dict[str, Any]]) -> Any:
 
 def row_of(document: dict[str, Any], related: list[Any], knobs: dict[str, Any]) -> UsageRow:
     wanted = (document["kind"], document["metadata"]["name"])
-    rows = usage([document, *related], settings(knobs).counting)
+    found = settings(knobs)
+    rows = usage([document, *related], found.counting, found.registry)
     [row] = [row for row in rows if (row.kind, row.name) == wanted]
     return row
 
@@ -191,7 +192,7 @@ def charged(obj: dict[str, Any], related: list[Any], group: str) -> dict[str, in
     """What the object costs a group, without counts."""
     if group_of(obj) != group:
         return {}
-    cost = counting.demand(obj, builtin_registry(), DocumentLookup(related)).resources
+    cost = counting.demand(obj, builtin_registry(), DocumentLookup(related), settings({}).counting).resources
     return {name: amount for name, amount in cost.items() if not name.startswith("count/")}
 
 

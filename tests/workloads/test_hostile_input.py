@@ -13,11 +13,21 @@ from hypothesis import strategies as st
 
 from bizrq.units import quantity
 from bizrq.units.quantity import MAX
-from bizrq.workloads.config import DEFAULT, GpuModel, Hami
-from bizrq.workloads.demand.offline import usage
+from bizrq.workloads.config import GpuModel
 from bizrq.workloads.labels import LABEL, group_of
 from bizrq.workloads.validation import Malformed, child_path, describe_value
-from tests.support.workload_language import count, deployment, refusal, rollout, template, tfjob, workload
+from tests.support.workload_language import (
+    CONFIG,
+    count,
+    deployment,
+    refusal,
+    rollout,
+    served_by_hami,
+    template,
+    tfjob,
+    usage,
+    workload,
+)
 
 POD = template("cpu=1")
 ROOT = "spec.template.spec.containers[0].resources"
@@ -184,10 +194,10 @@ HAMI = template("nvidia.com/gpu=/1 nvidia.com/gpumem=/100", nodeSelector={"nvidi
 AFFINITY = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
     {"matchExpressions": [{"key": "nvidia.com/gpu.product", "operator": "In", "values": ["T4"]}]}]}}}  # fmt: skip
 EVERYTHING = replace(
-    DEFAULT,
+    CONFIG,
     surge="count",
     elastic="max",
-    hami=Hami(True, 10, ("nvidia", "ascend")),
+    hami=served_by_hami("nvidia", "ascend"),
     gpu_models={"T4": GpuModel((), 100)},
 )
 
@@ -266,7 +276,7 @@ def test_whatever_stands_anywhere_is_counted_or_malformed(data):
     for key in place[:-1]:
         inner = inner[key]
     inner[place[-1]] = data.draw(JSON)
-    for row in usage(documents, data.draw(st.sampled_from([DEFAULT, EVERYTHING]))):
+    for row in usage(documents, data.draw(st.sampled_from([CONFIG, EVERYTHING]))):
         assert (row.error is None) != (row.usage is None)
         assert "\n" not in (row.error or "")
         assert (row.error or "").isascii()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bizrq.workloads.kinds.registry import builtin_registry
+from bizrq.builtin import builtin_registry
 from bizrq.workloads.labels import LABEL
 from bizrq.workloads.lookup import DocumentLookup
 from bizrq.workloads.owners import payer

@@ -17,7 +17,7 @@ from bizrq.units.quantity import MAX, NANO
 from bizrq.units.resources import Resources
 from bizrq.units.slot import Slot
 from bizrq.workloads import special
-from bizrq.workloads.config import DEFAULT, CountingConfig
+from bizrq.workloads.config import CountingConfig
 from bizrq.workloads.devices import cards, dra, hami
 from bizrq.workloads.devices.dra import ClaimContext
 from bizrq.workloads.devices.models import add_models, gpu_models, takes_model
@@ -62,7 +62,7 @@ class Demand:
 NO_DEMAND = Demand()
 
 
-def demand(obj: dict[str, Any], registry: Registry, lookup: Lookup, config: CountingConfig = DEFAULT) -> Demand:
+def demand(obj: dict[str, Any], registry: Registry, lookup: Lookup, config: CountingConfig) -> Demand:
     """What the object asks for, labelled or not. Raises Malformed, and nothing else, for whatever cannot be counted.
 
     An object that a charged, labelled one made costs nothing, and so does one that has ended: pods which outlive it
@@ -91,7 +91,7 @@ def adapter_of(obj: dict[str, Any], registry: Registry) -> Adapter:
     return adapter
 
 
-def own_demand(obj: dict[str, Any], adapter: Adapter, lookup: Lookup, config: CountingConfig = DEFAULT) -> Demand:
+def own_demand(obj: dict[str, Any], adapter: Adapter, lookup: Lookup, config: CountingConfig) -> Demand:
     """As `demand`, whoever made the object."""
     if has_ended(obj, adapter):
         return NO_DEMAND
@@ -157,13 +157,13 @@ def _bounded(total: dict[str, int]) -> dict[str, int]:
 
 
 def _pod_sets(obj: dict[str, Any], adapter: Adapter, namespace: str, lookup: Lookup) -> list[PodSet]:
-    templates = {name: lambda o, find=find: find(o, namespace, lookup) for name, find in special.TEMPLATES.items()}
-
-    def declared() -> list[PodSet]:
-        return pod_sets(obj, adapter, templates)
-
-    coder = special.KINDS.get(adapter.code) if adapter.code else None
-    return coder(obj, declared, namespace, lookup) if coder else declared()
+    if adapter.code is not None:
+        return special.KINDS[adapter.code].pod_sets(obj, adapter, namespace, lookup)
+    templates = {
+        name: lambda o, module=module: module.template(o, namespace, lookup)
+        for name, module in special.TEMPLATES.items()
+    }
+    return pod_sets(obj, adapter, templates)
 
 
 def charged_cost(cost: PodCost, pods: PodSet, context: ClaimContext) -> dict[str, int]:
@@ -197,7 +197,7 @@ def _with_cards(per_pod: dict[str, int], cost: PodCost, pods: PodSet, context: C
     config = context.config
     memory = cards.card_memory(gpu_models(context.labels, pods, config), config)
     shared = {
-        name for device in hami.shared_devices() if device.cards in per_pod for name in (device.count, *device.parts)
+        name for device in config.hami.devices if device.cards in per_pod for name in (device.count, *device.parts)
     }
     others = {name: amount for name, amount in cost.requests.items() if name not in shared}
     otherwise = cards.cards_of_counts_as(cost.requests, pods.annotations, memory, config)
@@ -211,7 +211,7 @@ def namespace_of(obj: Mapping[str, Any]) -> str:
 
 
 def demand_of_live_pods(
-    obj: Mapping[str, Any], pods: Iterable[dict[str, Any]], lookup: Lookup, config: CountingConfig = DEFAULT
+    obj: Mapping[str, Any], pods: Iterable[dict[str, Any]], lookup: Lookup, config: CountingConfig
 ) -> Demand:
     """What the pods of an ended workload still hold, those that are not over. Raises Malformed.
 
@@ -233,9 +233,7 @@ def demand_of_live_pods(
     return Demand(total, shared=shared)
 
 
-def with_children(
-    own: Demand, children: Sequence[Demand], adapter: Adapter, config: CountingConfig = DEFAULT
-) -> Demand:
+def with_children(own: Demand, children: Sequence[Demand], adapter: Adapter, config: CountingConfig) -> Demand:
     """What an object asks for whose children (`grows`) may ask for more than it says itself: whichever is more.
 
     Of several the largest counts, since one is about to replace another; all of them do so under `surge: count`. One
@@ -282,7 +280,7 @@ def is_live(obj: dict[str, Any], adapter: Adapter) -> bool:
     return not has_ended(obj, adapter)
 
 
-def is_charged_for_pods(obj: dict[str, Any], adapter: Adapter, config: CountingConfig = DEFAULT) -> bool:
+def is_charged_for_pods(obj: dict[str, Any], adapter: Adapter, config: CountingConfig) -> bool:
     """Whether a workload has ended and costs what pods of it still run (`of_live_pods`)."""
     return adapter.lingers and config.terminal == "live-pods" and has_ended(obj, adapter)
 
@@ -317,9 +315,7 @@ def scale_replicas(scale: Mapping[str, Any]) -> int:
     return 0 if replicas is None else expect_count(replicas, "spec.replicas")
 
 
-def references(
-    obj: dict[str, Any], adapter: Adapter, lookup: Lookup | None = None, config: CountingConfig = DEFAULT
-) -> list[Reference]:
+def references(obj: dict[str, Any], adapter: Adapter, lookup: Lookup | None, config: CountingConfig) -> list[Reference]:
     """The other objects that the demand depends on: (group, kind, namespace or "", name or "" for all of the kind).
 
     Found by asking for the demand and noting its questions, so that it cannot differ from them. Without a lookup what

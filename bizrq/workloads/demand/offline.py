@@ -12,13 +12,13 @@ from typing import Any
 
 from bizrq.units.resources import Resources, growth, larger, nonzero, text_of, total
 from bizrq.units.slot import Slot
-from bizrq.workloads.config import DEFAULT, CountingConfig
+from bizrq.workloads.config import CountingConfig
 from bizrq.workloads.demand import counting
 from bizrq.workloads.demand.counting import Demand
 from bizrq.workloads.devices import dra
 from bizrq.workloads.devices.dra import ClaimContext
 from bizrq.workloads.kinds.declaration import Adapter
-from bizrq.workloads.kinds.registry import Registry, builtin_registry
+from bizrq.workloads.kinds.registry import Registry
 from bizrq.workloads.labels import labels_of
 from bizrq.workloads.lookup import DocumentLookup, Reference, group_and_version
 from bizrq.workloads.owners import charged_group, is_descendant, payer
@@ -49,16 +49,14 @@ class UsageRow:
         return {**item, "usage": dict(self.usage or {})} if self.error is None else {**item, "error": self.error}
 
 
-def usage(
-    documents: Iterable[object], config: CountingConfig = DEFAULT, registry: Registry | None = None
-) -> list[UsageRow]:
+def usage(documents: Iterable[object], config: CountingConfig, registry: Registry) -> list[UsageRow]:
     """A row for every document of a known kind and for every Scale, in their order, labelled or not, and for each
     ResourceClaim that names a group itself.
 
     All kinds of the registry count, charged or not, and all documents are what the others may refer to. Raises
     nothing: what admission would refuse as malformed is a row with an error.
     """
-    kinds = (registry or builtin_registry()).with_all_charged()
+    kinds = registry.with_all_charged()
     found = list(objects_in(documents))
     cluster = DocumentLookup(found)
     shared = _Shared()

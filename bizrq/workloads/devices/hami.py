@@ -10,19 +10,16 @@ of the name.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import lru_cache, partial
-from importlib import resources
-from types import MappingProxyType
-from typing import Any, Final, Literal
-
-import yaml
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
 
 from bizrq.units.quantity import NANO
 from bizrq.workloads.config import CountingConfig
 from bizrq.workloads.devices import cards
 from bizrq.workloads.devices.dra import ClaimContext
 from bizrq.workloads.devices.models import gpu_models, known_model
+from bizrq.workloads.hami_devices import HamiDevice, SliceRule
 from bizrq.workloads.labels import labels_of
 from bizrq.workloads.lookup import Lookup
 from bizrq.workloads.pods.podspec import Container, PodCost, aggregate
@@ -34,107 +31,17 @@ IGNORE: Final = "hami.io/webhook"
 _SCHEDULERS = ("", "default-scheduler", "hami-scheduler")
 _MOST = 2**31 - 1
 _MIG_MODE: Final = "nvidia.com/vgpu-mode"
-_TABLE: Final = resources.files("bizrq.workloads.devices").joinpath("hami.yaml")
 #: Where a node tells which of its cards is which.
 REGISTERED: Final = "hami.io/node-nvidia-register"
 _NVIDIA_ALLOCATED: Final = "hami.io/vgpu-devices-allocated"
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryRule:
-    """How memory of a card is asked for; in units of the name, of `mib` MiB each."""
-
-    name: str
-    mib: int = 1
-    card: int = 0
-    steps: tuple[int, ...] = ()
-    most: int = 0
-    only: tuple[int, ...] = ()
-    bytes: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class CoresRule:
-    """How cores of a card are asked for, of which it has `full`."""
-
-    name: str
-    full: int = 100
-    unsaid: Literal["none", "full", "exclusive"] = "none"
-    strict: bool = False
-    needs: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-
-
-@dataclass(frozen=True, slots=True)
-class SliceRule:
-    """A name of its own for one `of` so many equal parts of a device."""
-
-    name: str
-    of: int
-
-
-@dataclass(frozen=True, slots=True)
-class HamiDevice:
-    """One entry of `hami.yaml`."""
-
-    vendor: str
-    count: str
-    implied: bool = False
-    one: bool = False
-    memory: MemoryRule | None = None
-    percentage: str = ""
-    cores: CoresRule | None = None
-    slices: SliceRule | None = None
-    writes: tuple[str, ...] = ()
-    totals: bool = False
-    several: Literal["", "whole", "written"] = ""
-    pairs: bool = False
-    soft: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    allocated: str = ""
-
-    @property
-    def parts(self) -> tuple[str, ...]:
-        """The names that ask for parts of it."""
-        named = (self.memory, self.cores, self.slices)
-        return (*(part.name for part in named if part is not None), *([self.percentage] if self.percentage else ()))
-
-    @property
-    def cards(self) -> str:
-        return f"cards.{self.count}"
-
-
-@lru_cache(maxsize=1)
-def shared_devices() -> tuple[HamiDevice, ...]:
-    """All devices that HAMi shares, in the order of `hami.yaml`."""
-    return tuple(_device(dict(entry)) for entry in yaml.safe_load(_TABLE.read_text("utf-8")))
-
-
-def _device(entry: dict[str, Any]) -> HamiDevice:
-    for key, part in (("memory", MemoryRule), ("cores", CoresRule), ("slices", SliceRule)):
-        if key in entry:
-            entry[key] = part(**{k: _frozen(v) for k, v in entry[key].items()})
-    return HamiDevice(**{key: _frozen(value) for key, value in entry.items()})
-
-
-def _frozen(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else MappingProxyType(value) if isinstance(value, dict) else value
-
-
-@lru_cache(maxsize=16)
-def devices_of_vendors(vendors: tuple[str, ...]) -> Mapping[str, tuple[HamiDevice, ...]]:
-    """The devices of these vendors by each name that asks for them or for parts of them."""
-    found: dict[str, tuple[HamiDevice, ...]] = {}
-    for device in shared_devices():
-        if device.vendor in vendors:
-            for name in (device.count, *device.parts):
-                found[name] = (*found.get(name, ()), device)
-    return found
-
-
-#: What counts of a pod's annotations.
-ANNOTATIONS: Final = (
-    *("nvidia.com/use-gputype", "nvidia.com/nouse-gputype", _MIG_MODE),
-    *dict.fromkeys(key for device in shared_devices() for key in (device.allocated, *device.soft) if key),
-)
+def counted_annotations(config: CountingConfig) -> tuple[str, ...]:
+    """Return the annotations of pods that counting reads where HAMi is on."""
+    if not config.hami.enabled:
+        return ()
+    of_devices = (key for device in config.hami.devices for key in (device.allocated, *device.soft) if key)
+    return ("nvidia.com/use-gputype", "nvidia.com/nouse-gputype", _MIG_MODE, *dict.fromkeys(of_devices))
 
 
 def adjust(cost: PodCost, pods: PodSet, claims: ClaimContext) -> dict[str, int]:
@@ -145,7 +52,7 @@ def adjust(cost: PodCost, pods: PodSet, claims: ClaimContext) -> dict[str, int]:
     config = claims.config
     if not config.hami.enabled:
         return {}
-    by_name = devices_of_vendors(config.hami.vendors)
+    by_name = config.hami.devices_by_name
     everyone = (*cost.containers, *cost.init_containers)
     devices = {
         device.count: by_name[device.count]
@@ -380,9 +287,9 @@ def allocated(
     """
     found: dict[str, int] = {}
     containers = (*cost.init_containers, *cost.containers)
-    for device in shared_devices():
+    for device in config.hami.devices:
         text = annotations.get(device.allocated) if device.allocated else None
-        if device.vendor not in config.hami.vendors or not isinstance(text, str) or device.cards in found:
+        if not isinstance(text, str) or device.cards in found:
             continue
         given = _decoded(text)
         if given is None or not any(given) or len(given) > len(containers):

@@ -5,30 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 GroupKind: TypeAlias = tuple[str, str]
 """An API group ("" for core) and a kind in it."""
 
 
-#: What is written in code, by the name that a declaration calls it by.
-CODED_TEMPLATES: Final = frozenset({"rollout-workloadref"})
+class Codes(NamedTuple):
+    """The names of code that declarations may refer to: `code` of a kind, `code` of a role, and `surge`."""
 
-
-CODED_KINDS: Final = frozenset(
-    {
-        "cronjob",
-        "inferenceservice",
-        "knative-service",
-        "rayjob",
-        "scheduledsparkapplication",
-        "sparkapplication",
-        "trainjob",
-    }
-)
-
-
-CODED_SURGES: Final = frozenset({"deployment", "leaderworkerset", "rollout", "twice"})
+    kinds: frozenset[str]
+    templates: frozenset[str]
+    surges: frozenset[str]
 
 
 class DeclarationError(ValueError):
@@ -167,6 +155,8 @@ class Adapter:
     elastic_max: FieldPath | None = None
     surge: str | None = None
     code: str | None = None
+    #: Roles of the object that the kind's operator makes of this one, for its `code`.
+    child_roles: tuple[RoleDeclaration, ...] = ()
     #: After its end a workload may go on holding pods, and those are charged (policy `terminal`).
     lingers: bool = False
     #: False for kinds that do not pay for what they make (a CronJob's Jobs are charged).

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, TypeVar
 
 from bizrq.workloads.kinds.declaration import (
-    CODED_KINDS,
-    CODED_SURGES,
-    CODED_TEMPLATES,
     Adapter,
+    Codes,
     Constant,
     DeadlineRule,
     DeclarationError,
@@ -113,29 +112,29 @@ def _text(value: object, where: str) -> str:
 
 _KEYS = (
     "match", "root", "roles", "zeroWhen", "finishedWhen", "deadline", "scale", "creates", "passes", "grows", "beside",
-    "pods", "elasticMax", "surge", "code", "lingers", "pays", "estimate", "override",
+    "pods", "elasticMax", "surge", "code", "childRoles", "lingers", "pays", "estimate", "override",
 )  # fmt: skip
 
 
-def read_adapters(entries: object, where: str) -> list[tuple[Adapter, bool]]:
+def read_adapters(entries: object, where: str, codes: Codes) -> list[tuple[Adapter, bool]]:
     """The adapters that are declared, each with whether it may replace another. Raises DeclarationError."""
     found: dict[GroupKind, tuple[Adapter, bool]] = {}
-    for adapter, override in _all(entries, where, _adapter):
+    for adapter, override in _all(entries, where, partial(_adapter, codes)):
         if (adapter.group, adapter.kind) in found:
             raise DeclarationError(f"{where}: {adapter.resource} is declared twice")
         found[adapter.group, adapter.kind] = adapter, override
     return list(found.values())
 
 
-def _adapter(value: object, where: str) -> tuple[Adapter, bool]:
+def _adapter(codes: Codes, value: object, where: str) -> tuple[Adapter, bool]:
     entry = _Entry(value, where, _KEYS)
     match = _Entry(entry.map("match"), entry.path("match"), ("group", "kind", "resource", "versions"))
     versions = match.all("versions", _text)
     if not versions:
         raise DeclarationError(f"{match.path('versions')}: name at least one version")
     root = entry.maybe("root", _at)
-    read = _Reader(root.keys if root else ("spec",))
-    code = entry.one_of("code", CODED_KINDS) if "code" in entry else None
+    read = _Reader(codes, root.keys if root else ("spec",))
+    code = entry.one_of("code", codes.kinds) if "code" in entry else None
     roles = entry.all("roles", read.role)
     if not roles and code is None:
         raise DeclarationError(f"{where}: name at least one role")
@@ -147,7 +146,7 @@ def _adapter(value: object, where: str) -> tuple[Adapter, bool]:
         versions=versions,
         roles=roles,
         zero_when=entry.all("zeroWhen", read.equals),
-        finished_when=entry.maybe("finishedWhen", _finished),
+        finished_when=entry.maybe("finishedWhen", partial(_finished, codes)),
         deadline=entry.maybe("deadline", _deadline),
         scale=scale.keys if scale else None,
         creates=frozenset(entry.all("creates", _group_kind)),
@@ -156,8 +155,9 @@ def _adapter(value: object, where: str) -> tuple[Adapter, bool]:
         beside=frozenset(entry.all("beside", _text)),
         pods=entry.maybe("pods", _pods) or PodRule(),
         elastic_max=entry.maybe("elasticMax", _at),
-        surge=entry.one_of("surge", CODED_SURGES) if "surge" in entry else None,
+        surge=entry.one_of("surge", codes.surges) if "surge" in entry else None,
         code=code,
+        child_roles=entry.all("childRoles", read.role),
         lingers=entry.flag("lingers"),
         pays=entry.flag("pays", default=True),
         estimate=entry.flag("estimate"),
@@ -170,7 +170,8 @@ def _adapter(value: object, where: str) -> tuple[Adapter, bool]:
 class _Reader:
     """Reads places; with a `root`, `spec.x` stands for `<root>.x`, and `$.spec.x` for itself."""
 
-    def __init__(self, root: tuple[str, ...]) -> None:
+    def __init__(self, codes: Codes, root: tuple[str, ...]) -> None:
+        self._codes = codes
         self._root = root
 
     def at(self, value: object, where: str) -> FieldPath:
@@ -208,7 +209,7 @@ class _Reader:
             skip_when=entry.maybe("skipWhen", self.equals),
             pod_spec=entry.flag("podSpec"),
             inject=entry.all("inject", self.inject),
-            code=entry.one_of("code", CODED_TEMPLATES) if "code" in entry else None,
+            code=entry.one_of("code", self._codes.templates) if "code" in entry else None,
         )
 
     def factor(self, value: object, where: str) -> Factor:
@@ -275,7 +276,7 @@ def _has_value(factor: Factor) -> bool:
             return any(_has_value(operand) for operand in operands)
 
 
-def _finished(value: object, where: str) -> FinishedRule:
+def _finished(codes: Codes, value: object, where: str) -> FinishedRule:
     entry = _Entry(value, where, ("conditions", "phase", "unless"))
     conditions = entry.maybe("conditions", lambda v, w: _Entry(v, w, ("path", "types")))
     phase = entry.maybe("phase", lambda v, w: _Entry(v, w, ("path", "values")))
@@ -286,7 +287,7 @@ def _finished(value: object, where: str) -> FinishedRule:
         types=frozenset(conditions.all("types", _text)) if conditions else frozenset(),
         phase=_at(phase.text("path"), phase.path("path")) if phase else None,
         phases=frozenset(phase.all("values", _text)) if phase else frozenset(),
-        unless=entry.maybe("unless", _Reader(("spec",)).equals),
+        unless=entry.maybe("unless", _Reader(codes, ("spec",)).equals),
     )
 
 

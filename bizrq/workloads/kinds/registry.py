@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property
-from importlib import resources
+from functools import cached_property
 from typing import Any
-
-import yaml
 
 from bizrq.workloads.kinds.declaration import (
     Adapter,
+    Codes,
     DeclarationError,
     GroupKind,
 )
@@ -26,6 +24,7 @@ class Registry:
 
     adapters: tuple[Adapter, ...]
     charged_names: frozenset[str]
+    codes: Codes
     _by_kind: dict[GroupKind, Adapter] = field(init=False, repr=False, compare=False)
     _by_resource: dict[tuple[str, str], Adapter] = field(init=False, repr=False, compare=False)
 
@@ -44,6 +43,11 @@ class Registry:
         kind = obj.get("kind")
         group, _ = group_and_version(obj.get("apiVersion"))
         return self._by_kind.get((group, kind)) if isinstance(kind, str) else None
+
+    @cached_property
+    def countable(self) -> frozenset[str]:
+        """The kinds that `count/` may name: those that are charged. Nothing would hold a ceiling on another."""
+        return frozenset(adapter.resource for adapter in self.charged)
 
     @cached_property
     def charged(self) -> tuple[Adapter, ...]:
@@ -71,7 +75,7 @@ class Registry:
 
         One for a kind that is there already must say `override: true`. Raises DeclarationError.
         """
-        added = read_adapters(entries, "adapters")
+        added = read_adapters(entries, "adapters", self.codes)
         known = dict(self._by_kind)
         plurals = dict(self._by_resource)
         for index, (adapter, override) in enumerate(added):
@@ -85,12 +89,10 @@ class Registry:
             known[adapter.group, adapter.kind] = adapter
             plurals[adapter.group, adapter.plural] = adapter
         charged = self.charged_names | {a.resource for a, _ in added if not a.estimate}
-        return Registry(tuple(known.values()), frozenset(charged))
+        return Registry(tuple(known.values()), frozenset(charged), self.codes)
 
 
-@cache
-def builtin_registry() -> Registry:
-    """All kinds that bizrq ships declarations of, all of them charged but those that are only estimated."""
-    text = resources.files("bizrq.workloads.kinds").joinpath("kinds.yaml").read_text("utf-8")
-    adapters = tuple(adapter for adapter, _ in read_adapters(yaml.safe_load(text), "kinds.yaml"))
-    return Registry(adapters, frozenset(a.resource for a in adapters if not a.estimate))
+def read_registry(entries: object, where: str, codes: Codes) -> Registry:
+    """Read declarations of kinds, all of them charged but estimates. Raises DeclarationError."""
+    adapters = tuple(adapter for adapter, _ in read_adapters(entries, where, codes))
+    return Registry(adapters, frozenset(a.resource for a in adapters if not a.estimate), codes)

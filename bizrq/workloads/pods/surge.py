@@ -7,9 +7,9 @@ to what an elastic job may grow (policy `elastic: max`). By default neither is c
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 from bizrq.workloads.config import CountingConfig
 from bizrq.workloads.kinds.declaration import Adapter
@@ -53,17 +53,10 @@ def _surged(obj: dict[str, Any], how: str, sets: Sequence[PodSet]) -> Sequence[P
     spec = expect_map(obj.get("spec"), "spec")
     given = spec.get("replicas")
     replicas = 1 if given is None else expect_count(given, "spec.replicas")
-    if how == "twice":
-        more = replicas = 1
-    elif how == "deployment":
-        more = _of_deployment(expect_map(spec.get("strategy"), "spec.strategy"), replicas)
-    elif how == "rollout":
-        more = _of_rollout(expect_map(spec.get("strategy"), "spec.strategy"), replicas)
-    else:
-        path = "spec.rolloutStrategy.rollingUpdateConfiguration"
-        strategy = expect_map(spec.get("rolloutStrategy"), "spec.rolloutStrategy")
-        rolling = expect_map(strategy.get("rollingUpdateConfiguration"), path)
-        more = _of(rolling.get("maxSurge"), 0, replicas, f"{path}.maxSurge")
+    rule = SURGES[how]
+    if not rule.by_replicas:
+        replicas = 1
+    more = rule.more(spec, replicas)
     if not replicas or not more:
         return sets
     surged = [replace(s, count=s.count // replicas * (replicas + more)) for s in sets]
@@ -72,20 +65,29 @@ def _surged(obj: dict[str, Any], how: str, sets: Sequence[PodSet]) -> Sequence[P
     return surged
 
 
-def _of_deployment(strategy: dict[str, Any], replicas: int) -> int:
+def _of_deployment(spec: dict[str, Any], replicas: int) -> int:
+    strategy = expect_map(spec.get("strategy"), "spec.strategy")
     if expect_text(strategy.get("type"), "spec.strategy.type") == "Recreate":
         return 0
     path = "spec.strategy.rollingUpdate"
     return _of(expect_map(strategy.get("rollingUpdate"), path).get("maxSurge"), "25%", replicas, f"{path}.maxSurge")
 
 
-def _of_rollout(strategy: dict[str, Any], replicas: int) -> int:
+def _of_rollout(spec: dict[str, Any], replicas: int) -> int:
     """Both versions in full where traffic is switched or shared out, unless the old one shrinks; else the surge."""
+    strategy = expect_map(spec.get("strategy"), "spec.strategy")
     canary = expect_map(strategy.get("canary"), "spec.strategy.canary")
     shrinks = expect_bool(canary.get("dynamicStableScale"), "spec.strategy.canary.dynamicStableScale")
     if strategy.get("blueGreen") is not None or (canary.get("trafficRouting") is not None and not shrinks):
         return replicas
     return _of(canary.get("maxSurge"), "25%", replicas, "spec.strategy.canary.maxSurge")
+
+
+def _of_leaderworkerset(spec: dict[str, Any], replicas: int) -> int:
+    path = "spec.rolloutStrategy.rollingUpdateConfiguration"
+    strategy = expect_map(spec.get("rolloutStrategy"), "spec.rolloutStrategy")
+    rolling = expect_map(strategy.get("rollingUpdateConfiguration"), path)
+    return _of(rolling.get("maxSurge"), 0, replicas, f"{path}.maxSurge")
 
 
 def _of(given: object, default: int | str, replicas: int, path: str) -> int:
@@ -97,3 +99,26 @@ def _of(given: object, default: int | str, replicas: int, path: str) -> int:
             raise malformed(path, f"must be a whole number or a percentage, not {describe_value(value)}")
         return -(-replicas * int(match[1]) // 100)
     return expect_count(value, path)
+
+
+@dataclass(frozen=True, slots=True)
+class SurgeRule:
+    """How many more replicas an update may add, and that in words for the table of docs/kinds.md.
+
+    `more` takes the object's spec and its replicas. Without `by_replicas` the whole object is one replica.
+    """
+
+    description: str
+    more: Callable[[dict[str, Any], int], int]
+    by_replicas: bool = True
+
+
+#: By the `surge` of a kind.
+SURGES: Final[Mapping[str, SurgeRule]] = {
+    "deployment": SurgeRule("`maxSurge` of its rolling update", _of_deployment),
+    "leaderworkerset": SurgeRule("`maxSurge` groups", _of_leaderworkerset),
+    "rollout": SurgeRule(
+        "the canary's `maxSurge`; all over again where traffic is routed or for blue-green", _of_rollout
+    ),
+    "twice": SurgeRule("a second cluster", lambda _spec, _replicas: 1, by_replicas=False),
+}

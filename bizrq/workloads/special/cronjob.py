@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
+from bizrq.workloads.kinds.declaration import Adapter
 from bizrq.workloads.labels import LABEL, group_of
 from bizrq.workloads.lookup import Lookup
 from bizrq.workloads.pods.roles import PodSet
 from bizrq.workloads.validation import Malformed, describe_value, expect_map, malformed
 
+DESCRIPTION = "none: its Jobs pay. It is refused if they would not carry its label"
 
-def pod_sets(
-    obj: dict[str, Any], _declared: Callable[[], list[PodSet]], _namespace: str, _lookup: Lookup
-) -> list[PodSet]:
+
+def pod_sets(obj: dict[str, Any], adapter: Adapter, namespace: str, lookup: Lookup) -> list[PodSet]:
     """No pods. Raises Malformed where the Jobs would escape the group that the CronJob names.
 
     A Job gets the labels of jobTemplate (kubernetes `cronjob/utils.go`).

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from bizrq.workloads.kinds.declaration import Adapter
 from bizrq.workloads.lookup import Lookup
 from bizrq.workloads.pods.roles import PodSet, pod_set_of_template
 from bizrq.workloads.validation import MAX_COUNT, child_path, describe_value, expect_list, expect_map, malformed
+
+DESCRIPTION = (
+    "an estimate: the larger of the annotations min-scale and initial-scale (1 if absent) times `spec.template` "
+    "with its queue-proxy. The Deployments of its revisions pay"
+)
 
 #: The sidecar that Knative adds, as its config-deployment says by default.
 _QUEUE = {"name": "queue-proxy", "resources": {"requests": {"cpu": "25m"}}}
 _WHOLE = re.compile(r"[0-9]{1,10}", re.ASCII)
 
 
-def pod_sets(
-    obj: dict[str, Any], _declared: Callable[[], list[PodSet]], _namespace: str, _lookup: Lookup
-) -> list[PodSet]:
+def pod_sets(obj: dict[str, Any], adapter: Adapter, namespace: str, lookup: Lookup) -> list[PodSet]:
     """As many pods as a revision starts with: its least scale, and one unless it says otherwise."""
     path = "spec.template"
     pods = pod_set_of_template("revision", 1, expect_map(obj.get("spec"), "spec").get("template"), path)

@@ -5,12 +5,17 @@ A ServingRuntime adds to what stands here, and an autoscaler changes the numbers
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
+from bizrq.workloads.kinds.declaration import Adapter
 from bizrq.workloads.lookup import Lookup
 from bizrq.workloads.pods.roles import PodSet
 from bizrq.workloads.validation import expect_count, expect_list, expect_map, malformed
+
+DESCRIPTION = (
+    "an estimate: for predictor, transformer and explainer `minReplicas` (1 if absent). Its Deployments pay; "
+    "none while the annotation `serving.kserve.io/stop` is true"
+)
 
 _COMPONENTS = ("predictor", "transformer", "explainer")
 #: Where a component says what serves the model, besides plain containers.
@@ -20,9 +25,7 @@ _SERVERS = (
 )  # fmt: skip
 
 
-def pod_sets(
-    obj: dict[str, Any], _declared: Callable[[], list[PodSet]], _namespace: str, _lookup: Lookup
-) -> list[PodSet]:
+def pod_sets(obj: dict[str, Any], adapter: Adapter, namespace: str, lookup: Lookup) -> list[PodSet]:
     """The least number of pods of each component; none at all while the service is stopped by annotation."""
     metadata = expect_map(obj.get("metadata"), "metadata")
     if expect_map(metadata.get("annotations"), "metadata.annotations").get("serving.kserve.io/stop") == "true":

@@ -7,6 +7,8 @@ from typing import Any
 from bizrq.workloads.lookup import Lookup, group_and_version
 from bizrq.workloads.validation import describe_value, expect_map, expect_text, malformed
 
+DESCRIPTION = "or the template of `spec.workloadRef`"
+
 #: Where the template stands in what a Rollout may refer to.
 _REFERABLE = {
     ("apps", "Deployment"): ("spec", "template"),

@@ -7,14 +7,13 @@ Sources: spark-operator `internal/scheduler/yunikorn/resourceusage` (memory.go, 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
+from bizrq.workloads.kinds.declaration import Adapter
 from bizrq.workloads.lookup import Lookup
 from bizrq.workloads.pods.roles import PodSet
 from bizrq.workloads.validation import (
-    Malformed,
     describe_value,
     expect_bool,
     expect_count,
@@ -22,6 +21,12 @@ from bizrq.workloads.validation import (
     expect_map,
     expect_text,
     malformed,
+)
+
+DESCRIPTION = (
+    "1 driver and `spec.executor.instances` (1 if absent) executors; with dynamicAllocation no fewer than "
+    "`initialExecutors` and `minExecutors`. Sizes by Spark's arithmetic: memory and its overhead, `coreRequest` or "
+    "`cores`, `coreLimit`, `gpu`"
 )
 
 _BYTES = {"b": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40, "p": 2**50}
@@ -37,9 +42,7 @@ _OVERRIDES = re.compile(
 )
 
 
-def pod_sets(
-    obj: dict[str, Any], _declared: Callable[[], list[PodSet]], _namespace: str, _lookup: Lookup
-) -> list[PodSet]:
+def pod_sets(obj: dict[str, Any], adapter: Adapter, namespace: str, lookup: Lookup) -> list[PodSet]:
     """The driver, and as many executors as the application starts with."""
     spec = expect_map(obj.get("spec"), "spec")
     conf = expect_map(spec.get("sparkConf"), "spec.sparkConf")
@@ -53,19 +56,6 @@ def pod_sets(
         _pods("driver", 1, driver, spec, 0),
         _pods("executor", _executors(spec, executor), executor, spec, _beside(spec, conf)),
     ]
-
-
-def no_pods(obj: dict[str, Any], declared: Callable[[], list[PodSet]], namespace: str, lookup: Lookup) -> list[PodSet]:
-    """No pods: a ScheduledSparkApplication makes applications, which carry its labels and pay for themselves.
-
-    Raises Malformed where those could not be counted.
-    """
-    template = expect_map(expect_map(obj.get("spec"), "spec").get("template"), "spec.template")
-    try:
-        pod_sets({**obj, "spec": template}, declared, namespace, lookup)
-    except Malformed as wrong:
-        raise Malformed(f"spec.template -> {wrong}") from None
-    return []
 
 
 def _pods(name: str, count: int, role: dict[str, Any], spec: dict[str, Any], beside: int) -> PodSet:

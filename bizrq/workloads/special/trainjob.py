@@ -5,15 +5,14 @@ Source: Kubeflow trainer `pkg/runtime/core/trainingruntime.go` (newRuntimeInfo) 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from bizrq.workloads.kinds.registry import builtin_registry
+from bizrq.workloads.kinds.declaration import Adapter
 from bizrq.workloads.lookup import Lookup
 from bizrq.workloads.owners import controller_of
 from bizrq.workloads.pods.roles import PodSet, pod_set_of_template
-from bizrq.workloads.pods.roles import pod_sets as declared_sets
+from bizrq.workloads.pods.roles import pod_sets as pod_sets_of_roles
 from bizrq.workloads.validation import (
     Malformed,
     child_path,
@@ -27,6 +26,12 @@ from bizrq.workloads.validation import (
     malformed,
 )
 
+DESCRIPTION = (
+    "the jobs of its runtime: `spec.trainer.numNodes` (what the runtime says if absent) for the trainer, "
+    "`parallelism` for others, `resourcesPerNode` laid over the trainer's. No less than the JobSet that was made "
+    "of it"
+)
+
 _GROUP = "trainer.kubeflow.org"
 _CLUSTER, _NAMESPACED = "ClusterTrainingRuntime", "TrainingRuntime"
 _STEP = "trainer.kubeflow.org/trainjob-ancestor-step"
@@ -34,9 +39,7 @@ _NODE = "node"
 _JOBSET = ("jobset.x-k8s.io", "JobSet")
 
 
-def pod_sets(
-    obj: dict[str, Any], _declared: Callable[[], list[PodSet]], namespace: str, lookup: Lookup
-) -> list[PodSet]:
+def pod_sets(obj: dict[str, Any], adapter: Adapter, namespace: str, lookup: Lookup) -> list[PodSet]:
     """What the runtime says, and no less than the JobSet that was made of it: later edits of a runtime change nothing.
 
     Raises Malformed where neither can be counted.
@@ -45,7 +48,7 @@ def pod_sets(
     wrong: Malformed | None = None
     for count in (_of_runtime, _of_jobset):
         try:
-            found += count(obj, namespace, lookup)
+            found += count(obj, adapter, namespace, lookup)
         except Malformed as error:
             wrong = wrong or error
     if wrong is not None and not found:
@@ -58,19 +61,20 @@ def pod_sets(
     return list(sets.values())
 
 
-def _of_jobset(obj: dict[str, Any], namespace: str, lookup: Lookup) -> list[PodSet]:
+def _of_jobset(obj: dict[str, Any], adapter: Adapter, namespace: str, lookup: Lookup) -> list[PodSet]:
     """The sets of the JobSet that the operator made for the job, none before that."""
     metadata = expect_map(obj.get("metadata"), "metadata")
     name, uid = metadata.get("name"), metadata.get("uid")
-    adapter = builtin_registry().by_kind(*_JOBSET)
     jobset = lookup.get(*_JOBSET, namespace, name) if isinstance(name, str) and name and uid else None
-    if jobset is None or adapter is None:
+    if jobset is None:
         return []
     owner = controller_of(jobset.get("metadata"))
-    return declared_sets(jobset, adapter, {}) if owner is not None and owner.get("uid") == uid else []
+    if owner is None or owner.get("uid") != uid:
+        return []
+    return pod_sets_of_roles(jobset, replace(adapter, roles=adapter.child_roles), {})
 
 
-def _of_runtime(obj: dict[str, Any], namespace: str, lookup: Lookup) -> list[PodSet]:
+def _of_runtime(obj: dict[str, Any], adapter: Adapter, namespace: str, lookup: Lookup) -> list[PodSet]:
     """A set of pods for each job of the runtime, however often the runtime repeats it: the operator makes each once."""
     spec = expect_map(obj.get("spec"), "spec")
     trainer = expect_map(spec.get("trainer"), "spec.trainer")

@@ -11,6 +11,7 @@ from bizrq.kube.informer import Store
 from bizrq.settings import settings
 from bizrq.units.times import parse_timestamp
 from bizrq.workloads.demand.counting import demand
+from bizrq.workloads.devices.hami import counted_annotations
 from bizrq.workloads.lookup import EmptyLookup
 from controller.watch.pods import SharedParts, trimmed_pod
 
@@ -66,7 +67,8 @@ def _pod(uid: str = "u1") -> Object:
 
 def test_what_is_kept_of_a_pod_reads_as_the_pod_itself() -> None:
     whole = _pod()
-    kept = trimmed_pod(copy.deepcopy(whole), SharedParts()).plain()
+    found = settings({"hami": {"enabled": True}})
+    kept = trimmed_pod(copy.deepcopy(whole), SharedParts(counted_annotations(found.counting))).plain()
     for key in ("apiVersion", "kind"):
         assert kept[key] == whole[key]
     metadata = kept["metadata"]

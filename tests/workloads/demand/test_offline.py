@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from bizrq.workloads.config import DEFAULT
-from bizrq.workloads.demand.offline import usage
 from bizrq.workloads.labels import LABEL
-from tests.support.workload_language import deployment, rollout, template, tfjob, workload
+from tests.support.workload_language import CONFIG, deployment, rollout, template, tfjob, usage, workload
 from tests.workloads.devices.test_dra import CLASSES, SHARED, claim, exactly, using
 
 
@@ -163,7 +161,7 @@ def test_an_ended_job_costs_the_pods_that_it_still_holds():
         "requests.nvidia.com/gpu": "2", "requests.nvidia.com/gpu.A100": "2",
     }  # fmt: skip
     assert [p.usage for p in pods] == [{}, {}, {}]
-    assert usage(documents, replace(DEFAULT, terminal="release"))[0].usage == {}
+    assert usage(documents, replace(CONFIG, terminal="release"))[0].usage == {}
 
 
 def test_a_claim_that_workloads_share_is_told_with_the_first_of_them():

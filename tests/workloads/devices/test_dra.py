@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from bizrq.workloads.config import DEFAULT, DeviceClassMapping
-from tests.support.workload_language import Object, cost, costs, count, deployment, refusal, template, tfjob
+from bizrq.workloads.config import DeviceClassMapping
+from tests.support.workload_language import CONFIG, Object, cost, costs, count, deployment, refusal, template, tfjob
 
 GPU, DEVICES = "gpu.nvidia.com", "deviceclass.resource.k8s.io/devices"
 IMPLICIT = "deviceclass.resource.kubernetes.io"
@@ -155,7 +155,7 @@ def test_roles_that_share_a_claim_are_charged_the_larger_of_what_each_makes_of_i
 
 
 def test_a_class_may_be_mapped_by_configuration():
-    config = replace(DEFAULT, device_class_mappings={"big.example.com": DeviceClassMapping("nvidia.com/gpu", "A100")})
+    config = replace(CONFIG, device_class_mappings={"big.example.com": DeviceClassMapping("nvidia.com/gpu", "A100")})
     demand = count(using(1), claim_template(exactly("big.example.com")), config=config)
     expected = devices("big.example.com", 1, "nvidia.com/gpu", "A100")
     models = f"big.example.com.{DEVICES}.A100=1 requests.{IMPLICIT}/big.example.com.A100=1"
@@ -163,7 +163,7 @@ def test_a_class_may_be_mapped_by_configuration():
 
 
 def test_administrators_are_counted_where_somebody_says_so():
-    config = replace(DEFAULT, count_admin_access=True)
+    config = replace(CONFIG, count_admin_access=True)
     demand = count(using(1), claim_template(exactly(adminAccess=True)), *CLASSES, config=config)
     assert demand.resources["requests.nvidia.com/gpu"]
 

@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 
 from bizrq.units.quantity import NANO
-from bizrq.workloads.config import DEFAULT, GpuModel
-from tests.support.workload_language import costs, count, deployment, refusal, template, tfjob
+from bizrq.workloads.config import GpuModel
+from tests.support.workload_language import CONFIG, costs, count, deployment, refusal, template, tfjob
 
 KNOWN = replace(
-    DEFAULT,
+    CONFIG,
     gpu_models={
         "A100": GpuModel(("NVIDIA-A100-SXM4-40GB", "nvidia-tesla-a100"), 40960),
         "A100-80G": GpuModel(("NVIDIA-A100-SXM4-80GB",), 81920),
@@ -47,7 +47,7 @@ def test_a_label_says_the_model(pod, labels, expected):
 
 
 def test_devices_that_are_configured_have_models():
-    config = replace(DEFAULT, gpu_resources=("x.com/gpu",))
+    config = replace(CONFIG, gpu_resources=("x.com/gpu",))
     demand = count(deployment(1, "x.com/gpu=/1", gpu="X1"), config=config)
     assert demand.resources["requests.x.com/gpu.X1"]
 

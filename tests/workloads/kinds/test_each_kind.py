@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from bizrq.builtin import builtin_registry
 from bizrq.units.quantity import NANO
 from bizrq.workloads.demand import counting
-from bizrq.workloads.kinds.registry import builtin_registry
 from tests.support.workload_language import Object, costs, count, refusal, template, workload
 
 POD = template("cpu=1")

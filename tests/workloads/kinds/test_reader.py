@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 import yaml
 
+from bizrq.builtin import builtin_registry
 from bizrq.workloads.kinds.declaration import DeclarationError
 from bizrq.workloads.kinds.reader import read_adapters
-from bizrq.workloads.kinds.registry import builtin_registry
+from bizrq.workloads.special import CODES
 from bizrq.workloads.validation import Malformed
 from tests.support.workload_language import costs, count, template, workload
 
@@ -140,7 +141,7 @@ SLIPS = [
 @pytest.mark.parametrize(("entries", "words"), [row[1:] for row in SLIPS], ids=[row[0] for row in SLIPS])
 def test_a_declaration_is_refused_for(entries, words):
     with pytest.raises(DeclarationError) as caught:
-        read_adapters(entries, "adapters")
+        read_adapters(entries, "adapters", CODES)
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bizrq.builtin import builtin_registry
 from bizrq.units.times import format_timestamp
-from bizrq.workloads.kinds.registry import builtin_registry
 from bizrq.workloads.labels import LABEL
 from bizrq.workloads.lookup import DocumentLookup
 from bizrq.workloads.ownership.payers import ENDS, Memory, Paid, PayerReason, keeps, paid_by, selects
