@@ -22,7 +22,7 @@ from bizrq.kube.events import EventRecorder
 from bizrq.quota.recount import CountedObject, Snapshot, recount
 from bizrq.store.edit_backoff import EditBackoff
 from bizrq.store.hours import CARD_HOURS
-from bizrq.units.names import DEFAULT, Catalog
+from bizrq.units.names import Catalog
 from bizrq.units.resources import Resources, restrict, subtract_floor
 from bizrq.units.resources import total as total_of
 from bizrq.units.slot import group_slot
@@ -61,7 +61,7 @@ class Reconciler:
         recorder: EventRecorder,
         config: CountingConfig,
         *,
-        catalog: Catalog = DEFAULT,
+        catalog: Catalog,
         recount_interval: float = 300.0,
         now: Callable[[], int],
         clock: Callable[[], float] = time.monotonic,
@@ -243,7 +243,7 @@ class Reconciler:
             counted_at=self._counted_at(group.name),
             detached=wire.detached_lines(detached),
             observed_generation=group.metadata.generation,
-            conditions=self._reporter.conditions(group, conditions(counted, hard, told, hours)),
+            conditions=self._reporter.conditions(group, conditions(counted, hard, told, hours, self._catalog)),
             cash=wire.with_committed(record.cash_status() if record is not None else None, counted.committed),
             hold=group.status.hold,
         )

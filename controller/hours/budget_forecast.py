@@ -20,7 +20,7 @@ from bizrq.hours.forecast import Budget
 from bizrq.hours.metering import HOUR, RecordPage
 from bizrq.hours.periods import LIFETIME, Period
 from bizrq.units import names
-from bizrq.units.names import DEFAULT, Catalog, is_cash, metered_resource
+from bizrq.units.names import Catalog, is_cash, metered_resource
 from bizrq.units.resources import Limits, Resources
 from controller.hours.record import RecordReconciler
 from controller.watch.cluster import Cluster
@@ -86,7 +86,7 @@ class _Known:
 class BudgetForecaster:
     """Looks at the records of groups, and of those below them."""
 
-    def __init__(self, cluster: Cluster, record_reconciler: RecordReconciler, catalog: Catalog = DEFAULT) -> None:
+    def __init__(self, cluster: Cluster, record_reconciler: RecordReconciler, catalog: Catalog) -> None:
         self._cluster = cluster
         self._record_reconciler = record_reconciler
         self._catalog = catalog

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import structlog
 
 from bizrq.hours.metering import Interval, RecordPage, UsageRate
-from bizrq.units.names import DEFAULT, Catalog
+from bizrq.units.names import Catalog
 from bizrq.units.resources import Resources
 from bizrq.units.slot import Slot
 from bizrq.units.times import parse_timestamp
@@ -73,7 +73,7 @@ class IntervalCollector:
         record_store: RecordStore,
         enqueue: Callable[[str, float], None],
         now: Callable[[], int],
-        catalog: Catalog = DEFAULT,
+        catalog: Catalog,
     ) -> None:
         self._cluster = cluster
         self._observed = observed

@@ -21,7 +21,7 @@ from bizrq.hours.metering import ClosedPeriod, Correction, Interval, RecordPage
 from bizrq.hours.periods import Period
 from bizrq.kube.client import KubeClient
 from bizrq.store.groups import GROUPS as GROUP
-from bizrq.units.names import DEFAULT, Catalog, is_cash, metered_resource
+from bizrq.units.names import Catalog, is_cash, metered_resource
 from bizrq.units.resources import Limits, larger, restrict
 from bizrq.units.resources import total as sum_of
 from controller.hours.corrections import CorrectionTracker
@@ -63,7 +63,7 @@ class RecordReconciler:
         enqueue: Callable[[str, float], None],
         *,
         identity: str,
-        catalog: Catalog = DEFAULT,
+        catalog: Catalog,
         cash_interval: float = 60.0,
         now: Callable[[], int],
     ) -> None:

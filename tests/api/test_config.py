@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bizrq.api.config import ConfigurationError
-from bizrq.builtin import builtin_registry, shared_devices
+from bizrq.builtin import builtin_catalog, builtin_registry, shared_devices
 from bizrq.settings import load, settings
 from bizrq.workloads.config import CountingConfig, CountsAs, DeviceClassMapping, GpuModel, Hami
 
@@ -14,6 +14,11 @@ ASCEND = tuple(device for device in shared_devices() if device.vendor == "ascend
 
 def test_nothing_said_is_the_default():
     assert settings({}).counting == settings(None).counting == CountingConfig(kinds=builtin_registry().countable)
+
+
+def test_the_catalog_without_a_configuration_is_that_of_the_default_settings():
+    assert builtin_catalog() == settings({}).catalog
+    assert builtin_catalog().kinds == {adapter.resource for adapter in builtin_registry().charged}
 
 
 def test_every_knob_is_read():

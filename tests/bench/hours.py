@@ -27,6 +27,7 @@ from controller.usage.observed_usage import ObservedUsage
 from controller.watch.cluster import Cluster
 from controller.watch.pods import SharedParts, trimmed_pod
 from tests.bench.measure import longest_stall
+from tests.support.catalog import CATALOG
 
 GPU, A100 = "requests.nvidia.com/gpu", "requests.nvidia.com/gpu.A100"
 HARD = {f"cash/{GPU}": 10**24}
@@ -63,9 +64,9 @@ class Office:
         self.books.sizes = {}
         evidence = ObservedUsage(self.cluster, settings.counting)
         self.stays = IntervalCollector(
-            self.cluster, evidence, self.books, lambda _group, _after: None, lambda: self.now
+            self.cluster, evidence, self.books, lambda _group, _after: None, lambda: self.now, catalog=CATALOG
         )
-        corrections = CorrectionTracker(client, lambda _group, _after: None, now=lambda: self.now)
+        corrections = CorrectionTracker(client, lambda _group, _after: None, now=lambda: self.now, catalog=CATALOG)
         self.hours = RecordReconciler(
             self.cluster,
             self.stays,

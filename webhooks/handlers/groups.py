@@ -25,7 +25,7 @@ from bizrq.quota.recount import held_by_child
 from bizrq.quota.verdict import Denied, Granted, Reason, Verdict
 from bizrq.store.groups import GroupStore
 from bizrq.store.reference_resolver import CONTEXT, NAMESPACES, ReferenceResolver, resources_of
-from bizrq.units.names import DEFAULT, Catalog
+from bizrq.units.names import Catalog
 from bizrq.units.slot import GROUP_SLOT_KIND, group_slot
 from bizrq.workloads.config import CountingConfig
 from bizrq.workloads.devices.dra import CLAIM, claim_group
@@ -66,7 +66,7 @@ class GroupHandler:
         registry: Registry,
         config: CountingConfig,
         *,
-        catalog: Catalog = DEFAULT,
+        catalog: Catalog,
     ) -> None:
         self._client = client
         self._store = store

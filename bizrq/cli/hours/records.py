@@ -27,7 +27,7 @@ from bizrq.kube.client import KubeClient
 from bizrq.store import hours as stored
 from bizrq.store.groups import GROUPS, without_managed_fields
 from bizrq.units import quantity
-from bizrq.units.names import DEFAULT, Catalog
+from bizrq.units.names import Catalog
 from bizrq.units.resources import Resources
 from bizrq.units.slot import GROUP_SLOT_KIND as GROUP_KIND
 from bizrq.units.times import parse_timestamp
@@ -43,8 +43,8 @@ class HoursRecords:
 
     groups: Mapping[str, GroupObject]
     pages: Sequence[CardHours]
-    statements: Sequence[Statement] = ()
-    catalog: Catalog = DEFAULT
+    statements: Sequence[Statement]
+    catalog: Catalog
 
     @cached_property
     def heirs(self) -> dict[str, str]:
@@ -120,7 +120,7 @@ class HoursRecords:
         root = self.groups.get(self.root(group))
         if period.end is not None or period.start is None or root is None:
             return period.end
-        return next_period(terms_of(root).schedule, Period(None, period.start)).end
+        return next_period(terms_of(root, self.catalog).schedule, Period(None, period.start)).end
 
     @cached_property
     def _last(self) -> dict[tuple[str, str, int | None], list[Statement]]:
@@ -141,7 +141,7 @@ def _read(lines: Callable[[], list[BillLine]]) -> list[BillLine]:
         raise Failure(str(error), EXIT_BAD_INPUT) from None
 
 
-async def read_records(client: KubeClient, *, statements: bool) -> HoursRecords:
+async def read_records(client: KubeClient, catalog: Catalog, *, statements: bool) -> HoursRecords:
     """Groups and records, and all statements for who asks for what is over. Raises Failure for what is unreadable."""
     from bizrq.cli.groups import decode_groups
 
@@ -150,7 +150,7 @@ async def read_records(client: KubeClient, *, statements: bool) -> HoursRecords:
     try:
         pages = await stored.pages(client)
         told = stored.statements if statements else stored.last_statements
-        return HoursRecords(groups, pages, await told(client))
+        return HoursRecords(groups, pages, await told(client), catalog)
     except HoursUnreadable as error:
         raise Failure(str(error), EXIT_BAD_INPUT) from None
 

@@ -13,8 +13,7 @@ from typing import Any
 from bizrq.api import group as wire
 from bizrq.api.group import Condition, GroupObject, GroupUnreadable
 from bizrq.cli.output.failure import EXIT_BAD_INPUT, Failure, alternatives
-from bizrq.quota.account import Account
-from bizrq.quota.reservation import Reservation
+from bizrq.quota.reservation import Reservation, reserved_total
 from bizrq.units import names, quantity
 from bizrq.units.names import UnknownResource
 
@@ -134,9 +133,7 @@ class TreeView:
         return rows
 
 
-def tree_view(
-    groups: Iterable[GroupObject], resource: str | None = None, catalog: names.Catalog = names.DEFAULT
-) -> TreeView:
+def tree_view(groups: Iterable[GroupObject], catalog: names.Catalog, resource: str | None = None) -> TreeView:
     """The groups as they are shown, only this resource and its models where one is given. Raises Failure."""
     known = {group.name: group for group in groups}
     children: dict[str, list[str]] = {}
@@ -148,7 +145,7 @@ def tree_view(
         return TreeView(views)
     if views and not any(wanted in (f.resource, f.base) for view in views.values() for f in view.resources):
         names_there = {f.resource for view in views.values() for f in view.resources}
-        there = alternatives(wanted, sorted(names_there, key=names.sort_key))
+        there = alternatives(wanted, sorted(names_there, key=lambda name: names.sort_key(name, catalog)))
         raise Failure(f"no group has a ceiling for {wanted}; {there}", EXIT_BAD_INPUT)
     return TreeView(
         {
@@ -158,7 +155,7 @@ def tree_view(
     )
 
 
-def canonical_name(name: str, catalog: names.Catalog = names.DEFAULT) -> str:
+def canonical_name(name: str, catalog: names.Catalog) -> str:
     """A resource as `hard` names it, `cpu` for requests.cpu too; what is not known is taken as it is."""
     try:
         return names.normalize(name, catalog)
@@ -175,7 +172,7 @@ def _sheet(group: GroupObject, children: tuple[str, ...], catalog: names.Catalog
         raise Failure(str(error), EXIT_BAD_INPUT) from None
     except quantity.QuantityError as error:
         raise Failure(f"group {group.name}: spec.hard: {error}", EXIT_BAD_INPUT) from None
-    reserved = Account(group.name, hard, used, entries).reserved
+    reserved = reserved_total(entries)
     figures = tuple(
         ResourceView(name, hard[name], used.get(name), own.get(name), reserved.get(name, 0), _base(name, catalog))
         for name in sorted(hard, key=lambda name: names.sort_key(name, catalog))

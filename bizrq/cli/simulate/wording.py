@@ -204,7 +204,7 @@ def cost_rows(found: StoredWorkload) -> list[tuple[str, ...]]:
 
 
 def _left_and_hard(account: Account) -> Iterator[tuple[str, str, str]]:
-    for name in sorted(account.hard, key=sort_key):
+    for name in sorted(account.hard, key=lambda name: sort_key(name, account.catalog)):
         left = quantity.text(name, account.hard[name] - account.taken(name)) if name in account.used else "?"
         yield name, left, quantity.text(name, account.hard[name])
 
@@ -234,7 +234,7 @@ def of_group(tree: TreeView, name: str, workloads: Sequence[ChargedWorkload]) ->
     lines = [f"{c.type} {c.status}: {c.message}" for c in conditions]
     if not view.group.status.conditions:
         lines.append("The controller has not counted it yet: workloads have to wait.")
-    for figures in sorted(view.resources, key=lambda f: (-(f.percent or 0), sort_key(f.resource))):
+    for figures in sorted(view.resources, key=lambda f: -(f.percent or 0)):
         lines += _of_resource(tree, view, figures, workloads)
     if not view.resources:
         lines.append("It has no ceilings: whatever is charged to it is admitted.")

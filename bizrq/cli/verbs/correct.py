@@ -10,6 +10,7 @@ import typer
 
 from bizrq.cli.cluster import DEFAULT_FLAGS, ClusterFlags, client_for, run_on, whoami
 from bizrq.cli.completion import group_names
+from bizrq.cli.options import catalog_of
 from bizrq.cli.output.failure import EXIT_BAD_INPUT, EXIT_CLUSTER, Failure
 from bizrq.cli.output.tables import OutputFormat, print_document
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from bizrq.kube.client import KubeClient
+    from bizrq.units.names import Catalog
 
 
 class CorrectOutput(StrEnum):
@@ -46,7 +48,7 @@ def correct(
 
     No line of the record is edited: one is added, of the BizGroupCorrection that this makes.
     """
-    wanted = _amounts(hours)
+    wanted = _amounts(hours, catalog_of(None))
     if not reason.strip():
         raise Failure("--reason: say why; it stands in the record for good", EXIT_BAD_INPUT)
     client = client_for(where)
@@ -79,7 +81,7 @@ def correct(
     sys.stdout.write(f"{name} {'would be ' if dry_run else ''}created: {group} {told}, by {made['spec']['by']}\n")
 
 
-def _amounts(words: Sequence[str]) -> dict[str, str]:
+def _amounts(words: Sequence[str], catalog: Catalog) -> dict[str, str]:
     """The hours by the resource's canonical name, as they were given; raises Failure."""
     from bizrq.units import quantity
     from bizrq.units.names import UnknownResource, cash_name, metered_resource, normalize
@@ -90,7 +92,8 @@ def _amounts(words: Sequence[str]) -> dict[str, str]:
         if not equals:
             raise Failure(f"{word}: write a resource and its hours, like requests.nvidia.com/gpu=-12.5", EXIT_BAD_INPUT)
         try:
-            resource, amount = metered_resource(normalize(cash_name(metered_resource(name)))), quantity.parse(value)
+            resource = metered_resource(normalize(cash_name(metered_resource(name)), catalog))
+            amount = quantity.parse(value)
         except (UnknownResource, quantity.QuantityError) as error:
             raise Failure(f"{word}: {error}", EXIT_BAD_INPUT) from None
         if not amount:

@@ -72,7 +72,7 @@ def report(
 
     from bizrq.cli.output.view import report_row, tree_view
 
-    found = tree_view(decode_groups(items), resource, catalog)
+    found = tree_view(decode_groups(items), catalog, resource)
     if group is not None:
         check_known([group], list(found.groups))
     rows = [

@@ -28,6 +28,7 @@ from controller.hours.record_store import RecordStore
 from controller.usage.observed_usage import ObservedUsage
 from controller.watch.cluster import Cluster
 from controller.watch.pods import SharedParts, trimmed_pod
+from tests.support.catalog import CATALOG
 from tests.support.language import res
 from tests.support.objects import Object, tfjob
 
@@ -65,6 +66,7 @@ class Desk:
             self.books,
             lambda group, _after: self.enqueued.append(group),
             lambda: self.now,
+            catalog=CATALOG,
         )
 
     def at(self, hour: float) -> None:
