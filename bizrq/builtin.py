@@ -1,7 +1,7 @@
-"""What bizrq ships: its declarations of kinds, HAMi's devices, and the resource names that follow from them.
+"""The data that bizrq ships: declarations of kinds, HAMi's devices, and the resource names that follow from them.
 
-This file alone reads the package's own data files, each once and when it is first asked for. The core takes what they
-say as plain values.
+This file alone reads the package's own data files, each once and when it is first needed. The core takes their content
+as plain values.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from bizrq.workloads.special import CODES
 
 @cache
 def builtin_registry() -> Registry:
-    """Return the kinds that `kinds.yaml` declares, all of them charged but estimates."""
+    """Return the kinds that `kinds.yaml` declares, all of them charged except estimates."""
     return read_registry(_document("bizrq.workloads.kinds", "kinds.yaml"), "kinds.yaml", CODES)
 
 

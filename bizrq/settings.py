@@ -1,6 +1,6 @@
-"""What a configuration comes to: how to count, which kinds, which names.
+"""Turn the document of `--config` into the plain values that the core takes.
 
-This file alone turns the document of `--config` into the plain values that the pure core takes.
+This file alone does that: how to count, which kinds, which names.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from bizrq.workloads.validation import describe_value, suggestion
 
 @dataclass(frozen=True)
 class Settings:
-    """What a configuration comes to: how to count, which kinds, which names, which rights are asked for.
+    """A configuration as values: how to count, which kinds, which names, which rights are checked.
 
-    `controllers` are the accounts whose ownerReferences are believed besides Kubernetes' own controllers;
-    `keep_statements` is of how many periods statements are kept, 0 for all.
+    `controllers` are the accounts whose ownerReferences are trusted in addition to Kubernetes' own controllers.
+    `keep_statements` is the number of periods whose statements are kept; 0 keeps all.
     """
 
     counting: CountingConfig
@@ -42,7 +42,7 @@ class Settings:
 
 
 def load(path: Path | None) -> Settings:
-    """The settings of a file, or the defaults without one; raises ConfigurationError."""
+    """Return the settings of a file, or the defaults without one. Raises ConfigurationError."""
     if path is None:
         return settings({})
     try:
@@ -60,7 +60,7 @@ def load(path: Path | None) -> Settings:
 
 
 def settings(document: object) -> Settings:
-    """The settings of a parsed document. Raises ConfigurationError."""
+    """Return the settings of a parsed document. Raises ConfigurationError."""
     given = parse(document)
     try:
         registry = builtin_registry().extended(given.adapters)

@@ -1,7 +1,6 @@
-"""What somebody may decide about how workloads are counted.
+"""The settings of counting and their defaults (docs/configuration.md).
 
-This file alone holds those knobs and their defaults (docs/configuration.md). It does
-not know files or YAML: keys as in the configuration come as a map.
+This file alone holds them. It does not know files or YAML.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ Elastic = Literal["current", "max"]
 
 @dataclass(frozen=True)
 class GpuModel:
-    """A model of card: the names that node labels and annotations have for it, and its memory (0: not known)."""
+    """A model of card: its names in node labels and annotations, and its memory (0: not known)."""
 
     aliases: tuple[str, ...] = ()
     memory_mib: int = 0
@@ -31,7 +30,7 @@ class GpuModel:
 
 @dataclass(frozen=True)
 class DeviceClassMapping:
-    """What a DRA device class stands for: an extended resource, and a model of it ("" for none)."""
+    """The extended resource that a DRA device class is, and a model of it ("" for none)."""
 
     resource: str
     model: str = ""
@@ -39,7 +38,7 @@ class DeviceClassMapping:
 
 @dataclass(frozen=True)
 class Hami:
-    """Fractional GPUs as HAMi shares them. `devices` are those of the vendors that it serves here."""
+    """How HAMi shares cards. `devices` are those of the vendors that it serves."""
 
     enabled: bool = False
     device_split_count: int = 10
@@ -57,9 +56,9 @@ class Hami:
 
 @dataclass(frozen=True)
 class CountsAs:
-    """A way to ask for cards that bizrq has no name for: by a resource of containers, or by a pod's annotation.
+    """A way to ask for cards that bizrq has no name for: a resource of containers, or an annotation of a pod.
 
-    It counts as cards of `card`, in `unit`; `times` is an annotation with the number of cards that each value is for.
+    It counts as cards of `card`, in `unit`. `times` is an annotation with the number of cards that each value is for.
     """
 
     card: str
@@ -91,7 +90,7 @@ class CountingConfig:
 
     @cached_property
     def counts_cards(self) -> bool:
-        """Whether `cards.` are emitted: where cards are shared, or something says how large they are."""
+        """True if `cards.` are emitted: where cards are shared, or the configuration gives their size."""
         return self.hami.enabled or bool(self.counts_as) or any(m.memory_mib for m in self.gpu_models.values())
 
     @cached_property
@@ -104,6 +103,6 @@ class CountingConfig:
 
     @cached_property
     def models_by_alias(self) -> Mapping[str, str]:
-        """Folded raw name to model; a model's own name is one of its aliases."""
+        """Case-folded raw name to model; a model's own name is one of its aliases."""
         known = {alias.casefold(): name for name, model in self.gpu_models.items() for alias in model.aliases}
         return {**known, **{name.casefold(): name for name in self.gpu_models}}

@@ -1,4 +1,4 @@
-"""How each kind is counted, in words: the table of docs/kinds.md.
+"""Describe how each kind is counted: the table of docs/kinds.md.
 
 This file alone puts declarations into words. `python deploy/kinds.py` prints the table.
 """
@@ -26,7 +26,7 @@ HEAD = ("kind", "pods", "none while", "ends", "`/scale` writes", "policies")
 
 
 def table(registry: Registry) -> str:
-    """A row of Markdown for each kind, in the order of their declaration."""
+    """Return a row of Markdown for each kind, in the order of their declaration."""
     rows = [HEAD, ("---",) * len(HEAD), *(_row(adapter, registry) for adapter in registry.adapters)]
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 

@@ -1,9 +1,9 @@
-"""What a pod that runs really uses, and what of that its workload never asked for.
+"""Compare what running pods use with what their workload asked for.
 
-This file alone compares what was declared with what was allocated: claims with their allocation, the devices that HAMi
-wrote into the pod, the model of the node's cards (docs/counting.md, "Observed usage"). It does not know watches:
-pods, nodes, claims and slices come in, names and amounts go out. A live object is never counted below its demand; what
-is found here is added to it.
+This file alone compares the declaration with what was allocated: claims with their allocation, the devices that HAMi
+wrote into the pod, the model of the node's cards (docs/counting.md, "Observed usage"). It does not know watches: it
+takes pods, nodes, claims and slices and returns names and amounts. A live object never counts below its demand; the
+difference that is found here is added to it.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ Object = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class PodUsage:
-    """What one pod uses, by every emitted name, in nano-units; `shared` is what claims cost that others may use too, by
-    the place that each is charged in.
+    """What one pod uses, by every emitted name, in nano-units. `shared` is the cost of claims that others may use, by
+    slot.
 
     `models` are those of cards that a node or an allocated device shows; empty where nothing does.
     """
@@ -53,10 +53,10 @@ class PodUsage:
 
 @dataclass(frozen=True, slots=True)
 class Unrequested:
-    """What a workload's pods use beyond what it declares, and that in words for people; empty where nothing.
+    """What a workload's pods use beyond what it declares, in nano-units and in words; empty where nothing.
 
-    `shared` is all that claims cost which others may use too, whether that was declared or not. `is_transient` where
-    some of it is of pods that are being deleted: it is over at a time that they tell.
+    `shared` is the whole cost of claims that others may use, declared or not. `is_transient` is True where some of it
+    is of pods that are being deleted, and ends with them.
     """
 
     resources: Resources = field(default_factory=dict)
@@ -70,15 +70,16 @@ NOTHING_UNREQUESTED: Final = Unrequested()
 
 @dataclass(frozen=True)
 class NodeContext:
-    """What is known of where pods run: a node by its name, and the ResourceSlices of a driver's pool."""
+    """Where pods run: a function from a name to its node, and one to the ResourceSlices of a driver's pool."""
 
     node: Callable[[str], Object | None] = lambda _name: None
     slices: Slices = lambda _driver, _pool: ()
 
 
 class StoredPodLookup:
-    """What there is to look up for a pod that is stored: it has its defaults and its overhead. Who may have changed
-    it besides is told by its namespace.
+    """The lookups that a stored pod needs: it already has its defaults and its overhead.
+
+    Its namespace shows whether HAMi may have changed it.
     """
 
     def __init__(self, lookup: Lookup) -> None:
@@ -93,7 +94,7 @@ class StoredPodLookup:
 
 
 def is_counted_pod(pod: Object, now: int) -> bool:
-    """Whether a pod holds anything: not over, nor past its deletion and grace. `now` in milliseconds."""
+    """Return True unless a pod has ended or is past its deletion and grace. `now` is in milliseconds."""
     status, metadata = expect_map(pod.get("status"), "status"), expect_map(pod.get("metadata"), "metadata")
     if status.get("phase") in ("Succeeded", "Failed"):
         return False
@@ -105,7 +106,7 @@ def is_counted_pod(pod: Object, now: int) -> bool:
 
 
 def declared_usage(pod: Object, context: ClaimContext) -> PodUsage:
-    """What a pod's own spec asks for, with the labels of whoever pays. Raises Malformed."""
+    """Return what a pod's own spec asks for, with the labels of its payer. Raises Malformed."""
     pods = pod_set_of_template("pod", 1, pod, "")
     cost = pod_cost(pods.spec, pods.path, context.namespace, context.lookup)
     try:
@@ -118,7 +119,7 @@ def declared_usage(pod: Object, context: ClaimContext) -> PodUsage:
 
 
 def pod_usage(pod: Object, owned: Sequence[Object], context: ClaimContext, place: NodeContext) -> PodUsage:
-    """What a pod uses. `owned` are the ResourceClaims whose owner it is. Raises Malformed."""
+    """Return what a pod uses. `owned` are the ResourceClaims that it owns. Raises Malformed."""
     pods = pod_set_of_template("pod", 1, pod, "")
     context = context.of(pods)
     cost = pod_cost(pods.spec, pods.path, context.namespace, context.lookup)
@@ -154,10 +155,10 @@ def pod_usage(pod: Object, owned: Sequence[Object], context: ClaimContext, place
 
 
 def unrequested_usage(pods: Iterable[tuple[Object, PodUsage, PodUsage, int]], context: ClaimContext) -> Unrequested:
-    """What a workload's pods use beyond what they declare: (a pod, as declared, as it is, how many are like it).
+    """Return what a workload's pods use beyond what they declare.
 
-    What another model of card is, is charged at its name besides the one that was declared, until the workload is
-    relabelled.
+    Each of `pods` is (a pod, its declared usage, its usage, the number of pods like it). Usage of another model of card
+    is charged at its name in addition to the declared one, until the workload has the right label.
     """
     more: dict[str, int] = {}
     shared: dict[Slot, Resources] = {}
@@ -190,7 +191,7 @@ def unrequested_usage(pods: Iterable[tuple[Object, PodUsage, PodUsage, int]], co
 
 
 def node_model(node: Object, config: CountingConfig) -> str | None:
-    """The model of a node's cards by its labels, as far as the configuration knows it."""
+    """Return the model of a node's cards by its labels; None where the configuration does not know it."""
     labels = expect_map(expect_map(node.get("metadata"), "metadata").get("labels"), "metadata.labels")
     for key in sorted(models.NODE_LABELS & labels.keys(), key=lambda key: (key != "nvidia.com/gpu.product", key)):
         if isinstance(labels[key], str) and (model := known_model(labels[key], config)):
@@ -200,7 +201,7 @@ def node_model(node: Object, config: CountingConfig) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class PodClaims:
-    """The claims of one pod. `awaited` is a PodSpec of the entries whose claim is not made yet, None for none."""
+    """The claims of one pod. `awaited` is a PodSpec of the entries whose claim does not exist yet; None for none."""
 
     own: Sequence[Object]
     shared: Mapping[Slot, Object]
@@ -209,7 +210,7 @@ class PodClaims:
 
 
 def pod_claims(pod: Object, owned: Sequence[Object], context: ClaimContext) -> PodClaims:
-    """The claims that a pod has or shares. `owned` are those whose owner it is. Raises Malformed."""
+    """Return the claims that a pod has or shares. `owned` are those that it owns. Raises Malformed."""
     pods = pod_set_of_template("pod", 1, pod, "")
     status = expect_map(pod.get("status"), "status")
     told = {
@@ -251,7 +252,7 @@ def pod_claims(pod: Object, owned: Sequence[Object], context: ClaimContext) -> P
 
 
 def _bridged(status: Mapping[str, Any], owned: Sequence[Object]) -> Object | None:
-    """The one claim that the scheduler made for what containers ask for: its annotation alone can be forged."""
+    """Return the one claim that the scheduler made for what containers ask for: its annotation alone can be forged."""
     marked = [claim for claim in owned if _annotations(claim).get(BRIDGED) == "true"]
     named = expect_map(status.get("extendedResourceClaimStatus"), "status.extendedResourceClaimStatus")
     if named.get("resourceClaimName"):
@@ -262,7 +263,7 @@ def _bridged(status: Mapping[str, Any], owned: Sequence[Object]) -> Object | Non
 
 
 def _of_hami(pods: PodSet, cost: PodCost, context: ClaimContext, node: Object) -> dict[str, int]:
-    """What HAMi wrote into the pod that it gave it, in place of what was asked for."""
+    """Return what HAMi wrote into the pod that it gave it; it replaces what the pod asked for."""
     config = context.config
     possible = gpu_models(context.of(pods).labels, pods, config)
     memory = cards.card_memory(possible, config) or _card_memory(node)
@@ -276,14 +277,14 @@ def _of_hami(pods: PodSet, cost: PodCost, context: ClaimContext, node: Object) -
 
 
 def _card_memory(node: Object) -> tuple[int, int] | None:
-    """What a card of the node has, in MiB, by the label of NVIDIA's feature discovery."""
+    """Return the MiB of a card of the node, by the label of NVIDIA's feature discovery."""
     text = expect_map(_metadata(node).get("labels"), "metadata.labels").get("nvidia.com/gpu.memory")
     mib = int(text) if isinstance(text, str) and text.isascii() and text.isdigit() and len(text) < 10 else 0
     return (mib, mib) if mib else None
 
 
 def _known_to_be(pods: PodSet, model: str) -> PodSet:
-    """The pods as of one model, whatever they say and ask for."""
+    """Return the pods as pods of one model, whatever their labels and constraints."""
     spec = {key: value for key, value in pods.spec.items() if key not in ("nodeSelector", "affinity")}
     annotations = {key: value for key, value in pods.annotations.items() if not key.endswith("use-gputype")}
     return replace(pods, spec=spec, annotations=annotations, labels={**pods.labels, MODEL_LABELS["gpu"]: model})

@@ -1,7 +1,7 @@
-"""What manifests would be charged, offline: `bizrq usage`.
+"""Compute what manifests would be charged, offline: `bizrq usage`.
 
-This file alone decides which documents of some files are workloads and which are what those refer to. It counts with
-the same function as admission, and knows no cluster.
+This file alone decides which documents are workloads and which are only what those refer to. It counts with the same
+function as admission, and knows no cluster.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from bizrq.workloads.validation import Malformed, describe_value, expect_map, ma
 
 @dataclass(frozen=True, slots=True)
 class UsageRow:
-    """One document of a counted kind: what it costs, in canonical text by resource, or why it cannot be counted."""
+    """One document of a counted kind: its cost in canonical text by resource, or why it cannot be counted."""
 
     api_version: str
     kind: str
@@ -38,7 +38,7 @@ class UsageRow:
     error: str | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """The item that `bizrq usage -o json` prints."""
+        """Return the item that `bizrq usage -o json` prints."""
         item: dict[str, Any] = {
             "apiVersion": self.api_version,
             "kind": self.kind,
@@ -50,11 +50,10 @@ class UsageRow:
 
 
 def usage(documents: Iterable[object], config: CountingConfig, registry: Registry) -> list[UsageRow]:
-    """A row for every document of a known kind and for every Scale, in their order, labelled or not, and for each
-    ResourceClaim that names a group itself.
+    """Return a row for every workload, every Scale, and every ResourceClaim that itself names a group, in their order.
 
-    All kinds of the registry count, charged or not, and all documents are what the others may refer to. Raises
-    nothing: what admission would refuse as malformed is a row with an error.
+    All kinds of the registry count, charged or not, and labelled or not. Documents may refer to each other. Raises
+    nothing: what admission would reject as malformed is a row with an error.
     """
     kinds = registry.with_all_charged()
     found = list(objects_in(documents))
@@ -85,13 +84,13 @@ def usage(documents: Iterable[object], config: CountingConfig, registry: Registr
 
 
 class _Shared:
-    """Claims that several workloads name: each is told with the first of them, and is its group's."""
+    """Claims that several workloads name: the first of them shows the cost, and its group pays."""
 
     def __init__(self) -> None:
         self._users: dict[Slot, dict[Reference, tuple[str, Resources]]] = {}
 
     def charged(self, workload: dict[str, Any], group: str | None, demand: Demand) -> Resources:
-        """What a workload costs with those of its claims that none before it has paid for. Raises Malformed."""
+        """Return the cost of a workload with those of its claims that no earlier one pays for. Raises Malformed."""
         if group is None or not demand.shared:
             return counting.total_demand(demand)
         more = [demand.resources]
@@ -109,7 +108,7 @@ class _Shared:
         return total(more)
 
     def left(self, claim: dict[str, Any], cost: Resources) -> Resources:
-        """What of a claim's cost no workload has told."""
+        """Return the part of a claim's cost that no workload shows."""
         namespace, name = _place(claim)
         users = self._users.get(Slot(dra.CLAIMS, namespace, _text(name)), {})
         for _, known in users.values():
@@ -118,7 +117,7 @@ class _Shared:
 
 
 def objects_in(documents: Iterable[object]) -> Iterator[dict[str, Any]]:
-    """The objects among the documents, those in a List (as `kubectl get -o yaml` prints it) too."""
+    """Yield the objects among the documents, and those in a List as `kubectl get -o yaml` prints it."""
     for document in documents:
         if not isinstance(document, dict):
             continue
@@ -130,7 +129,7 @@ def objects_in(documents: Iterable[object]) -> Iterator[dict[str, Any]]:
 
 
 def _names_a_group(document: Mapping[str, Any]) -> bool:
-    """Whether this is a ResourceClaim that is charged by itself; one with labels that are none would be refused."""
+    """Return True for a ResourceClaim that is charged by itself, and for one with labels that admission rejects."""
     group, _ = group_and_version(document.get("apiVersion"))
     if (group, document.get("kind")) != dra.CLAIM:
         return False
@@ -150,7 +149,7 @@ def _row(
     payer_of: Callable[[dict[str, Any]], str | None],
     cost_of: Callable[[dict[str, Any], str | None], Resources],
 ) -> UsageRow:
-    """What a document that means an object costs whoever pays for that."""
+    """Return the row of a document; `find` returns the object that the document means."""
     metadata = document.get("metadata")
     metadata = metadata if isinstance(metadata, dict) else {}
     group: str | None = None
@@ -195,7 +194,7 @@ def is_scale(document: Mapping[str, Any]) -> bool:
 
 
 def _scaled(scale: dict[str, Any], documents: Iterable[dict[str, Any]], kinds: Registry) -> dict[str, Any]:
-    """The one document that a Scale means, with its replicas. Raises Malformed where there is none, or several."""
+    """Return the one document that a Scale means, with its replicas. Raises Malformed unless there is exactly one."""
     wanted = counting.scale_replicas(scale)
     place = _place(scale)
     parents: list[tuple[dict[str, Any], Adapter]] = []

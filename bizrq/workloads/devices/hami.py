@@ -1,10 +1,9 @@
-"""What HAMi makes of a pod that asks for parts of cards.
+"""Count what HAMi makes of a pod that asks for parts of cards.
 
-This file alone knows HAMi: what its webhook adds to a pod after us, its totals, and how much of a card a part is.
-`hami.yaml` says what differs between vendors; its head is the grammar. The rules: docs/counting.md, "HAMi",
-after HAMi `pkg/device/*`, `pkg/device/quota.go`. What a container asks of memory and cores is for each device;
-`requests.` stay Kubernetes' own sums, `limits.` of memory and cores carry HAMi's: devices times the value, in the unit
-of the name.
+This file alone knows HAMi: what its webhook adds to a pod after ours, its totals, and the part of a card that a request
+is. `hami.yaml` has the differences between vendors. The rules are in docs/counting.md, "HAMi", after HAMi
+`pkg/device/*` and `pkg/device/quota.go`. A container asks for memory and cores of each device. `requests.` stay
+Kubernetes' sums; `limits.` of memory and cores have HAMi's totals: devices times the value, in the unit of the name.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ _NVIDIA_ALLOCATED: Final = "hami.io/vgpu-devices-allocated"
 
 
 def counted_annotations(config: CountingConfig) -> tuple[str, ...]:
-    """Return the annotations of pods that counting reads where HAMi is on."""
+    """Return the annotations of pods that counting reads; none where HAMi is off."""
     if not config.hami.enabled:
         return ()
     of_devices = (key for device in config.hami.devices for key in (device.allocated, *device.soft) if key)
@@ -45,7 +44,7 @@ def counted_annotations(config: CountingConfig) -> tuple[str, ...]:
 
 
 def adjust(cost: PodCost, pods: PodSet, claims: ClaimContext) -> dict[str, int]:
-    """Change the cost of one pod to what it is after HAMi's webhook, and give the cards that it takes, by name.
+    """Change the cost of one pod to its cost after HAMi's webhook. Return its cards in nano-units by name.
 
     Raises Malformed for what HAMi would refuse or misread.
     """
@@ -80,7 +79,7 @@ def adjust(cost: PodCost, pods: PodSet, claims: ClaimContext) -> dict[str, int]:
 
 
 def _shared(cost: PodCost, rows: Sequence[HamiDevice], products: Mapping[int, Mapping[str, int]]) -> int:
-    """Set what the pod asks for of one device and its parts to what HAMi counts, and give the cards that it takes."""
+    """Set what the pod asks for of one device and its parts to what HAMi counts. Return the cards in nano-units."""
 
     def total(name: str, container: Container) -> int:
         return products[id(container)].get(name, container.limits.get(name, 0))
@@ -93,7 +92,7 @@ def _shared(cost: PodCost, rows: Sequence[HamiDevice], products: Mapping[int, Ma
 
 @dataclass(frozen=True, slots=True)
 class _Around:
-    """What parts of cards depend on besides the container: the slots and the least and most MiB of a card."""
+    """The slots of a card, the least and most MiB of it, and the pods that ask."""
 
     split: int
     memory: tuple[int, int] | None
@@ -104,7 +103,7 @@ class _Around:
 
 
 def _most(cost: PodCost, amount: Callable[[Container], int]) -> int:
-    """The most that the pod holds at any time of what each container holds (init steps and sidecars as ever)."""
+    """Return the most that the pod holds at any time of an amount per container, with init containers and sidecars."""
     return aggregate(
         ({"": amount(c)} for c in cost.containers), (({"": amount(c)}, c.sidecar) for c in cost.init_containers)
     ).get("", 0)
@@ -123,13 +122,13 @@ def _is_skipped(pods: PodSet) -> bool:
 
 
 def ignores_namespace(namespace: str, lookup: Lookup) -> bool:
-    """Whether HAMi's webhook sees nothing of a namespace, by the same label on that."""
+    """Return True if HAMi's webhook ignores the namespace; the Namespace has the same label for that."""
     found = lookup.get("", "Namespace", "", namespace)
     return found is not None and labels_of(found).get(IGNORE) == "ignore"
 
 
 def _raw(cost: PodCost, pods: PodSet) -> dict[int, dict[str, Any]]:
-    """Each container as it was written."""
+    """Return each container as the template has it, by the id of its Container."""
     found: dict[int, dict[str, Any]] = {}
     for key, containers in (("containers", cost.containers), ("initContainers", cost.init_containers)):
         written = expect_list(pods.spec.get(key), f"{pods.path}.{key}")
@@ -140,7 +139,7 @@ def _raw(cost: PodCost, pods: PodSet) -> dict[int, dict[str, Any]]:
 def _refuse_privileged(
     everyone: Sequence[Container], rows: Sequence[HamiDevice], raw: Mapping[int, dict[str, Any]]
 ) -> None:
-    """HAMi's webhook leaves privileged containers alone, so that they would see every card."""
+    """Reject privileged containers that ask for parts: HAMi's webhook ignores them, and they would see every card."""
     names = {name for row in rows for name in (row.count, *row.parts)}
     for container in everyone:
         path = f"{container.path}.securityContext"
@@ -150,14 +149,15 @@ def _refuse_privileged(
 
 
 def _row(rows: Sequence[HamiDevice], container: Container) -> HamiDevice:
-    """Of devices that are counted by one name, the one whose parts the container asks for."""
+    """Return, of the devices that share a name, the one whose parts the container asks for."""
     return next((row for row in rows if any(name in container.requests for name in row.parts)), rows[0])
 
 
 def _product(container: Container, device: HamiDevice, raw: dict[str, Any], around: _Around) -> dict[str, int]:
-    """What one container takes in all: HAMi's memory and cores, and whole-card equivalents as "", in nano-units.
+    """Return what one container takes, in nano-units: HAMi's memory and cores by name, and whole-card equivalents as
+    "".
 
-    The container itself is changed to what HAMi's webhook makes of it. Empty where HAMi sees no device asked for.
+    It also changes the container to what HAMi's webhook makes of it. Empty where the container asks for no device.
     """
     asked = {n: container.requests[n] // NANO for n in (device.count, *device.parts) if n in container.requests}
     path = f"{container.path}.resources.limits"
@@ -189,7 +189,7 @@ def _product(container: Container, device: HamiDevice, raw: dict[str, Any], arou
 
 
 def _written(device: HamiDevice, asked: Mapping[str, int], devices: int, memory: int, cores: int) -> dict[str, int]:
-    """What HAMi's webhook writes into the container."""
+    """Return the amounts that HAMi's webhook writes into the container."""
     times = devices if device.totals else 1
     written = {} if device.one else {device.count: devices}
     if device.memory is not None and memory:
@@ -202,7 +202,7 @@ def _written(device: HamiDevice, asked: Mapping[str, int], devices: int, memory:
 
 
 def _sliced(number: int, slices: SliceRule, path: str) -> dict[str, int]:
-    """What slices of devices take: parts of one, or whole ones."""
+    """Return the whole-card equivalents of slices."""
     if number > slices.of and number % slices.of:
         raise malformed(f"{path}.{slices.name}", f"must be 1 or a multiple of {slices.of}")
     return {"": cards.share(1, slices.of) * number if number < slices.of else number // slices.of * NANO}
@@ -211,7 +211,7 @@ def _sliced(number: int, slices: SliceRule, path: str) -> dict[str, int]:
 def _memory(
     device: HamiDevice, asked: Mapping[str, int], raw: dict[str, Any], several: bool, path: str, around: _Around
 ) -> tuple[int, int]:
-    """Memory of one device in units of its name, and its share of a card: what is not said is all of it."""
+    """Return the memory of one device in units of its name, and its share of a card; unstated memory is all of it."""
     how = device.memory
     if how is None:
         return 0, NANO
@@ -248,14 +248,14 @@ def _memory(
 
 
 def _has_suffix(raw: dict[str, Any], name: str) -> bool:
-    """Whether a quantity was written with letters, as bytes are."""
+    """Return True if a quantity has a letter, as bytes do."""
     resources_ = raw.get("resources") or {}
     given = (resources_.get("limits") or {}).get(name, (resources_.get("requests") or {}).get(name))
     return isinstance(given, str) and any(letter.isalpha() for letter in given)
 
 
 def _cores(device: HamiDevice, asked: Mapping[str, int], several: bool, path: str, around: _Around) -> int:
-    """Cores of one device."""
+    """Return the cores of one device."""
     how = device.cores
     if how is None:
         return 0
@@ -279,11 +279,11 @@ def _cores(device: HamiDevice, asked: Mapping[str, int], several: bool, path: st
 def allocated(
     cost: PodCost, annotations: Mapping[str, Any], memory: tuple[int, int] | None, config: CountingConfig
 ) -> dict[str, int]:
-    """What HAMi wrote into a pod that it gave it: `limits.` of memory and cores, and `cards.`, in nano-units.
+    """Return what HAMi wrote into the pod that it gave it: `limits.` of memory and cores, and `cards.`, in nano-units.
 
-    "uuid,type,MiB,cores:" for each device, ";" after each container, init containers first. Empty where it wrote
-    nothing, or nothing that can be read: what the pod asks for stands then. It is the pod's own word, so never a
-    reason to count less. `memory` is what a card has.
+    The format is "uuid,type,MiB,cores:" for each device and ";" after each container, init containers first. Empty
+    where HAMi wrote nothing readable: the pod's requests count then. The pod's author can write this annotation, so it
+    never lowers a charge. `memory` is the least and most MiB of a card.
     """
     found: dict[str, int] = {}
     containers = (*cost.init_containers, *cost.containers)
@@ -309,7 +309,7 @@ def _part(products: Mapping[int, Mapping[str, int]], name: str, container: Conta
 def _held(
     devices: Sequence[tuple[int, int]], device: HamiDevice, memory: tuple[int, int] | None, split: int
 ) -> dict[str, int]:
-    """What a container has: (MiB, cores) of each device."""
+    """Return what a container has, in nano-units by name. `devices` are (MiB, cores) of each device."""
     full = device.cores.full if device.cores else 100
     card = device.memory.card if device.memory and device.memory.card else memory[0] if memory else 0
     held: dict[str, int] = {}
@@ -324,7 +324,7 @@ def _held(
 
 
 def _decoded(text: str) -> list[list[tuple[int, int]]] | None:
-    """MiB and cores of each device of each container; None for what HAMi does not write."""
+    """Return (MiB, cores) of each device of each container; None for a text that HAMi does not write."""
     found: list[list[tuple[int, int]]] = []
     for container in text[:65_536].rstrip(";").split(";"):
         devices: list[tuple[int, int]] = []
@@ -340,7 +340,7 @@ def _decoded(text: str) -> list[list[tuple[int, int]]] | None:
 
 
 def allocated_model(annotations: Mapping[str, Any], node: Mapping[str, Any], config: CountingConfig) -> str | None:
-    """The model of the card that HAMi gave a pod, as its node registered it; None where nobody tells."""
+    """Return the model of the card that HAMi gave a pod, as its node registered it; None where it is not known."""
     text, registered = annotations.get(_NVIDIA_ALLOCATED), node.get(REGISTERED)
     if not isinstance(text, str) or not isinstance(registered, str):
         return None

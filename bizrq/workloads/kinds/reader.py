@@ -1,7 +1,7 @@
-"""Which kinds of workload there are, and where in each of them counts and pod templates stand.
+"""Read declarations of kinds: `kinds.yaml`, and `adapters` of the configuration.
 
-This file alone reads declarations of kinds (`kinds.yaml`, and `adapters` of the configuration).
-It does not look at workload objects: `roles.py` interprets what is read here. The head of `kinds.yaml` is the grammar.
+This file alone knows their grammar, which the head of `kinds.yaml` explains. It does not read workload objects:
+`pods.roles` applies the declarations.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _T = TypeVar("_T")
 
 
 class _Entry:
-    """One map of a declaration. Whoever reads it names all keys it may have, so that a slip of the pen is found."""
+    """One map of a declaration. The caller names all keys that it may have, so that typing errors are found."""
 
     def __init__(self, value: object, where: str, keys: Iterable[str]) -> None:
         known = tuple(keys)
@@ -91,7 +91,7 @@ class _Entry:
         return value
 
     def all(self, key: str, read: Callable[[object, str], _T]) -> tuple[_T, ...]:
-        """Every element of a list, read; absent is none."""
+        """Read every element of a list; an absent list is empty."""
         return _all(self._value.get(key, []), self.path(key), read)
 
     def maybe(self, key: str, read: Callable[[object, str], _T]) -> _T | None:
@@ -117,7 +117,7 @@ _KEYS = (
 
 
 def read_adapters(entries: object, where: str, codes: Codes) -> list[tuple[Adapter, bool]]:
-    """The adapters that are declared, each with whether it may replace another. Raises DeclarationError."""
+    """Return the declared adapters, each with True if it may replace another. Raises DeclarationError."""
     found: dict[GroupKind, tuple[Adapter, bool]] = {}
     for adapter, override in _all(entries, where, partial(_adapter, codes)):
         if (adapter.group, adapter.kind) in found:
@@ -168,7 +168,7 @@ def _adapter(codes: Codes, value: object, where: str) -> tuple[Adapter, bool]:
 
 
 class _Reader:
-    """Reads places; with a `root`, `spec.x` stands for `<root>.x`, and `$.spec.x` for itself."""
+    """Reads paths. With a `root`, `spec.x` means `<root>.x`, and `$.spec.x` the object's own `spec.x`."""
 
     def __init__(self, codes: Codes, root: tuple[str, ...]) -> None:
         self._codes = codes
@@ -266,7 +266,7 @@ def _at(value: object, where: str) -> FieldPath:
 
 
 def _has_value(factor: Factor) -> bool:
-    """Whether a factor always comes to a number."""
+    """Return True if a factor always has a number."""
     match factor:
         case Constant():
             return True

@@ -1,4 +1,7 @@
-"""The kinds of workload that are known, and which of them are charged."""
+"""The known kinds of workload, and which of them are charged.
+
+This file alone answers which adapter counts an object. It does not read files: the caller passes the declarations.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ from bizrq.workloads.validation import describe_value, suggestion
 
 @dataclass(frozen=True)
 class Registry:
-    """The kinds that are known, by group and kind, and by group and plural; `charged_names` are those that pay."""
+    """The known kinds by group and kind, and by group and plural. `charged_names` are those that are charged."""
 
     adapters: tuple[Adapter, ...]
     charged_names: frozenset[str]
@@ -39,26 +42,26 @@ class Registry:
         return self._by_resource.get((group, plural))
 
     def of(self, obj: Mapping[str, Any]) -> Adapter | None:
-        """The adapter of an object's group and kind, in whatever version."""
+        """Return the adapter of an object's group and kind, whatever its version; None for an unknown kind."""
         kind = obj.get("kind")
         group, _ = group_and_version(obj.get("apiVersion"))
         return self._by_kind.get((group, kind)) if isinstance(kind, str) else None
 
     @cached_property
     def countable(self) -> frozenset[str]:
-        """The kinds that `count/` may name: those that are charged. Nothing would hold a ceiling on another."""
+        """The kinds that `count/` may name: the charged ones. A ceiling on any other would never hold."""
         return frozenset(adapter.resource for adapter in self.charged)
 
     @cached_property
     def charged(self) -> tuple[Adapter, ...]:
-        """The adapters of the kinds that are charged, in the order of their declaration."""
+        """The adapters of the charged kinds, in the order of their declaration."""
         return tuple(a for a in self.adapters if self.is_charged(a))
 
     def is_charged(self, adapter: Adapter) -> bool:
         return adapter.resource in self.charged_names
 
     def with_charged(self, names: Iterable[str]) -> Registry:
-        """The same kinds, of which only these are charged (`deployments.apps`, …). Raises DeclarationError."""
+        """Return the same kinds with only these charged (`deployments.apps`, …). Raises DeclarationError."""
         chosen = frozenset(names)
         known = {a.resource: a for a in self.adapters}
         for name in sorted(chosen, key=str):
@@ -67,13 +70,13 @@ class Registry:
         return replace(self, charged_names=chosen)
 
     def with_all_charged(self) -> Registry:
-        """The same kinds, all of them charged."""
+        """Return the same kinds, all of them charged."""
         return replace(self, charged_names=frozenset(a.resource for a in self.adapters))
 
     def extended(self, entries: object) -> Registry:
-        """With the declarations of a configuration (`adapters`) added, and charged.
+        """Return the registry with the declarations of a configuration (`adapters`) added and charged.
 
-        One for a kind that is there already must say `override: true`. Raises DeclarationError.
+        A declaration of a known kind must have `override: true`. Raises DeclarationError.
         """
         added = read_adapters(entries, "adapters", self.codes)
         known = dict(self._by_kind)
@@ -93,6 +96,6 @@ class Registry:
 
 
 def read_registry(entries: object, where: str, codes: Codes) -> Registry:
-    """Read declarations of kinds, all of them charged but estimates. Raises DeclarationError."""
+    """Read declarations of kinds; all of them are charged except estimates. Raises DeclarationError."""
     adapters = tuple(adapter for adapter, _ in read_adapters(entries, where, codes))
     return Registry(adapters, frozenset(a.resource for a in adapters if not a.estimate), codes)

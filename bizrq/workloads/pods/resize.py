@@ -18,9 +18,9 @@ _STATUSES = {"containers": "containerStatuses", "initContainers": "initContainer
 
 
 def as_running(pod: dict[str, Any], spec: dict[str, Any]) -> dict[str, Any]:
-    """The spec with each container at the most of what it asks for, what it was promised and what it has.
+    """Return the spec with each container at the most of its request, its allocation and its actual resources.
 
-    A resize that the node has called infeasible is nothing that anybody gets. Raises Malformed.
+    A resize that the node has called infeasible does not count. Raises Malformed.
     """
     status = pod.get("status")
     if not isinstance(status, dict):
@@ -67,7 +67,7 @@ def _most(container: Any, told: dict[str, dict[str, Any]], infeasible: bool, pat
 
 
 def _larger(lists: list[Any], path: str) -> dict[str, Any]:
-    """Per name the larger quantity, as it was written."""
+    """Return the larger quantity of each name, in its original text."""
     found: dict[str, Any] = {}
     amounts: dict[str, int] = {}
     for given in lists:

@@ -1,7 +1,7 @@
-"""Pods that a workload may have for a while, beyond those that it asks for.
+"""Count pods that a workload may have for a while in addition to those that it asks for.
 
-This file alone knows how many more there are while a new version replaces an old one (policy `surge: count`), and up
-to what an elastic job may grow (policy `elastic: max`). By default neither is charged.
+This file alone knows how many pods an update adds (policy `surge: count`), and how far an elastic job may grow (policy
+`elastic: max`). By default neither is charged.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _PERCENT = re.compile(r"([0-9]{1,5})%", re.ASCII)
 def with_policies(
     obj: dict[str, Any], adapter: Adapter, sets: Sequence[PodSet], config: CountingConfig
 ) -> Sequence[PodSet]:
-    """The sets of pods with as many as the policies say to charge. Raises Malformed."""
+    """Return the sets of pods with the counts that the policies charge. Raises Malformed."""
     if config.elastic == "max" and adapter.elastic_max is not None:
         sets = _grown(obj, adapter, sets)
     if config.surge == "count" and adapter.surge is not None:
@@ -40,7 +40,7 @@ def with_policies(
 
 
 def _grown(obj: dict[str, Any], adapter: Adapter, sets: Sequence[PodSet]) -> Sequence[PodSet]:
-    """The role that /scale writes, at the most that the job's elastic policy allows."""
+    """Set the role that /scale writes to the most that the job's elastic policy allows."""
     place = adapter.elastic_max
     most = get_path(obj, place.keys) if place is not None else None
     if place is None or most is None or not adapter.scale or len(adapter.scale) < 2:
@@ -74,7 +74,7 @@ def _of_deployment(spec: dict[str, Any], replicas: int) -> int:
 
 
 def _of_rollout(spec: dict[str, Any], replicas: int) -> int:
-    """Both versions in full where traffic is switched or shared out, unless the old one shrinks; else the surge."""
+    """Return all replicas where traffic is switched or shared, unless the old version shrinks; else the canary's surge."""
     strategy = expect_map(spec.get("strategy"), "spec.strategy")
     canary = expect_map(strategy.get("canary"), "spec.strategy.canary")
     shrinks = expect_bool(canary.get("dynamicStableScale"), "spec.strategy.canary.dynamicStableScale")
@@ -91,7 +91,7 @@ def _of_leaderworkerset(spec: dict[str, Any], replicas: int) -> int:
 
 
 def _of(given: object, default: int | str, replicas: int, path: str) -> int:
-    """A number, or a percentage of the replicas, rounded up."""
+    """Return a number, or a percentage of the replicas, rounded up."""
     value = default if given is None else given
     if isinstance(value, str):
         match = _PERCENT.fullmatch(value)
@@ -103,7 +103,7 @@ def _of(given: object, default: int | str, replicas: int, path: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class SurgeRule:
-    """How many more replicas an update may add, and that in words for the table of docs/kinds.md.
+    """How many more replicas an update may add. `description` is for the table of docs/kinds.md.
 
     `more` takes the object's spec and its replicas. Without `by_replicas` the whole object is one replica.
     """

@@ -1,6 +1,6 @@
-"""What no declaration can say: templates in another object, and kinds with rules of their own.
+"""Code for what declarations cannot say: templates in another object, and kinds with rules of their own.
 
-`KINDS` and `TEMPLATES` alone say which module counts what. A kind that needs code is one module here and one row.
+`KINDS` and `TEMPLATES` alone name the module for each. A kind that needs code is one module here and one row.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class CodedTemplate(Protocol):
     def DESCRIPTION(self) -> str: ...  # noqa: N802 (a module's constant)
 
     def template(self, obj: dict[str, Any], namespace: str, lookup: Lookup) -> tuple[object, str]:
-        """Return the template and its path; None for "where the declaration says". Raises Malformed."""
+        """Return the template and its path; None where the declared path holds. Raises Malformed."""
         ...
 
 

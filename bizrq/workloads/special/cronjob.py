@@ -1,4 +1,4 @@
-"""CronJob: it has no pods, its Jobs are charged. It is only asked whether they will carry its label."""
+"""CronJob: it has no pods, its Jobs are charged. Only their labels are checked."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DESCRIPTION = "none: its Jobs pay. It is refused if they would not carry its lab
 
 
 def pod_sets(obj: dict[str, Any], adapter: Adapter, namespace: str, lookup: Lookup) -> list[PodSet]:
-    """No pods. Raises Malformed where the Jobs would escape the group that the CronJob names.
+    """Return no pods. Raises Malformed where the Jobs would not charge the group that the CronJob names.
 
     A Job gets the labels of jobTemplate (kubernetes `cronjob/utils.go`).
     """

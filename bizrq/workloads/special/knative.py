@@ -1,4 +1,4 @@
-"""Knative Service: an estimate. What it costs is charged through the Deployments of its revisions."""
+"""Knative Service: an estimate. The Deployments of its revisions are charged."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _WHOLE = re.compile(r"[0-9]{1,10}", re.ASCII)
 
 
 def pod_sets(obj: dict[str, Any], adapter: Adapter, namespace: str, lookup: Lookup) -> list[PodSet]:
-    """As many pods as a revision starts with: its least scale, and one unless it says otherwise."""
+    """Return the pods that a revision starts with: its minimum scale, or its initial scale, which is 1 by default."""
     path = "spec.template"
     pods = pod_set_of_template("revision", 1, expect_map(obj.get("spec"), "spec").get("template"), path)
     count = max(
@@ -35,7 +35,7 @@ def pod_sets(obj: dict[str, Any], adapter: Adapter, namespace: str, lookup: Look
 
 
 def _scale(annotations: Mapping[str, Any], spellings: Sequence[str], default: int) -> int:
-    """The number of an annotation, in the first of its spellings that is there."""
+    """Return the number of an annotation in the first of its spellings that is present."""
     keys = [key for what in spellings if (key := f"autoscaling.knative.dev/{what}") in annotations]
     if not keys:
         return default

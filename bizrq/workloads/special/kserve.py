@@ -1,6 +1,6 @@
-"""InferenceService: an estimate. What it costs is charged through the Deployments that KServe makes of it.
+"""InferenceService: an estimate. The Deployments that KServe makes of it are charged.
 
-A ServingRuntime adds to what stands here, and an autoscaler changes the numbers; nobody should be refused for this.
+A ServingRuntime adds to the spec and an autoscaler changes the numbers, so admission does not use this estimate.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _SERVERS = (
 
 
 def pod_sets(obj: dict[str, Any], adapter: Adapter, namespace: str, lookup: Lookup) -> list[PodSet]:
-    """The least number of pods of each component; none at all while the service is stopped by annotation."""
+    """Return the least number of pods of each component; none while an annotation stops the service."""
     metadata = expect_map(obj.get("metadata"), "metadata")
     if expect_map(metadata.get("annotations"), "metadata.annotations").get("serving.kserve.io/stop") == "true":
         return []

@@ -27,7 +27,7 @@ _MODES = ("K8sJobMode", "SidecarMode", "HTTPMode", "InteractiveMode")
 
 
 def pod_sets(obj: dict[str, Any], adapter: Adapter, namespace: str, lookup: Lookup) -> list[PodSet]:
-    """The cluster, unless the job takes one that is there, and whatever submits the job."""
+    """Return the pods of its cluster, unless it selects an existing one, and those of its submitter."""
     spec = expect_map(obj.get("spec"), "spec")
     mode = expect_text(spec.get("submissionMode"), "spec.submissionMode") or _MODES[0]
     if mode not in _MODES:

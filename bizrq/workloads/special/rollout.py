@@ -1,4 +1,4 @@
-"""Rollout: its template may stand in another workload (`workloadRef`; argo-rollouts, rollout/templateref.go)."""
+"""Rollout: its template may be in another workload (`workloadRef`; argo-rollouts, rollout/templateref.go)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _REFERABLE = {
 
 
 def template(obj: dict[str, Any], namespace: str, lookup: Lookup) -> tuple[object, str]:
-    """The template of the workload that a Rollout refers to; it brings only the count itself."""
+    """Return the template of the workload that a Rollout refers to. Raises Malformed."""
     spec = expect_map(obj.get("spec"), "spec")
     reference, template = spec.get("workloadRef"), spec.get("template")
     path = "spec.workloadRef"

@@ -1,7 +1,7 @@
-"""SparkApplication: a driver and executors, whose resources are said in Spark's own words.
+"""SparkApplication: a driver and executors, whose resources are in Spark's own units.
 
 Sources: spark-operator `internal/scheduler/yunikorn/resourceusage` (memory.go, cpu.go), after Spark's
-`BasicExecutorFeatureStep`. What would change the sums from elsewhere is refused rather than overlooked.
+`BasicExecutorFeatureStep`. Settings elsewhere that would change the sums are rejected.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _OVERRIDES = re.compile(
 
 
 def pod_sets(obj: dict[str, Any], adapter: Adapter, namespace: str, lookup: Lookup) -> list[PodSet]:
-    """The driver, and as many executors as the application starts with."""
+    """Return the driver, and as many executors as the application starts with."""
     spec = expect_map(obj.get("spec"), "spec")
     conf = expect_map(spec.get("sparkConf"), "spec.sparkConf")
     for key in conf:
@@ -80,7 +80,7 @@ def _count(place: dict[str, Any], key: str, path: str, default: int) -> int:
 
 
 def _pod(spec: dict[str, Any], role: dict[str, Any], path: str, beside: int) -> dict[str, Any]:
-    """The PodSpec that Spark makes of a role; `beside` is what an executor needs besides its heap, in MiB."""
+    """Return the PodSpec that Spark makes of a role; `beside` is an executor's memory outside of its heap, in MiB."""
     if role.get("template") is not None:
         raise malformed(f"{path}.template", "pod templates of Spark cannot be counted")
     memory = _mib(role.get("memory"), f"{path}.memory", 1024)
@@ -110,7 +110,7 @@ def _pod(spec: dict[str, Any], role: dict[str, Any], path: str, beside: int) -> 
 
 
 def _factor(spec: dict[str, Any]) -> Fraction:
-    """What part of the heap is reserved beside it."""
+    """Return the part of the heap that is added as overhead."""
     given = spec.get("memoryOverheadFactor")
     if given is None:
         return Fraction(1, 10) if spec.get("type") in ("Java", "Scala") else Fraction(4, 10)
@@ -121,7 +121,7 @@ def _factor(spec: dict[str, Any]) -> Fraction:
 
 
 def _beside(spec: dict[str, Any], conf: dict[str, Any]) -> int:
-    """What executors hold outside of the heap: Python workers, and memory off the heap."""
+    """Return an executor's memory outside of the heap in MiB: Python workers and off-heap memory."""
     mib = 0
     if spec.get("type") == "Python":
         mib += _mib(conf.get("spark.executor.pyspark.memory"), "spec.sparkConf[spark.executor.pyspark.memory]", 0)
@@ -133,7 +133,7 @@ def _beside(spec: dict[str, Any], conf: dict[str, Any]) -> int:
 
 
 def _mib(value: object, path: str, default: int, bare: str = "m") -> int:
-    """The MiB of a JVM memory text (512m, 2g); parts of a MiB are dropped. `bare` is the unit of a bare number."""
+    """Return the MiB of a JVM memory text (512m, 2g), rounded down. `bare` is the unit of a bare number."""
     if value is None:
         return default
     text = expect_text(value, path)
@@ -144,6 +144,6 @@ def _mib(value: object, path: str, default: int, bare: str = "m") -> int:
 
 
 def _limit(value: object, path: str) -> str:
-    """A memory limit as a quantity: where its unit is none of the JVM's it is one of Kubernetes' (3Gi)."""
+    """Return a memory limit as a quantity. A unit that the JVM does not have is Kubernetes' own (3Gi)."""
     text = expect_text(value, path)
     return f"{_mib(text, path, 0)}Mi" if _MEMORY.fullmatch(text) else text

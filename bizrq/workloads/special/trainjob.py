@@ -1,4 +1,4 @@
-"""TrainJob: the templates stand in a training runtime, which the job scales and sizes.
+"""TrainJob: its templates are in a training runtime, which the job scales and sizes.
 
 Source: Kubeflow trainer `pkg/runtime/core/trainingruntime.go` (newRuntimeInfo) and the MPI plugin.
 """
@@ -40,9 +40,10 @@ _JOBSET = ("jobset.x-k8s.io", "JobSet")
 
 
 def pod_sets(obj: dict[str, Any], adapter: Adapter, namespace: str, lookup: Lookup) -> list[PodSet]:
-    """What the runtime says, and no less than the JobSet that was made of it: later edits of a runtime change nothing.
+    """Return the pods of the runtime, and no less than those of its JobSet. Raises Malformed where neither can be
+    counted.
 
-    Raises Malformed where neither can be counted.
+    Later edits of a runtime do not change a JobSet that exists.
     """
     found: list[PodSet] = []
     wrong: Malformed | None = None
@@ -62,7 +63,7 @@ def pod_sets(obj: dict[str, Any], adapter: Adapter, namespace: str, lookup: Look
 
 
 def _of_jobset(obj: dict[str, Any], adapter: Adapter, namespace: str, lookup: Lookup) -> list[PodSet]:
-    """The sets of the JobSet that the operator made for the job, none before that."""
+    """Return the sets of the JobSet that the operator made for the job; none before that."""
     metadata = expect_map(obj.get("metadata"), "metadata")
     name, uid = metadata.get("name"), metadata.get("uid")
     jobset = lookup.get(*_JOBSET, namespace, name) if isinstance(name, str) and name and uid else None
@@ -75,7 +76,7 @@ def _of_jobset(obj: dict[str, Any], adapter: Adapter, namespace: str, lookup: Lo
 
 
 def _of_runtime(obj: dict[str, Any], adapter: Adapter, namespace: str, lookup: Lookup) -> list[PodSet]:
-    """A set of pods for each job of the runtime, however often the runtime repeats it: the operator makes each once."""
+    """Return a set of pods for each job of the runtime. The operator makes each job once, whatever its `replicas`."""
     spec = expect_map(obj.get("spec"), "spec")
     trainer = expect_map(spec.get("trainer"), "spec.trainer")
     runtime, where = _runtime(spec, namespace, lookup)
@@ -115,7 +116,7 @@ def _of_runtime(obj: dict[str, Any], adapter: Adapter, namespace: str, lookup: L
 
 
 def _runtime(spec: dict[str, Any], namespace: str, lookup: Lookup) -> tuple[dict[str, Any], str]:
-    """The spec of the runtime that the job refers to, and what its paths begin with."""
+    """Return the spec of the runtime that the job refers to, and the prefix of its paths."""
     path = "spec.runtimeRef"
     reference = expect_map(spec.get("runtimeRef"), path)
     kind = expect_text(reference.get("kind"), f"{path}.kind") or _CLUSTER
@@ -130,7 +131,7 @@ def _runtime(spec: dict[str, Any], namespace: str, lookup: Lookup) -> tuple[dict
 
 
 def _patches(spec: dict[str, Any]) -> dict[object, list[tuple[dict[str, Any], str]]]:
-    """The patches of pod templates by the job that they are for, in their order, each with its path."""
+    """Return the patches of pod templates by the name of their job, in their order, each with its path."""
     found: dict[object, list[tuple[dict[str, Any], str]]] = {}
     for index, given in enumerate(expect_list(spec.get("runtimePatches"), "spec.runtimePatches")):
         path = f"spec.runtimePatches[{index}]"
@@ -145,7 +146,7 @@ def _patches(spec: dict[str, Any]) -> dict[object, list[tuple[dict[str, Any], st
 
 
 def _patched(pods: PodSet, patch: dict[str, Any], path: str) -> PodSet:
-    """The pods with what a patch says of which nodes they run on and of their labels; it can say nothing of amounts."""
+    """Return the pods with a patch's node constraints and labels; a patch cannot change amounts."""
     metadata, spec = (
         expect_map(patch.get("metadata"), f"{path}.metadata"),
         expect_map(patch.get("spec"), f"{path}.spec"),
@@ -171,7 +172,7 @@ def _count(place: dict[str, Any], key: str, path: str, default: int) -> int:
 
 
 def _sized(pods: PodSet, resources: object) -> PodSet:
-    """The pods with the job's resources laid over those of the container `node`."""
+    """Return the pods with the job's resources merged over those of the container `node`."""
     if resources is None:
         return pods
     path = "spec.trainer.resourcesPerNode"
