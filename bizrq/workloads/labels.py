@@ -12,7 +12,7 @@ from typing import Any, Final
 from bizrq.workloads.validation import describe_value, expect_map, expect_text, get_path, malformed
 
 LABEL: Final = "biz.group.resource.quota"
-#: On a Namespace, with the value "true": every workload there has to charge a group.
+#: The label of a Namespace whose workloads must all charge a group, with the value "true".
 REQUIRED: Final = f"{LABEL}/required"
 MODEL_LABELS: Final[Mapping[str, str]] = {
     "cpu": f"{LABEL}/cpu-type",

@@ -67,7 +67,7 @@ class OverlayLookup:
         return self._lookup.all_of(group, kind, namespace)
 
 
-#: Kinds that stand in no namespace, among those that counting asks for.
+#: The cluster-wide kinds among those that counting looks up.
 CLUSTER_WIDE = frozenset(
     {
         ("", "Namespace"),

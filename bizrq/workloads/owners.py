@@ -14,7 +14,7 @@ from bizrq.workloads.labels import LABEL, REQUIRED, group_of, labels_of
 from bizrq.workloads.lookup import Lookup, group_and_version
 from bizrq.workloads.validation import Malformed
 
-#: The longest way up that is followed (as Kueue does).
+#: The most owners that are followed, as in Kueue.
 MAX_HOPS = 10
 
 
@@ -49,7 +49,7 @@ def payer(obj: Mapping[str, Any], registry: Registry, lookup: Lookup) -> dict[st
 
     The payer's group may differ from the label of the object.
     """
-    # What was passed on by those below: only a kind that makes such objects pays for them.
+    # Kinds that owners below only pass on: only a kind that creates them pays for them.
     passed: set[tuple[str, str]] = set()
     for owner, adapter, made in owner_chain(obj, registry, lookup):
         if made not in adapter.creates:

@@ -249,8 +249,8 @@ def with_children(own: Demand, children: Sequence[Demand], adapter: Adapter, con
         asks = {name: amount for name, amount in child.resources.items() if not name.startswith("count/")}
         counted = adapter.surge is not None and config.surge == "count"
         grown = resources.add(grown, asks) if counted else resources.larger(grown, asks)
-    beside = [resources.scale(role.per_pod, role.replicas) for role in own.roles if role.name in adapter.beside]
-    return replace(own, resources=resources.larger(own.resources, resources.total((grown, *beside))), shared=shared)
+    added = [resources.scale(role.per_pod, role.replicas) for role in own.roles if role.name in adapter.beside]
+    return replace(own, resources=resources.larger(own.resources, resources.total((grown, *added))), shared=shared)
 
 
 def check_template_labels(obj: dict[str, Any], adapter: Adapter, group: str, lookup: Lookup) -> None:
@@ -264,7 +264,7 @@ def check_template_labels(obj: dict[str, Any], adapter: Adapter, group: str, loo
     except Malformed:
         if adapter.code is None:
             raise
-        # What such a kind refers to need not be there before it wants pods.
+        # The objects that such a kind refers to may be missing until it wants pods.
         return
     for pods in sets:
         named = pods.labels.get(LABEL)
@@ -324,7 +324,7 @@ def references(obj: dict[str, Any], adapter: Adapter, lookup: Lookup | None, con
     nothing.
     """
     recording = TrackingLookup(lookup or EmptyLookup())
-    # Whoever wants the demand will hear of what is wrong; a missing object is what this is asked for.
+    # Counting reports the error itself; a missing object is a valid answer here.
     with suppress(Malformed):
         own_demand(obj, adapter, recording, config)
     return list(recording.asked)

@@ -27,11 +27,11 @@ from bizrq.workloads.pods.podspec import IMPLICIT_CLASS, PodCost, pod_cost
 from bizrq.workloads.pods.roles import PodSet, pod_set_of_template
 from bizrq.workloads.validation import Malformed, expect_list, expect_map
 
-#: Marks claims that the scheduler made for a classic request, and those that are made of templates.
+#: The annotation of claims that the scheduler makes for extended resources, and that of claims from templates.
 BRIDGED: Final = "resource.kubernetes.io/extended-resource-claim"
 FROM_TEMPLATE: Final = "resource.kubernetes.io/pod-claim-name"
 
-#: What of a node tells which cards it has.
+#: The labels and annotations of a node that show its cards.
 NODE_LABELS: Final = frozenset({*models.NODE_LABELS, "nvidia.com/gpu.memory"})
 NODE_ANNOTATIONS: Final = frozenset({hami.REGISTERED})
 
@@ -113,7 +113,7 @@ def declared_usage(pod: Object, context: ClaimContext) -> PodUsage:
         resources = counting.charged_cost(cost, pods, context)
         shared = dra.shared_claims_cost(pods, context.of(pods))
     except Malformed:
-        # A template or claim that is gone: what the pod has of it is nothing that anybody asks for now.
+        # A template or claim is gone, so the workload no longer declares what the pod has of it.
         return PodUsage(counting.charged_cost(cost, _without_claims(pods), context))
     return PodUsage(resources, shared)
 
@@ -148,7 +148,7 @@ def pod_usage(pod: Object, owned: Sequence[Object], context: ClaimContext, place
     if claims.awaited:
         resources = total((resources, dra.template_claims_cost(replace(pods, spec=claims.awaited), context)))
     if claims.bridged is not None:
-        # It serves what containers ask for by classic or implicit names, so only what exceeds that is more.
+        # It serves requests by extended or implicit names, so only the excess counts.
         found = allocation_cost(claims.bridged, pods, context, place.slices)
         resources, shown = larger(resources, found.resources), shown | found.models
     return PodUsage(resources, shared, frozenset(shown))
@@ -213,7 +213,7 @@ def pod_claims(pod: Object, owned: Sequence[Object], context: ClaimContext) -> P
     """Return the claims that a pod has or shares. `owned` are those that it owns. Raises Malformed."""
     pods = pod_set_of_template("pod", 1, pod, "")
     status = expect_map(pod.get("status"), "status")
-    told = {
+    statuses = {
         entry.get("name"): entry.get("resourceClaimName")
         for entry in expect_list(status.get("resourceClaimStatuses"), "status.resourceClaimStatuses")
         if isinstance(entry, dict)
@@ -229,10 +229,10 @@ def pod_claims(pod: Object, owned: Sequence[Object], context: ClaimContext) -> P
             if claim is not None:
                 shared[entry.place] = claim
             continue
-        if entry.name in told and told[entry.name] is None:
-            # The controller says that this pod needs none.
+        if entry.name in statuses and statuses[entry.name] is None:
+            # The controller found that this pod needs no claim.
             continue
-        made = told.get(entry.name)
+        made = statuses.get(entry.name)
         claim = by_name.get(str(made)) or made_for.get(entry.name)
         if claim is None and isinstance(made, str):
             claim = context.lookup.get(*CLAIM, context.namespace, made)
@@ -246,7 +246,7 @@ def pod_claims(pod: Object, owned: Sequence[Object], context: ClaimContext) -> P
         ):
             awaited.append({"name": entry.name, "resourceClaimTemplateName": entry.names})
     bridged = _bridged(status, owned)
-    # Whatever else names the pod as its owner is held for it too, whatever it calls itself.
+    # Every other allocated claim that the pod owns is held for it, whatever its annotations.
     used |= {name: claim for name, claim in by_name.items() if claim is not bridged and claim.get("status")}
     return PodClaims(list(used.values()), shared, bridged, {"resourceClaims": awaited} if awaited else None)
 

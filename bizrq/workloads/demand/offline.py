@@ -76,7 +76,7 @@ def usage(documents: Iterable[object], config: CountingConfig, registry: Registr
             rows[number] = _row(document, lambda d: _scaled(d, found, kinds), payer_of, of_workload)
         elif kinds.of(document) is not None:
             rows[number] = _row(document, _itself, payer_of, of_workload)
-    # Workloads tell of their claims first, wherever they stand.
+    # Workloads show their claims first, wherever the documents are.
     for number, document in enumerate(found):
         if _names_a_group(document):
             rows[number] = _row(document, _itself, dra.claim_group, of_claim)

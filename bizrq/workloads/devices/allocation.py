@@ -20,7 +20,7 @@ from bizrq.workloads.devices.models import gpu_models, known_model
 from bizrq.workloads.pods.roles import PodSet
 from bizrq.workloads.validation import describe_value, expect_list, expect_map, expect_text, malformed
 
-#: Attributes that name a device's model: NVIDIA's driver, and the drivers that follow the example.
+#: Attributes that name a device's model: of NVIDIA's driver, and of drivers that follow the example driver.
 _MODEL_ATTRIBUTES: Final = ("productName", "model")
 _RESULTS: Final = "status.allocation.devices.results"
 

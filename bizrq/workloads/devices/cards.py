@@ -21,9 +21,9 @@ from bizrq.workloads.validation import describe_value, malformed
 NVIDIA: Final = "nvidia.com/gpu"
 
 _MIG = re.compile(r"nvidia\.com/mig-(?:[1-7]c\.)?([1-7])g\.([0-9]{1,3})gb(?:[^0-9].*)?", re.ASCII)
-#: Names that are not a card each but an equal part of one.
+#: Devices that are an equal part of a card: the card, and its number of parts.
 _PARTS_OF: Final[Mapping[str, tuple[str, int]]] = {"aws.amazon.com/neuroncore": ("aws.amazon.com/neuron", 2)}
-#: An A30, which has four slices; every other card that can be cut has seven.
+#: MiB of an A30, which has four slices; every other card with MIG has seven.
 _FOUR_SLICES = 24_576
 
 

@@ -36,11 +36,11 @@ from bizrq.workloads.validation import (
 
 GROUP: Final = "resource.k8s.io"
 CLAIM: Final = (GROUP, "ResourceClaim")
-#: An alpha of Kubernetes 1.36: pods of one PodGroup share the claims that it names as they do.
+#: Alpha in Kubernetes 1.36: pods of one PodGroup share the claims that it names, too.
 POD_GROUP: Final = ("scheduling.k8s.io", "PodGroup")
 CLAIMS: Final = f"resourceclaims.{GROUP}"
 POD_GROUPS: Final = "podgroups.scheduling.k8s.io"
-#: As many devices as one request can get at all (AllocationResultsMaxSize).
+#: The most devices that one request can get (AllocationResultsMaxSize).
 MAX_DEVICES: Final = 32
 _SOURCES: Final = ("resourceClaimTemplateName", "resourceClaimName")
 
@@ -202,7 +202,7 @@ def devices_of(spec: object, path: str, pods: PodSet, context: ClaimContext) -> 
     cost: dict[str, int] = {}
     for index, given in enumerate(expect_list(devices.get("requests"), f"{path}.requests")):
         where = f"{path}.requests[{index}]"
-        # Exactly one of them comes true: per name the most that any of them needs.
+        # Exactly one alternative is allocated, so the largest amount of each name counts.
         most: dict[str, int] = {}
         classes: list[tuple[str, str]] = []
         for one, inner in _alternatives(expect_map(given, where), where):
@@ -222,7 +222,7 @@ def _alternatives(request: dict[str, Any], path: str) -> list[tuple[dict[str, An
         return [(expect_map(one, place), place) for one, place in zip(given, places, strict=True)]
     if request.get("exactly") is not None:
         return [(expect_map(request["exactly"], f"{path}.exactly"), f"{path}.exactly")]
-    # As v1beta1 writes it.
+    # The form of v1beta1.
     return [(request, path)]
 
 
@@ -253,7 +253,7 @@ def _request(request: dict[str, Any], path: str, pods: PodSet, context: ClaimCon
     elif mode == "All":
         number = MAX_DEVICES
     else:
-        # A mode that is not known allocates nothing that is, as natively.
+        # An unknown mode allocates nothing, as in native quota.
         return {}
     if expect_bool(request.get("adminAccess"), f"{path}.adminAccess") and not context.config.count_admin_access:
         return {}

@@ -25,12 +25,12 @@ from bizrq.workloads.pods.podspec import Container, PodCost, aggregate
 from bizrq.workloads.pods.roles import PodSet
 from bizrq.workloads.validation import expect_list, expect_map, expect_text, malformed
 
-#: On a pod or a namespace, with the value "ignore": HAMi's webhook leaves it alone.
+#: The label of a pod or a namespace that HAMi's webhook ignores, with the value "ignore".
 IGNORE: Final = "hami.io/webhook"
 _SCHEDULERS = ("", "default-scheduler", "hami-scheduler")
 _MOST = 2**31 - 1
 _MIG_MODE: Final = "nvidia.com/vgpu-mode"
-#: Where a node tells which of its cards is which.
+#: The annotation of a node that lists its cards.
 REGISTERED: Final = "hami.io/node-nvidia-register"
 _NVIDIA_ALLOCATED: Final = "hami.io/vgpu-devices-allocated"
 
@@ -62,7 +62,7 @@ def adjust(cost: PodCost, pods: PodSet, claims: ClaimContext) -> dict[str, int]:
     if not devices:
         return {}
     if _is_skipped(pods) or ignores_namespace(claims.namespace, claims.lookup):
-        # Nobody multiplies here, so HAMi's totals have nothing of it.
+        # HAMi does not multiply these, so its totals do not include them.
         for part in (part for rows in devices.values() for row in rows for part in (row.memory, row.cores) if part):
             cost.limits.pop(part.name, None)
         return {}
@@ -172,7 +172,7 @@ def _product(container: Container, device: HamiDevice, raw: dict[str, Any], arou
         devices = 2
     several = devices > 1 and device.several == "written"
     memory, share = _memory(device, asked, raw, several, path, around)
-    # A pair is one thing to ask for: only who asks for more than that asks for several.
+    # A pair counts as one device here; only a larger request asks for several.
     if device.several == "whole" and asked[device.count] > 1 and share < NANO and not around.has(device.soft):
         raise malformed(f"{path}.{device.count}", "is more than 1: parts can be had of one device only")
     cores = _cores(device, asked, several, path, around)
@@ -242,7 +242,7 @@ def _memory(
         return value, cards.share(mib, least) if least else NANO
     if percent:
         return -(-whole * percent // 100), cards.share(percent, 100)
-    # A container with one device in any case may ask for cores alone; the profile then follows from them.
+    # A container that always has one device may ask for cores alone; they decide the profile.
     by_cores = device.one and device.cores is not None and device.cores.name in asked
     return (0, 0) if by_cores else (whole, NANO)
 
@@ -294,7 +294,7 @@ def allocated(
         given = _decoded(text)
         if given is None or not any(given) or len(given) > len(containers):
             continue
-        # Where it has no places for init containers, they are the first that are left out.
+        # An annotation with fewer entries leaves out init containers, the first of the list.
         pairs = zip(reversed(containers), reversed(given), strict=False)
         products = {id(c): _held(part, device, memory, config.hami.device_split_count) for c, part in pairs}
         for name in {name: None for product in products.values() for name in product}:

@@ -142,23 +142,23 @@ class Adapter:
     deadline: DeadlineRule | None = None
     scale: tuple[str, ...] | None = None
     creates: frozenset[GroupKind] = frozenset()
-    #: Kinds that its objects own on behalf of whoever is above them: the walk goes on, nobody pays here.
+    #: Kinds that its objects own on behalf of an object above them: that one pays.
     passes: frozenset[GroupKind] = frozenset()
-    #: Those of `creates` that may come to ask for more than it says, each as it stands (a cluster that scales itself).
+    #: Those of `creates` that may ask for more than the object does, as a cluster that scales itself.
     grows: frozenset[GroupKind] = frozenset()
-    #: Roles that such a child does not have: they are added to what the child asks for.
+    #: Roles that such a child does not have; they are added to its demand.
     beside: frozenset[str] = frozenset()
     pods: PodRule = PodRule()
     elastic_max: FieldPath | None = None
     surge: str | None = None
     code: str | None = None
-    #: Roles of the object that the kind's operator makes of this one, for its `code`.
+    #: Roles of the object that the operator makes of this one; its `code` reads them.
     child_roles: tuple[RoleDeclaration, ...] = ()
-    #: After its end a workload may go on holding pods, and those are charged (policy `terminal`).
+    #: Pods of an ended workload may still run; they are charged (policy `terminal`).
     lingers: bool = False
-    #: False for kinds that do not pay for what they make (a CronJob's Jobs are charged).
+    #: False for kinds that do not pay for what they create: a CronJob's Jobs are charged themselves.
     pays: bool = True
-    #: What is counted is no more than an estimate, so that nobody charges it unless somebody asks for it.
+    #: The demand is only an estimate, so the kind is not charged by default.
     estimate: bool = False
 
     @cached_property

@@ -30,8 +30,6 @@ from bizrq.workloads.kinds.declaration import (
 )
 from bizrq.workloads.validation import MAX_COUNT, child_path, describe_value, suggestion
 
-# Reading declarations.
-
 _T = TypeVar("_T")
 
 
@@ -163,7 +161,7 @@ def _adapter(codes: Codes, value: object, where: str) -> tuple[Adapter, bool]:
         estimate=entry.flag("estimate"),
     )
     for group, kind in sorted(adapter.grows - adapter.creates):
-        raise DeclarationError(f"{entry.path('grows')}: {group}/{kind} must stand in creates, too")
+        raise DeclarationError(f"{entry.path('grows')}: {group}/{kind} must be in creates, too")
     return adapter, entry.flag("override")
 
 
@@ -297,7 +295,7 @@ def _deadline(value: object, where: str) -> DeadlineRule:
 
 
 def _pods(value: object, where: str) -> PodRule:
-    # Labels can be set by anybody, so owners tell; whoever gives `selector` or `via` besides is not wrong.
+    # Anybody can set labels, so owners decide; `selector` and `via` are accepted and have no effect.
     entry = _Entry(value, where, ("selector", "ownerChain", "via"))
     for key in ("selector", "via"):
         entry.text(key, "")

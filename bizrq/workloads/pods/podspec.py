@@ -1,12 +1,12 @@
-"""What one pod of a PodSpec costs.
+"""Compute the cost of one pod from its PodSpec.
 
-This file alone does the arithmetic that Kubernetes does with a pod: its defaulting, init containers and sidecars,
-pod-level resources, overhead. It does not know roles, labels or models, nor DRA claims (`dra.py`).
+This file alone does the arithmetic that Kubernetes does with a pod: defaults, init containers and sidecars, pod-level
+resources, overhead. It does not know roles, labels, models or DRA claims (`devices.dra`).
 
 Sources, of Kubernetes v1.36: defaults of a Pod, `pkg/apis/core/v1/defaults.go` (SetDefaults_Pod, which the API server
-never does to a template); the sums, `component-helpers/resource/helpers.go` (PodRequests, PodLimits); what a resource
-may be called and be, `pkg/apis/core/validation` (ValidateContainerResourceName, ValidateResourceRequirements), which
-nobody does to a custom resource; LimitRange, `plugin/pkg/admission/limitranger`; "must specify",
+does not apply to templates). Sums, `component-helpers/resource/helpers.go` (PodRequests, PodLimits). Names and amounts
+of resources, `pkg/apis/core/validation` (ValidateContainerResourceName, ValidateResourceRequirements), which the API
+server does not apply to custom resources. LimitRange, `plugin/pkg/admission/limitranger`. "must specify",
 `pkg/quota/v1/evaluator/core/pods.go`.
 """
 
@@ -32,10 +32,10 @@ from bizrq.workloads.validation import (
     suggestion,
 )
 
-#: The rule that cpu and memory must be stated covers these (docs/counting.md, "Missing cpu and memory").
+#: The resources that containers may have to state (docs/counting.md, "Missing cpu and memory").
 MUST_SAY: Final = (("requests", "cpu"), ("requests", "memory"), ("limits", "cpu"), ("limits", "memory"))
 
-#: An implicit resource that a DRA device class serves, by the name of the class.
+#: The prefix of the implicit resource of a DRA device class.
 IMPLICIT_CLASS: Final = "deviceclass.resource.kubernetes.io/"
 
 _STANDARD = frozenset({"cpu", "memory", "ephemeral-storage"})
@@ -80,7 +80,7 @@ def pod_cost(spec: Mapping[str, Any], path: str, namespace: str, lookup: Lookup)
 
     pod_requests, pod_limits = _pod_level(spec.get("resources"), f"{path}.resources")
     if pod_limits:
-        # Before any LimitRange: pods are defaulted when they are decoded, and only then seen by LimitRanger.
+        # Before any LimitRange: the API server defaults a pod when it decodes it, and then runs LimitRanger.
         for name, amount in aggregate(
             (c.requests for c in containers), ((c.requests, c.sidecar) for c in inits)
         ).items():
@@ -129,7 +129,7 @@ def _containers(value: object, path: str, *, init: bool) -> list[Container]:
         elif isinstance(resources, dict):
             limits = quantities(resources.get("limits"), f"{where}.resources.limits")
             requests = quantities(resources.get("requests"), f"{where}.resources.requests")
-            # A request that is not stated is the limit (SetDefaults_Pod).
+            # A missing request equals the limit (SetDefaults_Pod).
             requests = {**limits, **requests} if requests else dict(limits)
         else:
             raise malformed(f"{where}.resources", f"must be a map, not {describe_value(resources)}")
@@ -201,7 +201,7 @@ def resource_class(name: str) -> ResourceClass:
         return ResourceClass.IMPLICIT
     if "kubernetes.io/" in name:
         return ResourceClass.NATIVE
-    # A quota names it with requests. before it, and has to have room for that.
+    # A quota names it with the prefix requests., which must fit.
     return ResourceClass.NONE if name.startswith("requests.") or len(domain) > 244 else ResourceClass.EXTENDED
 
 

@@ -1,7 +1,7 @@
-"""From a workload object to its sets of equal pods.
+"""Turn a workload object into its sets of equal pods.
 
-This file alone interprets what an adapter declares: how many pods of which template. It does not know what a pod
-costs. `special` has what no declaration says.
+This file alone applies an adapter's declarations: how many pods of which template. It does not know costs. `special`
+has what declarations cannot say.
 """
 
 from __future__ import annotations

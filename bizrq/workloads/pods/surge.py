@@ -74,7 +74,7 @@ def _of_deployment(spec: dict[str, Any], replicas: int) -> int:
 
 
 def _of_rollout(spec: dict[str, Any], replicas: int) -> int:
-    """Return all replicas where traffic is switched or shared, unless the old version shrinks; else the canary's surge."""
+    """Return all replicas where traffic is switched or shared and the old version stays; else the canary's surge."""
     strategy = expect_map(spec.get("strategy"), "spec.strategy")
     canary = expect_map(strategy.get("canary"), "spec.strategy.canary")
     shrinks = expect_bool(canary.get("dynamicStableScale"), "spec.strategy.canary.dynamicStableScale")

@@ -17,7 +17,7 @@ DESCRIPTION = (
     "with its queue-proxy. The Deployments of its revisions pay"
 )
 
-#: The sidecar that Knative adds, as its config-deployment says by default.
+#: The sidecar that Knative adds, with the defaults of its config-deployment.
 _QUEUE = {"name": "queue-proxy", "resources": {"requests": {"cpu": "25m"}}}
 _WHOLE = re.compile(r"[0-9]{1,10}", re.ASCII)
 

@@ -18,7 +18,7 @@ DESCRIPTION = (
 )
 
 _COMPONENTS = ("predictor", "transformer", "explainer")
-#: Where a component says what serves the model, besides plain containers.
+#: The fields of a component that name a model server.
 _SERVERS = (
     "model", "sklearn", "xgboost", "tensorflow", "pytorch", "triton", "onnx", "huggingface", "pmml", "lightgbm",
     "paddle", "art",

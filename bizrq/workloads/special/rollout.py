@@ -9,7 +9,7 @@ from bizrq.workloads.validation import describe_value, expect_map, expect_text, 
 
 DESCRIPTION = "or the template of `spec.workloadRef`"
 
-#: Where the template stands in what a Rollout may refer to.
+#: The path of the template in the kinds that a Rollout may refer to.
 _REFERABLE = {
     ("apps", "Deployment"): ("spec", "template"),
     ("apps", "ReplicaSet"): ("spec", "template"),
@@ -27,7 +27,7 @@ def template(obj: dict[str, Any], namespace: str, lookup: Lookup) -> tuple[objec
             raise malformed("spec", "has neither template nor workloadRef: the pods that this makes cannot be known")
         return None, ""
     expect_map(reference, path)
-    # Clients that know the type write an empty template beside a workloadRef.
+    # Clients that know the type write an empty template with a workloadRef.
     if isinstance(template, dict) and expect_map(template.get("spec"), "spec.template.spec").get("containers"):
         raise malformed("spec", "has both template and workloadRef, of which Argo Rollouts takes only one")
     group, _ = group_and_version(expect_text(reference.get("apiVersion"), f"{path}.apiVersion"))

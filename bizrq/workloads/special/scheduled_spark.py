@@ -1,6 +1,6 @@
-"""ScheduledSparkApplication: it has no pods, its applications carry its labels and are charged.
+"""ScheduledSparkApplication: it has no pods; its applications have its labels and are charged.
 
-It is only checked whether they could be counted.
+Admission only checks that they can be counted.
 """
 
 from __future__ import annotations

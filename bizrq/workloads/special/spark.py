@@ -33,7 +33,7 @@ _BYTES = {"b": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40, "p": 2**50}
 _MEMORY = re.compile(r"([0-9]{1,12})(?:(b)|([kmgtp])b?)?", re.ASCII | re.IGNORECASE)
 _FACTOR = re.compile(r"[0-9]{1,3}(?:\.[0-9]{1,6})?", re.ASCII)
 _LEAST_OVERHEAD = 384
-#: Settings that would override what the object says of numbers and sizes.
+#: Settings that would override counts and sizes of the object.
 _OVERRIDES = re.compile(
     r"spark\.(driver|executor)\.(memory|cores|instances|memoryOverhead|memoryOverheadFactor)"
     r"|spark\.executor\.resource\..*|spark\.driver\.resource\..*|spark\.dynamicAllocation\..*"
@@ -99,7 +99,7 @@ def _pod(spec: dict[str, Any], role: dict[str, Any], path: str, beside: int) -> 
         gpu = expect_map(gpu, f"{path}.gpu")
         limits[expect_text(gpu.get("name"), f"{path}.gpu.name")] = _count(gpu, "quantity", f"{path}.gpu", 0)
     main = {"name": path.rpartition(".")[2], "resources": {"requests": requests, "limits": limits}}
-    # The application's own node selector is that of both roles.
+    # The application's node selector applies to both roles.
     own = {"nodeSelector": spec.get("nodeSelector")}
     return {
         **own,

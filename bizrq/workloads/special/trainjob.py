@@ -56,7 +56,7 @@ def pod_sets(obj: dict[str, Any], adapter: Adapter, namespace: str, lookup: Look
         raise wrong
     sets: dict[str, PodSet] = {}
     for pods in found:
-        # The JobSet's come last: what its pods are is no more up to the runtime, how many is the larger of both.
+        # The JobSet's sets come last: its templates replace the runtime's, with the larger count of both.
         known = sets.get(pods.name)
         sets[pods.name] = pods if known is None else replace(pods, count=max(pods.count, known.count))
     return list(sets.values())
