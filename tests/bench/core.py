@@ -96,7 +96,7 @@ def below() -> list[str]:
     assert adapter is not None
     for count in (10_000, 100_000):
         cluster = hours.cluster_of(count)
-        [job] = cluster.workloads["tfjobs.kubeflow.org"].store.values()
+        [job] = cluster.informers.workloads["tfjobs.kubeflow.org"].store.values()
         surplus, charged = ExcessUsage(cluster, settings.counting), {"pods": (count - 1) * NANO}
         quiet_collector()
         seconds = []

@@ -97,7 +97,7 @@ def _pods(cluster: Cluster) -> None:
 def _deployment(cluster: Cluster, of: str, number: int) -> None:
     obj = deployment(f"d{number}", of, 3, namespace="default")
     obj["metadata"] |= {"uid": f"d{number}", "resourceVersion": str(number + 1)}
-    cluster.workloads["deployments.apps"].store.put(obj)
+    cluster.informers.workloads["deployments.apps"].store.put(obj)
     cluster.workload_changed(None, obj)
 
 
@@ -124,10 +124,10 @@ async def _looks(name: str, put: Callable[[Cluster], None]) -> dict[str, str]:
 
         _deployment(cluster, name, 1_000_000)
         looks = {"one more": await look()}
-        if pods := cluster.pods.store.all_kept():
+        if pods := cluster.informers.pods.store.all_kept():
             running = cast("Pod", next(iter(pods)))
             over = msgspec.structs.replace(running, phase="Succeeded", ended=running.started)
-            cluster.pods.store.put(over)
+            cluster.informers.pods.store.put(over)
             looks["one ends"] = await look()
         ahead[0] = 300.0
         looks["check"] = await look()

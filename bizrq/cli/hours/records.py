@@ -26,7 +26,7 @@ from bizrq.hours.periods import Period, next_period
 from bizrq.kube.client import KubeClient
 from bizrq.store import hours as stored
 from bizrq.store.groups import GROUPS, without_managed_fields
-from bizrq.units import quantity
+from bizrq.units import hierarchy, quantity
 from bizrq.units.names import Catalog
 from bizrq.units.resources import Resources
 from bizrq.units.slot import GROUP_SLOT_KIND as GROUP_KIND
@@ -59,14 +59,10 @@ class HoursRecords:
 
     def ancestors(self, group: str) -> list[str]:
         """The groups above one, the nearest first; above one that is gone those that it left its hours to."""
-        found: list[str] = []
-        while (parent := self._parent(group)) and parent not in (*found, group):
-            found.append(parent)
-            group = parent
-        return found
+        return hierarchy.ancestry(group, self._parent)
 
     def root(self, group: str) -> str:
-        return [group, *self.ancestors(group)][-1]
+        return hierarchy.root(group, self._parent)
 
     def zone(self, group: str) -> str:
         """The time zone by which the periods of a group's tree begin; of a tree that is gone, that of all others."""
@@ -80,7 +76,8 @@ class HoursRecords:
         """What belongs to a group and to those below it; without one all, groups that are gone among them."""
         if top is None:
             return self
-        names = {name for name in (*self.groups, *self.heirs) if top in (name, *self.ancestors(name))} | {top}
+        children = hierarchy.children((name, self._parent(name)) for name in {*self.groups, *self.heirs})
+        names = set(hierarchy.subtree(top, lambda name: children.get(name, ())))
         return replace(
             self,
             pages=[page for page in self.pages if page.spec.group in names],

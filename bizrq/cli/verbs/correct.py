@@ -15,7 +15,7 @@ from bizrq.cli.output.failure import EXIT_BAD_INPUT, EXIT_CLUSTER, Failure
 from bizrq.cli.output.tables import OutputFormat, print_document
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from bizrq.kube.client import KubeClient
     from bizrq.units.names import Catalog
@@ -51,34 +51,46 @@ def correct(
     wanted = _amounts(hours, catalog_of(None))
     if not reason.strip():
         raise Failure("--reason: say why; it stands in the record for good", EXIT_BAD_INPUT)
-    client = client_for(where)
+    created = run_on(client_for(where), lambda client: _create(client, group, wanted, reason.strip(), dry_run))
+    _print(created, wanted, output, dry_run)
 
+
+async def _create(
+    client: KubeClient, group: str, hours: Mapping[str, str], reason: str, dry_run: bool
+) -> dict[str, Any]:
+    """Create the correction in the user's own name, and return it. Raise Failure, ApiError or Unreachable."""
     from bizrq.api.group import API_VERSION
     from bizrq.kube.client import Forbidden
     from bizrq.store.hours import CORRECTIONS
 
-    async def work(client: KubeClient) -> dict[str, Any]:
-        spec = {"group": group, "hours": wanted, "reason": reason.strip(), "by": await whoami(client)}
-        metadata = {"generateName": f"{group}-"}
-        made = {"apiVersion": API_VERSION, "kind": CORRECTIONS.kind, "metadata": metadata, "spec": spec}
-        try:
-            return await client.create(CORRECTIONS, made, dry_run=dry_run)
-        except Forbidden as error:
-            if error.details.get("kind") != CORRECTIONS.plural:
-                raise
-            told = f"{error.message}: who corrects hours needs the verb create on {CORRECTIONS.key}"
-            raise Failure(told, EXIT_CLUSTER) from None
+    correction = {
+        "apiVersion": API_VERSION,
+        "kind": CORRECTIONS.kind,
+        "metadata": {"generateName": f"{group}-"},
+        "spec": {"group": group, "hours": dict(hours), "reason": reason, "by": await whoami(client)},
+    }
+    try:
+        return await client.create(CORRECTIONS, correction, dry_run=dry_run)
+    except Forbidden as error:
+        if error.details.get("kind") != CORRECTIONS.plural:
+            raise
+        message = f"{error.message}: who corrects hours needs the verb create on {CORRECTIONS.key}"
+        raise Failure(message, EXIT_CLUSTER) from None
 
-    made = run_on(client, work)
+
+def _print(created: dict[str, Any], hours: Mapping[str, str], output: CorrectOutput, dry_run: bool) -> None:
+    from bizrq.api.group import API_GROUP
+
     if output in (CorrectOutput.JSON, CorrectOutput.YAML):
-        print_document(made, OutputFormat(output.value))
+        print_document(created, OutputFormat(output.value))
         return
-    name = f"{made['kind'].lower()}.{API_VERSION.partition('/')[0]}/{made['metadata'].get('name', '')}"
+    name, spec = f"{created['kind'].lower()}.{API_GROUP}/{created['metadata'].get('name', '')}", created["spec"]
     if output is CorrectOutput.NAME:
         sys.stdout.write(f"{name}\n")
         return
-    told = ", ".join(f"{resource} {value}" for resource, value in wanted.items())
-    sys.stdout.write(f"{name} {'would be ' if dry_run else ''}created: {group} {told}, by {made['spec']['by']}\n")
+    amounts = ", ".join(f"{resource} {value}" for resource, value in hours.items())
+    verb = "would be created" if dry_run else "created"
+    sys.stdout.write(f"{name} {verb}: {spec['group']} {amounts}, by {spec['by']}\n")
 
 
 def _amounts(words: Sequence[str], catalog: Catalog) -> dict[str, str]:

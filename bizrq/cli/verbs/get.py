@@ -91,8 +91,8 @@ def show_rows(rows: list[dict[str, Any]], form: OutputFormat) -> None:
         terminal.console().print("There are no groups.")
         return
     heads = HEADS if form is OutputFormat.WIDE else _NARROW
-    right = ("TAKEN", "HARD", "PERCENT", "RESERVATIONS", "AGE", "COUNTED")
-    print_table([h.upper() for h in heads], [[_cell(h, row[h]) for h in heads] for row in rows], right=right)
+    right = ("taken", "hard", "percent", "reservations", "age", "counted")
+    print_table(heads, [[_cell(head, row[head]) for head in heads] for row in rows], right=right)
 
 
 def _cell(head: str, value: Any) -> Text:
