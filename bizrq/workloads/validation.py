@@ -79,7 +79,7 @@ def expect_text(value: object, path: str) -> str:
         return value
     if value is None:
         return ""
-    raise malformed(path, f"must be a text, not {describe_value(value)}")
+    raise malformed(path, f"must be a string, not {describe_value(value)}")
 
 
 def expect_bool(value: object, path: str) -> bool:

@@ -63,7 +63,7 @@ RESOURCES: list[tuple[str, Any, str]] = [
     ("lines in a quantity", {"limits": {"cpu": "1\nadmitted: true"}}, "'1\\nadmitted: true'"),
     ("lines in a name", {"limits": {"x\n.com/y": 1}}, "limits['x\\n.com/y']: no container can ask for this"),
     ("a name of a mile", {"limits": {"x" * 10**6: 1}}, "no container can ask for this"),
-    ("a name that is no text", {"limits": {1: 1}}, f"{ROOT}.limits[1]: is no resource name"),
+    ("a name that is no text", {"limits": {1: 1}}, f"{ROOT}.limits[1]: is not a resource name"),
     ("a name of odd letters", {"limits": {"ｎvidia.com/gpu": 1}}, "no container can ask for this"),
 ]
 
@@ -84,7 +84,7 @@ SHAPES: list[tuple[str, dict, str]] = [
     ("no containers", deployment(1, {"spec": {}}), "spec.template.spec.containers: is missing"),
     ("containers of a map", deployment(1, {"spec": {"containers": {}}}), "containers: must be a list, not a map"),
     ("a container of null", deployment(1, {"spec": {"containers": [None]}}), "containers[0]: must be a map, not null"),
-    ("a name of a map", deployment(1, {"spec": {"containers": [{"name": {}}]}}), "containers[0].name: must be a text"),
+    ("a name of a map", deployment(1, {"spec": {"containers": [{"name": {}}]}}), "containers[0].name: must be a string"),
     ("init containers of text", deployment(1, template("cpu=1", initContainers="x")), "initContainers: must be a list"),
     ("an overhead below nothing", deployment(1, template("", overhead={"cpu": "-1"})), "spec.overhead.cpu: must not"),
     ("metadata of text", {**deployment(1, "cpu=1"), "metadata": "x"}, "metadata: must be a map, not 'x'"),
@@ -113,7 +113,7 @@ SHAPES: list[tuple[str, dict, str]] = [
     ("a total beyond all bounds", rollout(2**31 - 1, "mem=1Ei"), "the pods together ask for more than"),
     ("a model that is no label", deployment(1, "cpu=1", cpu="a b"), "labels.biz.group.resource.quota/cpu-type: 'a b'"),
     ("a model that is a list", {**deployment(1, "cpu=1"), "metadata": {"labels": {
-        "biz.group.resource.quota/cpu-type": ["a"]}}}, "cpu-type: must be a text, not a list"),
+        "biz.group.resource.quota/cpu-type": ["a"]}}}, "cpu-type: must be a string, not a list"),
 ]  # fmt: skip
 
 

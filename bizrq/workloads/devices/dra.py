@@ -335,5 +335,5 @@ def mapped_resource(name: str, path: str, context: ClaimContext) -> tuple[str, s
     where = f"{path} -> {describe_value(name)}: spec.extendedResourceName"
     resource = expect_text(expect_map(found.get("spec"), where).get("extendedResourceName"), where)
     if resource and (len(resource) > 317 or resource_class(resource) is not ResourceClass.EXTENDED):
-        raise malformed(where, f"{describe_value(resource)} is no extended resource")
+        raise malformed(where, f"{describe_value(resource)} is not an extended resource")
     return resource, model

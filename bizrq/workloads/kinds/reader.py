@@ -43,7 +43,7 @@ class _Entry:
         for key in value:
             if key not in known:
                 close = difflib.get_close_matches(str(key)[:100], known, n=1, cutoff=0.0)
-                raise DeclarationError(f"{where}: {describe_value(key)} is no key here, the nearest is {close[0]}")
+                raise DeclarationError(f"{where}: {describe_value(key)} is not a known key, the nearest is {close[0]}")
         self._value = value
         self.where = where
 
@@ -56,7 +56,7 @@ class _Entry:
     def text(self, key: str, default: str | None = None) -> str:
         value = self._value.get(key, default)
         if not isinstance(value, str):
-            raise DeclarationError(f"{self.path(key)}: must be a text, not {describe_value(value)}")
+            raise DeclarationError(f"{self.path(key)}: must be a string, not {describe_value(value)}")
         return value
 
     def flag(self, key: str, default: bool = False) -> bool:
@@ -104,7 +104,7 @@ def _all(value: object, where: str, read: Callable[[object, str], _T]) -> tuple[
 
 def _text(value: object, where: str) -> str:
     if not isinstance(value, str) or not value:
-        raise DeclarationError(f"{where}: must be a text, not {describe_value(value)}")
+        raise DeclarationError(f"{where}: must be a string, not {describe_value(value)}")
     return value
 
 
@@ -237,7 +237,7 @@ class _Reader:
         entry = _Entry(value, where, ("path", "equals"))
         wanted = entry._value.get("equals")
         if not isinstance(wanted, (bool, int, str)):
-            raise DeclarationError(f"{entry.path('equals')}: must be true, false, a text or a whole number")
+            raise DeclarationError(f"{entry.path('equals')}: must be true, false, a string or a whole number")
         return FieldEquals(self.at(entry.text("path"), entry.path("path")), wanted)
 
     def inject(self, value: object, where: str) -> InjectedContainer:
@@ -258,7 +258,7 @@ def _at(value: object, where: str) -> FieldPath:
     place = FieldPath(keys[1:], of_element=True) if keys[0] == "@" else FieldPath(keys)
     if not all(place.keys) or not place.keys:
         raise DeclarationError(
-            f"{where}: {describe_value(text)} is no place: write keys with dots, like spec.replicas or @.replicas"
+            f"{where}: {describe_value(text)} is not a path: write keys with dots, like spec.replicas or @.replicas"
         )
     return place
 

@@ -66,7 +66,7 @@ class Registry:
         known = {a.resource: a for a in self.adapters}
         for name in sorted(chosen, key=str):
             if name not in known:
-                raise DeclarationError(f"{describe_value(name)} is no kind that is known{suggestion(name, known)}")
+                raise DeclarationError(f"{describe_value(name)} is not a known kind{suggestion(name, known)}")
         return replace(self, charged_names=chosen)
 
     def with_all_charged(self) -> Registry:

@@ -207,7 +207,7 @@ def resource_class(name: str) -> ResourceClass:
 
 def _check_name(name: object, amount: int, path: str) -> None:
     if not isinstance(name, str):
-        raise malformed(child_path(path, name), "is no resource name")
+        raise malformed(child_path(path, name), "is not a resource name")
     sort = resource_class(name) if len(name) <= 400 else ResourceClass.NONE
     if sort is ResourceClass.NONE:
         raise malformed(
@@ -227,7 +227,7 @@ def check_devices(requests: Mapping[str, int], limits: Mapping[str, int], path: 
         if resource_class(name) in (ResourceClass.EXTENDED, ResourceClass.HUGEPAGES):
             where = child_path(f"{path}.resources", f"requests.{name}")
             if name not in limits:
-                raise malformed(where, "needs an equal limit, and there is none")
+                raise malformed(where, "needs an equal limit, but has none")
             raise malformed(
                 where,
                 f"is {quantity.text(name, amount)}, but the limit is {quantity.text(name, limits[name])}: "

@@ -49,7 +49,7 @@ def pod_sets(obj: dict[str, Any], adapter: Adapter, namespace: str, lookup: Look
     for key in conf:
         if not isinstance(key, str) or _OVERRIDES.fullmatch(key):
             raise malformed(
-                f"spec.sparkConf[{describe_value(key)}]", "cannot be counted: say it in driver and executor"
+                f"spec.sparkConf[{describe_value(key)}]", "cannot be counted: set it in driver and executor"
             )
     driver, executor = expect_map(spec.get("driver"), "spec.driver"), expect_map(spec.get("executor"), "spec.executor")
     return [

@@ -118,10 +118,10 @@ def changed(path: str, value: Any) -> dict:
 SLIPS = [
     ("a list is wanted", "x", "adapters: must be a list, not 'x'"),
     ("a map is wanted", ["x"], "adapters[0]: must be a map with match"),
-    ("an unknown key", [changed("zerowhen", [])], "adapters[0]: 'zerowhen' is no key here, the nearest is zeroWhen"),
-    ("an unknown key in a role", [changed("roles.0.replicas", 1)], "adapters[0].roles[0]: 'replicas' is no key here"),
+    ("an unknown key", [changed("zerowhen", [])], "adapters[0]: 'zerowhen' is not a known key, the nearest is zeroWhen"),
+    ("an unknown key in a role", [changed("roles.0.replicas", 1)], "adapters[0].roles[0]: 'replicas' is not a known key"),
     ("no versions", [changed("match.versions", [])], "adapters[0].match.versions: name at least one version"),
-    ("no kind", [changed("match.kind", "")], "adapters[0].match.kind: must be a text"),
+    ("no kind", [changed("match.kind", "")], "adapters[0].match.kind: must be a string"),
     ("no roles", [changed("roles", [])], "adapters[0]: name at least one role"),
     ("no template", [changed("roles.0.template", [])], "adapters[0].roles[0].template: name at least one place"),
     ("no count", [changed("roles.0.count", [])], "adapters[0].roles[0].count: name at least one factor"),
@@ -129,7 +129,7 @@ SLIPS = [
     ("a count of all that may be absent", [changed("roles.0.count", [{"minOf": [{"path": "spec.n"}]}])], "a default"),
     ("a count of nothing", [changed("roles.0.count", [{}])], "count[0]: needs path, const or minOf"),
     ("a count below nothing", [changed("roles.0.count", [{"const": -1}])], "must be a whole number from 0"),
-    ("a place of dots", [changed("scale", "spec..size")], "adapters[0].scale: 'spec..size' is no place"),
+    ("a place of dots", [changed("scale", "spec..size")], "adapters[0].scale: 'spec..size' is not a path"),
     ("a flag of text", [changed("zeroWhen", [{"path": "spec.x", "equals": None}])], "equals: must be true, false"),
     ("an end of nothing", [changed("finishedWhen", {})], "adapters[0].finishedWhen: needs conditions or phase"),
     ("a child without group", [changed("creates", ["Pod"])], "creates[0]: 'Pod' must be group/Kind"),
@@ -148,7 +148,7 @@ def test_a_declaration_is_refused_for(entries, words):
 
 def test_only_known_kinds_can_be_charged():
     with pytest.raises(
-        DeclarationError, match=r"'deployment\.apps' is no kind that is known, did you mean deployments\."
+        DeclarationError, match=r"'deployment\.apps' is not a known kind, did you mean deployments\."
     ):
         builtin_registry().with_charged(["deployment.apps"])
 

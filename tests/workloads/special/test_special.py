@@ -236,7 +236,7 @@ def test_a_spark_role_says_its_model_as_a_template_does():
     (spark({"template": POD}), "spec.driver.template: pod templates of Spark cannot be counted"),
     (spark(sparkConf={"spark.executor.instances": "9"}), "spec.sparkConf['spark.executor.instances']: cannot"),
     (spark(sparkConf={"spark.memory.offHeap.enabled": {"a": "b"}}),
-     "spec.sparkConf[spark.memory.offHeap.enabled]: must be a text, not a map"),
+     "spec.sparkConf[spark.memory.offHeap.enabled]: must be a string, not a map"),
     (spark(memoryOverheadFactor="lots"), "spec.memoryOverheadFactor: must be a number"),
 ])  # fmt: skip
 def test_a_sparkapplication_is_refused_for(obj, words):
