@@ -7,6 +7,7 @@ import pytest
 from bizrq.api.config import ConfigurationError
 from bizrq.builtin import builtin_catalog, builtin_registry, shared_devices
 from bizrq.settings import load, settings
+from bizrq.units.names import UnknownResource, normalize
 from bizrq.workloads.config import CountingConfig, CountsAs, DeviceClassMapping, GpuModel, Hami
 
 ASCEND = tuple(device for device in shared_devices() if device.vendor == "ascend")
@@ -19,6 +20,14 @@ def test_nothing_said_is_the_default():
 def test_the_catalog_without_a_configuration_is_that_of_the_default_settings():
     assert builtin_catalog() == settings({}).catalog
     assert builtin_catalog().kinds == {adapter.resource for adapter in builtin_registry().charged}
+
+
+@pytest.mark.parametrize(
+    "kind", ["inferenceservices.serving.kserve.io", "services.serving.knative.dev", "resourceclaims.resource.k8s.io"]
+)
+def test_count_takes_no_kind_that_is_not_charged(kind: str):
+    with pytest.raises(UnknownResource):
+        normalize(f"count/{kind}", builtin_catalog())
 
 
 def test_every_knob_is_read():

@@ -1,4 +1,4 @@
-"""What people send to break a counter: it is refused in one line, and nothing else happens."""
+"""Hostile input is refused in one line, without other effects."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ SHAPES: list[tuple[str, dict, str]] = [
     ("no containers", deployment(1, {"spec": {}}), "spec.template.spec.containers: is missing"),
     ("containers of a map", deployment(1, {"spec": {"containers": {}}}), "containers: must be a list, not a map"),
     ("a container of null", deployment(1, {"spec": {"containers": [None]}}), "containers[0]: must be a map, not null"),
-    ("a name of a map", deployment(1, {"spec": {"containers": [{"name": {}}]}}), "containers[0].name: must be a string"),
+    ("a map as name", deployment(1, {"spec": {"containers": [{"name": {}}]}}), "containers[0].name: must be a string"),
     ("init containers of text", deployment(1, template("cpu=1", initContainers="x")), "initContainers: must be a list"),
     ("an overhead below nothing", deployment(1, template("", overhead={"cpu": "-1"})), "spec.overhead.cpu: must not"),
     ("metadata of text", {**deployment(1, "cpu=1"), "metadata": "x"}, "metadata: must be a map, not 'x'"),

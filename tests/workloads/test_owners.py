@@ -1,4 +1,4 @@
-"""Who pays for what something else made."""
+"""The payer of an object that another object made."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KINDS = {
 
 
 def family(text: str) -> list[Object]:
-    """Objects from the owner down, `Deployment:ai > ReplicaSet > Pod:nlp`; the labels are after the colons."""
+    """Return objects from the owner down, `Deployment:ai > ReplicaSet > Pod:nlp`; the labels are after the colons."""
     made: list[Object] = []
     for index, word in enumerate(text.split(" > ")):
         kind, _, group = word.partition(":")

@@ -61,7 +61,8 @@ def allocation_cost(claim: Mapping[str, Any], pods: PodSet, context: ClaimContex
         name = classes.get(str(result.get("request")))
         if name is None:
             raise malformed(
-                f"{where}.results[{index}].request", f"{describe_value(result.get('request'))} is not one of its requests"
+                f"{where}.results[{index}].request",
+                f"{describe_value(result.get('request'))} is not one of its requests",
             )
         device = _device(result, slices)
         model = _model_of(device, context.config)

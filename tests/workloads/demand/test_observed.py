@@ -1,4 +1,4 @@
-"""What pods really use, and what of that nobody declared."""
+"""What running pods use, and what of that the workload does not declare."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def result(device: str = "gpu-0", request: str = "r", pool: str = "n1", **more: 
 
 
 def held(generation: int, pool: str = "n1", **devices: Any) -> Object:
-    """A ResourceSlice of devices by name: the model of each, or all that is told of it."""
+    """Return a ResourceSlice of devices by name: the model of each, or its whole entry."""
     told = [
         {"name": n, **(d if isinstance(d, dict) else {"attributes": {"productName": {"string": d}}})}
         for n, d in devices.items()

@@ -1,4 +1,4 @@
-"""Cards: how much of one a part is."""
+"""Cards: the part of a card that a request takes."""
 
 from __future__ import annotations
 

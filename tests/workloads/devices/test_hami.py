@@ -99,7 +99,7 @@ ALL = replace(
 NPU, B3 = "huawei.com/Ascend910C", "huawei.com/Ascend910B3"
 SOFT = {"huawei.com/vnpu-mode": "hami-core"}
 
-# What a container asks for of a vendor's device, and what that costs besides: r. is requests., l. limits., c. cards.
+# A request for a vendor's device, and its further cost: r. is requests., l. limits., c. cards.
 OF_VENDORS = [
     ("a 910C alone is a module of two", f"{NPU}=/1", "", f"r.{NPU}=2 l.{NPU}=2 c.{NPU}=2 l.{NPU}-memory=131072"),
     ("a module is a module", f"{NPU}=/2", "", f"r.{NPU}=2 c.{NPU}=2"),

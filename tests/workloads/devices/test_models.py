@@ -1,4 +1,4 @@
-"""Which names a model is charged at."""
+"""The names at which a model is charged."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def test_the_model_of_a_role_may_not_contradict_its_constraints():
 
 
 def test_cards_of_no_model_are_named_where_models_are_strict():
-    """By the role that asks for them; what has no models is not among them."""
+    """The message names the role that asks for them; devices without models are not in it."""
     strict = replace(KNOWN, strict_models=True)
     pod = f"{GPU} rdma/hca=/1 cpu=1"
     names = ("cards.nvidia.com/gpu", "limits.nvidia.com/gpu", "requests.nvidia.com/gpu")

@@ -1,4 +1,4 @@
-"""How many pods of what each kind makes."""
+"""The pods that each kind makes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Declarations of kinds, and the registry of them."""
+"""Declarations of kinds, and their registry."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_a_template_may_be_a_bare_pod_spec():
 
 
 def test_all_entries_of_the_given_form_are_read():
-    """The keys of the starting point for declarations, so that configurations written for it go on working."""
+    """The reader accepts the keys of the first published form, so configurations written for it keep working."""
     text = """
     - match: {group: x.com, kind: A, resource: as, versions: [v1, v2]}
       root: spec.inner
@@ -105,7 +105,7 @@ def test_a_known_kind_is_replaced_only_on_purpose():
 
 
 def changed(path: str, value: Any) -> dict:
-    """The widget with something else at a place: `roles.0.count`."""
+    """Return the widget with another value at a path: `roles.0.count`."""
     entry = copy.deepcopy(WIDGET)
     place: Any = entry
     *above, last = path.split(".")
@@ -118,8 +118,8 @@ def changed(path: str, value: Any) -> dict:
 SLIPS = [
     ("a list is wanted", "x", "adapters: must be a list, not 'x'"),
     ("a map is wanted", ["x"], "adapters[0]: must be a map with match"),
-    ("an unknown key", [changed("zerowhen", [])], "adapters[0]: 'zerowhen' is not a known key, the nearest is zeroWhen"),
-    ("an unknown key in a role", [changed("roles.0.replicas", 1)], "adapters[0].roles[0]: 'replicas' is not a known key"),
+    ("a bad key", [changed("zerowhen", [])], "adapters[0]: 'zerowhen' is not a known key, the nearest is zeroWhen"),
+    ("a bad key in a role", [changed("roles.0.replicas", 1)], "adapters[0].roles[0]: 'replicas' is not a known key"),
     ("no versions", [changed("match.versions", [])], "adapters[0].match.versions: name at least one version"),
     ("no kind", [changed("match.kind", "")], "adapters[0].match.kind: must be a string"),
     ("no roles", [changed("roles", [])], "adapters[0]: name at least one role"),
@@ -147,9 +147,7 @@ def test_a_declaration_is_refused_for(entries, words):
 
 
 def test_only_known_kinds_can_be_charged():
-    with pytest.raises(
-        DeclarationError, match=r"'deployment\.apps' is not a known kind, did you mean deployments\."
-    ):
+    with pytest.raises(DeclarationError, match=r"'deployment\.apps' is not a known kind, did you mean deployments\."):
         builtin_registry().with_charged(["deployment.apps"])
 
 

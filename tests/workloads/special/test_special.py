@@ -144,7 +144,7 @@ def test_a_trainjob_costs(obj, there, expected):
 
 
 def test_a_trainjob_may_say_of_a_step_where_it_runs_and_which_model_it_has():
-    """Patches change no amounts, but nodes and labels prove models."""
+    """Patches change no amounts, but their nodes and labels prove models."""
     known = replace(CONFIG, gpu_models={"T4": GpuModel(("Tesla-T4",)), "A100": GpuModel(("NVIDIA-A100",))})
     product = "nvidia.com/gpu.product"
     there = runtime(step("node", template("gpu=/1", nodeSelector={product: "NVIDIA-A100", "zone": "a"}), True))
@@ -219,7 +219,7 @@ def test_a_sparkapplication_costs(obj, expected):
 
 
 def test_a_spark_role_says_its_model_as_a_template_does():
-    """By its labels, or by the nodes that it or the application asks for."""
+    """The role's labels say it, or the nodes that it or the application asks for."""
     known = replace(CONFIG, gpu_models={"A100": GpuModel(("NVIDIA-A100-SXM4-40GB",))})
     gpu, nodes = {"gpu": {"name": "nvidia.com/gpu", "quantity": 2}}, {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-40GB"}
     for obj in (
