@@ -40,6 +40,7 @@ from bizrq.workloads.lookup import Reference, group_and_version
 from bizrq.workloads.owners import charged_group
 from bizrq.workloads.validation import Malformed
 from webhooks import registration
+from webhooks.charging.deadline import Deadline
 from webhooks.routes import handlers
 
 Object = dict[str, Any]
@@ -300,7 +301,7 @@ class DryRun:
         noted: tuple[str, Charge, Account | None] | None = None
         for path in paths:
             self._reserver.noted = None
-            answer = await self._doors[path](request, time.monotonic() + _PATIENCE)
+            answer = await self._doors[path](request, Deadline(time.monotonic() + _PATIENCE))
             verdict = answer.verdict
             warnings += answer.warnings
             if path != "/validate/workloads" and isinstance(verdict, Denied) and verdict.reason is _UNSEEN:

@@ -6,7 +6,6 @@ written to anybody but to these copies.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -24,6 +23,7 @@ from bizrq.store.groups import GROUPS, GroupStore
 from bizrq.workloads.labels import labels_of
 from bizrq.workloads.lookup import Reference, reference_of
 from webhooks.charging.authorization import Authorizer
+from webhooks.charging.deadline import Deadline
 from webhooks.charging.group_commit import Check, Reserver
 
 Object = dict[str, Any]
@@ -143,14 +143,14 @@ class InMemoryGroupStore(GroupStore):
 class SelfAuthorizer(Authorizer):
     """What whoever runs this may do: anybody may ask that of themselves."""
 
-    async def _may(self, user: UserInfo | None, verb: str, name: str, deadline: float) -> bool:
+    async def _may(self, user: UserInfo | None, verb: str, name: str, deadline: Deadline) -> bool:
         attributes = {"group": GROUPS.group, "resource": GROUPS.plural, "name": name, "verb": verb}
         review = {
             "apiVersion": _OF_MYSELF.api_version,
             "kind": _OF_MYSELF.kind,
             "spec": {"resourceAttributes": attributes},
         }
-        answer = await self._client.create(_OF_MYSELF, review, timeout=max(0.1, deadline - time.monotonic()))
+        answer = await self._client.create(_OF_MYSELF, review, timeout=deadline.seconds_left())
         status = answer.get("status") or {}
         return status.get("allowed") is True and status.get("denied") is not True
 
