@@ -10,10 +10,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 
 from bizrq.api.review import Request
-from bizrq.kube.client import KubeClient
 from bizrq.settings import Settings
-from bizrq.store.groups import GroupStore
-from bizrq.store.reference_resolver import ReferenceResolver
+from bizrq.store.ports import GroupReader, ObjectReader, ReferenceReader
 from webhooks import registration
 from webhooks.charging.authorization import Authorizer
 from webhooks.charging.charger import Charger
@@ -40,10 +38,10 @@ Handler = Callable[[Request, Deadline], Awaitable[Answer]]
 
 
 def handlers(
-    client: KubeClient,
-    groups: GroupStore,
+    client: ObjectReader,
+    groups: GroupReader,
     reserver: Reserver,
-    resolver: ReferenceResolver,
+    resolver: ReferenceReader,
     authorizer: Authorizer,
     settings: Settings,
     namespace: str,
@@ -59,7 +57,7 @@ def handlers(
     owner_trust = OwnerTrust(context, settings.controllers)
     exempt = registration.exempt_namespaces(namespace)
     workloads = WorkloadHandler(context, charger, claims, children, owner_trust, exempt=exempt)
-    rows: Mapping[registration.Endpoint, Admit] = {
+    rows: Mapping[registration.ReviewEndpoint, Admit] = {
         registration.GROUPS: GroupHandler(context).admit,
         registration.WORKLOADS: workloads.admit,
         registration.SCALE: workloads.scale,

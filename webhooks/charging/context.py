@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bizrq.kube.client import KubeClient
-from bizrq.store.groups import GroupStore
-from bizrq.store.reference_resolver import ReferenceResolver
+from bizrq.store.ports import GroupReader, ObjectReader, ReferenceReader
 from bizrq.units.names import Catalog
 from bizrq.workloads.config import CountingConfig
 from bizrq.workloads.kinds.registry import Registry
@@ -21,8 +19,8 @@ class Context:
     registry: Registry
     config: CountingConfig
     catalog: Catalog
-    resolver: ReferenceResolver
-    client: KubeClient
-    groups: GroupStore
+    resolver: ReferenceReader
+    client: ObjectReader
+    groups: GroupReader
     reserver: Reserver
     authorizer: Authorizer

@@ -425,7 +425,7 @@ async def test_a_right_that_cannot_be_asked_for_is_no_yes(api: Api, asking: Hook
     proxy.before.append(failing)
     response = await asking.create(deployment("web", "nlp"), user=ALICE)
     assert response["status"]["code"] == 429
-    assert "whether alice may use quota nlp could not be asked, try again" in message(response)
+    assert "the right of alice to use quota nlp could not be checked, try again" in message(response)
     response = await asking.create(group("ai", "nlp", cpu="1"), user=ALICE)
     assert response["status"]["code"] == 429
     assert proxy.sent("PUT") == 0

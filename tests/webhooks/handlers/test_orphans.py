@@ -22,7 +22,7 @@ async def test_pods_without_the_label_are_not_left_to_nobody(api: Api, hooks: Ho
     await api.client.create(PODS, child(owner, "w0", None))
     response = await orphan(hooks, owner)
     assert message(response) == (
-        "TFJob default/train pays for Pod w0, which nobody would pay for without it: label its pod template "
+        "TFJob default/train pays for Pod w0, which no group would pay for without it: label its pod template "
         "biz.group.resource.quota: nlp and delete it once all its pods have that, or delete it without orphaning them"
     )
     assert response["status"]["code"] == 403
