@@ -1,4 +1,4 @@
-"""One look at one group: gather, recount, write.
+"""One reconciliation of one group: gather, recount, write.
 
 This file alone decides when a status may be written, and what it says. `bizrq.quota.recount` computes its numbers,
 `controller.status` words its conditions.
@@ -66,7 +66,7 @@ class _Report:
 
 
 class Reconciler:
-    """Keeps the status of groups true. One instance a process; `reconcile` is called for one name at a time."""
+    """Keeps the status of groups up to date. `reconcile` must not run twice at a time for one name."""
 
     def __init__(
         self,
@@ -289,7 +289,7 @@ class Reconciler:
 
     async def _write_restored(self, group: GroupObject, kind: str) -> None:
         """Write that the usage is unknown until it is counted again: the store is older than the status."""
-        message = f"{kind} are older than this status: the API server's store was restored; counting again"
+        message = f"{kind} are older than this status: the API server's store was restored; recounting"
         status = GroupStatus(
             reservations=group.status.reservations,
             detached=group.status.detached,
@@ -304,5 +304,5 @@ def _published(group: GroupObject) -> Resources:
     try:
         return wire.parse_amounts(group, group.status.used)
     except GroupUnreadable as error:
-        log.error("used cannot be read, counted from nothing", group=group.name, error=str(error))
+        log.error("published used cannot be read, recounting without it", group=group.name, error=str(error))
         return {}

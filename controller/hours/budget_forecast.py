@@ -1,7 +1,6 @@
-"""What admission and people have to know of a group's hours besides how many are used.
+"""The state of a group's card-hour budgets: rollover, next grant, and when and by which workloads one is exhausted.
 
-This file alone brings that together from records: what of a period is left over, when the next begins, and when a
-budget is used up, and by whom. `bizrq.hours.alerts` says how that reads, `bizrq.hours.forecast` foresees it.
+This file alone reads that from records. `bizrq.hours.forecast` computes it, `bizrq.hours.alerts` words it.
 """
 
 from __future__ import annotations
@@ -28,9 +27,10 @@ from controller.watch.cluster import Cluster
 
 @dataclass(frozen=True, slots=True)
 class BudgetState:
-    """The open period of a group's record, up to `at`; amounts in nano-units x milliseconds by resource.
+    """The open period of a group's record, up to `at`, in milliseconds.
 
-    `spent` is what was spent beyond what came over, and `rollover_left` what is left of that, in hours by `cash/` name.
+    `spent` is what was spent beyond the rollover, in nano-units x milliseconds by resource. `rollover_left` is what is
+    left of the rollover, in hours by `cash/` name.
     """
 
     at: int = 0
@@ -41,16 +41,16 @@ class BudgetState:
 
     @property
     def exact(self) -> dict[str, int]:
-        """What is spent beyond what came over, in hours by `cash/` name, rounded up to the nano."""
+        """Return what is spent beyond the rollover, in nano-hours by `cash/` name, rounded up."""
         return {names.cash_name(name): -(-amount // HOUR) for name, amount in self.spent.items()}
 
     @property
     def next_grant(self) -> str:
-        """When hours are granted anew, as people read it; "" for never."""
+        """Return when hours are granted next, as text; "" for never."""
         return "" if self.period.end is None else periods.format_time(self.period.end, self.zone)
 
     def cash_status(self) -> wire.CashStatus:
-        """What the group's status says of it."""
+        """Return the period and rollover for the group's status."""
         start = self.period.start
         return wire.CashStatus(
             period_start="" if start is None else periods.format_time(start, self.zone),
@@ -64,11 +64,11 @@ class BudgetState:
 
 
 Burns: TypeAlias = Mapping[str, Mapping[str, int]]
-"""What runs, by resource and workload, in nano-units."""
+"""The current rates by resource and workload, in nano-units."""
 
 
 class _Known:
-    """What one look reads of groups, each of them once."""
+    """Caches what one forecast reads of groups."""
 
     def __init__(self, cluster: Cluster, burns: Callable[[str], Burns]) -> None:
         self.burns = cache(burns)
@@ -84,7 +84,7 @@ class _Known:
 
 
 class BudgetForecaster:
-    """Looks at the records of groups, and of those below them."""
+    """Reads the records of groups and of the groups below them."""
 
     def __init__(self, cluster: Cluster, record_reconciler: RecordReconciler, catalog: Catalog = DEFAULT) -> None:
         self._cluster = cluster
@@ -92,7 +92,7 @@ class BudgetForecaster:
         self._catalog = catalog
 
     def budget_state(self, group: GroupObject, pages: Sequence[RecordPage]) -> BudgetState | None:
-        """What the group's pages come to; None where it has none. Raises GroupUnreadable."""
+        """Return the state of the group's open period. None without pages. Raises GroupUnreadable."""
         if not pages:
             return None
         period = metering.open_period(pages)
@@ -109,7 +109,7 @@ class BudgetForecaster:
     def budget_levels(
         self, group: GroupObject, hard: Limits, used: Resources, own: Resources, record: BudgetState | None
     ) -> list[BudgetLevel]:
-        """The group's budgets of hours; only what it spends itself is foreseen, as its children's are their own."""
+        """Return the group's card-hour budgets. The forecast names its own workloads only; children have their own."""
         known = _Known(self._cluster, self._burns)
         told = [BudgetLevel(n, hard[n], used.get(n, 0), own.get(n, 0)) for n in sorted(hard) if is_cash(n)]
         return [self._foreseen(group, each, record, known) for each in told]
@@ -129,7 +129,7 @@ class BudgetForecaster:
         return replace(told, exhausted_at=at, top_consumers=forecast.top_consumers(burns))
 
     def _budget(self, group: GroupObject, name: str, period: Period, known: _Known) -> Budget:
-        """The group's hours of a resource, with those of its children. Raises GroupUnreadable, HoursUnreadable."""
+        """Return the group's budget of a resource with its children's. Raises GroupUnreadable, HoursUnreadable."""
         resource, pages = metered_resource(name), self._record_reconciler.pages(group.name)
         return Budget(
             hard=wire.hard_of(group, self._catalog).get(name, 0) * HOUR,
@@ -140,7 +140,7 @@ class BudgetForecaster:
         )
 
     def _burns(self, group: str) -> Burns:
-        """What runs, by resource and workload, in nano-units. Raises HoursUnreadable."""
+        """Return the current rates by resource and workload, in nano-units. Raises HoursUnreadable."""
         burns: dict[str, dict[str, int]] = {}
         for page in self._record_reconciler.pages(group):
             for rate, since in page.running.items():
@@ -155,7 +155,7 @@ class BudgetForecaster:
 
 
 def _left_over(pages: Sequence[RecordPage], period: Period) -> dict[str, int]:
-    """What is left of what came over, by `cash/` name; below 0 what was spent beyond it."""
+    """Return what is left of the rollover, by `cash/` name. Negative amounts were spent beyond it."""
     spent = metering.group_total(pages, period)
     return {
         names.cash_name(name): amount - spent.get(name, 0)

@@ -1,9 +1,9 @@
-"""What hangs below a workload and asks for more than the workload does: forged children, grown pods, what lags behind.
+"""The excess below a workload: forged children, grown pods, pods that remain from a larger demand.
 
-This file alone compares stored objects with what they made, level by level, and says what that adds to the workload's
-cost. At each level the children of an owner together may ask for what their owner asks for, and while one replaces
-another for the surge besides. What is counted so is truly held, so that a way round a quota (a forged ownerReference, a
-resize in place, a template that shrinks under paused pods) shows in `used` however it got past admission.
+This file alone compares stored objects with what they created, level by level, and computes what that adds to the
+workload's cost. At each level the children of an owner together may ask for what their owner asks for, plus the surge
+while one replaces another. The excess is truly held, so a way around the quota shows in `used` however it passed
+admission: a forged ownerReference, a resize in place, a template that shrinks under paused pods.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ Object = dict[str, Any]
 Path = tuple[tuple[Adapter, Object], ...]
 
 
-#: So many pods are gone through one by one.
+#: Up to this many pods are compared one by one.
 _FEW = 500
 
 
 @dataclass(frozen=True, slots=True)
 class Excess:
-    """What a workload's children ask for beyond it, and which kinds of objects told that; empty where nothing.
+    """What a workload's children ask for beyond it, and the kinds of objects that show that.
 
     `below` is the most that the children of any one owner ask for together, beyond it or not.
     """
@@ -43,8 +43,8 @@ class Excess:
     resources: Resources = field(default_factory=dict)
     kinds: frozenset[GroupKind] = frozenset()
     finding: str = ""
-    #: False where all of it is of owners that roll from one version to the next, or whose controller has not acted on
-    #: what is written yet: their children follow with a lag.
+    #: False where all of it belongs to owners in a rolling update, or to owners whose controller has yet to act: their
+    #: children follow with a lag.
     at_once: bool = False
     below: Resources = field(default_factory=dict, compare=False)
 
@@ -53,19 +53,19 @@ NO_EXCESS = Excess()
 
 
 def _answers_for(path: Path) -> str:
-    """The uid of the owner whose children the last of a path is among; "" for the workload itself."""
+    """Return the uid of the owner that answers for the last object of a path; "" for the workload itself."""
     made, _ = path[-1]
     return next((o["metadata"]["uid"] for a, o in reversed(path[:-1]) if (made.group, made.kind) in a.creates), "")
 
 
 @dataclass(slots=True)
 class _ChildSet:
-    """The children of one owner: what they ask for in all, how many ask, and the latest of them."""
+    """The children of one owner: what each asks for, how many ask for anything, and the latest of them."""
 
     costs: list[Resources] = field(default_factory=list)
     asking: int = 0
     latest: tuple[str, str] = ("", "")
-    #: Who made those of them that are pods.
+    #: The uids of the creators of those children that are pods.
     makers: list[str] = field(default_factory=list)
 
 
@@ -86,7 +86,7 @@ class _Owned:
 
 
 def _lags(owner: Object) -> bool:
-    """Whether its controller says itself that it has yet to act on what is written, or that too many are left."""
+    """Return True if the owner's status says that its controller has yet to act, or that too many replicas are left."""
     spec, status = owner.get("spec") or {}, owner.get("status") or {}
     observed, wanted, left = status.get("observedGeneration"), spec.get("replicas"), status.get("replicas")
     return (isinstance(observed, int) and observed < owner["metadata"].get("generation", 0)) or (
@@ -95,7 +95,7 @@ def _lags(owner: Object) -> bool:
 
 
 class ExcessUsage:
-    """Compares the workloads of a cluster with what is below them."""
+    """Compares workloads with what is below them."""
 
     def __init__(self, cluster: Cluster, config: CountingConfig) -> None:
         self._cluster = cluster
@@ -145,7 +145,7 @@ class ExcessUsage:
         return below
 
     def child_cost(self, child: Object, pays: Object) -> Resources:
-        """What one child of the payer asks for by itself, nothing where that cannot be told."""
+        """Return what one child of the payer asks for by itself. Nothing where it cannot be counted."""
         adapter = self._cluster.registry.of(child)
         return self._cost(child, adapter, pays, self._cluster.resolver.cached_lookup) if adapter is not None else {}
 
@@ -199,14 +199,14 @@ class ExcessUsage:
         metadata = owner["metadata"]
         return (
             f"what {maker.resource}/{metadata['namespace']}/{metadata['name']} owns "
-            f"(last {self._latest(children)}) asks for more than it does: {amounts}"
+            f"(latest: {self._latest(children)}) asks for more than it does: {amounts}"
         )
 
     def _pods(self, path: Path) -> Collection[Pod]:
         return self._cluster.descendants.pods_made_by(path[-1][1]["metadata"]["uid"])
 
     def _add_pods(self, children: _ChildSet, path: Path, adapter: Adapter, pays: Object, lookup: Lookup) -> None:
-        """Pods differ little: each sort of them is counted once."""
+        """Count the pods of the last object of a path, each equivalence class once."""
         sorts: dict[tuple[int, int], tuple[Pod, int]] = {}
         maker = path[-1][1]["metadata"]["uid"]
         children.makers.append(maker)

@@ -120,5 +120,5 @@ async def test_the_ready_condition_is_a_group_at_a_glance(books: Books) -> None:
     assert condition(nlp, "Ready")[2] == (
         f"limits.cpu 0/8, limits.cpu.A4 0/8, limits.memory 0/8, requests.nvidia.com/gpu 0/8, {HOURS} 0/8"
     )
-    assert condition(free, "Ready")[2] == "no ceilings: whatever is charged here is admitted"
+    assert condition(free, "Ready")[2] == "no hard limits: everything that is charged here is admitted"
     assert condition(many, "Ready")[2].endswith(", and 2 more")

@@ -197,5 +197,5 @@ async def test_pods_that_outlive_their_workload_are_charged_and_told(books: Book
         books.box.clock.advance(3600)
         found = await books.until("vision", lambda g: any(c.type == "Unowned" for c in g.status.conditions))
         [told] = [c.message for c in found.status.conditions if c.type == "Unowned"]
-        assert told == "hours are charged though their workload is gone: Pod default/train-0"
+        assert told == "card-hours are charged although the workload is gone: Pod default/train-0"
         await books.uses("vision", hours="1")
