@@ -47,7 +47,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Gathered:
-    """What a recount starts from. All of it is read without awaiting, so it shows one moment."""
+    """The input of a recount, read without awaiting, so that it shows one moment."""
 
     hard: Limits
     terms: BudgetTerms
@@ -58,7 +58,7 @@ class _Gathered:
 
 @dataclass(frozen=True, slots=True)
 class _Report:
-    """What to tell people once the status is stored."""
+    """What to report in events and metrics once the status is stored."""
 
     counted: Recount
     findings: Findings

@@ -163,10 +163,10 @@ def conditions(counted: Recount, hard: Resources, findings: Findings, hours: Hou
 
 def _at_a_glance(used: Resources, hard: Resources) -> str:
     """Return the first of the used and hard amounts, for the columns of `kubectl get`."""
-    told = [f"{name} {_of(name, used[name], hard[name])}" for name in sorted(hard, key=sort_key)]
-    if len(told) > _SHOWN:
-        told[_SHOWN:] = [f"and {len(told) - _SHOWN} more"]
-    return ", ".join(told) or "no hard limits: everything that is charged here is admitted"
+    shown = [f"{name} {_of(name, used[name], hard[name])}" for name in sorted(hard, key=sort_key)]
+    if len(shown) > _SHOWN:
+        shown[_SHOWN:] = [f"and {len(shown) - _SHOWN} more"]
+    return ", ".join(shown) or "no hard limits: everything that is charged here is admitted"
 
 
 def _of(name: str, used: int, hard: int) -> str:

@@ -44,8 +44,8 @@ class ClaimAllocations:
 
     def since(self, claim: Object) -> int:
         """Return when a claim was allocated: by the scheduler's optional timestamp, else when it was first seen."""
-        told = claim["status"]["allocation"].get("allocationTimestamp")
-        return parse_timestamp(told) if told else self._seen.setdefault(claim["metadata"]["uid"], self._now())
+        timestamp = claim["status"]["allocation"].get("allocationTimestamp")
+        return parse_timestamp(timestamp) if timestamp else self._seen.setdefault(claim["metadata"]["uid"], self._now())
 
     def learn_starts(self, names: Iterable[str]) -> None:
         """Learn starts from the keys of a record: another process may have seen these allocations first."""

@@ -111,22 +111,22 @@ class BudgetForecaster:
     ) -> list[BudgetLevel]:
         """Return the group's card-hour budgets. The forecast names its own workloads only; children have their own."""
         known = _Known(self._cluster, self._burns)
-        told = [BudgetLevel(n, hard[n], used.get(n, 0), own.get(n, 0)) for n in sorted(hard) if is_cash(n)]
-        return [self._foreseen(group, each, record, known) for each in told]
+        levels = [BudgetLevel(n, hard[n], used.get(n, 0), own.get(n, 0)) for n in sorted(hard) if is_cash(n)]
+        return [self._foreseen(group, each, record, known) for each in levels]
 
     def _foreseen(
-        self, group: GroupObject, told: BudgetLevel, record: BudgetState | None, known: _Known
+        self, group: GroupObject, level: BudgetLevel, record: BudgetState | None, known: _Known
     ) -> BudgetLevel:
         try:
-            burns = known.burns(group.name).get(metered_resource(told.name), {})
-            if record is None or not burns or told.used >= told.hard:
-                return told
+            burns = known.burns(group.name).get(metered_resource(level.name), {})
+            if record is None or not burns or level.used >= level.hard:
+                return level
             within = forecast.HORIZON if record.period.end is None else record.period.end - record.at
-            out = forecast.time_to_exhaustion(self._budget(group, told.name, record.period, known), max(1, within))
+            out = forecast.time_to_exhaustion(self._budget(group, level.name, record.period, known), max(1, within))
         except (GroupUnreadable, HoursUnreadable):
-            return told
+            return level
         at = None if out is None else record.at + out
-        return replace(told, exhausted_at=at, top_consumers=forecast.top_consumers(burns))
+        return replace(level, exhausted_at=at, top_consumers=forecast.top_consumers(burns))
 
     def _budget(self, group: GroupObject, name: str, period: Period, known: _Known) -> Budget:
         """Return the group's budget of a resource with its children's. Raises GroupUnreadable, HoursUnreadable."""

@@ -216,14 +216,14 @@ class RecordReconciler:
             self._enqueue(root.name, 0.0)
             return None
         now = max(self._now(), page.watermark)
-        told = [periods.first_period(schedule, now)] if page.is_new else [lines.period for lines in page.periods]
-        last = told[-1]
+        calendar = [periods.first_period(schedule, now)] if page.is_new else [lines.period for lines in page.periods]
+        last = calendar[-1]
         if last.end is None or now < last.end:
-            told[-1] = last = periods.rescheduled(schedule, last, now)
+            calendar[-1] = last = periods.rescheduled(schedule, last, now)
         while last.end is not None and last.end <= now:
             last = periods.next_period(schedule, last)
-            told.append(last)
-        return told
+            calendar.append(last)
+        return calendar
 
     def root(self, group: GroupObject) -> GroupObject | None:
         """The root of a group's tree; None while an ancestor is not there."""
@@ -272,8 +272,8 @@ class RecordReconciler:
                     payer = self._cluster.ownership.group_of(pays[1]) if pays is not None else None
                     if payer not in (None, group.name):
                         self._enqueue(payer, 0.0)
-        told = [[lines.period for lines in page.periods] for page in (stored_pages[0].page, moved[0])]
-        if not group.parent and told[0] != told[1]:
+        calendars = [[lines.period for lines in page.periods] for page in (stored_pages[0].page, moved[0])]
+        if not group.parent and calendars[0] != calendars[1]:
             for other in self._cluster.groups.values():
                 if other.parent and (root := self.root(other)) is not None and root.name == group.name:
                     self._enqueue(other.name, 0.0)
@@ -329,9 +329,9 @@ class RecordReconciler:
             if wire.FINALIZER not in parent.metadata.finalizers:
                 await self._add_finalizer(parent)
             stored_pages = [await self._record_store.create(parent, 0)]
-            told = self._calendar(parent, stored_pages[0].page)
+            calendar = self._calendar(parent, stored_pages[0].page)
             stored_pages[0] = replace(
-                stored_pages[0], page=metering.adopt_periods(stored_pages[0].page, told or (), self._now())
+                stored_pages[0], page=metering.adopt_periods(stored_pages[0].page, calendar or (), self._now())
             )
         page = metering.inherit(stored_pages[0].page, group.metadata.uid, group.name, parts)
         await self._record_store.write(stored_pages[0], page)

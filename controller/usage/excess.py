@@ -35,7 +35,7 @@ _FEW = 500
 
 @dataclass(frozen=True, slots=True)
 class Excess:
-    """What a workload's children ask for beyond it, and the kinds of objects that show that.
+    """The resources that a workload's children ask for beyond it, and the kinds of objects that show that.
 
     `below` is the most that the children of any one owner ask for together, beyond it or not.
     """
@@ -71,7 +71,7 @@ class _ChildSet:
 
 @dataclass(slots=True)
 class _Owned:
-    """What is below one workload, by the uid of the owner that answers for it."""
+    """The objects below one workload, by the uid of the owner that answers for them."""
 
     paths: dict[str, Path]
     children: dict[str, _ChildSet]

@@ -1,4 +1,4 @@
-"""What a group is charged at one moment in addition to the sums of its workloads.
+"""The charges of a group at one moment that are not in the sums of its workloads.
 
 This file alone computes what only a whole group shows: claims that several workloads name, and the amounts held for
 workloads that could never be counted. It writes nothing and awaits nothing.

@@ -1,4 +1,4 @@
-"""What a workload's pods, their claims and their nodes show of its usage, as the informers have them.
+"""The usage that a workload's pods, their claims and their nodes show, as the informers have them.
 
 This file alone gathers that; `bizrq.workloads.demand.observed` interprets it. It writes nothing. Most pods are alike,
 so the usage of one spec on one device model is computed once.

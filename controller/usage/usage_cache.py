@@ -91,7 +91,7 @@ class GroupUsage:
 
 
 class UsageQuery(NamedTuple):
-    """What a group is counted by in addition to stored objects: its prepaid run, and the reservations of its status."""
+    """The input of a group's usage other than stored objects: its prepaid run, and the reservations of its status."""
 
     group: str
     run: PrepaidRun | None = None

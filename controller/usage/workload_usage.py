@@ -1,4 +1,4 @@
-"""What one workload adds to its group's usage: its cost, what its pods show beyond that, and its messages.
+"""The usage of one workload: its cost, what its pods show beyond that, and its messages.
 
 This file alone combines these for one workload at one moment. It awaits nothing and remembers nothing;
 `controller.usage.usage_cache` sums and caches.

@@ -192,16 +192,16 @@ def _resized(spec: Object, status: Object) -> Object:
     found: Object = {}
     for containers, statuses in (("containers", "containerStatuses"), ("initContainers", "initContainerStatuses")):
         asked = {c.get("name"): c.get("resources") or {} for c in spec.get(containers) or ()}
-        told = [_only(s, ("name", "resources", "allocatedResources")) for s in status.get(statuses) or ()]
-        if any(_has_other(s, asked.get(s.get("name")) or {}) for s in told):
-            found[statuses] = told
+        reported = [_only(s, ("name", "resources", "allocatedResources")) for s in status.get(statuses) or ()]
+        if any(_has_other(s, asked.get(s.get("name")) or {}) for s in reported):
+            found[statuses] = reported
     if found:
         found["conditions"] = [c for c in status.get("conditions") or () if c.get("type") == "PodResizePending"]
     return found
 
 
-def _has_other(told: Object, asked: Object) -> bool:
-    has, allocated = told.get("resources"), told.get("allocatedResources")
+def _has_other(reported: Object, asked: Object) -> bool:
+    has, allocated = reported.get("resources"), reported.get("allocatedResources")
     differs = has is not None and any((has.get(k) or {}) != (asked.get(k) or {}) for k in ("requests", "limits"))
     return differs or (allocated is not None and allocated != (asked.get("requests") or {}))
 
@@ -240,8 +240,8 @@ def _finished(container: Object) -> int | None:
 def _disrupted(status: Object) -> int | None:
     """Return when a pod without container times was evicted, else when a condition last changed after its start."""
     times = {c.get("type"): _time(c.get("lastTransitionTime")) for c in status.get("conditions") or ()}
-    if (told := times.get("DisruptionTarget")) is not None:
-        return told
+    if (reported := times.get("DisruptionTarget")) is not None:
+        return reported
     started = _started(status) or 0
     return max((at for at in times.values() if at is not None and at > started), default=None)
 

@@ -1,4 +1,4 @@
-"""What people are told of hours: before they are out, when they are out at the present burn, when there are more."""
+"""Conditions and events of card-hours: before they run out, when they will, and when the next grant is."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def metric(name: str, of: str) -> float | None:
 
 
 async def daily(books: Books, name: str, hours: str, **cash: Any) -> datetime:
-    """A root whose hours are granted at midnight; when that is next, twelve hours from now."""
+    """A root whose hours are granted at midnight, twelve hours from now."""
     now = books.box.clock.now()
     books.box.clock.advance((now.replace(hour=12, minute=0, second=0, microsecond=0) - now).total_seconds() % 86_400)
     made = group(name, hours=hours)
@@ -110,7 +110,7 @@ async def test_a_budget_that_is_only_handed_down_is_told_by_whoever_spends_it(bo
 
 
 async def test_the_ready_condition_is_a_group_at_a_glance(books: Books) -> None:
-    """As a column of kubectl get: resources before hours, models below their base, and no more than fit there."""
+    """The column of kubectl get has resources before hours, models after their base, and no more than fit."""
     names = ("limits.memory", "limits.cpu.A4", "limits.cpu", HOURS, "requests.nvidia.com/gpu")
     counted = [f"count/{kind}" for kind in ("deployments.apps", "jobs.batch", "cronjobs.batch", "daemonsets.apps")]
     async with books.controller():
