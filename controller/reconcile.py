@@ -20,7 +20,7 @@ from bizrq.hours.budget import BudgetTerms
 from bizrq.hours.metering import RecordPage
 from bizrq.kube.events import EventRecorder
 from bizrq.quota.recount import CountedObject, Recount, Snapshot, recount
-from bizrq.units.names import DEFAULT, Catalog
+from bizrq.units.names import Catalog
 from bizrq.units.resources import Limits, Resources, restrict, subtract_floor
 from bizrq.units.resources import total as total_of
 from bizrq.units.slot import group_slot
@@ -78,7 +78,7 @@ class Reconciler:
         recorder: EventRecorder,
         config: CountingConfig,
         *,
-        catalog: Catalog = DEFAULT,
+        catalog: Catalog,
         recount_interval: float = 300.0,
         now: Callable[[], int],
         clock: Callable[[], float] = time.monotonic,
@@ -200,11 +200,9 @@ class Reconciler:
         return _Gathered(hard, terms, pages, children, self._forecaster.budget_state(group, pages))
 
     def _children(self, name: str, pages: list[metering.RecordPage]) -> list[CountedObject]:
-        """What each child holds, without the hours that its parent has taken over; raises GroupUnreadable."""
+        """Return what each child holds, without hours that its parent has taken over. Raises GroupUnreadable."""
         children: list[CountedObject] = []
-        for child in self._cluster.groups.values():
-            if child.parent != name:
-                continue
+        for child in self._cluster.groups.known_children(name):
             version = f"{child.metadata.resource_version} {self._cluster.context}"
             known = self._held.get(child.name)
             if known is None or known[0] != version:
@@ -253,7 +251,7 @@ class Reconciler:
             counted_at=self._versions.counted_at(group.name),
             detached=wire.detached_lines(detached),
             observed_generation=group.metadata.generation,
-            conditions=self._reporter.conditions(group, conditions(counted, hard, findings, hours)),
+            conditions=self._reporter.conditions(group, conditions(counted, hard, findings, hours, self._catalog)),
             cash=wire.with_committed(record.cash_status() if record is not None else None, counted.committed),
             hold=group.status.hold,
         )

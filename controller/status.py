@@ -140,11 +140,13 @@ class StatusReporter:
             metrics.CASH_EXHAUSTION.labels(group, each.name).set(math.inf if out is None else out / 1000)
 
 
-def conditions(counted: Recount, hard: Resources, findings: Findings, hours: HoursReport) -> list[ConditionDraft]:
-    """Return the conditions of a group that was counted."""
+def conditions(
+    counted: Recount, hard: Resources, findings: Findings, hours: HoursReport, catalog: Catalog
+) -> list[ConditionDraft]:
+    """Conditions in a person's words."""
     over = counted.over
     found: list[ConditionDraft] = [
-        ("Ready", True, "Reconciled", _at_a_glance(counted.used, hard)),
+        ("Ready", True, "Reconciled", _at_a_glance(counted.used, hard, catalog)),
         (
             ("OverQuota", True, "Over", f"over quota by {_amounts(over)}; growth is refused, nothing is stopped")
             if over
@@ -161,9 +163,10 @@ def conditions(counted: Recount, hard: Resources, findings: Findings, hours: Hou
     return found + findings.conditions()
 
 
-def _at_a_glance(used: Resources, hard: Resources) -> str:
+def _at_a_glance(used: Resources, hard: Resources, catalog: Catalog) -> str:
     """Return the first of the used and hard amounts, for the columns of `kubectl get`."""
-    shown = [f"{name} {_of(name, used[name], hard[name])}" for name in sorted(hard, key=sort_key)]
+    ordered = sorted(hard, key=lambda name: sort_key(name, catalog))
+    shown = [f"{name} {_of(name, used[name], hard[name])}" for name in ordered]
     if len(shown) > _SHOWN:
         shown[_SHOWN:] = [f"and {len(shown) - _SHOWN} more"]
     return ", ".join(shown) or "no hard limits: everything that is charged here is admitted"

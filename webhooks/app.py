@@ -22,6 +22,7 @@ from bizrq.kube.client import KubeClient
 from bizrq.kube.informer import Informer, not_synced
 from bizrq.quota.verdict import Denied
 from bizrq.settings import Settings
+from bizrq.store.access import SubjectAccessReviewer
 from bizrq.store.groups import GroupStore
 from bizrq.store.reference_resolver import ReferenceResolver
 from webhooks.charging.authorization import Authorizer
@@ -61,7 +62,7 @@ class Webhooks:
         self.store = GroupStore(client)
         self.reserver = Reserver(self.store, catalog=settings.catalog, clock=clock)
         self.resolver = ReferenceResolver(client, settings.registry)
-        authorizer = Authorizer(client, self.store, settings.rights)
+        authorizer = Authorizer(client, self.store, SubjectAccessReviewer(client), settings.rights)
         self._handlers = handlers(client, self.store, self.reserver, self.resolver, authorizer, settings, namespace)
         self._pacer = ConnectionPacer(clock)
         self._draining = False

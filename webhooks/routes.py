@@ -8,11 +8,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 
 from bizrq.api.review import Request
-from bizrq.kube.client import KubeClient
 from bizrq.quota.verdict import Verdict
 from bizrq.settings import Settings
-from bizrq.store.groups import GroupStore
-from bizrq.store.reference_resolver import ReferenceResolver
+from bizrq.store.ports import GroupReader, ObjectReader, ReferenceReader
 from webhooks import registration
 from webhooks.charging.authorization import Authorizer
 from webhooks.charging.group_commit import Reserver
@@ -31,10 +29,10 @@ Handler = Callable[[Request, float], Awaitable[Answer]]
 
 
 def handlers(
-    client: KubeClient,
-    store: GroupStore,
+    client: ObjectReader,
+    store: GroupReader,
     reserver: Reserver,
-    resolver: ReferenceResolver,
+    resolver: ReferenceReader,
     authorizer: Authorizer,
     settings: Settings,
     namespace: str,

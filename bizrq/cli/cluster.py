@@ -120,6 +120,7 @@ def run_on(client: KubeClient, work: Callable[[KubeClient], Awaitable[T]]) -> T:
     import asyncio
     import logging
 
+    from bizrq.api.group import GroupUnreadable
     from bizrq.kube.client import ApiError, ConfigError, NotFound, Unreachable
 
     # A library's own words would stand beside ours; the processes have a log.
@@ -136,8 +137,8 @@ def run_on(client: KubeClient, work: Callable[[KubeClient], Awaitable[T]]) -> T:
             f"bizrq is not installed in the cluster {client.server}: bizrq install, or bizrq up --kubeconfig F",
             EXIT_CLUSTER,
         ) from None
-    except ConfigError as error:
-        # Credentials are looked at when the first request needs them.
+    except (ConfigError, GroupUnreadable) as error:
+        # A ConfigError may come as late as here: the first request needs the credentials.
         raise Failure(str(error), EXIT_BAD_INPUT) from None
     except (ApiError, Unreachable) as error:
         raise Failure(str(error), EXIT_CLUSTER) from None

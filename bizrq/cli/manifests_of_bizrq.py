@@ -175,22 +175,53 @@ def _deployment(
     counts: bool = True,
     grace: int = 10,
 ) -> Object:
-    """A process with probes, without rights on its node; `counts` says whether it takes a configuration."""
+    """Return the Deployment of a process, with probes and without rights on its node.
+
+    `mounts` are volumes by mount path; `counts` is False for a process that takes no configuration; `grace` is its
+    terminationGracePeriodSeconds.
+    """
     volumes, command = dict(mounts or {}), [process, "--namespace", plan.namespace, *arguments]
     annotations: dict[str, str] = {}
     if plan.config and counts:
         volumes[_SETTINGS] = {"name": "config", "configMap": {"name": CONFIG}}
         command += ["--config", f"{_SETTINGS}/config.yaml"]
-        # A process reads it once: another text has to be another pod.
+        # A process reads its configuration once, so a new text has to start new pods.
         annotations["bizrq.quota.biz.group/config"] = hashlib.sha256(plan.config.encode()).hexdigest()[:16]
-    metrics = _METRICS[process]
-    container: Object = {
+    template: Object = {
+        "metadata": {"labels": _selector(process), **({"annotations": annotations} if annotations else {})},
+        "spec": {
+            "serviceAccountName": process,
+            "priorityClassName": "system-cluster-critical",
+            "terminationGracePeriodSeconds": grace,
+            "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
+            "affinity": _on_different_nodes(process),
+            "containers": [_container(process, plan.image, command, ports or {}, volumes)],
+            "volumes": list(volumes.values()),
+        },
+    }
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": _metadata(process, plan),
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": _selector(process)},
+            "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}},
+            "template": template,
+        },
+    }
+
+
+def _container(
+    process: str, image: str, command: list[str], ports: Mapping[str, int], volumes: Mapping[str, Object]
+) -> Object:
+    return {
         "name": process.removeprefix("bizrq-"),
-        "image": plan.image,
+        "image": image,
         "command": command,
         "ports": [
-            *({"name": name, "containerPort": port, "protocol": "TCP"} for name, port in (ports or {}).items()),
-            {"name": "metrics", "containerPort": metrics, "protocol": "TCP"},
+            {"name": name, "containerPort": port, "protocol": "TCP"}
+            for name, port in {**ports, "metrics": _METRICS[process]}.items()
         ],
         "readinessProbe": {"httpGet": {"path": "/readyz", "port": "metrics"}, "periodSeconds": 5},
         "livenessProbe": {
@@ -206,33 +237,10 @@ def _deployment(
         },
         "volumeMounts": [{"name": volume["name"], "mountPath": path} for path, volume in volumes.items()],
     }
-    apart = {
-        "weight": 100,
-        "podAffinityTerm": {
-            "topologyKey": "kubernetes.io/hostname",
-            "labelSelector": {"matchLabels": _selector(process)},
-        },
-    }
-    template: Object = {
-        "metadata": {"labels": _selector(process), **({"annotations": annotations} if annotations else {})},
-        "spec": {
-            "serviceAccountName": process,
-            "priorityClassName": "system-cluster-critical",
-            "terminationGracePeriodSeconds": grace,
-            "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
-            "affinity": {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [apart]}},
-            "containers": [container],
-            "volumes": list(volumes.values()),
-        },
-    }
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": _metadata(process, plan),
-        "spec": {
-            "replicas": replicas,
-            "selector": {"matchLabels": _selector(process)},
-            "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}},
-            "template": template,
-        },
-    }
+
+
+def _on_different_nodes(process: str) -> Object:
+    """Return an affinity that prefers nodes without another pod of the process."""
+    term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": _selector(process)}}
+    preferred = [{"weight": 100, "podAffinityTerm": term}]
+    return {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}

@@ -6,7 +6,7 @@ and from what counting refers to. It applies nothing: `deploy/rbac.py` prints it
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,90 +34,85 @@ class RbacManifest:
 
 
 def manifests(registry: Registry, namespace: str) -> list[RbacManifest]:
-    """The namespace of bizrq, its service accounts, and their roles, in the order to apply them."""
-    groups = (GROUPS.plural,)
-    registrations = ("validatingwebhookconfigurations",)
+    """Return the namespace of bizrq, its service accounts and their roles, in the order to apply them."""
     return [
         RbacManifest({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}),
-        *(
-            RbacManifest(
-                {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": namespace}}
-            )
-            for name in (WEBHOOKS, CONTROLLER, CERTS)
-        ),
-        RbacManifest(
-            _role(COUNTED, counting_rules(registry)),
-            "What both webhooks and controller read to count: groups, the charged kinds, and what those refer to;\n"
-            "reservations and counts are status, and nobody here writes a spec.",
-        ),
-        RbacManifest(
-            _role(
-                WEBHOOKS,
-                [
-                    rule("", ["namespaces"], "get"),
-                    rule("authorization.k8s.io", ["subjectaccessreviews"], "create"),
-                    rule(GROUPS.group, [f"{GROUPS.plural}/status"], "patch"),
-                ],
-            ),
-            "Who may charge a group from where: a refusal is decided on a fresh read, and the API server knows\n"
-            "who has which right. A patch of the status lets a person's edit pass.",
-        ),
-        RbacManifest(
-            _role(
-                CONTROLLER,
-                [
-                    rule(GROUPS.group, groups, "patch"),
-                    rule(GROUPS.group, [CARD_HOURS.plural], "get", "list", "watch", "create", "delete"),
-                    rule(GROUPS.group, [f"{CARD_HOURS.plural}/status"], "update"),
-                    rule(GROUPS.group, [STATEMENTS.plural], "get", "list", "create", "delete"),
-                    rule(GROUPS.group, [CORRECTIONS.plural], "get", "list", "watch"),
-                    rule(GROUPS.group, [f"{CORRECTIONS.plural}/status"], "patch"),
-                    *(rule(resource.group, [resource.plural], "list", "watch") for resource in (NODES, SLICES)),
-                ],
-            ),
-            "A group that spent hours gets a finalizer; its record moves, its statements are written once, and\n"
-            "deleted when they are old; what people correct becomes a line of it and is told to be.\n"
-            "Nodes and slices tell which devices pods really have.",
-        ),
-        RbacManifest(
-            _role(
-                CERTS,
-                [
-                    rule("admissionregistration.k8s.io", registrations, "list", "watch"),
-                    rule("admissionregistration.k8s.io", registrations, "get", "patch", names=["bizrq"]),
-                ],
-            ),
-            "The caBundle.",
-        ),
+        *(_account(name, namespace) for name in (WEBHOOKS, CONTROLLER, CERTS)),
+        *_cluster_roles(registry),
         RbacManifest(_binding(COUNTED, namespace, WEBHOOKS, CONTROLLER)),
         RbacManifest(_binding(WEBHOOKS, namespace, WEBHOOKS)),
         RbacManifest(_binding(CONTROLLER, namespace, CONTROLLER)),
         RbacManifest(_binding(CERTS, namespace, CERTS)),
-        *_local(
-            "bizrq-lease",
-            namespace,
-            [
-                rule("coordination.k8s.io", ["leases"], "create"),
-                rule("coordination.k8s.io", ["leases"], "get", "update", names=[CONTROLLER]),
-            ],
-            (CONTROLLER, namespace),
-            "The controller's Lease. A create cannot be bound to a name.",
-        ),
-        *_local(
-            CERTS,
-            namespace,
-            [rule("", ["secrets"], "create"), rule("", ["secrets"], "get", "update", names=[CERTS])],
-            (CERTS, namespace),
-            f"Needed only with `bizrq-certs --secret {CERTS}`.",
-        ),
-        *_local(
-            "bizrq-events",
-            CLUSTER_NAMESPACE,
-            [rule("", ["events"], "create", "patch")],
-            (CONTROLLER, namespace),
-            "Groups stand in no namespace, so events about them stand in default.",
-        ),
+        *_namespaced_roles(namespace),
     ]
+
+
+def _account(name: str, namespace: str) -> RbacManifest:
+    metadata = {"name": name, "namespace": namespace}
+    return RbacManifest({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata})
+
+
+def _cluster_roles(registry: Registry) -> Iterator[RbacManifest]:
+    """Yield the roles that hold in the whole cluster."""
+    yield RbacManifest(
+        _role(COUNTED, counting_rules(registry)),
+        "What both webhooks and controller read to count: groups, the charged kinds, and what those refer to;\n"
+        "reservations and counts are status, and nobody here writes a spec.",
+    )
+    use = [
+        rule("", ["namespaces"], "get"),
+        rule("authorization.k8s.io", ["subjectaccessreviews"], "create"),
+        rule(GROUPS.group, [f"{GROUPS.plural}/status"], "patch"),
+    ]
+    yield RbacManifest(
+        _role(WEBHOOKS, use),
+        "Who may charge a group from where: a refusal is decided on a fresh read, and the API server knows\n"
+        "who has which right. A patch of the status lets a person's edit pass.",
+    )
+    record = [
+        rule(GROUPS.group, [GROUPS.plural], "patch"),
+        rule(GROUPS.group, [CARD_HOURS.plural], "get", "list", "watch", "create", "delete"),
+        rule(GROUPS.group, [f"{CARD_HOURS.plural}/status"], "update"),
+        rule(GROUPS.group, [STATEMENTS.plural], "get", "list", "create", "delete"),
+        rule(GROUPS.group, [CORRECTIONS.plural], "get", "list", "watch"),
+        rule(GROUPS.group, [f"{CORRECTIONS.plural}/status"], "patch"),
+        *(rule(resource.group, [resource.plural], "list", "watch") for resource in (NODES, SLICES)),
+    ]
+    yield RbacManifest(
+        _role(CONTROLLER, record),
+        "A group that spent hours gets a finalizer; its record moves, its statements are written once, and\n"
+        "deleted when they are old; what people correct becomes a line of it and is told to be.\n"
+        "Nodes and slices tell which devices pods really have.",
+    )
+    bundle = [
+        rule("admissionregistration.k8s.io", ["validatingwebhookconfigurations"], "list", "watch"),
+        rule("admissionregistration.k8s.io", ["validatingwebhookconfigurations"], "get", "patch", names=["bizrq"]),
+    ]
+    yield RbacManifest(_role(CERTS, bundle), "The caBundle.")
+
+
+def _namespaced_roles(namespace: str) -> Iterator[RbacManifest]:
+    """Yield the roles that hold in one namespace, each with its binding."""
+    lease = [
+        rule("coordination.k8s.io", ["leases"], "create"),
+        rule("coordination.k8s.io", ["leases"], "get", "update", names=[CONTROLLER]),
+    ]
+    yield from _local(
+        "bizrq-lease",
+        namespace,
+        lease,
+        (CONTROLLER, namespace),
+        "The controller's Lease. A create cannot be bound to a name.",
+    )
+    secret = [rule("", ["secrets"], "create"), rule("", ["secrets"], "get", "update", names=[CERTS])]
+    yield from _local(CERTS, namespace, secret, (CERTS, namespace), f"Needed only with `bizrq-certs --secret {CERTS}`.")
+    yield from _local(
+        "bizrq-events",
+        CLUSTER_NAMESPACE,
+        [rule("", ["events"], "create", "patch")],
+        (CONTROLLER, namespace),
+        "Groups stand in no namespace, so events about them stand in default.",
+    )
 
 
 def counting_rules(registry: Registry) -> list[Rule]:

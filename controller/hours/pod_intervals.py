@@ -10,7 +10,7 @@ from collections.abc import Set as AbstractSet
 from typing import Any
 
 from bizrq.hours.metering import Interval, UsageRate
-from bizrq.units.names import DEFAULT, Catalog
+from bizrq.units.names import Catalog
 from bizrq.units.slot import Slot
 from bizrq.workloads.kinds.declaration import Adapter
 from controller.hours.allocations import ClaimAllocations
@@ -41,7 +41,7 @@ class IntervalCollector:
         record_store: RecordStore,
         enqueue: Callable[[str, float], None],
         now: Callable[[], int],
-        catalog: Catalog = DEFAULT,
+        catalog: Catalog,
     ) -> None:
         """`now` returns milliseconds since 1970."""
         self._cluster = cluster

@@ -20,7 +20,8 @@ from bizrq.hours.metering import ClosedPeriod, Correction, Interval, RecordPage
 from bizrq.hours.periods import Period
 from bizrq.kube.client import KubeClient
 from bizrq.store.groups import GROUPS as GROUP
-from bizrq.units.names import DEFAULT, Catalog, is_cash, metered_resource
+from bizrq.units import hierarchy
+from bizrq.units.names import Catalog, is_cash, metered_resource
 from bizrq.units.resources import Limits, larger, restrict
 from bizrq.units.resources import total as sum_of
 from controller.hours.collected import CollectedIntervals
@@ -59,7 +60,7 @@ class RecordReconciler:
         enqueue: Callable[[str, float], None],
         *,
         identity: str,
-        catalog: Catalog = DEFAULT,
+        catalog: Catalog,
         cash_interval: float = 60.0,
         now: Callable[[], int],
     ) -> None:
@@ -226,13 +227,11 @@ class RecordReconciler:
         return calendar
 
     def root(self, group: GroupObject) -> GroupObject | None:
-        """The root of a group's tree; None while an ancestor is not there."""
-        found: GroupObject | None = group
-        seen: set[str] = set()
-        while found is not None and found.parent and found.name not in seen:
-            seen.add(found.name)
-            found = self._cluster.groups.cached(found.parent)
-        return found
+        """Return the root of a group's tree. None while an ancestor is missing."""
+        if not group.parent:
+            return group
+        groups = self._cluster.groups
+        return groups.cached(hierarchy.root(group.parent, groups.parent_of))
 
     def _carry(self, group: GroupObject, hard: Limits, moved: Sequence[RecordPage]) -> RecordPage:
         """Return the first page with the rollover into each period, while the period before may still change."""
@@ -244,14 +243,18 @@ class RecordReconciler:
         return replace(page, periods=tuple(lines)) if lines != list(page.periods) else page
 
     def _used(self, group: GroupObject, pages: Sequence[RecordPage], period: Period) -> dict[str, int]:
-        """What a group and its children had used of a period, by `cash/` name, as `used` would say."""
-        held = [metering.to_hours(metering.spent_beyond_carried(pages, period))]
-        for child in self._cluster.groups.values():
-            if child.parent == group.name:
-                hard = {name: most for name, most in wire.hard_of(child, self._catalog).items() if is_cash(name)}
-                used = self._used(child, self.pages(child.name), period)
-                held.append(larger(hard, restrict(used, hard)))
-        return sum_of(held)
+        """Return what a group and its children used in a period, by `cash/` name, as in the status's `used`."""
+        groups, used = self._cluster.groups, dict[str, dict[str, int]]()
+        # Children come before their parents here.
+        for name in reversed(hierarchy.subtree(group.name, groups.child_names)):
+            own = pages if name == group.name else self.pages(name)
+            held = [metering.to_hours(metering.spent_beyond_carried(own, period))]
+            for child in groups.known_children(name):
+                if child.name in used:
+                    hard = {each: most for each, most in wire.hard_of(child, self._catalog).items() if is_cash(each)}
+                    held.append(larger(hard, restrict(used[child.name], hard)))
+            used[name] = sum_of(held)
+        return used[group.name]
 
     def _enqueue_affected(
         self,
@@ -274,9 +277,8 @@ class RecordReconciler:
                         self._enqueue(payer, 0.0)
         calendars = [[lines.period for lines in page.periods] for page in (stored_pages[0].page, moved[0])]
         if not group.parent and calendars[0] != calendars[1]:
-            for other in self._cluster.groups.values():
-                if other.parent and (root := self.root(other)) is not None and root.name == group.name:
-                    self._enqueue(other.name, 0.0)
+            for name in hierarchy.subtree(group.name, self._cluster.groups.child_names)[1:]:
+                self._enqueue(name, 0.0)
 
     def _note_unowned(self, group: str, collected: CollectedIntervals) -> None:
         known = self._unowned.get(group, {})

@@ -28,6 +28,7 @@ from controller.usage.observed_usage import ObservedUsage
 from controller.watch.cluster import Cluster
 from controller.watch.pods import SharedParts, trimmed_pod
 from tests.bench.measure import longest_stall
+from tests.support.catalog import CATALOG
 
 GPU, A100 = "requests.nvidia.com/gpu", "requests.nvidia.com/gpu.A100"
 HARD = {f"cash/{GPU}": 10**24}
@@ -40,9 +41,9 @@ class Drawer(RecordStore):
 
     sizes: dict[str, int]
 
-    async def write(self, sheet: StoredPage, page: RecordPage, **shell: Any) -> StoredPage:
-        after = replace(sheet, page=page, revision=sheet.revision + 1, **shell)
-        self.sizes[sheet.name] = len(msgspec.json.encode(wire.status_of(page)))
+    async def write(self, stored_page: StoredPage, page: RecordPage, **shell: Any) -> StoredPage:
+        after = replace(stored_page, page=page, revision=stored_page.revision + 1, **shell)
+        self.sizes[stored_page.name] = len(msgspec.json.encode(wire.status_of(page)))
         return self._know(after)
 
     async def create(self, group: GroupObject, number: int, writer: str = "") -> StoredPage:
@@ -65,9 +66,9 @@ class Office:
         evidence = ObservedUsage(self.cluster, settings.counting)
         payers = ClaimPayers(self.cluster.informers)
         self.stays = IntervalCollector(
-            self.cluster, evidence, payers, self.books, lambda _group, _after: None, lambda: self.now
+            self.cluster, evidence, payers, self.books, lambda _group, _after: None, lambda: self.now, catalog=CATALOG
         )
-        corrections = CorrectionTracker(client, lambda _group, _after: None, now=lambda: self.now)
+        corrections = CorrectionTracker(client, lambda _group, _after: None, now=lambda: self.now, catalog=CATALOG)
         self.hours = RecordReconciler(
             self.cluster,
             self.stays,

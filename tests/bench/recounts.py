@@ -29,6 +29,7 @@ from controller.watch.cluster import Cluster
 from controller.watch.pods import Pod
 from tests.bench.hours import fill
 from tests.bench.measure import longest_stall
+from tests.support.catalog import CATALOG
 from tests.support.objects import deployment, group
 
 
@@ -63,13 +64,13 @@ def _commit() -> float:
         return Charge(slot, f"uid-{number}", None, dict.fromkeys(hard, NANO))
 
     seconds = []
-    account = wire.account_of(stored)
+    account = wire.account_of(stored, CATALOG)
     for number in range(1_000):
         account.reserve(granted(account, charge(number)))
     stored = wire.decode(wire.with_reservations(stored, account.entries()))
     for again in range(5):
         began = time.thread_time()
-        account = wire.account_of(stored)
+        account = wire.account_of(stored, CATALOG)
         for number in range(200):
             account.reserve(granted(account, charge(10_000 + 200 * again + number)))
         wire.with_reservations(stored, account.entries())

@@ -64,7 +64,7 @@ async def test_a_template_of_claims_that_is_made_anew(api: Api, hooks: Hooks, de
     await api.group("nlp", gpu="4", cpu="9", used={"cpu": "2"})
     await api.client.create(ROLLOUTS, claiming(rollout("web", "nlp", 2), "cards"))
     outcome = await agreed(api, hooks, "references", CLAIM_TEMPLATES, claim_template("cards", devices))
-    assert (outcome.fits, outcome.pays) == (fits, False)
+    assert (outcome.fits, outcome.is_chargeable) == (fits, False)
 
 
 @pytest.mark.parametrize(("cpu", "fits"), [("2", True), ("5", False)])

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from bizrq.kube.client import KubeClient, Resource
-from bizrq.store.reference_resolver import ReferenceResolver
+from bizrq.kube.client import Resource
+from bizrq.store.ports import ObjectReader, ReferenceReader
 from bizrq.workloads.config import CountingConfig
 from bizrq.workloads.demand import counting
 from bizrq.workloads.kinds.declaration import Adapter
@@ -25,8 +25,8 @@ PODS = Resource("", "v1", "pods", "Pod")
 async def active_workloads(
     items: Sequence[Object],
     adapter: Adapter,
-    client: KubeClient,
-    resolver: ReferenceResolver,
+    client: ObjectReader,
+    resolver: ReferenceReader,
     config: CountingConfig,
     deadline: float,
 ) -> list[Object]:

@@ -9,20 +9,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import structlog
-
 from bizrq.api import selector
 from bizrq.api.config import RightsConfig
 from bizrq.api.group import API_GROUP, PLURAL, GroupObject
 from bizrq.api.review import Request, UserInfo
 from bizrq.api.selector import SelectorError
-from bizrq.kube.client import ApiError, KubeClient, Resource, Unreachable
+from bizrq.kube.client import ApiError, Unreachable
 from bizrq.quota.change import Charge
 from bizrq.quota.group_validation import Group
 from bizrq.quota.recount import held_by_child
 from bizrq.quota.verdict import Denied, Reason, Verdict
-from bizrq.store.groups import GroupStore
+from bizrq.store.ports import AccessReviewer, GroupReader, ObjectReader
 from bizrq.store.reference_resolver import NAMESPACES
+from bizrq.units.hierarchy import read_lineage
 from bizrq.units.resources import growth
 from bizrq.workloads.kinds.registry import Registry
 from bizrq.workloads.lookup import Lookup
@@ -30,9 +29,6 @@ from bizrq.workloads.owners import charged_group, owner_chain
 from webhooks.charging.deadline import seconds_left
 from webhooks.charging.group_commit import Decide
 
-log = structlog.get_logger(__name__)
-
-ACCESS_REVIEWS = Resource("authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", namespaced=False)
 #: The resource name that stands above all roots: no group can have it, and RBAC takes it literally.
 ROOTS = "*"
 
@@ -40,9 +36,10 @@ ROOTS = "*"
 class Authorizer:
     """What one process asks about those who ask it."""
 
-    def __init__(self, client: KubeClient, store: GroupStore, asked: RightsConfig) -> None:
+    def __init__(self, client: ObjectReader, store: GroupReader, reviewer: AccessReviewer, asked: RightsConfig) -> None:
         self._client = client
         self._store = store
+        self._reviewer = reviewer
         self._asked = asked
 
     async def charge(
@@ -96,34 +93,20 @@ class Authorizer:
         """
         if not self._asked.grant:
             return None
-        above, passed = parent, set[str]()
-        while above and above not in passed:
+
+        async def parent_of(name: str) -> str:
+            stored = await self._store.read(name, seconds_left(deadline))
+            return stored.parent if stored is not None else ""
+
+        async for above in read_lineage(parent, parent_of):
             if await self._may(request.user_info, "grant", above, deadline):
                 return None
-            passed.add(above)
-            stored = await self._store.read(above, seconds_left(deadline))
-            above = stored.parent if stored is not None else ""
         if await self._may(request.user_info, "grant", ROOTS, deadline):
             return None
         return grant_denied(request.user_info, verb, name, parent)
 
     async def _may(self, user: UserInfo | None, verb: str, name: str, deadline: float) -> bool:
-        """Whether whatever authorizes here gives them this verb on the group. Raises ApiError, Unreachable."""
-        if user is None or not (user.username or user.groups):
-            return False
-        spec: dict[str, Any] = {
-            "user": user.username,
-            "groups": user.groups or [],
-            "uid": user.uid,
-            "extra": user.extra or {},
-            "resourceAttributes": {"group": API_GROUP, "resource": PLURAL, "name": name, "verb": verb},
-        }
-        review = {"apiVersion": ACCESS_REVIEWS.api_version, "kind": ACCESS_REVIEWS.kind, "spec": spec}
-        answer = await self._client.create(ACCESS_REVIEWS, review, timeout=seconds_left(deadline))
-        status = answer.get("status") or {}
-        if problem := status.get("evaluationError"):
-            log.warning("rights could not all be evaluated", user=user.username, verb=verb, group=name, error=problem)
-        return status.get("allowed") is True and status.get("denied") is not True
+        return await self._reviewer.may(user, verb, name, seconds_left(deadline))
 
 
 def is_new_in_group(

@@ -18,8 +18,8 @@ from functools import reduce
 from typing import Any
 
 from bizrq.api.review import Request
-from bizrq.kube.client import KubeClient
-from bizrq.store.reference_resolver import ReferenceResolver, ResolvedLookup, resource_of
+from bizrq.store.ports import ObjectReader, ReferenceLookup, ReferenceReader
+from bizrq.store.reference_resolver import resource_of
 from bizrq.units.resources import Resources, growth, larger
 from bizrq.workloads.config import CountingConfig
 from bizrq.workloads.demand.counting import Demand
@@ -60,8 +60,8 @@ class OwnerTrust:
 
     def __init__(
         self,
-        client: KubeClient,
-        resolver: ReferenceResolver,
+        client: ObjectReader,
+        resolver: ReferenceReader,
         registry: Registry,
         config: CountingConfig,
         controllers: Sequence[str] = (),
@@ -78,7 +78,7 @@ class OwnerTrust:
         name = request.user_info.username if request.user_info else ""
         return any(fnmatchcase(name, pattern) for pattern in self._trusted)
 
-    def releases(self, request: Request, new: Object, old: Object | None, lookup: ResolvedLookup) -> bool:
+    def releases(self, request: Request, new: Object, old: Object | None, lookup: ReferenceLookup) -> bool:
         """Whether a controller takes a stored object from the owner that paid for it, as when a workload is orphaned.
 
         Nobody may refuse that: the garbage collector would try for ever, and a pod that is no longer of its ReplicaSet
@@ -98,7 +98,7 @@ class OwnerTrust:
         new: Object,
         old: Object | None,
         pays: Object,
-        lookup: ResolvedLookup,
+        lookup: ReferenceLookup,
         deadline: float,
     ) -> UncoveredChild | None:
         """None where `pays`, the payer above the child, pays for it. Raises Malformed, ApiError, Unreachable."""

@@ -14,12 +14,12 @@ import structlog
 from bizrq.api import group as wire
 from bizrq.api.group import GroupUnreadable
 from bizrq.api.review import Request
-from bizrq.kube.client import ApiError, KubeClient, NotFound, Unreachable
+from bizrq.kube.client import ApiError, NotFound, Unreachable
 from bizrq.quota.admission import decide
 from bizrq.quota.headroom import replicas_that_fit
 from bizrq.quota.verdict import Denied, Granted
-from bizrq.store.groups import GroupStore
-from bizrq.store.reference_resolver import ReferenceResolver, resource_of
+from bizrq.store.ports import GroupReader, ObjectReader, ReferenceReader
+from bizrq.store.reference_resolver import resource_of
 from bizrq.units.names import Catalog
 from bizrq.workloads.config import CountingConfig
 from bizrq.workloads.demand import counting
@@ -42,9 +42,9 @@ class AutoscalerHandler:
 
     def __init__(
         self,
-        client: KubeClient,
-        store: GroupStore,
-        resolver: ReferenceResolver,
+        client: ObjectReader,
+        store: GroupReader,
+        resolver: ReferenceReader,
         registry: Registry,
         config: CountingConfig,
         catalog: Catalog,

@@ -14,7 +14,7 @@ from bizrq.api.review import Request
 from bizrq.kube.client import ApiError, Unreachable
 from bizrq.quota.change import Charge
 from bizrq.quota.verdict import Denied, Granted, Reason, Verdict
-from bizrq.store.reference_resolver import ReferenceResolver
+from bizrq.store.ports import ReferenceReader
 from bizrq.units.resources import Resources, larger
 from bizrq.units.slot import Slot
 from bizrq.workloads.config import CountingConfig
@@ -38,7 +38,7 @@ class ClaimHandler:
     def __init__(
         self,
         reserver: Reserver,
-        resolver: ReferenceResolver,
+        resolver: ReferenceReader,
         authorizer: Authorizer,
         references: ReferenceHandler,
         config: CountingConfig,

@@ -13,8 +13,8 @@ from bizrq.api.group import GroupObject, GroupUnreadable
 from bizrq.api.review import Request
 from bizrq.kube.client import ApiError, Unreachable
 from bizrq.quota.verdict import Denied, Granted, Reason, Verdict
-from bizrq.store.groups import GroupStore
-from bizrq.units.names import DEFAULT, Catalog, base_and_model, cash_name, metered_resource
+from bizrq.store.ports import GroupReader
+from bizrq.units.names import Catalog, base_and_model, cash_name, metered_resource
 from webhooks.charging.authorization import Authorizer
 from webhooks.charging.deadline import seconds_left
 
@@ -22,7 +22,7 @@ from webhooks.charging.deadline import seconds_left
 class CorrectionHandler:
     """The webhook for BizGroupCorrection."""
 
-    def __init__(self, store: GroupStore, authorizer: Authorizer, *, catalog: Catalog = DEFAULT) -> None:
+    def __init__(self, store: GroupReader, authorizer: Authorizer, *, catalog: Catalog) -> None:
         self._store = store
         self._authorizer = authorizer
         self._catalog = catalog

@@ -17,15 +17,15 @@ from bizrq.api import selector
 from bizrq.api.group import GroupObject, GroupUnreadable
 from bizrq.api.review import Request
 from bizrq.api.selector import SelectorError
-from bizrq.kube.client import ApiError, KubeClient, NotFound, Resource, Unreachable
+from bizrq.kube.client import ApiError, NotFound, Resource, Unreachable
 from bizrq.quota import group_validation
 from bizrq.quota.change import Charge
 from bizrq.quota.group_validation import Group, GroupWrite
 from bizrq.quota.recount import held_by_child
 from bizrq.quota.verdict import Denied, Granted, Reason, Verdict
-from bizrq.store.groups import GroupStore
-from bizrq.store.reference_resolver import CONTEXT, NAMESPACES, ReferenceResolver, resources_of
-from bizrq.units.names import DEFAULT, Catalog
+from bizrq.store.ports import GroupReader, ObjectReader, ReferenceReader
+from bizrq.store.reference_resolver import CONTEXT, NAMESPACES, resources_of
+from bizrq.units.names import Catalog
 from bizrq.units.slot import GROUP_SLOT_KIND, group_slot
 from bizrq.workloads.config import CountingConfig
 from bizrq.workloads.devices.dra import CLAIM, claim_group
@@ -58,15 +58,15 @@ class GroupHandler:
 
     def __init__(
         self,
-        client: KubeClient,
-        store: GroupStore,
+        client: ObjectReader,
+        store: GroupReader,
         reserver: Reserver,
-        resolver: ReferenceResolver,
+        resolver: ReferenceReader,
         authorizer: Authorizer,
         registry: Registry,
         config: CountingConfig,
         *,
-        catalog: Catalog = DEFAULT,
+        catalog: Catalog,
     ) -> None:
         self._client = client
         self._store = store

@@ -15,10 +15,10 @@ from typing import Any
 from bizrq.api import group as wire
 from bizrq.api.group import GroupUnreadable
 from bizrq.api.review import Request
-from bizrq.kube.client import ApiError, KubeClient, NotFound, Unreachable
+from bizrq.kube.client import ApiError, NotFound, Unreachable
 from bizrq.quota.verdict import Denied, Granted, Reason
-from bizrq.store.groups import GroupStore
-from bizrq.store.reference_resolver import ReferenceResolver, resource_of
+from bizrq.store.ports import GroupReader, ObjectReader, ReferenceReader
+from bizrq.store.reference_resolver import resource_of
 from bizrq.units.slot import GROUP_SLOT_KIND
 from bizrq.workloads.config import CountingConfig
 from bizrq.workloads.kinds.declaration import Adapter
@@ -39,9 +39,9 @@ class NamespaceHandler:
 
     def __init__(
         self,
-        client: KubeClient,
-        store: GroupStore,
-        resolver: ReferenceResolver,
+        client: ObjectReader,
+        store: GroupReader,
+        resolver: ReferenceReader,
         authorizer: Authorizer,
         registry: Registry,
         config: CountingConfig,

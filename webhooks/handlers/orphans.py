@@ -13,9 +13,10 @@ from __future__ import annotations
 from typing import Any
 
 from bizrq.api.review import Request
-from bizrq.kube.client import ApiError, KubeClient, NotFound, Unreachable
+from bizrq.kube.client import ApiError, NotFound, Unreachable
 from bizrq.quota.verdict import Denied, Granted, Reason, Verdict
-from bizrq.store.reference_resolver import ReferenceResolver, resource_of
+from bizrq.store.ports import ObjectReader, ReferenceReader
+from bizrq.store.reference_resolver import resource_of
 from bizrq.workloads.config import CountingConfig
 from bizrq.workloads.demand.owner_allowance import child_demand
 from bizrq.workloads.kinds.declaration import Adapter
@@ -33,7 +34,7 @@ class OrphanHandler:
     """The webhook for deletions of workloads that leave children behind."""
 
     def __init__(
-        self, client: KubeClient, resolver: ReferenceResolver, registry: Registry, config: CountingConfig
+        self, client: ObjectReader, resolver: ReferenceReader, registry: Registry, config: CountingConfig
     ) -> None:
         self._client = client
         self._resolver = resolver

@@ -22,12 +22,13 @@ import orjson
 from bizrq.api import group as wire
 from bizrq.api.group import GroupUnreadable
 from bizrq.api.review import Request
-from bizrq.kube.client import ApiError, KubeClient, NotFound, Unreachable
+from bizrq.kube.client import ApiError, NotFound, Unreachable
 from bizrq.quota.change import Charge, Role
 from bizrq.quota.reservation import Reservation
 from bizrq.quota.verdict import Denied, Granted, Reason, Verdict
 from bizrq.store.groups import GROUPS
-from bizrq.store.reference_resolver import NAMESPACES, ReferenceResolver, resource_of, resources_of
+from bizrq.store.ports import ObjectReader, ReferenceReader
+from bizrq.store.reference_resolver import NAMESPACES, resource_of, resources_of
 from bizrq.units.resources import growth, larger
 from bizrq.units.slot import Slot
 from bizrq.workloads.config import CountingConfig
@@ -78,9 +79,9 @@ class ReferenceHandler:
 
     def __init__(
         self,
-        client: KubeClient,
+        client: ObjectReader,
         reserver: Reserver,
-        resolver: ReferenceResolver,
+        resolver: ReferenceReader,
         authorizer: Authorizer,
         registry: Registry,
         config: CountingConfig,

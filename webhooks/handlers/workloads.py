@@ -14,10 +14,11 @@ from typing import Any
 import structlog
 
 from bizrq.api.review import Request
-from bizrq.kube.client import ApiError, KubeClient, NotFound, Unreachable
+from bizrq.kube.client import ApiError, NotFound, Unreachable
 from bizrq.quota.change import Charge
 from bizrq.quota.verdict import Denied, Granted, Reason, Verdict
-from bizrq.store.reference_resolver import ReferenceResolver, ResolvedLookup, resource_of
+from bizrq.store.ports import ObjectReader, ReferenceLookup, ReferenceReader
+from bizrq.store.reference_resolver import resource_of
 from bizrq.units.resources import growth
 from bizrq.units.slot import Slot
 from bizrq.workloads.config import CountingConfig
@@ -45,7 +46,7 @@ Object = dict[str, Any]
 class OwnCharge(PendingCharge):
     """What a workload's own write is charged; `is_new_in_group` as in `webhooks.charging.authorization`."""
 
-    lookup: ResolvedLookup
+    lookup: ReferenceLookup
     is_new_in_group: bool = False
 
 
@@ -54,9 +55,9 @@ class WorkloadHandler:
 
     def __init__(
         self,
-        client: KubeClient,
+        client: ObjectReader,
         reserver: Reserver,
-        resolver: ReferenceResolver,
+        resolver: ReferenceReader,
         authorizer: Authorizer,
         references: ReferenceHandler,
         owner_trust: OwnerTrust,
@@ -282,7 +283,7 @@ class WorkloadHandler:
         new: Object,
         old: Object | None,
         above: Object,
-        lookup: ResolvedLookup,
+        lookup: ReferenceLookup,
         deadline: float,
     ) -> list[OwnCharge] | Verdict:
         """What is charged for an object that `above` pays for: nothing, what it outgrows that by, or all of it."""
@@ -298,7 +299,7 @@ class WorkloadHandler:
         return await self._references.admit_child(request, adapter, new, old, above, deadline)
 
     def _ungrouped(
-        self, request: Request, adapter: Adapter, new: Object, old: Object | None, lookup: ResolvedLookup
+        self, request: Request, adapter: Adapter, new: Object, old: Object | None, lookup: ReferenceLookup
     ) -> Denied | None:
         """Why an object that charges nobody may not do so where every workload has to charge a group.
 

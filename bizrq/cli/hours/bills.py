@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
 from pathlib import Path
@@ -29,8 +29,8 @@ from bizrq.cli.hours.records import (
     select_lines,
     unit,
 )
-from bizrq.cli.output.failure import EXIT_BAD_INPUT, Failure, alternatives
-from bizrq.cli.output.tables import OutputFormat, print_csv, print_document, print_names, print_table
+from bizrq.cli.output.failure import EXIT_BAD_INPUT, Failure, alternatives, warn
+from bizrq.cli.output.tables import OutputFormat, print_as, print_table
 from bizrq.cli.output.view import canonical_name
 from bizrq.hours.bill import BillLine, BillRow, GroupBy, bill_rows, covering_period, rolled_up, totals
 from bizrq.hours.metering import HOUR
@@ -82,14 +82,13 @@ def print_bill(
     records = _books(client, group, catalog, past=which != "current")
     found = _bill(records, group, _of(records, select_lines(records, which), resource), by)
     _say_open_ends(found)
-    if form in (OutputFormat.JSON, OutputFormat.YAML):
-        print_document([_as_json(found, row) for row in found.rows], form)
-    elif form is OutputFormat.CSV:
-        print_csv(_heads(found, OutputFormat.CSV), [_as_json(found, row) for row in found.rows])
-    elif form is OutputFormat.NAME:
-        print_names(sorted({line.group for line in found.lines}))
-    else:
-        _print(found, form)
+    print_as(
+        form,
+        names=sorted({line.group for line in found.lines}),
+        heads=_heads(found, OutputFormat.CSV),
+        rows=[_as_json(found, row) for row in found.rows],
+        table=lambda: _print(found, form),
+    )
 
 
 def write_page(
@@ -117,12 +116,12 @@ def write_page(
 
 def _books(client: KubeClient, group: str | None, catalog: Catalog, *, past: bool) -> HoursRecords:
     async def work(client: KubeClient) -> HoursRecords:
-        return await read_records(client, statements=past)
+        return await read_records(client, catalog, statements=past)
 
     records = run_on(client, work)
     if group is not None:
         check_known([group], sorted({*records.groups, *(each.spec.group for each in records.statements)}))
-    return replace(records.subtree(group), catalog=catalog)
+    return records.subtree(group)
 
 
 def _of(records: HoursRecords, lines: list[BillLine], resource: str | None) -> list[BillLine]:
@@ -174,7 +173,7 @@ def _say_open_ends(found: Bill) -> None:
     }
     told = {period_name(line.period, found.books.zone(line.group)) for line in found.lines}
     for start in sorted(closing & told):
-        sys.stderr.write(f"bizrq: the period that began {start} is not closed yet: ends of pods may still come in\n")
+        warn(f"the period that began {start} is not closed yet: ends of pods may still come in")
 
 
 # Forms
@@ -235,8 +234,7 @@ def _print(found: Bill, form: OutputFormat) -> None:
                 "exact": str(whole),
             }
             cells.append([Text({**total, heads[0]: "TOTAL"}.get(head, ""), "bold") for head in heads])
-    right = [head.upper() for head in ("hours", "subtree", "percent", "exact")]
-    print_table([head.upper() for head in heads], cells, right=right)
+    print_table(heads, cells, right=("hours", "subtree", "percent", "exact"))
 
 
 def _cell(head: str, value: Any) -> Text:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Collection
 
 #: The answer is no.
@@ -16,6 +17,11 @@ class Failure(Exception):
     def __init__(self, message: str, code: int) -> None:
         super().__init__(message)
         self.code = code
+
+
+def warn(message: str) -> None:
+    """Print a line on stderr; the exit code stays as it is."""
+    sys.stderr.write(f"bizrq: {message}\n")
 
 
 #: Names that a person still reads in one line.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -20,6 +20,30 @@ class OutputFormat(StrEnum):
 
 
 Output = Annotated[OutputFormat, typer.Option("--output", "-o", help="How to print it.")]
+
+
+def print_as(
+    form: OutputFormat,
+    *,
+    names: Iterable[str],
+    heads: Sequence[str],
+    rows: Sequence[Mapping[str, Any]],
+    table: Callable[[], None],
+    document: Any = None,
+) -> None:
+    """Print the same result in one of the forms.
+
+    `names` are names of groups; `heads` and `rows` are the columns and rows of CSV; `table` prints the table.
+    `document` is the result for JSON and YAML, by default the rows.
+    """
+    if form in (OutputFormat.JSON, OutputFormat.YAML):
+        print_document(rows if document is None else document, form)
+    elif form is OutputFormat.NAME:
+        print_names(names)
+    elif form is OutputFormat.CSV:
+        print_csv(heads, rows)
+    else:
+        table()
 
 
 def print_document(document: Any, form: OutputFormat) -> None:
@@ -52,13 +76,13 @@ def print_csv(heads: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
     writer.writerows({key: "" if row[key] is None else row[key] for key in heads} for row in rows)
 
 
-def print_table(heads: Sequence[str], rows: Iterable[Sequence[Any]], *, right: Sequence[str] = ()) -> None:
-    """Columns as kubectl's; those that `right` names are flush right. Cells are text, or rich's Text."""
+def print_table(
+    heads: Sequence[str], rows: Iterable[Sequence[Any]], *, right: Sequence[str] = (), margin: int = 0
+) -> None:
+    """Print columns as kubectl does, right of a margin; the columns in `right` are flush right.
+
+    Heads are printed in capitals. Cells are text, or rich's Text.
+    """
     from bizrq.cli.output import terminal
 
-    table = terminal.plain_table()
-    for head in heads:
-        table.add_column(head, no_wrap=True, justify="right" if head in right else "left")
-    for row in rows:
-        table.add_row(*row)
-    terminal.print_whole(table)
+    terminal.print_whole(terminal.plain_table(heads, rows, right=right, margin=margin))

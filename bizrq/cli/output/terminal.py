@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -24,13 +24,19 @@ def console() -> Console:
     return here if here.is_terminal else Console(highlight=False, color_system=colors, width=PIPE)
 
 
-def plain_table(*heads: str) -> Table:
-    """A table without lines, as kubectl's are; its first columns are not wrapped."""
+def plain_table(
+    heads: Sequence[str], rows: Iterable[Sequence[Any]], *, right: Sequence[str] = (), margin: int = 0
+) -> Table:
+    """Make a table without lines, as kubectl's are. The columns in `right` are flush right; no cell is wrapped."""
     from rich.table import Table
+    from rich.text import Text
 
     made = Table(box=None, pad_edge=False, header_style="bold")
-    for head in heads:
-        made.add_column(head, no_wrap=True)
+    for number, head in enumerate(heads):
+        text = " " * margin + head.upper() if not number else head.upper()
+        made.add_column(text, no_wrap=True, justify="right" if head in right else "left")
+    for first, *rest in rows:
+        made.add_row(Text.assemble(" " * margin, first), *rest)
     return made
 
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bizrq.cli.simulate.lookup import FileReferenceResolver
+from bizrq.cli.simulate.lookup import FileReferenceReader
 from bizrq.kube.client import Forbidden, KubeClient, NotFound, Resource
 from bizrq.settings import Settings
 from bizrq.store.reference_resolver import CONTEXT, NAMESPACES, resources_of
@@ -55,7 +55,7 @@ class ChargedWorkloads:
 
 async def charged_to(client: KubeClient, settings: Settings, group: str) -> ChargedWorkloads:
     """The workloads of a group and the claims that they share, by kind and name; raises ApiError, Unreachable."""
-    around = FileReferenceResolver(client, settings.registry, ())
+    around = FileReferenceReader(client, settings.registry, ())
     namespaces = await _list(client, [NAMESPACES], around.unread, f"{LABEL}={group}")
     defaulted = [namespace["metadata"]["name"] for namespace in namespaces]
     lists = await asyncio.gather(
@@ -87,7 +87,7 @@ def _demand(item: Object, settings: Settings, lookup: Any) -> counting.Demand:
     return counting.demand(item, settings.registry, lookup, settings.counting)
 
 
-async def _of_claim(claim: Object, settings: Settings, resolver: FileReferenceResolver) -> Resources:
+async def _of_claim(claim: Object, settings: Settings, resolver: FileReferenceReader) -> Resources:
     """What a claim that names its group costs; nothing where that cannot be told."""
 
     def count(known: Lookup) -> Resources:

@@ -1,94 +1,124 @@
-"""What documents and stored objects refer to, for verbs that count: the files first, then the cluster.
+"""The objects to which manifests and workloads refer: from the files first, then from the cluster.
 
-This file alone decides what is read of the cluster for that, each object once, and keeps what nobody let us see.
+This file alone decides what the command reads from the cluster for counting. It reads each object once, and keeps a
+list of what the user may not read.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
-from bizrq.kube.client import Forbidden, KubeClient, NotFound, Resource
-from bizrq.store.reference_resolver import WATCHED, ReferenceResolver, ResolvedLookup
+from bizrq.kube.client import Forbidden, NotFound, Resource
+from bizrq.store.ports import ObjectReader
+from bizrq.store.reference_resolver import READ, WATCHED, resources_of
 from bizrq.workloads.kinds.registry import Registry
-from bizrq.workloads.lookup import DocumentLookup, Reference
+from bizrq.workloads.lookup import DocumentLookup, Lookup, Reference, TrackingLookup
 
 Object = dict[str, Any]
 
+#: Rounds of reading. An object refers to few others; one that refers to more and more is not followed further.
+_ROUNDS = 5
 
-class FileReferenceResolver(ReferenceResolver):
-    """What the documents refer to: one another first, else what the cluster has, read once and watched never."""
 
-    def __init__(self, client: KubeClient, registry: Registry, documents: Sequence[Object]) -> None:
-        super().__init__(client, registry)
-        self._files = DocumentLookup(documents)
-        self._found: dict[Reference, list[Object]] = {}
-        self._readable |= {(resource.group, resource.kind): (resource,) for resource in WATCHED}
-        self.unread: set[str] = set()
+class FileLookup:
+    """A ReferenceLookup of the files' documents, and of the cluster's objects where the files have none."""
 
-    def given(self, place: Reference) -> Object | None:
-        """The document of this place, where one of the files has it."""
-        return self._files.get(*place)
+    def __init__(self, files: DocumentLookup, stored: Mapping[Reference, Sequence[Object]]) -> None:
+        self._files = files
+        self._stored = stored
 
     @property
-    def cached_lookup(self) -> ResolvedLookup:
-        return _FileLookup(self._files, self._found)
+    def has_read(self) -> bool:
+        """Return True if an object comes from the cluster: no watch keeps it current."""
+        return bool(self._stored)
 
-    async def reread(self, reference: Reference, timeout: float) -> Mapping[Reference, Object | None]:
-        """Nothing is older here than this command."""
-        return {}
+    def get(self, group: str, kind: str, namespace: str, name: str) -> Object | None:
+        written = self._files.get(group, kind, namespace, name)
+        if written is not None:
+            return written
+        return next(iter(self._stored.get((group, kind, namespace, name), ())), None)
 
-    def _known(self, read: dict[Reference, Object | None], fresh: Mapping[Reference, Object | None]) -> ResolvedLookup:
+    def all_of(self, group: str, kind: str, namespace: str) -> Sequence[Object]:
+        written = self._files.all_of(group, kind, namespace)
+        names = {obj["metadata"]["name"] for obj in written}
+        stored = self._stored.get((group, kind, namespace, ""), ())
+        return [*written, *(obj for obj in stored if obj["metadata"]["name"] not in names)]
+
+
+class FileReferenceReader:
+    """A ReferenceReader that reads each object once and watches none. `unread` names what the user may not read."""
+
+    def __init__(self, client: ObjectReader, registry: Registry, documents: Sequence[Object]) -> None:
+        self._client = client
+        self._files = DocumentLookup(documents)
+        self._readable = {(resource.group, resource.kind): (resource,) for resource in (*READ, *WATCHED)}
+        self._readable |= {(adapter.group, adapter.kind): resources_of(adapter) for adapter in registry.adapters}
+        self._stored: dict[Reference, list[Object]] = {}
+        self.unread: set[str] = set()
+
+    def document(self, place: Reference) -> Object | None:
+        """Return the document of this place, or None if no file has it."""
+        return self._files.get(*place)
+
+    def resource_of_kind(self, group: str, kind: str) -> Resource | None:
+        found = self._readable.get((group, kind))
+        return found[0] if found else None
+
+    @property
+    def cached_lookup(self) -> FileLookup:
+        return FileLookup(self._files, self._stored)
+
+    async def resolve(
+        self,
+        count: Callable[[Lookup], object],
+        timeout: float,
+        fresh: Mapping[Reference, Object | None] = MappingProxyType({}),
+    ) -> FileLookup:
+        """Read what `count` asks for, until it asks for nothing more; its last call has all answers.
+
+        Raise ApiError or Unreachable. The client's own timeout bounds each read. `fresh` is always empty, because
+        `reread` finds nothing newer.
+        """
+        for _ in range(_ROUNDS):
+            tracking = TrackingLookup(self.cached_lookup)
+            with contextlib.suppress(ValueError):
+                count(tracking)
+            missing = [ref for ref in tracking.asked if ref[:2] in self._readable and ref not in self._stored]
+            if not missing:
+                break
+            await asyncio.gather(*map(self.read, missing))
+        else:
+            with contextlib.suppress(ValueError):
+                count(self.cached_lookup)
         return self.cached_lookup
 
-    def _is_to_read(self, reference: Reference) -> bool:
-        return reference[:2] in self._readable and reference not in self._found
-
-    async def _read_all(self, wanted: Sequence[Reference], timeout: float) -> dict[Reference, Object | None]:
-        await asyncio.gather(*(self.read(reference) for reference in wanted))
+    async def reread(self, reference: Reference, timeout: float) -> Mapping[Reference, Object | None]:
+        """Return nothing: every object was read by this command, so none is out of date."""
         return {}
 
     async def read(self, reference: Reference) -> None:
-        """Ask the cluster for what a reference means; raises ApiError, Unreachable."""
+        """Read one object, or all objects of a kind in a namespace. Raise ApiError or Unreachable."""
         group, kind, namespace, name = reference
-        self._found[reference] = []
+        self._stored[reference] = []
         for resource in self._readable[group, kind]:
             try:
                 if name:
-                    self._found[reference] = [await self._client.get(resource, name, namespace or None)]
+                    self._stored[reference] = [await self._client.get(resource, name, namespace or None)]
                 else:
-                    self._found[reference] = (await self._client.list(resource, namespace or None))[0]
+                    self._stored[reference] = (await self._client.list(resource, namespace or None))[0]
             except NotFound:
-                # Another version of the kind may be served.
+                # The cluster may serve another version of the kind.
                 continue
             except ValueError:
                 pass
             except Forbidden:
-                self.unread.add(_told(resource, namespace))
+                self.unread.add(describe_unread(resource, namespace))
             return
 
 
-def _told(resource: Resource, namespace: str) -> str:
+def describe_unread(resource: Resource, namespace: str) -> str:
     return f"{resource.plural} in {namespace}" if namespace else resource.plural
-
-
-class _FileLookup(ResolvedLookup):
-    """The files' documents before the cluster's objects, as the pure core asks for them."""
-
-    def __init__(self, files: DocumentLookup, found: Mapping[Reference, list[Object]]) -> None:
-        super().__init__({}, {})
-        self._files = files
-        self._found = found
-
-    def get(self, group: str, kind: str, namespace: str, name: str) -> Object | None:
-        given = self._files.get(group, kind, namespace, name)
-        if given is not None:
-            return given
-        return next(iter(self._found.get((group, kind, namespace, name), ())), None)
-
-    def all_of(self, group: str, kind: str, namespace: str) -> Sequence[Object]:
-        given = self._files.all_of(group, kind, namespace)
-        names = {obj["metadata"]["name"] for obj in given}
-        stored = self._found.get((group, kind, namespace, ""), ())
-        return [*given, *(obj for obj in stored if obj["metadata"]["name"] not in names)]

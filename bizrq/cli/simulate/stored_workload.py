@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,8 +17,9 @@ import orjson
 from bizrq.api import group as wire
 from bizrq.api.group import GroupObject
 from bizrq.cli.output.failure import EXIT_BAD_INPUT, Failure, alternatives
-from bizrq.cli.simulate.dry_run import DryRun, DryRunOutcome
-from bizrq.cli.simulate.lookup import FileReferenceResolver
+from bizrq.cli.simulate.dry_run import DryRun
+from bizrq.cli.simulate.lookup import FileReferenceReader
+from bizrq.cli.simulate.outcome import DryRunOutcome
 from bizrq.kube.client import KubeClient, NotFound
 from bizrq.quota.account import Account
 from bizrq.settings import Settings
@@ -62,37 +63,51 @@ async def find_workload(
     """What is stored under this name, and what nobody let us see. Raises Failure, ApiError, Unreachable."""
     adapter = await _adapter(client, settings.registry, kind)
     obj = await _read(client, adapter, namespace, name)
-    around = FileReferenceResolver(client, settings.registry, ())
+    resolver = FileReferenceReader(client, settings.registry, ())
 
     def count(known: Lookup) -> counting.Demand:
         payer(obj, settings.registry, known)
         return counting.own_demand(obj, adapter, known, settings.counting)
 
-    lookup = await around.resolve(count, _SECONDS)
-    about = StoredWorkload(adapter.kind, namespace, name, settings.registry.is_charged(adapter))
-    try:
-        above = payer(obj, settings.registry, lookup)
-        group = charged_group(above if above is not None else obj, lookup)
-    except Malformed as error:
-        return replace(about, error=str(error)), sorted(around.unread)
-    stored = next((each for each in groups if each.name == group), None)
-    account = wire.account_of(stored, settings.catalog) if stored is not None else None
-    pays = f"{above['kind']} {namespace}/{above['metadata']['name']}" if above is not None else ""
-    about = replace(about, above=pays, group=group, account=account)
-    if above is not None or not about.is_charged:
-        return about, sorted(around.unread)
-    about = replace(about, has_ended=not counting.is_live(obj, adapter))
-    try:
-        about = replace(about, cost=dict(counting.total_demand(count(lookup))))
-    except Malformed as error:
-        return replace(about, error=str(error)), sorted(around.unread)
-    if account is None or adapter.scale is None or about.has_ended:
-        return about, sorted(around.unread)
-    now = get_path(obj, adapter.scale)
-    larger = counting.with_scale(obj, adapter, (now if isinstance(now, int) else 1) + 1)
+    lookup = await resolver.resolve(count, _SECONDS)
+    found = _counted(obj, adapter, settings, groups, lookup, count)
+    if found.cost is None or found.account is None or adapter.scale is None or found.has_ended:
+        return found, sorted(resolver.unread)
+    replicas = get_path(obj, adapter.scale)
+    larger = counting.with_scale(obj, adapter, (replicas if isinstance(replicas, int) else 1) + 1)
     dry_run = DryRun(client, settings, groups, [larger])
     [more] = await dry_run.outcomes()
-    return replace(about, more=more), sorted({*around.unread, *dry_run.unread})
+    return replace(found, more=more), sorted({*resolver.unread, *dry_run.unread})
+
+
+def _counted(
+    obj: Object,
+    adapter: Adapter,
+    settings: Settings,
+    groups: Sequence[GroupObject],
+    lookup: Lookup,
+    count: Callable[[Lookup], counting.Demand],
+) -> StoredWorkload:
+    """Return the workload with its payer and, if it pays itself, with its cost."""
+    namespace, name = obj["metadata"].get("namespace", ""), obj["metadata"]["name"]
+    found = StoredWorkload(adapter.kind, namespace, name, settings.registry.is_charged(adapter))
+    try:
+        owner = payer(obj, settings.registry, lookup)
+        group = charged_group(obj if owner is None else owner, lookup)
+    except Malformed as error:
+        return replace(found, error=str(error))
+    stored = next((each for each in groups if each.name == group), None)
+    account = wire.account_of(stored, settings.catalog) if stored is not None else None
+    found = replace(found, group=group, account=account)
+    if owner is not None:
+        return replace(found, above=f"{owner['kind']} {namespace}/{owner['metadata']['name']}")
+    if not found.is_charged:
+        return found
+    found = replace(found, has_ended=not counting.is_live(obj, adapter))
+    try:
+        return replace(found, cost=dict(counting.total_demand(count(lookup))))
+    except Malformed as error:
+        return replace(found, error=str(error))
 
 
 async def _read(client: KubeClient, adapter: Adapter, namespace: str, name: str) -> Object:

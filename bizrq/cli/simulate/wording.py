@@ -20,16 +20,12 @@ from bizrq.units.names import sort_key
 from bizrq.workloads.labels import LABEL
 
 if TYPE_CHECKING:
-    from bizrq.cli.output.view import GroupView, ResourceView, TreeView
-    from bizrq.cli.simulate.charged import ChargedWorkload
-    from bizrq.cli.simulate.dry_run import DryRunOutcome
+    from bizrq.cli.simulate.outcome import DryRunOutcome
     from bizrq.cli.simulate.stored_workload import StoredWorkload
 
 _UNLABELLED = f"Neither it nor its namespace has the label {LABEL}: it is charged to no group."
 #: Siblings that are named; a large family has more.
 _NAMED = 3
-#: Percent from which it is said who could give more.
-_SCARCE = 90
 
 
 def as_json(outcome: DryRunOutcome) -> dict[str, Any]:
@@ -166,7 +162,7 @@ def why_charged(outcome: DryRunOutcome) -> list[str]:
     if outcome.group is None:
         if not outcome.fits:
             return []
-        if not outcome.pays:
+        if not outcome.is_chargeable:
             return ["It costs nothing itself, and what it bears on needs nothing more."]
         if outcome.kind == GROUP_KIND:
             return ["It is a root: nothing is taken out of another group's budget."]
@@ -204,7 +200,7 @@ def cost_rows(found: StoredWorkload) -> list[tuple[str, ...]]:
 
 
 def _left_and_hard(account: Account) -> Iterator[tuple[str, str, str]]:
-    for name in sorted(account.hard, key=sort_key):
+    for name in sorted(account.hard, key=lambda name: sort_key(name, account.catalog)):
         left = quantity.text(name, account.hard[name] - account.taken(name)) if name in account.used else "?"
         yield name, left, quantity.text(name, account.hard[name])
 
@@ -225,71 +221,3 @@ def who_pays(found: StoredWorkload) -> list[str]:
     elif not found.error and not cost_rows(found):
         lines.append(f"It costs nothing that {found.group} has a ceiling for.")
     return lines
-
-
-def of_group(tree: TreeView, name: str, workloads: Sequence[ChargedWorkload]) -> list[str]:
-    """What the budget of a group goes into, resource by resource, the scarcest first, and who could help."""
-    view = tree.groups[name]
-    conditions = [c for c in view.group.status.conditions if (c.type == "Ready") != (c.status == "True")]
-    lines = [f"{c.type} {c.status}: {c.message}" for c in conditions]
-    if not view.group.status.conditions:
-        lines.append("The controller has not counted it yet: workloads have to wait.")
-    for figures in sorted(view.resources, key=lambda f: (-(f.percent or 0), sort_key(f.resource))):
-        lines += _of_resource(tree, view, figures, workloads)
-    if not view.resources:
-        lines.append("It has no ceilings: whatever is charged to it is admitted.")
-    return lines
-
-
-def _of_resource(tree: TreeView, view: GroupView, f: ResourceView, workloads: Sequence[ChargedWorkload]) -> list[str]:
-    if f.taken is None or f.left is None or f.percent is None:
-        return [f"{f.resource}: {f.text(f.hard)}, not counted yet"]
-    if f.left < 0:
-        state = f"over by {f.text(-f.left)}: nothing is stopped, growth is refused"
-    elif f.left == 0 and f.hard == 0:
-        state = "none may be used"
-    else:
-        state = f"{f.text(f.left)} left" if f.left else "nothing left"
-    lines = [f"{f.resource}: {f.text(f.taken)} of {f.text(f.hard)} taken, {state}"]
-    if f.self_used:
-        mine = sorted((w for w in workloads if w.cost.get(f.resource)), key=lambda w: -w.cost[f.resource])
-        named = ", ".join(f"{w.kind} {w.namespace}/{w.name} {w.text(f.resource)}" for w in mine[:_NAMED])
-        more = f" and {len(mine) - _NAMED} more" if len(mine) > _NAMED else ""
-        lines.append(f"  {f.text(f.self_used)} by its own workloads{f': {named}{more}' if named else ''}")
-    if f.granted:
-        lines.append(f"  {f.text(f.granted)} held by its children{_children(tree, view, f.resource)}")
-    if f.reserved:
-        lines.append(f"  {f.text(f.reserved)} promised to changes under way")
-    if f.percent >= _SCARCE and view.parent in tree.groups:
-        lines += _who_could_raise(tree, view, f)
-    return lines
-
-
-def _children(tree: TreeView, view: GroupView, resource: str) -> str:
-    """The children that hold most of a resource, with what they do not use of it."""
-    held = {name: f for name in view.children for f in tree.groups[name].resources if f.resource == resource and f.hard}
-    largest = sorted(held.items(), key=lambda pair: (-pair[1].hard, pair[0]))[:_NAMED]
-    told = ", ".join(
-        f"{name} {f.text(f.hard)}" + (f" ({f.text(max(0, f.left))} of it left)" if f.left is not None else "")
-        for name, f in largest
-    )
-    more = f" and {len(held) - _NAMED} more" if len(held) > _NAMED else ""
-    return f": {told}{more}" if told else ""
-
-
-def _who_could_raise(tree: TreeView, view: GroupView, f: ResourceView) -> list[str]:
-    parent = next((g for g in tree.groups[view.parent].resources if g.resource == f.resource), None)
-    if parent is None:
-        return [f"  {view.parent}, its parent, has no ceiling there: it can be raised"]
-    if parent.left is not None and parent.left > 0:
-        return [f"  {view.parent}, its parent, has {parent.text(parent.left)} left to raise it by"]
-    siblings = [name for name in tree.groups[view.parent].children if name != view.name]
-    able = [
-        (name, g)
-        for name in siblings
-        for g in tree.groups[name].resources
-        if g.resource == f.resource and g.left is not None and g.left > 0
-    ]
-    largest = sorted(able, key=lambda pair: (-(pair[1].left or 0), pair[0]))[:_NAMED]
-    told = ", ".join(f"{name} {g.text(g.left)}" for name, g in largest)
-    return [f"  {view.parent}, its parent, has nothing left; siblings that have: {told or 'none'}"]

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from bizrq.cli.cluster import DEFAULT_FLAGS, ClusterFlags, client_for, run_on
 from bizrq.cli.groups import Group, check_known
+from bizrq.cli.options import catalog_of
 from bizrq.cli.output.failure import EXIT_NO
-from bizrq.cli.output.tables import Output, OutputFormat, print_csv, print_document, print_names, print_table
+from bizrq.cli.output.tables import Output, OutputFormat, print_as, print_table
 
 if TYPE_CHECKING:
     from bizrq.cli.hours.checks import CheckResult
@@ -33,7 +34,7 @@ def audit(
     Lists besides what a person who bills wants to see: corrections, ends that were inferred or came in late, and what
     groups that are gone have left to their parents. Exit code 1: something differs.
     """
-    client = client_for(where)
+    client, catalog = client_for(where), catalog_of(None)
 
     from bizrq.cli.hours.checks import check_records, remarks
     from bizrq.cli.hours.records import corrections, read_records
@@ -42,7 +43,7 @@ def audit(
         import asyncio
 
         for look in count(1):
-            records = await read_records(client, statements=True)
+            records = await read_records(client, catalog, statements=True)
             if group is not None:
                 check_known([group], sorted({*records.groups, *(each.spec.group for each in records.statements)}))
             mine = records.subtree(group)
@@ -54,16 +55,16 @@ def audit(
         raise AssertionError("unreachable: the last look returns")
 
     found, told = run_on(client, work)
-    if output in (OutputFormat.JSON, OutputFormat.YAML):
-        equal = not any(each.differences for each in found)
-        print_document({"equal": equal, "checked": [_as_json(each) for each in found], "remarks": told}, output)
-    elif output is OutputFormat.CSV:
-        print_csv(_HEADS, [_row(each) for each in found])
-    elif output is OutputFormat.NAME:
-        print_names(sorted({each.group for each in found if each.differences}))
-    else:
-        _print(found, told)
-    if any(each.differences for each in found):
+    equal = not any(each.differences for each in found)
+    print_as(
+        output,
+        names=sorted({each.group for each in found if each.differences}),
+        heads=_HEADS,
+        rows=[_row(each) for each in found],
+        document={"equal": equal, "checked": [_as_json(each) for each in found], "remarks": told},
+        table=lambda: _print(found, told),
+    )
+    if not equal:
         sys.exit(EXIT_NO)
 
 
@@ -96,14 +97,14 @@ def _print(found: Sequence[CheckResult], told: Sequence[Mapping[str, str]]) -> N
     for each in found:
         result = Text("differs", "bold red") if each.differences else Text("equal", "green")
         cells.append([f"{each.kind}/{each.name}", each.group, each.start or "-", str(each.lines), result])
-    print_table([head.upper() for head in _HEADS], cells, right=("LINES",))
+    print_table(_HEADS, cells, right=("lines",))
     for each in found:
         terminal.print_sentences(
             console, [f"{each.kind}/{each.name}: {terminal.sanitize(text)}" for text in each.differences], 0
         )
     if told:
         sys.stdout.write("\n")
-        print_table([head.upper() for head in _TOLD_HEADS], [[row[h] or "-" for h in _TOLD_HEADS] for row in told])
+        print_table(_TOLD_HEADS, [[row[h] or "-" for h in _TOLD_HEADS] for row in told])
     wrong = sum(bool(each.differences) for each in found)
     verdict = f"{wrong} of {len(found)} differ" if wrong else f"all {len(found)} are equal to their lines"
     console.print(Text(f"\n{verdict}", "bold red" if wrong else "bold green"))

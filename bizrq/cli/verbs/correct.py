@@ -10,13 +10,15 @@ import typer
 
 from bizrq.cli.cluster import DEFAULT_FLAGS, ClusterFlags, client_for, run_on, whoami
 from bizrq.cli.completion import group_names
+from bizrq.cli.options import catalog_of
 from bizrq.cli.output.failure import EXIT_BAD_INPUT, EXIT_CLUSTER, Failure
 from bizrq.cli.output.tables import OutputFormat, print_document
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from bizrq.kube.client import KubeClient
+    from bizrq.units.names import Catalog
 
 
 class CorrectOutput(StrEnum):
@@ -46,40 +48,52 @@ def correct(
 
     No line of the record is edited: one is added, of the BizGroupCorrection that this makes.
     """
-    wanted = _amounts(hours)
+    wanted = _amounts(hours, catalog_of(None))
     if not reason.strip():
         raise Failure("--reason: say why; it stands in the record for good", EXIT_BAD_INPUT)
-    client = client_for(where)
+    created = run_on(client_for(where), lambda client: _create(client, group, wanted, reason.strip(), dry_run))
+    _print(created, wanted, output, dry_run)
 
+
+async def _create(
+    client: KubeClient, group: str, hours: Mapping[str, str], reason: str, dry_run: bool
+) -> dict[str, Any]:
+    """Create the correction in the user's own name, and return it. Raise Failure, ApiError or Unreachable."""
     from bizrq.api.group import API_VERSION
     from bizrq.kube.client import Forbidden
     from bizrq.store.hours import CORRECTIONS
 
-    async def work(client: KubeClient) -> dict[str, Any]:
-        spec = {"group": group, "hours": wanted, "reason": reason.strip(), "by": await whoami(client)}
-        metadata = {"generateName": f"{group}-"}
-        made = {"apiVersion": API_VERSION, "kind": CORRECTIONS.kind, "metadata": metadata, "spec": spec}
-        try:
-            return await client.create(CORRECTIONS, made, dry_run=dry_run)
-        except Forbidden as error:
-            if error.details.get("kind") != CORRECTIONS.plural:
-                raise
-            told = f"{error.message}: who corrects hours needs the verb create on {CORRECTIONS.key}"
-            raise Failure(told, EXIT_CLUSTER) from None
+    correction = {
+        "apiVersion": API_VERSION,
+        "kind": CORRECTIONS.kind,
+        "metadata": {"generateName": f"{group}-"},
+        "spec": {"group": group, "hours": dict(hours), "reason": reason, "by": await whoami(client)},
+    }
+    try:
+        return await client.create(CORRECTIONS, correction, dry_run=dry_run)
+    except Forbidden as error:
+        if error.details.get("kind") != CORRECTIONS.plural:
+            raise
+        message = f"{error.message}: who corrects hours needs the verb create on {CORRECTIONS.key}"
+        raise Failure(message, EXIT_CLUSTER) from None
 
-    made = run_on(client, work)
+
+def _print(created: dict[str, Any], hours: Mapping[str, str], output: CorrectOutput, dry_run: bool) -> None:
+    from bizrq.api.group import API_GROUP
+
     if output in (CorrectOutput.JSON, CorrectOutput.YAML):
-        print_document(made, OutputFormat(output.value))
+        print_document(created, OutputFormat(output.value))
         return
-    name = f"{made['kind'].lower()}.{API_VERSION.partition('/')[0]}/{made['metadata'].get('name', '')}"
+    name, spec = f"{created['kind'].lower()}.{API_GROUP}/{created['metadata'].get('name', '')}", created["spec"]
     if output is CorrectOutput.NAME:
         sys.stdout.write(f"{name}\n")
         return
-    told = ", ".join(f"{resource} {value}" for resource, value in wanted.items())
-    sys.stdout.write(f"{name} {'would be ' if dry_run else ''}created: {group} {told}, by {made['spec']['by']}\n")
+    amounts = ", ".join(f"{resource} {value}" for resource, value in hours.items())
+    verb = "would be created" if dry_run else "created"
+    sys.stdout.write(f"{name} {verb}: {spec['group']} {amounts}, by {spec['by']}\n")
 
 
-def _amounts(words: Sequence[str]) -> dict[str, str]:
+def _amounts(words: Sequence[str], catalog: Catalog) -> dict[str, str]:
     """The hours by the resource's canonical name, as they were given; raises Failure."""
     from bizrq.units import quantity
     from bizrq.units.names import UnknownResource, cash_name, metered_resource, normalize
@@ -90,7 +104,8 @@ def _amounts(words: Sequence[str]) -> dict[str, str]:
         if not equals:
             raise Failure(f"{word}: write a resource and its hours, like requests.nvidia.com/gpu=-12.5", EXIT_BAD_INPUT)
         try:
-            resource, amount = metered_resource(normalize(cash_name(metered_resource(name)))), quantity.parse(value)
+            resource = metered_resource(normalize(cash_name(metered_resource(name)), catalog))
+            amount = quantity.parse(value)
         except (UnknownResource, quantity.QuantityError) as error:
             raise Failure(f"{word}: {error}", EXIT_BAD_INPUT) from None
         if not amount:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -11,7 +12,8 @@ from bizrq.cli.cluster import DEFAULT_FLAGS, ClusterFlags, client_for, run_on
 from bizrq.cli.completion import group_names
 from bizrq.cli.groups import check_known, decode_groups
 from bizrq.cli.options import Config, settings_of
-from bizrq.cli.output.tables import Output, OutputFormat, print_document, print_names
+from bizrq.cli.output.failure import warn
+from bizrq.cli.output.tables import Output, OutputFormat, print_as, print_table
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
     from bizrq.cli.output.view import GroupView, TreeView
     from bizrq.cli.simulate.charged import ChargedWorkloads
     from bizrq.kube.client import KubeClient
+
+    _Page = tuple[GroupView, ChargedWorkloads, list[dict[str, Any]]]
 
 
 def describe(
@@ -35,9 +39,7 @@ def describe(
     from bizrq.cli.verbs import report
     from bizrq.store.groups import GROUPS
 
-    async def work(
-        client: KubeClient,
-    ) -> tuple[TreeView, list[tuple[GroupView, ChargedWorkloads, list[dict[str, Any]]]]]:
+    async def work(client: KubeClient) -> tuple[TreeView, list[_Page]]:
         items, _ = await client.list(GROUPS)
         found = tree_view(decode_groups(items), catalog=settings.catalog)
         check_known(group, list(found.groups))
@@ -49,22 +51,24 @@ def describe(
         ]
 
     found, pages = run_on(client, work)
-    if output is OutputFormat.NAME:
-        print_names(group)
-    elif output is OutputFormat.CSV:
-        report.print_rows(
-            [report_row(found.groups[name], f) for name in group for f in found.groups[name].resources], output
-        )
-    elif output in (OutputFormat.JSON, OutputFormat.YAML):
-        print_document([_as_json(*page) for page in pages], output)
-    else:
-        for number, page in enumerate(pages):
-            if number:
-                sys.stdout.write("\n")
-            _print(found, *page)
+    print_as(
+        output,
+        names=group,
+        heads=report.HEADS,
+        rows=[report_row(found.groups[name], f) for name in group for f in found.groups[name].resources],
+        document=[_as_json(*page) for page in pages],
+        table=lambda: _print_pages(found, pages),
+    )
     unread = sorted({what for _, workloads, _ in pages for what in workloads.unread})
     if unread:
-        sys.stderr.write(f"bizrq: you may not read {', '.join(unread)}: they are not shown\n")
+        warn(f"you may not read {', '.join(unread)}: they are not shown")
+
+
+def _print_pages(found: TreeView, pages: Sequence[_Page]) -> None:
+    for number, page in enumerate(pages):
+        if number:
+            sys.stdout.write("\n")
+        _print(found, *page)
 
 
 async def _events(client: KubeClient, name: str) -> list[dict[str, Any]]:
@@ -153,17 +157,16 @@ def _section(console: Console, head: str, lines: list[str]) -> None:
 
 
 def _resources(console: Console, view: GroupView) -> None:
-    from bizrq.cli.output import terminal
+    from rich.text import Text
 
     _section(console, "Resources", [] if view.resources else ["no ceilings"])
-    table = terminal.plain_table("  RESOURCE")
-    for head in ("HARD", "USED", "SELF", "GRANTED", "RESERVED", "LEFT"):
-        table.add_column(head, justify="right", no_wrap=True)
+    amounts = ("hard", "used", "self", "granted", "reserved", "left")
+    rows: list[list[Text]] = []
     for f in view.resources:
-        amounts = [f.text(n) or "?" for n in (f.hard, f.used, f.self_used, f.granted, f.reserved, f.left)]
-        table.add_row(f"  {f.resource}", *amounts, style="red" if f.is_over else "")
-    if view.resources:
-        terminal.print_whole(table)
+        texts = [f.text(n) or "?" for n in (f.hard, f.used, f.self_used, f.granted, f.reserved, f.left)]
+        rows.append([Text(text, "red" if f.is_over else "") for text in (f.resource, *texts)])
+    if rows:
+        print_table(("resource", *amounts), rows, right=amounts, margin=2)
 
 
 def _workloads(console: Console, view: GroupView, found: ChargedWorkloads) -> None:

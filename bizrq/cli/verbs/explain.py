@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,15 +14,16 @@ from bizrq.cli.completion import group_names
 from bizrq.cli.groups import check_known
 from bizrq.cli.manifests import Recursive, read_objects
 from bizrq.cli.options import Config, Namespace, settings_of
-from bizrq.cli.output.failure import EXIT_BAD_INPUT, Failure
-from bizrq.cli.verbs.fit import named, run_dry_run
+from bizrq.cli.output.failure import EXIT_BAD_INPUT, Failure, warn
+from bizrq.cli.output.tables import print_table
+from bizrq.cli.verbs.fit import run_dry_run, warn_unread
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from bizrq.api.group import GroupObject
     from bizrq.cli.simulate.charged import ChargedWorkloads as Workloads
-    from bizrq.cli.simulate.dry_run import DryRunOutcome
+    from bizrq.cli.simulate.outcome import DryRunOutcome
     from bizrq.cli.simulate.stored_workload import StoredWorkload
     from bizrq.kube.client import KubeClient
     from bizrq.settings import Settings
@@ -88,9 +89,9 @@ def _explain(outcome: DryRunOutcome) -> None:
     from bizrq.cli.simulate.wording import demand_rows, why_charged
 
     console = terminal.console()
-    console.print(Text(f"{outcome.kind} {named(outcome)}", "bold"))
+    console.print(Text(f"{outcome.kind} {outcome.full_name}", "bold"))
     terminal.print_sentences(console, why_charged(outcome), 2)
-    _print_rows(("ASKS", "HAD", "LEFT", "HARD"), demand_rows(outcome))
+    _print_rows(("asks", "had", "left", "hard"), demand_rows(outcome))
     terminal.print_sentences(console, [f"warning: {warning}" for warning in outcome.warnings], 2)
     _answer(console, outcome, "It fits", "It does not fit:")
 
@@ -110,23 +111,14 @@ def _answer(console: Console, outcome: DryRunOutcome, yes: str, no: str) -> None
     terminal.print_sentences(console, sentences(outcome), 4)
 
 
-def _print_rows(heads: Iterable[str], rows: Sequence[Sequence[str]]) -> None:
-    from bizrq.cli.output import terminal
-
-    if not rows:
-        return
-    table = terminal.plain_table("  RESOURCE")
-    for head in heads:
-        table.add_column(head, justify="right", no_wrap=True)
-    for name, *cells in rows:
-        table.add_row(f"  {name}", *cells)
-    terminal.print_whole(table)
+def _print_rows(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    if rows:
+        print_table(("resource", *heads), rows, right=heads, margin=2)
 
 
 def _explain_workload(kind: str, namespace: str, name: str, settings: Settings, client: KubeClient) -> None:
     from rich.text import Text
 
-    from bizrq.api.group import GroupUnreadable
     from bizrq.cli.output import terminal
     from bizrq.cli.simulate.dry_run import read_groups
     from bizrq.cli.simulate.stored_workload import find_workload
@@ -135,10 +127,7 @@ def _explain_workload(kind: str, namespace: str, name: str, settings: Settings, 
     async def work(client: KubeClient) -> tuple[StoredWorkload, Sequence[str]]:
         return await find_workload(client, settings, await read_groups(client), kind, namespace, name)
 
-    try:
-        found, unread = run_on(client, work)
-    except GroupUnreadable as error:
-        raise Failure(str(error), EXIT_BAD_INPUT) from None
+    found, unread = run_on(client, work)
     console = terminal.console()
     console.print(Text(f"{found.kind} {found.namespace}/{found.name}", "bold"))
     terminal.print_sentences(console, who_pays(found), 2)
@@ -146,35 +135,31 @@ def _explain_workload(kind: str, namespace: str, name: str, settings: Settings, 
         terminal.print_sentences(
             console, [f"It cannot be counted, so it counts as nothing and may not grow: {found.error}"], 2
         )
-    _print_rows(("COSTS", "LEFT", "HARD"), cost_rows(found))
+    _print_rows(("costs", "left", "hard"), cost_rows(found))
     if found.more is not None:
         _answer(console, found.more, "One replica more fits", "One replica more does not fit:")
     if unread:
-        sys.stderr.write(f"bizrq: you may not read {', '.join(unread)}: taken as if there were none\n")
+        warn_unread(unread)
 
 
 def _explain_group(name: str, settings: Settings, client: KubeClient) -> None:
     from rich.text import Text
 
-    from bizrq.api.group import GroupUnreadable
     from bizrq.cli.output import terminal
     from bizrq.cli.output.view import tree_view
+    from bizrq.cli.simulate.budget_wording import of_group
     from bizrq.cli.simulate.charged import charged_to
     from bizrq.cli.simulate.dry_run import read_groups
-    from bizrq.cli.simulate.wording import of_group
 
     async def work(client: KubeClient) -> tuple[list[GroupObject], Workloads]:
         groups = await read_groups(client)
         check_known([name], [group.name for group in groups])
         return groups, await charged_to(client, settings, name)
 
-    try:
-        groups, found = run_on(client, work)
-    except GroupUnreadable as error:
-        raise Failure(str(error), EXIT_BAD_INPUT) from None
+    groups, found = run_on(client, work)
     known = tree_view(groups, catalog=settings.catalog)
     console = terminal.console()
     console.print(Text(" > ".join([*known.ancestry(name), name]), "bold"))
     terminal.print_sentences(console, of_group(known, name, found.workloads), 2)
     if found.unread:
-        sys.stderr.write(f"bizrq: you may not read {', '.join(found.unread)}: they are left out\n")
+        warn(f"you may not read {', '.join(found.unread)}: they are left out")

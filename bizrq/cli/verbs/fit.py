@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,11 +12,11 @@ import typer
 from bizrq.cli.cluster import DEFAULT_FLAGS, ClusterFlags, client_for, run_on
 from bizrq.cli.manifests import Files, Recursive, read_objects
 from bizrq.cli.options import Config, Namespace, settings_of
-from bizrq.cli.output.failure import EXIT_BAD_INPUT, EXIT_NO, Failure
+from bizrq.cli.output.failure import EXIT_NO, warn
 from bizrq.cli.output.tables import OutputFormat, print_document
 
 if TYPE_CHECKING:
-    from bizrq.cli.simulate.dry_run import DryRunOutcome
+    from bizrq.cli.simulate.outcome import DryRunOutcome
 
 
 class FitOutput(StrEnum):
@@ -58,7 +57,6 @@ def run_dry_run(
     """What admission would say, against the cluster; says on stderr what could not be seen. Raises Failure."""
     settings, client = settings_of(config), client_for(where)
 
-    from bizrq.api.group import GroupUnreadable
     from bizrq.cli.simulate.dry_run import DryRun, read_groups
     from bizrq.cli.simulate.manifest import in_namespace
     from bizrq.kube.client import KubeClient
@@ -69,13 +67,14 @@ def run_dry_run(
         dry_run = DryRun(client, settings, await read_groups(client), here)
         outcomes = await dry_run.outcomes()
         if dry_run.unread:
-            sys.stderr.write(f"bizrq: you may not read {', '.join(dry_run.unread)}: taken as if there were none\n")
+            warn_unread(dry_run.unread)
         return outcomes
 
-    try:
-        return run_on(client, work)
-    except GroupUnreadable as error:
-        raise Failure(str(error), EXIT_BAD_INPUT) from None
+    return run_on(client, work)
+
+
+def warn_unread(unread: Iterable[str]) -> None:
+    warn(f"you may not read {', '.join(unread)}: taken as if there were none")
 
 
 def show(outcomes: list[DryRunOutcome]) -> None:
@@ -91,15 +90,11 @@ def show(outcomes: list[DryRunOutcome]) -> None:
         return
     for outcome in outcomes:
         most = most_replicas(outcome)
-        words = [f"{outcome.kind} {named(outcome)}"]
-        if outcome.group or outcome.pays:
+        words = [f"{outcome.kind} {outcome.full_name}"]
+        if outcome.group or outcome.is_chargeable:
             words.append(f"in {outcome.group}" if outcome.group else "charged to no group")
         if outcome.fits and most is not None:
             words.append(f"up to {most} {'replica' if most == 1 else 'replicas'}")
         answer = Text("fits ", "green") if outcome.fits else Text("no   ", "bold red")
         console.print(Text.assemble(answer, ", ".join(words)))
         terminal.print_sentences(console, [*(f"warning: {each}" for each in outcome.warnings), *sentences(outcome)], 5)
-
-
-def named(outcome: DryRunOutcome) -> str:
-    return f"{outcome.namespace}/{outcome.name}" if outcome.namespace else outcome.name

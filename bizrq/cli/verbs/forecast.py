@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from bizrq.cli.cluster import DEFAULT_FLAGS, ClusterFlags, client_for, run_on
 from bizrq.cli.groups import Group, OnlyResource, check_known
-from bizrq.cli.output.tables import Output, OutputFormat, print_csv, print_document, print_names, print_table
+from bizrq.cli.options import catalog_of
+from bizrq.cli.output.tables import Output, OutputFormat, print_as, print_table
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -32,13 +33,13 @@ def forecast(
     The burn is what a group's own workloads spend in an hour. Children hold their whole budgets, so that a parent's is
     out when it has no hours left to spend or to grant. Nothing that runs is stopped when it is.
     """
-    client = client_for(where)
+    client, catalog = client_for(where), catalog_of(None)
 
     from bizrq.cli.hours.outlook import budget_outlooks, format_top_consumers
     from bizrq.cli.hours.records import read_records
 
     async def work(client: KubeClient) -> HoursRecords:
-        return await read_records(client, statements=False)
+        return await read_records(client, catalog, statements=False)
 
     records = run_on(client, work)
     if group is not None:
@@ -49,16 +50,14 @@ def forecast(
         if group in (None, each.group, *records.ancestors(each.group))
     ]
     rows = [_as_json(each) for each in found]
-    if output in (OutputFormat.JSON, OutputFormat.YAML):
-        print_document(rows, output)
-    elif output is OutputFormat.CSV:
-        print_csv(
-            HEADS, [{**row, "workloads": format_top_consumers(each)} for row, each in zip(rows, found, strict=True)]
-        )
-    elif output is OutputFormat.NAME:
-        print_names(dict.fromkeys(each.group for each in found if each.exhausted_at is not None))
-    else:
-        _print(found, output)
+    print_as(
+        output,
+        names=dict.fromkeys(each.group for each in found if each.exhausted_at is not None),
+        heads=HEADS,
+        rows=[{**row, "workloads": format_top_consumers(each)} for row, each in zip(rows, found, strict=True)],
+        document=rows,
+        table=lambda: _print(found, output),
+    )
 
 
 def _as_json(each: BudgetOutlook) -> dict[str, Any]:
@@ -100,7 +99,7 @@ def _print(found: list[BudgetOutlook], form: OutputFormat) -> None:
             "red" if told["out"] == "is out" else "yellow" if each.exhausted_at is not None and each.left > 0 else ""
         )
         cells.append([Text(told[head] or "-", style if head in ("out", "left") else "") for head in heads])
-    print_table([head.upper() for head in heads], cells, right=("BUDGET", "USED", "LEFT", "BURN"))
+    print_table(heads, cells, right=("budget", "used", "left", "burn"))
     if form is not OutputFormat.WIDE:
         console = terminal.console()
         burning = [each for each in found if each.exhausted_at is not None and each.workloads]

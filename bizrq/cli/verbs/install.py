@@ -14,7 +14,7 @@ import typer
 
 from bizrq.cli.cluster import DEFAULT_FLAGS, ClusterFlags, client_for, run_on
 from bizrq.cli.options import settings_of
-from bizrq.cli.output.failure import EXIT_CLUSTER, Failure
+from bizrq.cli.output.failure import EXIT_CLUSTER, Failure, warn
 
 if TYPE_CHECKING:
     from bizrq.cli.manifests_of_bizrq import InstallPlan
@@ -318,8 +318,6 @@ async def _report_what_stays(client: KubeClient) -> None:
     except NotFound:
         return
     held = sum(FINALIZER in (group["metadata"].get("finalizers") or []) for group in groups)
-    sys.stderr.write(f"bizrq: {len(groups)} groups and their CRD stay; bizrq uninstall --crd removes them\n")
+    warn(f"{len(groups)} groups and their CRD stay; bizrq uninstall --crd removes them")
     if held:
-        sys.stderr.write(
-            f"bizrq: {held} of them have spent hours, and cannot be deleted one by one without a controller\n"
-        )
+        warn(f"{held} of them have spent hours, and cannot be deleted one by one without a controller")

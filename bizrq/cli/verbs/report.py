@@ -11,11 +11,14 @@ from bizrq.cli.cluster import DEFAULT_FLAGS, ClusterFlags, client_for
 from bizrq.cli.groups import Group, OnlyResource, check_known, decode_groups, list_groups
 from bizrq.cli.options import Config, catalog_of
 from bizrq.cli.output.failure import EXIT_BAD_INPUT, Failure
-from bizrq.cli.output.tables import Output, OutputFormat, print_csv, print_document, print_names, print_table
+from bizrq.cli.output.tables import Output, OutputFormat, print_as, print_table
 from bizrq.hours.bill import GroupBy
 
 if TYPE_CHECKING:
     from rich.text import Text
+
+    from bizrq.kube.client import KubeClient
+    from bizrq.units.names import Catalog
 
 #: The columns of every form, in their order; a narrow table leaves some out.
 HEADS = ("group", "parent", "resource", "hard", "used", "selfUsed", "granted", "reserved", "left", "percent")
@@ -54,30 +57,34 @@ def report(
     With --hours, --by, --period or --html: which hours were spent, when and on what.
     """
     client, catalog = client_for(where), catalog_of(config)
-    if hours or by or period is not None or html is not None:
-        if over:
-            raise Failure(
-                "--over is of ceilings, not of hours that were spent: leave it out, or --hours", EXIT_BAD_INPUT
-            )
-        from bizrq.cli.hours.bills import print_bill, write_page
-
-        if html is not None:
-            if by or output is not OutputFormat.TABLE:
-                raise Failure("--html writes one page with every bill: leave out --by and --output", EXIT_BAD_INPUT)
-            write_page(client, html, group, resource, period or "current", catalog)
-        else:
-            print_bill(client, group, resource, by or [GroupBy.GROUP], period or "current", output, catalog)
+    if not (hours or by or period is not None or html is not None):
+        _report_quota(client, group, resource, over, output, catalog)
         return
-    items = list_groups(client)
+    if over:
+        raise Failure("--over is of ceilings, not of hours that were spent: leave it out, or --hours", EXIT_BAD_INPUT)
+    if html is not None and (by or output is not OutputFormat.TABLE):
+        raise Failure("--html writes one page with every bill: leave out --by and --output", EXIT_BAD_INPUT)
 
+    from bizrq.cli.hours.bills import print_bill, write_page
+
+    if html is not None:
+        write_page(client, html, group, resource, period or "current", catalog)
+    else:
+        print_bill(client, group, resource, by or [GroupBy.GROUP], period or "current", output, catalog)
+
+
+def _report_quota(
+    client: KubeClient, group: str | None, resource: str | None, over: int, output: OutputFormat, catalog: Catalog
+) -> None:
+    """Print a row for each resource of each group. Raise Failure."""
     from bizrq.cli.output.view import report_row, tree_view
 
-    found = tree_view(decode_groups(items), resource, catalog)
+    tree = tree_view(decode_groups(list_groups(client)), catalog, resource)
     if group is not None:
-        check_known([group], list(found.groups))
+        check_known([group], list(tree.groups))
     rows = [
         report_row(view, figures)
-        for view, _ in found.in_order(group)
+        for view, _ in tree.in_order(group)
         for figures in view.resources
         if not over or (figures.percent or 0) >= over
     ]
@@ -85,16 +92,11 @@ def report(
 
 
 def print_rows(rows: list[dict[str, Any]], form: OutputFormat) -> None:
-    if form in (OutputFormat.JSON, OutputFormat.YAML):
-        print_document(rows, form)
-    elif form is OutputFormat.NAME:
-        print_names(dict.fromkeys(row["group"] for row in rows))
-    elif form is OutputFormat.CSV:
-        print_csv(HEADS, rows)
-    else:
+    def table() -> None:
         heads = HEADS if form is OutputFormat.WIDE else _NARROW
-        cells = [[_cell(head, row) for head in heads] for row in rows]
-        print_table([head.upper() for head in heads], cells, right=[head.upper() for head in HEADS[3:]])
+        print_table(heads, [[_cell(head, row) for head in heads] for row in rows], right=HEADS[3:])
+
+    print_as(form, names=dict.fromkeys(row["group"] for row in rows), heads=HEADS, rows=rows, table=table)
 
 
 def _cell(head: str, row: dict[str, Any]) -> Text:

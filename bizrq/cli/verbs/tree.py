@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from bizrq.cli.cluster import DEFAULT_FLAGS, ClusterFlags, client_for
 from bizrq.cli.groups import Group, OnlyResource, Watch, check_known, decode_groups, list_groups, watch_groups
 from bizrq.cli.options import Config, catalog_of
-from bizrq.cli.output.tables import Output, OutputFormat, print_csv, print_document, print_names
+from bizrq.cli.output.tables import Output, OutputFormat, print_as
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -42,7 +42,7 @@ def tree(
     def show_items(items: list[dict[str, Any]]) -> None:
         from bizrq.cli.output.view import tree_view
 
-        found = tree_view(decode_groups(items), resource, catalog)
+        found = tree_view(decode_groups(items), catalog, resource)
         if group is not None:
             check_known([group], list(found.groups))
         show_as(found.pruned(group) if resource is not None else found, group, output)
@@ -66,14 +66,14 @@ def show_as(forest: TreeView, top: str | None, form: OutputFormat) -> None:
     from bizrq.cli.verbs import report
 
     rows = forest.in_order(top)
-    if form in (OutputFormat.JSON, OutputFormat.YAML):
-        print_document([as_json(view) for view, _ in rows], form)
-    elif form is OutputFormat.NAME:
-        print_names(view.name for view, _ in rows)
-    elif form is OutputFormat.CSV:
-        print_csv(report.HEADS, [report_row(view, figures) for view, _ in rows for figures in view.resources])
-    else:
-        show(rows, every=form is OutputFormat.WIDE)
+    print_as(
+        form,
+        names=[view.name for view, _ in rows],
+        heads=report.HEADS,
+        rows=[report_row(view, figures) for view, _ in rows for figures in view.resources],
+        document=[as_json(view) for view, _ in rows],
+        table=lambda: show(rows, every=form is OutputFormat.WIDE),
+    )
 
 
 def as_json(view: GroupView) -> dict[str, Any]:
@@ -137,11 +137,8 @@ def _table(console: Console, rows: list[tuple[GroupView, str]], cells: int, colu
 
     from bizrq.cli.output import terminal
 
-    table = terminal.plain_table("GROUP", "RESOURCE")
-    if cells:
-        table.add_column("", no_wrap=True)
-    for head, _ in columns:
-        table.add_column(head, justify="right", no_wrap=True)
+    numbers = [head for head, _ in columns]
+    lines: list[list[Text]] = []
     ascii_only = terminal.is_ascii(console)
     for view, lead in rows:
         over = any(f.is_over for f in view.resources)
@@ -151,11 +148,11 @@ def _table(console: Console, rows: list[tuple[GroupView, str]], cells: int, colu
             label = _label(figures, above) if console.is_terminal else Text(figures.resource)
             above = figures
             bar = [_bar(figures, cells, _ASCII if ascii_only else _BLOCKS)] if cells else []
-            table.add_row(name, label, *bar, *(_number(head, figures, of(figures)) for head, of in columns))
+            lines.append([name, label, *bar, *(_number(head, figures, of(figures)) for head, of in columns)])
             name = Text(_drawn(lead.replace("├─ ", "│  ").replace("└─ ", "   "), ascii_only))
         if not view.resources:
-            table.add_row(name, Text("no ceiling", "dim"))
-    return table
+            lines.append([name, Text("no ceiling", "dim")])
+    return terminal.plain_table(("group", "resource", *([""] if cells else []), *numbers), lines, right=numbers)
 
 
 def _drawn(lead: str, ascii_only: bool) -> str:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from bizrq.cli.options import settings_of
 from bizrq.cli.output.failure import EXIT_BAD_INPUT, EXIT_CLUSTER, Failure
 
 if TYPE_CHECKING:
@@ -36,27 +37,28 @@ def up(
     registration does not.
     """
     from bizrq import process
-    from bizrq.api.config import ConfigurationError
-    from bizrq.cli.standalone import Standalone, StandaloneError, TargetCluster
-    from bizrq.kube.client import ApiError, ConfigError, Unreachable
-    from bizrq.settings import load
+    from bizrq.cli.standalone import Standalone, TargetCluster
     from controller.main import seconds
 
     process.configure_logging()
-    recount, cash = seconds(recount_interval), seconds(cash_interval)
-    try:
-        settings = load(config)
-    except ConfigurationError as error:
-        raise Failure(str(error), EXIT_BAD_INPUT) from None
     standalone = Standalone(
-        settings,
+        settings_of(config),
         TargetCluster(kubeconfig, context, write_kubeconfig),
         webhook_url=webhook_url,
         port=port,
         namespace=namespace,
-        recount_interval=recount,
-        cash_interval=cash,
+        recount_interval=seconds(recount_interval),
+        cash_interval=seconds(cash_interval),
     )
+    _run(standalone)
+
+
+def _run(standalone: Standalone) -> None:
+    """Run until a signal stops the process; raise Failure."""
+    from bizrq import process
+    from bizrq.cli.standalone import StandaloneError
+    from bizrq.kube.client import ApiError, ConfigError, Unreachable
+
     try:
         process.run(lambda stop: _serve(standalone, stop))
     except (ConfigError, StandaloneError) as error:

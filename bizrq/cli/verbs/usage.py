@@ -9,7 +9,7 @@ import typer
 
 from bizrq.cli.manifests import Files, Recursive, read_all
 from bizrq.cli.options import Config, settings_of
-from bizrq.cli.output.tables import OutputFormat, print_document
+from bizrq.cli.output.tables import OutputFormat, print_document, print_table
 
 if TYPE_CHECKING:
     from bizrq.workloads.demand.offline import UsageRow
@@ -50,14 +50,13 @@ def show(rows: list[UsageRow]) -> None:
     if not rows:
         console.print("No workload in these files is of a kind that bizrq counts.")
         return
-    table = terminal.plain_table("WORKLOAD", "GROUP", "RESOURCE")
-    table.add_column("AMOUNT", justify="right")
+    cells: list[list[str | Text]] = []
     for row in rows:
         first = [f"{row.kind} {row.namespace}/{row.name}", row.group or "-"]
         if row.error is not None:
-            table.add_row(*first, Text("refused", "red"), Text(row.error))
+            cells.append([*first, Text("refused", "red"), Text(row.error)])
             continue
         for resource, amount in (row.usage or {"-": "0"}).items():
-            table.add_row(*first, resource, amount)
+            cells.append([*first, resource, amount])
             first = ["", ""]
-    terminal.print_whole(table)
+    print_table(("workload", "group", "resource", "amount"), cells, right=("amount",))

@@ -29,6 +29,7 @@ from controller.usage.claim_payers import ClaimPayers
 from controller.usage.observed_usage import ObservedUsage
 from controller.watch.cluster import Cluster
 from controller.watch.pods import SharedParts, trimmed_pod
+from tests.support.catalog import CATALOG
 from tests.support.language import res
 from tests.support.objects import Object, tfjob
 
@@ -67,6 +68,7 @@ class Desk:
             self.books,
             lambda group, _after: self.enqueued.append(group),
             lambda: self.now,
+            catalog=CATALOG,
         )
         self.cluster.subscribe(collector)
         return collector

@@ -1,0 +1,83 @@
+"""The wording of a group's budget, as `bizrq explain GROUP` prints it: its users, and who could raise it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from bizrq.cli.output.view import GroupView, ResourceView, TreeView
+    from bizrq.cli.simulate.charged import ChargedWorkload
+
+#: The most workloads, children or siblings that a line names.
+_NAMED = 3
+#: The usage in percent from which the groups are named that could raise the ceiling.
+_SCARCE = 90
+
+
+def of_group(tree: TreeView, name: str, workloads: Sequence[ChargedWorkload]) -> list[str]:
+    """What the budget of a group goes into, resource by resource, the scarcest first, and who could help."""
+    view = tree.groups[name]
+    conditions = [c for c in view.group.status.conditions if (c.type == "Ready") != (c.status == "True")]
+    lines = [f"{c.type} {c.status}: {c.message}" for c in conditions]
+    if not view.group.status.conditions:
+        lines.append("The controller has not counted it yet: workloads have to wait.")
+    for figures in sorted(view.resources, key=lambda f: -(f.percent or 0)):
+        lines += _of_resource(tree, view, figures, workloads)
+    if not view.resources:
+        lines.append("It has no ceilings: whatever is charged to it is admitted.")
+    return lines
+
+
+def _of_resource(tree: TreeView, view: GroupView, f: ResourceView, workloads: Sequence[ChargedWorkload]) -> list[str]:
+    if f.taken is None or f.left is None or f.percent is None:
+        return [f"{f.resource}: {f.text(f.hard)}, not counted yet"]
+    if f.left < 0:
+        state = f"over by {f.text(-f.left)}: nothing is stopped, growth is refused"
+    elif f.left == 0 and f.hard == 0:
+        state = "none may be used"
+    else:
+        state = f"{f.text(f.left)} left" if f.left else "nothing left"
+    lines = [f"{f.resource}: {f.text(f.taken)} of {f.text(f.hard)} taken, {state}"]
+    if f.self_used:
+        mine = sorted((w for w in workloads if w.cost.get(f.resource)), key=lambda w: -w.cost[f.resource])
+        named = ", ".join(f"{w.kind} {w.namespace}/{w.name} {w.text(f.resource)}" for w in mine[:_NAMED])
+        more = f" and {len(mine) - _NAMED} more" if len(mine) > _NAMED else ""
+        lines.append(f"  {f.text(f.self_used)} by its own workloads{f': {named}{more}' if named else ''}")
+    if f.granted:
+        lines.append(f"  {f.text(f.granted)} held by its children{_children(tree, view, f.resource)}")
+    if f.reserved:
+        lines.append(f"  {f.text(f.reserved)} promised to changes under way")
+    if f.percent >= _SCARCE and view.parent in tree.groups:
+        lines += _who_could_raise(tree, view, f)
+    return lines
+
+
+def _children(tree: TreeView, view: GroupView, resource: str) -> str:
+    """The children that hold most of a resource, with what they do not use of it."""
+    held = {name: f for name in view.children for f in tree.groups[name].resources if f.resource == resource and f.hard}
+    largest = sorted(held.items(), key=lambda pair: (-pair[1].hard, pair[0]))[:_NAMED]
+    told = ", ".join(
+        f"{name} {f.text(f.hard)}" + (f" ({f.text(max(0, f.left))} of it left)" if f.left is not None else "")
+        for name, f in largest
+    )
+    more = f" and {len(held) - _NAMED} more" if len(held) > _NAMED else ""
+    return f": {told}{more}" if told else ""
+
+
+def _who_could_raise(tree: TreeView, view: GroupView, f: ResourceView) -> list[str]:
+    parent = next((g for g in tree.groups[view.parent].resources if g.resource == f.resource), None)
+    if parent is None:
+        return [f"  {view.parent}, its parent, has no ceiling there: it can be raised"]
+    if parent.left is not None and parent.left > 0:
+        return [f"  {view.parent}, its parent, has {parent.text(parent.left)} left to raise it by"]
+    siblings = [name for name in tree.groups[view.parent].children if name != view.name]
+    able = [
+        (name, g)
+        for name in siblings
+        for g in tree.groups[name].resources
+        if g.resource == f.resource and g.left is not None and g.left > 0
+    ]
+    largest = sorted(able, key=lambda pair: (-(pair[1].left or 0), pair[0]))[:_NAMED]
+    told = ", ".join(f"{name} {g.text(g.left)}" for name, g in largest)
+    return [f"  {view.parent}, its parent, has nothing left; siblings that have: {told or 'none'}"]

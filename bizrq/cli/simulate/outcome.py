@@ -1,0 +1,41 @@
+"""The outcome of a dry run for one manifest, as the verbs word it and print it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from bizrq.quota.account import Account
+from bizrq.quota.change import Charge
+from bizrq.quota.verdict import Granted, Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class DryRunOutcome:
+    """The verdict on one manifest, with the charge and the account on which it was decided.
+
+    `group` is the charged group, None if no group is charged. `charge` and `account` are None if no charge was decided;
+    `account` is as it was before the charge. `is_chargeable` is False for kinds that are never charged themselves.
+    """
+
+    kind: str
+    namespace: str
+    name: str
+    group: str | None
+    verdict: Verdict
+    charge: Charge | None = None
+    account: Account | None = None
+    family: Sequence[Account] = ()
+    """The accounts of the group's parent, if it has one, and then of its siblings by name."""
+    parent: str = ""
+    warnings: Sequence[str] = ()
+    is_chargeable: bool = True
+
+    @property
+    def fits(self) -> bool:
+        return isinstance(self.verdict, Granted)
+
+    @property
+    def full_name(self) -> str:
+        """namespace/name, or the name alone for a kind without namespace."""
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name

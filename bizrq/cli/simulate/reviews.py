@@ -1,0 +1,127 @@
+"""The webhooks that review a write, as their registration selects them.
+
+This file alone matches a write with the rules and selectors of the registration. It reads nothing from a cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bizrq.api import selector
+from bizrq.api.review import Request
+from bizrq.kube.client import Resource
+from bizrq.settings import Settings
+from bizrq.store.groups import GROUPS
+from bizrq.store.hours import CORRECTIONS
+from bizrq.store.reference_resolver import CONTEXT, NAMESPACES, resources_of
+from bizrq.workloads.kinds.declaration import Adapter, GroupKind
+from bizrq.workloads.labels import LABEL
+from webhooks import registration
+
+Object = dict[str, Any]
+
+#: The namespace of bizrq itself. A dry run treats it as a default installation does.
+SYSTEM_NAMESPACE = "bizrq-system"
+#: What the webhooks review besides workloads and groups, each kind in its versions.
+_OTHERS: tuple[tuple[Resource, ...], ...] = (
+    (NAMESPACES,),
+    (CORRECTIONS,),
+    *((resource,) for resource in CONTEXT),
+    tuple(
+        Resource("autoscaling", version, "horizontalpodautoscalers", "HorizontalPodAutoscaler")
+        for version in ("v2", "v1")
+    ),
+)
+#: The review of a Scale: that of the workload with the new replicas, whatever the selectors say.
+_SCALE: Mapping[str, Any] = {
+    "clientConfig": {"url": "/validate/workloads"},
+    "rules": [{"apiGroups": ["*"], "resources": ["*"], "operations": ["CREATE", "UPDATE"]}],
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ReviewedKind:
+    """A kind that the webhooks review: its versions, its webhooks, and its adapter if it is a workload."""
+
+    resources: tuple[Resource, ...]
+    webhooks: tuple[Mapping[str, Any], ...]
+    adapter: Adapter | None = None
+
+    @property
+    def is_group(self) -> bool:
+        return self.resources == (GROUPS,)
+
+    def resource_in(self, api_version: object) -> Resource:
+        """Return the resource in this version, or in the first version if the kind has no such version."""
+        return next((each for each in self.resources if each.api_version == api_version), self.resources[0])
+
+    def scaled(self) -> ReviewedKind:
+        """Return the same kind, reviewed as a Scale of it is."""
+        return ReviewedKind(self.resources, (_SCALE,), self.adapter)
+
+    def paths(self, request: Request, namespace: Mapping[str, Any] | None) -> list[str]:
+        """Return the paths of the webhooks that review this request, each once.
+
+        `namespace` is the Namespace object of the request, None if it is unknown.
+        """
+        if request.resource.resource == NAMESPACES.plural:
+            if not _has_default_group(request):
+                return []
+            namespace = request.object
+        labels = {**labels_of(namespace), "kubernetes.io/metadata.name": request.namespace or request.name}
+        written = [labels_of(obj) for obj in (request.object, request.old_object) if obj is not None]
+        selected = (
+            webhook["clientConfig"]["url"]
+            for webhook in self.webhooks
+            if any(_applies(rule, self.resources, request.operation) for rule in webhook["rules"])
+            and selector.matches(webhook.get("namespaceSelector"), labels)
+            and any(selector.matches(webhook.get("objectSelector"), each) for each in written)
+        )
+        return list(dict.fromkeys(selected))
+
+
+def reviewed_kinds(settings: Settings) -> dict[GroupKind, ReviewedKind]:
+    """Return every kind that the webhooks review on create or update, by API group and kind."""
+    return dict(_reviewed_kinds(settings))
+
+
+def _reviewed_kinds(settings: Settings) -> Iterator[tuple[GroupKind, ReviewedKind]]:
+    configuration = registration.configuration(
+        settings.registry, lambda path: {"url": path}, namespace=SYSTEM_NAMESPACE
+    )
+    adapters = [(resources_of(adapter), adapter) for adapter in settings.registry.charged]
+    seen: set[GroupKind] = set()
+    for resources, adapter in [((GROUPS,), None), *adapters, *((each, None) for each in _OTHERS)]:
+        kind = resources[0].group, resources[0].kind
+        webhooks = tuple(
+            webhook
+            for webhook in configuration["webhooks"]
+            if any(_applies(rule, resources, "CREATE", "UPDATE") for rule in webhook["rules"])
+        )
+        if webhooks and kind not in seen:
+            seen.add(kind)
+            yield kind, ReviewedKind(resources, webhooks, adapter)
+
+
+def labels_of(obj: Mapping[str, Any] | None) -> dict[str, str]:
+    """Return the readable labels of an object. The object's own webhook rejects the others."""
+    metadata = (obj or {}).get("metadata")
+    labels = metadata.get("labels") if isinstance(metadata, dict) else None
+    return {k: v for k, v in labels.items() if isinstance(v, str)} if isinstance(labels, dict) else {}
+
+
+def _applies(rule: Mapping[str, Any], resources: Sequence[Resource], *operations: str) -> bool:
+    """Match a rule of the registration with one of these operations on one of these resources."""
+
+    def names(key: str, *wanted: str) -> bool:
+        return "*" in rule[key] or any(each in rule[key] for each in wanted)
+
+    about = any(names("apiGroups", r.group) and names("resources", r.plural) for r in resources)
+    return about and names("operations", *operations)
+
+
+def _has_default_group(request: Request) -> bool:
+    """Return True if the namespace has a default group before or after the write."""
+    return any(LABEL in labels_of(obj) for obj in (request.object, request.old_object) if obj is not None)
