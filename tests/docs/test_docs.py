@@ -19,12 +19,12 @@ from typer.main import get_command
 
 from bizrq.api.config import Configuration, parse
 from bizrq.api.group import KIND, from_dict, hard_of, terms_of
+from bizrq.builtin import builtin_registry
 from bizrq.cli.main import app
 from bizrq.quota.reservation import parse_reservation
 from bizrq.quota.verdict import BAD_OBJECT, RETRYABLE, Reason
 from bizrq.settings import settings
-from bizrq.workloads.kinds.describe import table
-from bizrq.workloads.kinds.registry import builtin_registry
+from bizrq.workloads.describe import table
 from certs.main import certs
 from controller.main import control
 from tests.support.catalog import CATALOG
@@ -209,7 +209,7 @@ def test_groups_of_the_examples_can_be_read(path: Path) -> None:
 
 
 def test_kinds_has_the_table_that_the_declarations_say() -> None:
-    """`python -m bizrq.workloads.kinds.describe` prints it; every kind and every name in count/ is there."""
+    """`python deploy/kinds.py` prints it; every kind and every name in count/ is there."""
     assert table(builtin_registry()) in page("docs/kinds.md")
     for adapter in builtin_registry().charged:
         assert f"`count/{adapter.resource}`" in table(builtin_registry()), adapter.resource
