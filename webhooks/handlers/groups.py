@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from bizrq.api import group as wire
@@ -106,8 +106,6 @@ class GroupHandler:
             new = self._asked(asked, stored)
         except GroupUnreadable as error:
             return Answer(Denied(Reason.BAD_HARD, str(error)))
-        if (denied := _bad_selector(asked, stored) or _bad_cash(asked, stored, self._catalog)) is not None:
-            return Answer(denied)
         old = self._old(stored)
         # A `hard` that cannot be read never let anything in: to repair it is to create it.
         unread = stored is not None and old is not None and stored.spec.hard and not old.hard
@@ -118,9 +116,15 @@ class GroupHandler:
                 denied := await self._authorizer.check_grant(request, verb, new.name, new.parent, deadline)
             ) is not None:
                 return Answer(denied)
+        change = GroupWrite(
+            new,
+            old,
+            children=await self._children(new, old),
+            selector_error=_selector_error(asked, stored),
+            cash_error=_cash_error(asked, stored, self._catalog),
+        )
         if stored is not None and not request.dry_run:
             await self._reserver.request_hold(stored, deadline)
-        change = GroupWrite(new, old, children=await self._children(new, old))
         verdict = await self._charge_parent(request, change, stored, deadline)
         warning = group_validation.lowered_below(new, _taken(new)) if isinstance(verdict, Granted) else None
         return Answer(verdict, [warning] if warning else [])
@@ -130,10 +134,9 @@ class GroupHandler:
     ) -> Verdict:
         """The tree's verdict, and where the parent has to give more, its account's, both on one version of it."""
         new, old = change.new, change.old
-        if (broken := group_validation.validate_alone(change)) is not None:
-            return broken
+        alone = group_validation.validate_alone(change)
         if not new.parent:
-            return group_validation.validate(change) or Granted()
+            return alone or Granted()
 
         def check(parent: GroupObject) -> Denied | None:
             try:
@@ -151,12 +154,22 @@ class GroupHandler:
             is_new=old is None or bool(set(old.hard) - set(new.hard)),
         )
         if not charge.is_new and not charge.growth():
-            return Granted()
+            return alone or Granted()
+        if alone is not None:
+            return await self._broken_rules(change, deadline) or alone
         decide = self._reserver.decider(request)
         verdict = await decide(new.parent, charge, deadline, check)
         if isinstance(verdict, Denied) and verdict.reason is Reason.NO_GROUP:
             return group_validation.parent_exists(change) or verdict
         return verdict
+
+    async def _broken_rules(self, change: GroupWrite, deadline: float) -> Denied | None:
+        """Return the refusal with the parent's rules too; None where the parent cannot be decoded."""
+        with suppress(GroupUnreadable):
+            stored = await self._store.read(change.new.parent, seconds_left(deadline))
+            parent = wire.group_state(stored, self._catalog) if stored is not None else None
+            return group_validation.validate(replace(change, parent=parent))
+        return None
 
     def _asked(self, asked: GroupObject, stored: GroupObject | None) -> Group:
         """The group as it would be: the spec that is asked for with the status that is stored."""
@@ -250,31 +263,31 @@ class GroupHandler:
         return payer(item, self._registry, lookup) is not None
 
 
-def _bad_selector(asked: GroupObject, stored: GroupObject | None) -> Denied | None:
-    """What is wrong with a namespaceSelector that was not there before; one that is stored keeps nobody from edits."""
+def _selector_error(asked: GroupObject, stored: GroupObject | None) -> str:
+    """Return why a namespaceSelector that the write changes cannot be read; a stored one does not block an edit."""
     given = asked.spec.namespace_selector
     if given is None or (stored is not None and stored.spec.namespace_selector == given):
-        return None
+        return ""
     try:
         selector.validate(given)
     except SelectorError as error:
-        return Denied(Reason.BAD_SELECTOR, f"group {asked.name}: spec.namespaceSelector: {error}")
-    return None
+        return f"group {asked.name}: spec.namespaceSelector: {error}"
+    return ""
 
 
-def _bad_cash(asked: GroupObject, stored: GroupObject | None, catalog: Catalog) -> Denied | None:
-    """What is wrong with a spec.cash that was not there before; one that is stored keeps nobody from edits."""
+def _cash_error(asked: GroupObject, stored: GroupObject | None, catalog: Catalog) -> str:
+    """Return why a spec.cash that the write changes cannot be read; a stored one does not block an edit."""
     if stored is not None and stored.spec.cash == asked.spec.cash:
-        return None
+        return ""
     try:
         wire.terms_of(asked, catalog)
     except GroupUnreadable as error:
-        return Denied(Reason.BAD_CASH, str(error))
-    return None
+        return str(error)
+    return ""
 
 
 def _beside(change: GroupWrite, parent: Group) -> GroupWrite:
-    return GroupWrite(change.new, change.old, parent, change.children)
+    return replace(change, parent=parent)
 
 
 def _held(group: Group) -> dict[str, int]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bizrq.kube.informer import Store
+from bizrq.kube.store import Store
 from bizrq.settings import settings
 from bizrq.units.times import parse_timestamp
 from bizrq.workloads.demand.counting import demand
