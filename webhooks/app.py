@@ -26,6 +26,7 @@ from bizrq.store.access import SubjectAccessReviewer
 from bizrq.store.groups import GroupStore
 from bizrq.store.reference_resolver import ReferenceResolver
 from webhooks.charging.authorization import Authorizer
+from webhooks.charging.deadline import Deadline
 from webhooks.charging.group_commit import Reserver
 from webhooks.keepalive import ConnectionPacer
 from webhooks.routes import Handler, handlers
@@ -116,19 +117,20 @@ class Webhooks:
 
     def _route(self, name: str, handler: Handler) -> Callable[[web.Request], Awaitable[web.Response]]:
         async def handle(http: web.Request) -> web.Response:
-            peer, deadline = http.remote or "", self._clock() + _deadline(http.query.get("timeout", ""))
+            deadline = Deadline(self._clock() + _seconds_to_answer(http.query.get("timeout", "")), self._clock)
+            peer = http.remote or ""
             connection = http.transport
             if connection is not None:
                 self._pacer.received(peer, connection)
             response = await self._answer(name, handler, http, deadline)
             if connection is not None:
-                await self._pacer.wait(peer, connection, deadline)
+                await self._pacer.wait(peer, connection, deadline.at)
             return response
 
         return handle
 
-    async def _answer(self, name: str, handler: Handler, http: web.Request, deadline: float) -> web.Response:
-        arrived = time.monotonic()
+    async def _answer(self, name: str, handler: Handler, http: web.Request, deadline: Deadline) -> web.Response:
+        arrived = self._clock()
         try:
             body = await http.read()
             request = review.decode(body)
@@ -144,7 +146,7 @@ class Webhooks:
             REVIEWS.labels(name, "Error").inc()
             return _json(review.failed(request.uid, f"bizrq could not decide: {type(error).__name__}; see its log"))
         finally:
-            SECONDS.labels(name).observe(time.monotonic() - arrived)
+            SECONDS.labels(name).observe(self._clock() - arrived)
         if isinstance(answer.verdict, Denied):
             REVIEWS.labels(name, str(answer.verdict.reason)).inc()
             return _json(review.denied(request.uid, answer.verdict))
@@ -160,7 +162,7 @@ def _json(body: bytes) -> web.Response:
     return web.Response(body=body, content_type="application/json")
 
 
-def _deadline(text: str) -> float:
+def _seconds_to_answer(text: str) -> float:
     """Seconds to answer in, out of `?timeout=`.
 
     The API server's began before it connected: a fifth is for the way here and back, which takes a second where both

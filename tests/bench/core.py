@@ -21,7 +21,7 @@ from bizrq.workloads.lookup import EmptyLookup
 from controller.usage.excess import ExcessUsage
 from tests.bench import hours
 from tests.bench.measure import Spread
-from webhooks.handlers.workloads import charge_of
+from webhooks.charging.charges import charge_of
 
 ROUNDS = 5
 HARD: dict[str, int] = dict.fromkeys(("limits.cpu", "limits.memory", "pods", "count/deployments.apps"), 10**24)

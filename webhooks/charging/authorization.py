@@ -18,15 +18,14 @@ from bizrq.kube.client import ApiError, Unreachable
 from bizrq.quota.change import Charge
 from bizrq.quota.group_validation import Group
 from bizrq.quota.recount import held_by_child
-from bizrq.quota.verdict import Denied, Reason, Verdict
+from bizrq.quota.verdict import Denied, Reason
 from bizrq.store.ports import AccessReviewer, GroupReader, ObjectReader
 from bizrq.store.reference_resolver import NAMESPACES
 from bizrq.units.resources import growth
 from bizrq.workloads.kinds.registry import Registry
 from bizrq.workloads.lookup import Lookup
 from bizrq.workloads.owners import charged_group, owner_chain
-from webhooks.charging.deadline import seconds_left
-from webhooks.charging.group_commit import Decide
+from webhooks.charging.deadline import Deadline
 
 #: The resource name that stands above all roots: no group can have it, and RBAC takes it literally.
 ROOTS = "*"
@@ -41,40 +40,12 @@ class Authorizer:
         self._reviewer = reviewer
         self._asked = asked
 
-    async def charge(
-        self,
-        request: Request,
-        group: str,
-        charge: Charge,
-        joins: bool,
-        lookup: Lookup,
-        deadline: float,
-        decide: Decide,
-    ) -> Verdict:
-        """The verdict on a workload's charge by `decide`, or why it may not be made from there or by them."""
-        if not charge.growth():
-            return await decide(group, charge, deadline)
-        refused = await self.check_use(request, group, deadline) if joins else None
-        if refused is not None and refused.reason is Reason.TIMEOUT:
-            return refused
-        namespace, read = lookup.get("", "Namespace", "", request.namespace), False
-        while True:
-            labels = labels_of(namespace) if namespace is not None else None
+    async def namespace_labels(self, namespace: str, deadline: Deadline) -> Mapping[str, str] | None:
+        """Return the labels of a namespace as it is stored. Raises ApiError, Unreachable."""
+        stored = await self._client.get(NAMESPACES, namespace, timeout=deadline.seconds_left())
+        return stored_labels(stored)
 
-            def check(stored: GroupObject, labels: Mapping[str, str] | None = labels) -> Denied | None:
-                return namespace_not_selected(stored, request.namespace, labels) or refused
-
-            verdict = await decide(group, charge, deadline, check)
-            if read or not (isinstance(verdict, Denied) and verdict.reason is Reason.NAMESPACE):
-                return verdict
-            # The namespace was not known, or as a watch had it: a refusal is decided on a fresh read.
-            try:
-                namespace = await self._client.get(NAMESPACES, request.namespace, timeout=seconds_left(deadline))
-            except (ApiError, Unreachable) as error:
-                return Denied(Reason.TIMEOUT, f"namespace {request.namespace} could not be read, try again: {error}")
-            read = True
-
-    async def check_use(self, request: Request, group: str, deadline: float) -> Denied | None:
+    async def check_use(self, request: Request, group: str, deadline: Deadline) -> Denied | None:
         """Why they may not bring a workload into the group."""
         if not self._asked.use:
             return None
@@ -85,7 +56,9 @@ class Authorizer:
             return _unasked(request.user_info, group, error)
         return use_denied(request.user_info, group)
 
-    async def check_grant(self, request: Request, verb: str, name: str, parent: str, deadline: float) -> Denied | None:
+    async def check_grant(
+        self, request: Request, verb: str, name: str, parent: str, deadline: Deadline
+    ) -> Denied | None:
         """Why they may not create, raise or delete (`verb`) a group below this parent, "" for a root.
 
         Who may hand out the budget of a group may do so in its whole subtree. Raises ApiError, Unreachable.
@@ -97,14 +70,14 @@ class Authorizer:
             if await self._may(request.user_info, "grant", above, deadline):
                 return None
             passed.add(above)
-            stored = await self._store.read(above, seconds_left(deadline))
+            stored = await self._store.read(above, deadline.seconds_left())
             above = stored.parent if stored is not None else ""
         if await self._may(request.user_info, "grant", ROOTS, deadline):
             return None
         return grant_denied(request.user_info, verb, name, parent)
 
-    async def _may(self, user: UserInfo | None, verb: str, name: str, deadline: float) -> bool:
-        return await self._reviewer.may(user, verb, name, seconds_left(deadline))
+    async def _may(self, user: UserInfo | None, verb: str, group: str, deadline: Deadline) -> bool:
+        return await self._reviewer.may(user, verb, group, deadline.seconds_left())
 
 
 def is_new_in_group(
@@ -135,7 +108,7 @@ def expands_budget(new: Group, old: Group | None) -> bool:
         return True
     if any(name not in new.hard or new.hard[name] > hard for name, hard in old.hard.items()):
         return True
-    return bool(new.parent) and bool(growth(_held(new), _held(old)))
+    return bool(new.parent) and bool(growth(held_of_parent(new), held_of_parent(old)))
 
 
 def namespace_not_selected(stored: GroupObject, namespace: str, labels: Mapping[str, str] | None) -> Denied | None:
@@ -184,10 +157,11 @@ def _named(user: UserInfo | None) -> str:
     return " ".join((user.username if user else "").split())[:200] or "whoever asks"
 
 
-def labels_of(obj: Mapping[str, Any]) -> Mapping[str, str]:
-    """The labels of a stored object."""
-    return (obj.get("metadata") or {}).get("labels") or {}
+def stored_labels(namespace: Mapping[str, Any] | None) -> Mapping[str, str] | None:
+    """Return the labels of a stored namespace, None where it is not known."""
+    return None if namespace is None else (namespace.get("metadata") or {}).get("labels") or {}
 
 
-def _held(group: Group) -> dict[str, int]:
+def held_of_parent(group: Group) -> dict[str, int]:
+    """Return what the group holds of its parent; a name that it gives as 0 stays, so that the entry carries it."""
     return held_by_child(group.hard, group.used, group.reservations)

@@ -18,18 +18,17 @@ from functools import reduce
 from typing import Any
 
 from bizrq.api.review import Request
-from bizrq.store.ports import ObjectReader, ReferenceLookup, ReferenceReader
+from bizrq.store.ports import ReferenceLookup
 from bizrq.store.reference_resolver import resource_of
 from bizrq.units.resources import Resources, growth, larger
-from bizrq.workloads.config import CountingConfig
 from bizrq.workloads.demand.counting import Demand
 from bizrq.workloads.demand.owner_allowance import allowance, child_demand, excess, responsible_owner
 from bizrq.workloads.kinds.declaration import Adapter
-from bizrq.workloads.kinds.registry import Registry
 from bizrq.workloads.lookup import Lookup
 from bizrq.workloads.owners import controller_of, payer
 from bizrq.workloads.validation import Malformed
-from webhooks.charging.deadline import seconds_left
+from webhooks.charging.context import Context
+from webhooks.charging.deadline import Deadline
 
 Object = dict[str, Any]
 
@@ -58,19 +57,9 @@ class _OwnedKind:
 class OwnerTrust:
     """Whether the owners of reviewed objects pay for them."""
 
-    def __init__(
-        self,
-        client: ObjectReader,
-        resolver: ReferenceReader,
-        registry: Registry,
-        config: CountingConfig,
-        controllers: Sequence[str] = (),
-    ) -> None:
+    def __init__(self, context: Context, controllers: Sequence[str] = ()) -> None:
         """`controllers` are the accounts that are believed besides Kubernetes' own, with `*` for any text."""
-        self._client = client
-        self._resolver = resolver
-        self._registry = registry
-        self._config = config
+        self._context = context
         self._trusted = (*KUBERNETES, *controllers)
 
     def is_trusted(self, request: Request) -> bool:
@@ -78,7 +67,7 @@ class OwnerTrust:
         name = request.user_info.username if request.user_info else ""
         return any(fnmatchcase(name, pattern) for pattern in self._trusted)
 
-    def releases(self, request: Request, new: Object, old: Object | None, lookup: ReferenceLookup) -> bool:
+    def releases(self, request: Request, new: Object, old: Object | None, lookup: Lookup) -> bool:
         """Whether a controller takes a stored object from the owner that paid for it, as when a workload is orphaned.
 
         Nobody may refuse that: the garbage collector would try for ever, and a pod that is no longer of its ReplicaSet
@@ -88,7 +77,7 @@ class OwnerTrust:
             old is not None
             and controller_of(new.get("metadata")) is None
             and self.is_trusted(request)
-            and payer(old, self._registry, lookup) is not None
+            and payer(old, self._context.registry, lookup) is not None
         )
 
     async def uncovered(
@@ -99,13 +88,13 @@ class OwnerTrust:
         old: Object | None,
         pays: Object,
         lookup: ReferenceLookup,
-        deadline: float,
+        deadline: Deadline,
     ) -> UncoveredChild | None:
         """None where `pays`, the payer above the child, pays for it. Raises Malformed, ApiError, Unreachable."""
         if request.sub_resource == "scale" or (self.is_trusted(request) and request.sub_resource != "resize"):
             # Who scales a child is undone by its owner; who believes in a resize forgets that no template asked for it.
             return None
-        found = responsible_owner(new, self._registry, lookup)
+        found = responsible_owner(new, self._context.registry, lookup)
         if found is None:
             return None
         owner, above = found
@@ -117,19 +106,19 @@ class OwnerTrust:
 
         def ask(known: Lookup) -> None:
             """For whatever the amounts depend on, so that it becomes known."""
-            allowance(owner, above, pays, 1, known, self._config)
+            allowance(owner, above, pays, 1, known, self._context.config)
             self._before(family, old, known)
-            child_demand(new, adapter, pays, known, self._config)
+            child_demand(new, adapter, pays, known, self._context.config)
 
-        lookup = await self._resolver.resolve(ask, seconds_left(deadline))
-        demand = child_demand(new, adapter, pays, lookup, self._config)
+        lookup = await self._context.resolver.resolve(ask, deadline.seconds_left())
+        demand = child_demand(new, adapter, pays, lookup, self._context.config)
         before = self._before(family, old, lookup)
         if before is not None and not growth(demand.resources, before.resources):
             return None
         siblings = await self._siblings(family, new, deadline)
         costs = [demand.resources, *siblings]
         asking = sum(1 for cost in costs if cost)
-        reached = allowance(owner, above, pays, asking, lookup, self._config)
+        reached = allowance(owner, above, pays, asking, lookup, self._context.config)
         if grows:
             # The owner pays for the largest of them, whatever that has grown to (`webhooks.handlers.references`).
             reached = reduce(larger, costs, reached)
@@ -142,16 +131,18 @@ class OwnerTrust:
         if old is None or not self._is_child(family, old, lookup):
             return None
         try:
-            return child_demand(old, family.adapter, family.pays, lookup, self._config)
+            return child_demand(old, family.adapter, family.pays, lookup, self._context.config)
         except Malformed:
             return Demand()
 
-    async def _siblings(self, family: _OwnedKind, child: Object, deadline: float) -> list[Resources]:
+    async def _siblings(self, family: _OwnedKind, child: Object, deadline: Deadline) -> list[Resources]:
         """What the other children of a kind ask for that the owner has now, by a list of the namespace."""
         made, direct = (family.adapter.group, family.adapter.kind), family.owner["metadata"]["uid"]
-        passing = {a.kind for a in self._registry.adapters if made in a.passes}
+        passing = {a.kind for a in self._context.registry.adapters if made in a.passes}
         namespace, own = family.owner["metadata"]["namespace"], child["metadata"]
-        stored, _ = await self._client.list(resource_of(family.adapter), namespace, timeout=seconds_left(deadline))
+        stored, _ = await self._context.client.list(
+            resource_of(family.adapter), namespace, timeout=deadline.seconds_left()
+        )
         items = [
             item
             for item in stored
@@ -160,8 +151,8 @@ class OwnerTrust:
             and (maker := controller_of(item["metadata"])) is not None
             and (maker["uid"] == direct or maker["kind"] in passing)
         ]
-        lookup = await self._resolver.resolve(
-            lambda known: [self._cost(family, item, known) for item in items], seconds_left(deadline)
+        lookup = await self._context.resolver.resolve(
+            lambda known: [self._cost(family, item, known) for item in items], deadline.seconds_left()
         )
         return [self._cost(family, item, lookup) for item in items]
 
@@ -170,10 +161,10 @@ class OwnerTrust:
         if item["metadata"].get("deletionTimestamp") or not self._is_child(family, item, lookup):
             return {}
         try:
-            return child_demand(item, family.adapter, family.pays, lookup, self._config).resources
+            return child_demand(item, family.adapter, family.pays, lookup, self._context.config).resources
         except Malformed:
             return {}
 
     def _is_child(self, family: _OwnedKind, obj: Object, lookup: Lookup) -> bool:
-        found = responsible_owner(obj, self._registry, lookup)
+        found = responsible_owner(obj, self._context.registry, lookup)
         return found is not None and found[0]["metadata"]["uid"] == family.owner["metadata"]["uid"]

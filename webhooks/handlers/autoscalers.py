@@ -18,19 +18,16 @@ from bizrq.kube.client import ApiError, NotFound, Unreachable
 from bizrq.quota.admission import decide
 from bizrq.quota.headroom import replicas_that_fit
 from bizrq.quota.verdict import Denied, Granted
-from bizrq.store.ports import GroupReader, ObjectReader, ReferenceReader
 from bizrq.store.reference_resolver import resource_of
-from bizrq.units.names import Catalog
-from bizrq.workloads.config import CountingConfig
 from bizrq.workloads.demand import counting
 from bizrq.workloads.kinds.declaration import Adapter
-from bizrq.workloads.kinds.registry import Registry
 from bizrq.workloads.lookup import group_and_version
 from bizrq.workloads.owners import charged_group, payer
 from bizrq.workloads.validation import Malformed, expect_count, expect_map, get_path
-from webhooks.charging.deadline import seconds_left
-from webhooks.handlers.groups import Answer
-from webhooks.handlers.workloads import charge_of
+from webhooks.charging.charges import charge_of
+from webhooks.charging.context import Context
+from webhooks.charging.deadline import Deadline
+from webhooks.handlers.answer import Answer
 
 log = structlog.get_logger(__name__)
 
@@ -40,23 +37,10 @@ Object = dict[str, Any]
 class AutoscalerHandler:
     """The webhook for HorizontalPodAutoscalers."""
 
-    def __init__(
-        self,
-        client: ObjectReader,
-        store: GroupReader,
-        resolver: ReferenceReader,
-        registry: Registry,
-        config: CountingConfig,
-        catalog: Catalog,
-    ) -> None:
-        self._client = client
-        self._store = store
-        self._resolver = resolver
-        self._registry = registry
-        self._config = config
-        self._catalog = catalog
+    def __init__(self, context: Context) -> None:
+        self._context = context
 
-    async def admit(self, request: Request, deadline: float) -> Answer:
+    async def admit(self, request: Request, deadline: Deadline) -> Answer:
         """Yes, and what to know about its maxReplicas."""
         try:
             warning = await self._warning(request, deadline)
@@ -66,40 +50,40 @@ class AutoscalerHandler:
             warning = None
         return Answer(Granted(), [warning] if warning else [])
 
-    async def _warning(self, request: Request, deadline: float) -> str | None:
+    async def _warning(self, request: Request, deadline: Deadline) -> str | None:
         """Raises ApiError, Unreachable, Malformed, GroupUnreadable."""
-        if request.operation not in ("CREATE", "UPDATE") or request.object is None or request.sub_resource:
-            return None
-        spec = expect_map(request.object.get("spec"), "spec")
+        registry, config = self._context.registry, self._context.config
+        spec = expect_map((request.object or {}).get("spec"), "spec")
         found = self._target(spec)
         if found is None:
             return None
         adapter, name = found
         most = expect_count(spec.get("maxReplicas"), "spec.maxReplicas")
         try:
-            target = await self._client.get(
-                resource_of(adapter), name, request.namespace, timeout=seconds_left(deadline)
+            target = await self._context.client.get(
+                resource_of(adapter), name, request.namespace, timeout=deadline.seconds_left()
             )
         except NotFound:
             return None
         grown = counting.with_scale(target, adapter, most)
-        lookup = await self._resolver.resolve(
-            lambda known: counting.demand(grown, self._registry, known, self._config), seconds_left(deadline)
+        lookup = await self._context.resolver.resolve(
+            lambda known: counting.demand(grown, registry, known, config),
+            deadline.seconds_left(),
         )
         group = charged_group(target, lookup)
-        if group is None or payer(target, self._registry, lookup) is not None:
+        if group is None or payer(target, registry, lookup) is not None:
             return None
-        before = counting.demand(target, self._registry, lookup, self._config)
-        demand = counting.demand(grown, self._registry, lookup, self._config)
+        before = counting.demand(target, registry, lookup, config)
+        demand = counting.demand(grown, registry, lookup, config)
         about = Request(request.uid, "UPDATE", request.kind, request.resource, name, request.namespace)
         charge = charge_of(adapter, about, grown, demand, target, before)
-        stored = await self._store.read(group, seconds_left(deadline))
+        stored = await self._context.groups.read(group, deadline.seconds_left())
         whose = f"maxReplicas {most} of {adapter.kind} {request.namespace}/{name}"
         if stored is None:
             return f"{whose} cannot be reached: quota {group} does not exist"
         if stored.status.used is None:
             return None
-        account = wire.account_of(stored, self._catalog)
+        account = wire.account_of(stored, self._context.catalog)
         verdict = decide(account, charge, 0)
         if not isinstance(verdict, Denied):
             return None
@@ -116,7 +100,7 @@ class AutoscalerHandler:
         kind, name = reference.get("kind"), reference.get("name")
         if not isinstance(kind, str) or not isinstance(name, str):
             return None
-        adapter = self._registry.by_kind(group, kind)
-        if adapter is None or adapter.scale is None or not self._registry.is_charged(adapter):
+        adapter = self._context.registry.by_kind(group, kind)
+        if adapter is None or adapter.scale is None or not self._context.registry.is_charged(adapter):
             return None
         return adapter, name
