@@ -25,6 +25,7 @@ from controller.hours.record_store import RecordStore
 from controller.hours.retention import StatementRetention
 from controller.queue import WorkQueue
 from controller.reconcile import Reconciler
+from controller.usage.claim_payers import ClaimPayers
 from controller.usage.observed_usage import ObservedUsage
 from controller.watch.cluster import UNHURRIED, Cluster, now_ms
 
@@ -65,11 +66,14 @@ class Controller:
         evidence = ObservedUsage(self.cluster, config)
         books = RecordStore(client, lambda group: self.queue.add(group, UNHURRIED))
         corrections = CorrectionTracker(client, self.queue.add, catalog=catalog, now=now)
-        self.cluster.count_from(books.informer)
-        self.cluster.count_from(corrections.informer)
+        self.cluster.informers.count_from(books.informer)
+        self.cluster.informers.count_from(corrections.informer)
+        claim_payers = ClaimPayers(self.cluster.informers)
+        collector = IntervalCollector(self.cluster, evidence, claim_payers, books, self.queue.add, now, catalog)
+        self.cluster.subscribe(collector)
         hours = RecordReconciler(
             self.cluster,
-            IntervalCollector(self.cluster, evidence, books, self.queue.add, now, catalog),
+            collector,
             books,
             corrections,
             StatementRetention(client, keep_statements),
@@ -84,6 +88,7 @@ class Controller:
             hours,
             books,
             evidence,
+            claim_payers,
             self._recorder,
             config,
             catalog=catalog,
@@ -96,13 +101,13 @@ class Controller:
     @property
     def unready(self) -> str:
         """Why it could not lead: which of its caches are not yet what the API server has. "" where it could."""
-        return not_synced(self.cluster.informers)
+        return not_synced(self.cluster.informers.all)
 
     async def run(self) -> None:
         """Watch, and work while the Lease is held, until cancelled."""
         try:
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self.cluster.run(), name="watch")
+                tasks.create_task(self.cluster.informers.run(), name="watch")
                 tasks.create_task(
                     run_as_leader(
                         self._client,
@@ -118,7 +123,7 @@ class Controller:
 
     async def _work(self) -> None:
         """Look at every group once, then at whatever the queue brings, until leadership ends."""
-        for informer in self.cluster.informers:
+        for informer in self.cluster.informers.all:
             await informer.synced.wait()
         process.quiet_collector()
         for group in self.cluster.groups.values():

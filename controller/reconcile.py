@@ -1,38 +1,37 @@
 """One look at one group: gather, recount, write.
 
-This file alone decides when a status may be written. Its numbers are `bizrq.quota.recount`'s, its words
-`controller.status`'s.
+This file alone decides when a status may be written, and what it says. `bizrq.quota.recount` computes its numbers,
+`controller.status` words its conditions.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from dataclasses import dataclass
 
-import msgspec
 import structlog
 
 from bizrq.api import group as wire
 from bizrq.api.group import GroupObject, GroupStatus, GroupUnreadable
 from bizrq.api.hours import HoursUnreadable
 from bizrq.hours import metering
-from bizrq.kube.client import Conflict, NotFound
+from bizrq.hours.budget import BudgetTerms
+from bizrq.hours.metering import RecordPage
 from bizrq.kube.events import EventRecorder
-from bizrq.quota.recount import CountedObject, Snapshot, recount
-from bizrq.store.edit_backoff import EditBackoff
-from bizrq.store.hours import CARD_HOURS
-from bizrq.units.names import DEFAULT, Catalog
-from bizrq.units.resources import Resources, restrict, subtract_floor
+from bizrq.quota.recount import CountedObject, Recount, Snapshot, recount
+from bizrq.units.names import Catalog
+from bizrq.units.resources import Limits, Resources, restrict, subtract_floor
 from bizrq.units.resources import total as total_of
 from bizrq.units.slot import group_slot
-from bizrq.units.times import format_timestamp
 from bizrq.workloads.config import CountingConfig
-from controller import metrics
+from controller.freshness import Freshness, VersionTracker
 from controller.hours.budget_forecast import BudgetForecaster, BudgetState
 from controller.hours.record import RecordReconciler, RecordResult
 from controller.hours.record_store import RecordStore
 from controller.status import HoursReport, StatusReporter, conditions
+from controller.status_writer import StatusWriter
+from controller.usage.claim_payers import ClaimPayers
 from controller.usage.excess import ExcessUsage
 from controller.usage.findings import Findings
 from controller.usage.group_snapshot import GroupSnapshots
@@ -41,12 +40,29 @@ from controller.usage.reservations import ReservationTracker, reserved_by_slot
 from controller.usage.usage_cache import UsageCache, UsageQuery
 from controller.usage.workload_cost import WorkloadCosts
 from controller.usage.workload_usage import PrepaidRun, UsageBuilder
-from controller.watch.cluster import CATCH_UP, Cluster
+from controller.watch.cluster import Cluster
 
 log = structlog.get_logger(__name__)
 
-_WRITE = 10.0
-_READ = 5.0
+
+@dataclass(frozen=True, slots=True)
+class _Gathered:
+    """What a recount starts from. All of it is read without awaiting, so it shows one moment."""
+
+    hard: Limits
+    terms: BudgetTerms
+    pages: list[RecordPage]
+    children: list[CountedObject]
+    record: BudgetState | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Report:
+    """What to tell people once the status is stored."""
+
+    counted: Recount
+    findings: Findings
+    hours: HoursReport
 
 
 class Reconciler:
@@ -58,85 +74,103 @@ class Reconciler:
         record_reconciler: RecordReconciler,
         record_store: RecordStore,
         observed: ObservedUsage,
+        claim_payers: ClaimPayers,
         recorder: EventRecorder,
         config: CountingConfig,
         *,
-        catalog: Catalog = DEFAULT,
+        catalog: Catalog,
         recount_interval: float = 300.0,
         now: Callable[[], int],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """`now` returns milliseconds since 1970; `clock` and `recount_interval` are in seconds."""
         self._cluster = cluster
         self._record_reconciler = record_reconciler
-        self._record_store = record_store
         self._catalog = catalog
         self._interval = recount_interval
-        self._now = now
         self._clock = clock
-        surplus = ExcessUsage(cluster, config)
+        excess = ExcessUsage(cluster, config)
+        costs = WorkloadCosts(cluster, excess, claim_payers, config, clock)
         self._tracker = ReservationTracker(cluster, clock)
-        costs = WorkloadCosts(cluster, surplus, config, clock)
+        self._versions = VersionTracker(cluster, record_store)
         self._usage_cache = UsageCache(cluster, costs, UsageBuilder(cluster, costs, observed), now)
-        self._snapshots = GroupSnapshots(cluster, costs, surplus, config)
+        self._snapshots = GroupSnapshots(cluster, claim_payers, excess, config)
         self._forecaster = BudgetForecaster(cluster, record_reconciler, catalog)
         self._reporter = StatusReporter(recorder, catalog, now)
-        self._backoff = EditBackoff(clock)
-        self._reconciled: dict[str, float] = {}
+        self._writer = StatusWriter(cluster.groups, interval=recount_interval, now=now, clock=clock)
+        #: When each group's usage was last checked from scratch.
         self._checked: dict[str, float] = {}
+        #: What each child holds of its parent, by the version that it was read from.
         self._held: dict[str, tuple[str, Resources]] = {}
 
     async def reconcile(self, name: str) -> float | None:
-        """Recount one group and write what differs; returns the seconds after which to look again, None when gone.
+        """Recount one group and write its status if it differs.
 
-        Raises ApiError and Unreachable; the queue tries again.
+        Returns the seconds after which to look again, or None when the group is gone. Raises ApiError and Unreachable;
+        the queue tries again.
         """
         group = self._cluster.groups.cached(name)
         if group is None:
-            for known in (self._reconciled, self._checked, self._held):
-                known.pop(name, None)
-            for part in (self._tracker, self._usage_cache, self._snapshots, self._record_reconciler, self._reporter):
-                part.forget(name)
+            self._forget(name)
             return None
-        if not await self._caught_up(group):
+        freshness, kind = await self._versions.catch_up(group)
+        if freshness is not Freshness.CURRENT:
+            if freshness is Freshness.RESTORED:
+                await self._write_restored(group, kind)
             return 1.0
-        self._cluster.adopt_detached(name, wire.detached_of(group))
+        self._cluster.releases.adopt(name, wire.detached_of(group))
         # The record first: what the status says of hours follows from it.
         outlook, problem = await self._reconcile_record(group)
         if not outlook.is_done:
             return outlook.requeue_after
         entries, _ = self._tracker.of(group)
         expired = await self._tracker.expired(group, entries)
-        run = self._run(group)
-        await self._settle(UsageQuery(name, run, reserved_by_slot(entries)))
+        run = self._prepaid_run(group)
+        await self._refresh_usage(UsageQuery(name, run, reserved_by_slot(entries)))
         # From here to the write nothing awaits: this is the one snapshot.
         group = self._cluster.groups.cached(name)
         if group is None:
             return None
-        if self._behind(group) or self._run(group) != run:
+        if self._versions.behind(group) or self._prepaid_run(group) != run:
             return 0.0
         if group.metadata.deletion_timestamp is not None and not problem:
             await self._record_reconciler.transfer_to_parent(group)
             return self._interval
-        status, stored = self._status(group, expired, problem)
-        return min(outlook.requeue_after, await self._write(group, status, stored))
+        return min(outlook.requeue_after, await self._recount(group, expired, problem))
+
+    def _forget(self, name: str) -> None:
+        """Drop all that is remembered of a group that is gone."""
+        for known in (self._checked, self._held):
+            known.pop(name, None)
+        parts = (
+            self._tracker,
+            self._usage_cache,
+            self._snapshots,
+            self._record_reconciler,
+            self._reporter,
+            self._writer,
+        )
+        for part in parts:
+            part.forget(name)
 
     async def _reconcile_record(self, group: GroupObject) -> tuple[RecordResult, str]:
-        """Have the group's record moved on; and what is wrong with it, where it cannot be read."""
+        """Move the group's record on. Returns also what is wrong with a record that cannot be read."""
         try:
             return await self._record_reconciler.reconcile(group, wire.hard_of(group, self._catalog)), ""
         except (GroupUnreadable, HoursUnreadable) as error:
             return RecordResult(True, self._interval), str(error)
 
-    async def _settle(self, query: UsageQuery) -> None:
-        """Have a group's account up to date, and gone over once in a while."""
+    async def _refresh_usage(self, query: UsageQuery) -> None:
+        """Bring the group's usage up to date, and check it from scratch once in a while."""
         due = self._clock() - self._checked.get(query.group, float("-inf")) >= self._interval * 0.9
         await self._usage_cache.refresh(query, check=due)
         if due:
             self._checked[query.group] = self._clock()
 
-    def _run(self, group: GroupObject) -> PrepaidRun | None:
-        """How long what is charged to the group may run, from where its hours are spent up to; None where they are not
-        safe, or nobody can tell.
+    def _prepaid_run(self, group: GroupObject) -> PrepaidRun | None:
+        """Return how long the group's workloads may run, counted from the record's watermark.
+
+        None where the group's hours are not prepaid, or its terms or record cannot be read.
         """
         try:
             at = max((page.watermark for page in self._record_reconciler.pages(group.name)), default=0)
@@ -144,119 +178,31 @@ class Reconciler:
         except (GroupUnreadable, HoursUnreadable):
             return None
 
-    async def _caught_up(self, group: GroupObject) -> bool:
-        """Whether every kind is at least as new as what the status was counted from."""
-        for kind, counted in self._behind(group).items():
-            informer = self._cluster.informer(kind)
-            if informer is None:
-                continue
-            # Asked first: to wait for what will never come would take a worker ten seconds for every group.
-            with suppress(NotFound):
-                if await self._cluster.client.revision(self._cluster.resource(kind)) < counted:
-                    await self._unreconcile(group, kind)
-                    return False
-            if not await informer.catch_up(counted, CATCH_UP):
-                return False
-        return True
-
-    def _behind(self, group: GroupObject) -> dict[str, int]:
-        """Kinds whose snapshot is older than what the status was counted from, with the version to reach."""
-        behind: dict[str, int] = {}
-        for kind, text in group.status.counted_at.items():
-            informer = self._cluster.informer(kind)
-            counted = int(text) if text.isdigit() else 0
-            if informer is not None and informer.installed and informer.store.resource_version < counted:
-                behind[kind] = counted
-        return behind
-
-    async def _unreconcile(self, group: GroupObject, kind: str) -> None:
-        """The store is older than the status: what was counted may never have been. Unknown until counted again."""
-        log.error("the API server's revision is below what the status was counted from", group=group.name, kind=kind)
-        message = f"{kind} are older than this status: the API server's store was restored; counting again"
-        status = GroupStatus(
-            reservations=group.status.reservations,
-            detached=group.status.detached,
-            cash=group.status.cash,
-            conditions=self._reporter.conditions(group, [("Ready", False, "Restored", message)]),
-        )
-        await self._put(group, status)
-
-    def _status(self, group: GroupObject, expired: set[str], problem: str) -> tuple[GroupStatus, Callable[[], None]]:
-        """The status that the snapshot makes, and what to call once it is stored."""
+    async def _recount(self, group: GroupObject, expired: set[str], problem: str) -> float:
+        """Gather, decide, write. Returns the seconds after which to look again."""
         try:
             if problem:
                 raise GroupUnreadable(problem)
-            hard, terms = wire.hard_of(group, self._catalog), wire.terms_of(group, self._catalog)
-            pages = self._record_reconciler.pages(group.name)
-            children = self._children(group.name, pages)
-            record = self._forecaster.budget_state(group, pages)
+            gathered = self._gather(group)
         except (GroupUnreadable, HoursUnreadable) as error:
-            # What cannot be read is not nothing: the group is unknown until a person has mended it.
             log.error("group cannot be counted", group=group.name, error=str(error))
-            unreadable = [("Ready", False, "Unreadable", str(error))]
-            return GroupStatus(
-                reservations=group.status.reservations,
-                detached=group.status.detached,
-                cash=group.status.cash,
-                hold=group.status.hold,
-                conditions=self._reporter.conditions(group, unreadable),
-                observed_generation=group.metadata.generation,
-            ), lambda: None
-        try:
-            published = wire.parse_amounts(group, group.status.used)
-        except GroupUnreadable as error:
-            log.error("used cannot be read, counted from nothing", group=group.name, error=str(error))
-            published = {}
-        entries, kept_texts = self._tracker.of(group)
-        sightings = [(entry, self._tracker.write_state(entry, expired)) for entry in entries]
-        detached = self._cluster.detached_of(group.name)
-        told = Findings(
-            detached=[str(slot) for slot, _ in detached], unowned=self._record_reconciler.unowned(group.name)
-        )
-        account = self._usage_cache.of(group.name)
-        besides = self._snapshots.shared(group, account, sightings, told)
-        counted = recount(
-            Snapshot(
-                hard=hard,
-                workloads=account.sums,
-                children=children,
-                reservations=sightings,
-                cash=restrict(metering.to_hours(record.spent) if record is not None else {}, hard),
-                published=published,
-                owner_paid=self._snapshots.owner_paid(entries),
-                safe=terms.safe,
-                exact_cash=record.exact if record is not None else {},
-                shared=besides,
-            )
-        )
-        levels = self._forecaster.budget_levels(group, hard, counted.used, counted.self_used, record)
-        hours = HoursReport(levels, terms, record or BudgetState())
+            return await self._write(group, self._unreadable_status(group, str(error)), None)
+        status, report = self._decide(group, gathered, expired)
+        return await self._write(group, status, report)
 
-        def done() -> None:
-            self._reporter.report(group, counted, told, hours)
+    # Gather.
 
-        status = GroupStatus(
-            hard=group.spec.hard,
-            used=wire.format_amounts(counted.used),
-            self_used=wire.format_amounts(counted.self_used),
-            reservations=sorted([*map(str, counted.reservations), *kept_texts]),
-            counted_at=self._counted_at(group.name),
-            detached=wire.detached_lines(detached),
-            observed_generation=group.metadata.generation,
-            conditions=self._reporter.conditions(group, conditions(counted, hard, told, hours)),
-            cash=wire.with_committed(record.cash_status() if record is not None else None, counted.committed),
-            hold=group.status.hold,
-        )
-        return status, done
-
-    # Gathering.
+    def _gather(self, group: GroupObject) -> _Gathered:
+        """Read the group's terms, record and children. Raises GroupUnreadable, HoursUnreadable."""
+        hard, terms = wire.hard_of(group, self._catalog), wire.terms_of(group, self._catalog)
+        pages = self._record_reconciler.pages(group.name)
+        children = self._children(group.name, pages)
+        return _Gathered(hard, terms, pages, children, self._forecaster.budget_state(group, pages))
 
     def _children(self, name: str, pages: list[metering.RecordPage]) -> list[CountedObject]:
         """What each child holds, without the hours that its parent has taken over; raises GroupUnreadable."""
         children: list[CountedObject] = []
-        for child in self._cluster.groups.values():
-            if child.parent != name:
-                continue
+        for child in self._cluster.groups.known_children(name):
             version = f"{child.metadata.resource_version} {self._cluster.context}"
             known = self._held.get(child.name)
             if known is None or known[0] != version:
@@ -268,47 +214,93 @@ class Reconciler:
             children.append(CountedObject(group_slot(child.name), child.metadata.uid, held))
         return children
 
-    def _counted_at(self, name: str) -> dict[str, str]:
-        counted = {
-            kind: str(informer.store.resource_version)
-            for kind, informer in self._cluster.counted_from.items()
-            if informer.installed
-        }
-        # Of the record what we wrote ourselves: its own watch may not have brought that yet.
-        return (
-            {**counted, CARD_HOURS.key: str(self._record_store.revision(name))}
-            if self._record_store.has(name)
-            else counted
+    # Decide.
+
+    def _decide(self, group: GroupObject, gathered: _Gathered, expired: set[str]) -> tuple[GroupStatus, _Report]:
+        """Recount the group. Returns its status, and what to report once that is stored."""
+        hard, terms, record = gathered.hard, gathered.terms, gathered.record
+        entries, kept_texts = self._tracker.of(group)
+        sightings = [(entry, self._tracker.write_state(entry, expired)) for entry in entries]
+        detached = self._cluster.detached.slots_of(group.name)
+        findings = Findings(
+            detached=[str(slot) for slot, _ in detached], unowned=self._record_reconciler.unowned(group.name)
+        )
+        usage = self._usage_cache.of(group.name)
+        shared = self._snapshots.shared(group, usage, sightings, findings)
+        counted = recount(
+            Snapshot(
+                hard=hard,
+                workloads=usage.sums,
+                children=gathered.children,
+                reservations=sightings,
+                cash=restrict(metering.to_hours(record.spent) if record is not None else {}, hard),
+                published=_published(group),
+                owner_paid=self._snapshots.owner_paid(entries),
+                safe=terms.safe,
+                exact_cash=record.exact if record is not None else {},
+                shared=shared,
+            )
+        )
+        levels = self._forecaster.budget_levels(group, hard, counted.used, counted.self_used, record)
+        hours = HoursReport(levels, terms, record or BudgetState())
+        status = GroupStatus(
+            hard=group.spec.hard,
+            used=wire.format_amounts(counted.used),
+            self_used=wire.format_amounts(counted.self_used),
+            reservations=sorted([*map(str, counted.reservations), *kept_texts]),
+            counted_at=self._versions.counted_at(group.name),
+            detached=wire.detached_lines(detached),
+            observed_generation=group.metadata.generation,
+            conditions=self._reporter.conditions(group, conditions(counted, hard, findings, hours, self._catalog)),
+            cash=wire.with_committed(record.cash_status() if record is not None else None, counted.committed),
+            hold=group.status.hold,
+        )
+        return status, _Report(counted, findings, hours)
+
+    def _unreadable_status(self, group: GroupObject, problem: str) -> GroupStatus:
+        """Return the status of a group that cannot be read: its usage is unknown, not zero, until a person repairs it.
+
+        Reservations stay.
+        """
+        return GroupStatus(
+            reservations=group.status.reservations,
+            detached=group.status.detached,
+            cash=group.status.cash,
+            hold=group.status.hold,
+            conditions=self._reporter.conditions(group, [("Ready", False, "Unreadable", problem)]),
+            observed_generation=group.metadata.generation,
         )
 
-    # Writing.
+    # Write.
 
-    async def _write(self, group: GroupObject, status: GroupStatus, stored: Callable[[], None]) -> float:
-        """Store the status where it differs or is due; returns when to look again."""
-        if wait := self._backoff.remaining(group):
+    async def _write(self, group: GroupObject, status: GroupStatus, report: _Report | None) -> float:
+        """Store the status if it differs or is due, then report. Returns the seconds after which to look again."""
+        if wait := self._writer.wait(group):
             return min(wait, 0.1)
-        due = self._clock() - self._reconciled.get(group.name, float("-inf")) >= self._interval * 0.9
-        if due or _differs(group.status, status):
-            await self._put(group, status)
-            metrics.STATUS_WRITES.inc()
-        stored()
+        await self._writer.write_if_due(group, status)
+        if report is not None:
+            self._reporter.report(group, report.counted, report.findings, report.hours)
         again = [self._interval]
         if status.reservations:
             again.append(self._tracker.next_expiry(group.name, status.reservations))
         return min(again)
 
-    async def _put(self, group: GroupObject, status: GroupStatus) -> None:
-        written = msgspec.structs.replace(status, last_reconcile_time=format_timestamp(self._now()))
-        body = wire.encode(msgspec.structs.replace(group, status=written))
-        try:
-            await self._cluster.groups.write_status(group.name, body, _WRITE)
-        except Conflict:
-            await self._cluster.groups.read(group.name, _READ)
-            raise
-        self._reconciled[group.name] = self._clock()
+    async def _write_restored(self, group: GroupObject, kind: str) -> None:
+        """Write that the usage is unknown until it is counted again: the store is older than the status."""
+        message = f"{kind} are older than this status: the API server's store was restored; counting again"
+        status = GroupStatus(
+            reservations=group.status.reservations,
+            detached=group.status.detached,
+            cash=group.status.cash,
+            conditions=self._reporter.conditions(group, [("Ready", False, "Restored", message)]),
+        )
+        await self._writer.write(group, status)
 
 
-def _differs(old: GroupStatus, new: GroupStatus) -> bool:
-    """Whether anything but times and revisions changed."""
-    plain = {"last_reconcile_time": None, "counted_at": {}}
-    return msgspec.structs.replace(old, **plain) != msgspec.structs.replace(new, **plain)
+def _published(group: GroupObject) -> Resources:
+    """Return the `used` that the stored status publishes. Nothing where it cannot be read."""
+    try:
+        return wire.parse_amounts(group, group.status.used)
+    except GroupUnreadable as error:
+        log.error("used cannot be read, counted from nothing", group=group.name, error=str(error))
+        return {}

@@ -139,11 +139,13 @@ class StatusReporter:
             metrics.CASH_EXHAUSTION.labels(group, each.name).set(math.inf if out is None else out / 1000)
 
 
-def conditions(counted: Recount, hard: Resources, findings: Findings, hours: HoursReport) -> list[ConditionDraft]:
+def conditions(
+    counted: Recount, hard: Resources, findings: Findings, hours: HoursReport, catalog: Catalog
+) -> list[ConditionDraft]:
     """Conditions in a person's words."""
     over = counted.over
     found: list[ConditionDraft] = [
-        ("Ready", True, "Reconciled", _at_a_glance(counted.used, hard)),
+        ("Ready", True, "Reconciled", _at_a_glance(counted.used, hard, catalog)),
         (
             ("OverQuota", True, "Over", f"over quota by {_amounts(over)}; growth is refused, nothing is stopped")
             if over
@@ -160,9 +162,10 @@ def conditions(counted: Recount, hard: Resources, findings: Findings, hours: Hou
     return found + findings.conditions()
 
 
-def _at_a_glance(used: Resources, hard: Resources) -> str:
+def _at_a_glance(used: Resources, hard: Resources, catalog: Catalog) -> str:
     """The first of what is used, as `kubectl get` shows it."""
-    told = [f"{name} {_of(name, used[name], hard[name])}" for name in sorted(hard, key=sort_key)]
+    ordered = sorted(hard, key=lambda name: sort_key(name, catalog))
+    told = [f"{name} {_of(name, used[name], hard[name])}" for name in ordered]
     if len(told) > _SHOWN:
         told[_SHOWN:] = [f"and {len(told) - _SHOWN} more"]
     return ", ".join(told) or "no ceilings: whatever is charged here is admitted"

@@ -16,8 +16,8 @@ HEAD = """\
 # The command line
 
 `python deploy/cli.py` generates this page from the program. With `kubectl-bizrq` on `PATH`, `kubectl bizrq tree`
-is `bizrq tree`, and so on. Results go to stdout, everything else to stderr. Only terminals get colours and bars; `NO_COLOR`
-turns the colours off. Exit codes:
+is `bizrq tree`, and so on. Results go to stdout, everything else to stderr. Only terminals get colours and bars;
+`NO_COLOR` turns the colours off. Exit codes:
 
 | code | meaning |
 |---|---|

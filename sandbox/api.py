@@ -77,7 +77,9 @@ class Selection:
 
     def matcher(self) -> Callable[[Json], bool] | None:
         by_label = parse_labels(self.labels)
-        by_field = parse_fields(self.resource.store, self.fields)
+        custom = self.resource.custom
+        selectable = custom.selectable if custom is not None else frozenset[str]()
+        by_field = parse_fields(self.resource.store, self.fields, selectable)
         if by_label is None:
             return by_field
 

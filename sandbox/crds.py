@@ -109,6 +109,9 @@ def _resource(
                 )
                 for column in columns
             ),
+            selectable=frozenset(
+                field["jsonPath"].removeprefix(".") for field in version.get("selectableFields") or ()
+            ),
         ),
     )
 

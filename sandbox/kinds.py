@@ -39,11 +39,12 @@ class Column:
 
 @dataclass(frozen=True)
 class Custom:
-    """The schema and printer columns of a custom resource."""
+    """The schema, printer columns and selectable fields of a custom resource."""
 
     schema: Node
     openapi: Json
     columns: tuple[Column, ...]
+    selectable: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)

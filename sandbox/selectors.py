@@ -201,15 +201,16 @@ def _field(obj: Json, path: str) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def parse_fields(kind: tuple[str, str], text: str) -> ObjectMatcher | None:
+def parse_fields(kind: tuple[str, str], text: str, selectable: frozenset[str]) -> ObjectMatcher | None:
     """Compile a fieldSelector parameter; None selects everything.
 
-    400 for a field that the kind does not index; an API server indexes few fields of each kind.
+    400 for a field that the kind does not index; an API server indexes few fields of each kind. `selectable` has the
+    fields that a CustomResourceDefinition adds.
     """
     if not text.strip():
         return None
     terms: list[tuple[str, str, bool]] = []
-    known = _COMMON_FIELDS | _FIELDS.get(kind, frozenset())
+    known = _COMMON_FIELDS | _FIELDS.get(kind, frozenset()) | selectable
     for piece in text.split(","):
         if not piece:
             continue

@@ -1,7 +1,7 @@
 """The process that answers the API server: routes, bounds, deadlines, readiness, drain.
 
-This file alone decides how a review travels from HTTP to a verdict and back. Every door fails closed: what goes
-wrong here is an answer with `allowed: false`, never a silent yes.
+This file alone decides how a review gets from HTTP to a verdict and back. Every path fails closed: an error is answered
+with `allowed: false`.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ SECONDS = Histogram(
     buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10),
 )
 
-#: What the API server waits for where it does not say (admissionregistration/v1 timeoutSeconds).
+#: Seconds that the API server waits where it does not say (admissionregistration/v1 timeoutSeconds).
 _DEFAULT_TIMEOUT = 10.0
-#: The most that is set aside of it for the way here and back.
+#: The most of these that the network gets, in seconds.
 _TRAVEL = 2.0
 _DURATION = re.compile(r"(?:(\d{1,4})m)?(?:(\d{1,6}(?:\.\d{1,9})?)s)?(?:(\d{1,7})ms)?", re.ASCII)
 
@@ -72,11 +72,11 @@ class Webhooks:
 
     @property
     def unready(self) -> str:
-        """Why a request would not be decided well: a cache is not yet what the API server has. "" where it would."""
+        """The reason why the process is not ready, such as a cache that is not synced; "" where it is."""
         return "draining" if self._draining else not_synced(self._informers)
 
     async def synced(self) -> None:
-        """Return once the cache is what the API server has."""
+        """Return once all caches are synced with the API server."""
         for informer in self._informers:
             await informer.synced.wait()
 
@@ -93,9 +93,9 @@ class Webhooks:
         return app
 
     async def start(self, host: str, port: int, tls: ssl.SSLContext | None) -> int:
-        """Serve and watch; returns the port, which is a free one where 0 was asked for."""
+        """Serve and watch. Return the port, a free one for port 0."""
         self._watching = [asyncio.create_task(informer.run()) for informer in self._informers]
-        # Refused connections cost a call, queued ones only time: reviews come in bursts.
+        # Reviews come in bursts: a queued connection costs time, a refused one costs the call.
         self._runner = web.AppRunner(self.app(), access_log=None, shutdown_timeout=15.0)
         await self._runner.setup()
         site = web.TCPSite(self._runner, host, port, ssl_context=tls, backlog=1024)
@@ -103,7 +103,7 @@ class Webhooks:
         return self._runner.addresses[0][1]
 
     async def stop(self) -> None:
-        """Say so on /readyz, answer what is under way, then close."""
+        """Report "draining" on /readyz, answer the reviews under way, then close."""
         self._draining = True
         if self._runner is not None:
             await self._runner.cleanup()
@@ -163,10 +163,10 @@ def _json(body: bytes) -> web.Response:
 
 
 def _seconds_to_answer(text: str) -> float:
-    """Seconds to answer in, out of `?timeout=`.
+    """Return the seconds to answer in, from `?timeout=`.
 
-    The API server's began before it connected: a fifth is for the way here and back, which takes a second where both
-    are busy.
+    The API server's timeout begins before it connects. A fifth of it is for the network, which takes a second where
+    both sides are busy.
     """
     match = _DURATION.fullmatch(text)
     if not text or match is None:

@@ -1,7 +1,7 @@
-"""What the API server has to know to ask: one ValidatingWebhookConfiguration.
+"""Build the ValidatingWebhookConfiguration, and declare the endpoints that it sends reviews to.
 
-This file alone decides which requests are sent to the webhooks (Kubernetes admissionregistration/v1). Each
-webhook fails closed, but for those that say why not; selectors and match conditions keep everything else away from it.
+This file alone decides which requests are reviewed (Kubernetes admissionregistration/v1). Selectors and match
+conditions leave out all others. A webhook fails closed unless it says why not.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ Object = dict[str, Any]
 NAME = "bizrq"
 TIMEOUT_SECONDS = 10
 
-#: How a webhook of this path is reached: {"url": …} or {"service": …}, with the caBundle where it is known.
+#: Returns the clientConfig of a path: {"url": …} or {"service": …}, with the caBundle where it is known.
 ClientConfig = Callable[[str], Object]
 
 
 @dataclass(frozen=True, slots=True)
-class Endpoint:
+class ReviewEndpoint:
     """A path of the process, and the reviews that are decided there; `webhooks.routes` binds each to a handler.
 
     `reads` names in a refusal what could not be read: `{}` is the reviewed object.
@@ -38,15 +38,15 @@ class Endpoint:
     sub_resources: tuple[str, ...] = ("",)
 
 
-GROUPS = Endpoint("/validate/groups", ("CREATE", "UPDATE", "DELETE"), "the family of {}")
-WORKLOADS = Endpoint("/validate/workloads", ("CREATE", "UPDATE"), "what {} refers to", ("", "resize"))
-SCALE = Endpoint("/validate/scale", ("UPDATE",), "what {} scales", ("scale",))
-REFERENCES = Endpoint("/validate/references", ("CREATE", "UPDATE", "DELETE"), "what refers to {}")
-CLAIMS = Endpoint("/validate/claims", ("CREATE", "UPDATE"), "what names {}")
-ORPHANS = Endpoint("/validate/orphans", ("DELETE",), "what {} made")
-NAMESPACES = Endpoint("/validate/namespaces", ("CREATE", "UPDATE"), "what {} charges")
-CORRECTIONS = Endpoint("/validate/corrections", ("CREATE",), "the quota of {}")
-AUTOSCALERS = Endpoint("/validate/autoscalers", ("CREATE", "UPDATE"), "the target of {}")
+GROUPS = ReviewEndpoint("/validate/groups", ("CREATE", "UPDATE", "DELETE"), "the family of {}")
+WORKLOADS = ReviewEndpoint("/validate/workloads", ("CREATE", "UPDATE"), "what {} refers to", ("", "resize"))
+SCALE = ReviewEndpoint("/validate/scale", ("UPDATE",), "what {} scales", ("scale",))
+REFERENCES = ReviewEndpoint("/validate/references", ("CREATE", "UPDATE", "DELETE"), "what refers to {}")
+CLAIMS = ReviewEndpoint("/validate/claims", ("CREATE", "UPDATE"), "what names {}")
+ORPHANS = ReviewEndpoint("/validate/orphans", ("DELETE",), "what {} made")
+NAMESPACES = ReviewEndpoint("/validate/namespaces", ("CREATE", "UPDATE"), "what {} charges")
+CORRECTIONS = ReviewEndpoint("/validate/corrections", ("CREATE",), "the quota of {}")
+AUTOSCALERS = ReviewEndpoint("/validate/autoscalers", ("CREATE", "UPDATE"), "the target of {}")
 
 _LABELS = ", ".join(f"'{label}'" for label in (LABEL, *sorted(MODEL_LABELS.values())))
 
@@ -65,7 +65,7 @@ def _finalized(finalizer: str) -> str:
     return f"(has({finalizers}) && {finalizers}.exists(f, f == '{finalizer}'))"
 
 
-#: An update is sent unless nothing that is charged can have changed: spec, labels, owners.
+#: Send an update where something that is charged can have changed: spec, labels or owners.
 CHARGED = " || ".join(
     [
         "request.operation != 'UPDATE'",
@@ -81,7 +81,7 @@ SCALED_UP = (
     "has(object.spec) && has(object.spec.replicas) && "
     "(!has(oldObject.spec) || !has(oldObject.spec.replicas) || object.spec.replicas > oldObject.spec.replicas)"
 )
-#: Made by a controller of Kubernetes for something above it.
+#: The request comes from a controller of Kubernetes.
 _BUILT_IN = (
     "(request.userInfo.username == 'system:kube-controller-manager' || "
     "request.userInfo.username.startsWith('system:serviceaccount:kube-system:'))"
@@ -91,16 +91,16 @@ MADE = (
     f"{_BUILT_IN} && has(object.metadata.ownerReferences) && "
     "object.metadata.ownerReferences.exists(o, has(o.controller) && o.controller)"
 )
-#: Of what a workload may refer to, only the template counts. Nothing of Kubernetes' own waits for us to delete: a
-#: namespace that goes, or what went with its owner.
+#: Send an update of what workloads refer to where its template changes; nothing else of it counts. Deletions by
+#: Kubernetes itself, of a namespace or after an owner, never depend on the webhooks.
 _TEMPLATE = "(has({0}.spec) && has({0}.spec.template) ? {0}.spec.template : has({0}.template) ? {0}.template : {{}})"
 REFERRED = (
     "request.operation == 'UPDATE' ? "
     f"{_TEMPLATE.format('object')} != {_TEMPLATE.format('oldObject')} : "
     f"request.operation != 'DELETE' || !{_BUILT_IN}"
 )
-#: A deletion that is asked to leave what the object made; where nobody says how to delete, its finalizer does. That the
-#: API server leaves the pods of a batch/v1 Job when nobody says anything is no wish: they are counted and told.
+#: Send a deletion that leaves the object's children: by its options, or by the finalizer where it has none. A batch/v1
+#: Job that is deleted without options leaves its pods by default; that is allowed, and the controller counts them.
 ORPHANING = (
     "has(request.options) && ("
     "(has(request.options.propagationPolicy) && request.options.propagationPolicy == 'Orphan') || "
@@ -108,11 +108,12 @@ ORPHANING = (
     "(!has(request.options.propagationPolicy) && !has(request.options.orphanDependents) && "
     f"{_finalized('orphan')}))"
 )
-#: The default group of a namespace is another than before.
+#: Send a namespace where its default group changes.
 DEFAULT_CHANGED = (
     f"['{LABEL}'].exists(k, {_label('object')} != (request.operation == 'CREATE' ? '' : {_label('oldObject')}))"
 )
-#: A claim that people made, whose labels say whose it is; a pod's own came in with the pod.
+#: Send a claim that was not made for a pod, where its labels can have changed.
+#: A pod's own claim is charged with the pod.
 CLAIMED = (
     "!(has(object.metadata.ownerReferences) && object.metadata.ownerReferences.exists(o, o.kind == 'Pod')) && "
     f"(request.operation != 'UPDATE' || [{_LABELS}].exists(k, {_label('object')} != {_label('oldObject')}))"
@@ -126,7 +127,7 @@ _UNLABELLED = {"key": LABEL, "operator": "DoesNotExist"}
 
 
 def exempt_namespaces(namespace: str) -> list[str]:
-    """Namespaces whose scaling does not depend on bizrq, which runs in `namespace`: the cluster's own and ours."""
+    """Return the namespaces that never depend on the webhooks: kube-system, and bizrq's own `namespace`."""
     return sorted({"kube-system", namespace})
 
 
@@ -135,14 +136,14 @@ class Webhook:
     """One registered webhook: where its reviews go, and which requests it asks about."""
 
     name: str
-    endpoint: Endpoint
+    endpoint: ReviewEndpoint
     rules: Sequence[Object]
     conditions: Sequence[Object] = ()
     namespaces: Sequence[Object] = ()
     objects: Sequence[Object] = ()
     fails_open: bool = False
     side_effects: str = "NoneOnDryRun"
-    """A dry run is decided and writes nothing."""
+    """A dry run is decided and stores nothing."""
 
     def registered(self, client_config: ClientConfig) -> Object:
         """Return the webhook as admissionregistration/v1 has it."""
@@ -200,18 +201,16 @@ def _workload_webhooks(registry: Registry, elsewhere: Object) -> list[Webhook]:
         if a.scale is not None
     ]
     return [
-        # Matches an object that has the label or had it: removing it is seen.
+        # Matches an object that has the label or had it, so that removing it is reviewed.
         Webhook("workloads", WORKLOADS, charged, conditions, objects=[_LABELLED]),
-        # What stands above it is charged already, as a rule. So it must not wait for us to be there: if nothing above
-        # pays, the recount finds it.
+        # Fails open: as a rule the owner is charged already. Where no owner pays, the recount finds it.
         Webhook("made", WORKLOADS, pods, made, objects=[_LABELLED], fails_open=True),
-        # Without a label of its own an object is charged to the default of its namespace.
+        # An object without a label is charged to the default group of its namespace.
         Webhook("defaulted", WORKLOADS, charged, conditions, [_LABELLED, elsewhere], [_UNLABELLED]),
         *_grown(registry, elsewhere),
-        # Where every workload has to charge a group, one that names none is refused, and so is taking the label
-        # away; what a workload there made is let be if that one pays.
+        # Where every workload must charge a group, one without a label is refused, unless an owner pays for it.
         Webhook("required", WORKLOADS, charged, conditions, [required, _UNLABELLED, elsewhere], [_UNLABELLED]),
-        # A pod may be resized whoever pays for it, labelled or not: nothing else of the workload changes.
+        # A resize changes a pod alone, so that it is reviewed with or without a label.
         Webhook(
             "resize",
             WORKLOADS,
@@ -219,13 +218,13 @@ def _workload_webhooks(registry: Registry, elsewhere: Object) -> list[Webhook]:
             [_SPEC_CHANGED],
             [elsewhere],
         ),
-        # A Scale carries no labels, so there is nothing to select by.
+        # A Scale carries no labels to select by.
         Webhook("scale", SCALE, scales, [{"name": "scaled-up", "expression": SCALED_UP}], [elsewhere]),
     ]
 
 
 def _grown(registry: Registry, elsewhere: Object) -> list[Webhook]:
-    """Children that may outgrow whoever pays for them: not all operators hand the label down to them."""
+    """Review children that may outgrow their payer; not all operators give them its label."""
     makers = [a for a in registry.charged if a.grows]
     children = [a for a in registry.charged if any((a.group, a.kind) in maker.grows for maker in makers)]
     if not children:
@@ -258,7 +257,7 @@ def _reference_webhooks(registry: Registry, elsewhere: Object) -> list[Webhook]:
         if a.creates and a.pays
     ]
     return [
-        # What workloads refer to carries no label of theirs: the webhook looks for them.
+        # A referenced object carries no label of ours: the handler lists its users.
         Webhook(
             "references",
             REFERENCES,
@@ -266,7 +265,7 @@ def _reference_webhooks(registry: Registry, elsewhere: Object) -> list[Webhook]:
             [{"name": "bears-on-workloads", "expression": REFERRED}],
             [elsewhere],
         ),
-        # One that names a group is charged to it, and one that is made anew to those that name it.
+        # A claim is charged to the group that it names, or to the groups of its users.
         Webhook("claims", CLAIMS, [claims], [{"name": "claimed", "expression": CLAIMED}], [elsewhere]),
         Webhook("orphans", ORPHANS, makers, [{"name": "orphaning", "expression": ORPHANING}], [elsewhere]),
     ]
@@ -288,7 +287,7 @@ def _other_webhooks(elsewhere: Object) -> list[Webhook]:
             CORRECTIONS,
             [_rule(API_GROUP, ["v1alpha1"], [CORRECTIONS_PLURAL], ["CREATE"], "Cluster")],
         ),
-        # It only warns, so nobody has to wait for it.
+        # Fails open: it only warns.
         Webhook(
             "autoscalers",
             AUTOSCALERS,

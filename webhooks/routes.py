@@ -57,7 +57,7 @@ def handlers(
     owner_trust = OwnerTrust(context, settings.controllers)
     exempt = registration.exempt_namespaces(namespace)
     workloads = WorkloadHandler(context, charger, claims, children, owner_trust, exempt=exempt)
-    rows: Mapping[registration.Endpoint, Admit] = {
+    rows: Mapping[registration.ReviewEndpoint, Admit] = {
         registration.GROUPS: GroupHandler(context).admit,
         registration.WORKLOADS: workloads.admit,
         registration.SCALE: workloads.scale,

@@ -13,7 +13,7 @@ import msgspec
 from bizrq.api.group import API_GROUP, API_VERSION, ObjectMeta
 from bizrq.hours.budget import HOUR
 from bizrq.units import names, quantity
-from bizrq.units.names import DEFAULT, Catalog
+from bizrq.units.names import Catalog
 
 KIND, PLURAL = "BizGroupCorrection", "bizgroupcorrections"
 RESOURCE = f"{PLURAL}.{API_GROUP}"
@@ -50,7 +50,7 @@ def from_dict(obj: Mapping[str, Any]) -> CorrectionObject:
         raise CorrectionUnreadable(f"not a {KIND}: {error}") from None
 
 
-def amounts_of(correction: CorrectionObject, catalog: Catalog = DEFAULT) -> dict[str, int]:
+def amounts_of(correction: CorrectionObject, catalog: Catalog) -> dict[str, int]:
     """What it adds, by canonical name without cash/, in nano-units x milliseconds; raises CorrectionUnreadable."""
     found: dict[str, int] = {}
     for given, text in sorted(correction.spec.hours.items()):

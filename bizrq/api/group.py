@@ -161,7 +161,7 @@ def encode(group: GroupObject) -> bytes:
     return _encoder.encode(group)
 
 
-def hard_of(group: GroupObject, catalog: names.Catalog = names.DEFAULT) -> dict[str, int]:
+def hard_of(group: GroupObject, catalog: names.Catalog) -> dict[str, int]:
     """`spec.hard` by canonical name, in nano-units; raises GroupUnreadable."""
     try:
         return dict(_hard(tuple(sorted(group.spec.hard.items())), catalog))
@@ -180,7 +180,7 @@ def has_schedule(group: GroupObject) -> bool:
     return asked is not None and bool(asked.period or asked.time_zone or asked.anchor)
 
 
-def terms_of(group: GroupObject, catalog: names.Catalog = names.DEFAULT) -> BudgetTerms:
+def terms_of(group: GroupObject, catalog: names.Catalog) -> BudgetTerms:
     """`spec.cash` as it is meant; raises GroupUnreadable."""
     asked = group.spec.cash
     if asked is None:
@@ -222,13 +222,14 @@ def reservations_of(group: GroupObject) -> tuple[Reservation, ...]:
         raise GroupUnreadable(f"group {group.name}: status.reservations: {error}") from None
 
 
-def account_of(group: GroupObject, catalog: names.Catalog = names.DEFAULT) -> Account:
+def account_of(group: GroupObject, catalog: names.Catalog) -> Account:
     """The account to decide on; raises GroupUnreadable."""
     used = parse_amounts(group, group.status.used)
-    return Account(group.name, hard_of(group, catalog), used, reservations_of(group), hours_of(group, catalog), catalog)
+    hard, hours = hard_of(group, catalog), hours_of(group, catalog)
+    return Account(group.name, hard, used, reservations_of(group), hours, catalog=catalog)
 
 
-def hours_of(group: GroupObject, catalog: names.Catalog = names.DEFAULT) -> AccountHours:
+def hours_of(group: GroupObject, catalog: names.Catalog) -> AccountHours:
     """What an account has to know of hours besides `used`; raises GroupUnreadable."""
     said, stored = terms_of(group, catalog), group.status.cash or CashStatus()
     if not (said.safe or stored.period_end):
@@ -242,7 +243,7 @@ def hours_of(group: GroupObject, catalog: names.Catalog = names.DEFAULT) -> Acco
     )
 
 
-def is_counted(group: GroupObject, catalog: names.Catalog = names.DEFAULT) -> bool:
+def is_counted(group: GroupObject, catalog: names.Catalog) -> bool:
     """Whether all that an account has to know is published; raises GroupUnreadable."""
     used, cash = group.status.used, group.status.cash
     if used is None or any(name not in used for name in hard_of(group, catalog)):
@@ -251,12 +252,12 @@ def is_counted(group: GroupObject, catalog: names.Catalog = names.DEFAULT) -> bo
     return not is_safe or (cash is not None and cash.liens is not None) or not any(map(names.is_cash, used))
 
 
-def held_of_parent(group: GroupObject, catalog: names.Catalog = names.DEFAULT) -> dict[str, int]:
+def held_of_parent(group: GroupObject, catalog: names.Catalog) -> dict[str, int]:
     """What this group holds of its parent, from this one version of it; raises GroupUnreadable."""
     return held_by_child(hard_of(group, catalog), parse_amounts(group, group.status.used), reservations_of(group))
 
 
-def group_state(group: GroupObject, catalog: names.Catalog = names.DEFAULT) -> TreeGroup:
+def group_state(group: GroupObject, catalog: names.Catalog) -> TreeGroup:
     """The group in the terms of the tree's rules; raises GroupUnreadable."""
     return TreeGroup(
         name=group.name,

@@ -32,7 +32,5 @@ def settings_of(config: Path | None) -> Settings:
 
 
 def catalog_of(config: Path | None) -> Catalog:
-    """Return the resource names of `--config`, or the default ones without it. Raise Failure."""
-    from bizrq.units.names import DEFAULT
-
-    return DEFAULT if config is None else settings_of(config).catalog
+    """Return the resource names that `--config`, or the defaults without one, make known; raises Failure."""
+    return settings_of(config).catalog

@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from bizrq.hours.periods import Period
-from bizrq.units.names import DEFAULT, Catalog, base_and_model
+from bizrq.units.names import Catalog, base_and_model
 from bizrq.units.resources import Resources
 
 
@@ -51,7 +51,7 @@ class BillRow(NamedTuple):
     span: Period
 
 
-def bill_rows(lines: Iterable[BillLine], by: Collection[GroupBy], *, catalog: Catalog = DEFAULT) -> list[BillRow]:
+def bill_rows(lines: Iterable[BillLine], by: Collection[GroupBy], *, catalog: Catalog) -> list[BillRow]:
     """The lines added up: a resource's rows together, then by period, by group, the largest first.
 
     A model's hours are in its base's row, or in one of their own where the bill is by model: nothing stands in two
@@ -69,7 +69,7 @@ def bill_rows(lines: Iterable[BillLine], by: Collection[GroupBy], *, catalog: Ca
     return sorted(found, key=_order)
 
 
-def split_by_model(amounts: Resources, catalog: Catalog = DEFAULT) -> dict[tuple[str, str], int]:
+def split_by_model(amounts: Resources, catalog: Catalog) -> dict[tuple[str, str], int]:
     """Amounts by base and model, "" what no model has: those of a base add up to the base's amount.
 
     Of a model without an amount of its base, the base is what the model has.

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain
 
-from bizrq.quota.reservation import Reservation, merge_extra, slot_extra
-from bizrq.units.names import DEFAULT, Catalog, base_and_model, is_cash
+from bizrq.quota.reservation import Reservation, in_order, merge_extra, slot_extra
+from bizrq.units.names import Catalog, base_and_model, is_cash
 from bizrq.units.resources import Limits, Resources
 from bizrq.units.slot import Slot
 
@@ -48,7 +48,7 @@ class Account:
     `used` is as published: a name of `hard` that it lacks is unknown, not zero.
     """
 
-    __slots__ = ("_by_slot", "_bytes", "_catalog", "_count", "_extra", "group", "hard", "hours", "reserved", "used")
+    __slots__ = ("_by_slot", "_bytes", "_count", "_extra", "catalog", "group", "hard", "hours", "reserved", "used")
 
     def __init__(
         self,
@@ -57,10 +57,11 @@ class Account:
         used: Resources,
         reservations: Iterable[Reservation] = (),
         hours: AccountHours = _NO_HOURS,
-        catalog: Catalog = DEFAULT,
+        *,
+        catalog: Catalog,
     ) -> None:
         self.group = group
-        self._catalog = catalog
+        self.catalog = catalog
         self.hard = hard
         self.hours = hours
         self.used = used
@@ -77,10 +78,7 @@ class Account:
 
     @property
     def reservations(self) -> list[Reservation]:
-        return sorted(
-            self.entries(),
-            key=lambda e: (e.slot, e.awaited_slot, e.uid, e.resource_version is not None, e.resource_version or 0),
-        )
+        return in_order(self.entries())
 
     def entries(self) -> Iterator[Reservation]:
         """The same in no order: to sort thousands of slots costs more than to decide."""
@@ -96,7 +94,7 @@ class Account:
 
     def models_of(self, base: str) -> list[str]:
         """The names in `hard` of single models of what `base` counts."""
-        found = ((name, base_and_model(name, self._catalog)) for name in self.hard)
+        found = ((name, base_and_model(name, self.catalog)) for name in self.hard)
         return [name for name, split in found if split is not None and split[0] == base]
 
     def taken(self, name: str) -> int:

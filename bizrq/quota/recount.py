@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from bizrq.quota.account import Account
-from bizrq.quota.reservation import Reservation, slot_extra
+from bizrq.quota.reservation import Reservation, in_order, reserved_total
 from bizrq.units.names import is_cash, metered_resource
 from bizrq.units.quantity import round_up_milli
 from bizrq.units.resources import (
@@ -165,14 +164,14 @@ def recount(snapshot: Snapshot) -> Recount:
             kept.append(replace(entry, base=_base(entry, held(entry.slot))))
         else:
             dropped.append(entry)
-    account = Account("", snapshot.hard, used, _without_hours(kept))
+    taken = add(used, reserved_total(_without_hours(kept)))
     return Recount(
         used=used,
         self_used=self_used,
-        reservations=tuple(Account("", snapshot.hard, used, kept).reservations),
+        reservations=tuple(in_order(kept)),
         dropped=tuple(dropped),
         drift=_drift(snapshot, subtract_floor(used, beyond) if beyond else used),
-        over={n: account.taken(n) - hard for n, hard in snapshot.hard.items() if account.taken(n) > hard},
+        over={n: taken[n] - hard for n, hard in snapshot.hard.items() if taken[n] > hard},
         exhausted=tuple(sorted(n for n, hard in snapshot.hard.items() if is_cash(n) and used[n] >= hard)),
         committed=_committed(snapshot, kept),
     )
@@ -186,20 +185,15 @@ def held_for_uncountable(
     `published` is `self_used` as the status has it; what is promised and will be dropped belongs to it, so that
     nothing is ever held less for them than before.
     """
-    over: dict[Slot, list[Reservation]] = {}
-    for entry, sighting in reservations:
-        if sighting is not WriteState.PENDING and entry.slot.kind != GROUP_SLOT_KIND:
-            over.setdefault(entry.slot, []).append(entry)
-    before = total((published, *(slot_extra(entries) for entries in over.values())))
-    held = growth(before, counted)
+    over = (e for e, state in reservations if state is not WriteState.PENDING and e.slot.kind != GROUP_SLOT_KIND)
+    held = growth(add(published, reserved_total(over)), counted)
     return {name: amount for name, amount in held.items() if not is_cash(name)}
 
 
 def held_by_child(hard: Limits, used: Resources, reservations: Iterable[Reservation]) -> dict[str, int]:
     """What a child holds of its parent: the larger of its `hard` and of what it uses and has promised."""
-    account = Account("", hard, used, _without_hours(reservations))
-    taken = {name: account.taken(name) for name in hard}
-    return larger(hard, taken)
+    taken = add(used, reserved_total(_without_hours(reservations)))
+    return larger(hard, restrict(taken, hard))
 
 
 def _without_hours(reservations: Iterable[Reservation]) -> Iterable[Reservation]:
@@ -257,10 +251,7 @@ def _drift(snapshot: Snapshot, used: Mapping[str, int]) -> dict[str, int]:
 
     A first count and cash, which only time adds, are no drift.
     """
-    by_slot: dict[Slot, list[Reservation]] = {}
-    for entry, _ in snapshot.reservations:
-        by_slot.setdefault(entry.slot, []).append(entry)
-    promised = total(slot_extra(entries) for entries in by_slot.values())
+    promised = reserved_total(entry for entry, _ in snapshot.reservations)
     return restrict(
         {
             name: amount - snapshot.published[name] - promised.get(name, 0)

@@ -13,7 +13,7 @@ from functools import cached_property, lru_cache
 
 from bizrq.units import quantity
 from bizrq.units.names import is_cash
-from bizrq.units.resources import Resources, larger, subtract_floor
+from bizrq.units.resources import Resources, larger, subtract_floor, total
 from bizrq.units.slot import GROUP_SLOT_KIND, ReservationError, Slot
 from bizrq.units.times import TimestampError, format_timestamp, parse_timestamp
 
@@ -144,6 +144,22 @@ def slot_extra(entries: Iterable[Reservation]) -> dict[str, int]:
     for entry in entries:
         extra = merge_extra(extra, entry) if extra else entry.extra
     return extra
+
+
+def reserved_total(entries: Iterable[Reservation]) -> dict[str, int]:
+    """Return what these entries add to `used` together, over all their slots, in nano-units."""
+    by_slot: dict[Slot, list[Reservation]] = {}
+    for entry in entries:
+        by_slot.setdefault(entry.slot, []).append(entry)
+    return total(slot_extra(each) for each in by_slot.values())
+
+
+def in_order(entries: Iterable[Reservation]) -> list[Reservation]:
+    """Return the entries sorted by slot, awaited slot, uid and version."""
+    return sorted(
+        entries,
+        key=lambda e: (e.slot, e.awaited_slot, e.uid, e.resource_version is not None, e.resource_version or 0),
+    )
 
 
 def merge_extra(extra: Resources, entry: Reservation) -> dict[str, int]:

@@ -8,14 +8,18 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Collection
+from http import HTTPStatus
 from typing import Any
 
 from bizrq.api import group as wire
 from bizrq.api.group import GroupObject
-from bizrq.kube.client import KubeClient, NotFound, Resource
+from bizrq.kube.client import ApiError, KubeClient, NotFound, Resource
 from bizrq.kube.informer import Informer
+from bizrq.units.hierarchy import ChildIndex
 
 GROUPS = Resource(wire.API_GROUP, "v1alpha1", wire.PLURAL, wire.KIND, namespaced=False)
+#: The selectable field of the definition of groups (KEP-4358).
+PARENT_FIELD = "spec.parentBizGroup"
 
 
 class GroupStore:
@@ -31,6 +35,7 @@ class GroupStore:
         self._client = client
         self._notify_change = on_change
         self._newest: dict[str, GroupObject] = {}
+        self._tree = ChildIndex()
         self._waiting: defaultdict[str, set[asyncio.Event]] = defaultdict(set)
         self.informer = Informer(
             client,
@@ -51,6 +56,18 @@ class GroupStore:
     def values(self) -> Collection[GroupObject]:
         return self._newest.values()
 
+    def parent_of(self, name: str) -> str:
+        """Return the parent of a known group; "" for a root and for an unknown group."""
+        return self._tree.parent(name)
+
+    def child_names(self, name: str) -> Collection[str]:
+        """Return the names of the known children of a group, without a scan of all groups."""
+        return self._tree.children(name)
+
+    def known_children(self, name: str) -> list[GroupObject]:
+        """Return the newest known version of each child of a group."""
+        return [self._newest[child] for child in self._tree.children(name)]
+
     async def read(self, name: str, timeout: float) -> GroupObject | None:
         """The stored group, asked for now; None where there is none. Raises ApiError, Unreachable."""
         try:
@@ -65,8 +82,17 @@ class GroupStore:
         return self._learn(wire.decode(body))
 
     async def children(self, name: str, timeout: float | None = None) -> list[GroupObject]:
-        """The stored children of a group, listed now."""
-        items, _ = await self._client.list(GROUPS, timeout=timeout)
+        """Return the stored children of a group, read now. Raise ApiError or Unreachable.
+
+        Kubernetes 1.30 rejects the selector with 400, and any version does while the stored definition of groups lacks
+        the selectable field. Then the list is of all groups. `timeout` is in seconds, for a page.
+        """
+        try:
+            items, _ = await self._client.list(GROUPS, field_selector=f"{PARENT_FIELD}={name}", timeout=timeout)
+        except ApiError as error:
+            if error.status != HTTPStatus.BAD_REQUEST:
+                raise
+            items, _ = await self._client.list(GROUPS, timeout=timeout)
         return [child for child in map(wire.from_dict, items) if child.parent == name]
 
     async def write_status(self, name: str, body: bytes, timeout: float) -> GroupObject:
@@ -105,11 +131,13 @@ class GroupStore:
         known = self._newest.get(group.name)
         if known is None or known.resource_version < group.resource_version:
             self._newest[group.name] = group
+            self._tree.put(group.name, group.parent)
             self._notify(group.name)
         return group
 
     def _forget(self, name: str) -> None:
         if self._newest.pop(name, None) is not None:
+            self._tree.remove(name)
             self._notify(name)
 
     def _notify(self, name: str) -> None:
@@ -119,6 +147,9 @@ class GroupStore:
     def _start_over(self, before: int, now: int) -> None:
         """The API server's store was restored to an older state: what was newer than that never was."""
         self._newest = {g.name: g for g in map(wire.from_dict, self.informer.store.values())}
+        self._tree = ChildIndex()
+        for group in self._newest.values():
+            self._tree.put(group.name, group.parent)
         for name in list(self._waiting):
             self._notify(name)
 

@@ -73,38 +73,6 @@ _PARTS: Final = frozenset(f"{vendor}/{name}" for vendor, (_, parts) in _TABLE.it
 _MIG = re.compile(r"nvidia\.com/mig-(?:[1-7]c\.)?[1-7]g\.[0-9]{1,3}gb(?:[.-]me|\.me\.all|\.gfx)?(?:\.shared)?")
 _MIG_EXAMPLE = "nvidia.com/mig-1g.5gb"
 
-# The kinds that bizrq is made for; a process gives those of its own adapters (Catalog.extended).
-_KINDS: Final = frozenset(
-    {
-        "cronjobs.batch",
-        "daemonsets.apps",
-        "deployments.apps",
-        "inferenceservices.serving.kserve.io",
-        "jaxjobs.kubeflow.org",
-        "jobs.batch",
-        "jobs.batch.volcano.sh",
-        "jobsets.jobset.x-k8s.io",
-        "leaderworkersets.leaderworkerset.x-k8s.io",
-        "mpijobs.kubeflow.org",
-        "paddlejobs.kubeflow.org",
-        "pods",
-        "pytorchjobs.kubeflow.org",
-        "rayclusters.ray.io",
-        "rayjobs.ray.io",
-        "rayservices.ray.io",
-        "replicasets.apps",
-        "resourceclaims.resource.k8s.io",
-        "rollouts.argoproj.io",
-        "services.serving.knative.dev",
-        "sparkapplications.sparkoperator.k8s.io",
-        "statefulsets.apps",
-        "tfjobs.kubeflow.org",
-        "trainjobs.trainer.kubeflow.org",
-        "workflows.argoproj.io",
-        "xgboostjobs.kubeflow.org",
-    }
-)
-
 
 class UnknownResource(ValueError):
     """No name for `hard`. The message is one line: the name (cut short), what is wrong, what to write instead."""
@@ -126,7 +94,7 @@ class Catalog:
     take a model; `classes` are the DRA device classes that are mapped to a GPU's name.
     """
 
-    kinds: frozenset[str] = _KINDS
+    kinds: frozenset[str]
     gpus: frozenset[str] = frozenset()
     classes: frozenset[str] = frozenset()
 
@@ -157,9 +125,6 @@ class Catalog:
         return Catalog(merged.kinds, merged.gpus, self.classes | mapped)
 
 
-DEFAULT: Final = Catalog()
-
-
 def cash_name(name: str) -> str:
     """The name of the hours of a resource."""
     return f"cash/{name}"
@@ -169,7 +134,7 @@ def is_cash(name: str) -> bool:
     return name.startswith("cash/")
 
 
-def sort_key(name: str, catalog: Catalog = DEFAULT) -> tuple[bool, str, str]:
+def sort_key(name: str, catalog: Catalog) -> tuple[bool, str, str]:
     """How people read names: resources before hours, a base before its models."""
     base, model = base_and_model(name, catalog) or (name, "")
     return is_cash(name), base, model
@@ -180,7 +145,7 @@ def metered_resource(name: str) -> str:
     return name.removeprefix("cash/")
 
 
-def normalize(name: str, catalog: Catalog = DEFAULT) -> str:
+def normalize(name: str, catalog: Catalog) -> str:
     """The one spelling of a name in `hard`: cpu, memory, ephemeral-storage and hugepages-<size> are requests.
 
     Raises UnknownResource, which says what to write instead.
@@ -188,12 +153,12 @@ def normalize(name: str, catalog: Catalog = DEFAULT) -> str:
     return _read(name, catalog, suggest=True)
 
 
-def is_model_base(name: str, catalog: Catalog = DEFAULT) -> bool:
+def is_model_base(name: str, catalog: Catalog) -> bool:
     """Whether `.<model>` may follow this name: cpu, memory, GPU names, classes mapped to them, and cards."""
     return len(name) <= _MAX_NAME and _is_base(metered_resource(name), catalog)
 
 
-def base_and_model(name: str, catalog: Catalog = DEFAULT) -> tuple[str, str] | None:
+def base_and_model(name: str, catalog: Catalog) -> tuple[str, str] | None:
     """The base of a canonical name, and the model after it; None for a resource in itself. Hours have hours' base."""
     resource = metered_resource(name)
     split = _base_and_model(resource, catalog)
@@ -204,7 +169,7 @@ def base_and_model(name: str, catalog: Catalog = DEFAULT) -> tuple[str, str] | N
     return (cash_name(base) if is_cash(name) else base), model
 
 
-def model_name(base: str, model: str, catalog: Catalog = DEFAULT) -> str:
+def model_name(base: str, model: str, catalog: Catalog) -> str:
     """The name that a workload of this model emits besides the base's.
 
     Whether the base takes models is the caller's question (is_model_base). Raises UnknownResource for a model that is
@@ -221,7 +186,7 @@ def model_name(base: str, model: str, catalog: Catalog = DEFAULT) -> str:
     return name
 
 
-def parse_hard(hard: object, catalog: Catalog = DEFAULT) -> dict[str, int]:
+def parse_hard(hard: object, catalog: Catalog) -> dict[str, int]:
     """Canonical name to nano-units, sorted by name, of a `spec.hard` as it stands in JSON.
 
     Whole or nothing: raises InvalidHard with every problem.

@@ -12,7 +12,6 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Literal
 
-from bizrq.units import names
 from bizrq.units.names import Catalog
 
 Surge = Literal["ignore", "count"]
@@ -84,7 +83,7 @@ class CountingConfig:
     @cached_property
     def catalog(self) -> Catalog:
         """The resource names that are known, with those that these knobs add. Raises UnknownResource."""
-        return names.DEFAULT.extended(
+        return Catalog(kinds=frozenset()).extended(
             gpu_resources=self.gpu_resources,
             device_classes={name: mapped.resource for name, mapped in self.device_class_mappings.items()},
         )

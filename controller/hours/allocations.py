@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 from bizrq.units.slot import Slot
 from bizrq.units.times import parse_timestamp
 from bizrq.workloads.kinds.declaration import Adapter
+from controller.usage.claim_payers import ClaimPayers, claim_slot
 from controller.usage.observed_usage import ObservedUsage, is_allocated
 from controller.watch.cluster import Cluster
 from controller.watch.pods import Pod
@@ -25,8 +26,11 @@ User: TypeAlias = tuple[Pod, Adapter, Object]
 class ClaimAllocations:
     """Of claims, by uid."""
 
-    def __init__(self, cluster: Cluster, observed: ObservedUsage, now: Callable[[], int]) -> None:
+    def __init__(
+        self, cluster: Cluster, observed: ObservedUsage, claim_payers: ClaimPayers, now: Callable[[], int]
+    ) -> None:
         self._cluster = cluster
+        self._claim_payers = claim_payers
         self._observed = observed
         self._now = now
         #: Which group pays for an allocated claim, by its uid, and for whom; and when it was first seen to be allocated
@@ -52,7 +56,7 @@ class ClaimAllocations:
     def claim(self, name: str) -> Object | None:
         """The claim that still has this allocation."""
         uid, allocation, _ = name.partition("@")
-        claim = self._cluster.claims.store.by_uid(uid) if allocation else None
+        claim = self._cluster.informers.claims.store.by_uid(uid) if allocation else None
         return claim if claim is not None and self.name(claim) == name else None
 
     def payer(self, claim: Object) -> tuple[str, User] | None:
@@ -63,15 +67,15 @@ class ClaimAllocations:
         """
         first: dict[str, tuple[tuple[str, str], User]] = {}
         for pod in self._observed.pods_using(claim):
-            workload = self._cluster.workload_of(pod.plain())
-            group = self._cluster.group_of(workload[1]) if workload else None
+            workload = self._cluster.ownership.workload_of(pod.plain())
+            group = self._cluster.ownership.group_of(workload[1]) if workload else None
             if workload is not None and group is not None:
                 since = str(workload[1]["metadata"].get("creationTimestamp")), workload_name(*workload)
                 if group not in first or since < first[group][0]:
                     first[group] = since, (pod, *workload)
         if not first:
             return self._payers.get(claim["metadata"]["uid"])
-        payer = self._cluster.payer_of_claim(claim)
+        payer = self._claim_payers.payer_of(claim_slot(claim))
         if payer not in first:
             payer = min(first, key=lambda group: first[group][0])
         found = self._payers[claim["metadata"]["uid"]] = payer, first[payer][1]

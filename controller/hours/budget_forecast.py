@@ -19,8 +19,8 @@ from bizrq.hours.alerts import BudgetLevel
 from bizrq.hours.forecast import Budget
 from bizrq.hours.metering import HOUR, RecordPage
 from bizrq.hours.periods import LIFETIME, Period
-from bizrq.units import names
-from bizrq.units.names import DEFAULT, Catalog, is_cash, metered_resource
+from bizrq.units import hierarchy, names
+from bizrq.units.names import Catalog, is_cash, metered_resource
 from bizrq.units.resources import Limits, Resources
 from controller.hours.record import RecordReconciler
 from controller.watch.cluster import Cluster
@@ -67,26 +67,10 @@ Burns: TypeAlias = Mapping[str, Mapping[str, int]]
 """What runs, by resource and workload, in nano-units."""
 
 
-class _Known:
-    """What one look reads of groups, each of them once."""
-
-    def __init__(self, cluster: Cluster, burns: Callable[[str], Burns]) -> None:
-        self.burns = cache(burns)
-        self._cluster = cluster
-        self._children: dict[str, list[GroupObject]] | None = None
-
-    def children(self, name: str) -> Sequence[GroupObject]:
-        if self._children is None:
-            self._children = {}
-            for group in self._cluster.groups.values():
-                self._children.setdefault(group.parent, []).append(group)
-        return self._children.get(name, ())
-
-
 class BudgetForecaster:
     """Looks at the records of groups, and of those below them."""
 
-    def __init__(self, cluster: Cluster, record_reconciler: RecordReconciler, catalog: Catalog = DEFAULT) -> None:
+    def __init__(self, cluster: Cluster, record_reconciler: RecordReconciler, catalog: Catalog) -> None:
         self._cluster = cluster
         self._record_reconciler = record_reconciler
         self._catalog = catalog
@@ -110,34 +94,41 @@ class BudgetForecaster:
         self, group: GroupObject, hard: Limits, used: Resources, own: Resources, record: BudgetState | None
     ) -> list[BudgetLevel]:
         """The group's budgets of hours; only what it spends itself is foreseen, as its children's are their own."""
-        known = _Known(self._cluster, self._burns)
+        burns_of = cache(self._burns)
         told = [BudgetLevel(n, hard[n], used.get(n, 0), own.get(n, 0)) for n in sorted(hard) if is_cash(n)]
-        return [self._foreseen(group, each, record, known) for each in told]
+        return [self._foreseen(group, each, record, burns_of) for each in told]
 
     def _foreseen(
-        self, group: GroupObject, told: BudgetLevel, record: BudgetState | None, known: _Known
+        self, group: GroupObject, told: BudgetLevel, record: BudgetState | None, burns_of: Callable[[str], Burns]
     ) -> BudgetLevel:
         try:
-            burns = known.burns(group.name).get(metered_resource(told.name), {})
+            burns = burns_of(group.name).get(metered_resource(told.name), {})
             if record is None or not burns or told.used >= told.hard:
                 return told
             within = forecast.HORIZON if record.period.end is None else record.period.end - record.at
-            out = forecast.time_to_exhaustion(self._budget(group, told.name, record.period, known), max(1, within))
+            out = forecast.time_to_exhaustion(self._budget(group, told.name, record.period, burns_of), max(1, within))
         except (GroupUnreadable, HoursUnreadable):
             return told
         at = None if out is None else record.at + out
         return replace(told, exhausted_at=at, top_consumers=forecast.top_consumers(burns))
 
-    def _budget(self, group: GroupObject, name: str, period: Period, known: _Known) -> Budget:
+    def _budget(self, top: GroupObject, name: str, period: Period, burns_of: Callable[[str], Burns]) -> Budget:
         """The group's hours of a resource, with those of its children. Raises GroupUnreadable, HoursUnreadable."""
-        resource, pages = metered_resource(name), self._record_reconciler.pages(group.name)
-        return Budget(
-            hard=wire.hard_of(group, self._catalog).get(name, 0) * HOUR,
-            spent=metering.group_total(pages, period).get(resource, 0)
-            - metering.carried_into(pages, period).get(resource, 0),
-            burn=sum(known.burns(group.name).get(resource, {}).values()),
-            children=[self._budget(child, name, period, known) for child in known.children(group.name)],
-        )
+        resource, groups, budgets = metered_resource(name), self._cluster.groups, dict[str, Budget]()
+        # Children come before their parents here.
+        for each in reversed(hierarchy.subtree(top.name, groups.child_names)):
+            group = top if each == top.name else groups.cached(each)
+            if group is None:
+                continue
+            pages = self._record_reconciler.pages(each)
+            budgets[each] = Budget(
+                hard=wire.hard_of(group, self._catalog).get(name, 0) * HOUR,
+                spent=metering.group_total(pages, period).get(resource, 0)
+                - metering.carried_into(pages, period).get(resource, 0),
+                burn=sum(burns_of(each).get(resource, {}).values()),
+                children=[budgets[child] for child in groups.child_names(each) if child in budgets],
+            )
+        return budgets[top.name]
 
     def _burns(self, group: str) -> Burns:
         """What runs, by resource and workload, in nano-units. Raises HoursUnreadable."""

@@ -18,7 +18,7 @@ from bizrq.kube.client import ApiError, KubeClient, NotFound, Unreachable
 from bizrq.kube.informer import Informer
 from bizrq.store.groups import without_managed_fields
 from bizrq.store.hours import CORRECTIONS
-from bizrq.units.names import DEFAULT, Catalog
+from bizrq.units.names import Catalog
 from bizrq.units.times import format_timestamp
 
 log = structlog.get_logger(__name__)
@@ -38,7 +38,7 @@ class CorrectionTracker:
         client: KubeClient,
         enqueue: Callable[[str, float], None],
         *,
-        catalog: Catalog = DEFAULT,
+        catalog: Catalog,
         now: Callable[[], int],
     ) -> None:
         self._client = client

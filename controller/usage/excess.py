@@ -21,7 +21,8 @@ from bizrq.workloads.lookup import Lookup
 from bizrq.workloads.owners import MAX_HOPS
 from bizrq.workloads.pods.roles import has_ended
 from bizrq.workloads.validation import Malformed
-from controller.watch.cluster import POD, Cluster
+from controller.watch.cluster import Cluster
+from controller.watch.informers import POD
 from controller.watch.pods import Pod
 
 Object = dict[str, Any]
@@ -112,7 +113,7 @@ class ExcessUsage:
                         if "Pod" in adapter.pods.owner_chain:
                             below.extend((*path, (maker, pod.plain())) for pod in self._pods(path))
                     else:
-                        children = list(self._cluster.made_by(path[-1][1], made))
+                        children = list(self._cluster.descendants.made_by(path[-1][1], made))
                         kinds.update([made] if children else [])
                         self._add(brood, children, maker, workload, lookup)
                         below.extend((*path, (maker, child)) for child in children)
@@ -172,14 +173,14 @@ class ExcessUsage:
         return Excess(more, kinds, "; ".join(findings), not lag, below) if more else Excess(below=below)
 
     def _pods(self, path: Path) -> Collection[Pod]:
-        return self._cluster.pods_made_by(path[-1][1]["metadata"]["uid"])
+        return self._cluster.descendants.pods_made_by(path[-1][1]["metadata"]["uid"])
 
     def _add_pods(self, brood: _ChildSet, path: Path, adapter: Adapter, pays: Object, lookup: Lookup) -> None:
         """Pods differ little: each sort of them is counted once."""
         sorts: dict[tuple[int, int], tuple[Pod, int]] = {}
         maker = path[-1][1]["metadata"]["uid"]
         brood.makers.append(maker)
-        for pod, many in self._cluster.grouped_pods_made_by(maker):
+        for pod, many in self._cluster.descendants.grouped_pods_made_by(maker):
             if pod.is_active:
                 key = (id(pod), 0) if pod.is_resized else (id(pod.spec), id(pod.labels))
                 first, count = sorts.get(key, (pod, 0))
@@ -193,9 +194,9 @@ class ExcessUsage:
         """The latest of a brood, in words; of very many pods that of one of each sort."""
         latest = brood.latest
         for maker in brood.makers:
-            sorts = self._cluster.grouped_pods_made_by(maker)
+            sorts = self._cluster.descendants.grouped_pods_made_by(maker)
             few = sum(many for _, many in sorts) <= _FEW
-            for pod in self._cluster.pods_made_by(maker) if few else [one for one, _ in sorts]:
+            for pod in self._cluster.descendants.pods_made_by(maker) if few else [one for one, _ in sorts]:
                 if pod.is_active:
                     latest = max(latest, (str(pod.created or 0).zfill(15), f"Pod {pod.name}"))
         return latest[1]

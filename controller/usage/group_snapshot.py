@@ -21,19 +21,21 @@ from bizrq.workloads.config import CountingConfig
 from bizrq.workloads.devices.dra import CLAIMS, ClaimContext, claim_cost
 from bizrq.workloads.labels import labels_of
 from bizrq.workloads.validation import Malformed
+from controller.usage.claim_payers import ClaimPayers
 from controller.usage.excess import ExcessUsage
 from controller.usage.findings import Findings
 from controller.usage.usage_cache import GroupUsage
-from controller.usage.workload_cost import WorkloadCosts
 from controller.watch.cluster import Cluster
 
 
 class GroupSnapshots:
     """Answers what a group is charged, from its account and as the rest stands in the informers."""
 
-    def __init__(self, cluster: Cluster, costs: WorkloadCosts, excess: ExcessUsage, config: CountingConfig) -> None:
+    def __init__(
+        self, cluster: Cluster, claim_payers: ClaimPayers, excess: ExcessUsage, config: CountingConfig
+    ) -> None:
         self._cluster = cluster
-        self._costs = costs
+        self._claim_payers = claim_payers
         self._excess = excess
         self._config = config
         #: What each claim cost when it could last be counted, by uid.
@@ -70,7 +72,7 @@ class GroupSnapshots:
         and no other group's did before them.
         """
         lookup = self._cluster.resolver.cached_lookup
-        for claim in self._cluster.claims_of(name):
+        for claim in self._cluster.informers.claims_of(name):
             metadata = claim["metadata"]
             place, uid = Slot(CLAIMS, metadata["namespace"], metadata["name"]), metadata["uid"]
             around = ClaimContext(labels_of(claim), metadata["namespace"], lookup, self._config)
@@ -79,11 +81,13 @@ class GroupSnapshots:
             except Malformed as error:
                 findings.problems.append(f"{place}: {error}")
             claims.add(place, {place: self._last.get(uid, {})}, {})
-        if len(self._last) > 2 * len(self._cluster.claims.store) + 1000:
-            self._last = {uid: cost for uid, cost in self._last.items() if self._cluster.claims.store.by_uid(uid)}
+        if len(self._last) > 2 * len(self._cluster.informers.claims.store) + 1000:
+            self._last = {
+                uid: cost for uid, cost in self._last.items() if self._cluster.informers.claims.store.by_uid(uid)
+            }
         counted: list[CountedObject] = []
         for place, cost in sorted(claims.declared.items()):
-            payer = self._costs.payer_of_claim(place) or name
+            payer = self._claim_payers.payer_of(place) or name
             if payer == name:
                 found = CountedObject(place, str(place), cost, growth(claims.shown[place], cost))
                 whole, lien_ = claims.committed.get(place, ({}, {}))
@@ -127,9 +131,9 @@ class GroupSnapshots:
         """Stored objects that entries speak of and that something above them pays for."""
         covered: list[CountedObject] = []
         for entry in entries:
-            informer = self._cluster.workloads.get(entry.slot.kind)
+            informer = self._cluster.informers.workloads.get(entry.slot.kind)
             stored = informer.store.get(entry.slot.name, entry.slot.namespace) if informer is not None else None
-            pays = self._cluster.payer_of(stored) if stored is not None else None
+            pays = self._cluster.ownership.payer_of(stored) if stored is not None else None
             if stored is not None and pays is not None:
                 cost = self._excess.child_cost(stored, pays)
                 covered.append(CountedObject(entry.slot, stored["metadata"]["uid"], cost))

@@ -71,7 +71,7 @@ class ObservedUsage:
 
         All that they use, where the workload itself cannot be counted: it holds that all the same.
         """
-        sorts = self._cluster.grouped_pods_of(workload)
+        sorts = self._cluster.descendants.grouped_pods_of(workload)
         if not sorts:
             return NOTHING_UNREQUESTED
         try:
@@ -134,7 +134,7 @@ class ObservedUsage:
         return id(pod.spec), "on", known[1]
 
     def may_have_claims(self, pod: Pod) -> bool:
-        claims = self._cluster.claims.store
+        claims = self._cluster.informers.claims.store
         return bool(pod.spec.get("resourceClaims") or (len(claims) and claims.kept_index("pod", pod.uid)))
 
     def claims_of(self, pod: Pod) -> Mapping[str, Object]:
@@ -162,7 +162,7 @@ class ObservedUsage:
         """The pods that own a claim or that it is reserved for."""
         uids = [o["uid"] for o in claim["metadata"].get("ownerReferences") or () if o.get("kind") == "Pod"]
         uids += [user.get("uid") for user in (claim.get("status") or {}).get("reservedFor") or ()]
-        return [pod for uid in dict.fromkeys(uids) if (pod := self._cluster.pod(uid)) is not None]
+        return [pod for uid in dict.fromkeys(uids) if (pod := self._cluster.informers.pod(uid)) is not None]
 
     def _around(self, payer: Object, config: CountingConfig | None = None) -> ClaimContext:
         namespace = payer["metadata"].get("namespace", "")
@@ -203,7 +203,7 @@ class ObservedUsage:
             if entry.get(field)
         ]
         versions = [found["metadata"]["resourceVersion"] for found in (*owned, *named) if found is not None]
-        return pod.uid, pod.revision, self._cluster.slices.store.resource_version, *versions
+        return pod.uid, pod.revision, self._cluster.informers.slices.store.resource_version, *versions
 
     def _compared(self, plain: Object, owned: Sequence[Object], context: ClaimContext) -> _Pair:
         return observed.declared_usage(plain, context), observed.pod_usage(plain, owned, context, self._place)
@@ -218,15 +218,15 @@ class ObservedUsage:
         return known[1] or pod.rest is not None
 
     def _owned(self, pod: Pod) -> Sequence[Object]:
-        return list(self._cluster.claims.store.index("pod", pod.uid))
+        return list(self._cluster.informers.claims.store.index("pod", pod.uid))
 
     def _node(self, name: str) -> Object | None:
         self._track(node_reference(name))
-        return self._cluster.nodes.store.get(name)
+        return self._cluster.informers.nodes.store.get(name)
 
     def _slices(self, driver: str, pool: str) -> Sequence[Object]:
         self._track(pool_reference(pool_key(driver, pool)))
-        return list(self._cluster.slices.store.index("pool", pool_key(driver, pool)))
+        return list(self._cluster.informers.slices.store.index("pool", pool_key(driver, pool)))
 
 
 class _Noted:

@@ -66,12 +66,12 @@ class ReservationTracker:
                 old.setdefault(entry.awaited_slot.kind, set()).add(line)
         proven: set[str] = set()
         for kind, lines in old.items():
-            informer = self._cluster.informer(kind)
+            informer = self._cluster.informers.get(kind)
             if informer is None:
                 log.error("reservations of a kind that is not watched are kept", group=group.name, kind=kind)
                 continue
             try:
-                revision = await self._cluster.client.revision(self._cluster.resource(kind))
+                revision = await self._cluster.client.revision(self._cluster.informers.resource(kind))
             except NotFound:
                 # The kind is not installed any more, nor is anything of it stored.
                 revision = 0
@@ -88,7 +88,7 @@ class ReservationTracker:
 
     def write_state(self, entry: Reservation, expired: set[str]) -> WriteState:
         """What the snapshot knows of the object whose write an entry awaits."""
-        store = self._cluster.snapshot(entry.awaited_slot.kind)
+        store = self._cluster.informers.snapshot(entry.awaited_slot.kind)
         if store is None:
             return WriteState.PENDING
         if store.deleted_at(entry.uid) is not None:

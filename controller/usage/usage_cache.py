@@ -12,7 +12,7 @@ read until the next await is of that one moment.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 import structlog
@@ -21,12 +21,12 @@ from bizrq.quota.recount import CountedObject, UsageSums
 from bizrq.units import quantity
 from bizrq.units.resources import Resources, add
 from bizrq.units.slot import Slot, group_slot
-from bizrq.workloads.lookup import Reference
 from controller import metrics
 from controller.usage.workload_cost import WorkloadCosts
 from controller.usage.workload_usage import NO_MESSAGES, PrepaidRun, UsageBuilder, WorkloadUsage
-from controller.watch.cluster import Cluster, Placement
+from controller.watch.cluster import Cluster
 from controller.watch.invalidation import Mark
+from controller.watch.placement import Placement
 from controller.watch.time_slice import Yielder
 
 log = structlog.get_logger(__name__)
@@ -116,15 +116,13 @@ class UsageCache:
         self._builder = builder
         self._now = now
         self._groups: dict[str, GroupUsage] = {}
-        #: In which accounts an object is, counted or due, by uid.
-        self._places: dict[str, set[str]] = {}
+        self._counted_groups = cluster.counted_groups
         #: What is not charged only until the deletion of its owner is forgotten, with the time of that; and the same
         #: as a heap, the oldest first, in which those stay that are not charged for that reason any more.
         self._going: dict[str, float] = {}
         self._oldest: list[tuple[float, str]] = []
         #: What objects own that have to be looked at again, and how many levels of it.
         self._below: list[tuple[Iterator[str], int]] = []
-        cluster.users_of = self._users_of
 
     def of(self, group: str) -> GroupUsage:
         return self._groups.setdefault(group, GroupUsage())
@@ -176,7 +174,7 @@ class UsageCache:
         while self._oldest:
             since, uid = self._oldest[0]
             if self._going.get(uid) == since:
-                if self._cluster.owner_deleted_at(uid) == since:
+                if self._cluster.placements.owner_deleted_at(uid) == since:
                     return
                 del self._going[uid]
                 self._dirty.mark(uid)
@@ -200,24 +198,23 @@ class UsageCache:
 
     def _restart(self) -> None:
         """All that is stored or was counted is looked at again; what is kept stands until it is."""
-        self._dirty.start({*self._cluster.candidates(), *self._places, *self._costs.remembered()})
+        self._dirty.start({*self._cluster.placements.candidates(), *self._counted_groups, *self._costs.remembered()})
 
     def _place(self, uid: str, mark: Mark) -> None:
         """Have an object counted again in the groups that it is charged to now, and in no others."""
         standing = self._placement(uid)
-        before = self._places.get(uid, frozenset())
-        for group in before - set(standing.groups):
+        for group in set(self._counted_groups.of(uid)).difference(standing.groups):
             self._take_from(group, uid)
         for group in standing.groups:
             self.of(group).due[uid] = None
-            self._places.setdefault(uid, set()).add(group)
+            self._counted_groups.add(uid, group)
         self._note_going(uid, standing.owner_deleted_at)
         if standing.obj is None:
             self._costs.forget(uid)
-        elif mark.hops and (owner := self._cluster.owner_of(standing.obj)) is not None:
+        elif mark.hops and (owner := self._cluster.ownership.owner_of(standing.obj)) is not None:
             self._dirty.mark(owner, Mark(mark.hops - 1))
         if mark.below:
-            self._below.append((self._cluster.owned_by(uid), mark.below))
+            self._below.append((self._cluster.descendants.owned_by(uid), mark.below))
 
     def _note_going(self, uid: str, since: float | None) -> None:
         """Owners' deletions are forgotten in the order of their times, which is not the one in which they are read."""
@@ -229,7 +226,7 @@ class UsageCache:
 
     def _placement(self, uid: str) -> Placement:
         try:
-            return self._cluster.placement(uid)
+            return self._cluster.placements.of(uid)
         except Exception:
             # As with an index that fails: one object must not keep all others from being counted.
             log.exception("an object is charged to no group, as nobody understands it", uid=uid)
@@ -242,23 +239,16 @@ class UsageCache:
         if not (account.usages or account.due) and self._cluster.groups.cached(group) is None:
             # Anybody may name groups that never were.
             self._groups.pop(group, None)
-        places = self._places.get(uid, set())
-        places.discard(group)
-        if not places:
-            self._places.pop(uid, None)
+        self._counted_groups.discard(uid, group)
 
     def _refer(self, group: str, uid: str, before: WorkloadUsage | None, now: WorkloadUsage | None) -> None:
         """Note what a workload is counted by: by its line in this group now, and by those in others."""
         asked = set(now.asked if now else ())
-        for other in self._places.get(uid, ()):
+        for other in self._counted_groups.of(uid):
             account = self._groups.get(other) if other != group else None
             line = account.usages.get(uid) if account is not None else None
             asked.update(line.asked if line else ())
         self._dirty.referrers.move(uid, before.asked if before else (), asked)
-
-    def _users_of(self, reference: Reference) -> Collection[str]:
-        """The groups of the workloads that were counted by an object."""
-        return {group for uid in self._dirty.referrers.of(reference) for group in self._places.get(uid, ())}
 
     # One workload.
 
@@ -298,14 +288,14 @@ class UsageCache:
     def _put(self, group: str, uid: str, usage: WorkloadUsage) -> None:
         account = self.of(group)
         self._refer(group, uid, account.usages.get(uid), usage)
-        self._places.setdefault(uid, set()).add(group)
+        self._counted_groups.add(uid, group)
         account.put(uid, usage)
 
     # The check.
 
     async def _begin_check(self, group: str, yielder: Yielder) -> None:
         found: dict[str, None] = {}
-        for _, obj in self._cluster.charged_to(group):
+        for _, obj in self._cluster.placements.charged_to(group):
             found[obj["metadata"]["uid"]] = None
             await yielder.step()
         account = self.of(group)

@@ -16,13 +16,13 @@ from bizrq.units.resources import Resources, add, growth, larger
 from bizrq.units.slot import Slot
 from bizrq.workloads.config import CountingConfig
 from bizrq.workloads.demand import counting
-from bizrq.workloads.devices.dra import CLAIMS
 from bizrq.workloads.kinds.declaration import Adapter, GroupKind
 from bizrq.workloads.lookup import Lookup, Reference, TrackingLookup
 from bizrq.workloads.pods.roles import has_ended
 from bizrq.workloads.validation import Malformed
+from controller.usage.claim_payers import ClaimPayers
 from controller.usage.excess import NO_EXCESS, Excess, ExcessUsage
-from controller.watch.cluster import CATCH_UP, Cluster, Object, claimed_by
+from controller.watch.cluster import CATCH_UP, Cluster, Object
 
 #: Seconds a read of what a workload refers to may take.
 _READ = 5.0
@@ -51,19 +51,21 @@ class WorkloadCosts:
     """Counts workloads, and remembers of each what it was last found to cost."""
 
     def __init__(
-        self, cluster: Cluster, excess: ExcessUsage, config: CountingConfig, clock: Callable[[], float]
+        self,
+        cluster: Cluster,
+        excess: ExcessUsage,
+        claim_payers: ClaimPayers,
+        config: CountingConfig,
+        clock: Callable[[], float],
     ) -> None:
         self._cluster = cluster
         self._excess = excess
+        self._claim_payers = claim_payers
         self._config = config
         self._clock = clock
         self._counted: dict[str, WorkloadCost] = {}
         #: What each workload asked for when it could last be counted, by uid: it is held at least at that.
         self._last: dict[str, counting.Demand] = {}
-        #: By the place of a claim that workloads may share, those that named it when they were last counted, by uid:
-        #: since when they are there, whose they are and what they are.
-        self._users: dict[Slot, dict[str, tuple[str, str, Slot]]] = {}
-        cluster.payer_of_claim = lambda claim: self.payer_of_claim(place_of(claim))
 
     def of(self, uid: str) -> WorkloadCost:
         """What it cost when it was last counted. KeyError for one that never was."""
@@ -82,10 +84,11 @@ class WorkloadCosts:
         uid, slot = obj["metadata"]["uid"], slot_of(adapter, obj)
         cost = await self._cost(adapter, obj, promised.get(slot, {}))
         known = self._counted.get(uid)
-        self._forget_user(uid, set(known.shared if known is not None else ()).difference(cost.shared))
+        self._claim_payers.drop(uid, set(known.shared if known is not None else ()).difference(cost.shared))
         self._counted[uid] = cost
-        for place in cost.shared:
-            self._users.setdefault(place, {})[uid] = str(obj["metadata"].get("creationTimestamp")), group, slot
+        created = str(obj["metadata"].get("creationTimestamp"))
+        for claim in cost.shared:
+            self._claim_payers.add(claim, uid, created, group, slot)
 
     def remembered(self) -> Collection[str]:
         """The uids of all that were counted and not forgotten."""
@@ -95,30 +98,7 @@ class WorkloadCosts:
         """The workload is no more."""
         known = self._counted.pop(uid, None)
         self._last.pop(uid, None)
-        self._forget_user(uid, known.shared if known is not None else ())
-
-    def _forget_user(self, uid: str, places: Iterable[Slot]) -> None:
-        for place in places:
-            users = self._users[place]
-            users.pop(uid, None)
-            if not users:
-                del self._users[place]
-
-    def payer_of_claim(self, place: Slot) -> str | None:
-        """The group that a claim names, else that of the first workload that is there and names it."""
-        claim = self._cluster.claims.store.get(place.name, place.namespace) if place.kind == CLAIMS else None
-        named = claimed_by(claim) if claim is not None else None
-        users = self._users.get(place, {})
-        if named is not None or len({group for _, group, _ in users.values()}) < 2:
-            return named
-        known = [
-            user
-            for uid, user in users.items()
-            if (cost := self._counted.get(uid)) is not None
-            and place in cost.shared
-            and self._cluster.workloads[user[2].kind].store.by_uid(uid)
-        ]
-        return min(known)[1] if known else None
+        self._claim_payers.drop(uid, known.shared if known is not None else ())
 
     async def _cost(self, adapter: Adapter, obj: Object, promised: Resources) -> WorkloadCost:
         """Count a workload's demand, and what is below it beyond that.
@@ -135,7 +115,7 @@ class WorkloadCosts:
             and growth(add(cost.resources, found.resources), self._held(uid, promised))
         ):
             await self._catch_up(found.kinds)
-            fresh = self._cluster.workloads[adapter.resource].store.by_uid(uid)
+            fresh = self._cluster.informers.workloads[adapter.resource].store.by_uid(uid)
             if fresh is None or fresh["metadata"]["resourceVersion"] != obj["metadata"]["resourceVersion"]:
                 # It is counted anew, or is gone.
                 return msgspec.structs.replace(cost, held=self._held(uid, promised) or cost.resources)
@@ -164,7 +144,7 @@ class WorkloadCosts:
         lookup = await self._cluster.resolver.resolve(count, _READ)
         try:
             if counting.is_charged_for_pods(obj, adapter, self._config):
-                pods = [pod.plain() for pod in self._cluster.pods_of(obj)]
+                pods = [pod.plain() for pod in self._cluster.descendants.pods_of(obj)]
                 demand = counting.demand_of_live_pods(obj, pods, lookup, self._config)
                 settled = not pods and not lookup.has_read
                 return WorkloadCost(settled, demand.resources, demand.shared, asked=tuple(asked)), None
@@ -183,7 +163,7 @@ class WorkloadCosts:
             return demand
         made = [
             counting.own_demand(child, kind, lookup, self._config)
-            for child in self._cluster.children_of(obj, adapter.grows)
+            for child in self._cluster.descendants.children_of(obj, adapter.grows)
             if (kind := self._cluster.registry.of(child)) is not None
         ]
         return counting.with_children(demand, made, adapter, self._config)
@@ -213,17 +193,12 @@ class WorkloadCosts:
 
     async def _catch_up(self, kinds: Iterable[GroupKind]) -> None:
         """Have the snapshots of these kinds be no older than this moment. Raises ApiError, Unreachable."""
-        revision = await self._cluster.client.revision(self._cluster.resource("pods"))
+        revision = await self._cluster.client.revision(self._cluster.informers.resource("pods"))
         for kind in kinds:
             adapter = self._cluster.registry.by_kind(*kind)
-            informer = self._cluster.informer(adapter.resource) if adapter is not None else None
+            informer = self._cluster.informers.get(adapter.resource) if adapter is not None else None
             if informer is not None:
                 await informer.catch_up(revision, CATCH_UP)
-
-
-def place_of(claim: Object) -> Slot:
-    """Where a claim is charged that workloads name."""
-    return Slot(CLAIMS, claim["metadata"].get("namespace", ""), claim["metadata"]["name"])
 
 
 def slot_of(adapter: Adapter, obj: Object) -> Slot:

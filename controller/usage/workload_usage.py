@@ -132,7 +132,7 @@ class UsageBuilder:
             return found
         whole = max_cost(found.cost, most)
         if (since := _instant(run_started_at(obj, adapter))) is not None:
-            starts = (pod.started for pod in self._cluster.pods_of(obj))
+            starts = (pod.started for pod in self._cluster.descendants.pods_of(obj))
             scheduled = min((start for start in starts if start is not None), default=None)
             return replace(
                 found,
@@ -141,7 +141,7 @@ class UsageBuilder:
             )
         # Nobody says since when: each of its pods may run as long.
         ran: Resources = {}
-        for pod in self._cluster.pods_of(obj):
+        for pod in self._cluster.descendants.pods_of(obj):
             if pod.started is not None and pod.ended is None:
                 ran = add(ran, max_cost(self._pod_cost(pod, obj), min(most, max(0, run.at - pod.started))))
         return replace(found, max_cost=whole, committed=subtract_floor(whole, ran))

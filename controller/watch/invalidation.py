@@ -11,7 +11,7 @@ goes, or changes its labels or owner, what it owns is looked at again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import structlog
@@ -55,6 +55,36 @@ class ReverseIndex:
                 del self._uids[reference]
         for reference in new:
             self._uids.setdefault(reference, set()).add(uid)
+
+
+class CountedGroups:
+    """Which groups each object is counted or due in, by uid."""
+
+    def __init__(self, referrers: ReverseIndex) -> None:
+        self._referrers = referrers
+        self._groups: dict[str, set[str]] = {}
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._groups)
+
+    def of(self, uid: str) -> Collection[str]:
+        """Return the groups that an object is counted or due in."""
+        return self._groups.get(uid, ())
+
+    def add(self, uid: str, group: str) -> None:
+        """Record that an object is counted or due in the group."""
+        self._groups.setdefault(uid, set()).add(group)
+
+    def discard(self, uid: str, group: str) -> None:
+        """Record that an object is no longer counted in the group."""
+        groups = self._groups.get(uid, set())
+        groups.discard(group)
+        if not groups:
+            self._groups.pop(uid, None)
+
+    def using(self, reference: Reference) -> set[str]:
+        """Return the groups whose workloads were counted by an object."""
+        return {group for uid in self._referrers.of(reference) for group in self.of(uid)}
 
 
 class DirtySet:

@@ -15,6 +15,7 @@ from bizrq.api.group import GroupUnreadable
 from bizrq.hours.budget import DEFAULT_TERMS, BudgetTerms
 from bizrq.hours.periods import parse_schedule
 from bizrq.quota.reservation import Reservation
+from tests.support.catalog import CATALOG
 from tests.support.language import entry, res
 
 LINE = "v1 deployments.apps/team-a/web uid=u-web until=2023-11-14T22:13:20.000Z limits.cpu=4"
@@ -90,7 +91,7 @@ def test_a_group_has_its_place_in_the_tree() -> None:
 
 
 def test_an_account_has_canonical_names_what_is_used_and_what_is_promised() -> None:
-    account = wire.account_of(wire.from_dict(STORED))
+    account = wire.account_of(wire.from_dict(STORED), CATALOG)
     assert account.group == "nlp"
     assert account.hard == res("requests.cpu=10 cpu=20 pods=5")
     assert account.used == res("requests.cpu=3 cpu=6 pods=2")
@@ -99,24 +100,29 @@ def test_an_account_has_canonical_names_what_is_used_and_what_is_promised() -> N
 
 
 def test_what_nobody_has_counted_is_unknown() -> None:
-    assert wire.account_of(group(spec={"hard": {"cpu": "1"}})).unknown_names() == ["requests.cpu"]
-    assert wire.account_of(group(spec={"hard": {"cpu": "1"}}, status={"used": {}})).unknown_names() == ["requests.cpu"]
+    assert wire.account_of(group(spec={"hard": {"cpu": "1"}}), CATALOG).unknown_names() == ["requests.cpu"]
+    assert wire.account_of(group(spec={"hard": {"cpu": "1"}}, status={"used": {}}), CATALOG).unknown_names() == [
+        "requests.cpu"
+    ]
     assert (
-        wire.account_of(group(spec={"hard": {"cpu": "1"}}, status={"used": {"requests.cpu": 0}})).unknown_names() == []
+        wire.account_of(
+            group(spec={"hard": {"cpu": "1"}}, status={"used": {"requests.cpu": 0}}), CATALOG
+        ).unknown_names()
+        == []
     )
 
 
 def test_a_group_in_the_trees_terms_says_whether_it_is_being_deleted() -> None:
-    read = wire.group_state(wire.from_dict(STORED))
+    read = wire.group_state(wire.from_dict(STORED), CATALOG)
     assert (read.name, read.parent, read.deleting) == ("nlp", "ai", False)
     assert read.used == res("requests.cpu=3 cpu=6 pods=2")
     deleted = {**STORED, "metadata": {**STORED["metadata"], "deletionTimestamp": "2023-11-14T22:13:20Z"}}
-    assert wire.group_state(wire.from_dict(deleted)).deleting
+    assert wire.group_state(wire.from_dict(deleted), CATALOG).deleting
 
 
 def test_a_child_holds_what_one_version_of_it_says() -> None:
     lowered = {**STORED, "spec": {"parentBizGroup": "ai", "hard": {"cpu": "10", "limits.cpu": "7", "pods": 1}}}
-    assert wire.held_of_parent(wire.from_dict(lowered)) == res("requests.cpu=10 cpu=10 pods=2")
+    assert wire.held_of_parent(wire.from_dict(lowered), CATALOG) == res("requests.cpu=10 cpu=10 pods=2")
 
 
 def test_admission_writes_reservations_sorted_and_nothing_else() -> None:
@@ -161,9 +167,9 @@ def test_bytes_that_are_no_group_say_so(why: str, sent: bytes, says: str) -> Non
 
 def test_a_group_is_counted_once_every_name_of_its_hard_is_published() -> None:
     hard = {"hard": {"cpu": "1", "pods": "1"}}
-    assert not wire.is_counted(group(spec=hard))
-    assert not wire.is_counted(group(spec=hard, status={"used": {"requests.cpu": "0"}}))
-    assert wire.is_counted(group(spec=hard, status={"used": {"requests.cpu": "0", "pods": "0", "gone": "1"}}))
+    assert not wire.is_counted(group(spec=hard), CATALOG)
+    assert not wire.is_counted(group(spec=hard, status={"used": {"requests.cpu": "0"}}), CATALOG)
+    assert wire.is_counted(group(spec=hard, status={"used": {"requests.cpu": "0", "pods": "0", "gone": "1"}}), CATALOG)
 
 
 SAYS = [
@@ -183,7 +189,7 @@ SAYS = [
 @pytest.mark.parametrize(("why", "parts", "says"), SAYS, ids=[row[0] for row in SAYS])
 def test_a_group_that_cannot_be_counted_with_says_which_field(why: str, parts: dict[str, Any], says: str) -> None:
     with pytest.raises(GroupUnreadable) as found:
-        wire.account_of(group(**parts))
+        wire.account_of(group(**parts), CATALOG)
     assert str(found.value).startswith(says)
 
 
@@ -197,7 +203,7 @@ def test_sums_beyond_what_one_quantity_may_be_stay_readable() -> None:
     assert status.used == {"cash/limits.memory": "9600Pi"}
     read = wire.decode(wire.encode(wire.GroupObject(wire.ObjectMeta("nlp"), status=status)))
     assert wire.parse_amounts(read, read.status.used) == spent
-    assert wire.account_of(read).used == spent
+    assert wire.account_of(read, CATALOG).used == spent
 
 
 @given(
@@ -214,7 +220,7 @@ def granted(**cash: Any) -> wire.GroupObject:
 
 
 def test_how_hours_are_granted_is_read_as_it_is_meant() -> None:
-    assert wire.terms_of(wire.from_dict(STORED)) == DEFAULT_TERMS
+    assert wire.terms_of(wire.from_dict(STORED), CATALOG) == DEFAULT_TERMS
     said = granted(
         period="weekly",
         timeZone="Europe/Berlin",
@@ -225,11 +231,11 @@ def test_how_hours_are_granted_is_read_as_it_is_meant() -> None:
         thresholds=[90],
     )
     with pytest.raises(GroupUnreadable, match=r"^group nlp: spec\.cash\.rollover\.cap: cash/nvidia\.com/gpu: unknown"):
-        wire.terms_of(said)
+        wire.terms_of(said, CATALOG)
     assert said.spec.cash is not None
     assert said.spec.cash.rollover is not None
     said.spec.cash.rollover.cap = {"cpu": "1.5", "requests.nvidia.com/gpu": "0.5"}
-    assert wire.terms_of(said) == BudgetTerms(
+    assert wire.terms_of(said, CATALOG) == BudgetTerms(
         parse_schedule("weekly", "Europe/Berlin", "2026-01-05T09:00"),
         rollover=50,
         cap=res("cash/requests.cpu=1.5 cash/gpu=500m"),
@@ -252,5 +258,5 @@ def test_how_hours_are_granted_is_read_as_it_is_meant() -> None:
 )
 def test_what_cannot_be_meant_about_hours_names_its_place(cash: dict[str, Any], message: str) -> None:
     with pytest.raises(GroupUnreadable) as error:
-        wire.terms_of(granted(**cash))
+        wire.terms_of(granted(**cash), CATALOG)
     assert str(error.value).startswith(f"group nlp: spec.cash.{message}")

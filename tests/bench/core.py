@@ -21,6 +21,7 @@ from bizrq.workloads.lookup import EmptyLookup
 from controller.usage.excess import ExcessUsage
 from tests.bench import hours
 from tests.bench.measure import Spread
+from tests.support.catalog import CATALOG
 from webhooks.charging.charges import charge_of
 
 ROUNDS = 5
@@ -37,7 +38,7 @@ def decisions() -> list[str]:
     for _ in range(ROUNDS):
         began = time.process_time()
         for start in range(0, len(bodies), 50):
-            account = Account("hot", HARD, dict.fromkeys(HARD, 0))
+            account = Account("hot", HARD, dict.fromkeys(HARD, 0), catalog=CATALOG)
             for body in bodies[start : start + 50]:
                 request = review.decode(body)
                 assert request.object is not None
@@ -95,7 +96,7 @@ def below() -> list[str]:
     assert adapter is not None
     for count in (10_000, 100_000):
         cluster = hours.cluster_of(count)
-        [job] = cluster.workloads["tfjobs.kubeflow.org"].store.values()
+        [job] = cluster.informers.workloads["tfjobs.kubeflow.org"].store.values()
         surplus, charged = ExcessUsage(cluster, settings.counting), {"pods": (count - 1) * NANO}
         quiet_collector()
         seconds = []

@@ -23,10 +23,12 @@ from controller.hours.pod_intervals import IntervalCollector
 from controller.hours.record import RecordReconciler
 from controller.hours.record_store import RecordStore, StoredPage
 from controller.hours.retention import StatementRetention
+from controller.usage.claim_payers import ClaimPayers
 from controller.usage.observed_usage import ObservedUsage
 from controller.watch.cluster import Cluster
 from controller.watch.pods import SharedParts, trimmed_pod
 from tests.bench.measure import longest_stall
+from tests.support.catalog import CATALOG
 
 GPU, A100 = "requests.nvidia.com/gpu", "requests.nvidia.com/gpu.A100"
 HARD = {f"cash/{GPU}": 10**24}
@@ -39,9 +41,9 @@ class Drawer(RecordStore):
 
     sizes: dict[str, int]
 
-    async def write(self, sheet: StoredPage, page: RecordPage, **shell: Any) -> StoredPage:
-        after = replace(sheet, page=page, revision=sheet.revision + 1, **shell)
-        self.sizes[sheet.name] = len(msgspec.json.encode(wire.status_of(page)))
+    async def write(self, stored_page: StoredPage, page: RecordPage, **shell: Any) -> StoredPage:
+        after = replace(stored_page, page=page, revision=stored_page.revision + 1, **shell)
+        self.sizes[stored_page.name] = len(msgspec.json.encode(wire.status_of(page)))
         return self._know(after)
 
     async def create(self, group: GroupObject, number: int, writer: str = "") -> StoredPage:
@@ -62,10 +64,11 @@ class Office:
         self.books = Drawer(client, lambda _group: None)
         self.books.sizes = {}
         evidence = ObservedUsage(self.cluster, settings.counting)
+        payers = ClaimPayers(self.cluster.informers)
         self.stays = IntervalCollector(
-            self.cluster, evidence, self.books, lambda _group, _after: None, lambda: self.now
+            self.cluster, evidence, payers, self.books, lambda _group, _after: None, lambda: self.now, catalog=CATALOG
         )
-        corrections = CorrectionTracker(client, lambda _group, _after: None, now=lambda: self.now)
+        corrections = CorrectionTracker(client, lambda _group, _after: None, now=lambda: self.now, catalog=CATALOG)
         self.hours = RecordReconciler(
             self.cluster,
             self.stays,
@@ -145,10 +148,10 @@ def fill(cluster: Cluster, pods: int, groups: int = 1) -> None:
         labels = {"biz.group.resource.quota": f"g{number}", **_LABELS}
         metadata = {"namespace": "default", "uid": f"job-{number}", "resourceVersion": "1", "labels": labels}
         job = {"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "metadata": {**metadata, "name": f"j{number}"}}
-        cluster.workloads["tfjobs.kubeflow.org"].store.put({**job, "spec": {}})
+        cluster.informers.workloads["tfjobs.kubeflow.org"].store.put({**job, "spec": {}})
     shapes = SharedParts()
     for number in range(pods):
-        cluster.pods.store.put(trimmed_pod(_pod(number, number % groups), shapes))
+        cluster.informers.pods.store.put(trimmed_pod(_pod(number, number % groups), shapes))
 
 
 def _pod(number: int, job: int) -> dict[str, Any]:

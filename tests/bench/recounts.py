@@ -29,6 +29,7 @@ from controller.watch.cluster import Cluster
 from controller.watch.pods import Pod
 from tests.bench.hours import fill
 from tests.bench.measure import longest_stall
+from tests.support.catalog import CATALOG
 from tests.support.objects import deployment, group
 
 
@@ -63,13 +64,13 @@ def _commit() -> float:
         return Charge(slot, f"uid-{number}", None, dict.fromkeys(hard, NANO))
 
     seconds = []
-    account = wire.account_of(stored)
+    account = wire.account_of(stored, CATALOG)
     for number in range(1_000):
         account.reserve(granted(account, charge(number)))
     stored = wire.decode(wire.with_reservations(stored, account.entries()))
     for again in range(5):
         began = time.thread_time()
-        account = wire.account_of(stored)
+        account = wire.account_of(stored, CATALOG)
         for number in range(200):
             account.reserve(granted(account, charge(10_000 + 200 * again + number)))
         wire.with_reservations(stored, account.entries())
@@ -96,7 +97,7 @@ def _pods(cluster: Cluster) -> None:
 def _deployment(cluster: Cluster, of: str, number: int) -> None:
     obj = deployment(f"d{number}", of, 3, namespace="default")
     obj["metadata"] |= {"uid": f"d{number}", "resourceVersion": str(number + 1)}
-    cluster.workloads["deployments.apps"].store.put(obj)
+    cluster.informers.workloads["deployments.apps"].store.put(obj)
     cluster.workload_changed(None, obj)
 
 
@@ -123,10 +124,10 @@ async def _looks(name: str, put: Callable[[Cluster], None]) -> dict[str, str]:
 
         _deployment(cluster, name, 1_000_000)
         looks = {"one more": await look()}
-        if pods := cluster.pods.store.all_kept():
+        if pods := cluster.informers.pods.store.all_kept():
             running = cast("Pod", next(iter(pods)))
             over = msgspec.structs.replace(running, phase="Succeeded", ended=running.started)
-            cluster.pods.store.put(over)
+            cluster.informers.pods.store.put(over)
             looks["one ends"] = await look()
         ahead[0] = 300.0
         looks["check"] = await look()

@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 from bizrq.kube.client import Conflict, KubeClient
-from bizrq.store.groups import GROUPS
+from bizrq.store.groups import GROUPS, PARENT_FIELD, GroupStore
 from tests.support.cluster import Cluster, refusal
 from tests.support.objects import Object, group
 
@@ -260,3 +260,23 @@ async def test_what_admission_has_to_know_of_hours_is_stored_in_the_status(clien
     }
     told = await client.replace(GROUPS, {**made, "status": {"cash": cash}}, subresource="status")
     assert told["status"]["cash"] == cash
+
+
+async def test_the_children_of_one_group_are_listed_by_their_parent(client: KubeClient, unique: str) -> None:
+    for name, parent in (
+        (unique, ""),
+        (f"{unique}-a", unique),
+        (f"{unique}-b", unique),
+        (f"{unique}-c", f"{unique}-a"),
+    ):
+        await client.create(GROUPS, group(name, parent))
+    found, _ = await client.list(GROUPS, field_selector=f"{PARENT_FIELD}={unique}")
+    assert [child["metadata"]["name"] for child in found] == [f"{unique}-a", f"{unique}-b"]
+    store = GroupStore(client)
+    assert {child.name for child in await store.children(unique)} == {f"{unique}-a", f"{unique}-b"}
+    assert await store.children(f"{unique}-b") == []
+
+
+async def test_a_field_that_the_definition_does_not_name_selects_nothing_but_an_error(client: KubeClient) -> None:
+    error = await refusal(client.list(GROUPS, field_selector="spec.hard=x"))
+    assert error.status == 400

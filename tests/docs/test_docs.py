@@ -27,6 +27,7 @@ from bizrq.workloads.kinds.describe import table
 from bizrq.workloads.kinds.registry import builtin_registry
 from certs.main import certs
 from controller.main import control
+from tests.support.catalog import CATALOG
 from webhooks.main import serve
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -203,8 +204,8 @@ def test_groups_of_the_examples_can_be_read(path: Path) -> None:
     for document in yaml.safe_load_all(path.read_text("utf-8")):
         if document["kind"] == KIND:
             group = from_dict(document)
-            assert hard_of(group)
-            assert terms_of(group)
+            assert hard_of(group, CATALOG)
+            assert terms_of(group, CATALOG)
 
 
 def test_kinds_has_the_table_that_the_declarations_say() -> None:

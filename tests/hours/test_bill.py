@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from bizrq.hours.bill import BillLine, GroupBy, bill_rows, covering_period, rolled_up, split_by_model, totals
 from bizrq.hours.periods import Period
+from tests.support.catalog import CATALOG
 from tests.support.language import res
 
 LAST, NOW, EVER = Period(0, 7), Period(7, 14), Period(None, None)
@@ -30,33 +31,37 @@ GPU = "requests.nvidia.com/gpu"
 
 def test_rows_are_by_what_is_asked_for_the_largest_first() -> None:
     nano = 10**9
-    found = [(r.workload, r.amount // nano) for r in bill_rows(LINES, [GroupBy.WORKLOAD]) if r.resource == GPU]
+    found = [
+        (r.workload, r.amount // nano)
+        for r in bill_rows(LINES, [GroupBy.WORKLOAD], catalog=CATALOG)
+        if r.resource == GPU
+    ]
     assert found == [("b/train", 6), ("a/serve", 4), ("a/train", 3)]
     found = [
         (r.period, r.group, r.amount // nano)
-        for r in bill_rows(LINES, [GroupBy.GROUP, GroupBy.PERIOD])
+        for r in bill_rows(LINES, [GroupBy.GROUP, GroupBy.PERIOD], catalog=CATALOG)
         if r.resource == GPU
     ]
     assert found == [(LAST, "vision", 5), (NOW, "nlp", 7), (NOW, "vision", 1)]
-    [row] = [r for r in bill_rows(LINES, []) if r.resource == GPU]
+    [row] = [r for r in bill_rows(LINES, [], catalog=CATALOG) if r.resource == GPU]
     assert (row.amount // nano, row.span, row.group) == (13, Period(0, 14), None)
 
 
 def test_a_models_hours_are_its_bases_and_only_by_model_their_own() -> None:
     """Never both in one bill: a column that is summed says what was spent."""
-    assert [r.resource for r in bill_rows(LINES, [])] == ["limits.cpu", GPU]
-    by_model = [(r.model, r.amount) for r in bill_rows(LINES, [GroupBy.MODEL]) if r.resource == GPU]
+    assert [r.resource for r in bill_rows(LINES, [], catalog=CATALOG)] == ["limits.cpu", GPU]
+    by_model = [(r.model, r.amount) for r in bill_rows(LINES, [GroupBy.MODEL], catalog=CATALOG) if r.resource == GPU]
     assert by_model == [("", 7 * 10**9), ("A100", 6 * 10**9)]
 
 
 def test_of_a_model_whose_base_is_not_recorded_the_base_has_what_the_model_has() -> None:
-    assert split_by_model(res("cpu.A4=2")) == {("limits.cpu", "A4"): 2 * 10**9}
-    assert split_by_model({"requests.nvidia.com/gpu.shared": 1}) == {("requests.nvidia.com/gpu.shared", ""): 1}
+    assert split_by_model(res("cpu.A4=2"), CATALOG) == {("limits.cpu", "A4"): 2 * 10**9}
+    assert split_by_model({"requests.nvidia.com/gpu.shared": 1}, CATALOG) == {("requests.nvidia.com/gpu.shared", ""): 1}
 
 
 def test_groups_above_have_what_is_below() -> None:
     above = {"nlp": ["corp", "ai"], "vision": ["corp"]}
-    found = bill_rows(rolled_up(LINES, above.__getitem__), [GroupBy.GROUP])
+    found = bill_rows(rolled_up(LINES, above.__getitem__), [GroupBy.GROUP], catalog=CATALOG)
     assert {r.group: r.amount // 10**9 for r in found if r.resource == GPU} == {
         "corp": 13, "ai": 7, "nlp": 7, "vision": 6,
     }  # fmt: skip
@@ -86,8 +91,8 @@ def test_whatever_a_bill_is_made_out_by_its_rows_add_up_to_the_same(
     lines: list[BillLine], by: tuple[GroupBy, ...]
 ) -> None:
     """Conservation, exactly: no hour is lost or billed twice by the choice of rows."""
-    whole = {name: n for name, n in totals(bill_rows(lines, [])).items() if n}
-    assert {name: n for name, n in totals(bill_rows(lines, by)).items() if n} == whole
+    whole = {name: n for name, n in totals(bill_rows(lines, [], catalog=CATALOG)).items() if n}
+    assert {name: n for name, n in totals(bill_rows(lines, by, catalog=CATALOG)).items() if n} == whole
     for name in (GPU, "limits.cpu"):
         if all(name in each.amounts for each in lines):
             assert whole.get(name, 0) == sum(each.amounts[name] for each in lines)

@@ -17,6 +17,7 @@ from bizrq.quota.verdict import Denied, Granted, Reason
 from bizrq.units.quantity import MAX, NANO
 from bizrq.units.resources import Resources, larger, scale
 from bizrq.units.slot import ReservationError, Slot
+from tests.support.catalog import CATALOG
 from tests.support.language import NOW
 
 CPU, GPU = "limits.cpu", "requests.nvidia.com/gpu"
@@ -102,7 +103,7 @@ def accounts(draw: st.DrawFn) -> Account:
     used = {name: draw(SMALL) for name in hard}
     made = st.builds(Reservation, PLACES, st.sampled_from("uv"), st.none(), st.just(NOW), AMOUNTS)
     promised = draw(st.lists(made, unique_by=lambda entry: (entry.slot, entry.uid)))
-    return Account("g", hard, used, promised)
+    return Account("g", hard, used, promised, catalog=CATALOG)
 
 
 @given(accounts(), st.lists(charges(), max_size=6))
@@ -138,7 +139,7 @@ UPDATES = st.builds(
 
 @given(accounts(), st.lists(UPDATES, max_size=6))
 @example(
-    Account("g", {CPU: 10 * NANO, GPU: 4 * NANO}, {CPU: 9 * NANO, GPU: 0}),
+    Account("g", {CPU: 10 * NANO, GPU: 4 * NANO}, {CPU: 9 * NANO, GPU: 0}, catalog=CATALOG),
     [
         Charge(Slot("a", "b", "c"), "u", 7, {CPU: 7 * NANO}, {CPU: 6 * NANO}, is_new=False),
         Charge(Slot("a", "b", "c"), "u", 8, {CPU: NANO, GPU: NANO}, {CPU: NANO}, is_new=False),
@@ -166,7 +167,7 @@ def test_a_running_account_is_the_account_of_its_entries(account: Account, asked
         verdict = decide(account, charge, NOW)
         if isinstance(verdict, Granted) and verdict.reservation is not None:
             account.reserve(verdict.reservation)
-    again = Account("g", account.hard, account.used, reversed(account.reservations))
+    again = Account("g", account.hard, account.used, reversed(account.reservations), catalog=CATALOG)
     assert again.reservations == account.reservations
     names = {*account.reserved, *again.reserved}
     assert {name: account.reserved.get(name, 0) for name in names} == {
@@ -192,7 +193,7 @@ def test_the_same_charge_twice_costs_nothing_more(account: Account, charge: Char
 @given(accounts(), charges(), st.dictionaries(TRACKED, SMALL))
 def test_less_used_never_refuses_what_more_used_grants(account: Account, charge: Charge, less: Resources) -> None:
     used = {name: max(0, amount - less.get(name, 0)) for name, amount in account.used.items()}
-    freer = Account("g", account.hard, used, account.reservations)
+    freer = Account("g", account.hard, used, account.reservations, catalog=CATALOG)
     assert isinstance(decide(account, charge, NOW), Denied) or isinstance(decide(freer, charge, NOW), Granted)
 
 
@@ -207,7 +208,7 @@ def test_as_many_more_replicas_fit_as_a_refusal_says_and_no_more(
     """Of an object that is counted, and of one whose create is still only promised."""
     slot = Slot("deployments.apps", "team-a", "web")
     created = Reservation(slot, "u", None, NOW, scale(per_pod, was))
-    account = Account("g", account.hard, account.used, [] if is_counted else [created])
+    account = Account("g", account.hard, account.used, [] if is_counted else [created], catalog=CATALOG)
 
     def of(replicas: int) -> Charge:
         return Charge(
@@ -269,14 +270,14 @@ def test_a_recount_adds_up_and_every_base_is_what_used_holds(
         elif entry.slot in alone:
             assert any(each is entry for each in found.dropped)
     assert len(found.reservations) + len(found.dropped) == len(promised)
-    account = Account("g", hard, found.used, map(without_hours, found.reservations))
+    account = Account("g", hard, found.used, map(without_hours, found.reservations), catalog=CATALOG)
     assert found.over == {n: account.taken(n) - ceiling for n, ceiling in hard.items() if account.taken(n) > ceiling}
 
 
 @given(accounts())
 def test_a_child_holds_at_least_its_hard_and_at_least_what_is_taken(account: Account) -> None:
     held = held_by_child(account.hard, account.used, account.reservations)
-    account = Account("g", account.hard, account.used, map(without_hours, account.reservations))
+    account = Account("g", account.hard, account.used, map(without_hours, account.reservations), catalog=CATALOG)
     assert set(held) == set(account.hard)
     for name, amount in held.items():
         assert amount == max(account.hard[name], account.taken(name))
@@ -285,4 +286,4 @@ def test_a_child_holds_at_least_its_hard_and_at_least_what_is_taken(account: Acc
 def test_the_names_of_these_laws_are_names_of_hard() -> None:
     """Or a law might hold for nothing that exists."""
     names = pytest.importorskip("bizrq.units.names")
-    assert dict.fromkeys(sorted(NAMES), NANO) == names.parse_hard(dict.fromkeys(NAMES, 1))
+    assert dict.fromkeys(sorted(NAMES), NANO) == names.parse_hard(dict.fromkeys(NAMES, 1), CATALOG)

@@ -24,6 +24,7 @@ from bizrq.quota.reservation import Reservation
 from bizrq.quota.verdict import Granted
 from bizrq.units.quantity import NANO, round_up_milli
 from bizrq.units.slot import Slot
+from tests.support.catalog import CATALOG
 
 GPU, CASH = "requests.nvidia.com/gpu", "cash/requests.nvidia.com/gpu"
 HARD = {CASH: 40 * NANO}
@@ -122,7 +123,7 @@ class World:
         hours = AccountHours(
             safe=True, committed=self.liens if self.counts_liens else {}, carried={CASH: self.left_over()}
         )
-        return Account("nlp", HARD, self.used, self.entries, hours)
+        return Account("nlp", HARD, self.used, self.entries, hours, catalog=CATALOG)
 
     def ask(self, charge: Charge) -> bool:
         account = self.account()

@@ -31,6 +31,7 @@ from bizrq.quota.verdict import Denied, Granted
 from bizrq.units.quantity import NANO
 from bizrq.units.resources import Resources
 from bizrq.units.slot import GROUP_SLOT_KIND, Slot, group_slot
+from tests.support.catalog import CATALOG
 
 CPU, GPU = "limits.cpu", "requests.nvidia.com/gpu"
 #: An API write ends within this time, and a deleted uid is remembered for that.
@@ -67,7 +68,9 @@ class Stored:
 
     def account(self) -> Account:
         assert self.status is not None
-        return Account(self.name, self.demand, self.status.used or {}, map(parse_reservation, self.status.entries))
+        return Account(
+            self.name, self.demand, self.status.used or {}, map(parse_reservation, self.status.entries), catalog=CATALOG
+        )
 
     def cost(self) -> Resources:
         """What it costs whoever pays: a child what it holds, from this one version of it."""

@@ -25,6 +25,7 @@ from bizrq.quota.reservation import Reservation, parse_reservation
 from bizrq.quota.verdict import Denied
 from bizrq.units.quantity import NANO
 from bizrq.units.slot import GROUP_SLOT_KIND, Slot
+from tests.support.catalog import CATALOG
 from tests.support.language import NOW, res, slot
 
 Amounts = tuple[tuple[str, int], ...]
@@ -213,7 +214,7 @@ class Rules:
 
 
 def account_of(hard: Mapping[str, int], status: Status) -> Account:
-    return Account("g", hard, dict(status.used or ()), map(parse_reservation, status.entries))
+    return Account("g", hard, dict(status.used or ()), map(parse_reservation, status.entries), catalog=CATALOG)
 
 
 def lines(entries: Sequence[Reservation]) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from bizrq.quota.reservation import LIFETIME, Reservation, parse_reservation
 from bizrq.quota.verdict import Denied, Granted, Reason, Verdict
 from bizrq.units.slot import GROUP_SLOT_KIND, ReservationError, Slot, group_slot
 from bizrq.units.times import format_timestamp, parse_timestamp
+from tests.support.catalog import CATALOG
 from tests.support.language import NOW, account, create, entry, grant, move, res, role, slot, uid, update
 
 
@@ -63,7 +64,7 @@ REFUSED = [
     ),
     (
         "one unknown resource is enough, though the change does not ask for it",
-        Account("nlp", res("cpu=10 gpu=4"), res("cpu=0")),
+        Account("nlp", res("cpu=10 gpu=4"), res("cpu=0"), catalog=CATALOG),
         create("web", "cpu=1"),
         Reason.NOT_RECONCILED,
         "quota nlp is not reconciled yet: requests.nvidia.com/gpu not counted",
@@ -658,10 +659,10 @@ def test_a_thousand_creates_of_one_name_are_decided_as_quickly_as_of_many() -> N
             looks += 1
             return super().extra
 
-    group = Account("nlp", res("cpu=10k"), res("cpu=0"))
+    group = Account("nlp", res("cpu=10k"), res("cpu=0"), catalog=CATALOG)
     for n in range(1000):
         group.reserve(Watched(slot("web"), f"u-{n}", None, NOW, res("cpu=1")))
-    again = Account("nlp", res("cpu=10k"), res("cpu=0"), group.reservations)
+    again = Account("nlp", res("cpu=10k"), res("cpu=0"), group.reservations, catalog=CATALOG)
     assert again.reserved == res("cpu=1")
     assert looks <= 3_000
 

@@ -14,6 +14,7 @@ from bizrq.quota.headroom import replicas_that_fit
 from bizrq.quota.recount import CountedObject, Snapshot, UsageSums, WriteState, held_by_child, recount
 from bizrq.quota.reservation import Reservation, parse_reservation
 from bizrq.quota.verdict import Denied, Granted, Reason
+from tests.support.catalog import CATALOG
 from tests.support.language import NOW, account, create, entry, grant, name, res, role, slot, uid, update
 
 SAFE = AccountHours(safe=True, committed={})
@@ -23,7 +24,7 @@ BY = "spec.activeDeadlineSeconds"
 
 def safe(text: str, used: str = "", *entries: Reservation, **hours: object) -> Account:
     plain = account(text, used, entries)
-    return Account(plain.group, plain.hard, plain.used, entries, replace(SAFE, **hours))  # type: ignore[arg-type]
+    return Account(plain.group, plain.hard, plain.used, entries, replace(SAFE, **hours), catalog=CATALOG)  # type: ignore[arg-type]
 
 
 def running(charge: Charge, run: float | None, before: float | None = None) -> Charge:
@@ -261,7 +262,9 @@ def test_what_is_spent_and_what_may_still_be_come_to_no_more_than_both_together(
     exact, cash = {name("cash/gpu"): spent}, res("cash/gpu=12346m")
     found = recount(replace(snapshot(a), cash=cash, exact_cash=exact))
     assert found.committed == res("cash/gpu=77654m")
-    group = Account("nlp", res("gpu=10 cash/gpu=100"), found.used, hours=replace(SAFE, committed=found.committed))
+    group = Account(
+        "nlp", res("gpu=10 cash/gpu=100"), found.used, hours=replace(SAFE, committed=found.committed), catalog=CATALOG
+    )
     granted(group, job("gpu=1", 10))
     assert refused(group, job("gpu=1", 10.001)).reason is Reason.CASH
 

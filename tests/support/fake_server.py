@@ -23,6 +23,7 @@ RESOURCES = {
     "pods": ("", "v1", "Pod"),
     "events": ("", "v1", "Event"),
     "secrets": ("", "v1", "Secret"),
+    "bizgroupresourcequotas": ("quota.biz.group", "v1alpha1", "BizGroupResourceQuota"),
     "leases": ("coordination.k8s.io", "v1", "Lease"),
     "validatingwebhookconfigurations": (
         "admissionregistration.k8s.io",

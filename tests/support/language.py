@@ -16,6 +16,7 @@ from bizrq.quota.reservation import Reservation
 from bizrq.units import quantity
 from bizrq.units.slot import Slot, group_slot
 from bizrq.units.times import parse_timestamp
+from tests.support.catalog import CATALOG
 
 #: The short names of tests, for what the story of every demo uses.
 SHORT = {"cpu": "limits.cpu", "mem": "limits.memory", "gpu": "requests.nvidia.com/gpu"}
@@ -72,7 +73,7 @@ def account(text: str, used: str = "", entries: Iterable[Reservation] = ()) -> A
     group, _, hard = text.partition(" ")
     ceilings = res(hard)
     known: Mapping[str, int] = {} if used == "?" else {**dict.fromkeys(ceilings, 0), **res(used)}
-    return Account(group, ceilings, known, entries)
+    return Account(group, ceilings, known, entries, catalog=CATALOG)
 
 
 def create(place: str, demand: str, *, of: str = "", roles: Iterable[Role] = ()) -> Charge:

@@ -34,6 +34,7 @@ from bizrq.workloads.kinds.registry import builtin_registry
 from bizrq.workloads.labels import group_of
 from bizrq.workloads.lookup import EmptyLookup
 from bizrq.workloads.validation import Malformed
+from tests.support.catalog import CATALOG
 from tests.support.cluster import eventually
 from tests.support.objects import CONFIG_MAPS, DEPLOYMENTS
 
@@ -276,7 +277,7 @@ class _Replay:
             self._history[name].append((version, "", {}))
             return touched
         group = wire.from_dict(obj)
-        known = self._groups[name] = _Known(group, wire.account_of(group), _held(group))
+        known = self._groups[name] = _Known(group, wire.account_of(group, CATALOG), _held(group))
         self._history[name].append((version, group.parent, known.held))
         self._children[group.parent].add(name)
         self._ever[group.parent].add(name)
@@ -386,7 +387,7 @@ def _cost(kind: Resource, obj: Object) -> dict[str, int]:
 
 
 def _held(child: GroupObject) -> dict[str, int]:
-    return {name: amount for name, amount in wire.held_of_parent(child).items() if not is_cash(name)}
+    return {name: amount for name, amount in wire.held_of_parent(child, CATALOG).items() if not is_cash(name)}
 
 
 def _add(total: dict[str, int], more: dict[str, int]) -> None:
@@ -423,7 +424,7 @@ def _unsettled(name: str, groups: dict[str, GroupObject]) -> list[str]:
     total = wire.parse_amounts(group, group.status.self_used)
     for child in groups.values():
         if child.parent == name:
-            _add(total, wire.held_of_parent(child))
+            _add(total, wire.held_of_parent(child, CATALOG))
     return [
         f"{name}: {resource} used {text(resource, amount)}, should be {text(resource, total.get(resource, 0))}"
         for resource, amount in used.items()

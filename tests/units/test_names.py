@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from bizrq.units import names
 from bizrq.units.names import (
-    DEFAULT,
     InvalidHard,
     UnknownResource,
     base_and_model,
@@ -18,12 +17,13 @@ from bizrq.units.names import (
     parse_hard,
 )
 from bizrq.units.quantity import NANO
+from tests.support.catalog import CATALOG
 
 A_CLASS = "gpu.nvidia.com.deviceclass.resource.k8s.io/devices"
 IMPLICIT = "requests.deviceclass.resource.kubernetes.io/gpu.nvidia.com"
 
 #: What configuration may add: a GPU of an unlisted vendor, its shared form, a listed vendor's new card, two classes.
-CONFIGURED = DEFAULT.extended(
+CONFIGURED = CATALOG.extended(
     kinds=["pods", "widgets.example.com"],
     gpu_resources=["example.com/npu", "example.com/npu.shared", "huawei.com/Ascend910"],
     device_classes={"gpu.nvidia.com": "nvidia.com/gpu", "nic.example.com": "rdma/hca"},
@@ -86,7 +86,7 @@ CONFIGURED = DEFAULT.extended(
 )
 def test_a_known_name_is_its_own_spelling(name: str) -> None:
     """These are all that docs/resources.md lists."""
-    assert normalize(name) == name
+    assert normalize(name, CATALOG) == name
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_a_known_name_is_its_own_spelling(name: str) -> None:
 )
 def test_what_kubernetes_reads_as_requests_is_read_as_requests(given: str, read: str) -> None:
     """Natively `cpu` in a quota is requests.cpu."""
-    assert normalize(given) == read
+    assert normalize(given, CATALOG) == read
 
 
 @pytest.mark.parametrize(
@@ -176,7 +176,7 @@ def test_what_kubernetes_reads_as_requests_is_read_as_requests(given: str, read:
 def test_an_unknown_name_is_refused_with_what_to_write(name: str, advice: str) -> None:
     """The nearest valid name, or the step that is missing."""
     with pytest.raises(UnknownResource) as caught:
-        normalize(name)
+        normalize(name, CATALOG)
     assert "unknown resource name: " in str(caught.value)
     assert advice in str(caught.value)
 
@@ -229,7 +229,7 @@ def test_what_no_adapter_counts_cannot_be_limited() -> None:
 def test_configuration_that_cannot_be_names_is_refused(more: dict) -> None:
     """With what to write."""
     with pytest.raises(UnknownResource, match=": write "):
-        DEFAULT.extended(**more)
+        CATALOG.extended(**more)
 
 
 @pytest.mark.parametrize(
@@ -259,7 +259,7 @@ def test_configuration_that_cannot_be_names_is_refused(more: dict) -> None:
 )
 def test_models_are_for_cpu_memory_gpus_and_cards(base: str, takes: bool) -> None:
     """Not for network cards, pages or pods; a name with a model takes no second one."""
-    assert is_model_base(base) is takes
+    assert is_model_base(base, CATALOG) is takes
 
 
 @pytest.mark.parametrize(
@@ -280,14 +280,14 @@ def test_a_model_of_a_configured_base_is_one_and_without_configuration_a_name_of
     name: str, split: tuple[str, str] | None
 ) -> None:
     assert base_and_model(name, CONFIGURED) == split
-    assert base_and_model(name) is None
+    assert base_and_model(name, CATALOG) is None
 
 
 def test_a_model_is_emitted_after_its_base() -> None:
     """A4 is not A40, and neither is taken apart again."""
-    assert model_name("limits.cpu", "A4") == "limits.cpu.A4"
-    assert model_name("requests.nvidia.com/gpu", "A100-80G.v2") == "requests.nvidia.com/gpu.A100-80G.v2"
-    assert model_name("requests.nvidia.com/mig-1g.5gb", "A100") == "requests.nvidia.com/mig-1g.5gb.A100"
+    assert model_name("limits.cpu", "A4", CATALOG) == "limits.cpu.A4"
+    assert model_name("requests.nvidia.com/gpu", "A100-80G.v2", CATALOG) == "requests.nvidia.com/gpu.A100-80G.v2"
+    assert model_name("requests.nvidia.com/mig-1g.5gb", "A100", CATALOG) == "requests.nvidia.com/mig-1g.5gb.A100"
     assert model_name("requests.example.com/npu", "A2", CONFIGURED) == "requests.example.com/npu.A2"
 
 
@@ -312,7 +312,7 @@ def test_a_model_that_makes_another_resources_name_is_refused(base: str, model: 
 def test_a_model_is_a_label_value(model: str) -> None:
     """At most 63 characters, alphanumeric at both ends."""
     with pytest.raises(UnknownResource, match="not a model: write a label value"):
-        model_name("limits.cpu", model)
+        model_name("limits.cpu", model, CATALOG)
 
 
 def test_hours_have_a_name_of_their_own() -> None:
@@ -332,14 +332,14 @@ def test_a_hard_is_read_by_canonical_name() -> None:
         "cash/limits.cpu": "10k",
         "requests.nvidia.com/gpu": "2e0",
     }
-    assert list(parse_hard(hard).items()) == [
+    assert list(parse_hard(hard, CATALOG).items()) == [
         ("cash/limits.cpu", 10_000 * NANO),
         ("limits.memory", 2**30 * NANO),
         ("pods", 5 * NANO),
         ("requests.cpu", NANO // 2),
         ("requests.nvidia.com/gpu", 2 * NANO),
     ]
-    assert parse_hard({}) == {}
+    assert parse_hard({}, CATALOG) == {}
 
 
 @pytest.mark.parametrize(
@@ -367,7 +367,7 @@ def test_a_hard_is_read_by_canonical_name() -> None:
 def test_a_bad_amount_or_name_is_refused(name: str, value: object, problem: str) -> None:
     """By name, in native words where there are some."""
     with pytest.raises(InvalidHard) as caught:
-        parse_hard({"requests.memory": "1Gi", name: value})
+        parse_hard({"requests.memory": "1Gi", name: value}, CATALOG)
     assert len(caught.value.problems) == 1
     assert caught.value.problems[0].startswith(problem)
 
@@ -388,14 +388,15 @@ def test_whole_things_may_be_written_otherwise_and_hours_and_cards_in_parts(
     name: str, value: object, units: float
 ) -> None:
     """1000m pods are one pod; half a card is a fair share of one."""
-    assert parse_hard({name: value}) == {name: int(units * NANO)}
+    assert parse_hard({name: value}, CATALOG) == {name: int(units * NANO)}
 
 
 def test_all_problems_are_named_at_once_in_order() -> None:
     """One bad name among good ones refuses the whole."""
     with pytest.raises(InvalidHard) as caught:
         parse_hard(
-            {"pods": "x", "limits.cpu": "1", "cpu": "1", "requests.cpu": "2", "Limits.cpu": "3", "limits.memory": -1}
+            {"pods": "x", "limits.cpu": "1", "cpu": "1", "requests.cpu": "2", "Limits.cpu": "3", "limits.memory": -1},
+            CATALOG,
         )
     assert [problem.partition(": ")[0] for problem in caught.value.problems] == [
         "Limits.cpu",
@@ -410,16 +411,16 @@ def test_all_problems_are_named_at_once_in_order() -> None:
 def test_256_names_are_allowed_and_no_more() -> None:
     """Counted before any is looked at."""
     hard = {f"requests.example.com/r{index}": 1 for index in range(256)}
-    assert len(parse_hard(hard)) == 256
+    assert len(parse_hard(hard, CATALOG)) == 256
     with pytest.raises(InvalidHard, match="has 257 names: at most 256"):
-        parse_hard({**hard, "???": 1})
+        parse_hard({**hard, "???": 1}, CATALOG)
 
 
 @pytest.mark.parametrize("hard", [None, [], "limits.cpu", 3, [("limits.cpu", "1")]])
 def test_a_hard_is_a_map(hard: object) -> None:
     """And nothing else."""
     with pytest.raises(InvalidHard, match="must be a map"):
-        parse_hard(hard)
+        parse_hard(hard, CATALOG)
 
 
 @pytest.mark.parametrize(
@@ -442,7 +443,7 @@ def test_256_hostile_names_are_refused_quickly_and_briefly(many) -> None:
     for _ in range(3):
         before = time.thread_time()
         with pytest.raises(InvalidHard) as caught:
-            parse_hard(hard)
+            parse_hard(hard, CATALOG)
         spent.append(time.thread_time() - before)
         assert len(caught.value.problems) == 256
         assert max(map(len, caught.value.problems)) < 400

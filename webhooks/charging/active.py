@@ -1,4 +1,4 @@
-"""Which stored workloads are charged still: those that have not ended, and those that have pods left.
+"""Find the stored workloads that are still charged: those that have not ended, and those that have pods left.
 
 This file alone looks for such pods. It does not know which group pays.
 """
@@ -24,7 +24,7 @@ PODS = Resource("", "v1", "pods", "Pod")
 async def active_workloads(
     items: Sequence[Object], adapter: Adapter, context: Context, deadline: Deadline
 ) -> list[Object]:
-    """Those of a kind's stored objects that cost whoever pays for them anything. Raises ApiError, Unreachable."""
+    """Return those of a kind's stored objects that still cost anything. Raises ApiError, Unreachable."""
     ended = [item for item in items if counting.is_charged_for_pods(item, adapter, context.config)]
     running: list[tuple[Object, Object]] = []
     for namespace in sorted({item["metadata"]["namespace"] for item in ended}):

@@ -26,7 +26,7 @@ from bizrq.quota.verdict import Denied, Granted, Reason, Verdict
 from bizrq.store import edit_backoff
 from bizrq.store.edit_backoff import EditBackoff
 from bizrq.store.ports import GroupWriter
-from bizrq.units.names import DEFAULT, Catalog
+from bizrq.units.names import Catalog
 
 log = structlog.get_logger(__name__)
 
@@ -72,7 +72,7 @@ class Reserver:
         self,
         store: GroupWriter,
         *,
-        catalog: Catalog = DEFAULT,
+        catalog: Catalog,
         now: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
         clock: Callable[[], float] = time.monotonic,
         pace: float = PACE,

@@ -115,7 +115,7 @@ class SharedClaims:
 
 
 def claim_context(claim: Object, lookup: Lookup, config: CountingConfig) -> ClaimContext:
-    """Return what a claim's cost depends on besides the claim."""
+    """Return what a claim's cost depends on, apart from the claim itself."""
     return ClaimContext(labels_of(claim), counting.namespace_of(claim), lookup, config)
 
 

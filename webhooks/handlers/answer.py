@@ -14,7 +14,7 @@ from bizrq.kube.client import ApiError, Unreachable
 from bizrq.quota.verdict import Denied, Granted, Reason, Verdict
 from bizrq.workloads.validation import Malformed
 from webhooks.charging.deadline import Deadline
-from webhooks.registration import Endpoint
+from webhooks.registration import ReviewEndpoint
 
 #: A refusal names this many objects that are in the way.
 MAX_NAMED = 2
@@ -34,7 +34,7 @@ class Answer:
 Admit: TypeAlias = Callable[[Request, Deadline], Awaitable[Answer | Verdict]]
 
 
-async def answer(endpoint: Endpoint, admit: Admit, request: Request, deadline: Deadline) -> Answer:
+async def answer(endpoint: ReviewEndpoint, admit: Admit, request: Request, deadline: Deadline) -> Answer:
     """Answer a review of an endpoint; grant what the endpoint does not decide."""
     if request.operation not in endpoint.operations or request.sub_resource not in endpoint.sub_resources:
         return Answer(Granted())

@@ -1,7 +1,7 @@
-"""Words of warning for a HorizontalPodAutoscaler that may ask for more than its group has left.
+"""Warn of a HorizontalPodAutoscaler that may ask for more than its group has left.
 
-This file alone decides what is said. Nothing is refused and nothing reserved here: an autoscaler costs nothing until
-it scales, and each step that it takes is decided like anybody else's (`Workloads.scale`).
+This file alone decides the warning. It refuses and reserves nothing: an autoscaler costs nothing until it scales, and
+each of its steps is admitted like any other (`WorkloadHandler.scale`).
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ class AutoscalerHandler:
         self._context = context
 
     async def admit(self, request: Request, deadline: Deadline) -> Answer:
-        """Yes, and what to know about its maxReplicas."""
+        """Grant the write, with a warning where maxReplicas does not fit."""
         try:
             warning = await self._warning(request, deadline)
         except (ApiError, Unreachable, Malformed, GroupUnreadable) as error:
-            # Whoever scales will be told what is wrong.
-            log.info("autoscaler not looked at", namespace=request.namespace, name=request.name, error=str(error))
+            # The review of a later scale says what is wrong.
+            log.info("autoscaler not checked", namespace=request.namespace, name=request.name, error=str(error))
             warning = None
         return Answer(Granted(), [warning] if warning else [])
 
     async def _warning(self, request: Request, deadline: Deadline) -> str | None:
-        """Raises ApiError, Unreachable, Malformed, GroupUnreadable."""
+        """Return the warning, None without one. Raises ApiError, Unreachable, Malformed, GroupUnreadable."""
         registry, config = self._context.registry, self._context.config
         spec = expect_map((request.object or {}).get("spec"), "spec")
         found = self._target(spec)
@@ -94,7 +94,7 @@ class AutoscalerHandler:
         return f"{whose} does not fit quota {group}: {(now if isinstance(now, int) else 1) + more} would fit now"
 
     def _target(self, spec: Mapping[str, Any]) -> tuple[Adapter, str] | None:
-        """The kind and the name of what is scaled, where that is charged."""
+        """Return kind and name of the target, None where the target is not charged."""
         reference = expect_map(spec.get("scaleTargetRef"), "spec.scaleTargetRef")
         group, _ = group_and_version(reference.get("apiVersion"))
         kind, name = reference.get("kind"), reference.get("name")

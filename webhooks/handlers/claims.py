@@ -1,8 +1,8 @@
-"""ResourceClaims that people make: whose they are, and what those that name them need more with them.
+"""Admission of ResourceClaims that people make.
 
-This file alone decides about the write of a claim. One that names a group is charged to it from then on, used or not,
-and no other group's workload may name it; one that names none is charged with the first workload that does. What is
-made for a pod came in with the pod's workload. Rules: docs/counting.md, "Shared claims".
+This file alone decides which group pays for the write of a claim. A claim that names a group is charged to it, used or
+not, and no other group's workload may name it. One that names none is charged with its first user. A claim that is made
+for a pod is charged with the pod's workload. Rules: docs/counting.md, "Shared claims".
 """
 
 from __future__ import annotations

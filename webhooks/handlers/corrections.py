@@ -1,7 +1,7 @@
-"""Admission of corrections: who may credit a group or debit it, and of what.
+"""Admission of corrections, which credit or debit a group's hours.
 
-This file alone decides which corrections may be made. It fails closed. Once made one is never edited (CEL of its CRD);
-the controller makes a line of it.
+This file alone decides which corrections may be made. The CRD makes them immutable (CEL), and the controller enters
+them into the record.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class CorrectionHandler:
             return _bad(request, "spec.reason: say why")
         user = request.user_info.username if request.user_info else ""
         if correction.spec.by != user:
-            return _bad(request, f"spec.by: is {correction.spec.by[:80]!r}, but {user or 'nobody'} asks")
+            return _bad(request, f"spec.by: is {correction.spec.by[:80]!r}, but {user or 'an unnamed user'} asks")
         try:
             group = await self._context.groups.read(correction.spec.group, deadline.seconds_left())
             if group is None:
@@ -49,7 +49,7 @@ class CorrectionHandler:
             return Denied(Reason.NOT_RECONCILED, f"quota {correction.spec.group} cannot be read: {error}")
 
     def _of(self, request: Request, correction: CorrectionObject, group: GroupObject, given: set[str]) -> Denied | None:
-        """Why this group cannot be corrected so: a resource's hours are those of its models and the rest."""
+        """Refuse hours that the group does not meter, and a model's hours without those of its resource."""
         hard = groups.hard_of(group, self._context.catalog)
         if unmetered := sorted(name for name in given if cash_name(name) not in hard):
             metered = (

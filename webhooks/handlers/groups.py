@@ -1,7 +1,7 @@
-"""Admission of groups: gather the family, ask the tree's rules, charge the parent.
+"""Admission of groups: gather the family, validate the write, charge the parent.
 
-This file alone decides what has to be gathered about a group's change. It fails closed. The rules themselves stand
-in `bizrq.quota.group_validation`, and whether the parent can bear it is the ledger's question.
+This file alone decides what must be gathered for a group's write. `bizrq.quota.group_validation` has the rules, and
+`bizrq.quota.admission` decides whether the growth fits the parent.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class GroupHandler:
         if (denied := _bad_selector(asked, stored) or _bad_cash(asked, stored, self._context.catalog)) is not None:
             return Answer(denied)
         old = self._old(stored)
-        # A `hard` that cannot be read never let anything in: to repair it is to create it.
+        # A group with an unreadable `hard` admits nothing: a repair needs the rights of a create.
         unread = stored is not None and old is not None and stored.spec.hard and not old.hard
         grants = stored is not None and stored.spec.cash != asked.spec.cash
         if grants or expands_budget(new, None if unread else old):
@@ -85,7 +85,7 @@ class GroupHandler:
     async def _charge_parent(
         self, request: Request, change: GroupWrite, stored: GroupObject | None, deadline: Deadline
     ) -> Verdict:
-        """The tree's verdict, and where the parent has to give more, its account's, both on one version of it."""
+        """Validate the write and charge the parent for its growth, both on one version of the parent."""
         new, old = change.new, change.old
         if (broken := group_validation.validate_alone(change)) is not None:
             return broken
@@ -94,7 +94,7 @@ class GroupHandler:
 
         def check(parent: GroupObject) -> Denied | None:
             try:
-                return group_validation.validate(_beside(change, wire.group_state(parent, self._context.catalog)))
+                return group_validation.validate(_with_parent(change, wire.group_state(parent, self._context.catalog)))
             except GroupUnreadable as error:
                 return Denied(Reason.NOT_RECONCILED, f"the parent of group {new.name} cannot be read: {error}")
 
@@ -104,7 +104,7 @@ class GroupHandler:
             resource_version=stored.resource_version if stored else None,
             demand=held_of_parent(new),
             before=held_of_parent(old) if old else {},
-            # A name that goes has to be seen by an edit of the parent, as a new child has.
+            # An edit of the parent has to see a removed name, as it has to see a new child.
             is_new=old is None or bool(set(old.hard) - set(new.hard)),
         )
         if not charge.is_new and not charge.growth():
@@ -116,7 +116,7 @@ class GroupHandler:
         return verdict
 
     def _asked(self, asked: GroupObject, stored: GroupObject | None) -> Group:
-        """The group as it would be: the spec that is asked for with the status that is stored."""
+        """Return the group as it would be: the requested spec with the stored status."""
         return Group(
             name=asked.name,
             parent=asked.parent,
@@ -127,7 +127,7 @@ class GroupHandler:
         )
 
     def _old(self, stored: GroupObject | None) -> Group | None:
-        """The stored group; one whose `hard` cannot be read never got anything from its parent."""
+        """Return the stored group; one with an unreadable `hard` holds nothing of its parent."""
         if stored is None:
             return None
         try:
@@ -136,7 +136,7 @@ class GroupHandler:
             return Group(stored.name, stored.parent, {})
 
     async def _children(self, new: Group, old: Group | None) -> list[Group]:
-        """The children that an update's new names must find, those among them that are only promised yet too."""
+        """Return the children to check an update's new names against, reserved ones included."""
         if old is None or not set(new.hard) - set(old.hard):
             return []
         stored = [
@@ -161,7 +161,7 @@ class GroupHandler:
         if not children and len(workloads) < MAX_NAMED:
             named = await list_stored(self._context, (NAMESPACES,), deadline, None, f"{LABEL}={stored.name}")
             namespaces = [namespace["metadata"]["name"] for namespace in named]
-            # All kinds at once: the API server takes its time over each, and asks again if the group moved meanwhile.
+            # All kinds at once: each list takes a while, and the API server asks again if the group changes meanwhile.
             kinds = (
                 self._charged(adapter, stored.name, namespaces, deadline) for adapter in self._context.registry.charged
             )
@@ -174,7 +174,7 @@ class GroupHandler:
         )
 
     async def _charged(self, adapter: Adapter, group: str, namespaces: Sequence[str], deadline: Deadline) -> list[str]:
-        """Up to two stored workloads of a kind that are charged to the group, the default of these namespaces."""
+        """Return up to two stored workloads of a kind that the group pays for, by label or by these namespaces."""
         resources = resources_of(adapter)
         items = await list_stored(self._context, resources, deadline, None, f"{LABEL}={group}")
         for namespace in namespaces:
@@ -188,13 +188,13 @@ class GroupHandler:
         return found
 
     async def _claims(self, group: str, deadline: Deadline) -> list[str]:
-        """Claims that name the group themselves."""
+        """Return the claims that name the group."""
         found = await list_stored(self._context, (_CLAIMS,), deadline, None, f"{LABEL}={group}")
         places = (claim["metadata"] for claim in found if claim_group(claim) is not None)
         return [f"{_CLAIMS.key}/{place['namespace']}/{place['name']}" for place in places]
 
     async def _is_paid(self, item: dict[str, Any], deadline: Deadline) -> bool:
-        """Whether something above the object pays for it."""
+        """Return whether an owner pays for the object."""
         if controller_of(item["metadata"]) is None:
             return False
         registry = self._context.registry
@@ -205,7 +205,7 @@ class GroupHandler:
 
 
 def _bad_selector(asked: GroupObject, stored: GroupObject | None) -> Denied | None:
-    """What is wrong with a namespaceSelector that was not there before; one that is stored keeps nobody from edits."""
+    """Refuse a new namespaceSelector that is invalid; one that is stored already blocks no other edit."""
     given = asked.spec.namespace_selector
     if given is None or (stored is not None and stored.spec.namespace_selector == given):
         return None
@@ -217,7 +217,7 @@ def _bad_selector(asked: GroupObject, stored: GroupObject | None) -> Denied | No
 
 
 def _bad_cash(asked: GroupObject, stored: GroupObject | None, catalog: Catalog) -> Denied | None:
-    """What is wrong with a spec.cash that was not there before; one that is stored keeps nobody from edits."""
+    """Refuse a new spec.cash that is invalid; one that is stored already blocks no other edit."""
     if stored is not None and stored.spec.cash == asked.spec.cash:
         return None
     try:
@@ -227,7 +227,7 @@ def _bad_cash(asked: GroupObject, stored: GroupObject | None, catalog: Catalog) 
     return None
 
 
-def _beside(change: GroupWrite, parent: Group) -> GroupWrite:
+def _with_parent(change: GroupWrite, parent: Group) -> GroupWrite:
     return GroupWrite(change.new, change.old, parent, change.children)
 
 

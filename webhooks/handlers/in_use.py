@@ -1,4 +1,7 @@
-"""Deletions of what charged workloads use: nobody could count those workloads any more."""
+"""Admission of the deletion of what charged workloads refer to: without it they could not be counted.
+
+This file alone decides when such a deletion is refused.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What a namespace says about the workloads in it that name no group: their default group, or that they must name one.
+"""Admission of a namespace's default group, which pays for the workloads in it that name no group.
 
-This file alone decides when those labels of a Namespace may change. While workloads stand there that the default pays
-for, or that it would pay for from then on, it may not: nobody would have admitted them to the other group.
+This file alone decides when that label of a Namespace may change: not while it pays, or would then pay, for active
+workloads. They have not been admitted to the other group.
 
 The race that is accepted: a workload that is created while the label changes is decided by the one webhook before, and
 counted by the controller after. It was admitted to some group, and the recount tells the other one (event Drift).
@@ -41,7 +41,7 @@ class NamespaceHandler:
         after = label_value(labels_of(request.object or {}), LABEL)
         if before == after:
             return Granted()
-        # Whatever comes there without a label is brought into the group.
+        # From then on, new workloads without a label are charged to the group.
         if after is not None:
             refused = await self._context.authorizer.check_use(request, after, deadline)
             if refused is not None:
@@ -56,7 +56,7 @@ class NamespaceHandler:
         return Answer(Granted(), [warning])
 
     async def _active_unlabelled(self, namespace: str, group: str | None, deadline: Deadline) -> list[str]:
-        """Up to two workloads there that name no group and pay for themselves, those among them that are promised."""
+        """Return up to two workloads there that name no group and that no owner pays for, reserved ones included."""
         found: set[str] = set()
         promised = await self._context.groups.read(group, deadline.seconds_left()) if group is not None else None
         for adapter in self._context.registry.charged:
@@ -80,7 +80,7 @@ class NamespaceHandler:
 
 
 def _default(namespace: Object | None) -> str | None:
-    """The default group of a stored namespace; a label that is none charges nobody."""
+    """Return the default group of a stored namespace; a malformed label charges no group."""
     try:
         return label_value(labels_of(namespace), LABEL) if namespace is not None else None
     except Malformed:

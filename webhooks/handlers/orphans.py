@@ -1,11 +1,11 @@
 """Deleting a workload without its children: `kubectl delete --cascade=orphan`.
 
-This file alone decides when that is refused: where a child would be left that asks for something and that nobody pays
-for. A labelled child pays for itself from then on, so whoever labels the template may orphan. The API server only asks
-about deletions that orphan (`registration.ORPHANING`), so that no other depends on us.
+This file alone decides when that is refused: where a child would be left that costs something and that no group pays
+for. A labelled child pays for itself from then on, so a labelled template may be orphaned. Only deletions that orphan
+are reviewed (`registration.ORPHANING`).
 
-What is made between the look and the deletion, or orphaned while no webhook was there, the controller counts to the
-group all the same as long as it has seen it paid (`controller/watch/cluster.py`, "detached").
+A child that is made between this check and the deletion, or orphaned while no webhook was running, is still counted to
+the group by the controller, if it saw the child paid for before (`controller/watch/detached.py`).
 """
 
 from __future__ import annotations
@@ -49,19 +49,19 @@ class OrphanHandler:
             group = charged_group(above if above is not None else obj, lookup)
             left = await self._unpaid_child(adapter, obj, deadline) if group is not None else None
         except Malformed:
-            # A label that is none charges nobody.
+            # A malformed label charges no group.
             return Granted()
         if left is None:
             return Granted()
         return Denied(
             Reason.ORPHANS,
-            f"{subject_of(request)} pays for {left}, which nobody would pay for without it:"
+            f"{subject_of(request)} pays for {left}, which no group would pay for without it:"
             f" label its pod template {LABEL}: {group} and delete it once all its pods have that, "
             "or delete it without orphaning them",
         )
 
     async def _unpaid_child(self, adapter: Adapter, owner: Object, deadline: Deadline) -> str | None:
-        """One child that asks for something and names no group, nor is in a namespace that does; None without one."""
+        """Return a child that costs something and that no label charges to a group; None where there is none."""
         for group, kind in sorted(adapter.creates):
             made = self._context.registry.by_kind(group, kind)
             if made is None:

@@ -38,8 +38,8 @@ from webhooks.handlers.in_use import InUseCheck
 
 Object = dict[str, Any]
 
-#: What a pod costs that has a claim of no devices: so much of a workload is held for certain while its template is
-#: gone. An immutable template grows only by being made anew.
+#: The content of a claim template that does not exist: while it is gone, its users are charged for no devices of it. A
+#: template is immutable, so its users grow only when it is created again.
 _NO_DEVICES: Object = {"spec": {"spec": {"devices": {}}}}
 
 

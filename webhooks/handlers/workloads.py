@@ -1,7 +1,7 @@
-"""Admission of whole workloads and of their `/scale`: gather, decide, reserve.
+"""Admission of workloads and of their `/scale`: count the write, then charge it.
 
-This file alone decides which group a change is charged to and what counts as "nothing worse".
-It fails closed: what cannot be counted is refused.
+This file alone decides which charges a workload's write makes, and to which groups. A write that cannot be counted is
+refused.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ class WorkloadHandler:
             own = counted.charges[-1]
             if self._owner_trust.releases(write.request, write.new, write.old, own.lookup):
                 slot = str(own.charge.slot)
-                log.warning("charged without room: its controller let go of it", slot=slot, group=own.group)
+                log.warning("charged without room: released by its controller", slot=slot, group=own.group)
                 return counted, Granted()
         return counted, verdict
 
@@ -162,7 +162,7 @@ class WorkloadHandler:
         children: list[Object] = []
         if write.adapter.grows and write.old is not None:
             children = await self._children.stored(write.adapter, write.old, deadline)
-            # Meanwhile what it refers to may have become another.
+            # Objects that it refers to may have changed meanwhile: count it again.
             counted.clear()
         # What cannot be counted raises here, where a group pays for it.
         own = counted[0] if counted else self._demand(write, lookup)
@@ -226,7 +226,10 @@ class WorkloadHandler:
         return [PendingCharge(left, charge, lookup, is_intent=True)]
 
     async def _count_child(self, write: _Write, above: Object, lookup: ReferenceLookup, deadline: Deadline) -> Counted:
-        """Count an object that `above` pays for: nothing, what it outgrows that by, or all of it."""
+        """Count an object with a payer `above`: it costs nothing, the growth of its payer, or all of its own demand.
+
+        Raises Malformed, ApiError, Unreachable.
+        """
         request, adapter, new, old = write.request, write.adapter, write.new, write.old
         uncovered = await self._owner_trust.uncovered(request, adapter, new, old, above, lookup, deadline)
         group = charged_group(above, lookup)
@@ -242,7 +245,7 @@ class WorkloadHandler:
     def _count_ungrouped(self, write: _Write, lookup: ReferenceLookup) -> NothingCharged | Decided:
         """Refuse an object that charges no group where every workload has to charge one.
 
-        A stored object that asks for no more, a controller's release and a deletion under way are let be. Raises
+        A stored object that asks for no more, a controller's release and a deletion under way are allowed. Raises
         Malformed.
         """
         request, new, old = write.request, write.new, write.old
@@ -302,7 +305,7 @@ def _exempt(namespace: str) -> Denied:
 
 
 def _unchanged(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
-    """Whether nothing that is charged differs: always allowed, even where the object cannot be counted."""
+    """Return whether nothing that is charged differs. Such a write is allowed even where it cannot be counted."""
     keys = ("spec", "template")
     return all(old.get(key) == new.get(key) for key in keys) and _charged(old) == _charged(new)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
 from pathlib import Path
@@ -116,12 +116,12 @@ def write_page(
 
 def _books(client: KubeClient, group: str | None, catalog: Catalog, *, past: bool) -> HoursRecords:
     async def work(client: KubeClient) -> HoursRecords:
-        return await read_records(client, statements=past)
+        return await read_records(client, catalog, statements=past)
 
     records = run_on(client, work)
     if group is not None:
         check_known([group], sorted({*records.groups, *(each.spec.group for each in records.statements)}))
-    return replace(records.subtree(group), catalog=catalog)
+    return records.subtree(group)
 
 
 def _of(records: HoursRecords, lines: list[BillLine], resource: str | None) -> list[BillLine]:

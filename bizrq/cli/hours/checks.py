@@ -20,7 +20,7 @@ from bizrq.cli.hours.records import HoursRecords, format_hours, lines_of_page
 from bizrq.cli.output.terminal import sanitize
 from bizrq.hours import metering
 from bizrq.units import quantity
-from bizrq.units.names import is_cash, metered_resource
+from bizrq.units.names import Catalog, is_cash, metered_resource
 from bizrq.units.resources import Resources, total
 from bizrq.units.slot import GROUP_SLOT_KIND
 from bizrq.units.times import parse_timestamp
@@ -57,7 +57,8 @@ def check_records(records: HoursRecords, corrections: Iterable[CorrectionObject]
     ):
         for each in of.corrections:
             lines.setdefault(each.uid, []).append(each)
-    found += [_correction(each, lines.get(each.metadata.uid, [])) for each in corrections if each.status.applied]
+    applied = (each for each in corrections if each.status.applied)
+    found += [_correction(each, lines.get(each.metadata.uid, []), records.catalog) for each in applied]
     return found
 
 
@@ -65,12 +66,12 @@ def _periods(page: CardHours) -> tuple[StoredPeriod, ...]:
     return page.status.open, *page.status.closing
 
 
-def _correction(correction: CorrectionObject, lines: Sequence[wire.StoredCorrection]) -> CheckResult:
+def _correction(correction: CorrectionObject, lines: Sequence[wire.StoredCorrection], catalog: Catalog) -> CheckResult:
     """Check that a correction is in one line of the same content; deleted statements cannot be checked."""
     problems = [f"appears in {len(lines)} lines"] if len(lines) > 1 else []
     for line in lines:
         problems += _differ(
-            _amounts(line.amounts, problems), _corrected(correction, problems), "its line says", "it says"
+            _amounts(line.amounts, problems), _corrected(correction, problems, catalog), "its line says", "it says"
         )
         if (line.by, line.reason) != (correction.spec.by, correction.spec.reason):
             problems.append(f"its line says {line.by}: {line.reason}")
@@ -156,9 +157,9 @@ def _amounts(stored: Mapping[str, str], problems: list[str]) -> dict[str, int]:
         return {}
 
 
-def _corrected(correction: CorrectionObject, problems: list[str]) -> dict[str, int]:
+def _corrected(correction: CorrectionObject, problems: list[str], catalog: Catalog) -> dict[str, int]:
     try:
-        return amounts_of(correction)
+        return amounts_of(correction, catalog)
     except CorrectionUnreadable as error:
         problems.append(str(error))
         return {}
@@ -202,7 +203,8 @@ def remarks(records: HoursRecords, corrections: Iterable[CorrectionObject] = ())
     for each in corrections:
         if not each.status.applied:
             told = each.spec.reason, each.metadata.creation_timestamp or ""
-            yield _remark("waiting", each.spec.group, told[1], each.spec.by, _corrected(each, []), told[0])
+            hours = _corrected(each, [], records.catalog)
+            yield _remark("waiting", each.spec.group, told[1], each.spec.by, hours, told[0])
     for statement in records.statements:
         yield from _of_lines(statement.spec.group, statement.spec, statement.spec.inferred)
     for page in records.pages:

@@ -89,7 +89,8 @@ def budget_outlooks(records: HoursRecords, resource: str | None = None) -> list[
     for line in records.open_lines():
         if line.group in accounts:
             accounts[line.group].spend(line)
-    tree = tree_view(records.groups.values(), cash_name(metered_resource(resource)) if resource is not None else None)
+    wanted = cash_name(metered_resource(resource)) if resource is not None else None
+    tree = tree_view(records.groups.values(), records.catalog, wanted)
 
     @cache
     def budget(group: str, name: str) -> Budget:

@@ -26,8 +26,8 @@ from bizrq.hours.periods import Period, next_period
 from bizrq.kube.client import KubeClient
 from bizrq.store import hours as stored
 from bizrq.store.groups import GROUPS, without_managed_fields
-from bizrq.units import quantity
-from bizrq.units.names import DEFAULT, Catalog
+from bizrq.units import hierarchy, quantity
+from bizrq.units.names import Catalog
 from bizrq.units.resources import Resources
 from bizrq.units.slot import GROUP_SLOT_KIND as GROUP_KIND
 from bizrq.units.times import parse_timestamp
@@ -43,8 +43,8 @@ class HoursRecords:
 
     groups: Mapping[str, GroupObject]
     pages: Sequence[CardHours]
-    statements: Sequence[Statement] = ()
-    catalog: Catalog = DEFAULT
+    statements: Sequence[Statement]
+    catalog: Catalog
 
     @cached_property
     def heirs(self) -> dict[str, str]:
@@ -59,14 +59,10 @@ class HoursRecords:
 
     def ancestors(self, group: str) -> list[str]:
         """Return the groups above one, the nearest first; for a deleted group, those that inherited its hours."""
-        found: list[str] = []
-        while (parent := self._parent(group)) and parent not in (*found, group):
-            found.append(parent)
-            group = parent
-        return found
+        return hierarchy.ancestry(group, self._parent)
 
     def root(self, group: str) -> str:
-        return [group, *self.ancestors(group)][-1]
+        return hierarchy.root(group, self._parent)
 
     def zone(self, group: str) -> str:
         """Return the time zone of the periods of a group's tree; for a deleted tree, that of all other trees."""
@@ -80,7 +76,8 @@ class HoursRecords:
         """Return the records of a group and its subgroups; all records, also of deleted groups, without one."""
         if top is None:
             return self
-        names = {name for name in (*self.groups, *self.heirs) if top in (name, *self.ancestors(name))} | {top}
+        children = hierarchy.children((name, self._parent(name)) for name in {*self.groups, *self.heirs})
+        names = set(hierarchy.subtree(top, lambda name: children.get(name, ())))
         return replace(
             self,
             pages=[page for page in self.pages if page.spec.group in names],
@@ -122,7 +119,7 @@ class HoursRecords:
         root = self.groups.get(self.root(group))
         if period.end is not None or period.start is None or root is None:
             return period.end
-        return next_period(terms_of(root).schedule, Period(None, period.start)).end
+        return next_period(terms_of(root, self.catalog).schedule, Period(None, period.start)).end
 
     @cached_property
     def _last(self) -> dict[tuple[str, str, int | None], list[Statement]]:
@@ -143,7 +140,7 @@ def _read(lines: Callable[[], list[BillLine]]) -> list[BillLine]:
         raise Failure(str(error), EXIT_BAD_INPUT) from None
 
 
-async def read_records(client: KubeClient, *, statements: bool) -> HoursRecords:
+async def read_records(client: KubeClient, catalog: Catalog, *, statements: bool) -> HoursRecords:
     """Read groups and records, and with `statements` all statements. Raise Failure for an unreadable object."""
     from bizrq.cli.groups import decode_groups
 
@@ -152,7 +149,7 @@ async def read_records(client: KubeClient, *, statements: bool) -> HoursRecords:
     try:
         pages = await stored.pages(client)
         read = stored.statements if statements else stored.last_statements
-        return HoursRecords(groups, pages, await read(client))
+        return HoursRecords(groups, pages, await read(client), catalog)
     except HoursUnreadable as error:
         raise Failure(str(error), EXIT_BAD_INPUT) from None
 

@@ -13,9 +13,8 @@ from typing import Any
 from bizrq.api import group as wire
 from bizrq.api.group import Condition, GroupObject, GroupUnreadable
 from bizrq.cli.output.failure import EXIT_BAD_INPUT, Failure, alternatives
-from bizrq.quota.account import Account
-from bizrq.quota.reservation import Reservation
-from bizrq.units import names, quantity
+from bizrq.quota.reservation import Reservation, reserved_total
+from bizrq.units import hierarchy, names, quantity
 from bizrq.units.names import UnknownResource
 
 
@@ -104,12 +103,11 @@ class TreeView:
 
     def ancestry(self, name: str) -> list[str]:
         """Return the groups above one, the root first; stop at a cycle, which admission does not allow."""
-        above: list[str] = []
+        return hierarchy.ancestry(name, self._known_parent)[::-1]
+
+    def _known_parent(self, name: str) -> str:
         parent = self.groups[name].parent
-        while parent in self.groups and parent not in above:
-            above.insert(0, parent)
-            parent = self.groups[parent].parent
-        return above
+        return parent if parent in self.groups else ""
 
     def pruned(self, top: str | None) -> TreeView:
         """Leave out the subtrees that have nothing to show; keep `top`."""
@@ -118,37 +116,33 @@ class TreeView:
 
     def in_order(self, top: str | None = None) -> list[tuple[GroupView, str]]:
         """Return the groups depth first, by name, each with its tree lines. A group without its parent is a root."""
-        children: dict[str, list[GroupView]] = {}
-        for view in sorted(self.groups.values(), key=lambda s: s.name):
-            children.setdefault(view.parent if view.parent in self.groups else "", []).append(view)
+        children = hierarchy.children((name, self._known_parent(name)) for name in self.groups)
+        tops = [top] if top else children.get("", [])
+        # Each group's own tree lines, and those that its children continue.
+        leads: dict[str, tuple[str, str]] = dict.fromkeys(tops, ("", ""))
         rows: list[tuple[GroupView, str]] = []
-        # Each with its own tree lines, and those that its children continue.
-        todo = [(self.groups[top], "", "")] if top else [(s, "", "") for s in reversed(children.get("", []))]
-        while todo:
-            view, lead, below = todo.pop()
-            rows.append((view, lead))
-            mine = children.get(view.name, [])
-            for index, child in reversed(list(enumerate(mine))):
-                last = index == len(mine) - 1
-                todo.append((child, below + ("└─ " if last else "├─ "), below + ("   " if last else "│  ")))
+        for start in tops:
+            for name in hierarchy.subtree(start, lambda parent: children.get(parent, ())):
+                lead, below = leads[name]
+                rows.append((self.groups[name], lead))
+                mine = children.get(name, [])
+                for child in mine:
+                    own, under = ("└─ ", "   ") if child == mine[-1] else ("├─ ", "│  ")
+                    leads.setdefault(child, (below + own, below + under))
         return rows
 
 
-def tree_view(
-    groups: Iterable[GroupObject], resource: str | None = None, catalog: names.Catalog = names.DEFAULT
-) -> TreeView:
+def tree_view(groups: Iterable[GroupObject], catalog: names.Catalog, resource: str | None = None) -> TreeView:
     """Return the view of all groups, limited to one resource and its models if it is given. Raise Failure."""
     known = {group.name: group for group in groups}
-    children: dict[str, list[str]] = {}
-    for group in known.values():
-        children.setdefault(group.parent, []).append(group.name)
+    children = hierarchy.children((group.name, group.parent) for group in known.values())
     wanted = canonical_name(resource, catalog) if resource is not None else None
-    views = {name: _view_of(group, tuple(sorted(children.get(name, ()))), catalog) for name, group in known.items()}
+    views = {name: _view_of(group, tuple(children.get(name, ())), catalog) for name, group in known.items()}
     if wanted is None:
         return TreeView(views)
     if views and not any(wanted in (f.resource, f.base) for view in views.values() for f in view.resources):
         names_there = {f.resource for view in views.values() for f in view.resources}
-        there = alternatives(wanted, sorted(names_there, key=names.sort_key))
+        there = alternatives(wanted, sorted(names_there, key=lambda name: names.sort_key(name, catalog)))
         raise Failure(f"no group has a ceiling for {wanted}; {there}", EXIT_BAD_INPUT)
     return TreeView(
         {
@@ -158,7 +152,7 @@ def tree_view(
     )
 
 
-def canonical_name(name: str, catalog: names.Catalog = names.DEFAULT) -> str:
+def canonical_name(name: str, catalog: names.Catalog) -> str:
     """Return the canonical name of a resource, as in `hard`; an unknown name stays as it is."""
     try:
         return names.normalize(name, catalog)
@@ -175,7 +169,7 @@ def _view_of(group: GroupObject, children: tuple[str, ...], catalog: names.Catal
         raise Failure(str(error), EXIT_BAD_INPUT) from None
     except quantity.QuantityError as error:
         raise Failure(f"group {group.name}: spec.hard: {error}", EXIT_BAD_INPUT) from None
-    reserved = Account(group.name, hard, used, entries).reserved
+    reserved = reserved_total(entries)
     figures = tuple(
         ResourceView(name, hard[name], used.get(name), own.get(name), reserved.get(name, 0), _base(name, catalog))
         for name in sorted(hard, key=lambda name: names.sort_key(name, catalog))

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from bizrq.units.names import sort_key
-
 if TYPE_CHECKING:
     from bizrq.cli.output.view import GroupView, ResourceView, TreeView
     from bizrq.cli.simulate.charged import ChargedWorkload
@@ -24,7 +22,7 @@ def of_group(tree: TreeView, name: str, workloads: Sequence[ChargedWorkload]) ->
     lines = [f"{c.type} {c.status}: {c.message}" for c in conditions]
     if not view.group.status.conditions:
         lines.append("The controller has not counted it yet, so workloads must wait.")
-    for figures in sorted(view.resources, key=lambda f: (-(f.percent or 0), sort_key(f.resource))):
+    for figures in sorted(view.resources, key=lambda f: -(f.percent or 0)):
         lines += _of_resource(tree, view, figures, workloads)
     if not view.resources:
         lines.append("It has no ceilings, so every workload is admitted.")

@@ -201,7 +201,7 @@ def cost_rows(found: StoredWorkload) -> list[tuple[str, ...]]:
 
 
 def _left_and_hard(account: Account) -> Iterator[tuple[str, str, str]]:
-    for name in sorted(account.hard, key=sort_key):
+    for name in sorted(account.hard, key=lambda name: sort_key(name, account.catalog)):
         left = quantity.text(name, account.hard[name] - account.taken(name)) if name in account.used else "?"
         yield name, left, quantity.text(name, account.hard[name])
 

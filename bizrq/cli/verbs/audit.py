@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from bizrq.cli.cluster import DEFAULT_FLAGS, ClusterFlags, client_for, run_on
 from bizrq.cli.groups import Group, check_known
+from bizrq.cli.options import catalog_of
 from bizrq.cli.output.failure import EXIT_NO
 from bizrq.cli.output.tables import Output, OutputFormat, print_as, print_table
 
@@ -33,7 +34,7 @@ def audit(
     Also list what matters for billing: corrections, inferred or late ends of pods, and hours that deleted groups left
     to their parents. Exit code 1: there is a mismatch.
     """
-    client = client_for(where)
+    client, catalog = client_for(where), catalog_of(None)
 
     from bizrq.cli.hours.checks import check_records, remarks
     from bizrq.cli.hours.records import corrections, read_records
@@ -42,7 +43,7 @@ def audit(
         import asyncio
 
         for look in count(1):
-            records = await read_records(client, statements=True)
+            records = await read_records(client, catalog, statements=True)
             if group is not None:
                 check_known([group], sorted({*records.groups, *(each.spec.group for each in records.statements)}))
             mine = records.subtree(group)

@@ -10,6 +10,7 @@ import typer
 
 from bizrq.cli.cluster import DEFAULT_FLAGS, ClusterFlags, client_for, run_on, whoami
 from bizrq.cli.completion import group_names
+from bizrq.cli.options import catalog_of
 from bizrq.cli.output.failure import EXIT_BAD_INPUT, EXIT_CLUSTER, Failure
 from bizrq.cli.output.tables import OutputFormat, print_document
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from bizrq.kube.client import KubeClient
+    from bizrq.units.names import Catalog
 
 
 class CorrectOutput(StrEnum):
@@ -46,7 +48,7 @@ def correct(
 
     The record is never edited: this creates a BizGroupCorrection, which becomes a new line of the record.
     """
-    wanted = _amounts(hours)
+    wanted = _amounts(hours, catalog_of(None))
     if not reason.strip():
         raise Failure("--reason: must not be empty; it stays in the record", EXIT_BAD_INPUT)
     created = run_on(client_for(where), lambda client: _create(client, group, wanted, reason.strip(), dry_run))
@@ -91,7 +93,7 @@ def _print(created: dict[str, Any], hours: Mapping[str, str], output: CorrectOut
     sys.stdout.write(f"{name} {verb}: {spec['group']} {amounts}, by {spec['by']}\n")
 
 
-def _amounts(words: Sequence[str]) -> dict[str, str]:
+def _amounts(words: Sequence[str], catalog: Catalog) -> dict[str, str]:
     """Return the given hours by the canonical name of the resource. Raise Failure."""
     from bizrq.units import quantity
     from bizrq.units.names import UnknownResource, cash_name, metered_resource, normalize
@@ -102,7 +104,8 @@ def _amounts(words: Sequence[str]) -> dict[str, str]:
         if not equals:
             raise Failure(f"{word}: expected RESOURCE=HOURS, for example requests.nvidia.com/gpu=-12.5", EXIT_BAD_INPUT)
         try:
-            resource, amount = metered_resource(normalize(cash_name(metered_resource(name)))), quantity.parse(value)
+            resource = metered_resource(normalize(cash_name(metered_resource(name)), catalog))
+            amount = quantity.parse(value)
         except (UnknownResource, quantity.QuantityError) as error:
             raise Failure(f"{word}: {error}", EXIT_BAD_INPUT) from None
         if not amount:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from bizrq.cli.cluster import DEFAULT_FLAGS, ClusterFlags, client_for, run_on
 from bizrq.cli.groups import Group, OnlyResource, check_known
+from bizrq.cli.options import catalog_of
 from bizrq.cli.output.tables import Output, OutputFormat, print_as, print_table
 
 if TYPE_CHECKING:
@@ -32,13 +33,13 @@ def forecast(
     The burn is what a group's own workloads use in one hour. Children hold their whole budgets, so a parent's budget
     is exhausted when it has no hours left to use or to grant. Running workloads are not stopped then.
     """
-    client = client_for(where)
+    client, catalog = client_for(where), catalog_of(None)
 
     from bizrq.cli.hours.outlook import budget_outlooks, format_top_consumers
     from bizrq.cli.hours.records import read_records
 
     async def work(client: KubeClient) -> HoursRecords:
-        return await read_records(client, statements=False)
+        return await read_records(client, catalog, statements=False)
 
     records = run_on(client, work)
     if group is not None:

@@ -9,6 +9,7 @@ import typer
 from bizrq.cli.cluster import DEFAULT_FLAGS, ClusterFlags, client_for
 from bizrq.cli.completion import group_names
 from bizrq.cli.groups import Selector, Watch, check_known, decode_groups, list_groups, watch_groups
+from bizrq.cli.options import catalog_of
 from bizrq.cli.output.tables import Output, OutputFormat, print_csv, print_document, print_names, print_table
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def show_list(chosen: list[dict[str, Any]], items: list[dict[str, Any]], form: O
         return
     from bizrq.cli.output.view import tree_view
 
-    views = tree_view(decode_groups(items)).groups
+    views = tree_view(decode_groups(items), catalog_of(None)).groups
     rows = [row_of(views[name]) for name in names]
     if form is OutputFormat.CSV:
         print_csv(HEADS, rows)

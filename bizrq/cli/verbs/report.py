@@ -83,7 +83,7 @@ def _report_quota(
     """Print a row for each resource of each group. Raise Failure."""
     from bizrq.cli.output.view import report_row, tree_view
 
-    tree = tree_view(decode_groups(list_groups(client)), resource, catalog)
+    tree = tree_view(decode_groups(list_groups(client)), catalog, resource)
     if group is not None:
         check_known([group], list(tree.groups))
     rows = [

@@ -42,7 +42,7 @@ def tree(
     def show_items(items: list[dict[str, Any]]) -> None:
         from bizrq.cli.output.view import tree_view
 
-        found = tree_view(decode_groups(items), resource, catalog)
+        found = tree_view(decode_groups(items), catalog, resource)
         if group is not None:
             check_known([group], list(found.groups))
         show_as(found.pruned(group) if resource is not None else found, group, output)

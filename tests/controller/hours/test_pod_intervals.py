@@ -25,9 +25,11 @@ from bizrq.workloads.labels import LABEL, MODEL_LABELS
 from controller.hours.metered_names import MAX_MODELS
 from controller.hours.pod_intervals import IntervalCollector
 from controller.hours.record_store import RecordStore
+from controller.usage.claim_payers import ClaimPayers
 from controller.usage.observed_usage import ObservedUsage
 from controller.watch.cluster import Cluster
 from controller.watch.pods import SharedParts, trimmed_pod
+from tests.support.catalog import CATALOG
 from tests.support.language import res
 from tests.support.objects import Object, tfjob
 
@@ -52,46 +54,50 @@ class Desk:
         self.books = RecordStore(client, lambda _group: None)
         self.stays = self.memory()
         self._shapes = SharedParts()
-        self._jobs = self.cluster.workloads["tfjobs.kubeflow.org"].store
+        self._jobs = self.cluster.informers.workloads["tfjobs.kubeflow.org"].store
         self.job = tfjob("train", "nlp")
         self.job["metadata"] |= {"uid": "job", "resourceVersion": "1"}
         self._jobs.put(self.job)
 
     def memory(self) -> IntervalCollector:
         """What a controller remembers that has just begun; the watch tells it from now on."""
-        return IntervalCollector(
+        collector = IntervalCollector(
             self.cluster,
             self._evidence,
+            ClaimPayers(self.cluster.informers),
             self.books,
             lambda group, _after: self.enqueued.append(group),
             lambda: self.now,
+            catalog=CATALOG,
         )
+        self.cluster.subscribe(collector)
+        return collector
 
     def at(self, hour: float) -> None:
         self.now = T + int(hour * HOUR)
 
     def pod(self, uid: str, since: float, end: float | None = None, gpu: int = 1, **spec: Any) -> None:
         """A pod of the job as the watch brings it, first or changed."""
-        old, revision = self.cluster.pod(uid), self._next()
+        old, revision = self.cluster.informers.pod(uid), self._next()
         new = trimmed_pod(
             _pod(uid, T + int(since * HOUR), None if end is None else T + int(end * HOUR), gpu, revision, spec),
             self._shapes,
         )
-        self.cluster.pods.store.put(new)
+        self.cluster.informers.pods.store.put(new)
         self.stays.on_pod(old, new)
 
     def gone(self, uid: str, *, seen: bool = True, **metadata: Any) -> None:
         """The watch brings a deletion with the pod's last state; or, unseen, a list lacks the pod."""
-        old = self.cluster.pod(uid)
+        old = self.cluster.informers.pod(uid)
         assert old is not None
-        self.cluster.pods.store.remove(old)
+        self.cluster.informers.pods.store.remove(old)
         rest = {"metadata": metadata, "status": {}} if metadata else old.rest
         revision = self._next()
         self.stays.on_pod(msgspec.structs.replace(old, revision=revision if seen else old.revision, rest=rest), None)
 
     def _next(self) -> int:
         self.revision += 1
-        self.cluster.pods.store.resource_version = self.revision
+        self.cluster.informers.pods.store.resource_version = self.revision
         return self.revision
 
     def relabel(self, **labels: str | None) -> None:
@@ -212,7 +218,7 @@ async def test_who_begins_to_lead_charges_what_came_and_went_after_the_record_an
         desk.at(since)
         desk.stays = leader
         desk.pod(uid, since)
-        pod = desk.cluster.pod(uid)
+        pod = desk.cluster.informers.pod(uid)
         standby.on_pod(None, pod)
         desk.at(until)
         desk.gone(uid)
@@ -242,9 +248,9 @@ async def test_a_pod_that_vanished_unseen_is_charged_to_the_last_look_and_listed
         desk.pod(uid, since=0)
     desk.at(1)
     page = await desk.stored(RecordPage())
-    vanished = desk.cluster.pod("a")
+    vanished = desk.cluster.informers.pod("a")
     assert vanished is not None
-    desk.cluster.pods.store.remove(vanished)
+    desk.cluster.informers.pods.store.remove(vanished)
     desk.gone("b", seen=False)
     desk.at(5)
     page = await desk.stored(page)

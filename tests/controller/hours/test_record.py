@@ -13,7 +13,7 @@ from bizrq.kube.client import Invalid, NotFound
 from bizrq.store.groups import GROUPS
 from bizrq.store.hours import CARD_HOURS, STATEMENTS, statements
 from bizrq.units.times import parse_timestamp
-from controller.hours import record as controller_record
+from controller.hours import page_placement
 from tests.controller.conftest import Books
 from tests.support import objects
 from tests.support.cluster import eventually
@@ -143,8 +143,8 @@ async def test_a_record_of_several_pages_is_the_sum_of_them_whoever_goes_on_with
     books: Books, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two stays a page: five pods fill two and begin a third; freed room is used again, by two that lead at once."""
-    monkeypatch.setattr(controller_record, "MAX_INTERVALS", 2)
-    monkeypatch.setattr(controller_record, "MAX_TEXT", 800)
+    monkeypatch.setattr(page_placement, "MAX_INTERVALS", 2)
+    monkeypatch.setattr(page_placement, "MAX_TEXT", 800)
     async with books.controller():
         await books.group("vision", hours="100", gpu="8")
         job = await books.create(tfjob("train", "vision", 5))

@@ -14,9 +14,11 @@ from bizrq.units.slot import Slot
 from bizrq.workloads.demand import counting
 from bizrq.workloads.kinds.declaration import Adapter
 from bizrq.workloads.labels import LABEL
+from controller.usage.claim_payers import ClaimPayers
 from controller.usage.excess import NO_EXCESS, Excess, ExcessUsage
 from controller.usage.workload_cost import WorkloadCosts
-from controller.watch.cluster import POD, Cluster
+from controller.watch.cluster import Cluster
+from controller.watch.informers import POD
 from controller.watch.pods import SharedParts, trimmed_pod
 from tests.support.objects import Object, deployment, raycluster, rayjob, rayservice, template, tfjob
 
@@ -39,7 +41,7 @@ class Memory:
         references = {"ownerReferences": [reference(owner)]} if owner is not None else {}
         stored = {**obj, "metadata": {**known, **obj["metadata"], **references, **metadata}}
         kept = trimmed_pod(stored, SharedParts()) if stored["kind"] == "Pod" else stored
-        self.cluster.workloads[self.adapter(stored).resource].store.put(kept)
+        self.cluster.informers.workloads[self.adapter(stored).resource].store.put(kept)
         return stored
 
     def adapter(self, obj: Object) -> Adapter:
@@ -54,7 +56,8 @@ class Memory:
         return self.surplus.of(adapter, workload, charged, lookup)
 
     def costs(self) -> WorkloadCosts:
-        return WorkloadCosts(self.cluster, self.surplus, self.settings.counting, lambda: 0.0)
+        claims = ClaimPayers(self.cluster.informers)
+        return WorkloadCosts(self.cluster, self.surplus, claims, self.settings.counting, lambda: 0.0)
 
     def more(self, workload: Object) -> dict[str, int]:
         """The cores and pods among that."""
@@ -233,7 +236,7 @@ def test_a_pod_passes_on_what_it_owns_for_whoever_is_above_it(memory: Memory) ->
 def test_a_hundred_thousand_pods_are_a_handful_of_sorts(memory: Memory) -> None:
     """Here a thousand: equal ones are counted once, whoever looks (`make bench`, B12, has them all)."""
     job = job_with(memory, workers=1000)
-    shapes, store = SharedParts(), memory.cluster.pods.store
+    shapes, store = SharedParts(), memory.cluster.informers.pods.store
     for number in range(1001):
         each = pod(f"p{number}")
         each["metadata"] |= {"namespace": "default", "uid": f"u{number}", "resourceVersion": "1"}

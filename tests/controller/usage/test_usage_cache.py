@@ -20,6 +20,7 @@ from bizrq.quota.recount import UsageSums
 from bizrq.settings import Settings
 from bizrq.settings import settings as settings_of
 from bizrq.workloads.labels import LABEL, MODEL_LABELS
+from controller.usage.claim_payers import ClaimPayers
 from controller.usage.excess import ExcessUsage
 from controller.usage.observed_usage import ObservedUsage
 from controller.usage.usage_cache import UsageCache, UsageQuery
@@ -143,7 +144,7 @@ class World(RuleBasedStateMachine):
         client = Quiet(Endpoint("http://127.0.0.1:1", StaticCredentials({})))
         self.cluster = Cluster(client, knobs().registry, lambda _group, _after: None)
         self.seconds = 0.0
-        for informer in self.cluster.informers:
+        for informer in self.cluster.informers.all:
             informer.installed = True
             informer.store._clock = lambda: self.seconds
         self.surplus = ExcessUsage(self.cluster, knobs().counting)
@@ -154,16 +155,17 @@ class World(RuleBasedStateMachine):
         self.settling: dict[str, tuple[asyncio.Task[None], PrepaidRun | None]] = {}
 
     def _costs(self) -> WorkloadCosts:
-        return WorkloadCosts(self.cluster, self.surplus, knobs().counting, lambda: 0.0)
+        claims = ClaimPayers(self.cluster.informers)
+        return WorkloadCosts(self.cluster, self.surplus, claims, knobs().counting, lambda: 0.0)
 
     def _lines(self, costs: WorkloadCosts) -> UsageBuilder:
         return UsageBuilder(self.cluster, costs, ObservedUsage(self.cluster, knobs().counting))
 
     def informer(self, kind: str) -> Informer:
         if kind == "Node":
-            return self.cluster.nodes
+            return self.cluster.informers.nodes
         if kind == "ResourceSlice":
-            return self.cluster.slices
+            return self.cluster.informers.slices
         watched = self.cluster.resolver._watched
         return next(informer for (_, of), informer in watched.items() if of == kind)
 
@@ -325,20 +327,21 @@ class World(RuleBasedStateMachine):
             assert account.sums.get(line.counted.slot) == line.counted
 
     async def _counted(self, group: str, run: PrepaidRun | None) -> dict[str, WorkloadUsage]:
-        remembered, self.cluster._payers = self.cluster._payers, {}
+        remembered, self.cluster.ownership._payers = self.cluster.ownership._payers, {}
         try:
             return await self._counted_anew(group, run)
         finally:
             # What is wrong in it is to show.
-            self.cluster._payers = remembered
+            self.cluster.ownership._payers = remembered
 
     async def _counted_anew(self, group: str, run: PrepaidRun | None) -> dict[str, WorkloadUsage]:
         costs = self._costs()
         costs._counted, costs._last = {**self.costs._counted}, {**self.costs._last}
-        costs._users = {place: {**users} for place, users in self.costs._users.items()}
+        users = self.costs._claim_payers._users
+        costs._claim_payers._users = {place: {**of} for place, of in users.items()}
         lines = self._lines(costs)
         found: dict[str, WorkloadUsage] = {}
-        for adapter, obj in self.cluster.charged_to(group):
+        for adapter, obj in self.cluster.placements.charged_to(group):
             await costs.count(group, adapter, obj, {})
             found[obj["metadata"]["uid"]] = lines.of(adapter, obj, run, NOW)
         return found
@@ -370,7 +373,7 @@ def _copy(obj: Object) -> Object:
 
 
 def _uids(cluster: Cluster) -> set[str]:
-    return {obj["metadata"]["uid"] for informer in cluster.informers for obj in informer.store.values()}
+    return {obj["metadata"]["uid"] for informer in cluster.informers.all for obj in informer.store.values()}
 
 
 async def _turns(turns: int) -> None:

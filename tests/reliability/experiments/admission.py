@@ -11,6 +11,7 @@ from bizrq.store.groups import GROUPS
 from bizrq.units.quantity import NANO
 from tests.contract.conftest import NAME
 from tests.reliability.stage import CHAOS, COUNT, Outcome, Stage, answers, creates, told
+from tests.support.catalog import CATALOG
 from tests.support.objects import DEPLOYMENTS, Object, deployment
 from tests.support.oracle import settled
 
@@ -63,7 +64,7 @@ async def r2(stage: Stage, *, requests: int, again: int, concurrency: int) -> Ou
         # Under load chaos may not answer the API server in time: that is its refusal too. Ours has none to give.
         ours = [e for e in other if f'failed calling webhook "{CHAOS}.{NAME}"' not in e.message]
         assert not ours, f"refused for another reason, {told(ours)}: {ours[0].message}"
-        most = max(wire.account_of(group).taken(COUNT) for group in recorder.revisions(name)) // NANO
+        most = max(wire.account_of(group, CATALOG).taken(COUNT) for group in recorder.revisions(name)) // NANO
         # A slot for each name that was ever asked for, and until the next recount one that is stored besides.
         assert most <= requests + 1, f"{most} charged for {requests} names"
         await stage.expire(name)
@@ -83,7 +84,10 @@ async def r2(stage: Stage, *, requests: int, again: int, concurrency: int) -> Ou
         refused = await answers(creates(stage.client, one, one, 1) * again, concurrency)
         assert {e.status for e in refused if e} == {409}, f"a name that is taken: {told(refused)}"
         assert len([e for e in refused if e]) == again
-        slots = max((wire.account_of(group).taken(COUNT) for group in recorder.revisions(one)), default=NANO) // NANO
+        slots = (
+            max((wire.account_of(group, CATALOG).taken(COUNT) for group in recorder.revisions(one)), default=NANO)
+            // NANO
+        )
         assert slots <= 2, f"{slots} charged where one is stored and one name is asked for"
         await stage.expire(one)
         assert await stage.counts(one) == 1

@@ -10,6 +10,7 @@ from bizrq.api import group as wire
 from bizrq.store.groups import GROUPS
 from bizrq.units.quantity import NANO
 from tests.reliability.stage import COUNT, Outcome, Stage, answers, creates, told
+from tests.support.catalog import CATALOG
 from tests.support.cluster import eventually
 from tests.support.objects import group
 from tests.support.oracle import settled
@@ -112,7 +113,7 @@ async def r12(stage: Stage, *, requests: int, concurrency: int) -> Outcome:
         used = wire.parse_amounts(found[parent], found[parent].status.used)[COUNT] // NANO
         assert used <= requests, f"the parent ends with {used} of {requests}"
         own = wire.parse_amounts(found[child], found[child].status.used)[COUNT] // NANO
-        hard = wire.hard_of(found[child])[COUNT] // NANO
+        hard = wire.hard_of(found[child], CATALOG)[COUNT] // NANO
 
         async def is_right() -> bool:
             conditions = wire.from_dict(await stage.client.get(GROUPS, child)).status.conditions

@@ -11,6 +11,7 @@ from aiohttp import web
 from bizrq.kube.client import KubeClient
 from bizrq.quota.verdict import Denied, Granted, Reason, Verdict
 from bizrq.store.groups import GROUPS, GroupStore
+from tests.support.catalog import CATALOG
 from tests.support.language import create, entry, update
 from tests.support.proxy import Proxy
 from tests.webhooks.conftest import Api
@@ -34,7 +35,7 @@ async def watched(store: GroupStore) -> AsyncIterator[GroupStore]:
 
 @pytest.fixture
 async def reserver(store: GroupStore) -> Reserver:
-    return Reserver(store, patience=0.3, clock=asyncio.get_running_loop().time)
+    return Reserver(store, patience=0.3, clock=asyncio.get_running_loop().time, catalog=CATALOG)
 
 
 def soon(seconds: float = 8.0) -> float:
@@ -293,7 +294,7 @@ async def test_a_group_that_is_about_to_be_counted_is_waited_for(
 ) -> None:
     """Trees are applied from one file: the child comes before the parent's first recount."""
     await api.client.create(GROUPS, {**_group("nlp")})
-    patient = Reserver(watched, patience=5, clock=asyncio.get_running_loop().time)
+    patient = Reserver(watched, patience=5, clock=asyncio.get_running_loop().time, catalog=CATALOG)
     waiting = asyncio.create_task(patient.reserve("nlp", create("web", "cpu=1"), soon()))
     await asyncio.sleep(0)
     await api.count("nlp")

@@ -9,6 +9,7 @@ import pytest
 from bizrq.units import names, quantity
 from bizrq.workloads.config import DEFAULT, GpuModel, Hami
 from bizrq.workloads.devices import hami
+from tests.support.catalog import CATALOG
 from tests.support.workload_language import cost, count, deployment, refusal, template
 
 HAMI = replace(DEFAULT, hami=Hami(enabled=True), gpu_models={"A100": GpuModel((), 40960), "T4": GpuModel((), 15360)})
@@ -196,8 +197,8 @@ def test_vendors_that_hami_does_not_serve_here_are_plain_devices():
 def test_every_name_of_the_table_may_stand_in_hard():
     for device in hami.shared_devices():
         for name in (device.count, *device.parts):
-            assert names.normalize(f"limits.{name}") == f"limits.{name}"
-        assert names.normalize(device.cards) == device.cards
+            assert names.normalize(f"limits.{name}", CATALOG) == f"limits.{name}"
+        assert names.normalize(device.cards, CATALOG) == device.cards
 
 
 OF_VENDORS_REFUSED = [

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from bizrq.units.times import format_timestamp
 from bizrq.workloads.kinds.registry import builtin_registry
 from bizrq.workloads.labels import LABEL
-from bizrq.workloads.lookup import Documents
+from bizrq.workloads.lookup import DocumentLookup
 from bizrq.workloads.ownership.payers import ENDS, Memory, Paid, PayerReason, keeps, paid_by, selects
 
 NOW = 1_700_000_000_000
@@ -66,7 +66,8 @@ ROWS = [
     ("a workload pays for itself", [], WEB, {}, None, ("nlp", PayerReason.LABEL, "d")),
     ("a workload without a label: its namespace", [], "Deployment web uid=d", {}, "nlp",
      ("nlp", PayerReason.NAMESPACE, "d")),
-    ("pods below it too", ["Deployment web uid=d selects=app=web", SET], POD, {}, "nlp", ("nlp", PayerReason.OWNER, "d")),
+    ("pods below it too", ["Deployment web uid=d selects=app=web", SET], POD, {}, "nlp",
+     ("nlp", PayerReason.OWNER, "d")),
     ("nobody", [], "Pod x uid=p", {}, None, None),
     ("a label that names no group", [], "Pod x uid=p label=nosuch", {}, None, None),
     ("then the namespace", [], "Pod x uid=p label=nosuch", {}, "nlp", ("nlp", PayerReason.NAMESPACE, "p")),
@@ -94,19 +95,19 @@ ROWS = [
     ("stands", "words", "remembered", "default", "who"), [row[1:] for row in ROWS], ids=[row[0] for row in ROWS]
 )
 def test_who_pays(stands, words, remembered, default, who):
-    lookup = Documents([namespace(default), *(made(each) for each in stands)])
+    lookup = DocumentLookup([namespace(default), *(made(each) for each in stands)])
     found = paid_by(made(words), builtin_registry(), lookup, remembered, lambda group, _: group in GROUPS)
     assert (found and (found.group, found.reason, found.payer)) == who
 
 
 def test_a_leftover_names_who_paid_and_since_when():
-    found = paid_by(made(POD), builtin_registry(), Documents([namespace()]), LEFT, lambda *_: True)
+    found = paid_by(made(POD), builtin_registry(), DocumentLookup([namespace()]), LEFT, lambda *_: True)
     assert found == Paid("nlp", PayerReason.LEFTOVER, "p", "Deployment team-a/web", NOW - 5)
     assert found.ends == ENDS[PayerReason.LEFTOVER]
 
 
 def test_a_group_pays_only_in_the_namespaces_that_it_takes():
-    lookup = Documents([namespace("vision"), made(WEB), made(SET)])
+    lookup = DocumentLookup([namespace("vision"), made(WEB), made(SET)])
     found = paid_by(made(POD), builtin_registry(), lookup, {}, lambda group, _: group != "nlp")
     assert found is not None
     assert (found.group, found.reason) == ("vision", PayerReason.OWNER)
@@ -154,4 +155,4 @@ def test_nothing_that_somebody_wrote_raises(metadata, selector):
     owner["spec"]["selector"] = selector
     child = {"apiVersion": "v1", "kind": "Pod", "metadata": {**metadata, "namespace": "team-a", "name": "x"}}
     keeps(owner, child)
-    paid_by(child, builtin_registry(), Documents([namespace(), owner]), LEFT, lambda *_: True)
+    paid_by(child, builtin_registry(), DocumentLookup([namespace(), owner]), LEFT, lambda *_: True)

@@ -1,0 +1,83 @@
+"""Which versions of the stored objects a status was counted from, and whether the informers have caught up with them.
+
+This file alone decides when the informers are too old to count a group.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from enum import Enum
+
+import structlog
+
+from bizrq.api.group import GroupObject
+from bizrq.kube.client import NotFound
+from bizrq.store.hours import CARD_HOURS
+from controller.hours.record_store import RecordStore
+from controller.watch.cluster import CATCH_UP, Cluster
+
+log = structlog.get_logger(__name__)
+
+
+class Freshness(Enum):
+    """How the informers compare with the versions that a status was counted from."""
+
+    CURRENT = "current"
+    #: A watch is still behind: count later.
+    BEHIND = "behind"
+    #: The API server itself is older than the status: its store was restored.
+    RESTORED = "restored"
+
+
+class VersionTracker:
+    """Compares the informers with the versions in `status.countedAt`."""
+
+    def __init__(self, cluster: Cluster, record_store: RecordStore) -> None:
+        self._cluster = cluster
+        self._record_store = record_store
+
+    def behind(self, group: GroupObject) -> dict[str, int]:
+        """Return the kinds whose store is older than the group's status, with the revision to reach."""
+        behind: dict[str, int] = {}
+        for kind, text in group.status.counted_at.items():
+            informer = self._cluster.informers.get(kind)
+            counted = int(text) if text.isdigit() else 0
+            if informer is not None and informer.installed and informer.store.resource_version < counted:
+                behind[kind] = counted
+        return behind
+
+    async def catch_up(self, group: GroupObject) -> tuple[Freshness, str]:
+        """Wait for the informers, and return how they compare with the group's status and for which kind.
+
+        Raises ApiError, Unreachable.
+        """
+        for kind, counted in self.behind(group).items():
+            informer = self._cluster.informers.get(kind)
+            if informer is None:
+                continue
+            # Ask the API server first: to wait for a revision that never comes would block a worker for each group.
+            with suppress(NotFound):
+                if await self._cluster.client.revision(self._cluster.informers.resource(kind)) < counted:
+                    log.error(
+                        "the API server's revision is below what the status was counted from",
+                        group=group.name,
+                        kind=kind,
+                    )
+                    return Freshness.RESTORED, kind
+            if not await informer.catch_up(counted, CATCH_UP):
+                return Freshness.BEHIND, kind
+        return Freshness.CURRENT, ""
+
+    def counted_at(self, name: str) -> dict[str, str]:
+        """Return the revisions that a status is counted from now, by `plural.group`."""
+        counted = {
+            kind: str(informer.store.resource_version)
+            for kind, informer in self._cluster.informers.counted_from.items()
+            if informer.installed
+        }
+        # The watch may not have brought our own write of the record yet.
+        return (
+            {**counted, CARD_HOURS.key: str(self._record_store.revision(name))}
+            if self._record_store.has(name)
+            else counted
+        )

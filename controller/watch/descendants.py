@@ -1,0 +1,95 @@
+"""The stored objects below an owner: its children by kind, and the pods at the end of each chain.
+
+This file alone decides how far below a workload its pods are searched. It does not know who pays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Container, Iterable, Iterator, Sequence
+from typing import Any, cast
+
+from bizrq.kube.informer import Store, uid_of
+from bizrq.workloads.kinds.declaration import Adapter, GroupKind
+from bizrq.workloads.kinds.registry import Registry
+from bizrq.workloads.owners import MAX_HOPS
+from controller.watch.informers import POD, Informers
+from controller.watch.pods import Pod
+
+Object = dict[str, Any]
+
+
+class Descendants:
+    """Finds what stored objects own."""
+
+    def __init__(self, informers: Informers, registry: Registry) -> None:
+        self._informers = informers
+        self._registry = registry
+        #: The watched kinds that each kind creates or passes on, with their stores.
+        self._child_stores: dict[GroupKind, list[tuple[Adapter, Store]]] = {}
+
+    def owned_by(self, uid: str) -> Iterator[str]:
+        """Return the uids of all objects that name this one as their controller."""
+        for informer in self._informers.kinds.values():
+            yield from map(uid_of, informer.store.kept_index("owner", uid))
+
+    def made_by(self, owner: Object, kind: GroupKind) -> Sequence[Object]:
+        """Return the stored objects of a kind that name this one as their controller."""
+        informer = self._informers.kinds.get(kind)
+        return list(informer.store.index("owner", owner["metadata"]["uid"])) if informer is not None else ()
+
+    def children_of(self, workload: Object, kinds: Iterable[GroupKind]) -> list[Object]:
+        """Return the direct children of a workload that are of these kinds."""
+        return [obj for kind in sorted(kinds) for obj in self.made_by(workload, kind)]
+
+    def pods_of(self, workload: Object) -> list[Pod]:
+        """Return the pods below a workload at any depth. A pod is its own only pod."""
+        top = self._registry.of(workload)
+        if top is not None and (top.group, top.kind) == POD:
+            return [pod] if (pod := self._informers.pod(workload["metadata"]["uid"])) is not None else []
+        return [pod for uid in self._owners_of_pods(workload) for pod in self.pods_made_by(uid)]
+
+    def grouped_pods_of(self, workload: Object) -> list[tuple[Pod, int]]:
+        """Return one pod of each equivalence class below a workload, and the size of the class.
+
+        A pod that owns claims is in a class of its own.
+        """
+        top, owners = self._registry.of(workload), self._informers.claims.store.keys("pod")
+        if top is not None and (top.group, top.kind) == POD:
+            return [(pod, 1) for pod in self.pods_of(workload)]
+        return [found for uid in self._owners_of_pods(workload) for found in self.grouped_pods_made_by(uid, owners)]
+
+    def pods_made_by(self, uid: str) -> Collection[Pod]:
+        """Return the pods that name an object as their controller."""
+        return cast("Collection[Pod]", self._informers.pods.store.kept_index("owner", uid))
+
+    def grouped_pods_made_by(self, uid: str, apart: Container[str] = ()) -> list[tuple[Pod, int]]:
+        """Return one pod of each equivalence class that an object controls, and the size of the class."""
+        return cast("list[tuple[Pod, int]]", self._informers.pods.store.grouped("owner", uid, apart))
+
+    def _owners_of_pods(self, workload: Object) -> Iterator[str]:
+        """Yield the uids of a workload and of all objects below it that create its pods."""
+        top = self._registry.of(workload)
+        if top is None:
+            return
+        level, through_pods = [(top, workload["metadata"]["uid"])], "Pod" in top.pods.owner_chain
+        for _ in range(MAX_HOPS):
+            below: list[tuple[Adapter, str]] = []
+            for above, uid in level:
+                for adapter, store in self._stores_below(above):
+                    is_pod = (adapter.group, adapter.kind) == POD
+                    if is_pod:
+                        yield uid
+                    if through_pods or not is_pod:
+                        below.extend((adapter, uid_of(child)) for child in store.kept_index("owner", uid))
+            if not below:
+                return
+            level = below
+
+    def _stores_below(self, adapter: Adapter) -> list[tuple[Adapter, Store]]:
+        """Return the watched kinds that a kind creates or passes on."""
+        kind = adapter.group, adapter.kind
+        if kind not in self._child_stores:
+            below = sorted({*adapter.creates, *adapter.passes})
+            known = [(self._registry.by_kind(*made), self._informers.kinds.get(made)) for made in below]
+            self._child_stores[kind] = [(found, informer.store) for found, informer in known if found and informer]
+        return self._child_stores[kind]
