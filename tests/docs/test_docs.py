@@ -298,3 +298,26 @@ def test_the_image_has_the_packages_and_the_version_of_uv_of_the_makefile() -> N
     version = re.search(r"^UV_VERSION := (\S+)$", page("Makefile"), re.MULTILINE)
     assert version is not None
     assert f"uv=={version[1]}" in dockerfile
+
+
+# The map of the code.
+
+
+def test_architecture_has_a_row_for_every_module_and_no_other() -> None:
+    """Below the heading of each package, the first cells name its files; a folder of one file a verb or kind is one."""
+    sections = re.split(r"^### ", page("docs/architecture.md"), flags=re.MULTILINE)[1:]
+    tables = {heading: text for heading, _, text in (section.partition("\n") for section in sections)}
+    whole = ("bizrq/cli/verbs/", "bizrq/workloads/special/", "bizrq/workloads/ownership/")
+    for heading, text in tables.items():
+        if heading == "sandbox":
+            continue
+        rows = re.findall(r"^\| (`[^|]+) \|", text, re.MULTILINE)
+        named = {f"{heading}/{name}" for row in rows for name in re.findall(r"`([\w./]+)`", row)}
+        files = {
+            next((folder for folder in whole if name.startswith(folder)), name)
+            for path in (ROOT / heading).rglob("*")
+            if path.suffix in {".py", ".yaml"} and path.stat().st_size
+            for name in [path.relative_to(ROOT).as_posix()]
+            if path.name != "__init__.py"
+        }
+        assert named == files, heading
