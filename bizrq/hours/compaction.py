@@ -22,12 +22,12 @@ _Start = TypeVar("_Start")
 
 
 def compact_settled(lines: Mapping[str, Resources], running: set[str]) -> Mapping[str, Resources]:
-    """Fold ended stays by workload: first those of workloads that are not `running`."""
+    """Return ended stays by workload, folded where there are too many: first those that are not `running`."""
     return _fold(lines, running) if len(lines) > MAX_LINES or _weight(lines.values()) > MAX_AMOUNTS else lines
 
 
 def compact_late(lines: Mapping[tuple[_Start, str], Resources]) -> Mapping[tuple[_Start, str], Resources]:
-    """Fold late amounts, by the start of their period and by workload."""
+    """Return late amounts by period and workload, folded by period where there are too many."""
     if len(lines) <= MAX_INFERRED and _weight(lines.values()) <= MAX_AMOUNTS:
         return lines
     folded: dict[tuple[_Start, str], Resources] = {}
