@@ -17,6 +17,7 @@ from bizrq.kube.events import EventRecorder
 from bizrq.kube.informer import not_synced
 from bizrq.kube.lease import run_as_leader
 from bizrq.settings import Settings
+from bizrq.workloads.devices import hami
 from controller import metrics
 from controller.hours.corrections import CorrectionTracker
 from controller.hours.pod_intervals import IntervalCollector
@@ -60,7 +61,8 @@ class Controller:
         self._identity = identity
         self.queue = WorkQueue()
         config, catalog = settings.counting, settings.catalog
-        annotations = [key for way in config.counts_as for key in (way.annotation, way.times) if key]
+        of_counts_as = (key for way in config.counts_as for key in (way.annotation, way.times) if key)
+        annotations = [*hami.counted_annotations(config), *of_counts_as]
         self.cluster = Cluster(client, settings.registry, self.queue.add, annotations)
         self._recorder = EventRecorder(client, "bizrq-controller")
         evidence = ObservedUsage(self.cluster, config)

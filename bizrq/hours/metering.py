@@ -156,89 +156,126 @@ def advance(
     *,
     holds: Callable[[str], bool] = lambda _: False,
 ) -> RecordPage:
-    """The page moved on to `now`.
+    """Return the page moved on to `now`.
 
-    `intervals` is what is known of each pod that the page has, and of those that it is to have. A running one that is
-    not among them vanished unseen, and is charged to the last time it was known to live. Parts of a stay that `holds`
-    are kept until another group's record has the rest.
+    `intervals` has each pod that the page has and that is still known, and those that it is to have, by uid. A running
+    pod that is not among them vanished unseen, and is charged to the last time it was known to live. Parts of a stay
+    that `holds` are kept until another group's record has the rest.
     """
-    writer, seen = _PageWriter(page), max(page.watermark, now)
-    running: dict[UsageRate, Mapping[str, int]] = {}
-    entering: dict[UsageRate, dict[str, int]] = {}
-    ends: dict[str, int] = {}
-    parts: list[Segment] = []
-    inferred: list[InferredInterval] = []
-    for rate, since in page.running.items():
-        going: dict[str, Interval | None] = {}
-        for uid in since:
-            interval = intervals.get(uid)
-            if (
-                interval is None
-                or interval.end is not None
-                or interval.moved_at is not None
-                or interval.rate not in (None, rate)
-            ):
-                going[uid] = interval
-        running[rate] = {uid: start for uid, start in since.items() if uid not in going} if going else since
-        for uid, interval in going.items():
-            start = since[uid]
-            if interval is None:
-                end = ends[uid] = max(start, min(page.watermark, now))
-                inferred.append(InferredInterval(uid, start, end, now, rate))
-                writer.settle(rate, start, end)
-            elif interval.end is not None:
-                ends[uid] = interval.end
-                writer.settle(
-                    rate, start, interval.end if interval.moved_at is None else min(interval.moved_at, interval.end)
-                )
+    step = _Advance(page, intervals, now)
+    step.continue_running()
+    step.enter_new()
+    step.settle_parts(holds)
+    return step.result()
+
+
+class _Advance:
+    """One move of a page to `now`, in the phases that `advance` lists.
+
+    `running` is what runs after the move, `entering` what joins it, both by rate and uid; `ends` are ends by uid.
+    """
+
+    def __init__(self, page: RecordPage, intervals: Mapping[str, Interval], now: int) -> None:
+        self._page, self._intervals, self._now = page, intervals, now
+        self._seen = max(page.watermark, now)
+        self._writer = _PageWriter(page)
+        self._running: dict[UsageRate, Mapping[str, int]] = {}
+        self._entering: dict[UsageRate, dict[str, int]] = {}
+        self._ends: dict[str, int] = {}
+        self._parts: list[Segment] = []
+        self._inferred: list[InferredInterval] = []
+
+    def continue_running(self) -> None:
+        """Keep what goes on as it is; settle what ended, and cut what changed its rate or its group."""
+        for rate, since in self._page.running.items():
+            changed = {uid: found for uid in since if _has_changed(found := self._intervals.get(uid), rate)}
+            self._running[rate] = {u: start for u, start in since.items() if u not in changed} if changed else since
+            for uid, interval in changed.items():
+                if interval is None:
+                    self._infer_end(rate, uid, since[uid])
+                elif interval.end is not None:
+                    self._ends[uid] = interval.end
+                    self._writer.settle(rate, since[uid], _charged_to(interval, interval.end))
+                else:
+                    self._cut(rate, uid, since[uid], interval)
+
+    def enter_new(self) -> None:
+        """Settle or begin what the page does not know yet: new stays, and those that went on elsewhere meanwhile."""
+        page = self._page
+        known = set[str]().union(*page.running.values(), page.finished)
+        before: dict[str, int] = {}
+        for segment in page.split:
+            before[segment.uid] = max(segment.until, before.get(segment.uid, segment.until))
+        for uid, interval in self._intervals.items():
+            if uid in known:
+                continue
+            start = max(interval.start, before.get(uid, interval.start))
+            if interval.end is not None:
+                self._ends[uid] = interval.end
+                if interval.rate is not None and (interval.moved_at is None or uid not in before):
+                    self._writer.settle(interval.rate, start, _charged_to(interval, interval.end), known=False)
+            elif interval.moved_at is None and interval.rate is not None:
+                self._writer.begin(interval.rate, start)
+                self._entering.setdefault(interval.rate, {})[uid] = start
+
+    def settle_parts(self, holds: Callable[[str], bool]) -> None:
+        """Settle the earlier parts of stays whose end is known or can no longer come; keep the rest."""
+        waiting = sorted((*self._page.split, *self._parts), key=_when)
+        early = _too_many(waiting)
+        for index, segment in enumerate(waiting):
+            end = self._ends.get(segment.uid)
+            may_end = self._seen < segment.until + GRACE or holds(segment.uid)
+            if end is None and index not in early and may_end:
+                self._writer.split.append(segment)
             else:
-                at = max(start, seen if interval.moved_at is None else interval.moved_at)
-                writer.cut(rate, at)
-                if at > start:
-                    parts.append(Segment(uid, start, at, rate))
-                if interval.moved_at is None and interval.rate is not None:
-                    entering.setdefault(interval.rate, {})[uid] = at
-    known = set[str]().union(*page.running.values(), page.finished)
-    before: dict[str, int] = {}
-    for segment in page.split:
-        before[segment.uid] = max(segment.until, before.get(segment.uid, segment.until))
-    for uid, interval in intervals.items():
-        if uid in known:
-            continue
-        start = max(interval.start, before.get(uid, interval.start))
-        if interval.end is not None:
-            ends[uid] = interval.end
-            if interval.rate is not None and (interval.moved_at is None or uid not in before):
-                end = interval.end if interval.moved_at is None else min(interval.moved_at, interval.end)
-                writer.settle(interval.rate, start, end, known=False)
-        elif interval.moved_at is None and interval.rate is not None:
-            writer.begin(interval.rate, start)
-            entering.setdefault(interval.rate, {})[uid] = start
-    for rate, since in entering.items():
-        running[rate] = {**running.get(rate, {}), **since}
-    waiting = sorted((*page.split, *parts), key=_when)
-    early = _too_many(waiting)
-    for index, segment in enumerate(waiting):
-        end = ends.get(segment.uid)
-        if end is None and index not in early and (seen < segment.until + GRACE or holds(segment.uid)):
-            writer.split.append(segment)
-        else:
-            writer.settle(
-                segment.rate, segment.start, segment.until if end is None else min(end, segment.until), segment.until
-            )
-    told = (*page.inferred, *inferred)
-    running = {rate: since for rate, since in running.items() if since}
-    workloads = {rate.workload for rate in running}
-    return replace(
-        page,
-        watermark=seen,
-        periods=tuple(_folded(lines, workloads) for lines in writer.lines()),
-        running=running,
-        split=tuple(writer.split),
-        finished=frozenset(uid for uid in (*page.finished, *ends) if uid in intervals),
-        inferred=told[-MAX_INFERRED:],
-        inferred_earlier=page.inferred_earlier + len(told[:-MAX_INFERRED]),
+                until = segment.until if end is None else min(end, segment.until)
+                self._writer.settle(segment.rate, segment.start, until, segment.until)
+
+    def result(self) -> RecordPage:
+        for rate, since in self._entering.items():
+            self._running[rate] = {**self._running.get(rate, {}), **since}
+        running = {rate: since for rate, since in self._running.items() if since}
+        workloads = {rate.workload for rate in running}
+        page, inferred = self._page, (*self._page.inferred, *self._inferred)
+        return replace(
+            page,
+            watermark=self._seen,
+            periods=tuple(_folded(lines, workloads) for lines in self._writer.lines()),
+            running=running,
+            split=tuple(self._writer.split),
+            finished=frozenset(uid for uid in (*page.finished, *self._ends) if uid in self._intervals),
+            inferred=inferred[-MAX_INFERRED:],
+            inferred_earlier=page.inferred_earlier + len(inferred[:-MAX_INFERRED]),
+        )
+
+    def _infer_end(self, rate: UsageRate, uid: str, start: int) -> None:
+        end = self._ends[uid] = max(start, min(self._page.watermark, self._now))
+        self._inferred.append(InferredInterval(uid, start, end, self._now, rate))
+        self._writer.settle(rate, start, end)
+
+    def _cut(self, rate: UsageRate, uid: str, start: int, interval: Interval) -> None:
+        """End a running part: it goes on at another rate, or in another group's record."""
+        at = max(start, self._seen if interval.moved_at is None else interval.moved_at)
+        self._writer.cut(rate, at)
+        if at > start:
+            self._parts.append(Segment(uid, start, at, rate))
+        if interval.moved_at is None and interval.rate is not None:
+            self._entering.setdefault(interval.rate, {})[uid] = at
+
+
+def _has_changed(interval: Interval | None, rate: UsageRate) -> bool:
+    """Return True for a running stay that vanished, ended, moved, or has another rate now."""
+    return (
+        interval is None
+        or interval.end is not None
+        or interval.moved_at is not None
+        or interval.rate not in (None, rate)
     )
+
+
+def _charged_to(interval: Interval, end: int) -> int:
+    """Return when the group stops paying for a stay that ended: at its end, or when another took it over."""
+    return end if interval.moved_at is None else min(interval.moved_at, end)
 
 
 class _PageWriter:

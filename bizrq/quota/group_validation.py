@@ -7,7 +7,7 @@ parent has enough left is the ledger's question; gathering is the webhook's.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from bizrq.quota.reservation import Reservation
@@ -40,14 +40,17 @@ class Group:
 class GroupWrite:
     """A create (`old` is None) or an update, and everything that is gathered about it.
 
-    `parent` is the stored parent, None where there is none; `children` the stored children, gathered only for an
-    update that gains a name.
+    `parent` is the stored parent, None where there is none. `children` are the stored children, gathered only for an
+    update that gains a name. `selector_error` and `cash_error` say why spec.namespaceSelector and spec.cash cannot be
+    read, where the write changes them; "" where they can.
     """
 
     new: Group
     old: Group | None = None
     parent: Group | None = None
     children: Sequence[Group] = ()
+    selector_error: str = ""
+    cash_error: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,15 +63,31 @@ class GroupDelete:
 
 
 def validate(change: GroupWrite | GroupDelete) -> Denied | None:
-    """The first rule that the change breaks, or None."""
+    """Return one refusal for all rules that the change breaks, or None.
+
+    The reason is that of the first broken rule; the message joins all, in the order of the rules.
+    """
     if isinstance(change, GroupDelete):
-        return next((denied for rule in DELETE_RULES if (denied := rule(change))), None)
-    return next((denied for rule in WRITE_RULES if (denied := rule(change))), None)
+        return _joined(denied for rule in DELETE_RULES if (denied := rule(change)))
+    return _joined(denied for rule in WRITE_RULES if (denied := rule(change)))
 
 
 def validate_alone(change: GroupWrite) -> Denied | None:
-    """The first rule that the change breaks whatever its parent is, or None."""
-    return next((denied for rule in SINGLE_GROUP_RULES if (denied := rule(change))), None)
+    """Return the refusal for the rules that the change breaks whatever its parent is, or None."""
+    return _joined(denied for rule in SINGLE_GROUP_RULES if (denied := rule(change)))
+
+
+def _joined(broken: Iterable[Denied]) -> Denied | None:
+    found = list(broken)
+    return Denied(found[0].reason, "; ".join(denied.message for denied in found)) if found else None
+
+
+def selector_can_be_read(change: GroupWrite) -> Denied | None:
+    return Denied(Reason.BAD_SELECTOR, change.selector_error) if change.selector_error else None
+
+
+def cash_can_be_read(change: GroupWrite) -> Denied | None:
+    return Denied(Reason.BAD_CASH, change.cash_error) if change.cash_error else None
 
 
 def name_is_label_safe(change: GroupWrite) -> Denied | None:
@@ -93,7 +112,7 @@ def parent_never_changes(change: GroupWrite) -> Denied | None:
 
 
 def parent_is_another(change: GroupWrite) -> Denied | None:
-    if change.new.parent != change.new.name:
+    if change.new.parent != change.new.name or not change.new.parent:
         return None
     return Denied(Reason.PARENT, f"group {change.new.name} cannot be its own parent")
 
@@ -109,7 +128,7 @@ def only_a_root_schedules(change: GroupWrite) -> Denied | None:
 
 
 def parent_exists(change: GroupWrite) -> Denied | None:
-    if not change.new.parent or change.parent is not None:
+    if change.new.parent in ("", change.new.name) or change.parent is not None:
         return None
     return Denied(
         Reason.PARENT,
@@ -173,6 +192,8 @@ def has_no_workloads(change: GroupDelete) -> Denied | None:
 
 #: What one object and its children can say.
 SINGLE_GROUP_RULES: Sequence[Callable[[GroupWrite], Denied | None]] = (
+    selector_can_be_read,
+    cash_can_be_read,
     name_is_label_safe,
     parent_never_changes,
     parent_is_another,

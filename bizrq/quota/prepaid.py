@@ -46,11 +46,12 @@ def with_max_cost(account: Account, charge: Charge) -> Charge:
 
 def unbounded_runtime(account: Account, charge: Charge, more: Resources) -> Denied | None:
     """Why nobody can say what the change may cost, where hours are safe and it may need more of them."""
-    hours = account.hours
-    longest, own = hours.max_run_time, charge.max_run_time
+    if not account.hours.safe or charge.is_grant:
+        return None
+    longest, own = account.hours.max_run_time, charge.max_run_time
     metered = any(charge.demand.get(metered_resource(name), 0) for name in account.hard if is_cash(name))
     grows = charge.runs_longer() or any(cash_name(name) in account.hard for name in more)
-    if not hours.safe or charge.is_grant or not metered or not grows:
+    if not metered or not grows:
         return None
     if own is None and longest is None:
         own_way = f"set {charge.run_bound_path}, or have" if charge.run_bound_path else "have"

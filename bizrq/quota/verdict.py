@@ -37,9 +37,9 @@ class Reason(StrEnum):
     ORPHANS = "LeavesOrphans"
     # the tree
     BAD_HARD = "BadHard"
+    MAY_NOT_GRANT = "MayNotGrant"
     BAD_SELECTOR = "BadSelector"
     BAD_CASH = "BadCash"
-    MAY_NOT_GRANT = "MayNotGrant"
     BAD_NAME = "BadName"
     IMMUTABLE = "Immutable"
     PARENT = "BadParent"

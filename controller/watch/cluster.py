@@ -68,7 +68,7 @@ class Cluster:
     ) -> None:
         """`enqueue(group, after)` schedules a recount in `after` seconds.
 
-        `annotations` of pods are kept in addition to those that always count.
+        `annotations` of pods are kept: those that count.
         """
         self.client = client
         self.registry = registry

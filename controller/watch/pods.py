@@ -27,8 +27,6 @@ _SPEC = (
 )
 _CONTAINER = ("name", "resources", "restartPolicy", "securityContext")
 _LABELS = (LABEL, hami.IGNORE)
-#: What only few pods have, or have alike with no other: kept as it stands.
-_ANNOTATIONS = hami.ANNOTATIONS
 _METADATA = ("deletionTimestamp", "deletionGracePeriodSeconds")
 _STATUS = ("resourceClaimStatuses", "extendedResourceClaimStatus")
 
@@ -122,8 +120,8 @@ class SharedParts:
     MOST = 20_000
 
     def __init__(self, annotations: Iterable[str] = ()) -> None:
-        """`annotations` are those that count besides HAMi's."""
-        self.annotations = frozenset((*_ANNOTATIONS, *annotations))
+        """`annotations` are those that count; few pods have them, so each keeps its own."""
+        self.annotations = frozenset(annotations)
         self._parts: dict[bytes, Object] = {}
         self._owners: dict[str, PodOwner] = {}
 

@@ -8,12 +8,12 @@ from typing import Any, Self
 import pytest
 from aiohttp import web
 
+from bizrq.builtin import builtin_registry
 from bizrq.kube.client import Forbidden, KubeClient
 from bizrq.kube.config import Endpoint, StaticCredentials
 from bizrq.settings import settings
 from bizrq.store.reference_resolver import ReferenceResolver
 from bizrq.workloads.demand import counting
-from bizrq.workloads.kinds.registry import builtin_registry
 from tests.support.objects import Object, deployment, rollout
 
 TRAINER = {

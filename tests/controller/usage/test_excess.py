@@ -185,8 +185,10 @@ def test_what_a_child_may_grow_to_is_the_charge_already_and_a_second_one_is_more
     lookup = memory.cluster.resolver.cached_lookup
     kind = memory.settings.registry.of(child)
     assert kind is not None
-    own, grown = (counting.own_demand(o, a, lookup) for o, a in ((job, adapter), (child, kind)))
-    charged = counting.with_children(own, [grown], adapter).resources
+    own, grown = (
+        counting.own_demand(o, a, lookup, memory.settings.counting) for o, a in ((job, adapter), (child, kind))
+    )
+    charged = counting.with_children(own, [grown], adapter, memory.settings.counting).resources
     assert memory.surplus.of(adapter, job, charged, lookup) == NO_EXCESS
     memory.put(raycluster("forged", 1, job))
     more = memory.surplus.of(adapter, job, charged, lookup)
