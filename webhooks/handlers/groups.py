@@ -99,7 +99,9 @@ class GroupHandler:
 
         def check(parent: GroupObject) -> Denied | None:
             try:
-                return group_validation.validate(_with_parent(change, wire.group_state(parent, self._context.catalog)))
+                return group_validation.validate(
+                    replace(change, parent=wire.group_state(parent, self._context.catalog))
+                )
             except GroupUnreadable as error:
                 return Denied(Reason.NOT_RECONCILED, f"the parent of group {new.name} cannot be read: {error}")
 
@@ -240,10 +242,6 @@ def _cash_error(asked: GroupObject, stored: GroupObject | None, catalog: Catalog
     except GroupUnreadable as error:
         return str(error)
     return ""
-
-
-def _with_parent(change: GroupWrite, parent: Group) -> GroupWrite:
-    return replace(change, parent=parent)
 
 
 def _taken(group: Group) -> Mapping[str, int]:
