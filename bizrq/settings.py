@@ -86,7 +86,7 @@ def settings(document: object) -> Settings:
         counts_as=tuple(_counts_as(index, dict(entry)) for index, entry in enumerate(given.counts_as)),
     )
     try:
-        _ = counting.catalog
+        _ = counting.catalog  # reject invalid names at start
     except UnknownResource as error:
         raise ConfigurationError(str(error)) from None
     return Settings(counting, registry, given.rights, tuple(given.controllers), given.keep_statements)

@@ -245,7 +245,9 @@ class DryRun:
             warnings += answer.warnings
             if path != "/validate/workloads" and isinstance(verdict, Denied) and verdict.reason is _UNREADABLE:
                 # The user may not list what could refer to this object.
-                self._resolver.unread.add(f"what bears on {request.kind.kind} {request.namespace}/{request.name}")
+                self._resolver.unread.add(
+                    f"all objects that affect {request.kind.kind} {request.namespace}/{request.name}"
+                )
                 continue
             if isinstance(verdict, Denied):
                 denied = replace(outcome, verdict=verdict, warnings=warnings)

@@ -1,4 +1,4 @@
-"""What is kept of a pod: all that counting and the meter read, and no part twice."""
+"""The compact form of a pod has all fields that counting and metering read, and no part twice."""
 
 from __future__ import annotations
 

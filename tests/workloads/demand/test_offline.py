@@ -173,7 +173,7 @@ def test_a_claim_that_workloads_share_is_told_with_the_first_of_them():
 
 
 def test_a_claim_that_names_a_group_has_a_row_with_what_no_workload_tells_of_it():
-    """Its place among the documents does not matter. A claim without a label is context, and so is a pod's."""
+    """Its place does not matter. A claim without a label is context, and so is one made for a pod."""
     mine = claim(exactly(count=4), group="nlp")
     [row] = usage([mine, *CLASSES])
     assert (row.kind, row.name, row.group) == ("ResourceClaim", "s", "nlp")
