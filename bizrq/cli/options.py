@@ -32,5 +32,5 @@ def settings_of(config: Path | None) -> Settings:
 
 
 def catalog_of(config: Path | None) -> Catalog:
-    """Return the resource names that `--config`, or the defaults without one, make known; raises Failure."""
+    """Return the resource names of `--config`, or the default ones without it. Raise Failure."""
     return settings_of(config).catalog

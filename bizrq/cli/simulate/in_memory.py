@@ -149,8 +149,8 @@ class InMemoryGroupStore:
 class RecordingReserver(Reserver):
     """A Reserver that records its last charge, and the account as it was before that charge."""
 
-    def __init__(self, store: InMemoryGroupStore, catalog: Catalog) -> None:
-        super().__init__(store, catalog=catalog, pace=0.0, patience=0.0)
+    def __init__(self, store: InMemoryGroupStore, catalog: Catalog, clock: Callable[[], float]) -> None:
+        super().__init__(store, catalog=catalog, clock=clock, pace=0.0, patience=0.0)
         self._copies = store
         self.recorded: tuple[str, Charge, Account | None] | None = None
 
