@@ -1,6 +1,6 @@
-"""What every long-running bizrq process does: log to stderr, stop on a signal, answer Prometheus.
+"""The common part of every long-running process: log to stderr, stop on a signal, serve metrics to Prometheus.
 
-This file alone decides how a process starts and ends. It does not know what the process is for.
+This file alone decides how a process starts and ends. It does not know the work of the process.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from bizrq.api.config import ConfigurationError
 from bizrq.kube.client import ConfigError, KubeClient
 from bizrq.settings import Settings, load
 
-#: Told when the process shall end.
+#: Set when the process must end.
 Stop = asyncio.Event
 
 
 def configure_logging(level: int = logging.INFO) -> None:
-    """One line an event on stderr; colours only on a terminal, and never against NO_COLOR."""
+    """Log one line per event to stderr, in colours only on a terminal without NO_COLOR."""
     colors = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
     structlog.configure(
         processors=[
@@ -44,9 +44,9 @@ def configure_logging(level: int = logging.INFO) -> None:
 
 
 def quiet_collector() -> None:
-    """Keep the garbage collector from stopping everything: what is alive now stays, and full looks become rare.
+    """Exempt all live objects from garbage collection, and make full collections rare.
 
-    Caches hold hundreds of thousands of objects without a cycle among them, and a full collection walks them all.
+    Caches hold hundreds of thousands of objects without a cycle, and a full collection stops the process to walk them.
     """
     gc.collect()
     gc.freeze()
@@ -54,7 +54,7 @@ def quiet_collector() -> None:
 
 
 def prepare(name: str, config: Path | None, kubeconfig: Path | None) -> tuple[Settings, KubeClient]:
-    """Logging, the settings and a client, as every process of a cluster begins; ends with one line and 2 where not."""
+    """Set up logging, and return the settings and a client. Exit with one line and status 2 if one is not usable."""
     configure_logging()
     try:
         settings = load(config)
@@ -64,7 +64,7 @@ def prepare(name: str, config: Path | None, kubeconfig: Path | None) -> tuple[Se
 
 
 def serve(name: str, main: Callable[[Stop], Awaitable[None]]) -> None:
-    """`run`, which ends with one line and 2 where a port is in use; the error names the address."""
+    """Run as `run` does. Exit with one line and status 2 after an OSError; that of a port in use names the address."""
     try:
         run(main)
     except OSError as error:
@@ -77,27 +77,27 @@ def _end(name: str, why: str) -> NoReturn:
 
 
 def run(main: Callable[[Stop], Awaitable[None]]) -> None:
-    """Run until `main` returns; SIGINT and SIGTERM set its event, and a second one ends at once."""
+    """Run until `main` returns. SIGINT and SIGTERM set its event; a second one ends the process at once."""
     import uvloop
 
     async def guarded() -> None:
         stop = asyncio.Event()
         loop = asyncio.get_running_loop()
 
-        def asked() -> None:
+        def request_stop() -> None:
             if stop.is_set():
                 os._exit(130)
             stop.set()
 
         for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, asked)
+            loop.add_signal_handler(number, request_stop)
         await main(stop)
 
     uvloop.run(guarded())
 
 
 async def until_stopped(stop: Stop, *work: Awaitable[object]) -> None:
-    """Run all of `work` until `stop` is set, then cancel it; raises what any of it raises."""
+    """Run all of `work` until `stop` is set, then cancel it. Raise the first error of any of it."""
     tasks = [asyncio.ensure_future(each) for each in work]
     waiting = asyncio.ensure_future(stop.wait())
     try:
@@ -112,9 +112,9 @@ async def until_stopped(stop: Stop, *work: Awaitable[object]) -> None:
 
 
 async def serve_metrics(host: str, port: int, unready: Callable[[], str]) -> web.AppRunner:
-    """Serve /metrics, /healthz and /readyz over plain HTTP; the caller cleans the runner up.
+    """Serve /metrics, /healthz and /readyz over plain HTTP. The caller cleans up the returned runner.
 
-    `unready` says why the process is not ready, "" where it is.
+    `unready` returns why the process is not ready, "" if it is.
     """
 
     async def metrics(_: web.Request) -> web.Response:

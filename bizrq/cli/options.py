@@ -33,4 +33,6 @@ def settings_of(config: Path | None) -> Settings:
 
 def catalog_of(config: Path | None) -> Catalog:
     """Return the resource names of `--config`, or the default ones without it. Raise Failure."""
-    return settings_of(config).catalog
+    from bizrq.builtin import builtin_catalog
+
+    return builtin_catalog() if config is None else settings_of(config).catalog

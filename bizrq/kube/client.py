@@ -1,7 +1,6 @@
 """Requests to the API server: raw JSON over one keep-alive session, typed errors, no hidden second write.
 
-This file alone decides what a request looks like and what an answer means. It caches nothing and knows no
-kind by name.
+This file alone decides the form of a request and the meaning of an answer. It caches nothing and knows no kind by name.
 """
 
 from __future__ import annotations
@@ -45,16 +44,13 @@ __all__ = [
 DEFAULT_TIMEOUT = 30.0  # seconds, for one call with all its retries; an API write ends within 34 s
 CONNECT_TIMEOUT = 5.0
 READ_ATTEMPTS = 4
-# Below any server's idle timeout (kube-apiserver's is 90 s), so that a write seldom meets a connection just
-# closed.
+# Below the idle timeout of any server (90 s in kube-apiserver), so that a write seldom meets a closed connection.
 KEEPALIVE_SECONDS = 30.0
 CONNECTIONS = 200
 
 
 class ApiError(Exception):
-    """An answer of the API server that is not success. `details` is the Status' details, {} when it has
-    none.
-    """
+    """An unsuccessful answer of the API server. `details` are those of the Status, {} if it has none."""
 
     def __init__(
         self,
@@ -82,14 +78,14 @@ class NotFound(ApiError): ...
 
 
 class Conflict(ApiError):
-    """409: the object is not at the resourceVersion that was sent."""
+    """409: the stored object has another resourceVersion than the one sent."""
 
 
 class AlreadyExists(ApiError): ...
 
 
 class Gone(ApiError):
-    """410: a watch or a page cannot go on from where it was; list again."""
+    """410: a watch or a page cannot continue; list again."""
 
 
 class Invalid(ApiError): ...
@@ -102,10 +98,9 @@ class ServerError(ApiError): ...
 
 
 class Unreachable(Exception):
-    """No answer: refused, reset, timed out, or no trust in the server's certificate; one line with the
-    server's URL.
+    """No answer: refused, reset, timed out, or an untrusted certificate. The message is one line with the server's URL.
 
-    `sent` is False where the request cannot have reached the server, so that even a write may be tried again.
+    `sent` is False if the request cannot have reached the server, so that even a write may be tried again.
     """
 
     def __init__(self, message: str, *, sent: bool) -> None:
@@ -139,9 +134,7 @@ _REASONS: Mapping[int, str] = {
 
 
 def error_from(status: int, body: bytes, retry_after: float | None = None) -> ApiError:
-    """The typed error of an answer: from its Status object, or from the bare text that proxies and filters
-    send.
-    """
+    """Return the typed error of an answer: from its Status object, or from the plain text of a proxy or filter."""
     document: Any = None
     with contextlib.suppress(orjson.JSONDecodeError):
         document = orjson.loads(body)
@@ -154,7 +147,7 @@ def error_from(status: int, body: bytes, retry_after: float | None = None) -> Ap
 def error_from_status(
     document: dict[str, Any], status: int | None = None, retry_after: float | None = None
 ) -> ApiError:
-    """The typed error of a Status object, in an answer or in a watch's ERROR event."""
+    """Return the typed error of a Status object, in an answer or in an ERROR event of a watch."""
     code = status or _integer(document.get("code")) or 500
     details = document.get("details")
     details = details if isinstance(details, dict) else {}
@@ -177,7 +170,7 @@ def _integer(value: object) -> int | None:
 
 @dataclass(frozen=True)
 class Resource:
-    """A kind as its REST path names it. `group` is "" for the core group."""
+    """A kind in the terms of its REST path. `group` is "" for the core group."""
 
     group: str
     version: str
@@ -187,7 +180,7 @@ class Resource:
 
     @property
     def key(self) -> str:
-        """plural.group, or the bare plural for the core group: "deployments.apps", "pods"."""
+        """Return plural.group, or the bare plural for the core group: "deployments.apps", "pods"."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     @property
@@ -195,10 +188,9 @@ class Resource:
         return f"{self.group}/{self.version}" if self.group else self.version
 
     def path(self, namespace: str | None = None, name: str | None = None, subresource: str | None = None) -> str:
-        """The REST path. Without a namespace a namespaced kind's collection is that of all namespaces.
+        """Return the REST path. Without a namespace, a namespaced kind's collection is that of all namespaces.
 
-        Raises ValueError for a name that is no path segment, and for a single namespaced object without a
-        namespace.
+        Raise ValueError for a name that is no path segment, and for one namespaced object without a namespace.
         """
         parts = ["apis", self.group, self.version] if self.group else ["api", self.version]
         if self.namespaced and namespace:
@@ -220,10 +212,10 @@ def _segment(name: str) -> str:
 
 
 class KubeClient:
-    """One API server, as one user. Nothing connects before the first request; one event loop."""
+    """The client of one API server, as one user, in one event loop. The first request connects."""
 
     def __init__(self, endpoint: Endpoint, *, timeout: float | None = None) -> None:
-        """`timeout` in seconds is that of calls that say none."""
+        """`timeout` in seconds is the default of all calls."""
         self._endpoint = endpoint
         self._timeout = DEFAULT_TIMEOUT if timeout is None else timeout
         self._session: aiohttp.ClientSession | None = None
@@ -232,17 +224,17 @@ class KubeClient:
 
     @classmethod
     def from_kubeconfig(cls, path: str | Path, context: str | None = None) -> Self:
-        """Raises ConfigError."""
+        """Return a client for a context of a kubeconfig, by default its current one. Raise ConfigError."""
         return cls(config.from_kubeconfig(path, context))
 
     @classmethod
     def in_cluster(cls) -> Self:
-        """By the pod's service account. Raises ConfigError outside a cluster."""
+        """Return a client with the pod's service account. Raise ConfigError outside a cluster."""
         return cls(config.in_cluster())
 
     @classmethod
     def from_environment(cls) -> Self:
-        """$KUBECONFIG, else ~/.kube/config, else the pod's service account. Raises ConfigError."""
+        """Return a client for $KUBECONFIG, else ~/.kube/config, else the pod's service account. Raise ConfigError."""
         return cls(config.from_environment())
 
     @property
@@ -255,7 +247,7 @@ class KubeClient:
 
     @property
     def namespace(self) -> str:
-        """Where what names no namespace is: the context's, else `default`."""
+        """Return the default namespace: that of the context, else `default`."""
         return self._endpoint.namespace
 
     async def close(self) -> None:
@@ -279,10 +271,10 @@ class KubeClient:
         content_type: str = "application/json",
         timeout: float | None = None,
     ) -> bytes:
-        """The body of a 2xx answer; raises an ApiError, Unreachable or, for credentials, ConfigError.
+        """Return the body of a 2xx answer. Raise an ApiError, Unreachable or, for credentials, ConfigError.
 
-        A read is tried again on 429, 5xx and a dropped connection, with Retry-After or a jittered pause,
-        while the timeout (seconds, for everything together) leaves room. A write is sent once.
+        A read is tried again on 429, 5xx and a dropped connection, after Retry-After or a jittered pause, while
+        `timeout` (seconds, for all attempts together) leaves time. A write is sent once.
         """
         allowed = self._timeout if timeout is None else timeout
         try:
@@ -294,7 +286,7 @@ class KubeClient:
                             return await response.read()
                     except (TooManyRequests, ServerError, Unreachable) as error:
                         if isinstance(error, Unreachable) and not error.sent:
-                            raise  # who asks decides whether to wait for a server that is not there
+                            raise  # The caller decides whether to wait for an unreachable server.
                         pause = _pause(error, attempt)
                         ends = scope.when() or 0.0
                         if attempt == attempts or asyncio.get_running_loop().time() + pause >= ends:
@@ -320,18 +312,18 @@ class KubeClient:
         timeout: float | None = None,
         transform: Callable[[dict[str, Any]], Any] | None = None,
     ) -> tuple[list[dict[str, Any]], str]:
-        """All objects and the one resourceVersion that they were read at: a consistent read, never from a cache.
+        """Return all objects and the one resourceVersion of the read, which is consistent and never from a cache.
 
-        `limit` is the size of a page, 0 for one page; `timeout` is per page. `transform` is given each object as its
-        page arrives, and what it makes of it stands in its place: what it drops is never held for the whole list.
-        Pages of one read share its revision; when that is compacted meanwhile (410) the read starts over, unpaged,
-        since going on elsewhere would mix two revisions.
+        `limit` is the size of a page, 0 for one page; `timeout` is per page, in seconds. `transform` replaces each
+        object as its page arrives, so that the fields that it drops take no memory for the whole list. All pages share
+        one revision. If that is compacted meanwhile (410), the read starts over without pages: to continue at another
+        revision would mix two states.
         """
         path, params = resource.path(namespace), _selectors(label_selector, field_selector)
         typed = {"apiVersion": resource.api_version, "kind": resource.kind}
 
         def complete(item: dict[str, Any]) -> dict[str, Any]:
-            # A list's items come without their type, since the list has it; readers of one object want it there.
+            # The items of a list lack their type; readers of one object expect it.
             item = {**typed, **item}
             return item if transform is None else transform(item)
 
@@ -343,9 +335,7 @@ class KubeClient:
             return await self._pages(path, params, 0, timeout, complete)
 
     async def revision(self, resource: Resource, namespace: str | None = None) -> int:
-        """The API server's own current revision: what a consistent list of this kind would carry, for the
-        price of one object.
-        """
+        """Return the current revision of the API server, that of a consistent list, at the cost of one object."""
         page = self._object(await self.request("GET", resource.path(namespace), params={"limit": "1"}))
         return revision_of(page)
 
@@ -384,9 +374,7 @@ class KubeClient:
         uid: str | None = None,
         resource_version: str | None = None,
     ) -> None:
-        """Asks for the object's deletion, in the background; with `uid` or `resource_version` only if they
-        still hold.
-        """
+        """Request the object's deletion in the background, on condition of `uid` and `resource_version` if given."""
         preconditions = {"uid": uid, "resourceVersion": resource_version}
         options = {
             "apiVersion": "v1",
@@ -407,13 +395,12 @@ class KubeClient:
         timeout_seconds: int = 240,
         send_initial_events: bool = False,
     ) -> AsyncGenerator[tuple[str, dict[str, Any]]]:
-        """Events as (type, object), BOOKMARKs included, until the server ends the watch after
-        `timeout_seconds`.
+        """Yield events as (type, object), with BOOKMARKs, until the server ends the watch after `timeout_seconds`.
 
-        An ERROR event is raised as its typed error (Gone for 410); a broken stream as Unreachable. Silence
-        is the caller's to bound. With `send_initial_events` the server first streams the state that is not
-        older than `resource_version` ("": now), up to a bookmark with the annotation
-        k8s.io/initial-events-end (KEP-3157); servers without that answer Invalid.
+        Raise an ERROR event as its typed error (Gone for 410), and a broken stream as Unreachable. The caller bounds
+        the silence. With `send_initial_events` the server first streams the state that is not older than
+        `resource_version` ("": now), up to a bookmark with the annotation k8s.io/initial-events-end (KEP-3157). Servers
+        without that answer Invalid.
         """
         params = {"watch": "true", "allowWatchBookmarks": "true", "timeoutSeconds": str(timeout_seconds)}
         params |= _selectors(label_selector, field_selector)
@@ -477,9 +464,7 @@ class KubeClient:
         params: Mapping[str, str] | None,
         content_type: str,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """One request's 2xx answer, its body unread. A 401 is answered once by renewed credentials: it did
-        nothing.
-        """
+        """Yield the 2xx answer to one request, its body unread. After a 401 try once more with renewed credentials."""
         url = self.server + path + ("?" + urlencode(params) if params else "")
         headers = [*self._endpoint.headers]
         if body is not None:
@@ -521,7 +506,7 @@ class KubeClient:
         return Unreachable(f"{self.server} {what}: {_reason(error)}", sent=True)
 
     async def _lines(self, response: aiohttp.ClientResponse) -> AsyncGenerator[bytes]:
-        """Newline-separated JSON of any length. What stands unfinished at the end is a broken stream."""
+        """Yield lines of JSON of any length. Raise Unreachable for an unfinished last line."""
         parts: list[bytes] = []
         async for chunk in response.content.iter_any():
             start = 0
@@ -554,13 +539,13 @@ class KubeClient:
                 headers={
                     "User-Agent": f"bizrq/{importlib.metadata.version('bizrq')}",
                     "Accept": "application/json",
-                    # A list near the API server costs both sides more to compress than to send.
+                    # Near the API server, compression of a list costs more than its transfer.
                     "Accept-Encoding": "identity",
                 },
                 cookie_jar=aiohttp.DummyCookieJar(),
                 trust_env=False,
             )
-            # aiohttp would send PUT and DELETE a second time on a connection that closed under them.
+            # Otherwise aiohttp sends PUT and DELETE a second time if the connection closes.
             self._session._retry_connection = False
         return self._session
 
@@ -571,10 +556,9 @@ class KubeClient:
 
 
 def revision_of(obj: Mapping[str, Any]) -> int:
-    """metadata.resourceVersion as a number: comparable within a cluster (KEP-5504), and always so for what
-    etcd stores.
+    """Return metadata.resourceVersion as a number, which is comparable within a cluster (KEP-5504).
 
-    Raises ValueError where there is none.
+    Raise ValueError if it is missing or no number.
     """
     text = str((obj.get("metadata") or {}).get("resourceVersion"))
     try:
@@ -595,7 +579,7 @@ def _selectors(label_selector: str | None, field_selector: str | None) -> dict[s
 def _pause(error: ApiError | Unreachable, attempt: int) -> float:
     if isinstance(error, ApiError) and error.retry_after is not None:
         return error.retry_after
-    # A kept connection that closed under a read says nothing about the server; try a new one at once.
+    # A kept connection that closes says nothing about the server: try a new one at once.
     first = 0.0 if isinstance(error, Unreachable) and attempt == 1 else 0.1
     return first * 2 ** (attempt - 1) * random.uniform(0.5, 1.5)  # noqa: S311 (jitter)
 
@@ -612,7 +596,7 @@ def _reason(error: BaseException) -> str:
 
 
 def _not_connected(error: Exception) -> str:
-    """Why in the system's words; in aiohttp's the address stands again, and the TLS context as Python names it."""
+    """Return the reason in the system's words. Those of aiohttp repeat the address and the TLS context."""
     cause = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
     if isinstance(cause, OSError) and not isinstance(cause, socket.gaierror) and (cause.errno or 0) > 0:
         return os.strerror(cause.errno or 0)

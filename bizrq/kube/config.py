@@ -1,9 +1,8 @@
-"""Where the API server is and how we prove who we are.
+"""The address of the API server and the credentials for it.
 
-This file alone decides which server, CA and credentials a kubeconfig or a pod's service account stands for.
-It opens no connection and knows no Kubernetes object. Static credentials are read here, because importing
-kubernetes_asyncio takes a second that a command line feels; exec plugins, auth providers and service
-accounts are left to that library.
+This file alone decides which server, CA and credentials a kubeconfig or a pod's service account means. It opens no
+connection and knows no Kubernetes object. It reads static credentials itself, because the import of kubernetes_asyncio
+delays a command by a second. That library runs exec plugins, auth providers and service accounts.
 """
 
 from __future__ import annotations
@@ -23,26 +22,21 @@ from urllib.parse import urlsplit
 
 import yaml
 
-# How often a credential that can change (a token file, an expiring token) is looked at again, in seconds.
+# The interval, in seconds, at which a credential that can change is read again: a token file, an expiring token.
 REFRESH_SECONDS = 60.0
-# An exec plugin's token is renewed so many seconds before it expires, as client-go's rotation leaves some
-# room.
+# The seconds before its expiry at which an exec plugin's token is renewed, as in client-go.
 EXPIRY_ROOM_SECONDS = 300.0
 
 _FILE_KEYS = ("certificate-authority", "client-certificate", "client-key", "tokenFile")
 
 
 class ConfigError(Exception):
-    """A kubeconfig, or the environment of a pod, that names no usable cluster; one line that says what to
-    mend.
-    """
+    """A kubeconfig or a pod's environment names no usable cluster. The message is one line with what to correct."""
 
 
 @dataclass(frozen=True)
 class Identity:
-    """What one request shows: an Authorization header, and a client certificate (PEM chain, PEM key) for
-    TLS.
-    """
+    """The identity of a request: an Authorization header, and a client certificate (PEM chain, PEM key) for TLS."""
 
     authorization: str | None = None
     certificate: tuple[bytes, bytes] | None = None
@@ -50,13 +44,13 @@ class Identity:
 
 class Credentials(Protocol):
     async def identity(self, *, rejected: bool = False) -> Identity:
-        """The identity to use now; `rejected` says that the server has just answered 401 to the last one."""
+        """Return the current identity; `rejected` if the server answered 401 to the last one. Raise ConfigError."""
         ...
 
 
 @dataclass(frozen=True)
 class Endpoint:
-    """A server and how to trust it. `ca` is PEM text, None means the system's roots."""
+    """A server, its trust and its credentials. `ca` is PEM text; None means the system's roots."""
 
     server: str
     credentials: Credentials
@@ -64,21 +58,20 @@ class Endpoint:
     verify: bool = True
     server_name: str | None = None
     proxy: str | None = None
-    #: The namespace of what names none, as kubectl reads it.
+    #: The default namespace, as in kubectl.
     namespace: str = "default"
-    #: What each request says besides: for whom it acts.
+    #: Headers of each request: those of impersonation.
     headers: tuple[tuple[str, str], ...] = ()
 
     def tls(self, identity: Identity) -> ssl.SSLContext | None:
-        """An SSL context for this server and identity; None for plain http. Raises ConfigError."""
+        """Return an SSL context for this server and identity; None for plain http. Raise ConfigError."""
         if not self.server.startswith("https://"):
             return None
         try:
             context = ssl.create_default_context(cadata=self.ca)
         except (ssl.SSLError, ValueError) as error:
             raise ConfigError(f"the certificate authority of {self.server} is not a PEM certificate: {error}") from None
-        # Python 3.13 made this strictness a default; CAs that clusters have had for years fail it, and
-        # kubectl asks none.
+        # Python 3.13 made this check a default. Old CAs of clusters fail it, and kubectl does not make it.
         context.verify_flags &= ~ssl.VERIFY_X509_STRICT
         if not self.verify:
             context.check_hostname = False
@@ -89,7 +82,7 @@ class Endpoint:
 
 
 def _load_pair(context: ssl.SSLContext, pair: tuple[bytes, bytes]) -> None:
-    """OpenSSL reads a key from a file only, so it stands in a private directory for as long as that takes."""
+    """Load a certificate and its key, by files in a private directory: OpenSSL reads a key from a file only."""
     with tempfile.TemporaryDirectory(prefix="bizrq-") as directory:
         certificate, key = Path(directory, "tls.crt"), Path(directory, "tls.key")
         certificate.write_bytes(pair[0])
@@ -102,7 +95,7 @@ def _load_pair(context: ssl.SSLContext, pair: tuple[bytes, bytes]) -> None:
 
 
 def _at_home(path: str) -> Path:
-    """A path with its ~ resolved; as it stands for somebody without a home, as a user without a name has none."""
+    """Return a path with its ~ resolved; unchanged for a user without a home directory."""
     try:
         return Path(path).expanduser()
     except RuntimeError:
@@ -110,13 +103,13 @@ def _at_home(path: str) -> Path:
 
 
 def default_kubeconfig() -> Path:
-    """Where kubectl looks last."""
+    """Return the path at which kubectl looks last."""
     return _at_home("~/.kube/config")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Overrides:
-    """What somebody wants otherwise than a kubeconfig has it, by kubectl's flags; None and empty is as it stands."""
+    """The flags of kubectl that override a kubeconfig; None and empty change nothing."""
 
     cluster: str | None = None
     user: str | None = None
@@ -127,7 +120,7 @@ class Overrides:
     groups: tuple[str, ...] = ()
 
     def apply(self, endpoint: Endpoint) -> Endpoint:
-        """The endpoint as it is wanted. Raises ConfigError."""
+        """Return the endpoint with the overrides. Raise ConfigError."""
         if self.groups and not self.impersonated:
             raise ConfigError("--as-group needs --as: a group is acted for together with a user")
         found = endpoint
@@ -147,9 +140,9 @@ NO_OVERRIDES = Overrides()
 
 
 def from_kubeconfig(path: str | Path, context: str | None = None, overrides: Overrides = NO_OVERRIDES) -> Endpoint:
-    """The endpoint that `context` (default: current-context) of a kubeconfig names.
+    """Return the endpoint of `context`, by default the current-context, of a kubeconfig. Raise ConfigError.
 
-    `path` may be a list as in $KUBECONFIG; the first file that defines a name wins, as kubectl merges them.
+    `path` may be a list as in $KUBECONFIG; the first file that defines a name wins, as in kubectl.
     """
     merged = _merge([_at_home(part) for part in str(path).split(os.pathsep) if part])
     chosen = context or merged["current-context"]
@@ -184,7 +177,7 @@ def from_kubeconfig(path: str | Path, context: str | None = None, overrides: Ove
 
 
 def _server(address: str, whose: str) -> str:
-    """An API server's address, as requests are put together with it. Raises ConfigError."""
+    """Return an API server's address without a trailing slash. Raise ConfigError for one that is not usable."""
     address = address.rstrip("/")
     try:
         parts = urlsplit(address)
@@ -197,7 +190,7 @@ def _server(address: str, whose: str) -> str:
 
 
 def in_cluster() -> Endpoint:
-    """The endpoint that a pod's service account stands for. Raises ConfigError outside a cluster."""
+    """Return the endpoint of a pod's service account. Raise ConfigError outside a cluster."""
     from kubernetes_asyncio.client import Configuration
     from kubernetes_asyncio.config import ConfigException, load_incluster_config
 
@@ -213,7 +206,7 @@ def in_cluster() -> Endpoint:
 
 
 def from_environment(overrides: Overrides = NO_OVERRIDES) -> Endpoint:
-    """What kubectl would use: $KUBECONFIG, else ~/.kube/config, else the pod's service account."""
+    """Return the endpoint of $KUBECONFIG, else ~/.kube/config, else the pod's service account, as kubectl does."""
     named = os.environ.get("KUBECONFIG")
     if named:
         return from_kubeconfig(named, None, overrides)
@@ -227,9 +220,7 @@ def from_environment(overrides: Overrides = NO_OVERRIDES) -> Endpoint:
 
 
 class StaticCredentials:
-    """A token, token file, password or client certificate, as it stands in a kubeconfig. Files are read
-    again each minute.
-    """
+    """The token, token file, password or client certificate of a kubeconfig. Files are read again each minute."""
 
     def __init__(self, user: Mapping[str, Any]) -> None:
         self._user = user
@@ -256,9 +247,7 @@ class StaticCredentials:
 
 
 class PluginCredentials:
-    """Exec plugins and auth providers (OIDC, GCP), by kubernetes_asyncio; run again when they expire or are
-    rejected.
-    """
+    """Exec plugins and auth providers (OIDC, GCP), by kubernetes_asyncio; run again on expiry or rejection."""
 
     def __init__(self, document: dict[str, Any]) -> None:
         self._document = document
@@ -287,13 +276,12 @@ class PluginCredentials:
         from kubernetes_asyncio.client import Configuration
         from kubernetes_asyncio.config.kube_config import KubeConfigLoader
 
-        # A new loader each time: one that has an unexpired token would not ask the plugin again after a 401.
+        # A loader with an unexpired token does not run the plugin again after a 401, so make a new one.
         self._loader = KubeConfigLoader(config_dict=self._document)
         configuration = Configuration()
         try:
             await self._loader.load_and_set(configuration)
-        # Whatever a plugin or provider does wrong (its exit code, its output, a missing program) is one
-        # trouble for us.
+        # A plugin fails in many ways: its exit code, its output, a missing program.
         except Exception as error:
             raise ConfigError(f"the credentials plugin failed: {' '.join(str(error).split())}") from error
         pair = None
@@ -320,7 +308,7 @@ def _merge(paths: list[Path]) -> dict[str, Any]:
             document = yaml.safe_load(path.read_text("utf-8"))
         except FileNotFoundError:
             if len(paths) > 1:
-                continue  # kubectl, too, skips what is missing from a list
+                continue  # kubectl also skips a missing file of a list.
             raise ConfigError(f"{path}: there is no such file") from None
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"{path}: cannot be read: {_why(error)}") from None
@@ -350,7 +338,7 @@ def _merge(paths: list[Path]) -> dict[str, Any]:
 
 
 def _rooted(section: Mapping[str, Any], directory: Path) -> dict[str, Any]:
-    """File names in a kubeconfig are relative to the file that holds them."""
+    """Return the section with absolute file names: those in a kubeconfig are relative to its directory."""
     rooted = dict(section)
     for key in _FILE_KEYS:
         if rooted.get(key):
@@ -371,7 +359,7 @@ def _as_document(name: str, cluster: dict[str, Any], user: dict[str, Any]) -> di
 
 
 def _text_or_file(section: Mapping[str, Any], key: str) -> bytes | None:
-    """`key`-data (base64) or the file that `key` names, as PEM bytes; data wins, as in client-go."""
+    """Return PEM bytes from `key`-data (base64), else from the file that `key` names, as in client-go."""
     encoded = section.get(f"{key}-data")
     if encoded:
         try:

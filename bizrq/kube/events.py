@@ -1,10 +1,8 @@
-"""Kubernetes Events about what happened to an object: told once, counted when repeated, dropped rather than
-late.
+"""Kubernetes Events: written once, counted when repeated, dropped rather than late.
 
-This file alone decides which occurrences become Events. It knows no reasons and no kinds. Events are for
-people: nothing here blocks, raises or waits for the API server, and nobody may rely on an event having been
-written. The budget per object and the merging of similar messages are client-go's
-(tools/record/events_cache.go).
+This file alone decides which occurrences become Events. It knows no reasons and no kinds. Events are for people:
+nothing here blocks, raises or waits for the API server, and no code may rely on a written event. The budget per object
+and the merging of similar messages are those of client-go (tools/record/events_cache.go).
 """
 
 from __future__ import annotations
@@ -33,17 +31,17 @@ from bizrq.kube.client import (
 )
 
 EVENTS = Resource("", "v1", "events", "Event")
-# The namespace for events about objects that have none, as client-go's recorder chooses it.
+# The namespace of events about cluster-wide objects, as in client-go.
 CLUSTER_NAMESPACE = "default"
 
-BURST = 25  # events about one object at once,
-REFILL_SECONDS = 300.0  # and one more each five minutes
-SIMILAR = 10  # messages of one reason about one object after which they are one event,
-SIMILAR_SECONDS = 600.0  # until the reason rests for so long
+BURST = 25  # events about one object in a burst
+REFILL_SECONDS = 300.0  # the time after which an object may have one more event
+SIMILAR = 10  # messages of one reason about one object, from which on they share one event
+SIMILAR_SECONDS = 600.0  # the rest after which a reason has events of its own again
 REMEMBERED = 4096
 QUEUED = 1000
 ATTEMPTS = 5
-MESSAGE_BYTES = 1024  # the API server's bound
+MESSAGE_BYTES = 1024  # the limit of the API server
 
 Key = tuple[str, ...]
 V = TypeVar("V")
@@ -53,7 +51,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass
 class _WrittenEvent:
-    """An event that stands in the cluster: its name there and how often it has happened."""
+    """A stored event: its name and its counts, observed and written."""
 
     name: str
     first: str
@@ -74,9 +72,7 @@ class _Similar:
 
 
 class EventRecorder:
-    """Records events in the background of the running event loop. Use `async with`, or call `close()` at
-    the end.
-    """
+    """Record events in the background of the running event loop. Use `async with`, or call `close()` at the end."""
 
     def __init__(
         self,
@@ -87,8 +83,8 @@ class EventRecorder:
         clock: Callable[[], float] = time.monotonic,
         first_pause: float = 1.0,
     ) -> None:
-        """`component` is who tells (reportingComponent), `instance` which process of it."""
-        self.dropped = 0  # over budget, or the queue was full, or the API server would not take it
+        """`component` is the reportingComponent of the events, `instance` their reportingInstance."""
+        self.dropped = 0  # events over the budget, beyond the queue's length, or refused by the API server
         self._client = client
         self._component = component
         self._instance = instance or component
@@ -97,7 +93,7 @@ class EventRecorder:
         self._written: OrderedDict[Key, _WrittenEvent] = OrderedDict()
         self._budgets: OrderedDict[Key, _Budget] = OrderedDict()
         self._similar: OrderedDict[Key, _Similar] = OrderedDict()
-        # Keys, not events: what is queued is written as it stands when its turn comes, repeats included.
+        # The queue holds keys: an event is written as it is when its turn comes, with all repeats.
         self._queue: OrderedDict[Key, dict[str, Any]] = OrderedDict()
         self._filled = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -110,10 +106,10 @@ class EventRecorder:
         await self.close()
 
     def event(self, obj_ref: Mapping[str, Any], type: str, reason: str, message: str) -> None:  # noqa: A002
-        """Tells that something happened to an object; returns at once and never raises.
+        """Queue an event about an object. Return at once and never raise.
 
-        `obj_ref` is an object, or a reference with apiVersion, kind, name, namespace and uid. `type` is
-        "Normal" or "Warning", `reason` a CamelCase word, `message` one line.
+        `obj_ref` is an object, or a reference with apiVersion, kind, name, namespace and uid. `type` is "Normal" or
+        "Warning", `reason` a CamelCase word, `message` one line.
         """
         try:
             self._observe(reference(obj_ref), type, reason, message)
@@ -122,7 +118,7 @@ class EventRecorder:
             log.exception("event not recorded", reason=reason)
 
     async def close(self, timeout: float = 2.0) -> None:
-        """Writes what is queued, for at most `timeout` seconds, and stops."""
+        """Write the queued events for at most `timeout` seconds, and stop."""
         task, self._task = self._task, None
         self._closing = True
         if task is None:
@@ -144,22 +140,22 @@ class EventRecorder:
         message, grouped = self._grouped((*subject, type_, reason), message, now)
         key = (*subject, type_, reason, "" if grouped else message)
         stamp = _timestamp()
-        told = _recall(self._written, key, lambda: _WrittenEvent(_event_name(involved["name"]), stamp))
-        told.count += 1
+        event = _recall(self._written, key, lambda: _WrittenEvent(_event_name(involved["name"]), stamp))
+        event.count += 1
         if key not in self._queue and len(self._queue) >= QUEUED:
             self.dropped += 1
             return
         self._queue[key] = {
             "apiVersion": "v1",
             "kind": "Event",
-            "metadata": {"name": told.name, "namespace": involved.get("namespace") or CLUSTER_NAMESPACE},
+            "metadata": {"name": event.name, "namespace": involved.get("namespace") or CLUSTER_NAMESPACE},
             "involvedObject": involved,
             "type": type_,
             "reason": reason,
             "message": message,
-            "firstTimestamp": told.first,
+            "firstTimestamp": event.first,
             "lastTimestamp": stamp,
-            "count": told.count,
+            "count": event.count,
             "source": {"component": self._component},
             "reportingComponent": self._component,
             "reportingInstance": self._instance,
@@ -178,7 +174,7 @@ class EventRecorder:
         return True
 
     def _grouped(self, similar_key: Key, message: str, now: float) -> tuple[str, bool]:
-        """The message to write, and whether many unlike messages of one reason have become one event."""
+        """Return the message to write, and True if the messages of this reason share one event."""
         text = " ".join(message.split())
         while len(text.encode()) > MESSAGE_BYTES - 40:
             text = text[: len(text) * 9 // 10] + "…"
@@ -214,7 +210,7 @@ class EventRecorder:
             except (Unreachable, TooManyRequests, ServerError, Conflict) as error:
                 log.debug("event not written yet", error=str(error))
             except (ApiError, ConfigError) as error:
-                # A namespace that ends, missing rights, a refusal: trying again would not help.
+                # The namespace ends, a right is missing, or the event is invalid: another attempt fails too.
                 log.info("event not written", reason=document["reason"], error=str(error))
                 return False
             if self._closing:
@@ -224,32 +220,32 @@ class EventRecorder:
         return False
 
     async def _write(self, key: Key, document: dict[str, Any]) -> None:
-        told = self._written.get(key)
-        if told is not None and told.written:
+        event = self._written.get(key)
+        if event is not None and event.written:
             patch = {name: document[name] for name in ("count", "lastTimestamp", "message")}
             metadata = document["metadata"]
             try:
                 await self._client.patch(EVENTS, metadata["name"], patch, namespace=metadata["namespace"])
-                told.written = document["count"]
+                event.written = document["count"]
                 return
             except NotFound:
-                # Events live an hour; a repeat after that starts anew, under a new name.
-                told.name, told.first, told.count, told.written = (
+                # Events expire after an hour. A later repeat is a new event under a new name.
+                event.name, event.first, event.count, event.written = (
                     _event_name(document["involvedObject"]["name"]),
                     document["lastTimestamp"],
                     1,
                     0,
                 )
-                metadata["name"], document["firstTimestamp"], document["count"] = told.name, told.first, 1
+                metadata["name"], document["firstTimestamp"], document["count"] = event.name, event.first, 1
         await self._client.create(EVENTS, document)
-        if told is not None:
-            told.written = document["count"]
+        if event is not None:
+            event.written = document["count"]
 
 
 def reference(obj: Mapping[str, Any]) -> dict[str, str]:
-    """An ObjectReference, without a version: two states of one object are one subject.
+    """Return an ObjectReference without a version: two states of one object are one subject.
 
-    KeyError without a kind or name.
+    Raise KeyError if the kind or the name is missing.
     """
     metadata = obj.get("metadata") or obj
     fields = {
@@ -263,7 +259,7 @@ def reference(obj: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _recall(memory: OrderedDict[Key, V], key: Key, make: Callable[[], V]) -> V:
-    """The value for `key`, made if need be; the longest unused is forgotten beyond REMEMBERED."""
+    """Return the value for `key`, made if it is missing. Drop the least recently used beyond REMEMBERED."""
     if key not in memory:
         memory[key] = make()
         if len(memory) > REMEMBERED:

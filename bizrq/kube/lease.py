@@ -1,9 +1,8 @@
-"""One leader among many, by a coordination.k8s.io/v1 Lease.
+"""Leader election by a coordination.k8s.io/v1 Lease.
 
-This file alone decides who leads; it does not know what leading is for. It trusts no other machine's clock: a
-lease has expired once this process has seen the same record for its whole duration on its own monotonic
-clock, as client-go's leaderelection does it. A leader stops by its own clock, whether or not the API server
-answers.
+This file alone decides which process leads. It does not know the work of a leader. As in client-go's leaderelection, it
+trusts no clock of another machine: a lease expires when this process has seen the same record for its whole duration.
+A leader stops by its own clock, even if the API server does not answer.
 """
 
 from __future__ import annotations
@@ -46,20 +45,20 @@ async def run_as_leader(
     retry_period: float = 2,
     clock: Callable[[], float] = time.monotonic,
 ) -> None:
-    """Runs `on_lead` whenever and for as long as this process leads. Times are seconds; the namespace exists.
+    """Run `on_lead` while this process leads. Times are in seconds; the namespace must exist.
 
-    When the lease is lost, `on_lead` is cancelled and its end awaited before the lease is sought again.
-    When it returns or raises, the lease is released and this returns or raises the same. When this is
-    cancelled, `on_lead` is cancelled, its end awaited and the lease released.
+    When the lease is lost, `on_lead` is cancelled, and the lease is sought again after its end. When `on_lead` returns
+    or raises, the lease is released and this returns or raises the same. When this is cancelled, `on_lead` is
+    cancelled, its end awaited and the lease released.
 
-    From its cancellation to the earliest start of another leader `on_lead` has lease_duration -
-    renew_deadline to end. One that takes longer is logged as an error: then only guarded writes keep two
-    leaders apart.
+    `on_lead` has lease_duration - renew_deadline to end after its cancellation, before another leader can start. A
+    longer end is logged as an error: then only guarded writes keep two leaders apart. Raise ValueError for times that
+    do not fit each other and for an empty identity.
     """
     if not 0 < retry_period * (1 + JITTER) < renew_deadline < lease_duration:
         raise ValueError("a lease needs retry_period * 1.2 < renew_deadline < lease_duration")
     if not identity:
-        raise ValueError("identity must not be empty: an empty holder means that nobody leads")
+        raise ValueError("identity must not be empty: an empty holder means that no process leads")
     candidate = Candidate(client, namespace, name, identity, lease_duration, clock)
     while True:
         if not await candidate.attempt(renew_deadline):
@@ -72,7 +71,7 @@ async def run_as_leader(
         finally:
             ended_by_itself = work.done()
             await _stop(work, lease_duration - renew_deadline)
-            # Only now: whoever sees an empty holder begins at once.
+            # Release last: a candidate that sees an empty holder starts at once.
             await candidate.release(retry_period)
         if ended_by_itself:
             return work.result()
@@ -80,7 +79,7 @@ async def run_as_leader(
 
 
 async def _hold(candidate: Candidate, work: asyncio.Future[None], renew_deadline: float, retry_period: float) -> None:
-    """Renews until the work ends, another holds the lease, or the last renewal is `renew_deadline` old."""
+    """Renew until the work ends, another holds the lease, or the last renewal is `renew_deadline` old."""
     while not work.done():
         await asyncio.wait([work], timeout=max(0.0, min(retry_period, candidate.remaining(renew_deadline))))
         left = candidate.remaining(renew_deadline)
@@ -91,24 +90,24 @@ async def _hold(candidate: Candidate, work: asyncio.Future[None], renew_deadline
 
 
 async def _stop(work: asyncio.Future[None], grace: float) -> None:
-    """Cancels the work and waits for its end, however long that takes and however often this is cancelled."""
+    """Cancel the work and wait for its end without a bound, even if this is cancelled too."""
     cancelled = False
     work.cancel()
-    began, told = time.monotonic(), False
+    began, reported = time.monotonic(), False
     while not work.done():
         try:
             await asyncio.wait([work], timeout=grace)
         except asyncio.CancelledError:
             cancelled = True
-        if not work.done() and not told and time.monotonic() - began >= grace:
-            told = True
+        if not work.done() and not reported and time.monotonic() - began >= grace:
+            reported = True
             log.error("the work of a former leader does not end; another leader may be at work already")
     if cancelled:
         raise asyncio.CancelledError
 
 
 class Candidate:
-    """One process' view of one lease."""
+    """The view that one process has of one lease."""
 
     def __init__(
         self,
@@ -134,13 +133,11 @@ class Candidate:
         self._seen_at = 0.0
 
     def remaining(self, renew_deadline: float) -> float:
-        """Seconds for which this process may still lead without another renewal."""
+        """Return the seconds for which this process may still lead without another renewal."""
         return self._renewed_at + renew_deadline - self._clock()
 
     async def attempt(self, timeout: float) -> bool:
-        """Takes or renews the lease. False if another holds it, or if that is not known after `timeout`
-        seconds.
-        """
+        """Take or renew the lease. Return False if another holds it, or if that is unknown after `timeout` seconds."""
         try:
             async with asyncio.timeout(timeout):
                 return await self._attempt()
@@ -149,9 +146,7 @@ class Candidate:
             return False
 
     async def release(self, timeout: float) -> None:
-        """Leaves the lease without a holder if it is ours, so that the next leader need not wait for its
-        expiry.
-        """
+        """Clear the holder of the lease if it is ours, so that the next leader need not wait for its expiry."""
         try:
             async with asyncio.timeout(timeout):
                 await self._release()
@@ -166,7 +161,7 @@ class Candidate:
                 await self._client.replace(LEASES, {**held, "spec": spec})
                 return
             except Conflict:
-                # Taken by another, or a renewal of ours was cut off before its answer came.
+                # Another process took it, or a renewal of ours was stored without an answer.
                 found = await self._client.get(LEASES, self._name, self._namespace)
                 held = found if found.get("spec") == self._tried else None
 
@@ -176,7 +171,7 @@ class Candidate:
             try:
                 return await self._write(self._held)
             except (Conflict, NotFound):
-                pass  # somebody else wrote, or our own last write was answered by nothing: look
+                pass  # Another process wrote, or our last write had no answer: read the lease.
         try:
             lease = await self._client.get(LEASES, self._name, self._namespace)
         except NotFound:
@@ -188,15 +183,14 @@ class Candidate:
                 return False
         spec = lease.get("spec") or {}
         if spec == self._tried:
-            # A write of ours that was not answered did happen.
+            # A write of ours without an answer was stored.
             self._held, self._renewed_at = lease, self._tried_at
         ours = self._held is not None and self._held.get("spec") == spec
         if not ours:
             self._held = None
             if spec != self._seen:
                 self._seen, self._seen_at = spec, self._clock()
-            # Our own name in a record that we did not write is another process of that name, or our past
-            # life.
+            # A record with our name that we did not write is of another process, or of this one before a restart.
             duration = float(spec.get("leaseDurationSeconds") or self._duration)
             if spec.get("holderIdentity") and self._clock() < self._seen_at + duration:
                 self.lost = True
@@ -230,5 +224,5 @@ class Candidate:
 
 
 def _micro_time() -> str:
-    """Now, as metav1.MicroTime: UTC, six digits; for people and for telling records apart, never compared."""
+    """Return the time as metav1.MicroTime: UTC, six digits. It distinguishes records and is never compared by order."""
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

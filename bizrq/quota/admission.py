@@ -1,106 +1,187 @@
-"""The admission rule: whether a group's account can bear one more change.
+"""The admission rule: decide whether a group's account can bear one more change.
 
-This file alone decides whether a change is admitted. What it is decided on are an `Account`
-and a `Charge`; the entry that has to be stored before anybody is told yes is `bizrq.quota.new_reservation`'s.
+This file alone decides what is checked, and in which order. It does not know how demand is counted, nor how a
+reservation is stored.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import partial
+from typing import NamedTuple
 
 from bizrq.quota.account import MAX_BYTES, MAX_ENTRIES, Account
 from bizrq.quota.change import Charge
 from bizrq.quota.headroom import replicas_that_fit
 from bizrq.quota.new_reservation import added, reservation_for
 from bizrq.quota.prepaid import has_pending_change, remarks, unbounded_runtime, with_max_cost
+from bizrq.quota.reservation import Reservation
 from bizrq.quota.verdict import Denied, Granted, Reason, Verdict, Violation, exceeded, unmodelled, unspecified
 from bizrq.units.names import cash_name
+from bizrq.units.resources import Resources
 
-#: The longest entry that the CRD takes; one longer line would fail the write of everybody who waits with it.
+#: The longest entry that the CRD takes; one longer line would fail the write of all changes that it shares.
 MAX_ENTRY = 16 * 1024
 # Fewer names than this fit in any case: a name has at most 400 characters, two amounts at most 60.
 _FEW = 32
 
 
-def decide(account: Account, charge: Charge, now: int) -> Verdict:
-    """Whether the account can bear the change. Pure: the account is not touched.
+class Input(NamedTuple):
+    """Everything that the checks look at.
 
-    The order (docs/design.md, "Order of checks"): nothing worse, unknown names, unstated requests and runs, other
-    changes under way, then hours and ceilings at once. What is granted must be stored, as `reserve` leaves it, before
-    the answer goes out: an entry that stands there already does not do.
+    `more` is the growth of the charge, in nano-units. `entry` is the reservation that the charge needs, `adds` what
+    that entry adds to what the account holds.
+    """
+
+    account: Account
+    charge: Charge
+    more: Resources
+    entry: Reservation
+    adds: Resources
+
+
+def decide(account: Account, charge: Charge, now: int) -> Verdict:
+    """Return the verdict on the charge. Pure: the account is not changed.
+
+    `now` is in milliseconds. What is granted must be stored, as `Account.reserve` leaves it, before the answer goes
+    out: an entry that is stored already does not do.
     """
     charge = with_max_cost(account, charge)
     more = charge.growth()
-    endless = unbounded_runtime(account, charge, more)
-    if not more and not charge.is_new and endless is None:
+    if not more and not charge.is_new and unbounded_runtime(account, charge, more) is None:
+        # Nothing gets worse: always allowed.
         return Granted()
-    unknown = account.unknown_names()
-    if unknown:
-        return not_reconciled(account.group, charge, f": {', '.join(unknown)} not counted")
-    missing = {name: who for name, who in charge.unspecified.items() if name in account.hard and who}
-    if missing:
-        return unspecified(account.group, missing)
-    unsaid = {name: who for name, who in charge.unmodelled.items() if name in more and account.models_of(name)}
-    if unsaid:
-        return unmodelled(account.group, unsaid)
-    if endless is not None:
-        return endless
-
-    if has_pending_change(account, charge, more):
-        # What the earlier one left to spend is not known before it is seen.
-        return Denied(
-            Reason.BUSY, f"quota {account.group}: a change of the hours of {charge.slot} is under way: try again"
-        )
-
-    crossing = [
-        e.awaited_slot
-        for e in account.reservations_of(charge.slot)
-        if e.awaited_slot != charge.awaited_slot and not charge.has_read(e)
-    ]
-    if crossing and not charge.is_shared:
-        # Together they may need more than each alone, and neither was counted with the other.
-        return Denied(
-            Reason.BUSY,
-            f"quota {account.group}: a change of {min(crossing)} is under way, by which {charge.slot} is counted: "
-            "try again",
-        )
 
     entry = reservation_for(account, charge, now)
-    adds = added(account, entry)
+    given = Input(account, charge, more, entry, added(account, entry))
+    for check in CHECKS:
+        denied = check(given)
+        if denied is not None:
+            return denied
+    # From here the change is admitted, as soon as the entry is stored.
+    return Granted(entry)
+
+
+def every_name_is_counted(given: Input) -> Denied | None:
+    unknown = given.account.unknown_names()
+    if not unknown:
+        return None
+    return not_reconciled(given.account.group, given.charge, f": {', '.join(unknown)} not counted")
+
+
+def requests_are_stated(given: Input) -> Denied | None:
+    if not given.charge.unspecified:
+        return None
+    hard = given.account.hard
+    missing = {name: who for name, who in given.charge.unspecified.items() if name in hard and who}
+    return unspecified(given.account.group, missing) if missing else None
+
+
+def models_are_stated(given: Input) -> Denied | None:
+    if not given.charge.unmodelled:
+        return None
+    account, more = given.account, given.more
+    missing = {name: who for name, who in given.charge.unmodelled.items() if name in more and account.models_of(name)}
+    return unmodelled(account.group, missing) if missing else None
+
+
+def run_is_bounded(given: Input) -> Denied | None:
+    return unbounded_runtime(given.account, given.charge, given.more)
+
+
+def earlier_hours_are_seen(given: Input) -> Denied | None:
+    # What an earlier change leaves of the hours is not known before a recount has seen it.
+    if not has_pending_change(given.account, given.charge, given.more):
+        return None
+    return Denied(
+        Reason.BUSY,
+        f"quota {given.account.group}: a change of the hours of {given.charge.slot} is under way: try again",
+    )
+
+
+def pending_writes_are_read(given: Input) -> Denied | None:
+    charge = given.charge
+    if charge.is_shared:
+        return None
+    crossing = [
+        e.awaited_slot
+        for e in given.account.reservations_of(charge.slot)
+        if e.awaited_slot != charge.awaited_slot and not charge.has_read(e)
+    ]
+    if not crossing:
+        return None
+    # Together they may need more than each alone, and neither was counted with the other.
+    return Denied(
+        Reason.BUSY,
+        f"quota {given.account.group}: a change of {min(crossing)} is under way, by which {charge.slot} is counted: "
+        "try again",
+    )
+
+
+def growth_fits(given: Input) -> Denied | None:
+    account, charge, more, _, adds = given
     ceiling = partial(account.ceiling, grant=charge.is_grant)
-    violations = []
+    violations: list[Violation] = []
     for name, amount in more.items():
         spent = cash_name(name)
         if not (charge.is_grant or account.hours.safe) and _is_spent(account, spent):
             violations.append(Violation(spent, amount, account.taken(spent), account.hard[spent]))
         if name in account.hard and account.taken(name) + adds.get(name, 0) > ceiling(name):
             violations.append(Violation(name, amount, account.taken(name), ceiling(name)))
-    if violations:
-        return exceeded(
-            account.group, violations, replicas_that_fit(account, charge), remarks(account, charge, violations)
-        )
-    beside = sorted(n for n in adds if n in account.hard and account.taken(n) + adds[n] > ceiling(n))
-    if beside:
-        # It does not grow in these, but an earlier change of the object may still land and grow in them.
-        return Denied(
-            Reason.BUSY,
-            f"quota {account.group}: another change of {charge.slot} is under way that needs {', '.join(beside)}: "
-            "try again",
-        )
-    if len(entry.amount) > _FEW and len(str(entry)) > MAX_ENTRY:
-        return Denied(
-            Reason.MALFORMED,
-            f"quota {account.group} cannot reserve {len(entry.amount)} different resources for one object: "
-            f"their names and amounts come to more than {MAX_ENTRY >> 10} KiB",
-        )
-    if account.is_full() and len(account.with_entry(entry)) > len(account.reservations_of(charge.slot)):
-        return Denied(
-            Reason.FULL,
-            f"quota {account.group} has too many admissions under way: "
-            f"{MAX_ENTRIES} entries or {MAX_BYTES >> 10} KiB; try again",
-        )
-    # From here the change is admitted as soon as the entry is stored.
-    return Granted(entry)
+    if not violations:
+        return None
+    return exceeded(account.group, violations, replicas_that_fit(account, charge), remarks(account, charge, violations))
+
+
+def earlier_change_still_fits(given: Input) -> Denied | None:
+    account, adds = given.account, given.adds
+    ceiling = partial(account.ceiling, grant=given.charge.is_grant)
+    lacking = sorted(n for n in adds if n in account.hard and account.taken(n) + adds[n] > ceiling(n))
+    if not lacking:
+        return None
+    # It does not grow in these, but an earlier change of the object may still land and grow in them.
+    return Denied(
+        Reason.BUSY,
+        f"quota {account.group}: another change of {given.charge.slot} is under way that needs {', '.join(lacking)}: "
+        "try again",
+    )
+
+
+def entry_is_short(given: Input) -> Denied | None:
+    entry = given.entry
+    if len(entry.amount) <= _FEW or len(str(entry)) <= MAX_ENTRY:
+        return None
+    return Denied(
+        Reason.MALFORMED,
+        f"quota {given.account.group} cannot reserve {len(entry.amount)} different resources for one object: "
+        f"their names and amounts come to more than {MAX_ENTRY >> 10} KiB",
+    )
+
+
+def account_takes_an_entry(given: Input) -> Denied | None:
+    account = given.account
+    if not account.is_full() or len(account.with_entry(given.entry)) <= len(account.reservations_of(given.charge.slot)):
+        return None
+    return Denied(
+        Reason.FULL,
+        f"quota {account.group} has too many admissions under way: "
+        f"{MAX_ENTRIES} entries or {MAX_BYTES >> 10} KiB; try again",
+    )
+
+
+#: The checks in their order (docs/design.md, "Order of checks"); the first that denies gives the verdict.
+CHECKS: Sequence[Callable[[Input], Denied | None]] = (
+    every_name_is_counted,
+    requests_are_stated,
+    models_are_stated,
+    run_is_bounded,
+    earlier_hours_are_seen,
+    pending_writes_are_read,
+    growth_fits,
+    earlier_change_still_fits,
+    entry_is_short,
+    account_takes_an_entry,
+)
 
 
 def _is_spent(account: Account, name: str) -> bool:
@@ -108,7 +189,7 @@ def _is_spent(account: Account, name: str) -> bool:
 
 
 def not_reconciled(group: str, charge: Charge, why: str = "") -> Denied:
-    """The refusal while nothing is known of a group: a child may come again at once, a workload is told."""
+    """Return the refusal for a group that is not counted yet: a child group may try again, a workload may not."""
     if charge.is_grant:
         return Denied(Reason.PARENT_NOT_RECONCILED, f"quota {group} is not reconciled yet{why}: try again")
     return Denied(Reason.NOT_RECONCILED, f"quota {group} is not reconciled yet{why}")

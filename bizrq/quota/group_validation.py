@@ -1,13 +1,13 @@
-"""The rules of the tree, as a list that reads like a checklist (docs/design.md, "The tree").
+"""The rules of the tree, as one list (docs/design.md, "The tree").
 
-This file alone decides what a group may look like beside its parent, its children and its workloads. Whether the
-parent has enough left is the ledger's question; gathering is the webhook's.
+This file alone decides what a group may look like, given its parent, its children and its workloads. The admission
+rule decides whether the parent has enough left; the webhook gathers the input.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from bizrq.quota.reservation import Reservation
@@ -22,9 +22,9 @@ _LABEL_SAFE = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A group as stored or as asked for: `hard` by canonical name, in nano-units; `parent` "" is a root.
+    """A group as stored or as requested: `hard` by canonical name, in nano-units; `parent` "" is a root.
 
-    `has_schedule` says whether it asks for periods, time zone or anchor of its own.
+    `has_schedule` is true where it sets a period, time zone or anchor of its own.
     """
 
     name: str
@@ -38,16 +38,19 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class GroupWrite:
-    """A create (`old` is None) or an update, and everything that is gathered about it.
+    """A create (`old` is None) or an update, with what is gathered about it.
 
-    `parent` is the stored parent, None where there is none; `children` the stored children, gathered only for an
-    update that gains a name.
+    `parent` is the stored parent, None where there is none. `children` are the stored children, gathered only for an
+    update that gains a name. `selector_error` and `cash_error` say why spec.namespaceSelector and spec.cash cannot be
+    read, where the write changes them; "" where they can.
     """
 
     new: Group
     old: Group | None = None
     parent: Group | None = None
     children: Sequence[Group] = ()
+    selector_error: str = ""
+    cash_error: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,15 +63,31 @@ class GroupDelete:
 
 
 def validate(change: GroupWrite | GroupDelete) -> Denied | None:
-    """The first rule that the change breaks, or None."""
+    """Return one refusal for all rules that the change breaks, or None.
+
+    The reason is that of the first broken rule; the message joins all, in the order of the rules.
+    """
     if isinstance(change, GroupDelete):
-        return next((denied for rule in DELETE_RULES if (denied := rule(change))), None)
-    return next((denied for rule in WRITE_RULES if (denied := rule(change))), None)
+        return _joined(denied for rule in DELETE_RULES if (denied := rule(change)))
+    return _joined(denied for rule in WRITE_RULES if (denied := rule(change)))
 
 
 def validate_alone(change: GroupWrite) -> Denied | None:
-    """The first rule that the change breaks whatever its parent is, or None."""
-    return next((denied for rule in SINGLE_GROUP_RULES if (denied := rule(change))), None)
+    """Return the refusal for the rules that the change breaks whatever its parent is, or None."""
+    return _joined(denied for rule in SINGLE_GROUP_RULES if (denied := rule(change)))
+
+
+def _joined(broken: Iterable[Denied]) -> Denied | None:
+    found = list(broken)
+    return Denied(found[0].reason, "; ".join(denied.message for denied in found)) if found else None
+
+
+def selector_can_be_read(change: GroupWrite) -> Denied | None:
+    return Denied(Reason.BAD_SELECTOR, change.selector_error) if change.selector_error else None
+
+
+def cash_can_be_read(change: GroupWrite) -> Denied | None:
+    return Denied(Reason.BAD_CASH, change.cash_error) if change.cash_error else None
 
 
 def name_is_label_safe(change: GroupWrite) -> Denied | None:
@@ -93,7 +112,7 @@ def parent_never_changes(change: GroupWrite) -> Denied | None:
 
 
 def parent_is_another(change: GroupWrite) -> Denied | None:
-    if change.new.parent != change.new.name:
+    if change.new.parent != change.new.name or not change.new.parent:
         return None
     return Denied(Reason.PARENT, f"group {change.new.name} cannot be its own parent")
 
@@ -109,7 +128,7 @@ def only_a_root_schedules(change: GroupWrite) -> Denied | None:
 
 
 def parent_exists(change: GroupWrite) -> Denied | None:
-    if not change.new.parent or change.parent is not None:
+    if change.new.parent in ("", change.new.name) or change.parent is not None:
         return None
     return Denied(
         Reason.PARENT,
@@ -171,8 +190,10 @@ def has_no_workloads(change: GroupDelete) -> Denied | None:
     )
 
 
-#: What one object and its children can say.
+#: Rules that need only the group and its children.
 SINGLE_GROUP_RULES: Sequence[Callable[[GroupWrite], Denied | None]] = (
+    selector_can_be_read,
+    cash_can_be_read,
     name_is_label_safe,
     parent_never_changes,
     parent_is_another,
@@ -191,7 +212,7 @@ DELETE_RULES: Sequence[Callable[[GroupDelete], Denied | None]] = (has_no_childre
 
 
 def lowered_below(new: Group, taken: Mapping[str, int]) -> str | None:
-    """The warning for a `hard` below what is used and promised: allowed, because people need it."""
+    """Return the warning for a `hard` below what is used and reserved, which is allowed; None otherwise."""
     over = sorted(name for name, hard in new.hard.items() if taken.get(name, 0) > hard)
     if not over:
         return None
@@ -202,7 +223,7 @@ def lowered_below(new: Group, taken: Mapping[str, int]) -> str | None:
 
 
 def _lost(change: GroupWrite) -> set[str]:
-    """Names that an update takes away although the parent has them (what lacked before is not made worse)."""
+    """Return the names that an update removes although the parent has them."""
     if change.old is None or change.parent is None:
         return set()
     return (set(change.old.hard) - set(change.new.hard)) & set(change.parent.hard)

@@ -49,7 +49,7 @@ class SelfAccessReviewer:
         self._client = client
 
     async def may(self, user: UserInfo | None, verb: str, group: str, timeout: float) -> bool:
-        """Answer for the user of the client, whoever `user` is."""
+        """Answer for the user of the client, without regard to `user`."""
         return _is_allowed(await _review(self._client, SELF_REVIEWS, {}, verb, group, timeout))
 
 

@@ -1,8 +1,10 @@
-"""Letting a person's edit of a group pass between the status writes of a busy one (docs/reservations.md, "Holds").
+"""Pause the status writes of a busy group for an edit of its spec (docs/reservations.md, "Holds").
 
-The API server repeats an edit whenever the group was written meanwhile, and a busy group is written all the time.
-So the first review of an edit leaves a hold in the status: whoever writes after that meets it, since a status write
-only succeeds on the version it was made from, and waits until the edit has landed or the hold is over.
+The API server repeats an edit if the group was written meanwhile, and a busy group is written all the time. So the
+first review of an edit stores a hold in the status. A status write succeeds only on the version that it was made from,
+so every later writer reads the hold and waits until the edit is stored or the hold is over.
+
+This file alone decides how long a hold lasts and when an edit needs one.
 """
 
 from __future__ import annotations
@@ -13,24 +15,24 @@ from collections.abc import Callable
 from bizrq.api.group import GroupObject, GroupUnreadable
 from bizrq.units.times import TimestampError, parse_timestamp
 
-#: Seconds for which a hold is honoured, on the writer's own clock since it first saw it: as long as an API server that
-#: has all it can do needs for one more try of the edit. An edit that lands ends its hold at once.
+#: Seconds of a hold, on the writer's own clock since it first read the hold. A loaded API server needs that long for
+#: one more attempt of the edit. A stored edit ends its hold at once.
 HOLD = 2.0
-#: Milliseconds from one hold to the next: edits without end must not stop admissions. A hold whose edit has landed took
-#: little of that time.
+#: Milliseconds from one hold to the next, so that endless edits do not stop admissions. A hold whose edit was stored is
+#: short, and so is the rest after it.
 REST = 4_000
 REST_LANDED = 1_000
 
 
 class EditBackoff:
-    """The holds that one process has seen."""
+    """The holds that one process has read, with the time of the first read."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._seen: dict[str, tuple[str, float]] = {}
 
     def remaining(self, group: GroupObject) -> float:
-        """Seconds for which the group's status should not be written; 0 where nothing holds it."""
+        """Return the seconds for which to defer writes of the group's status; 0 without a hold."""
         hold = group.status.hold
         if hold is None or group.metadata.generation > hold.generation:
             self._seen.pop(group.name, None)
@@ -43,7 +45,10 @@ class EditBackoff:
 
 
 def needs_hold(group: GroupObject, now: int) -> bool:
-    """Whether an edit of this stored group needs a hold: others write it, and the last hold has rested."""
+    """Return True if an edit of this stored group needs a hold: others write it, and the rest is over.
+
+    `now` is in milliseconds.
+    """
     if not group.status.reservations:
         return False
     hold = group.status.hold

@@ -1,6 +1,7 @@
-"""Groups as the API server has them: a cache fed by a watch, fresh reads, and guarded status writes.
+"""The store of groups: a cache fed by a watch, live reads, and guarded status writes.
 
-This file alone decides which version of a group counts as the newest known. It decides nothing about quota.
+This file alone decides which version of a group is the newest known, and which groups are its children. It decides
+nothing about quota.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ PARENT_FIELD = "spec.parentBizGroup"
 
 
 class GroupStore:
-    """All groups by name. Reads and writes through it teach it newer versions than the watch has brought."""
+    """All groups by name. A read or write may bring a newer version than the watch has."""
 
     def __init__(
         self,
@@ -31,7 +32,7 @@ class GroupStore:
         *,
         on_change: Callable[[dict[str, Any] | None, dict[str, Any] | None], None] = lambda _old, _new: None,
     ) -> None:
-        """`on_change` is told (old, new) of each change that the watch brings, as an informer does."""
+        """`on_change` is called with (old, new) for each change that the watch brings, as by an informer."""
         self._client = client
         self._notify_change = on_change
         self._newest: dict[str, GroupObject] = {}
@@ -50,10 +51,11 @@ class GroupStore:
         return self.informer.synced.is_set() and self.informer.installed is not False
 
     def cached(self, name: str) -> GroupObject | None:
-        """The newest known version: good enough to allow by, never to refuse by."""
+        """Return the newest known version of a group. It may allow a write, but never refuse one."""
         return self._newest.get(name)
 
     def values(self) -> Collection[GroupObject]:
+        """Return the newest known version of each group."""
         return self._newest.values()
 
     def parent_of(self, name: str) -> str:
@@ -69,7 +71,7 @@ class GroupStore:
         return [self._newest[child] for child in self._tree.children(name)]
 
     async def read(self, name: str, timeout: float) -> GroupObject | None:
-        """The stored group, asked for now; None where there is none. Raises ApiError, Unreachable."""
+        """Return the stored group, read now, or None if it does not exist. Raise ApiError or Unreachable."""
         try:
             path = GROUPS.path(name=name)
         except ValueError:
@@ -96,18 +98,18 @@ class GroupStore:
         return [child for child in map(wire.from_dict, items) if child.parent == name]
 
     async def write_status(self, name: str, body: bytes, timeout: float) -> GroupObject:
-        """The group after a status write that only succeeds on the version it was made from.
+        """Replace the status of the version that `body` names, and return the stored group.
 
-        Raises Conflict and NotFound besides the other ApiErrors, and Unreachable, after which nobody knows whether it
-        was written.
+        Raise Conflict, NotFound or another ApiError. After Unreachable the outcome is unknown.
         """
         path = GROUPS.path(name=name, subresource="status")
         return self._learn(wire.decode(await self._client.request("PUT", path, body=body, timeout=timeout)))
 
     async def merge_status(self, name: str, body: bytes, timeout: float) -> GroupObject:
-        """The group after a merge patch of its status, whatever version is stored. Raises as `write_status` does.
+        """Merge a patch into the status of whatever version is stored, and return the stored group.
 
-        The API server itself repeats it on a conflict, within milliseconds: it gets between the writes of a busy group.
+        The API server itself repeats the patch after a conflict, within milliseconds, so that it passes between the
+        writes of a busy group. Raise the same errors as `write_status`.
         """
         path, patch = GROUPS.path(name=name, subresource="status"), "application/merge-patch+json"
         answer = await self._client.request("PATCH", path, body=body, content_type=patch, timeout=timeout)
@@ -145,7 +147,7 @@ class GroupStore:
             event.set()
 
     def _start_over(self, before: int, now: int) -> None:
-        """The API server's store was restored to an older state: what was newer than that never was."""
+        """Drop every newer version after a restore of the API server's store to an older state."""
         self._newest = {g.name: g for g in map(wire.from_dict, self.informer.store.values())}
         self._tree = ChildIndex()
         for group in self._newest.values():
@@ -164,6 +166,6 @@ class GroupStore:
 
 
 def without_managed_fields(obj: dict[str, Any]) -> dict[str, Any]:
-    """The object without what nobody here reads and what makes it several times as large."""
+    """Return the object without managedFields, which no code reads and which multiply its size."""
     obj["metadata"].pop("managedFields", None)
     return obj

@@ -1,6 +1,6 @@
-"""The stored records of card-hours, as they are asked for: pages and statements of one group or of all.
+"""Reads of the stored card-hours: record pages and statements, of one group or of all.
 
-This file alone decides where they stand. Watching and writing them is the controller's.
+This file alone decides how they are listed. The controller watches and writes them.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ STATEMENTS = Resource(API_GROUP, "v1alpha1", wire.STATEMENTS_PLURAL, wire.STATEM
 
 
 async def pages(client: KubeClient, group: str = "") -> list[CardHours]:
-    """The pages of one group's record, or of all, listed now. Raises ApiError, Unreachable, HoursUnreadable."""
+    """Return the record pages of one group, or of all, read now. Raise ApiError, Unreachable or HoursUnreadable."""
     items, _ = await client.list(CARD_HOURS, label_selector=_of(group))
     found = map(wire.record_of, items)
     return sorted(found, key=lambda page: (page.spec.group, page.spec.page))
 
 
 async def statements(client: KubeClient, group: str = "") -> list[Statement]:
-    """The statements of one group, or of all, oldest first. Raises ApiError, Unreachable, HoursUnreadable."""
+    """Return the statements of one group, or of all, oldest first. Raise ApiError, Unreachable or HoursUnreadable."""
     return await _statements(client, _of(group))
 
 
 async def last_statements(client: KubeClient) -> list[Statement]:
-    """The last ones of groups that left their hours to others. Raises ApiError, Unreachable, HoursUnreadable."""
+    """Return the last statements of deleted groups, whose hours their parents have. Raise as `statements` does."""
     return await _statements(client, wire.HEIR_LABEL)
 
 

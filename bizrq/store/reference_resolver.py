@@ -1,6 +1,7 @@
-"""Objects that counting refers to: kept by watch where they are few, read when asked for otherwise.
+"""The objects to which workloads refer: kept by a watch if they are few, else read on demand.
 
-This file alone decides where a reference is answered from. It does not know what the answer means.
+This file alone decides whether a reference is answered from memory or by a read. It does not know what the answer
+means.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ from bizrq.workloads.lookup import Lookup, Reference, TrackingLookup
 Object = dict[str, Any]
 
 NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
-#: Small kinds that bear on every pod of a namespace or of the cluster: watched, so that no admission has to list.
+#: Small kinds that affect every pod of a namespace or of the cluster. A watch spares each admission a list.
 WATCHED = (
     Resource("", "v1", "limitranges", "LimitRange"),
     Resource("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass", namespaced=False),
     NAMESPACES,
 )
-#: What workloads refer to by name, charged itself or not: the controller watches it, so that a write of it can be
-#: awaited and changes what its users cost. A kind that is not installed is no error.
+#: Kinds to which workloads refer by name, charged or not. The controller watches them, so that it can wait for a write
+#: and recount the users of the object. A kind that is not installed is no error.
 CONTEXT = (
     Resource("apps", "v1", "deployments", "Deployment"),
     Resource("apps", "v1", "replicasets", "ReplicaSet"),
@@ -36,11 +37,11 @@ CONTEXT = (
     Resource("resource.k8s.io", "v1", "resourceclaims", "ResourceClaim"),
     Resource("resource.k8s.io", "v1", "deviceclasses", "DeviceClass", namespaced=False),
 )
-#: What tells which devices pods really have: the controller watches it. No count waits for it.
+#: Kinds that show the allocated devices of pods. The controller watches them; no recount waits for them.
 NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
 SLICES = Resource("resource.k8s.io", "v1", "resourceslices", "ResourceSlice", namespaced=False)
-#: Kinds that a workload names one of, besides those that are counted: where they are not watched they are read each
-#: time, so that no answer is old.
+#: Kinds of referenced objects in addition to the charged kinds. Without a watch they are read each time, so that no
+#: answer is stale.
 READ = (
     *CONTEXT,
     Resource("scheduling.k8s.io", "v1alpha2", "podgroups", "PodGroup"),
@@ -48,22 +49,22 @@ READ = (
     Resource("trainer.kubeflow.org", "v1alpha1", "clustertrainingruntimes", "ClusterTrainingRuntime", namespaced=False),
 )
 _NEEDED = frozenset((resource.group, resource.kind) for resource in READ)
-#: A counted object refers to few others; one that keeps asking for more is not followed for ever.
+#: The most rounds of reads for one object. A charged object refers to few others.
 _ROUNDS = 5
 
 
 def resource_of(adapter: Adapter, version: str = "") -> Resource:
-    """Where a kind of workload is stored; in the first of its versions where none is asked for."""
+    """Return the resource of a kind of workload, by default in the first of its versions."""
     return Resource(adapter.group, version or adapter.versions[0], adapter.plural, adapter.kind)
 
 
 def resources_of(adapter: Adapter) -> tuple[Resource, ...]:
-    """The same in each of its versions, of which a cluster may serve any: the first that is served has all objects."""
+    """Return the resource in each version of the kind. The first version that a cluster serves has all objects."""
     return tuple(resource_of(adapter, version) for version in adapter.versions)
 
 
 class ReferenceResolver:
-    """The cluster as counting sees it."""
+    """Resolve references from watched objects, and from the API server for all others."""
 
     def __init__(
         self,
@@ -71,9 +72,13 @@ class ReferenceResolver:
         registry: Registry,
         *,
         on_change: Callable[[Object | None, Object | None], None] = lambda _old, _new: None,
+        on_write: Callable[[Object | None, Object | None], None] = lambda _old, _new: None,
         kept: Mapping[GroupKind, Informer] = MappingProxyType({}),
     ) -> None:
-        """`registry` has the kinds that may own one another, `kept` those that the caller watches anyway."""
+        """`registry` has the kinds that may own one another; `kept` are informers of the caller.
+
+        `on_change` and `on_write` are those of the informers that the resolver adds.
+        """
         self._client = client
         self._readable = {(resource.group, resource.kind): (resource,) for resource in READ}
         self._readable |= {(adapter.group, adapter.kind): resources_of(adapter) for adapter in registry.adapters}
@@ -82,6 +87,7 @@ class ReferenceResolver:
                 client,
                 resource,
                 on_change=on_change,
+                on_write=on_write,
                 indexes={"namespace": _namespace},
                 transform=without_managed_fields,
             )
@@ -90,26 +96,27 @@ class ReferenceResolver:
         self._watched = {**kept, **self._own}
 
     def resource_of_kind(self, group: str, kind: str) -> Resource | None:
-        """Where a kind is stored that counting may ask for by name; None for one that it never reads."""
+        """Return the resource of a kind that counting may ask for by name; None for any other kind."""
         found = self._readable.get((group, kind))
         return found[0] if found else None
 
     @property
     def informers(self) -> Sequence[Informer]:
-        """Those that are its own, for the caller to run."""
+        """Return the informers that the resolver added, for the caller to run."""
         return list(self._own.values())
 
     @property
     def synced(self) -> bool:
+        """Return True after the first list of each of its informers."""
         return all(informer.synced.is_set() for informer in self.informers)
 
     def informer_of(self, kind: GroupKind) -> Informer:
-        """The informer of a kind that is watched. KeyError for any other."""
+        """Return the informer of a watched kind. Raise KeyError for any other kind."""
         return self._watched[kind]
 
     @property
     def cached_lookup(self) -> ResolvedLookup:
-        """What can be answered without asking anybody."""
+        """Return a lookup that answers from memory alone."""
         return ResolvedLookup(self._watched, {})
 
     async def resolve(
@@ -118,11 +125,11 @@ class ReferenceResolver:
         timeout: float,
         fresh: Mapping[Reference, Object | None] = MappingProxyType({}),
     ) -> ResolvedLookup:
-        """A lookup that answers everything `count` asks for; what has to be read is read now. `count` is called last
-        with what has the same answers, and nothing awaits from then on.
+        """Return a lookup that answers every question of `count`, and read what is not in memory.
 
-        `fresh` has been read already, and stands above what is watched. What `count` raises is its own affair: it will
-        raise it again. Raises ApiError, Unreachable.
+        Nothing awaits after the last call of `count`, which gets the answers of the returned lookup. `fresh` holds
+        objects that were read before; they take precedence over watched ones. Errors of `count` are ignored, since the
+        caller's own count raises them again. Raise ApiError or Unreachable.
         """
         read: dict[Reference, Object | None] = {}
         for _ in range(_ROUNDS):
@@ -139,10 +146,7 @@ class ReferenceResolver:
         return self._known(read, fresh)
 
     async def reread(self, reference: Reference, timeout: float) -> Mapping[Reference, Object | None]:
-        """What is stored of one object that is watched, where its watch says something else; for `resolve`.
-
-        Raises ApiError, Unreachable.
-        """
+        """Return the stored object if it differs from the watched one, for `resolve`. Raise ApiError or Unreachable."""
         group, kind, namespace, name = reference
         resource = next(r for r in WATCHED if (r.group, r.kind) == (group, kind))
         try:
@@ -152,16 +156,16 @@ class ReferenceResolver:
         return {} if stored == self.cached_lookup.get(*reference) else {reference: stored}
 
     def _known(self, read: dict[Reference, Object | None], fresh: Mapping[Reference, Object | None]) -> ResolvedLookup:
-        """What can be answered with what has been read for one count."""
+        """Return a lookup of the watched objects and of those read for one count."""
         return ResolvedLookup(self._watched, read, fresh)
 
     def _is_to_read(self, reference: Reference) -> bool:
-        """Whether somebody has to be asked for it: one object, of a kind that is not watched."""
+        """Return True for a reference to one object of a kind that is not watched."""
         kind = reference[:2]
         return bool(reference[3]) and kind in self._readable and kind not in self._watched
 
     async def _read_all(self, wanted: Sequence[Reference], timeout: float) -> dict[Reference, Object | None]:
-        """The objects that stand there now, None for none. Raises ApiError, Unreachable."""
+        """Return the stored objects, None for one that does not exist. Raise ApiError or Unreachable."""
         return {reference: await self._read(reference, timeout) for reference in wanted}
 
     async def _read(self, reference: Reference, timeout: float) -> Object | None:
@@ -176,13 +180,13 @@ class ReferenceResolver:
             except Forbidden:
                 if (group, kind) in _NEEDED:
                     raise
-                # An owner of a kind that nobody gave us the right to read: what cannot be seen exempts nothing.
+                # The owner is of a kind without a right to read it. An unreadable owner exempts nothing.
                 return None
         return None
 
 
 class ResolvedLookup:
-    """What is watched and what has been read, as the pure core asks for it."""
+    """Answer the lookups of the core from watched objects and from objects that were read."""
 
     def __init__(
         self,
@@ -196,7 +200,7 @@ class ResolvedLookup:
 
     @property
     def has_read(self) -> bool:
-        """Whether the answer depends on an object that nobody watches here."""
+        """Return True if an answer depends on an object that no watch keeps current."""
         return bool(self._read)
 
     def get(self, group: str, kind: str, namespace: str, name: str) -> Object | None:

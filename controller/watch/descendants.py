@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Container, Iterable, Iterator, Sequence
 from typing import Any, cast
 
-from bizrq.kube.informer import Store, uid_of
+from bizrq.kube.store import Store, uid_of
 from bizrq.workloads.kinds.declaration import Adapter, GroupKind
 from bizrq.workloads.kinds.registry import Registry
 from bizrq.workloads.owners import MAX_HOPS

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol, cast
 
 from bizrq.kube.client import KubeClient, Resource
-from bizrq.kube.informer import Informer, Store
+from bizrq.kube.informer import Informer
+from bizrq.kube.store import Store
 from bizrq.store.groups import GroupStore, without_managed_fields
 from bizrq.store.reference_resolver import CONTEXT, NODES, SLICES, ReferenceResolver, resource_of, resources_of
 from bizrq.units.slot import GROUP_SLOT_KIND
@@ -36,7 +37,7 @@ CLAIM: GroupKind = ("resource.k8s.io", "ResourceClaim")
 
 
 class ChangeHandler(Protocol):
-    """Receives each change after the store holds it. None stands for an object that does not exist."""
+    """Receives each change after the store holds it. None means that the object does not exist."""
 
     def group_changed(self, old: Object | None, new: Object | None) -> None: ...
 
@@ -73,10 +74,10 @@ class Informers:
         self.groups = GroupStore(client, on_change=handler.group_changed)
         watched = _watched_adapters(registry)
         #: Informers of the charged kinds and of the kinds that link them to their pods, by kind.
-        self.kinds: Mapping[GroupKind, Informer] = _owned_kinds(client, registry, watched, handler, annotations)
+        self.kinds: Mapping[GroupKind, Informer] = _owned_kinds(client, registry, watched, handler, dirty, annotations)
         self.workloads = {adapter.resource: self.kinds[adapter.group, adapter.kind] for adapter in registry.charged}
         self.pods = self.kinds[POD]
-        context = _context_kinds(client, handler, self.kinds)
+        context = _context_kinds(client, handler, dirty, self.kinds)
         #: Informers that statuses are counted from, by `plural.group`. A status records the version of each.
         self.counted_from = {
             GROUP_SLOT_KIND: self.groups.informer,
@@ -84,19 +85,24 @@ class Informers:
             **{informer.resource.key: informer for informer in context.values()},
         }
         self.resolver = ReferenceResolver(
-            client, registry, on_change=handler.context_changed, kept={**self.kinds, **context}
+            client,
+            registry,
+            on_change=handler.context_changed,
+            on_write=dirty.on_reference,
+            kept={**self.kinds, **context},
         )
         self.claims = self.resolver.informer_of(CLAIM)
-        self.nodes = Informer(client, NODES, on_change=handler.node_changed, transform=trimmed_node)
-        self.slices = Informer(
-            client, SLICES, on_change=lambda _old, _new: None, indexes={"pool": slice_pool}, transform=trimmed_slice
+        self.nodes = Informer(
+            client, NODES, on_change=handler.node_changed, on_write=dirty.on_node, transform=trimmed_node
         )
-        for kind, informer in self.kinds.items():
-            informer.store.on_write = dirty.on_pod if kind == POD else dirty.on_object
-        for informer in (*context.values(), *self.resolver.informers):
-            informer.store.on_write = dirty.on_reference
-        self.nodes.store.on_write = dirty.on_node
-        self.slices.store.on_write = dirty.on_slice
+        self.slices = Informer(
+            client,
+            SLICES,
+            on_change=lambda _old, _new: None,
+            on_write=dirty.on_slice,
+            indexes={"pool": slice_pool},
+            transform=trimmed_slice,
+        )
 
     def count_from(self, informer: Informer) -> None:
         """Add an informer of another owner to those that statuses are counted from."""
@@ -146,6 +152,7 @@ def _owned_kinds(
     registry: Registry,
     watched: Mapping[GroupKind, Adapter],
     handler: ChangeHandler,
+    dirty: DirtySet,
     annotations: Iterable[str],
 ) -> dict[GroupKind, Informer]:
     """Create one informer for each kind whose objects have owners and may be charged."""
@@ -162,17 +169,18 @@ def _owned_kinds(
             resource_of(adapter),
             others=resources_of(adapter)[1:],
             on_change=handler.pod_changed if kind == POD else handler.workload_changed,
+            on_write=dirty.on_pod if kind == POD else dirty.on_object,
             on_rollback=handler.restored,
             indexes=indexes,
             transform=transforms.get(kind, without_managed_fields),
-            sorts={"owner": equivalence_key} if kind == POD else None,
+            groups_by={"owner": equivalence_key} if kind == POD else None,
         )
         for kind, adapter in watched.items()
     }
 
 
 def _context_kinds(
-    client: KubeClient, handler: ChangeHandler, watched: Mapping[GroupKind, Informer]
+    client: KubeClient, handler: ChangeHandler, dirty: DirtySet, watched: Mapping[GroupKind, Informer]
 ) -> dict[GroupKind, Informer]:
     """Create one informer for each kind of CONTEXT that is not watched already."""
     return {
@@ -180,6 +188,7 @@ def _context_kinds(
             client,
             resource,
             on_change=handler.claim_changed if kind == CLAIM else handler.reference_changed,
+            on_write=dirty.on_reference,
             on_rollback=handler.restored,
             indexes={"pod": owning_pods, "group": claim_groups} if kind == CLAIM else None,
             transform=without_managed_fields,

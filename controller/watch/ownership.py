@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from bizrq.kube.informer import Kept, Store, plain
+from bizrq.kube.store import Kept, Store, plain
 from bizrq.units.slot import Slot
 from bizrq.workloads.kinds.declaration import Adapter
 from bizrq.workloads.kinds.registry import Registry

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import Any, NamedTuple
 
-from bizrq.kube.informer import plain
+from bizrq.kube.store import plain
 from bizrq.workloads.kinds.declaration import Adapter
 from bizrq.workloads.kinds.registry import Registry
 from controller.watch.detached import DetachedObjects

@@ -210,12 +210,14 @@ def test_the_tree_refuses(why: str, change: GroupWrite | GroupDelete, reason: Re
     assert (verdict.reason, verdict.message) == (reason, message)
 
 
-def test_the_first_broken_rule_speaks() -> None:
-    """Each change here mends what the one before was refused for, and is refused for the next."""
+def test_every_rule_speaks_in_order_and_the_first_gives_the_reason() -> None:
+    """Each change here mends what the one before was refused for first, and is refused for the next."""
     old = group("corp.", "")
     named = replace(old, name="corp")
     other = group("ai", "other", "cpu=10 gpu=1")
     refusals = [
+        refused(GroupWrite(group("Corp", "Corp"), old, selector_error="bad selector", cash_error="bad cash")),
+        refused(GroupWrite(group("Corp", "Corp"), old, cash_error="bad cash")),
         refused(GroupWrite(group("Corp", "Corp"), old)),
         refused(GroupWrite(group("corp", "corp"), named)),
         refused(GroupWrite(group("corp", "corp"), replace(named, parent="corp"))),
@@ -226,6 +228,8 @@ def test_the_first_broken_rule_speaks() -> None:
         refused(GroupWrite(other, parent=group("other", hard="mem=1"))),
     ]
     assert [each.reason for each in refusals] == [
+        Reason.BAD_SELECTOR,
+        Reason.BAD_CASH,
         Reason.BAD_NAME,
         Reason.IMMUTABLE,
         Reason.PARENT,
@@ -236,6 +240,21 @@ def test_the_first_broken_rule_speaks() -> None:
         Reason.MISSING_NAMES,
     ]
     assert len({each.message for each in refusals}) == len(WRITE_RULES)
+
+
+def test_all_broken_rules_are_in_one_message_in_their_order() -> None:
+    change = GroupWrite(group("Ai", "Ai"), CORP["ai"], selector_error="group Ai: spec.namespaceSelector: bad")
+    alone = [rule(change) for rule in SINGLE_GROUP_RULES]
+    broken = [each.message for each in alone if each is not None]
+    assert len(broken) == 4
+    assert validate_alone(change) == Denied(Reason.BAD_SELECTOR, "; ".join(broken))
+    lacking = group("other", hard="mem=1")
+    both = refused(GroupWrite(group("ai", "other", "cpu=1"), parent=replace(lacking, deleting=True)))
+    assert both.reason is Reason.PARENT
+    assert both.message == (
+        "group ai: its parent other is being deleted; group ai: spec.hard must name every resource that its parent "
+        "other names; missing: limits.memory"
+    )
 
 
 def test_children_are_named_before_workloads() -> None:

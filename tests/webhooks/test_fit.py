@@ -27,13 +27,13 @@ from bizrq.settings import load
 from bizrq.store.groups import GROUPS
 from bizrq.store.reference_resolver import READ, WATCHED
 from bizrq.units.slot import Slot
-from bizrq.workloads.demand.offline import usage
 from bizrq.workloads.labels import LABEL, MODEL_LABELS
 from bizrq.workloads.lookup import CLUSTER_WIDE, group_and_version
 from sandbox.server import Sandbox
 from tests.support import objects
 from tests.support.cluster import has_kinds
 from tests.support.objects import NAMESPACES, Object, deployment, group, rollout, template, tfjob
+from tests.support.workload_language import usage
 from tests.vectors.test_vectors import manifest, patched
 from tests.webhooks.conftest import Api, Hooks
 from webhooks.app import Webhooks

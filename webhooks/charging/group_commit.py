@@ -1,7 +1,7 @@
-"""Group commit (docs/design.md): admissions that wait on one group are decided together and stored by one write.
+"""Group commit (docs/design.md): decide the admissions that wait on one group together, and store them by one write.
 
-This file alone decides when a promise is written and when an answer may go out. What fits is
-`bizrq.quota.admission.decide`'s question.
+This file alone decides when a reservation is written and when an answer may go out. `bizrq.quota.admission.decide`
+decides what fits.
 """
 
 from __future__ import annotations
@@ -34,27 +34,31 @@ Check = Callable[[GroupObject], Denied | None]
 
 
 class Decide(Protocol):
-    """The verdict on a charge against a stored group, which `check` may refuse."""
+    """Decide a charge against a stored group, which `check` may refuse."""
 
     async def __call__(self, group: str, charge: Charge, deadline: float, check: Check | None = None) -> Verdict: ...
 
 
-#: Seconds between two status writes of a busy group by one process: the API server pays for each, and what waits is
-#: decided together. A lone request never waits. (A person's edit does not depend on this gap:
+#: Seconds between two status writes of a busy group by one process: each costs the API server, and requests that wait
+#: are decided together. A lone request never waits. (A person's edit does not depend on this gap:
 #: `bizrq.store.edit_backoff`.)
 PACE = 0.02
-#: The longest that spacing becomes. It grows with each conflict, so that most writes get through however slow: a
-#: process that loses again and again would let all who wait there run out of time.
+#: The longest spacing. It grows with each conflict, so that most writes succeed: in a process that loses again and
+#: again, all requests would run out of time.
 MAX_SPACING = 1.0
 #: Seconds that a request waits for a group which no recount has published yet.
 PATIENCE = 3.0
 #: Requests decided in one write: what fits into MAX_ENTRIES several times over, and into some milliseconds.
 BATCH = 500
-#: Accounts that are kept from one write to the next: those of the busiest groups.
+#: Accounts that are kept from one write to the next: those of the groups written last.
 MAX_ACCOUNTS = 32
 _WRITE_TIMEOUT = 10.0
-#: Seconds after a conflict within which the next try begins: those who lost together should not meet again.
+#: Seconds after a conflict within which the next try begins, at random: processes that lost together should not meet.
 QUICKLY = 0.02
+
+
+#: Seconds after which nothing more is kept of a group that nothing was asked of.
+IDLE = 60.0
 
 
 @dataclass(eq=False, slots=True)
@@ -65,8 +69,48 @@ class _Pending:
     answer: asyncio.Future[Verdict] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
 
+@dataclass(eq=False, slots=True)
+class _Queue:
+    """One group's waiting requests, the task that serves them, and the pace of the group's writes.
+
+    Times are in seconds of the clock. `account` is the account as our own last write left it, with the very object
+    that the write made. `busy` is true where the last batch held more than one request.
+    """
+
+    spacing: float
+    waiting: list[_Pending] = field(default_factory=list)
+    worker: asyncio.Task[None] | None = None
+    written: float | None = None
+    took: float = 0.0
+    busy: bool = False
+    account: tuple[GroupObject, Account] | None = None
+    idle_since: float = 0.0
+
+    @property
+    def must_wait(self) -> bool:
+        """Return True where the pace applies: a lone request never waits."""
+        return len(self.waiting) > 1 or self.busy
+
+    @property
+    def next_write(self) -> float:
+        return (self.written or 0.0) + self.spacing
+
+    def first(self, now: float) -> list[_Pending]:
+        """Return those that have waited longest and still have time, no more than fit into one write."""
+        self.waiting = [p for p in self.waiting if not p.answer.done() and p.deadline > now]
+        return self.waiting[:BATCH]
+
+    def slow_down(self) -> None:
+        """Write less often: others write this group too, and together we keep to the pace."""
+        self.spacing = min(MAX_SPACING, self.spacing * 1.5)
+
+    def speed_up(self, pace: float) -> None:
+        """Write more often again, but for no more than half of the time: a slow write means a busy API server."""
+        self.spacing = max(pace, min(MAX_SPACING, 2 * self.took), self.spacing * 0.8)
+
+
 class Reserver:
-    """Decides charges against stored groups, one line of waiting requests per group."""
+    """Decides charges against stored groups, one queue of waiting requests per group."""
 
     def __init__(
         self,
@@ -85,30 +129,29 @@ class Reserver:
         self._clock = clock
         self._pace = pace
         self._patience = patience
-        self._lines: dict[str, list[_Pending]] = {}
-        self._workers: dict[str, asyncio.Task[None]] = {}
-        self._written: dict[str, float] = {}
-        self._took: dict[str, float] = {}
-        self._spacing: dict[str, float] = {}
-        #: Accounts as our own last write left them, by group, with the very object that it made; the newest last.
-        self._accounts: dict[str, tuple[GroupObject, Account]] = {}
-        #: Whether the last batch of a group held more than one request.
-        self._busy: dict[str, bool] = {}
+        #: Queues that are being served.
+        self._queues: dict[str, _Queue] = {}
+        #: Queues of groups that were written lately and are not being served, the one that is idle longest first.
+        self._idle: dict[str, _Queue] = {}
+        #: Queues that hold an account, the latest written last.
+        self._with_account: dict[_Queue, None] = {}
         self._backoff = EditBackoff(clock)
         self.writes = 0
         self.conflicts = 0
 
     async def reserve(self, group: str, charge: Charge, deadline: float, check: Check | None = None) -> Verdict:
-        """The verdict on a charge; where it is Granted, its reservation is stored.
+        """Return the verdict on a charge; where it is Granted, its reservation is stored.
 
         `deadline` is in seconds of the clock; past it the verdict is "try again". `check` may refuse on the very
         version of the group that the charge is decided on.
         """
         await self._reconciled(group, deadline)
         pending = _Pending(charge, deadline, check)
-        self._lines.setdefault(group, []).append(pending)
-        if group not in self._workers:
-            self._workers[group] = asyncio.create_task(self._serve(group), name=f"reserve {group}")
+        queue = self._queues.get(group)
+        if queue is None:
+            queue = self._queues[group] = self._idle.pop(group, None) or _Queue(self._pace)
+            queue.worker = asyncio.create_task(self._serve(group, queue), name=f"reserve {group}")
+        queue.waiting.append(pending)
         try:
             async with asyncio.timeout(max(0.0, deadline - self._clock())):
                 return await pending.answer
@@ -116,11 +159,11 @@ class Reserver:
             return _out_of_time(group)
 
     def decider(self, request: Request) -> Decide:
-        """How the charges of a request are decided: a dry run leaves nothing."""
+        """Return the method that decides the charges of a request: a dry run writes nothing."""
         return self.dry_run if request.dry_run else self.reserve
 
     async def dry_run(self, group: str, charge: Charge, deadline: float, check: Check | None = None) -> Verdict:
-        """The verdict that `reserve` would give now; nothing is written (dry runs)."""
+        """Return the verdict that `reserve` would give now, and write nothing."""
         await self._reconciled(group, deadline)
         try:
             stored = await self._store.read(group, self._left(deadline))
@@ -131,7 +174,7 @@ class Reserver:
         return verdicts[0]
 
     async def request_hold(self, stored: GroupObject, deadline: float) -> None:
-        """Ask all writers of a busy group to let an edit of it pass; an edit that gets no hold only takes longer."""
+        """Ask all writers of a busy group to let an edit of it pass; an edit without a hold only takes longer."""
         if not edit_backoff.needs_hold(stored, self._now()):
             return
         try:
@@ -140,7 +183,7 @@ class Reserver:
             log.warning("group not held for an edit", group=stored.name, error=str(error))
 
     async def _reconciled(self, group: str, deadline: float) -> None:
-        """Wait a little for the first recount of a group that is there: unknown is not zero, nor forever."""
+        """Wait up to `patience` for the first recount of a group that exists: unknown is not zero, nor forever."""
         until = min(deadline, self._clock() + self._patience)
         while (left := until - self._clock()) > 0:
             known = self._store.cached(group)
@@ -163,99 +206,123 @@ class Reserver:
         except (ApiError, Unreachable):
             return True
 
-    async def _serve(self, group: str) -> None:
-        """Answer everything that waits on the group, batch by batch, then go."""
+    async def _serve(self, group: str, queue: _Queue) -> None:
+        """Answer everything that waits on the group, batch by batch, then end."""
         try:
-            while self._first(group):
-                if len(self._lines[group]) > 1 or self._busy.get(group, False):
-                    spacing = self._spacing.get(group, self._pace)
-                    await asyncio.sleep(self._written.get(group, 0.0) + spacing - self._clock())
-                await self._commit(group)
+            while queue.first(self._clock()):
+                if queue.must_wait:
+                    await asyncio.sleep(queue.next_write - self._clock())
+                await self._commit(group, queue)
         except Exception:
             log.exception("group commit failed", group=group)
             raise
         finally:
-            del self._workers[group]
-            for pending in self._lines.pop(group):
+            self._retire(group, queue)
+            for pending in queue.waiting:
                 if not pending.answer.done():
                     pending.answer.set_result(_out_of_time(group))
+            queue.waiting = []
 
-    async def _commit(self, group: str) -> None:
-        """Decide those who wait first and store what they were granted.
+    def _retire(self, group: str, queue: _Queue) -> None:
+        """Keep the pace of a group that was written for a while, and drop what has been idle for long."""
+        del self._queues[group]
+        queue.worker, queue.idle_since = None, self._clock()
+        if queue.written is not None:
+            self._idle[group] = queue
+        while self._idle:
+            name, oldest = next(iter(self._idle.items()))
+            if self._clock() - oldest.idle_since < IDLE:
+                break
+            del self._idle[name]
+            self._with_account.pop(oldest, None)
 
-        Before every further try it is read again, and whoever has come meanwhile takes part.
+    async def _commit(self, group: str, queue: _Queue) -> None:
+        """Decide the first that wait and store what they were granted.
+
+        Before every further try the group is read again, and requests that have come meanwhile take part.
         """
         stored, fresh, tries = self._store.cached(group), False, 0
-        while batch := self._first(group):
-            self._busy[group] = len(batch) > 1
+        while batch := queue.first(self._clock()):
+            queue.busy = len(batch) > 1
             try:
+                # Read, unless the cache has the group and has not led to a refusal or a conflict.
                 if stored is None and not fresh:
                     stored, fresh = await self._store.read(group, self._left(_last(batch))), True
+                # Let a person's edit pass.
                 if stored is not None and (wait := self._backoff.remaining(stored)):
                     await self._store.wait_for_change(group, min(wait, self._left(_last(batch))))
                     stored, fresh = None, False
                     continue
-                verdicts, account = self._decide(group, stored, batch, self._left_by_us(group, stored))
+                # Decide. A refusal from the cache does not count.
+                verdicts, account = self._decide(group, stored, batch, self._take_account(queue, stored))
                 if not fresh and any(isinstance(verdict, Denied) for verdict in verdicts):
                     stored = None
                     continue
+                # Store.
                 if stored is not None and account is not None:
-                    body = wire.with_reservations(stored, account.entries())
-                    self._written[group] = self._clock()
-                    stored = await self._store.write_status(group, body, min(_WRITE_TIMEOUT, self._left(_last(batch))))
-                    self._keep(group, stored.resource_version, account)
-                    self._took[group] = self._clock() - self._written[group]
-                    self.writes += 1
+                    stored = await self._write(group, queue, stored, account, self._left(_last(batch)))
             except (ApiError, Unreachable) as error:
-                if isinstance(error, Forbidden | Invalid):
-                    log.error("group status cannot be written", group=group, error=str(error))
                 stored, fresh, tries = None, False, tries + 1
-                if isinstance(error, Conflict):
-                    self.conflicts += 1
-                    # Others write this group too: together we keep to the pace. Whoever has just written rests now.
-                    self._spacing[group] = min(MAX_SPACING, self._spacing.get(group, self._pace) * 1.5)
-                most = QUICKLY if isinstance(error, Conflict | NotFound) else min(1.0, 0.05 * 2 ** min(tries, 8))
-                await asyncio.sleep(random.uniform(0, most))  # noqa: S311 jitter
+                await self._rest(group, queue, error, tries)
                 continue
             if not tries:
-                # Where a write is slow, the API server is busy: we write for no more than half of the time.
-                slow = min(MAX_SPACING, 2 * self._took.get(group, 0.0))
-                self._spacing[group] = max(self._pace, slow, self._spacing.get(group, self._pace) * 0.8)
+                queue.speed_up(self._pace)
             # Stored: from here every answer holds.
             for pending, verdict in zip(batch, verdicts, strict=True):
                 if not pending.answer.done():
                     pending.answer.set_result(verdict)
             return
 
-    def _keep(self, group: str, version: int, account: Account) -> None:
-        """Go on from this account as long as nobody else writes the group: to read a thousand promises takes long."""
+    async def _write(
+        self, group: str, queue: _Queue, stored: GroupObject, account: Account, timeout: float
+    ) -> GroupObject:
+        """Store the account's reservations on this version of the group; raises as `GroupStore.write_status` does."""
+        body = wire.with_reservations(stored, account.entries())
+        queue.written = began = self._clock()
+        made = await self._store.write_status(group, body, min(_WRITE_TIMEOUT, timeout))
+        self._keep_account(group, queue, made.resource_version, account)
+        queue.took = self._clock() - began
+        self.writes += 1
+        return made
+
+    async def _rest(self, group: str, queue: _Queue, error: ApiError | Unreachable, tries: int) -> None:
+        """Sleep for a random time after a try that failed: a short one after a lost race."""
+        if isinstance(error, Forbidden | Invalid):
+            log.error("group status cannot be written", group=group, error=str(error))
+        if isinstance(error, Conflict):
+            self.conflicts += 1
+            queue.slow_down()
+        most = QUICKLY if isinstance(error, Conflict | NotFound) else min(1.0, 0.05 * 2 ** min(tries, 8))
+        await asyncio.sleep(random.uniform(0, most))  # noqa: S311 jitter
+
+    def _keep_account(self, group: str, queue: _Queue, version: int, account: Account) -> None:
+        """Go on from this account as long as only we write the group: to read a thousand reservations takes long."""
         made = self._store.cached(group)
         if made is not None and made.resource_version == version:
-            self._accounts[group] = made, account
-            if len(self._accounts) > MAX_ACCOUNTS:
-                del self._accounts[next(iter(self._accounts))]
+            queue.account = made, account
+            self._with_account[queue] = None
+            if len(self._with_account) > MAX_ACCOUNTS:
+                oldest = next(iter(self._with_account))
+                del self._with_account[oldest]
+                oldest.account = None
 
-    def _left_by_us(self, group: str, stored: GroupObject | None) -> Account | None:
-        """The account of this very object: its version alone could be another's after a restore."""
-        made, account = self._accounts.pop(group, (None, None))
+    def _take_account(self, queue: _Queue, stored: GroupObject | None) -> Account | None:
+        """Take the account of this very object: its version alone could be another's after a restore."""
+        made, account = queue.account or (None, None)
+        queue.account = None
+        self._with_account.pop(queue, None)
         return account if made is stored else None
 
     def _left(self, deadline: float) -> float:
         """Return the seconds until the deadline; a tenth at least, so that what begins is not cut off at once."""
         return max(0.1, deadline - self._clock())
 
-    def _first(self, group: str) -> list[_Pending]:
-        """Those who have waited longest and still have time, no more than fit into one write."""
-        now = self._clock()
-        line = self._lines[group] = [p for p in self._lines[group] if not p.answer.done() and p.deadline > now]
-        return line[:BATCH]
-
     def _decide(
         self, group: str, stored: GroupObject | None, batch: list[_Pending], account: Account | None
     ) -> tuple[list[Verdict], Account | None]:
-        """All verdicts of a batch, in order, on one running copy; and that, where it has to be stored.
+        """Return the verdicts of a batch, in order, on one running copy; and the copy, where it must be stored.
 
-        `account` is the copy where it is known for this very version.
+        `account` is the copy where one is kept for this very version.
         """
         if stored is None:
             gone = Denied(Reason.NO_GROUP, f"quota {group} does not exist: create the group, or correct the label")

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from bizrq.api import group as wire
@@ -64,8 +66,6 @@ class GroupHandler:
             new = self._asked(asked, stored)
         except GroupUnreadable as error:
             return Answer(Denied(Reason.BAD_HARD, str(error)))
-        if (denied := _bad_selector(asked, stored) or _bad_cash(asked, stored, self._context.catalog)) is not None:
-            return Answer(denied)
         old = self._old(stored)
         # A group with an unreadable `hard` admits nothing: a repair needs the rights of a create.
         unread = stored is not None and old is not None and stored.spec.hard and not old.hard
@@ -75,9 +75,15 @@ class GroupHandler:
             denied = await self._context.authorizer.check_grant(request, verb, new.name, new.parent, deadline)
             if denied is not None:
                 return Answer(denied)
+        change = GroupWrite(
+            new,
+            old,
+            children=await self._children(new, old),
+            selector_error=_selector_error(asked, stored),
+            cash_error=_cash_error(asked, stored, self._context.catalog),
+        )
         if stored is not None and not request.dry_run:
             await self._context.reserver.request_hold(stored, deadline.at)
-        change = GroupWrite(new, old, children=await self._children(new, old))
         verdict = await self._charge_parent(request, change, stored, deadline)
         warning = group_validation.lowered_below(new, _taken(new)) if isinstance(verdict, Granted) else None
         return Answer(verdict, [warning] if warning else [])
@@ -87,14 +93,15 @@ class GroupHandler:
     ) -> Verdict:
         """Validate the write and charge the parent for its growth, both on one version of the parent."""
         new, old = change.new, change.old
-        if (broken := group_validation.validate_alone(change)) is not None:
-            return broken
+        alone = group_validation.validate_alone(change)
         if not new.parent:
-            return group_validation.validate(change) or Granted()
+            return alone or Granted()
 
         def check(parent: GroupObject) -> Denied | None:
             try:
-                return group_validation.validate(_with_parent(change, wire.group_state(parent, self._context.catalog)))
+                return group_validation.validate(
+                    replace(change, parent=wire.group_state(parent, self._context.catalog))
+                )
             except GroupUnreadable as error:
                 return Denied(Reason.NOT_RECONCILED, f"the parent of group {new.name} cannot be read: {error}")
 
@@ -108,12 +115,22 @@ class GroupHandler:
             is_new=old is None or bool(set(old.hard) - set(new.hard)),
         )
         if not charge.is_new and not charge.growth():
-            return Granted()
+            return alone or Granted()
+        if alone is not None:
+            return await self._broken_rules(change, deadline) or alone
         decide = self._context.reserver.decider(request)
         verdict = await decide(new.parent, charge, deadline.at, check)
         if isinstance(verdict, Denied) and verdict.reason is Reason.NO_GROUP:
             return group_validation.parent_exists(change) or verdict
         return verdict
+
+    async def _broken_rules(self, change: GroupWrite, deadline: Deadline) -> Denied | None:
+        """Return the refusal with the parent's rules too; None where the parent cannot be decoded."""
+        with suppress(GroupUnreadable):
+            stored = await self._context.groups.read(change.new.parent, deadline.seconds_left())
+            parent = wire.group_state(stored, self._context.catalog) if stored is not None else None
+            return group_validation.validate(replace(change, parent=parent))
+        return None
 
     def _asked(self, asked: GroupObject, stored: GroupObject | None) -> Group:
         """Return the group as it would be: the requested spec with the stored status."""
@@ -204,31 +221,27 @@ class GroupHandler:
         return payer(item, registry, lookup) is not None
 
 
-def _bad_selector(asked: GroupObject, stored: GroupObject | None) -> Denied | None:
-    """Refuse a new namespaceSelector that is invalid; one that is stored already blocks no other edit."""
+def _selector_error(asked: GroupObject, stored: GroupObject | None) -> str:
+    """Return why a namespaceSelector that the write changes cannot be read; a stored one does not block an edit."""
     given = asked.spec.namespace_selector
     if given is None or (stored is not None and stored.spec.namespace_selector == given):
-        return None
+        return ""
     try:
         selector.validate(given)
     except SelectorError as error:
-        return Denied(Reason.BAD_SELECTOR, f"group {asked.name}: spec.namespaceSelector: {error}")
-    return None
+        return f"group {asked.name}: spec.namespaceSelector: {error}"
+    return ""
 
 
-def _bad_cash(asked: GroupObject, stored: GroupObject | None, catalog: Catalog) -> Denied | None:
-    """Refuse a new spec.cash that is invalid; one that is stored already blocks no other edit."""
+def _cash_error(asked: GroupObject, stored: GroupObject | None, catalog: Catalog) -> str:
+    """Return why a spec.cash that the write changes cannot be read; a stored one does not block an edit."""
     if stored is not None and stored.spec.cash == asked.spec.cash:
-        return None
+        return ""
     try:
         wire.terms_of(asked, catalog)
     except GroupUnreadable as error:
-        return Denied(Reason.BAD_CASH, str(error))
-    return None
-
-
-def _with_parent(change: GroupWrite, parent: Group) -> GroupWrite:
-    return GroupWrite(change.new, change.old, parent, change.children)
+        return str(error)
+    return ""
 
 
 def _taken(group: Group) -> Mapping[str, int]:

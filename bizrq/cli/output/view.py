@@ -118,7 +118,7 @@ class TreeView:
         """Return the groups depth first, by name, each with its tree lines. A group without its parent is a root."""
         children = hierarchy.children((name, self._known_parent(name)) for name in self.groups)
         tops = [top] if top else children.get("", [])
-        # Each group's own tree lines, and those that its children continue.
+        # The tree lines before the group's own name, and before the names of its children.
         leads: dict[str, tuple[str, str]] = dict.fromkeys(tops, ("", ""))
         rows: list[tuple[GroupView, str]] = []
         for start in tops:

@@ -11,11 +11,11 @@ import pytest
 from aiohttp import web
 
 from bizrq.api import group as wire
+from bizrq.builtin import builtin_registry
 from bizrq.kube.client import KubeClient, Resource
 from bizrq.quota.change import Charge
 from bizrq.quota.verdict import Reason
 from bizrq.store.groups import GROUPS
-from bizrq.workloads.kinds.registry import builtin_registry
 from bizrq.workloads.labels import LABEL
 from bizrq.workloads.lookup import DocumentLookup
 from tests.support.cluster import eventually

@@ -15,7 +15,7 @@ from tests.support.catalog import CATALOG
 from tests.support.language import create, entry, update
 from tests.support.proxy import Proxy
 from tests.webhooks.conftest import Api
-from webhooks.charging.group_commit import PACE, Reserver
+from webhooks.charging.group_commit import IDLE, PACE, Reserver
 
 
 @pytest.fixture
@@ -404,3 +404,28 @@ def _group(name: str) -> dict:
     from tests.support.objects import group
 
     return group(name, cpu="4")
+
+
+async def test_nothing_is_kept_of_names_that_exist_nowhere(reserver: Reserver) -> None:
+    charges = [reserver.reserve(f"nowhere-{n}", create("web", "cpu=1"), soon()) for n in range(1000)]
+    assert set(reasons(list(await asyncio.gather(*charges)))) == {Reason.NO_GROUP}
+    await asyncio.sleep(0)
+    assert (reserver._queues, reserver._idle, reserver._with_account) == ({}, {}, {})
+
+
+async def test_a_group_that_was_written_is_dropped_once_it_is_idle(api: Api, store: GroupStore) -> None:
+    """Until then its pace and its account are kept."""
+    loop, later = asyncio.get_running_loop(), 0.0
+    reserver = Reserver(store, patience=0.3, clock=lambda: loop.time() + later, catalog=CATALOG)
+    for name in ("nlp", "vision"):
+        await api.group(name, cpu="10")
+    for name, after, idle in (
+        ("nlp", 0, {"nlp"}),
+        ("vision", IDLE / 2, {"nlp", "vision"}),
+        ("vision", IDLE, {"vision"}),
+    ):
+        later += after
+        assert reasons([await reserver.reserve(name, create(f"w{after}", "cpu=1"), soon() + later)]) == [None]
+        await asyncio.sleep(0)
+        assert (set(reserver._idle), len(reserver._with_account)) == (idle, len(idle))
+    assert not reserver._queues

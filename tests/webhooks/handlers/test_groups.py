@@ -39,6 +39,22 @@ async def test_a_child_is_allowed_once_its_hard_stands_in_the_parents_status(api
     )
 
 
+async def test_all_that_a_write_breaks_is_said_at_once(api: Api, hooks: Hooks) -> None:
+    """The rules of the group itself and those of its parent, in order; the first gives the code."""
+    await api.group("corp", cpu="100")
+    asked = group("-ai", "corp", gpu="1")
+    asked["spec"]["namespaceSelector"] = {"matchExpressions": [{"key": "team", "operator": "in"}]}
+    refused = message(await hooks.create(asked)).split("; ")
+    assert "spec.namespaceSelector: matchExpressions[0].operator: 'in' is none of" in refused[0]
+    assert "group name '-ai' cannot be a label's value" in refused[1]
+    assert "spec.hard must name every resource that its parent corp names" in refused[2]
+    assert refused[3] == "missing: limits.cpu"
+    asked["spec"]["parentBizGroup"] = "nobody"
+    assert message(await hooks.create(asked)).endswith(
+        "; group -ai: its parent nobody does not exist: create the parent first"
+    )
+
+
 async def test_a_child_that_takes_nothing_still_leaves_its_mark(api: Api, hooks: Hooks) -> None:
     """A deletion of the parent under review at the same time has to see it."""
     await api.group("corp", cpu="100")
