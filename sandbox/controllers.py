@@ -22,6 +22,7 @@ from sandbox.storage import Item, Kind
 Json = dict[str, Any]
 
 REPLICASETS: Kind = ("apps", "replicasets")
+REPLICATION_CONTROLLERS: Kind = ("", "replicationcontrollers")
 _HASH_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 
 
@@ -107,6 +108,7 @@ class Controllers:
             ("apps", "deployments"): self._deployment,
             ("argoproj.io", "rollouts"): self._deployment,
             REPLICASETS: self._replica_set,
+            REPLICATION_CONTROLLERS: self._replica_set,
             ("apps", "statefulsets"): self._stateful_set,
             ("apps", "daemonsets"): self._daemon_set,
             ("batch", "jobs"): self._job,
@@ -122,7 +124,9 @@ class Controllers:
         resource = self._api.kinds.find(*kind)
         if item is None or resource is None or "deletionTimestamp" in item.obj["metadata"]:
             return
-        call = service_account(f"{resource.singular}-controller")
+        # Source: kubernetes plugin/pkg/auth/authorizer/rbac/bootstrappolicy/controller_policy.go.
+        name_of_account = "replication" if kind == REPLICATION_CONTROLLERS else resource.singular
+        call = service_account(f"{name_of_account}-controller")
         await self._by_kind[kind](call, resource, item.obj)
 
     # Writing
@@ -284,7 +288,7 @@ class Controllers:
         status["conditions"] = conditions_after(_status(obj).get("conditions") or (), reasons, self._api.clock.stamp())
         return status
 
-    # ReplicaSets, StatefulSets, DaemonSets
+    # ReplicaSets, ReplicationControllers, StatefulSets, DaemonSets
 
     async def _replica_set(self, call: Call, resource: Resource, obj: Json) -> None:
         spec, meta = _spec(obj), obj["metadata"]
