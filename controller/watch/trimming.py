@@ -13,12 +13,13 @@ Object = dict[str, Any]
 
 
 def trimmed_node(node: Object) -> Object:
-    """A node as far as it tells which cards it has."""
-    metadata = node["metadata"]
+    """Reduce a node to the fields that show its cards and decide which pods it takes."""
+    metadata, spec = node["metadata"], node.get("spec") or {}
     kept = {key: metadata[key] for key in ("name", "uid", "resourceVersion")}
-    for key, counted in (("labels", observed.NODE_LABELS), ("annotations", observed.NODE_ANNOTATIONS)):
-        kept[key] = {name: value for name, value in (metadata.get(key) or {}).items() if name in counted}
-    return {"apiVersion": "v1", "kind": "Node", "metadata": kept}
+    kept["labels"] = metadata.get("labels") or {}
+    annotations = metadata.get("annotations") or {}
+    kept["annotations"] = {name: annotations[name] for name in observed.NODE_ANNOTATIONS if name in annotations}
+    return {"apiVersion": "v1", "kind": "Node", "metadata": kept, "spec": {"taints": spec.get("taints") or []}}
 
 
 def trimmed_slice(held: Object) -> Object:

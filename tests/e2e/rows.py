@@ -174,7 +174,6 @@ ROWS = [
         pods=lambda _: 2,
         cores=lambda size: 2 * size,
         fits=0,
-        refused=False,
     ),
     Row(
         JOBS,

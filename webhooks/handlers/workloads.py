@@ -27,7 +27,7 @@ from bizrq.workloads.demand.counting import NO_DEMAND, Demand
 from bizrq.workloads.kinds.declaration import Adapter
 from bizrq.workloads.kinds.registry import Registry
 from bizrq.workloads.labels import LABEL, group_of
-from bizrq.workloads.lookup import Lookup, Reference, TrackingLookup
+from bizrq.workloads.lookup import ALL_NODES, Lookup, Reference, TrackingLookup
 from bizrq.workloads.owners import charged_group, payer, requires_group
 from bizrq.workloads.validation import Malformed
 from webhooks.charging.authorization import Authorizer, is_new_in_group
@@ -152,8 +152,29 @@ class WorkloadHandler:
             ):
                 verdict = await self._judge(request, adapter, new, old, deadline, fresh)
         except (ApiError, Unreachable) as error:
-            return _unread(f"what {adapter.kind} {_named(request)} refers to", error)
+            if adapter.per_node and old is not None and await self._is_no_growth(request, adapter, new, old, deadline):
+                return Granted()
+            what = "the nodes or " if adapter.per_node else ""
+            return _unread(f"{what}what {adapter.kind} {_named(request)} refers to", error)
         return verdict or Granted()
+
+    async def _is_no_growth(
+        self, request: Request, adapter: Adapter, new: Object, old: Object, deadline: float
+    ) -> bool:
+        """Return True if a change needs nothing more, whichever nodes exist. They could not be read.
+
+        Raises Malformed.
+        """
+        unknown: Mapping[Reference, Object | None] = {ALL_NODES: {"items": []}}
+        try:
+            if not isinstance(await self._weigh(request, adapter, new, old, deadline, unknown), Granted):
+                return False
+            lookup = await self._resolver.resolve(
+                lambda known: self._count(new, old, known), seconds_left(deadline), unknown
+            )
+        except (ApiError, Unreachable):
+            return False
+        return not counting.may_grow_on_nodes(new, old, adapter, lookup, self._config)
 
     async def _judge(
         self,

@@ -171,6 +171,8 @@ class Adapter:
     lingers: bool = False
     #: False for kinds that do not pay for what they make (a CronJob's Jobs are charged).
     pays: bool = True
+    #: It has no fewer pods of each role than there are nodes that the role's template fits.
+    per_node: bool = False
     #: What is counted is no more than an estimate, so that nobody charges it unless somebody asks for it.
     estimate: bool = False
 

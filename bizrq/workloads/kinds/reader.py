@@ -113,7 +113,7 @@ def _text(value: object, where: str) -> str:
 
 _KEYS = (
     "match", "root", "roles", "zeroWhen", "finishedWhen", "deadline", "scale", "creates", "passes", "grows", "beside",
-    "pods", "elasticMax", "surge", "code", "lingers", "pays", "estimate", "override",
+    "pods", "elasticMax", "surge", "code", "lingers", "pays", "perNode", "estimate", "override",
 )  # fmt: skip
 
 
@@ -160,6 +160,7 @@ def _adapter(value: object, where: str) -> tuple[Adapter, bool]:
         code=code,
         lingers=entry.flag("lingers"),
         pays=entry.flag("pays", default=True),
+        per_node=entry.flag("perNode"),
         estimate=entry.flag("estimate"),
     )
     for group, kind in sorted(adapter.grows - adapter.creates):
