@@ -53,15 +53,10 @@ SCALED_UP = (
     "has(object.spec) && has(object.spec.replicas) && "
     "(!has(oldObject.spec) || !has(oldObject.spec.replicas) || object.spec.replicas > oldObject.spec.replicas)"
 )
-#: Made by a controller of Kubernetes for something above it.
+#: Who Kubernetes' own controllers are.
 _BUILT_IN = (
     "(request.userInfo.username == 'system:kube-controller-manager' || "
     "request.userInfo.username.startsWith('system:serviceaccount:kube-system:'))"
-)
-MADE = (
-    "request.resource.resource in ['pods', 'replicasets'] && "
-    f"{_BUILT_IN} && has(object.metadata.ownerReferences) && "
-    "object.metadata.ownerReferences.exists(o, has(o.controller) && o.controller)"
 )
 #: Of what a workload may refer to, only the template counts. Nothing of Kubernetes' own waits for us to delete: a
 #: namespace that goes, or what went with its owner.
@@ -97,6 +92,28 @@ def exempt_namespaces(namespace: str) -> list[str]:
     return sorted({"kube-system", namespace})
 
 
+def made_for_payer(registry: Registry) -> str:
+    """Return the CEL expression for pods and ReplicaSets that Kubernetes' controllers make for a kind that pays.
+
+    Whatever else they make pays for itself. The owner is not read: where one of such a kind does not pay, it was there
+    before its namespace required a group.
+    """
+    kinds: dict[str, list[str]] = {}
+    for adapter in registry.charged:
+        if adapter.pays and adapter.creates & {("", "Pod"), ("apps", "ReplicaSet")}:
+            kinds.setdefault(adapter.group, []).append(adapter.kind)
+    owners = " || ".join(f"{_of_group(group)} && o.kind in {sorted(names)}" for group, names in sorted(kinds.items()))
+    return (
+        "request.resource.resource in ['pods', 'replicasets'] && "
+        f"{_BUILT_IN} && has(object.metadata.ownerReferences) && "
+        f"object.metadata.ownerReferences.exists(o, has(o.controller) && o.controller && ({owners or 'false'}))"
+    )
+
+
+def _of_group(group: str) -> str:
+    return f"o.apiVersion.startsWith('{group}/')" if group else "o.apiVersion == 'v1'"
+
+
 def configuration(registry: Registry, client_config: ClientConfig, *, namespace: str) -> dict[str, Any]:
     """The registration of all webhooks for the charged kinds; `namespace` is where bizrq itself runs."""
     common = {
@@ -115,7 +132,8 @@ def configuration(registry: Registry, client_config: ClientConfig, *, namespace:
     makers = [a for a in registry.charged if a.creates and a.pays]
     changed = {"name": "charge-changed", "expression": CHARGED}
     grown = _grown(registry, client_config, [elsewhere, unlabelled], unlabelled, changed, common)
-    not_made = {"name": "not-made-by-kubernetes", "expression": f"!({MADE})"}
+    made = made_for_payer(registry)
+    not_made = {"name": "not-made-by-kubernetes", "expression": f"!({made})"}
     return {
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": "ValidatingWebhookConfiguration",
@@ -147,7 +165,7 @@ def configuration(registry: Registry, client_config: ClientConfig, *, namespace:
                     _rule("", ["v1"], ["pods"], ["CREATE", "UPDATE"], "Namespaced"),
                     _rule("apps", ["v1"], ["replicasets"], ["CREATE", "UPDATE"], "Namespaced"),
                 ],
-                "matchConditions": [changed, {"name": "made-by-kubernetes", "expression": MADE}],
+                "matchConditions": [changed, {"name": "made-by-kubernetes", "expression": made}],
                 **common,
                 "failurePolicy": "Ignore",
             },

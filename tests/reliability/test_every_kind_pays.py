@@ -18,7 +18,7 @@ from bizrq.kube.client import AlreadyExists, ApiError, KubeClient, NotFound, Res
 from bizrq.store.groups import GROUPS
 from bizrq.workloads.labels import LABEL, REQUIRED
 from tests.support.cluster import Cluster, eventually, refusal
-from tests.support.objects import DEPLOYMENTS, NAMESPACES, NODES, PODS, Object, deployment, group
+from tests.support.objects import CONFIG_MAPS, DEPLOYMENTS, NAMESPACES, NODES, PODS, Object, deployment, group, template
 from tests.support.proxy import Proxy
 from tests.support.serving import Parts
 
@@ -163,6 +163,74 @@ async def test_a_replication_controller_names_a_group_where_one_is_required(tena
     error = await refusal(tenant.create(REPLICATION_CONTROLLERS, made))
     assert f"namespace {tenant.name} requires a group: label ReplicationController" in error.message
     assert await tenant.live() == 0
+
+
+OPERATOR = {"Impersonate-User": "system:serviceaccount:kube-system:operator", "Impersonate-Group": "system:masters"}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def operator(parts: Parts, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[KubeClient]:
+    """A controller of kube-system that is not Kubernetes' own."""
+    path = tmp_path_factory.mktemp("operator") / "kubeconfig"
+    async with (
+        Proxy(parts.cluster.kubeconfig, OPERATOR) as proxy,
+        KubeClient.from_kubeconfig(proxy.write_kubeconfig(path)) as client,
+    ):
+        yield client
+
+
+async def pod_of_a_config_map(tenant: Tenant, name: str) -> Object:
+    """A pod whose controller is of a kind that nobody charges."""
+    owner = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": tenant.name}}
+    stored = await tenant.client.create(CONFIG_MAPS, owner)
+    reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": name, "uid": stored["metadata"]["uid"]}
+    metadata = {"name": name, "namespace": tenant.name, "ownerReferences": [{**reference, "controller": True}]}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template()["spec"]}
+
+
+async def test_pods_of_an_owner_that_does_not_pay_need_a_group_where_one_is_required(
+    tenant: Tenant, operator: KubeClient
+) -> None:
+    """Though an account of kube-system makes them."""
+    await has_default(tenant, **{REQUIRED: "true"})
+    error = await refusal(operator.create(PODS, await pod_of_a_config_map(tenant, "stray")))
+    assert f"namespace {tenant.name} requires a group: label Pod {tenant.name}/stray" in error.message
+
+
+async def test_pods_of_an_owner_that_does_not_pay_are_charged_to_the_default(
+    tenant: Tenant, operator: KubeClient
+) -> None:
+    await has_default(tenant, **{LABEL: tenant.name})
+    for number in range(4):
+        await operator.create(PODS, await pod_of_a_config_map(tenant, f"stray-{number}"))
+    error = await refusal(operator.create(PODS, await pod_of_a_config_map(tenant, "stray")))
+    assert f"exceeded quota: {tenant.name}, requested: limits.cpu=1" in error.message
+    await tenant.uses("4")
+
+
+async def test_what_stood_there_before_a_group_was_required_keeps_its_pods(tenant: Tenant) -> None:
+    """Kubernetes replaces them; nobody may grow it."""
+    await tenant.create(REPLICATION_CONTROLLERS, replication_controller(tenant, 2, label=False))
+    await eventually(lambda: has_pods(tenant, 2), 60, "its pods")
+    await has_default(tenant, **{REQUIRED: "true"})
+    pods = (await tenant.admin.list(PODS, tenant.name))[0]
+    gone = {pod["metadata"]["uid"] for pod in pods}
+    for pod in pods:
+        await tenant.admin.request(
+            "DELETE", PODS.path(tenant.name, pod["metadata"]["name"]), body=b'{"gracePeriodSeconds":0}'
+        )
+
+    async def replaced() -> bool:
+        found = {pod["metadata"]["uid"] for pod in (await tenant.admin.list(PODS, tenant.name))[0]}
+        return len(found - gone) == 2
+
+    await eventually(replaced, 60, "its pods are replaced")
+    error = await refusal(tenant.scale(REPLICATION_CONTROLLERS, "rc", 3))
+    assert f"namespace {tenant.name} requires a group" in error.message
+
+
+async def has_pods(tenant: Tenant, count: int) -> bool:
+    return await tenant.live() == count
 
 
 async def node(client: KubeClient, name: str, label: str, *taints: Object) -> None:
