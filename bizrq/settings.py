@@ -1,6 +1,6 @@
-"""What a configuration comes to: how to count, which kinds, which names.
+"""Turn the document of `--config` into the plain values that the core takes.
 
-This file alone turns the document of `--config` into the plain values that the pure core takes.
+This file alone does that: how to count, which kinds, which names.
 """
 
 from __future__ import annotations
@@ -12,32 +12,37 @@ from types import MappingProxyType
 import yaml
 
 from bizrq.api.config import ConfigurationError, RightsConfig, parse
+from bizrq.builtin import builtin_registry, shared_devices
 from bizrq.units.names import Catalog, UnknownResource
 from bizrq.workloads.config import CountingConfig, CountsAs, DeviceClassMapping, GpuModel, Hami
-from bizrq.workloads.devices import hami
+from bizrq.workloads.hami_devices import HamiDevice
 from bizrq.workloads.kinds.declaration import DeclarationError
-from bizrq.workloads.kinds.registry import Registry, builtin_registry
+from bizrq.workloads.kinds.registry import Registry
 from bizrq.workloads.validation import describe_value, suggestion
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What a configuration comes to: how to count, which kinds, which names, which rights are asked for.
+    """A configuration as values: how to count, which kinds, which names, which rights are checked.
 
-    `controllers` are the accounts whose ownerReferences are believed besides Kubernetes' own controllers;
-    `keep_statements` is of how many periods statements are kept, 0 for all.
+    `controllers` are the accounts whose ownerReferences are trusted in addition to Kubernetes' own controllers.
+    `keep_statements` is the number of periods whose statements are kept; 0 keeps all.
     """
 
     counting: CountingConfig
     registry: Registry
-    catalog: Catalog
     rights: RightsConfig
     controllers: tuple[str, ...]
     keep_statements: int
 
+    @property
+    def catalog(self) -> Catalog:
+        """The resource names that are known: those of `counting`."""
+        return self.counting.catalog
+
 
 def load(path: Path | None) -> Settings:
-    """The settings of a file, or the defaults without one; raises ConfigurationError."""
+    """Return the settings of a file, or the defaults without one. Raises ConfigurationError."""
     if path is None:
         return settings({})
     try:
@@ -55,9 +60,15 @@ def load(path: Path | None) -> Settings:
 
 
 def settings(document: object) -> Settings:
-    """The settings of a parsed document. Raises ConfigurationError."""
+    """Return the settings of a parsed document. Raises ConfigurationError."""
     given = parse(document)
+    try:
+        registry = builtin_registry().extended(given.adapters)
+    except DeclarationError as error:
+        raise ConfigurationError(str(error)) from None
+    served = _devices(given.hami.vendors)
     counting = CountingConfig(
+        kinds=registry.countable,
         count_admin_access=given.count_admin_access,
         strict_models=given.strict_models,
         surge=given.surge,
@@ -71,26 +82,26 @@ def settings(document: object) -> Settings:
         device_class_mappings=MappingProxyType(
             {name: DeviceClassMapping(c.resource, c.model) for name, c in given.device_class_mappings.items()}
         ),
-        hami=Hami(given.hami.enabled, given.hami.device_split_count, _vendors(given.hami.vendors)),
+        hami=Hami(given.hami.enabled, given.hami.device_split_count, devices=served if given.hami.enabled else ()),
         counts_as=tuple(_counts_as(index, dict(entry)) for index, entry in enumerate(given.counts_as)),
     )
     try:
-        registry = builtin_registry().extended(given.adapters)
-        catalog = counting.catalog.extended(kinds=[adapter.resource for adapter in registry.charged])
-    except (DeclarationError, UnknownResource) as error:
+        _ = counting.catalog  # reject invalid names at start
+    except UnknownResource as error:
         raise ConfigurationError(str(error)) from None
-    return Settings(counting, registry, catalog, given.rights, tuple(given.controllers), given.keep_statements)
+    return Settings(counting, registry, given.rights, tuple(given.controllers), given.keep_statements)
 
 
-def _vendors(named: list[str]) -> tuple[str, ...]:
-    known = {device.vendor for device in hami.shared_devices()}
+def _devices(named: list[str]) -> tuple[HamiDevice, ...]:
+    """Return the devices of these vendors. Raises ConfigurationError."""
+    known = {device.vendor for device in shared_devices()}
     for index, vendor in enumerate(named):
         if vendor not in known:
             meant = suggestion(vendor, known) or f": write one of {', '.join(sorted(known))}"
             raise ConfigurationError(
                 f"hami.vendors.{index}: {describe_value(vendor)} is not a vendor that HAMi serves{meant}"
             )
-    return tuple(named)
+    return tuple(device for device in shared_devices() if device.vendor in named)
 
 
 def _counts_as(index: int, entry: dict[str, str]) -> CountsAs:

@@ -1,4 +1,4 @@
-"""The CA bundle in webhook configurations: who is to trust us is told by a JSON patch that cannot hit another webhook.
+"""The CA bundle in webhook configurations, written by a JSON patch that cannot hit another webhook.
 
 This file alone decides which webhooks are ours and what the patch is. It does not make certificates.
 """
@@ -58,7 +58,7 @@ def patch(configuration: dict[str, Any], bundle: bytes, names: Collection[str]) 
 
 
 def announced_bundles(configurations: Iterable[dict[str, Any]], names: Collection[str]) -> list[bytes]:
-    """The bundle of each webhook that is ours to serve; b"" for one that has none or a broken one."""
+    """Return the bundle of each webhook that is ours to serve; b"" for one that has none or a broken one."""
     return [
         _decoded((webhook.get("clientConfig") or {}).get("caBundle"))
         for configuration in configurations
@@ -68,7 +68,7 @@ def announced_bundles(configurations: Iterable[dict[str, Any]], names: Collectio
 
 
 async def inject(client: KubeClient, name: str, bundle: bytes, names: Collection[str]) -> dict[str, Any] | None:
-    """Brings `bundle` into the configuration `name`; the object as it then stands, None if there is none.
+    """Write `bundle` into the configuration `name`; return the object after that, None if there is none.
 
     When the list of webhooks changed between our read and our patch, its `test` fails, and both are done again.
     Raises ApiError, Unreachable.
@@ -94,7 +94,7 @@ async def inject(client: KubeClient, name: str, bundle: bytes, names: Collection
 
 
 def _server_name(client_config: dict[str, Any]) -> str | None:
-    """The name that the API server will look for in our certificate."""
+    """Return the name that the API server will look for in our certificate."""
     if service := client_config.get("service"):
         return f"{service.get('name')}.{service.get('namespace')}.svc"
     if url := client_config.get("url"):

@@ -1,4 +1,4 @@
-"""The process `bizrq-certs`: keeps a serving certificate valid, and those who verify it informed."""
+"""The process `bizrq-certs`: keeps a serving certificate valid, and its CA known to the verifiers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from certs.pki import CertificateError
 from certs.secret import SharedFiles, read_secret, write_secret
 from certs.store import read_directory, write_directory
 
-#: How often everything is looked at anew; a changed webhook configuration is looked at at once.
+#: How often everything is checked again; a changed webhook configuration is checked at once.
 PASS_SECONDS = 30.0
 
 EXPIRES = Gauge("bizrq_certificate_expiration_timestamp_seconds", "When it ends, Unix time", ["certificate"])

@@ -1,6 +1,6 @@
 """Certificates: a small CA, serving certificates signed by it, and when each has to be replaced.
 
-This file alone decides what stands in a certificate. It reads no clock (`now` is given), no file and no cluster.
+This file alone decides the contents of a certificate. It reads no clock (`now` is given), no file and no cluster.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Pair:
 
 
 def make_ca(now: datetime, *, name: str = "bizrq", lifetime: timedelta = CA_LIFETIME) -> Pair:
-    """A self-signed CA that may sign serving certificates and nothing below it."""
+    """Return a self-signed CA that may sign serving certificates and nothing below it."""
     key = ec.generate_private_key(ec.SECP256R1())
     # The serial in the name keeps two CAs apart while both are trusted: verifiers look an issuer up by name.
     serial = x509.random_serial_number()
@@ -62,7 +62,7 @@ def make_ca(now: datetime, *, name: str = "bizrq", lifetime: timedelta = CA_LIFE
 
 
 def make_serving(ca: Pair, names: Sequence[str], now: datetime, *, lifetime: timedelta = SERVING_LIFETIME) -> Pair:
-    """A server's certificate for DNS names and IP addresses; it does not outlive its CA. Raises CertificateError."""
+    """Return a server's certificate for names and addresses, no longer than its CA's. Raises CertificateError."""
     alternatives = _alternatives(names)
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, names[0][:64])])
@@ -80,18 +80,18 @@ def make_serving(ca: Pair, names: Sequence[str], now: datetime, *, lifetime: tim
 
 
 def needs_renewal(certificate: x509.Certificate, now: datetime) -> bool:
-    """In the last third of its life, over, or not begun: a clock that was wrong when it was made."""
+    """Return True in the last third of its life, after it, or before it: the clock was wrong when it was made."""
     begins, ends = certificate.not_valid_before_utc, certificate.not_valid_after_utc
     return not begins <= now < ends - (ends - begins) / 3
 
 
 def made_at(certificate: x509.Certificate) -> datetime:
-    """When a certificate of ours was made."""
+    """Return the time at which a certificate of ours was made."""
     return certificate.not_valid_before_utc + SKEW
 
 
 def covers(certificate: x509.Certificate, names: Iterable[str]) -> bool:
-    """Whether each of `names` stands in the certificate. Wildcards are not ours, so they cover nothing."""
+    """Return True where the certificate has each of `names`. Wildcards are not ours, so they cover nothing."""
     return {_value(name) for name in _alternatives(list(names))} <= {
         _value(name) for name in _stored_alternatives(certificate)
     }

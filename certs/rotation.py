@@ -1,9 +1,9 @@
-"""What the files of a certificate directory shall become next: made, renewed, handed over from one CA to the next.
+"""The next step of a certificate directory: create, renew, or hand over from one CA to the next.
 
 This file alone decides the order of a rotation. It does no I/O: files in, files out. All of its memory is in the
 certificates, so that a process that was killed anywhere goes on from where the files are.
 
-A CA hands over in three steps, so that whoever verifies always knows the CA of whatever is served:
+A CA hands over in three steps, so that a verifier always knows the CA of the served certificate:
   1. the next CA is made and announced: it joins the bundle, the serving certificate stays;
   2. once the bundle is known everywhere, and SETTLE has passed, the next CA signs the serving certificate;
   3. once the new serving certificate is served everywhere (RETIRE has passed), the old CA leaves the bundle.
@@ -49,7 +49,7 @@ class RotationState:
 
 
 def read(files: Files, now: datetime) -> RotationState:
-    """What files say; those that are broken, expired or do not match count as absent, since we can make new ones."""
+    """Read the files; those that are broken, expired or do not match count as absent, as new ones can be made."""
     bundle = _certificates(files, CA_BUNDLE)
     signing = _pair(bundle, _key(files, CA_KEY))
     upcoming = _pair(bundle, _key(files, NEXT_CA_KEY))
@@ -64,15 +64,15 @@ def read(files: Files, now: datetime) -> RotationState:
 def advance(
     files: Files, names: Sequence[str], now: datetime, *, announced: Collection[bytes] = (), rotate: bool = False
 ) -> dict[str, bytes]:
-    """The files after the next due step; equal to `files` when nothing is due. Raises CertificateError for `names`.
+    """Return the files after the next due step, `files` if none is due. Raises CertificateError for `names`.
 
-    `announced` is the bundle that each verifier has, b"" where that is not known; none where there is nobody to tell.
+    `announced` is the bundle that each verifier has, b"" where that is not known; empty where there is no verifier.
     `rotate` asks for a new CA before the old one is due.
     """
     state = read(files, now)
     signing, upcoming, retired, serving = state.signing, state.upcoming, state.retired, state.serving
     if signing is not None and now >= signing.certificate.not_valid_after_utc:
-        signing = None  # nobody trusts it any more, so there is nothing to hand over
+        signing = None  # no verifier trusts it any more, so there is nothing to hand over
     if signing is None:
         # The first CA, or one whose key was lost: what that one signed is served on until its successor is known.
         upcoming = upcoming or pki.make_ca(now)

@@ -1,6 +1,6 @@
 """The certificate files in a Secret, where several processes and pods share them.
 
-This file alone decides how files stand in a Secret. The Secret is the truth where there is one: whoever wants to
+This file alone decides how a Secret stores files. The Secret is the truth where there is one: a process that wants to
 change it writes against the version that it decided on, so that of two processes that rotate one wins.
 """
 

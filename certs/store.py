@@ -28,7 +28,7 @@ log = structlog.get_logger(__name__)
 
 
 def read_directory(directory: Path) -> dict[str, bytes]:
-    """The certificate files that are there; {} where there is no directory. Raises OSError."""
+    """Return the certificate files that exist; {} where there is no directory. Raises OSError."""
     found = {}
     for name in FILES:
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
@@ -39,7 +39,7 @@ def read_directory(directory: Path) -> dict[str, bytes]:
 def write_directory(directory: Path, files: Mapping[str, bytes]) -> None:
     """Writes what differs, each file whole or not at all, keys with mode 0600, and removes a key that has ended.
 
-    The bundle comes first and the serving certificate last, so that nobody serves what is not announced. A key and
+    The bundle comes first and the serving certificate last, so that no server uses what is not announced. A key and
     its certificate are two files: who reads between the two sees a pair that does not match, and reads again.
     Raises OSError.
     """
@@ -115,7 +115,7 @@ class ServingCertificate:
 
     async def wait(self) -> None:
         """Until there is a pair to serve: another process may still be making it."""
-        while not self._try_load():  # noqa: ASYNC110 (files tell nobody)
+        while not self._try_load():  # noqa: ASYNC110 (files send no events)
             await asyncio.sleep(min(self._poll, 0.2))
 
     async def watch(self) -> None:
@@ -152,7 +152,7 @@ class ServingCertificate:
         return leaf.not_valid_after_utc
 
     def _signature(self) -> tuple[object, ...]:
-        """What changes when a file is replaced, in place or by the symlink that a kubelet swaps."""
+        """Return a value that changes when a file is replaced, in place or by the symlink that a kubelet swaps."""
         return (_identity(self._certificate), _identity(self._key))
 
 

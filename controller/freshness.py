@@ -59,7 +59,7 @@ class VersionTracker:
             with suppress(NotFound):
                 if await self._cluster.client.revision(self._cluster.informers.resource(kind)) < counted:
                     log.error(
-                        "the API server's revision is below what the status was counted from",
+                        "the API server is older than the status",
                         group=group.name,
                         kind=kind,
                     )

@@ -19,10 +19,10 @@ _DURATION = re.compile(r"(?:(\d{1,4})h)?(?:(\d{1,5})m)?(?:(\d{1,6}(?:\.\d{1,3})?
 
 
 def seconds(text: str) -> float:
-    """`5m`, `90s`, `1h30m` in seconds; raises typer.BadParameter."""
+    """Return a duration such as `5m`, `90s` or `1h30m` in seconds. Raises typer.BadParameter."""
     match = _DURATION.fullmatch(text)
     if not text or match is None:
-        raise typer.BadParameter(f"{text!r} is no duration: write 5m, 90s or 1h30m")
+        raise typer.BadParameter(f"{text!r} is not a duration: write 5m, 90s or 1h30m")
     hours, minutes, rest = match.groups()
     total = int(hours or 0) * 3600 + int(minutes or 0) * 60 + float(rest or 0)
     if total < 1:
@@ -31,15 +31,19 @@ def seconds(text: str) -> float:
 
 
 def control(
-    kubeconfig: Annotated[Path | None, typer.Option(help="By default the pod's service account.")] = None,
-    config: Annotated[Path | None, typer.Option(help="One YAML document: how workloads are counted.")] = None,
-    namespace: Annotated[str, typer.Option(help="Where bizrq itself runs, and its Lease is.")] = "bizrq-system",
-    metrics_port: Annotated[int, typer.Option(min=0, max=65535, help="Plain HTTP: /metrics; 0 is none.")] = 9091,
-    recount_interval: Annotated[str, typer.Option(help="Every group is counted at least so often.")] = "5m",
-    cash_interval: Annotated[str, typer.Option(help="Card-hours of what runs are added up so often.")] = "60s",
-    workers: Annotated[int, typer.Option(min=1, max=100, help="Groups that are counted at the same time.")] = 5,
+    kubeconfig: Annotated[Path | None, typer.Option(help="Default: the pod's service account.")] = None,
+    config: Annotated[Path | None, typer.Option(help="YAML file that configures how workloads are counted.")] = None,
+    namespace: Annotated[str, typer.Option(help="Namespace of bizrq and of its Lease.")] = "bizrq-system",
+    metrics_port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port of /metrics over plain HTTP; 0 disables it.")
+    ] = 9091,
+    recount_interval: Annotated[str, typer.Option(help="Longest time between two recounts of a group.")] = "5m",
+    cash_interval: Annotated[
+        str, typer.Option(help="Time between two updates of the card-hours of running pods.")
+    ] = "60s",
+    workers: Annotated[int, typer.Option(min=1, max=100, help="Number of groups that are counted concurrently.")] = 5,
 ) -> None:
-    """Keep the status of every group true. Of several, one works: the holder of the Lease."""
+    """Keep the status of every group up to date. Of several replicas, only the holder of the Lease works."""
     from controller.manager import Controller
 
     recount, cash = seconds(recount_interval), seconds(cash_interval)
@@ -70,7 +74,7 @@ def control(
 
 
 def identity() -> str:
-    """Who we are as the holder of a Lease: nobody else has this host and process."""
+    """Return this process's identity as the holder of a Lease: unique by host, process and a random part."""
     return f"{socket.gethostname()}_{os.getpid()}_{os.urandom(4).hex()}"
 
 

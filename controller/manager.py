@@ -1,6 +1,6 @@
-"""The controller's life: watch, lead, look at groups, stop.
+"""The controller process: watch, lead, reconcile groups, stop.
 
-This file alone decides who works when. What a look does is `reconcile`'s.
+This file alone builds the controller's parts and decides when workers run. `reconcile` decides what one look does.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from bizrq.kube.events import EventRecorder
 from bizrq.kube.informer import not_synced
 from bizrq.kube.lease import run_as_leader
 from bizrq.settings import Settings
+from bizrq.workloads.devices import hami
 from controller import metrics
 from controller.hours.corrections import CorrectionTracker
 from controller.hours.pod_intervals import IntervalCollector
@@ -35,7 +36,7 @@ LEASE = "bizrq-controller"
 
 
 class Controller:
-    """Keeps the status of every group true while it leads."""
+    """Keeps the status of every group up to date while it leads."""
 
     def __init__(
         self,
@@ -51,8 +52,10 @@ class Controller:
         now: Callable[[], int] = now_ms,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`keep_statements` is of how many periods, 0 for all. `now` tells the cluster's time in milliseconds, `clock`
-        our own, by which promises expire, in seconds.
+        """`keep_statements` is a number of periods, 0 for all. Intervals are in seconds.
+
+        `now` returns the cluster's time in milliseconds since 1970. `clock` returns the controller's own time in
+        seconds, by which reservations expire.
         """
         self._client = client
         self._workers = workers
@@ -60,7 +63,8 @@ class Controller:
         self._identity = identity
         self.queue = WorkQueue()
         config, catalog = settings.counting, settings.catalog
-        annotations = [key for way in config.counts_as for key in (way.annotation, way.times) if key]
+        of_counts_as = (key for way in config.counts_as for key in (way.annotation, way.times) if key)
+        annotations = [*hami.counted_annotations(config), *of_counts_as]
         self.cluster = Cluster(client, settings.registry, self.queue.add, annotations)
         self._recorder = EventRecorder(client, "bizrq-controller")
         evidence = ObservedUsage(self.cluster, config)
@@ -100,7 +104,7 @@ class Controller:
 
     @property
     def unready(self) -> str:
-        """Why it could not lead: which of its caches are not yet what the API server has. "" where it could."""
+        """Return which informers have not synced yet; "" when the controller is ready to lead."""
         return not_synced(self.cluster.informers.all)
 
     async def run(self) -> None:
@@ -122,7 +126,7 @@ class Controller:
             await self._recorder.close()
 
     async def _work(self) -> None:
-        """Look at every group once, then at whatever the queue brings, until leadership ends."""
+        """Reconcile every group once, then those that the queue brings, until leadership ends."""
         for informer in self.cluster.informers.all:
             await informer.synced.wait()
         process.quiet_collector()
@@ -149,16 +153,16 @@ class Controller:
                 failed = False
                 metrics.RECONCILES.labels("done").inc()
             except Conflict:
-                # Somebody wrote the group in between: look again, at the newer version, as soon as the pace allows. To
-                # wait longer each time would leave a busy group's reservations standing.
+                # The group was written meanwhile: look again at the newer version as soon as the queue's pace allows.
+                # A growing delay would keep a busy group's reservations from being dropped.
                 failed, again = False, 0.0
                 metrics.RECONCILES.labels("conflict").inc()
             except (ApiError, Unreachable) as error:
                 metrics.RECONCILES.labels("failed").inc()
-                log.warning("group not reconciled, again later", group=name, error=str(error))
+                log.warning("group not reconciled, retrying", group=name, error=str(error))
             except Exception:
                 metrics.RECONCILES.labels("error").inc()
-                log.exception("group not reconciled, again later", group=name)
+                log.exception("group not reconciled, retrying", group=name)
             finally:
                 self.queue.done(name, failed=failed)
                 metrics.RECONCILE_SECONDS.observe(time.monotonic() - began)

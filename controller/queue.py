@@ -1,6 +1,6 @@
-"""Keys that want a look, each at most once at a time (client-go's workqueue semantics).
+"""A work queue of keys, each processed at most once at a time (client-go's workqueue semantics).
 
-This file alone decides when a key comes up. A key that is added while it is being looked at comes up again after.
+This file alone decides when a key is due. A key that is added while it is processed becomes due again afterwards.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 
 class WorkQueue:
-    """Keys by the time they are due. `pace` seconds pass at least between two looks at one key."""
+    """Keys by the time they are due. At least `pace` seconds pass between two runs of one key."""
 
     def __init__(self, *, pace: float = 0.1, clock: Callable[[], float] = time.monotonic) -> None:
         self._pace = pace
@@ -28,7 +28,7 @@ class WorkQueue:
         return len(self._due)
 
     def add(self, key: str, after: float = 0.0) -> None:
-        """Look at the key in `after` seconds, or sooner if it was due sooner."""
+        """Make the key due in `after` seconds. A key that is due sooner stays so."""
         due = max(self._clock() + after, self._not_before.get(key, 0.0))
         if key in self._due and self._due[key] <= due:
             return
@@ -37,7 +37,7 @@ class WorkQueue:
         self._wake.set()
 
     async def get(self) -> str:
-        """The next key that is due; `done` must follow."""
+        """Wait for the next key that is due and return it. Call `done` afterwards."""
         while True:
             now = self._clock()
             busy = []
@@ -59,7 +59,7 @@ class WorkQueue:
                 self._not_before[found] = now + self._pace
                 return found
             self._wake.clear()
-            # A busy key wakes us when it is done; others when they are due.
+            # `done` of a busy key sets the event; other keys end the timeout.
             waiting = [due for due, key in self._heap if key not in self._busy]
             try:
                 async with asyncio.timeout(max(0.0, min(waiting) - now) if waiting else None):
@@ -68,7 +68,7 @@ class WorkQueue:
                 continue
 
     def done(self, key: str, *, failed: bool = False) -> None:
-        """The look is over; a failed one comes up again, later each time (5 ms to 30 s)."""
+        """End the processing of a key. A failed key is retried with a growing delay, 10 ms to 30 s."""
         self._busy.discard(key)
         if failed:
             count = self._failures[key] = self._failures.get(key, 0) + 1
@@ -78,6 +78,6 @@ class WorkQueue:
         self._wake.set()
 
     def forget(self, key: str) -> None:
-        """The key's object is gone."""
+        """Drop the pace and failures of a key whose object is gone."""
         self._not_before.pop(key, None)
         self._failures.pop(key, None)

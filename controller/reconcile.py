@@ -1,4 +1,4 @@
-"""One look at one group: gather, recount, write.
+"""One reconciliation of one group: gather, recount, write.
 
 This file alone decides when a status may be written, and what it says. `bizrq.quota.recount` computes its numbers,
 `controller.status` words its conditions.
@@ -47,7 +47,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Gathered:
-    """What a recount starts from. All of it is read without awaiting, so it shows one moment."""
+    """The input of a recount, read without awaiting, so that it shows one moment."""
 
     hard: Limits
     terms: BudgetTerms
@@ -58,7 +58,7 @@ class _Gathered:
 
 @dataclass(frozen=True, slots=True)
 class _Report:
-    """What to tell people once the status is stored."""
+    """What to report in events and metrics once the status is stored."""
 
     counted: Recount
     findings: Findings
@@ -66,7 +66,7 @@ class _Report:
 
 
 class Reconciler:
-    """Keeps the status of groups true. One instance a process; `reconcile` is called for one name at a time."""
+    """Keeps the status of groups up to date. `reconcile` must not run twice at a time for one name."""
 
     def __init__(
         self,
@@ -200,7 +200,7 @@ class Reconciler:
         return _Gathered(hard, terms, pages, children, self._forecaster.budget_state(group, pages))
 
     def _children(self, name: str, pages: list[metering.RecordPage]) -> list[CountedObject]:
-        """What each child holds, without the hours that its parent has taken over; raises GroupUnreadable."""
+        """Return what each child holds, without hours that its parent has taken over. Raises GroupUnreadable."""
         children: list[CountedObject] = []
         for child in self._cluster.groups.known_children(name):
             version = f"{child.metadata.resource_version} {self._cluster.context}"
@@ -287,7 +287,7 @@ class Reconciler:
 
     async def _write_restored(self, group: GroupObject, kind: str) -> None:
         """Write that the usage is unknown until it is counted again: the store is older than the status."""
-        message = f"{kind} are older than this status: the API server's store was restored; counting again"
+        message = f"{kind} are older than this status: the API server's store was restored; recounting"
         status = GroupStatus(
             reservations=group.status.reservations,
             detached=group.status.detached,
@@ -302,5 +302,5 @@ def _published(group: GroupObject) -> Resources:
     try:
         return wire.parse_amounts(group, group.status.used)
     except GroupUnreadable as error:
-        log.error("used cannot be read, counted from nothing", group=group.name, error=str(error))
+        log.error("published used cannot be read, recounting without it", group=group.name, error=str(error))
         return {}

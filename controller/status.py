@@ -1,6 +1,6 @@
-"""What people are told of a group: conditions, events and metrics, in words.
+"""Conditions, events and metrics of a group.
 
-This file alone decides which words, and when a thing is news. The numbers are `bizrq.quota.recount`'s.
+This file alone words them and decides when an event is due. `bizrq.quota.recount` computes the numbers.
 """
 
 from __future__ import annotations
@@ -28,47 +28,48 @@ from controller.usage.findings import _MISMATCH, Findings, _first_two
 
 log = structlog.get_logger(__name__)
 
-#: Resources of a group that its Ready condition tells, and so a column of `kubectl get`.
+#: Number of resources in the message of condition Ready, which is also a column of `kubectl get`.
 _SHOWN = 6
 
-#: A condition in the making: type, whether it holds, reason and message.
+#: A condition without its times: type, status, reason and message.
 ConditionDraft = tuple[str, bool, str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class HoursReport:
-    """What there is to tell of a group's hours."""
+    """The card-hours of a group, for conditions and events."""
 
     levels: Sequence[BudgetLevel]
     terms: BudgetTerms
     budget: BudgetState
 
     def spent_message(self, counted: Recount) -> str:
-        """Which are out, and until when that is so."""
+        """Return which budgets are exhausted, and when the next grant is."""
         grant = f", next grant {self.budget.next_grant}" if self.budget.next_grant else ""
         return f"spent: {', '.join(counted.exhausted)}; growth is refused{grant}"
 
     def low_condition(self) -> tuple[str, bool, str, str]:
-        """The condition that tells in time."""
+        """Return the condition that warns before a budget is exhausted."""
         record = self.budget
         return ("CashLow", *low_condition(self.levels, self.terms.thresholds, record.zone, record.next_grant))
 
 
 class StatusReporter:
-    """Tells people once of what is new."""
+    """Sets conditions and metrics, and emits an event once for each news."""
 
     def __init__(self, recorder: EventRecorder, catalog: Catalog, now: Callable[[], int]) -> None:
         self._recorder = recorder
         self._catalog = catalog
         self._now = now
-        #: The budgets of hours of each group that metrics tell of.
+        #: The card-hour budgets that metrics have, by group.
         self._metered: dict[str, set[str]] = {}
 
     def forget(self, name: str) -> None:
+        """Remove the metrics of a group that is gone."""
         self._measure(name, [])
 
     def conditions(self, group: GroupObject, found: Sequence[ConditionDraft]) -> list[Condition]:
-        """Conditions with the time of their last change, as metav1.Condition has it."""
+        """Return conditions with the time of their last change, as in metav1.Condition."""
         old = {condition.type: condition for condition in group.status.conditions}
         conditions = []
         for kind, holds, reason, message in found:
@@ -79,7 +80,7 @@ class StatusReporter:
         return conditions
 
     def report(self, group: GroupObject, counted: Recount, findings: Findings, hours: HoursReport) -> None:
-        """Shout once: drift, a group that goes over, hours that run low and out."""
+        """Emit events: drift, a group that goes over quota, card-hours that run low or out, new findings."""
         reference = {
             "apiVersion": wire.API_VERSION,
             "kind": wire.KIND,
@@ -95,7 +96,7 @@ class StatusReporter:
             self._recorder.event(reference, "Warning", "Drift", f"stored without being admitted: {listed}")
         if findings.drift:
             self._recorder.event(
-                reference, "Warning", "Drift", f"kept wrong, and counted anew: {_first_two(findings.drift)}"
+                reference, "Warning", "Drift", f"cached usage was wrong and is corrected: {_first_two(findings.drift)}"
             )
         over = {name: amount for name, amount in counted.over.items() if not is_cash(name)}
         if over and not was.get("OverQuota"):
@@ -110,12 +111,12 @@ class StatusReporter:
         metrics.MISMATCHES.labels(group.name).set(len(findings.mismatches))
         said = {c.type: c.message for c in group.status.conditions}
         for kind, _, _, message in findings.conditions():
-            # Another model is news each time that it is another one.
+            # A mismatch with other models is news, although the condition is true already.
             if said.get(kind) != message if kind == _MISMATCH else not was.get(kind):
                 self._recorder.event(reference, "Warning", kind, message)
 
     def _previous_levels(self, group: GroupObject) -> dict[str, BudgetLevel]:
-        """The budgets of hours as the status has them that is stored; none where it cannot be read."""
+        """Return the card-hour budgets of the stored status by name. Empty where it cannot be read."""
         status = group.status
         was = msgspec.structs.replace(group, spec=msgspec.structs.replace(group.spec, hard=status.hard or {}))
         try:
@@ -126,7 +127,7 @@ class StatusReporter:
         return {n: BudgetLevel(n, hard[n], used.get(n, 0), own.get(n, 0)) for n in hard if is_cash(n)}
 
     def _measure(self, group: str, levels: Sequence[BudgetLevel], at: int = 0) -> None:
-        """Have metrics tell of these budgets of the group, and of no others."""
+        """Set the metrics of these budgets of the group, and remove those of others. `at` is in milliseconds."""
         gone = self._metered.pop(group, set()) - {each.name for each in levels}
         for name in gone:
             metrics.CASH_USED.remove(group, name)
@@ -156,19 +157,19 @@ def conditions(
         found.append(
             ("CashExhausted", True, "Spent", hours.spent_message(counted))
             if counted.exhausted
-            else ("CashExhausted", False, "Left", "hours are left of every resource")
+            else ("CashExhausted", False, "Left", "every card-hour budget has hours left")
         )
         found.append(hours.low_condition())
     return found + findings.conditions()
 
 
 def _at_a_glance(used: Resources, hard: Resources, catalog: Catalog) -> str:
-    """The first of what is used, as `kubectl get` shows it."""
+    """Return the first of the used and hard amounts, for the columns of `kubectl get`."""
     ordered = sorted(hard, key=lambda name: sort_key(name, catalog))
-    told = [f"{name} {_of(name, used[name], hard[name])}" for name in ordered]
-    if len(told) > _SHOWN:
-        told[_SHOWN:] = [f"and {len(told) - _SHOWN} more"]
-    return ", ".join(told) or "no ceilings: whatever is charged here is admitted"
+    shown = [f"{name} {_of(name, used[name], hard[name])}" for name in ordered]
+    if len(shown) > _SHOWN:
+        shown[_SHOWN:] = [f"and {len(shown) - _SHOWN} more"]
+    return ", ".join(shown) or "no hard limits: everything that is charged here is admitted"
 
 
 def _of(name: str, used: int, hard: int) -> str:

@@ -1,4 +1,4 @@
-"""The CustomResourceDefinitions of bizrq, as they are applied, and the sandbox's stand-ins for others' kinds."""
+"""Load the CustomResourceDefinitions of bizrq, and the sandbox's stand-ins for kinds of other projects."""
 
 from importlib import resources
 from importlib.resources.abc import Traversable
@@ -8,12 +8,12 @@ import yaml
 
 
 def load() -> list[dict[str, Any]]:
-    """Every CustomResourceDefinition of bizrq, parsed anew."""
+    """Return every CustomResourceDefinition of bizrq, parsed at each call."""
     return _all(resources.files(__name__))
 
 
 def stand_ins() -> list[dict[str, Any]]:
-    """Small definitions of kinds that other projects own, for trying bizrq where those are not installed."""
+    """Return small definitions of kinds of other projects, for a cluster without their own definitions."""
     return _all(resources.files("sandbox") / "crds")
 
 

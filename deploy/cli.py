@@ -1,6 +1,6 @@
-"""Print docs/cli.md: every command of bizrq as the program itself describes it.
+"""Print docs/cli.md, the help of every command of bizrq.
 
-`python deploy/cli.py > docs/cli.md` wrote the page; a test compares.
+`python deploy/cli.py > docs/cli.md` writes the page; a test compares them.
 """
 
 from __future__ import annotations
@@ -15,30 +15,30 @@ from bizrq.cli.main import app
 HEAD = """\
 # The command line
 
-Written by `python deploy/cli.py` from the program itself. `kubectl bizrq tree` is `bizrq tree`, and so on, once
-`kubectl-bizrq` is on `PATH`. Results are on stdout, everything else on stderr. Colours and bars are for terminals only;
-`NO_COLOR` takes the colours away. Exit codes:
+`python deploy/cli.py` generates this page from the program. With `kubectl-bizrq` on `PATH`, `kubectl bizrq tree`
+is `bizrq tree`, and so on. Results go to stdout, everything else to stderr. Only terminals get colours and bars;
+`NO_COLOR` turns the colours off. Exit codes:
 
-| code | means |
+| code | meaning |
 |---|---|
-| 0 | done, or yes |
+| 0 | done, or the answer is yes |
 | 1 | the answer is no |
 | 2 | bad usage or input |
-| 3 | the cluster cannot be reached, or refused |
+| 3 | the cluster is unreachable or refused the request |
 
-Verbs that ask a cluster take `--kubeconfig`, else `$KUBECONFIG`, else `~/.kube/config`, and `--context`. Like kubectl's
-verbs they also take, without saying so in their help, `--cluster`, `--user`, `--server`, `--token`,
-`--insecure-skip-tls-verify`, `--as`, `--as-group` and `--request-timeout`; and `-n`, though groups have no namespace.
+Verbs that use a cluster take `--context` and `--kubeconfig`, by default `$KUBECONFIG` or `~/.kube/config`. They also
+accept kubectl's global flags `--cluster`, `--user`, `--server`, `--token`, `--insecure-skip-tls-verify`, `--as`,
+`--as-group` and `--request-timeout`, which their help does not list; and `-n`, although groups have no namespace.
 
 ## Completion
 
-`bizrq --install-completion` sets it up for the shell that it is run in (bash, zsh); `bizrq --show-completion` prints
-it. For `kubectl bizrq` kubectl 1.26 and newer asks the program `kubectl_complete-bizrq`, which is installed beside.
+`bizrq --install-completion` installs completion for the current shell (bash, zsh), and `bizrq --show-completion` prints
+it. For `kubectl bizrq`, kubectl 1.26 and newer runs `kubectl_complete-bizrq`, which is installed with bizrq.
 """
 
 
 def page() -> str:
-    """The page as Markdown."""
+    """Return the page as Markdown."""
     plain = typer.Typer(rich_markup_mode=None, add_completion=False, context_settings=app.info.context_settings)
     for command in app.registered_commands:
         plain.command(command.name)(command.callback)  # type: ignore[type-var]

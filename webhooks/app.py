@@ -1,7 +1,7 @@
 """The process that answers the API server: routes, bounds, deadlines, readiness, drain.
 
-This file alone decides how a review travels from HTTP to a verdict and back. Every door fails closed: what goes
-wrong here is an answer with `allowed: false`, never a silent yes.
+This file alone decides how a review gets from HTTP to a verdict and back. Every path fails closed: an error is answered
+with `allowed: false`.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from bizrq.store.access import SubjectAccessReviewer
 from bizrq.store.groups import GroupStore
 from bizrq.store.reference_resolver import ReferenceResolver
 from webhooks.charging.authorization import Authorizer
+from webhooks.charging.deadline import Deadline
 from webhooks.charging.group_commit import Reserver
 from webhooks.keepalive import ConnectionPacer
 from webhooks.routes import Handler, handlers
@@ -40,9 +41,9 @@ SECONDS = Histogram(
     buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10),
 )
 
-#: What the API server waits for where it does not say (admissionregistration/v1 timeoutSeconds).
+#: Seconds that the API server waits where it does not say (admissionregistration/v1 timeoutSeconds).
 _DEFAULT_TIMEOUT = 10.0
-#: The most that is set aside of it for the way here and back.
+#: The most of these that the network gets, in seconds.
 _TRAVEL = 2.0
 _DURATION = re.compile(r"(?:(\d{1,4})m)?(?:(\d{1,6}(?:\.\d{1,9})?)s)?(?:(\d{1,7})ms)?", re.ASCII)
 
@@ -71,11 +72,11 @@ class Webhooks:
 
     @property
     def unready(self) -> str:
-        """Why a request would not be decided well: a cache is not yet what the API server has. "" where it would."""
+        """The reason why the process is not ready, such as a cache that is not synced; "" where it is."""
         return "draining" if self._draining else not_synced(self._informers)
 
     async def synced(self) -> None:
-        """Return once the cache is what the API server has."""
+        """Return once all caches are synced with the API server."""
         for informer in self._informers:
             await informer.synced.wait()
 
@@ -92,9 +93,9 @@ class Webhooks:
         return app
 
     async def start(self, host: str, port: int, tls: ssl.SSLContext | None) -> int:
-        """Serve and watch; returns the port, which is a free one where 0 was asked for."""
+        """Serve and watch. Return the port, a free one for port 0."""
         self._watching = [asyncio.create_task(informer.run()) for informer in self._informers]
-        # Refused connections cost a call, queued ones only time: reviews come in bursts.
+        # Reviews come in bursts: a queued connection costs time, a refused one costs the call.
         self._runner = web.AppRunner(self.app(), access_log=None, shutdown_timeout=15.0)
         await self._runner.setup()
         site = web.TCPSite(self._runner, host, port, ssl_context=tls, backlog=1024)
@@ -102,7 +103,7 @@ class Webhooks:
         return self._runner.addresses[0][1]
 
     async def stop(self) -> None:
-        """Say so on /readyz, answer what is under way, then close."""
+        """Report "draining" on /readyz, answer the reviews under way, then close."""
         self._draining = True
         if self._runner is not None:
             await self._runner.cleanup()
@@ -116,19 +117,20 @@ class Webhooks:
 
     def _route(self, name: str, handler: Handler) -> Callable[[web.Request], Awaitable[web.Response]]:
         async def handle(http: web.Request) -> web.Response:
-            peer, deadline = http.remote or "", self._clock() + _deadline(http.query.get("timeout", ""))
+            deadline = Deadline(self._clock() + _seconds_to_answer(http.query.get("timeout", "")), self._clock)
+            peer = http.remote or ""
             connection = http.transport
             if connection is not None:
                 self._pacer.received(peer, connection)
             response = await self._answer(name, handler, http, deadline)
             if connection is not None:
-                await self._pacer.wait(peer, connection, deadline)
+                await self._pacer.wait(peer, connection, deadline.at)
             return response
 
         return handle
 
-    async def _answer(self, name: str, handler: Handler, http: web.Request, deadline: float) -> web.Response:
-        arrived = time.monotonic()
+    async def _answer(self, name: str, handler: Handler, http: web.Request, deadline: Deadline) -> web.Response:
+        arrived = self._clock()
         try:
             body = await http.read()
             request = review.decode(body)
@@ -144,7 +146,7 @@ class Webhooks:
             REVIEWS.labels(name, "Error").inc()
             return _json(review.failed(request.uid, f"bizrq could not decide: {type(error).__name__}; see its log"))
         finally:
-            SECONDS.labels(name).observe(time.monotonic() - arrived)
+            SECONDS.labels(name).observe(self._clock() - arrived)
         if isinstance(answer.verdict, Denied):
             REVIEWS.labels(name, str(answer.verdict.reason)).inc()
             return _json(review.denied(request.uid, answer.verdict))
@@ -160,11 +162,11 @@ def _json(body: bytes) -> web.Response:
     return web.Response(body=body, content_type="application/json")
 
 
-def _deadline(text: str) -> float:
-    """Seconds to answer in, out of `?timeout=`.
+def _seconds_to_answer(text: str) -> float:
+    """Return the seconds to answer in, from `?timeout=`.
 
-    The API server's began before it connected: a fifth is for the way here and back, which takes a second where both
-    are busy.
+    The API server's timeout begins before it connects. A fifth of it is for the network, which takes a second where
+    both sides are busy.
     """
     match = _DURATION.fullmatch(text)
     if not text or match is None:

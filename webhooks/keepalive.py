@@ -1,10 +1,10 @@
-"""Answers go out no faster than the API server can keep the connections that they came on.
+"""Send answers no faster than the API server can keep their connections open.
 
-This file alone decides when a finished answer may go; it does not know what it says.
+This file alone decides when a finished answer may go. It does not know the answer.
 
 An API server speaks HTTP/1.1 to webhooks and keeps 25 idle connections to one (client-go, transport/cache.go). A group
-commit finishes all that waited at once: the API server would close most of their connections, and it and we would
-pay for as many TLS handshakes with the next requests. That was more than the decisions cost.
+commit finishes many answers at once. The API server would close most of their connections, and both sides would pay
+for new TLS handshakes, which cost more CPU than the decisions.
 """
 
 from __future__ import annotations
@@ -15,41 +15,41 @@ from collections import defaultdict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-#: What an API server keeps.
+#: Idle connections that an API server keeps.
 IDLE = 25
-#: Seconds without a request after which nobody is coming for the connections, where they came sooner before.
+#: Seconds without a request after which waiting answers go, where requests came sooner before.
 QUIET = 0.05
-#: So many times as long as they took before: whoever was answered has the object stored first, and then asks anew.
+#: Factor on the time that requests took before: an answered client has its object stored before it sends the next.
 LONGER = 3
 #: The longest that an answer waits for its turn, in seconds.
 PATIENCE = 1.0
-#: The longest that nobody comes while answers wait, in seconds.
+#: The longest time without a request while answers wait, in seconds.
 MOST_QUIET = 0.5
 
 
 @dataclass(slots=True)
 class _Peer:
-    """What is known of one API server."""
+    """The connections of one API server."""
 
-    #: Connections that were answered on, no request came on since, and the other side has not closed.
+    #: Open connections that were answered on, and on which no request has come since.
     idle: set[asyncio.BaseTransport] = field(default_factory=set)
-    #: When the last request came or the last answer went.
+    #: The time of the last request or answer, in seconds of the clock.
     moved: float = 0.0
-    #: Since when answers are out that no request has followed; None where one has.
+    #: The time of the first answer that no request has followed; None where one has.
     out: float | None = None
-    #: How long it took lately until one did.
+    #: Seconds that it took lately until a request followed.
     back: float = 0.0
     waiting: deque[tuple[float, asyncio.Future[None]]] = field(default_factory=deque)
     timer: asyncio.TimerHandle | None = None
 
     def is_full(self) -> bool:
-        """Whether one more would be closed."""
+        """Return whether the API server would close one more connection."""
         if len(self.idle) >= IDLE:
             self.idle = {connection for connection in self.idle if not connection.is_closing()}
         return len(self.idle) >= IDLE
 
     def due(self) -> float:
-        """When nobody is coming any more, or the first has waited for long enough."""
+        """Return the time at which the next answer goes without a request."""
         quiet = min(MOST_QUIET, max(QUIET, LONGER * self.back))
         return min(self.moved + quiet, self.waiting[0][0])
 
@@ -62,20 +62,20 @@ class _Peer:
 
 
 class ConnectionPacer:
-    """Whose turn it is, for each API server by itself."""
+    """Paces the answers to each API server."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._peers: defaultdict[str, _Peer] = defaultdict(_Peer)
 
     def received(self, peer: str, connection: asyncio.BaseTransport) -> None:
-        """A request came on this connection: if that was idle, the next answer may go."""
+        """Note a request on this connection; where it was idle, release the next answer."""
         known, now = self._peers[peer], self._clock()
         was_idle = connection in known.idle
         known.idle.discard(connection)
         if known.out is not None:
             took, known.out = now - known.out, None
-            # After a pause it says nothing.
+            # A pause is no measure.
             known.back = max(took if took < MOST_QUIET else 0.0, 0.8 * known.back)
         known.moved = now
         if was_idle:
@@ -101,7 +101,7 @@ class ConnectionPacer:
         known.timer = asyncio.get_running_loop().call_later(after, self._look, known)
 
     def _look(self, known: _Peer) -> None:
-        """Let go whoever has waited for long enough; all where nobody comes any more."""
+        """Release answers that have waited for long enough; all where no request comes any more."""
         known.timer, now = None, self._clock()
         while known.waiting and known.due() <= now:
             if known.waiting[0][0] <= now:

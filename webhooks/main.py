@@ -14,15 +14,13 @@ log = structlog.get_logger(__name__)
 
 
 def serve(
-    cert_dir: Annotated[Path, typer.Option(help="Where tls.crt and tls.key are; new ones are picked up.")],
-    kubeconfig: Annotated[Path | None, typer.Option(help="By default the pod's service account.")] = None,
-    config: Annotated[
-        Path | None, typer.Option(help="One YAML document: what is counted how, which rights are asked for.")
-    ] = None,
-    namespace: Annotated[str, typer.Option(help="Where bizrq itself runs.")] = "bizrq-system",
-    host: Annotated[str, typer.Option(help="The address to serve on.")] = "0.0.0.0",  # noqa: S104 the API server comes from outside the pod
-    port: Annotated[int, typer.Option(min=0, max=65535, help="The port to serve on, 0 is any.")] = 8443,
-    metrics_port: Annotated[int, typer.Option(min=0, max=65535, help="Plain HTTP: /metrics; 0 is none.")] = 9090,
+    cert_dir: Annotated[Path, typer.Option(help="Directory of tls.crt and tls.key; new files are picked up.")],
+    kubeconfig: Annotated[Path | None, typer.Option(help="Kubeconfig; default: the pod's service account.")] = None,
+    config: Annotated[Path | None, typer.Option(help="Configuration file, one YAML document.")] = None,
+    namespace: Annotated[str, typer.Option(help="Namespace that bizrq itself runs in.")] = "bizrq-system",
+    host: Annotated[str, typer.Option(help="Address to serve on.")] = "0.0.0.0",  # noqa: S104 the API server comes from outside the pod
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to serve on; 0 picks a free one.")] = 8443,
+    metrics_port: Annotated[int, typer.Option(min=0, max=65535, help="Port of /metrics (HTTP); 0 serves none.")] = 9090,
 ) -> None:
     """Answer the API server's admission reviews over TLS."""
     from certs.store import ServingCertificate

@@ -1,24 +1,52 @@
-"""What the API server has to know to ask: one ValidatingWebhookConfiguration.
+"""Build the ValidatingWebhookConfiguration, and declare the endpoints that it sends reviews to.
 
-This file alone decides which requests are sent to the webhooks (Kubernetes admissionregistration/v1). Each
-webhook fails closed, but for those that say why not; selectors and match conditions keep everything else away from it.
+This file alone decides which requests are reviewed (Kubernetes admissionregistration/v1). Selectors and match
+conditions leave out all others. A webhook fails closed unless it says why not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from bizrq.api.corrections import PLURAL as CORRECTIONS
+from bizrq.api.corrections import PLURAL as CORRECTIONS_PLURAL
 from bizrq.api.group import API_GROUP, PLURAL
+from bizrq.workloads.kinds.declaration import Adapter
 from bizrq.workloads.kinds.registry import Registry
 from bizrq.workloads.labels import LABEL, MODEL_LABELS, REQUIRED
+
+Object = dict[str, Any]
 
 NAME = "bizrq"
 TIMEOUT_SECONDS = 10
 
-#: How a webhook of this path is reached: {"url": …} or {"service": …}, with the caBundle where it is known.
-ClientConfig = Callable[[str], dict[str, Any]]
+#: Returns the clientConfig of a path: {"url": …} or {"service": …}, with the caBundle where it is known.
+ClientConfig = Callable[[str], Object]
+
+
+@dataclass(frozen=True, slots=True)
+class ReviewEndpoint:
+    """A path of the process, and the reviews that are decided there; `webhooks.routes` binds each to a handler.
+
+    `reads` names in a refusal what could not be read: `{}` is the reviewed object.
+    """
+
+    path: str
+    operations: tuple[str, ...]
+    reads: str
+    sub_resources: tuple[str, ...] = ("",)
+
+
+GROUPS = ReviewEndpoint("/validate/groups", ("CREATE", "UPDATE", "DELETE"), "the family of {}")
+WORKLOADS = ReviewEndpoint("/validate/workloads", ("CREATE", "UPDATE"), "what {} refers to", ("", "resize"))
+SCALE = ReviewEndpoint("/validate/scale", ("UPDATE",), "what {} scales", ("scale",))
+REFERENCES = ReviewEndpoint("/validate/references", ("CREATE", "UPDATE", "DELETE"), "what refers to {}")
+CLAIMS = ReviewEndpoint("/validate/claims", ("CREATE", "UPDATE"), "what names {}")
+ORPHANS = ReviewEndpoint("/validate/orphans", ("DELETE",), "what {} made")
+NAMESPACES = ReviewEndpoint("/validate/namespaces", ("CREATE", "UPDATE"), "what {} charges")
+CORRECTIONS = ReviewEndpoint("/validate/corrections", ("CREATE",), "the quota of {}")
+AUTOSCALERS = ReviewEndpoint("/validate/autoscalers", ("CREATE", "UPDATE"), "the target of {}")
 
 _LABELS = ", ".join(f"'{label}'" for label in (LABEL, *sorted(MODEL_LABELS.values())))
 
@@ -37,7 +65,7 @@ def _finalized(finalizer: str) -> str:
     return f"(has({finalizers}) && {finalizers}.exists(f, f == '{finalizer}'))"
 
 
-#: An update is sent unless nothing that is charged can have changed: spec, labels, owners.
+#: Send an update where something that is charged can have changed: spec, labels or owners.
 CHARGED = " || ".join(
     [
         "request.operation != 'UPDATE'",
@@ -53,21 +81,21 @@ SCALED_UP = (
     "has(object.spec) && has(object.spec.replicas) && "
     "(!has(oldObject.spec) || !has(oldObject.spec.replicas) || object.spec.replicas > oldObject.spec.replicas)"
 )
-#: Who Kubernetes' own controllers are.
+#: The request comes from a controller of Kubernetes.
 _BUILT_IN = (
     "(request.userInfo.username == 'system:kube-controller-manager' || "
     "request.userInfo.username.startsWith('system:serviceaccount:kube-system:'))"
 )
-#: Of what a workload may refer to, only the template counts. Nothing of Kubernetes' own waits for us to delete: a
-#: namespace that goes, or what went with its owner.
+#: Send an update of what workloads refer to where its template changes; nothing else of it counts. Deletions by
+#: Kubernetes itself, of a namespace or after an owner, never depend on the webhooks.
 _TEMPLATE = "(has({0}.spec) && has({0}.spec.template) ? {0}.spec.template : has({0}.template) ? {0}.template : {{}})"
 REFERRED = (
     "request.operation == 'UPDATE' ? "
     f"{_TEMPLATE.format('object')} != {_TEMPLATE.format('oldObject')} : "
     f"request.operation != 'DELETE' || !{_BUILT_IN}"
 )
-#: A deletion that is asked to leave what the object made; where nobody says how to delete, its finalizer does. That the
-#: API server leaves the pods of a batch/v1 Job when nobody says anything is no wish: they are counted and told.
+#: Send a deletion that leaves the object's children: by its options, or by the finalizer where it has none. A batch/v1
+#: Job that is deleted without options leaves its pods by default; that is allowed, and the controller counts them.
 ORPHANING = (
     "has(request.options) && ("
     "(has(request.options.propagationPolicy) && request.options.propagationPolicy == 'Orphan') || "
@@ -75,34 +103,40 @@ ORPHANING = (
     "(!has(request.options.propagationPolicy) && !has(request.options.orphanDependents) && "
     f"{_finalized('orphan')}))"
 )
-#: The default group of a namespace is another than before.
+#: Send a namespace where its default group changes.
 DEFAULT_CHANGED = (
     f"['{LABEL}'].exists(k, {_label('object')} != (request.operation == 'CREATE' ? '' : {_label('oldObject')}))"
 )
-#: A claim that people made, whose labels say whose it is; a pod's own came in with the pod.
+#: Send a claim that was not made for a pod, where its labels can have changed.
+#: A pod's own claim is charged with the pod.
 CLAIMED = (
     "!(has(object.metadata.ownerReferences) && object.metadata.ownerReferences.exists(o, o.kind == 'Pod')) && "
     f"(request.operation != 'UPDATE' || [{_LABELS}].exists(k, {_label('object')} != {_label('oldObject')}))"
 )
 SPEC_CHANGED = "request.operation != 'UPDATE' || object.spec != oldObject.spec"
 
+_SPEC_CHANGED = {"name": "spec-changed", "expression": SPEC_CHANGED}
+_CHANGED = {"name": "charge-changed", "expression": CHARGED}
+_LABELLED = {"key": LABEL, "operator": "Exists"}
+_UNLABELLED = {"key": LABEL, "operator": "DoesNotExist"}
+
 
 def exempt_namespaces(namespace: str) -> list[str]:
-    """Namespaces whose scaling does not depend on bizrq, which runs in `namespace`: the cluster's own and ours."""
+    """Return the namespaces that never depend on the webhooks: kube-system, and bizrq's own `namespace`."""
     return sorted({"kube-system", namespace})
 
 
 def made_for_payer(registry: Registry) -> str:
     """Return the CEL expression for pods and ReplicaSets that Kubernetes' controllers make for a kind that pays.
 
-    Whatever else they make pays for itself. The owner is not read: where one of such a kind does not pay, it was there
-    before its namespace required a group.
+    Everything else that they make pays for itself. The owner is not read: one that does not pay was stored before its
+    namespace required a group.
     """
     kinds: dict[str, list[str]] = {}
     for adapter in registry.charged:
         if adapter.pays and adapter.creates & {("", "Pod"), ("apps", "ReplicaSet")}:
             kinds.setdefault(adapter.group, []).append(adapter.kind)
-    owners = " || ".join(f"{_of_group(group)} && o.kind in {sorted(names)}" for group, names in sorted(kinds.items()))
+    owners = " || ".join(f"{_in_group(group)} && o.kind in {sorted(names)}" for group, names in sorted(kinds.items()))
     return (
         "request.resource.resource in ['pods', 'replicasets'] && "
         f"{_BUILT_IN} && has(object.metadata.ownerReferences) && "
@@ -110,193 +144,105 @@ def made_for_payer(registry: Registry) -> str:
     )
 
 
-def _of_group(group: str) -> str:
+def _in_group(group: str) -> str:
     return f"o.apiVersion.startsWith('{group}/')" if group else "o.apiVersion == 'v1'"
 
 
-def configuration(registry: Registry, client_config: ClientConfig, *, namespace: str) -> dict[str, Any]:
-    """The registration of all webhooks for the charged kinds; `namespace` is where bizrq itself runs."""
-    common = {
-        "admissionReviewVersions": ["v1"],
-        "failurePolicy": "Fail",
-        "matchPolicy": "Equivalent",
-        "timeoutSeconds": TIMEOUT_SECONDS,
-        # A dry run is decided and writes nothing.
-        "sideEffects": "NoneOnDryRun",
-    }
+@dataclass(frozen=True, slots=True)
+class Webhook:
+    """One registered webhook: where its reviews go, and which requests it asks about."""
+
+    name: str
+    endpoint: ReviewEndpoint
+    rules: Sequence[Object]
+    conditions: Sequence[Object] = ()
+    namespaces: Sequence[Object] = ()
+    objects: Sequence[Object] = ()
+    fails_open: bool = False
+    side_effects: str = "NoneOnDryRun"
+    """A dry run is decided and stores nothing."""
+
+    def registered(self, client_config: ClientConfig) -> Object:
+        """Return the webhook as admissionregistration/v1 has it."""
+        found: Object = {"name": f"{self.name}.{API_GROUP}", "clientConfig": client_config(self.endpoint.path)}
+        if self.namespaces:
+            found["namespaceSelector"] = {"matchExpressions": list(self.namespaces)}
+        if self.objects:
+            found["objectSelector"] = {"matchExpressions": list(self.objects)}
+        found["rules"] = list(self.rules)
+        if self.conditions:
+            found["matchConditions"] = list(self.conditions)
+        return found | {
+            "admissionReviewVersions": ["v1"],
+            "failurePolicy": "Ignore" if self.fails_open else "Fail",
+            "matchPolicy": "Equivalent",
+            "timeoutSeconds": TIMEOUT_SECONDS,
+            "sideEffects": self.side_effects,
+        }
+
+
+def configuration(registry: Registry, client_config: ClientConfig, *, namespace: str) -> Object:
+    """Return the registration of all webhooks for the charged kinds; `namespace` is where bizrq itself runs."""
     elsewhere = {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": exempt_namespaces(namespace)}
-    labelled, unlabelled = {"key": LABEL, "operator": "Exists"}, {"key": LABEL, "operator": "DoesNotExist"}
-    charged = [
-        _rule(a.group, list(a.versions), [a.plural], ["CREATE", "UPDATE"], "Namespaced") for a in registry.charged
+    webhooks = [
+        Webhook(
+            "groups",
+            GROUPS,
+            [_rule(API_GROUP, ["v1alpha1"], [PLURAL], ["CREATE", "UPDATE", "DELETE"], "Cluster")],
+            [_SPEC_CHANGED],
+        ),
+        *_workload_webhooks(registry, elsewhere),
+        *_reference_webhooks(registry, elsewhere),
+        *_other_webhooks(elsewhere),
     ]
-    makers = [a for a in registry.charged if a.creates and a.pays]
-    changed = {"name": "charge-changed", "expression": CHARGED}
-    grown = _grown(registry, client_config, [elsewhere, unlabelled], unlabelled, changed, common)
-    made = made_for_payer(registry)
-    not_made = {"name": "not-made-by-kubernetes", "expression": f"!({made})"}
     return {
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": "ValidatingWebhookConfiguration",
         "metadata": {"name": NAME, "labels": {"app.kubernetes.io/name": NAME}},
-        "webhooks": [
-            {
-                "name": f"groups.{API_GROUP}",
-                "clientConfig": client_config("/validate/groups"),
-                "rules": [_rule(API_GROUP, ["v1alpha1"], [PLURAL], ["CREATE", "UPDATE", "DELETE"], "Cluster")],
-                "matchConditions": [{"name": "spec-changed", "expression": SPEC_CHANGED}],
-                **common,
-            },
-            {
-                "name": f"workloads.{API_GROUP}",
-                "clientConfig": client_config("/validate/workloads"),
-                # Matches an object that has the label or had it: removing it is seen.
-                "objectSelector": {"matchExpressions": [labelled]},
-                "rules": charged,
-                "matchConditions": [changed, not_made],
-                **common,
-            },
-            {
-                # What stands above it is charged already, as a rule. So it must not wait for us to be there: if nothing
-                # above pays, the recount finds it.
-                "name": f"made.{API_GROUP}",
-                "clientConfig": client_config("/validate/workloads"),
-                "objectSelector": {"matchExpressions": [labelled]},
-                "rules": [
-                    _rule("", ["v1"], ["pods"], ["CREATE", "UPDATE"], "Namespaced"),
-                    _rule("apps", ["v1"], ["replicasets"], ["CREATE", "UPDATE"], "Namespaced"),
-                ],
-                "matchConditions": [changed, {"name": "made-by-kubernetes", "expression": made}],
-                **common,
-                "failurePolicy": "Ignore",
-            },
-            {
-                # Without a label of its own an object is charged to the default of its namespace.
-                "name": f"defaulted.{API_GROUP}",
-                "clientConfig": client_config("/validate/workloads"),
-                "namespaceSelector": {"matchExpressions": [labelled, elsewhere]},
-                "objectSelector": {"matchExpressions": [unlabelled]},
-                "rules": charged,
-                "matchConditions": [changed, not_made],
-                **common,
-            },
-            *grown,
-            {
-                # What workloads refer to carries no label of theirs: the webhook looks for them.
-                "name": f"references.{API_GROUP}",
-                "clientConfig": client_config("/validate/references"),
-                "namespaceSelector": {"matchExpressions": [elsewhere]},
-                "rules": [
-                    *(_template_rules() if any(a.refers for a in registry.charged) else ()),
-                    _rule("resource.k8s.io", ["v1"], ["resourceclaimtemplates"], ["CREATE", "DELETE"], "Namespaced"),
-                    _rule("resource.k8s.io", ["v1"], ["resourceclaims"], ["DELETE"], "Namespaced"),
-                ],
-                "matchConditions": [{"name": "bears-on-workloads", "expression": REFERRED}],
-                **common,
-            },
-            {
-                # One that names a group is charged to it, and one that is made anew to those that name it.
-                "name": f"claims.{API_GROUP}",
-                "clientConfig": client_config("/validate/claims"),
-                "namespaceSelector": {"matchExpressions": [elsewhere]},
-                "rules": [_rule("resource.k8s.io", ["v1"], ["resourceclaims"], ["CREATE", "UPDATE"], "Namespaced")],
-                "matchConditions": [{"name": "claimed", "expression": CLAIMED}],
-                **common,
-            },
-            {
-                # Where every workload has to charge a group, one that names none is refused, and so is taking the label
-                # away; what a workload there made is let be if that one pays.
-                "name": f"required.{API_GROUP}",
-                "clientConfig": client_config("/validate/workloads"),
-                "namespaceSelector": {
-                    "matchExpressions": [
-                        {"key": REQUIRED, "operator": "In", "values": ["true"]},
-                        unlabelled,
-                        elsewhere,
-                    ]
-                },
-                "objectSelector": {"matchExpressions": [unlabelled]},
-                "rules": charged,
-                "matchConditions": [changed, not_made],
-                **common,
-            },
-            {
-                # A pod may be resized whoever pays for it, labelled or not: nothing else of the workload changes.
-                "name": f"resize.{API_GROUP}",
-                "clientConfig": client_config("/validate/workloads"),
-                "namespaceSelector": {"matchExpressions": [elsewhere]},
-                "rules": [_rule("", ["v1"], ["pods/resize"], ["UPDATE"], "Namespaced")],
-                "matchConditions": [{"name": "spec-changed", "expression": SPEC_CHANGED}],
-                **common,
-            },
-            {
-                "name": f"orphans.{API_GROUP}",
-                "clientConfig": client_config("/validate/orphans"),
-                "namespaceSelector": {"matchExpressions": [elsewhere]},
-                "rules": [_rule(a.group, list(a.versions), [a.plural], ["DELETE"], "Namespaced") for a in makers],
-                "matchConditions": [{"name": "orphaning", "expression": ORPHANING}],
-                **common,
-            },
-            {
-                # The selector of a webhook on namespaces looks at the labels of the namespace itself.
-                "name": f"namespaces.{API_GROUP}",
-                "clientConfig": client_config("/validate/namespaces"),
-                "namespaceSelector": {"matchExpressions": [elsewhere]},
-                "rules": [_rule("", ["v1"], ["namespaces"], ["CREATE", "UPDATE"], "Cluster")],
-                "matchConditions": [{"name": "default-changed", "expression": DEFAULT_CHANGED}],
-                **common,
-            },
-            {
-                "name": f"corrections.{API_GROUP}",
-                "clientConfig": client_config("/validate/corrections"),
-                "rules": [_rule(API_GROUP, ["v1alpha1"], [CORRECTIONS], ["CREATE"], "Cluster")],
-                **common,
-            },
-            {
-                # It only warns, so nobody has to wait for it.
-                "name": f"autoscalers.{API_GROUP}",
-                "clientConfig": client_config("/validate/autoscalers"),
-                "namespaceSelector": {"matchExpressions": [elsewhere]},
-                "rules": [
-                    _rule("autoscaling", ["v2", "v1"], ["horizontalpodautoscalers"], ["CREATE", "UPDATE"], "Namespaced")
-                ],
-                "matchConditions": [{"name": "spec-changed", "expression": SPEC_CHANGED}],
-                **common,
-                "failurePolicy": "Ignore",
-                "sideEffects": "None",
-            },
-            {
-                # A Scale carries no labels, so there is nothing to select by.
-                "name": f"scale.{API_GROUP}",
-                "clientConfig": client_config("/validate/scale"),
-                "namespaceSelector": {"matchExpressions": [elsewhere]},
-                "rules": [
-                    _rule(a.group, list(a.versions), [f"{a.plural}/scale"], ["UPDATE"], "Namespaced")
-                    for a in registry.charged
-                    if a.scale is not None
-                ],
-                "matchConditions": [{"name": "scaled-up", "expression": SCALED_UP}],
-                **common,
-            },
-        ],
+        "webhooks": [webhook.registered(client_config) for webhook in webhooks],
     }
 
 
-def _template_rules() -> list[dict[str, Any]]:
+def _workload_webhooks(registry: Registry, elsewhere: Object) -> list[Webhook]:
+    charged = [_written(adapter) for adapter in registry.charged]
+    for_payer = made_for_payer(registry)
+    conditions = [_CHANGED, {"name": "not-made-by-kubernetes", "expression": f"!({for_payer})"}]
+    required = {"key": REQUIRED, "operator": "In", "values": ["true"]}
+    pods = [
+        _rule("", ["v1"], ["pods"], ["CREATE", "UPDATE"], "Namespaced"),
+        _rule("apps", ["v1"], ["replicasets"], ["CREATE", "UPDATE"], "Namespaced"),
+    ]
+    made = [_CHANGED, {"name": "made-by-kubernetes", "expression": for_payer}]
+    scales = [
+        _rule(a.group, list(a.versions), [f"{a.plural}/scale"], ["UPDATE"], "Namespaced")
+        for a in registry.charged
+        if a.scale is not None
+    ]
     return [
-        _rule("apps", ["v1"], ["deployments", "replicasets"], ["UPDATE"], "Namespaced"),
-        _rule("", ["v1"], ["podtemplates"], ["UPDATE"], "Namespaced"),
+        # Matches an object that has the label or had it, so that removing it is reviewed.
+        Webhook("workloads", WORKLOADS, charged, conditions, objects=[_LABELLED]),
+        # Fails open: as a rule the owner is charged already. Where no owner pays, the recount finds it.
+        Webhook("made", WORKLOADS, pods, made, objects=[_LABELLED], fails_open=True),
+        # An object without a label is charged to the default group of its namespace.
+        Webhook("defaulted", WORKLOADS, charged, conditions, [_LABELLED, elsewhere], [_UNLABELLED]),
+        *_grown(registry, elsewhere),
+        # Where every workload must charge a group, one without a label is refused, unless an owner pays for it.
+        Webhook("required", WORKLOADS, charged, conditions, [required, _UNLABELLED, elsewhere], [_UNLABELLED]),
+        # A resize changes a pod alone, so that it is reviewed with or without a label.
+        Webhook(
+            "resize",
+            WORKLOADS,
+            [_rule("", ["v1"], ["pods/resize"], ["UPDATE"], "Namespaced")],
+            [_SPEC_CHANGED],
+            [elsewhere],
+        ),
+        # A Scale carries no labels to select by.
+        Webhook("scale", SCALE, scales, [{"name": "scaled-up", "expression": SCALED_UP}], [elsewhere]),
     ]
 
 
-def _grown(
-    registry: Registry,
-    client_config: ClientConfig,
-    namespaces: list[dict[str, Any]],
-    unlabelled: dict[str, Any],
-    changed: dict[str, str],
-    common: dict[str, Any],
-) -> list[dict[str, Any]]:
-    """Children that may outgrow whoever pays for them: not all operators hand the label down to them."""
+def _grown(registry: Registry, elsewhere: Object) -> list[Webhook]:
+    """Review children that may outgrow their payer; not all operators give them its label."""
     makers = [a for a in registry.charged if a.grows]
     children = [a for a in registry.charged if any((a.group, a.kind) in maker.grows for maker in makers)]
     if not children:
@@ -306,22 +252,77 @@ def _grown(
         "has(object.metadata.ownerReferences) && "
         f"object.metadata.ownerReferences.exists(o, has(o.controller) && o.controller && o.kind in [{kinds}])"
     )
+    conditions = [_CHANGED, {"name": "made-by-what-pays", "expression": owned}]
+    rules = [_written(adapter) for adapter in children]
+    return [Webhook("grown", WORKLOADS, rules, conditions, [elsewhere, _UNLABELLED], [_UNLABELLED])]
+
+
+def _reference_webhooks(registry: Registry, elsewhere: Object) -> list[Webhook]:
+    resource_api = ("resource.k8s.io", ["v1"])
+    templates = [
+        _rule("apps", ["v1"], ["deployments", "replicasets"], ["UPDATE"], "Namespaced"),
+        _rule("", ["v1"], ["podtemplates"], ["UPDATE"], "Namespaced"),
+    ]
+    referred = [
+        *(templates if any(a.refers for a in registry.charged) else ()),
+        _rule(*resource_api, ["resourceclaimtemplates"], ["CREATE", "DELETE"], "Namespaced"),
+        _rule(*resource_api, ["resourceclaims"], ["DELETE"], "Namespaced"),
+    ]
+    claims = _rule(*resource_api, ["resourceclaims"], ["CREATE", "UPDATE"], "Namespaced")
+    makers = [
+        _rule(a.group, list(a.versions), [a.plural], ["DELETE"], "Namespaced")
+        for a in registry.charged
+        if a.creates and a.pays
+    ]
     return [
-        {
-            "name": f"grown.{API_GROUP}",
-            "clientConfig": client_config("/validate/workloads"),
-            "namespaceSelector": {"matchExpressions": namespaces},
-            "objectSelector": {"matchExpressions": [unlabelled]},
-            "rules": [
-                _rule(a.group, list(a.versions), [a.plural], ["CREATE", "UPDATE"], "Namespaced") for a in children
-            ],
-            "matchConditions": [changed, {"name": "made-by-what-pays", "expression": owned}],
-            **common,
-        }
+        # A referenced object carries no label of ours: the handler lists its users.
+        Webhook(
+            "references",
+            REFERENCES,
+            referred,
+            [{"name": "bears-on-workloads", "expression": REFERRED}],
+            [elsewhere],
+        ),
+        # A claim is charged to the group that it names, or to the groups of its users.
+        Webhook("claims", CLAIMS, [claims], [{"name": "claimed", "expression": CLAIMED}], [elsewhere]),
+        Webhook("orphans", ORPHANS, makers, [{"name": "orphaning", "expression": ORPHANING}], [elsewhere]),
     ]
 
 
-def _rule(group: str, versions: list[str], resources: list[str], operations: list[str], scope: str) -> dict[str, Any]:
+def _other_webhooks(elsewhere: Object) -> list[Webhook]:
+    autoscalers = _rule("autoscaling", ["v2", "v1"], ["horizontalpodautoscalers"], ["CREATE", "UPDATE"], "Namespaced")
+    return [
+        # The selector of a webhook on namespaces looks at the labels of the namespace itself.
+        Webhook(
+            "namespaces",
+            NAMESPACES,
+            [_rule("", ["v1"], ["namespaces"], ["CREATE", "UPDATE"], "Cluster")],
+            [{"name": "default-changed", "expression": DEFAULT_CHANGED}],
+            [elsewhere],
+        ),
+        Webhook(
+            "corrections",
+            CORRECTIONS,
+            [_rule(API_GROUP, ["v1alpha1"], [CORRECTIONS_PLURAL], ["CREATE"], "Cluster")],
+        ),
+        # Fails open: it only warns.
+        Webhook(
+            "autoscalers",
+            AUTOSCALERS,
+            [autoscalers],
+            [_SPEC_CHANGED],
+            [elsewhere],
+            fails_open=True,
+            side_effects="None",
+        ),
+    ]
+
+
+def _written(adapter: Adapter) -> Object:
+    return _rule(adapter.group, list(adapter.versions), [adapter.plural], ["CREATE", "UPDATE"], "Namespaced")
+
+
+def _rule(group: str, versions: list[str], resources: list[str], operations: list[str], scope: str) -> Object:
     return {
         "apiGroups": [group],
         "apiVersions": versions,

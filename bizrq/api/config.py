@@ -48,7 +48,7 @@ class _CountsAs(_Model):
 
 
 class RightsConfig(_Model):
-    """Which rights admission asks for, besides those that RBAC asks for anyway (`docs/rights.md`)."""
+    """The rights that admission checks in addition to those of RBAC (`docs/rights.md`)."""
 
     use: bool = False
     grant: bool = False
@@ -72,16 +72,16 @@ class Configuration(_Model):
     hami: _Hami = Field(default_factory=lambda: _Hami.model_validate({}))
     rights: RightsConfig = NO_RIGHTS_CHECKED
     counts_as: list[_CountsAs] = []
-    #: Of so many periods statements are kept, 0 for all.
+    #: The number of periods whose statements are kept, 0 for all.
     keep_statements: int = Field(400, ge=0, lt=2**31)
-    #: Accounts whose ownerReferences are believed besides those of Kubernetes' own controllers, `*` being any text.
+    #: Accounts whose ownerReferences are trusted in addition to Kubernetes' own controllers; `*` is any text.
     controllers: list[Annotated[str, Field(min_length=1)]] = []
     #: In the grammar that `bizrq.workloads.kinds.reader` reads.
     adapters: list[dict[str, Any]] = []
 
 
 def parse(document: object) -> Configuration:
-    """The configuration of a parsed document, None being the empty one. Raises ConfigurationError."""
+    """Return the configuration of a parsed document; None is the empty one. Raises ConfigurationError."""
     if document is not None and not isinstance(document, Mapping):
         raise ConfigurationError("must be a map of keys to values")
     try:
@@ -101,7 +101,7 @@ def _problem(problem: dict[str, Any]) -> str:
 
 
 def _keys(location: tuple[object, ...]) -> list[str]:
-    """The keys that may stand beside the one at this place."""
+    """Return the keys that are allowed at this place."""
     inner: dict[str, type[BaseModel]] = {
         "gpuModels": _GpuModel,
         "deviceClassMappings": _DeviceClass,

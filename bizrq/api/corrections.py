@@ -1,4 +1,4 @@
-"""The BizGroupCorrection on the wire: what a person credits to a group or debits.
+"""The BizGroupCorrection on the wire: a credit or debit that a person gives a group.
 
 This file alone decides how one reads. Who may make one is the webhook's question; the controller makes it a line.
 """
@@ -51,7 +51,7 @@ def from_dict(obj: Mapping[str, Any]) -> CorrectionObject:
 
 
 def amounts_of(correction: CorrectionObject, catalog: Catalog) -> dict[str, int]:
-    """What it adds, by canonical name without cash/, in nano-units x milliseconds; raises CorrectionUnreadable."""
+    """Return nano-units x milliseconds by canonical name without cash/; raises CorrectionUnreadable."""
     found: dict[str, int] = {}
     for given, text in sorted(correction.spec.hours.items()):
         try:

@@ -1,4 +1,4 @@
-"""The BizGroupResourceQuota on the wire: what is read from it and what is written to it.
+"""The BizGroupResourceQuota on the wire: reads of its spec and status, and bodies of status writes.
 
 This file alone decides how a stored group becomes an account and back. It does not decide anything about quota.
 """
@@ -142,7 +142,7 @@ _encoder = msgspec.json.Encoder()
 
 
 def decode(body: bytes) -> GroupObject:
-    """One group from JSON; raises GroupUnreadable."""
+    """Return one group from JSON; raises GroupUnreadable."""
     try:
         return _decoder.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -150,7 +150,7 @@ def decode(body: bytes) -> GroupObject:
 
 
 def from_dict(obj: Mapping[str, Any]) -> GroupObject:
-    """One group from parsed JSON; raises GroupUnreadable."""
+    """Return one group from parsed JSON; raises GroupUnreadable."""
     try:
         return msgspec.convert(obj, GroupObject)
     except msgspec.MsgspecError as error:
@@ -162,7 +162,7 @@ def encode(group: GroupObject) -> bytes:
 
 
 def hard_of(group: GroupObject, catalog: names.Catalog) -> dict[str, int]:
-    """`spec.hard` by canonical name, in nano-units; raises GroupUnreadable."""
+    """Return `spec.hard` by canonical name, in nano-units; raises GroupUnreadable."""
     try:
         return dict(_hard(tuple(sorted(group.spec.hard.items())), catalog))
     except ValueError as error:
@@ -175,7 +175,7 @@ def _hard(items: tuple[tuple[str, str | int], ...], catalog: names.Catalog) -> d
 
 
 def has_schedule(group: GroupObject) -> bool:
-    """Whether the group says when hours are granted, as only a root may."""
+    """Return True where the group sets a schedule of grants, as only a root may."""
     asked = group.spec.cash
     return asked is not None and bool(asked.period or asked.time_zone or asked.anchor)
 
@@ -207,7 +207,7 @@ def _cap(rollover: RolloverSpec, catalog: names.Catalog) -> dict[str, int]:
 
 
 def parse_amounts(group: GroupObject, stored: Mapping[str, str | int] | None) -> dict[str, int]:
-    """A map of the status in nano-units; raises GroupUnreadable."""
+    """Return a map of the status in nano-units; raises GroupUnreadable."""
     try:
         return {name: quantity.parse_sum(value) for name, value in (stored or {}).items()}
     except quantity.QuantityError as error:
@@ -215,7 +215,7 @@ def parse_amounts(group: GroupObject, stored: Mapping[str, str | int] | None) ->
 
 
 def reservations_of(group: GroupObject) -> tuple[Reservation, ...]:
-    """The entries of the status; raises GroupUnreadable."""
+    """Return the entries of the status; raises GroupUnreadable."""
     try:
         return tuple(parse_reservation(text) for text in group.status.reservations)
     except ValueError as error:
@@ -223,14 +223,14 @@ def reservations_of(group: GroupObject) -> tuple[Reservation, ...]:
 
 
 def account_of(group: GroupObject, catalog: names.Catalog) -> Account:
-    """The account to decide on; raises GroupUnreadable."""
+    """Return the account to decide on; raises GroupUnreadable."""
     used = parse_amounts(group, group.status.used)
     hard, hours = hard_of(group, catalog), hours_of(group, catalog)
     return Account(group.name, hard, used, reservations_of(group), hours, catalog=catalog)
 
 
 def hours_of(group: GroupObject, catalog: names.Catalog) -> AccountHours:
-    """What an account has to know of hours besides `used`; raises GroupUnreadable."""
+    """Return an account's hours without `used`; raises GroupUnreadable."""
     said, stored = terms_of(group, catalog), group.status.cash or CashStatus()
     if not (said.safe or stored.period_end):
         return AccountHours()
@@ -244,7 +244,7 @@ def hours_of(group: GroupObject, catalog: names.Catalog) -> AccountHours:
 
 
 def is_counted(group: GroupObject, catalog: names.Catalog) -> bool:
-    """Whether all that an account has to know is published; raises GroupUnreadable."""
+    """Return True once the status has all that an account needs; raises GroupUnreadable."""
     used, cash = group.status.used, group.status.cash
     if used is None or any(name not in used for name in hard_of(group, catalog)):
         return False
@@ -253,12 +253,12 @@ def is_counted(group: GroupObject, catalog: names.Catalog) -> bool:
 
 
 def held_of_parent(group: GroupObject, catalog: names.Catalog) -> dict[str, int]:
-    """What this group holds of its parent, from this one version of it; raises GroupUnreadable."""
+    """Return what this version of the group holds of its parent; raises GroupUnreadable."""
     return held_by_child(hard_of(group, catalog), parse_amounts(group, group.status.used), reservations_of(group))
 
 
 def group_state(group: GroupObject, catalog: names.Catalog) -> TreeGroup:
-    """The group in the terms of the tree's rules; raises GroupUnreadable."""
+    """Return the group as input of the tree's rules; raises GroupUnreadable."""
     return TreeGroup(
         name=group.name,
         parent=group.parent,
@@ -271,7 +271,7 @@ def group_state(group: GroupObject, catalog: names.Catalog) -> TreeGroup:
 
 
 def with_reservations(group: GroupObject, entries: Iterable[Reservation]) -> bytes:
-    """The body of the status write that admission makes: new reservations and nothing else.
+    """Return the body of admission's status write: new reservations and nothing else.
 
     Sorted as text, as a recount sorts them: one order, or each would undo the other's.
     """
@@ -280,12 +280,12 @@ def with_reservations(group: GroupObject, entries: Iterable[Reservation]) -> byt
 
 
 def detached_lines(found: Iterable[tuple[Slot, str]]) -> list[str]:
-    """What a group goes on paying for though nothing there says so, as `status.detached` has it, by place and uid."""
+    """Return the lines of `status.detached`: slots and uids that the group still pays for without a label there."""
     return sorted(f"{slot} uid={uid}" for slot, uid in found)[:MAX_DETACHED]
 
 
 def detached_of(group: GroupObject) -> list[tuple[Slot, str]]:
-    """The same as it is stored; what cannot be read is left out, since nothing else knows of it."""
+    """Return the slots and uids of `status.detached`; unreadable lines are left out, as nothing else has them."""
     found: list[tuple[Slot, str]] = []
     for line in group.status.detached:
         place, _, uid = line.partition(" uid=")
@@ -295,7 +295,7 @@ def detached_of(group: GroupObject) -> list[tuple[Slot, str]]:
 
 
 def hold_patch(group: GroupObject, now: int) -> bytes:
-    """The merge patch of the status that asks writers to let an edit of this generation pass."""
+    """Return the merge patch of the status that asks writers to let an edit of this generation pass."""
     return _encoder.encode({"status": {"hold": EditHold(group.metadata.generation, format_timestamp(now))}})
 
 
@@ -304,7 +304,7 @@ def format_amounts(values: Mapping[str, int]) -> Hard:
 
 
 def with_committed(cash: CashStatus | None, liens: Mapping[str, int] | None) -> CashStatus | None:
-    """What is published of hours, with what workloads may still cost where hours are safe."""
+    """Return the published hours, with what workloads may still cost where hours are safe."""
     if liens is None:
         return cash
     return msgspec.structs.replace(cash or CashStatus(), liens=text_of(liens))

@@ -36,7 +36,7 @@ class HoursUnreadable(ValueError):
 
 
 class StoredCorrection(msgspec.Struct, omit_defaults=True, rename="camel"):
-    """What a person credited or debited, as a line of the period in which the controller found it."""
+    """A credit or debit of a person, as a line of the period in which the controller found it."""
 
     uid: str
     amounts: Amounts = {}
@@ -63,7 +63,7 @@ class StoredTotal(msgspec.Struct, omit_defaults=True, rename="camel"):
 
 
 class StoredInheritance(msgspec.Struct, omit_defaults=True, rename="camel"):
-    """What a child that is being deleted had spent, by period."""
+    """The hours of a child that is being deleted, by period."""
 
     uid: str
     name: str
@@ -168,7 +168,7 @@ class RunningLine(NamedTuple):
 
 
 class InferredLine(NamedTuple):
-    """What vanished unseen: charged to the last proof that it lived; it was gone when somebody looked again."""
+    """A stay that vanished unseen: charged to the last time it was known to live; it was gone at the next look."""
 
     workload: str
     uid: str
@@ -184,7 +184,7 @@ def settled_line(workload: str, amounts: Mapping[str, int]) -> str:
 
 
 def parse_settled(line: str) -> tuple[str, dict[str, int]]:
-    """The workload of a line and what it spent, in nano-units x milliseconds; raises HoursUnreadable."""
+    """Return the workload of a line and what it spent, in nano-units x milliseconds; raises HoursUnreadable."""
     workload, *words = line.split(" ")
     return workload, {name: parse_integer(text) for name, text in map(_pair, words)}
 
@@ -283,7 +283,7 @@ def _pair(word: str) -> tuple[str, str]:
 
 
 def page_of(record: CardHours) -> RecordPage:
-    """What a stored page says; raises HoursUnreadable."""
+    """Return the page of a stored object; raises HoursUnreadable."""
     status = record.status
     try:
         lines = [period_totals(each) for each in (status.open, *status.closing)]
@@ -306,7 +306,7 @@ def page_of(record: CardHours) -> RecordPage:
 
 
 def status_of(page: RecordPage) -> CardHoursStatus:
-    """A page as it is written; what only the shell knows (`pages`, `writer`, `seen`) is left to it."""
+    """Return the status of a page; the caller adds `pages`, `writer` and `seen`."""
     opened = page.open
     return CardHoursStatus(
         watermark=format_timestamp(page.watermark),
@@ -330,7 +330,7 @@ def status_of(page: RecordPage) -> CardHoursStatus:
 
 
 def period_totals(stored: StoredPeriod | StatementSpec) -> metering.PeriodTotals:
-    """The lines of a period, or of a statement; raises HoursUnreadable."""
+    """Return the lines of a period, or of a statement; raises HoursUnreadable."""
     late_ = ((start, workload, amounts) for start, workload, amounts in map(parse_late, stored.late))
     return metering.PeriodTotals(
         Period(_time(stored.start), _time(stored.end)),
@@ -359,7 +359,7 @@ def stored_period(lines: metering.PeriodTotals) -> StoredPeriod:
 
 
 def statement(of: CardHoursSpec, page: RecordPage, lines: metering.PeriodTotals, end: int, heir: str = "") -> Statement:
-    """The statement of one page for a period that ends, or is ended, at `end`.
+    """Return the statement of one page for a period that ends, or is ended, at `end`.
 
     `heir` is the parent of a group that is deleted: it has these hours as a line of its own, too.
     """

@@ -37,7 +37,7 @@ class GroupVersionResource(msgspec.Struct):
 
 
 class UserInfo(msgspec.Struct):
-    """Who asks (authentication/v1 UserInfo)."""
+    """The user of a request (authentication/v1 UserInfo)."""
 
     username: str = ""
     uid: str = ""
@@ -82,7 +82,7 @@ _OPERATIONS = frozenset({"CREATE", "UPDATE", "DELETE", "CONNECT"})
 
 
 def decode(body: bytes) -> Request:
-    """The request of a review; raises MalformedReview."""
+    """Return the request of a review; raises MalformedReview."""
     try:
         request = _decoder.decode(body)
     except _UNREADABLE as error:
@@ -116,7 +116,7 @@ def allowed(uid: str, warnings: Sequence[str] = ()) -> bytes:
 
 
 def denied(uid: str, verdict: Denied) -> bytes:
-    """The refusal, with a code and a reason as the API server's own errors have them."""
+    """Return the refusal, with a code and a reason like the API server's own errors."""
     details: dict[str, Any] = {
         "causes": [
             {"reason": str(verdict.reason), "message": v.resource, "field": v.resource} for v in verdict.violations

@@ -20,11 +20,11 @@ _WITHOUT_VALUES = ("Exists", "DoesNotExist")
 
 
 class SelectorError(ValueError):
-    """A selector that picks nothing anybody could tell. One line: where, what is wrong, what to write."""
+    """An invalid selector. One line: where, what is wrong, what to write."""
 
 
 def matches(selector: Mapping[str, Any] | None, labels: Mapping[str, str]) -> bool:
-    """Whether these labels are picked; absent and empty selectors pick everything. Raises SelectorError."""
+    """Return True where these labels are selected; absent and empty selectors select all. Raises SelectorError."""
     if selector is None:
         return True
     validate(selector)
@@ -35,7 +35,7 @@ def matches(selector: Mapping[str, Any] | None, labels: Mapping[str, str]) -> bo
 
 
 def format_selector(selector: Mapping[str, Any]) -> str:
-    """The selector as `kubectl --selector` takes it, sorted. Raises SelectorError."""
+    """Return the selector as `kubectl --selector` takes it, sorted. Raises SelectorError."""
     validate(selector)
     parts = [f"{key}={value}" for key, value in (selector.get("matchLabels") or {}).items()]
     for expression in selector.get("matchExpressions") or ():

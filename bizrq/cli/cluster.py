@@ -1,4 +1,4 @@
-"""How verbs reach a cluster, by kubectl's flags, and what they say when they do not."""
+"""Connect verbs to a cluster by kubectl's flags, and report why a connection fails."""
 
 from __future__ import annotations
 
@@ -21,16 +21,18 @@ T = TypeVar("T")
 
 
 def _as_kubectl(*names: str) -> Any:
-    """A flag that help leaves out, as that of kubectl's verbs leaves out what all of them take."""
+    """Declare a flag that --help does not list, as kubectl does for its global flags."""
     return typer.Option(*names, hidden=True)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterFlags:
-    """Which cluster, as whom: kubectl's flags of these names, which every verb takes that asks one."""
+    """Select the cluster and the user, by kubectl's flags of the same names."""
 
-    kubeconfig: Annotated[Path | None, typer.Option(help="By default $KUBECONFIG, else ~/.kube/config.")] = None
-    context: Annotated[str | None, typer.Option(help="The kubeconfig's context, by default its current one.")] = None
+    kubeconfig: Annotated[
+        Path | None, typer.Option(help="Path of the kubeconfig; by default $KUBECONFIG or ~/.kube/config.")
+    ] = None
+    context: Annotated[str | None, typer.Option(help="Context of the kubeconfig; by default the current one.")] = None
     cluster: Annotated[str | None, _as_kubectl("--cluster")] = None
     user: Annotated[str | None, _as_kubectl("--user")] = None
     server: Annotated[str | None, _as_kubectl("--server", "-s")] = None
@@ -41,7 +43,7 @@ class ClusterFlags:
     request_timeout: Annotated[str, _as_kubectl("--request-timeout")] = "0"
 
 
-#: What kubectl would use without a flag.
+#: The cluster and user that kubectl uses without a flag.
 DEFAULT_FLAGS = ClusterFlags()
 
 
@@ -51,14 +53,14 @@ def _flags() -> dict[str, Any]:
 
 
 def on_cluster(verb: Callable[..., None]) -> Callable[..., None]:
-    """The verb, which is given a `where`, as one that takes the flags of ClusterFlags.
+    """Turn the parameter `where` of a verb into the flags of ClusterFlags.
 
-    One that knows no namespace takes kubectl's flag for it all the same: groups stand in none.
+    A verb without a namespace accepts `-n` and ignores it, as kubectl does for kinds without a namespace.
     """
-    hints, told = get_type_hints(verb, include_extras=True), _flags()
+    hints, types = get_type_hints(verb, include_extras=True), _flags()
     own = [p.replace(annotation=hints[n]) for n, p in inspect.signature(verb).parameters.items() if n != "where"]
     flags = [
-        inspect.Parameter(each.name, inspect.Parameter.KEYWORD_ONLY, default=each.default, annotation=told[each.name])
+        inspect.Parameter(each.name, inspect.Parameter.KEYWORD_ONLY, default=each.default, annotation=types[each.name])
         for each in fields(ClusterFlags)
     ]
     ignored = "" if "namespace" in hints else "namespace"
@@ -79,7 +81,7 @@ def on_cluster(verb: Callable[..., None]) -> Callable[..., None]:
 
 
 def client_for(where: ClusterFlags) -> KubeClient:
-    """A client for what the flags say, or for what kubectl would use; raises Failure."""
+    """Return a client for the flags, or for the cluster that kubectl would use. Raise Failure."""
     from bizrq.kube.client import KubeClient
     from bizrq.kube.config import ConfigError, Overrides, default_kubeconfig, from_environment, from_kubeconfig
 
@@ -104,7 +106,7 @@ def client_for(where: ClusterFlags) -> KubeClient:
 
 
 def _seconds(text: str) -> float | None:
-    """None for kubectl's 0, which is no bound of its own; raises Failure."""
+    """Return the seconds of a duration, None for kubectl's 0, which means no timeout. Raise Failure."""
     if text == "0":
         return None
     from controller.main import seconds
@@ -116,14 +118,14 @@ def _seconds(text: str) -> float | None:
 
 
 def run_on(client: KubeClient, work: Callable[[KubeClient], Awaitable[T]]) -> T:
-    """Run `work` against the cluster; raises Failure for one that is unreachable, refuses, or knows no groups."""
+    """Run `work` against the cluster. Raise Failure if the cluster is unreachable, refuses, or has no CRD of groups."""
     import asyncio
     import logging
 
     from bizrq.api.group import GroupUnreadable
     from bizrq.kube.client import ApiError, ConfigError, NotFound, Unreachable
 
-    # A library's own words would stand beside ours; the processes have a log.
+    # Keep log lines of libraries off the terminal.
     logging.getLogger().addHandler(logging.NullHandler())
 
     async def main() -> T:
@@ -134,7 +136,7 @@ def run_on(client: KubeClient, work: Callable[[KubeClient], Awaitable[T]]) -> T:
         return asyncio.run(main())
     except NotFound:
         raise Failure(
-            f"bizrq is not installed in the cluster {client.server}: bizrq install, or bizrq up --kubeconfig F",
+            f"bizrq is not installed in the cluster {client.server}; run bizrq install, or bizrq up --kubeconfig F",
             EXIT_CLUSTER,
         ) from None
     except (ConfigError, GroupUnreadable) as error:
@@ -145,7 +147,7 @@ def run_on(client: KubeClient, work: Callable[[KubeClient], Awaitable[T]]) -> T:
 
 
 async def whoami(client: KubeClient) -> str:
-    """The name by which the API server knows whoever runs this; raises ApiError, Unreachable."""
+    """Return the user's name as the API server knows it. Raise ApiError or Unreachable."""
     from bizrq.kube.client import Resource
 
     reviews = Resource("authentication.k8s.io", "v1", "selfsubjectreviews", "SelfSubjectReview", namespaced=False)

@@ -1,13 +1,13 @@
-"""Completion: names of groups for every shell."""
+"""Complete the names of groups in every shell."""
 
 from __future__ import annotations
 
-#: Seconds that somebody who presses Tab waits for a cluster.
+#: Seconds to wait for the cluster after Tab is pressed.
 _PATIENCE = 2.0
 
 
 def group_names(incomplete: str) -> list[str]:
-    """The groups of the cluster that begin so; none where it cannot be asked, since nobody asked for an error."""
+    """Return the groups whose names begin so; none if the cluster cannot be asked, since Tab shows no error."""
     from bizrq.cli.cluster import DEFAULT_FLAGS, client_for, run_on
     from bizrq.cli.output.failure import Failure
     from bizrq.kube.client import KubeClient

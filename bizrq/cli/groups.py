@@ -1,4 +1,4 @@
-"""The groups of a cluster, for the verbs that show them."""
+"""Read the groups of a cluster, once or again after every change, for the verbs that show them."""
 
 from __future__ import annotations
 
@@ -17,24 +17,28 @@ if TYPE_CHECKING:
     from bizrq.api.group import GroupObject
     from bizrq.kube.client import KubeClient
 
-Group = Annotated[str | None, typer.Argument(help="Only this group and what is below it.", autocompletion=group_names)]
-Selector = Annotated[str | None, typer.Option("--selector", "-l", help="Only groups with these labels, as kubectl's.")]
-OnlyResource = Annotated[
-    str | None, typer.Option("--resource", "-r", help="Only this resource and its models, like limits.cpu.")
+Group = Annotated[
+    str | None, typer.Argument(help="Show only this group and the groups below it.", autocompletion=group_names)
 ]
-Watch = Annotated[bool, typer.Option("--watch", "-w", help="Print it again whenever something changes, until Ctrl-C.")]
+Selector = Annotated[
+    str | None, typer.Option("--selector", "-l", help="Show only groups that match this label selector.")
+]
+OnlyResource = Annotated[
+    str | None, typer.Option("--resource", "-r", help="Show only this resource and its models, for example limits.cpu.")
+]
+Watch = Annotated[bool, typer.Option("--watch", "-w", help="Print again after every change, until Ctrl-C.")]
 
-#: Seconds for which changes are gathered before they are shown.
+#: Seconds to collect changes before the groups are shown again.
 _GATHER = 0.5
-#: Seconds after which a watch is begun anew.
+#: Seconds until a watch is restarted.
 _WATCH = 240
 
-#: What a verb prints, of the groups as the API server has them.
+#: Prints the groups, given as stored objects.
 Show = Callable[[list[dict[str, Any]]], None]
 
 
 def list_groups(client: KubeClient, selector: str | None = None) -> list[dict[str, Any]]:
-    """All groups as objects; raises Failure."""
+    """Return all groups as stored objects. Raise Failure."""
     from bizrq.store.groups import GROUPS, without_managed_fields
 
     async def work(client: KubeClient) -> list[dict[str, Any]]:
@@ -45,7 +49,7 @@ def list_groups(client: KubeClient, selector: str | None = None) -> list[dict[st
 
 
 def watch_groups(client: KubeClient, show: Show, selector: str | None = None) -> None:
-    """Show the groups, and again after every change, until somebody interrupts. Raises Failure."""
+    """Show the groups now and after every change, until an interrupt. Raise Failure."""
     import asyncio
 
     from bizrq.store.groups import GROUPS, without_managed_fields
@@ -63,7 +67,7 @@ def watch_groups(client: KubeClient, show: Show, selector: str | None = None) ->
 
 
 async def _change(client: KubeClient, version: str, selector: str | None) -> None:
-    """Return when a group has changed since this version."""
+    """Return when a group is newer than this resourceVersion."""
     from bizrq.kube.client import Gone
     from bizrq.store.groups import GROUPS
 
@@ -80,7 +84,7 @@ async def _change(client: KubeClient, version: str, selector: str | None) -> Non
 
 
 def decode_groups(items: Sequence[dict[str, Any]]) -> list[GroupObject]:
-    """The objects as groups; raises Failure."""
+    """Decode stored objects. Raise Failure."""
     from bizrq.api.group import GroupUnreadable, from_dict
 
     try:
@@ -90,7 +94,7 @@ def decode_groups(items: Sequence[dict[str, Any]]) -> list[GroupObject]:
 
 
 def check_known(wanted: Sequence[str], known: Sequence[str]) -> None:
-    """Raises Failure where a group is asked for that is not there."""
+    """Raise Failure if a wanted group does not exist."""
     for name in wanted:
         if name not in known:
             raise Failure(f"there is no group {name}; {alternatives(name, sorted(known))}", EXIT_BAD_INPUT)

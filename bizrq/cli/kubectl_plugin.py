@@ -1,7 +1,7 @@
-"""Completion as kubectl asks a plugin for it.
+"""Completion for kubectl, which runs `kubectl_complete-bizrq` for the plugin.
 
-This file alone speaks that protocol: `kubectl_complete-bizrq WORD…` prints one candidate a line and then
-a directive (cobra's; https://kubernetes.io/docs/tasks/extend-kubectl/kubectl-plugins/).
+This file alone implements that protocol: `kubectl_complete-bizrq WORD…` prints one candidate a line and then
+a directive of cobra ( https://kubernetes.io/docs/tasks/extend-kubectl/kubectl-plugins/).
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ import os
 import shlex
 import sys
 
-#: Nothing of ours fits: the shell may offer files. And: what is printed is all there is.
+#: Directives: the shell may offer files; the printed candidates are complete.
 _FILES, _NO_FILES = 0, 4
 
 
 def run() -> None:
-    """The console script `kubectl_complete-bizrq`."""
+    """Run the console script `kubectl_complete-bizrq`."""
     words = ["bizrq", *sys.argv[1:]]
     asked = {
         "_BIZRQ_COMPLETE": "complete_bash",
@@ -27,8 +27,8 @@ def run() -> None:
     os.environ.update(asked)
     from bizrq.cli.main import app
 
-    told = io.StringIO()
-    with contextlib.redirect_stdout(told), contextlib.suppress(SystemExit):
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed), contextlib.suppress(SystemExit):
         app(prog_name="bizrq")
-    found = [line for line in told.getvalue().splitlines() if line]
+    found = [line for line in printed.getvalue().splitlines() if line]
     sys.stdout.write("".join(f"{line}\n" for line in [*found, f":{_NO_FILES if found else _FILES}"]))

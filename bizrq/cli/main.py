@@ -1,7 +1,7 @@
 """The command `bizrq`, and `kubectl bizrq`: one file per verb.
 
-This file alone lists the verbs and decides exit codes: 0 done or yes, 1 the answer is no, 2 bad usage or input,
-3 cluster unreachable or refused. Verbs import what is heavy inside their functions, so that `--help` is quick.
+This file alone lists the verbs. Exit codes: 0 done or yes, 1 the answer is no, 2 bad usage or input, 3 the cluster is
+unreachable or refused. Verbs import heavy modules inside their functions, so that `--help` is quick.
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ app.command("version")(version.version)
 
 
 def run() -> None:
-    """The console script."""
+    """Run the console script."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            # What a locale like C cannot write is no reason to say nothing.
+            # A locale like C cannot encode every character: print a substitute instead of failing.
             stream.reconfigure(errors="replace")
     try:
         app()

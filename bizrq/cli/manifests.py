@@ -1,6 +1,6 @@
-"""The files that `-f` names, as kubectl reads them.
+"""Read the manifests of `-f`, as kubectl does.
 
-This file alone decides which files are read and what in them is no object. It knows no kind.
+This file alone decides which files are read and which documents are not objects. It knows no kind.
 """
 
 from __future__ import annotations
@@ -15,42 +15,37 @@ import typer
 from bizrq.cli.output.failure import EXIT_BAD_INPUT, Failure
 
 Files = Annotated[
-    list[Path], typer.Option("--file", "-f", "--filename", help="A file or folder of manifests, - for standard input.")
+    list[Path], typer.Option("--file", "-f", "--filename", help="File or folder of manifests; - reads standard input.")
 ]
-Recursive = Annotated[
-    bool, typer.Option("--recursive", "-R", help="Of folders also what lies in the folders below them.")
-]
+Recursive = Annotated[bool, typer.Option("--recursive", "-R", help="Read the subfolders of a folder too.")]
 
 _ENDINGS = (".json", ".yaml", ".yml")
-#: Far deeper than any object; the parser, written in C, recurses and would take the whole process along.
+#: The deepest nesting, far beyond any real object. The C parser recurses and would crash the process.
 _DEEPEST = 500
 
 
 def read_all(paths: list[Path], recursive: bool = False) -> list[Any]:
-    """The documents of all files, in their order; raises Failure."""
+    """Return the documents of all files, in order. Raise Failure."""
     return [document for _, document in _documents(paths, recursive)]
 
 
 def read_objects(paths: list[Path], recursive: bool = False) -> list[dict[str, Any]]:
-    """The same, where everything in the files is to be sent to a cluster: an object of some kind, and at least one.
-
-    Raises Failure.
-    """
+    """Return the documents of all files, each of which must be an object with a kind. Raise Failure, also for none."""
     found: list[dict[str, Any]] = []
     for where, document in _documents(paths, recursive):
         if not isinstance(document, dict):
-            raise Failure(f"{where}: no object of Kubernetes: write apiVersion, kind and so on", EXIT_BAD_INPUT)
+            raise Failure(f"{where}: not a Kubernetes object: apiVersion and kind are missing", EXIT_BAD_INPUT)
         for key in ("apiVersion", "kind"):
             if not isinstance(document.get(key), str):
-                raise Failure(f"{where}: {key} is missing, so it is no object of Kubernetes", EXIT_BAD_INPUT)
+                raise Failure(f"{where}: not a Kubernetes object: {key} is missing", EXIT_BAD_INPUT)
         found.append(document)
     if not found:
-        raise Failure(f"{', '.join(map(str, paths))}: no objects in there", EXIT_BAD_INPUT)
+        raise Failure(f"{', '.join(map(str, paths))}: no objects found", EXIT_BAD_INPUT)
     return found
 
 
 def _documents(paths: list[Path], recursive: bool) -> Iterator[tuple[str, Any]]:
-    """Each document with the place that it has; raises Failure."""
+    """Yield each document with the file and number to name it by. Raise Failure."""
     for file in (file for path in paths for part in _parted(path) for file in _files(part, recursive)):
         documents = _read(file)
         for number, document in enumerate(documents, 1):
@@ -59,21 +54,21 @@ def _documents(paths: list[Path], recursive: bool) -> Iterator[tuple[str, Any]]:
 
 
 def _parted(path: Path) -> list[Path]:
-    """Several files may stand in one word, with commas between them."""
+    """Split a word that lists several files with commas."""
     return [path] if path.exists() else [Path(part) for part in str(path).split(",")]
 
 
 def _files(path: Path, recursive: bool) -> list[Path]:
-    """A folder means the manifests that lie in it."""
+    """Return the file itself, or the manifests of a folder. Raise Failure."""
     if str(path).startswith(("http:/", "https:/")):
-        raise Failure(f"{path}: is not fetched: curl -sL URL | bizrq … -f -", EXIT_BAD_INPUT)
+        raise Failure(f"{path}: URLs are not fetched; use curl -sL URL | bizrq … -f -", EXIT_BAD_INPUT)
     if not path.is_dir():
         return [path]
     inside = path.rglob("*") if recursive else path.iterdir()
     found = sorted(file for file in inside if file.suffix in _ENDINGS and not file.is_dir())
     if not found:
-        below = "" if recursive else "; -R reads the folders below it, too"
-        raise Failure(f"{path}: a folder without {', '.join(_ENDINGS)}{below}", EXIT_BAD_INPUT)
+        below = "" if recursive else "; -R reads its subfolders too"
+        raise Failure(f"{path}: no {', '.join(_ENDINGS)} files in this folder{below}", EXIT_BAD_INPUT)
     return found
 
 

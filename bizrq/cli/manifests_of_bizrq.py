@@ -1,7 +1,7 @@
-"""What `bizrq install` applies: everything that stands in a cluster where bizrq runs, as objects in their order.
+"""The manifests that `bizrq install` applies, in order.
 
-This file alone decides how the processes run in a cluster. Rights, registration and CRD are others'
-(`bizrq.cli.rbac`, `webhooks.registration`, `crds`); nothing here talks to a cluster.
+This file alone decides how the processes run in a cluster. `bizrq.cli.rbac` has the rights, `webhooks.registration` the
+registration, and `crds` the CRDs. Nothing here talks to a cluster.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ _KINDS = (
     ),
 )
 _BY_KIND: Mapping[str, Resource] = {resource.kind: resource for resource in _KINDS}
-#: Of what was installed earlier and is no longer, this goes. Not a namespace, nor CRDs with everything of their kind.
+#: The kinds of which install deletes outdated objects. Deleting a namespace or a CRD would delete its objects too.
 PRUNED = tuple(r for r in _KINDS if r.kind not in ("Namespace", "CustomResourceDefinition"))
 
 
 @dataclass(frozen=True, slots=True)
 class InstallPlan:
-    """How bizrq is to run: `config` is the text of its configuration, "" for none."""
+    """The parameters of an installation: `config` is the text of its configuration, "" for none."""
 
     namespace: str
     image: str
@@ -69,7 +69,7 @@ def resource_of(obj: Object) -> Resource:
 
 
 def install_objects(settings: Settings, plan: InstallPlan) -> list[Object]:
-    """All of it in the order to apply: the registration last, since what is registered and not there refuses."""
+    """Return all objects in the order to apply them: the registration last, once the webhooks can answer."""
     found = [
         *crds.load(),
         *(manifest.document for manifest in rbac.manifests(settings.registry, plan.namespace)),
@@ -85,7 +85,7 @@ def install_objects(settings: Settings, plan: InstallPlan) -> list[Object]:
 
 
 def registration_object(settings: Settings, plan: InstallPlan) -> Object:
-    """The registration by Service; bizrq-certs gives it the caBundle."""
+    """Return the webhook registration by Service; bizrq-certs adds the caBundle."""
 
     def by_service(path: str) -> Object:
         return {"service": {"name": WEBHOOKS, "namespace": plan.namespace, "port": _PORT, "path": path}}
@@ -125,7 +125,7 @@ def _service(plan: InstallPlan) -> Object:
 
 
 def _disruption_budget(plan: InstallPlan) -> Object:
-    """Without a webhook nothing is admitted: a drained node must not take the last one."""
+    """Keep one webhook running while nodes are drained, because nothing is admitted without one."""
     return {
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",
@@ -135,11 +135,11 @@ def _disruption_budget(plan: InstallPlan) -> Object:
 
 
 def _webhooks(plan: InstallPlan) -> Object:
-    # The CA's key stays with bizrq-certs.
+    # Leave out the CA's key, which only bizrq-certs needs.
     served = {"secretName": SECRET, "items": [{"key": key, "path": key} for key in ("tls.crt", "tls.key")]}
     mounts = {
         _CERTIFICATES: {"name": "certificates", "secret": served},
-        # The root is read-only, and OpenSSL takes a key from a file only.
+        # The root file system is read-only, and OpenSSL reads keys only from files.
         "/tmp": {"name": "tmp", "emptyDir": {"medium": "Memory"}},  # noqa: S108 a volume of the pod's own
     }
     return _deployment(
@@ -149,7 +149,7 @@ def _webhooks(plan: InstallPlan) -> Object:
         ["--cert-dir", _CERTIFICATES, "--port", str(_PORT)],
         ports={"webhooks": _PORT},
         mounts=mounts,
-        # Longer than the time in which reviews that are under way are answered.
+        # Longer than the answer to a review takes.
         grace=30,
     )
 
@@ -159,7 +159,7 @@ def _controller(plan: InstallPlan) -> Object:
 
 
 def _certs(plan: InstallPlan) -> Object:
-    """One is enough: the Secret has what it made."""
+    """Return the Deployment of bizrq-certs; one replica is enough, because the Secret keeps the certificates."""
     mounts = {_CERTIFICATES: {"name": "certificates", "emptyDir": {"medium": "Memory"}}}
     return _deployment(CERTS, plan, 1, ["--cert-dir", _CERTIFICATES, "--secret", SECRET], mounts=mounts, counts=False)
 

@@ -1,4 +1,4 @@
-"""Options that several verbs have, and what they come to."""
+"""Options that several verbs share, and the settings that they select."""
 
 from __future__ import annotations
 
@@ -13,16 +13,15 @@ if TYPE_CHECKING:
     from bizrq.settings import Settings
     from bizrq.units.names import Catalog
 
-Config = Annotated[
-    Path | None, typer.Option(help="One YAML document: how workloads are counted. The one that the webhooks have.")
-]
+Config = Annotated[Path | None, typer.Option(help="YAML file of the counting configuration; use the webhooks' file.")]
 Namespace = Annotated[
-    str | None, typer.Option("--namespace", "-n", help="Of what names none; by default the context's.")
+    str | None,
+    typer.Option("--namespace", "-n", help="Namespace for manifests that do not set one; by default the context's."),
 ]
 
 
 def settings_of(config: Path | None) -> Settings:
-    """The settings of `--config`; raises Failure."""
+    """Return the settings of `--config`. Raise Failure."""
     from bizrq.api.config import ConfigurationError
     from bizrq.settings import load
 
@@ -33,5 +32,7 @@ def settings_of(config: Path | None) -> Settings:
 
 
 def catalog_of(config: Path | None) -> Catalog:
-    """Return the resource names that `--config`, or the defaults without one, make known; raises Failure."""
-    return settings_of(config).catalog
+    """Return the resource names of `--config`, or the default ones without it. Raise Failure."""
+    from bizrq.builtin import builtin_catalog
+
+    return builtin_catalog() if config is None else settings_of(config).catalog

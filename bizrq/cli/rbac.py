@@ -1,7 +1,7 @@
-"""What the processes may do on a cluster, each by its own service account, and no more.
+"""The RBAC manifests of the processes, each with its own service account and the fewest rights.
 
-This file alone lists rights (Kubernetes rbac.authorization.k8s.io/v1); those to count follow from the registry
-and from what counting refers to. It applies nothing: `deploy/rbac.py` prints it.
+This file alone lists rights (rbac.authorization.k8s.io/v1). The rights to count follow from the registry and from what
+counting refers to. It applies nothing: `bizrq install` applies the manifests, and `deploy/rbac.py` prints them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _RBAC = "rbac.authorization.k8s.io"
 
 @dataclass(frozen=True, slots=True)
 class RbacManifest:
-    """One object to apply, and why it is there."""
+    """One object to apply, and the reason for it."""
 
     document: dict[str, Any]
     why: str = ""
@@ -117,7 +117,7 @@ def _namespaced_roles(namespace: str) -> Iterator[RbacManifest]:
 
 
 def counting_rules(registry: Registry) -> list[Rule]:
-    """The rights to count: what is charged or may change a charge is watched, whatever else is referred to is read."""
+    """Return the rights to count: watch what is charged or changes a charge, read what else is referred to."""
     followed = dict.fromkeys([(a.group, a.plural) for a in registry.charged] + [(r.group, r.plural) for r in CONTEXT])
     read: dict[str, list[str]] = {}
     for group, plural in [(r.group, r.plural) for r in READ] + [(a.group, a.plural) for a in registry.adapters]:
@@ -158,7 +158,7 @@ def _binding(name: str, namespace: str, *accounts: str) -> dict[str, Any]:
 def _local(
     name: str, namespace: str, rules: Sequence[Rule], account: tuple[str, str], why: str
 ) -> tuple[RbacManifest, RbacManifest]:
-    """A role within a namespace, and the account (name, namespace) that has it."""
+    """Return a role within a namespace, and its binding to an account (name, namespace)."""
     metadata = {"name": name, "namespace": namespace}
     return (
         RbacManifest({"apiVersion": f"{_RBAC}/v1", "kind": "Role", "metadata": metadata, "rules": [*rules]}, why),

@@ -1,6 +1,6 @@
-"""Everything of bizrq in one process: what `bizrq up` and `make demo` run.
+"""Webhooks and controller in one process, for `bizrq up` and `make demo`.
 
-This file alone decides in which order the parts start and stop, and when the first request would be decided.
+This file alone decides the order in which the parts start and stop, and when they are ready.
 """
 
 from __future__ import annotations
@@ -48,20 +48,20 @@ REGISTRATIONS = Resource(
     "ValidatingWebhookConfiguration",
     namespaced=False,
 )
-#: Seconds within which everything has to be ready. A Lease that a killed process left takes 15 of them.
+#: Seconds until everything must be ready. The Lease of a killed process takes 15 of them.
 START = 60.0
-#: Seconds for which calls that were under way when the registration went may still come.
+#: Seconds to keep answering after the registration is deleted, for calls that are in progress.
 LINGER = 1.0
 _PROBE = "bizrq-readiness-probe"
 
 
 class StandaloneError(Exception):
-    """A start that did not succeed; one line that says what to do."""
+    """A failed start; the message is one line that says what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class TargetCluster:
-    """A real cluster by an explicit kubeconfig or context; neither means the sandbox."""
+    """A real cluster, by kubeconfig or context; the sandbox if both are None."""
 
     kubeconfig: Path | None
     context: str | None
@@ -87,7 +87,7 @@ def _new_sandbox() -> Sandbox:
 
 
 class Standalone:
-    """Webhooks and controller against one API server, as an async context manager: ready inside."""
+    """Run webhooks and controller against one API server; they are ready inside the async context."""
 
     def __init__(
         self,
@@ -133,7 +133,7 @@ class Standalone:
         await self._stack.aclose()
 
     async def until(self, stop: asyncio.Event) -> None:
-        """Return when `stop` is set; raises what ends the controller before."""
+        """Return when `stop` is set. Raise what ends the controller earlier."""
         waiting = asyncio.create_task(stop.wait())
         tasks = {waiting, *([self._controlling] if self._controlling else [])}
         try:
@@ -182,7 +182,7 @@ class Standalone:
         await self._while_controlling(_decided(client))
 
     async def _cluster(self) -> tuple[KubeClient, Callable[[], int]]:
-        """The client, and the clock by which the cluster's pods run."""
+        """Return the client, and the clock of the cluster in milliseconds."""
         if self._target.is_real:
             client = KubeClient.from_kubeconfig(self._target.kubeconfig or default_kubeconfig(), self._target.context)
             await self._stack.enter_async_context(client)
@@ -198,7 +198,7 @@ class Standalone:
         return client, lambda: int(clock.now().timestamp() * 1000)
 
     def _certificate(self, names: list[str]) -> tuple[ssl.SSLContext, str]:
-        """A serving certificate of a CA that lives as long as this process, and the caBundle to trust it by."""
+        """Return a TLS context with a certificate of a temporary CA, and the caBundle for it."""
         ca = make_ca(datetime.now(UTC))
         serving = make_serving(ca, names, datetime.now(UTC))
         folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="bizrq-")))
@@ -208,7 +208,7 @@ class Standalone:
         return certificate.context, b64encode(ca.certificate_pem).decode()
 
     async def _while_controlling(self, work: Any) -> None:
-        """Wait for `work`, unless the controller ends before; then raise what ended it."""
+        """Wait for `work`. Raise what ends the controller earlier."""
         task = asyncio.ensure_future(work)
         assert self._controlling is not None  # noqa: S101 started above
         await asyncio.wait({task, self._controlling}, return_when=asyncio.FIRST_COMPLETED)
@@ -224,7 +224,7 @@ async def _ensure(client: KubeClient, resource: Resource, obj: dict[str, Any]) -
 
 
 async def _apply(client: KubeClient, resource: Resource, obj: dict[str, Any]) -> None:
-    """Create the object, or replace what stands there, whoever left it."""
+    """Create the object, or replace the stored one."""
     name = obj["metadata"]["name"]
     while True:
         try:
@@ -256,7 +256,7 @@ async def _established(client: KubeClient) -> None:
 
 
 async def _decided(client: KubeClient) -> None:
-    """Wait until the API server asks our webhooks: a dry run that only they refuse is refused by them."""
+    """Wait until the API server calls our webhooks: they refuse a dry run that nothing else refuses."""
     probe = {
         "apiVersion": wire.API_VERSION,
         "kind": wire.KIND,
@@ -274,7 +274,7 @@ async def _decided(client: KubeClient) -> None:
 
 
 async def _deregister(client: KubeClient, bundle: str) -> None:
-    """Take the registration away, unless somebody else's stands there by now; then answer what is still under way."""
+    """Delete the registration, unless another process has replaced it; then wait for calls in progress."""
     try:
         stored = await client.get(REGISTRATIONS, registration.NAME)
         if any(webhook["clientConfig"].get("caBundle") != bundle for webhook in stored.get("webhooks", ())):

@@ -1,7 +1,7 @@
-"""When people are told that hours run low, and in which words.
+"""Alerts of hours that run low.
 
-This file alone decides that. It does not know what is spent nor foresees when it is out (`bizrq.hours.forecast`); times
-are integer milliseconds, amounts nano-units x hours by `cash/` name.
+This file alone decides when an alert is due, and its words. It knows no records, and leaves the forecast to
+`bizrq.hours.forecast`. Times are integer milliseconds, amounts nano-units x hours by `cash/` name.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _MINUTE = 60_000
 
 @dataclass(frozen=True, slots=True)
 class BudgetLevel:
-    """One budget of hours. `self_used` is what of `used` the group has spent itself, the rest its children hold.
+    """One budget of hours. `self_used` is what the group has spent itself; its children hold the rest of `used`.
 
     `exhausted_at` is when it is used up at the present burn, None where that is not before the next grant;
     `top_consumers` are the workloads that burn most, with their share in percent.
@@ -32,9 +32,9 @@ class BudgetLevel:
 
 
 def threshold_reached(level: BudgetLevel, thresholds: Iterable[int]) -> int:
-    """The highest threshold that is reached, in percent; 0 for none.
+    """Return the highest threshold that is reached, in percent; 0 for none.
 
-    A budget that is handed down and not spent is not low: its children's are, and tell it.
+    A budget that is handed down and not spent is not low: the alerts are those of its children.
     """
     if level.self_used <= 0:
         return 0
@@ -44,7 +44,7 @@ def threshold_reached(level: BudgetLevel, thresholds: Iterable[int]) -> int:
 def crossed(
     before: Mapping[str, BudgetLevel], now: Iterable[BudgetLevel], thresholds: Sequence[int]
 ) -> list[tuple[BudgetLevel, int]]:
-    """The budgets that have reached a threshold since, each with the highest: so each is told once in a period."""
+    """Return the budgets that newly reached a threshold, with the highest: one alert per threshold and period."""
     found: list[tuple[BudgetLevel, int]] = []
     for level in now:
         was = before.get(level.name)
@@ -55,7 +55,7 @@ def crossed(
 
 
 def budget_message(level: BudgetLevel, zone: str = "UTC") -> str:
-    """How much of a budget is used, when it is out, and by whom."""
+    """Return a text: how much of a budget is used, when it is exhausted, and the top consumers."""
     name = level.name
     spent = f"{quantity.text(name, level.used)} of {quantity.text(name, level.hard)}"
     share = f" ({level.used * 100 // level.hard}%)" if level.hard else ""
@@ -72,10 +72,10 @@ def budget_message(level: BudgetLevel, zone: str = "UTC") -> str:
 def low_condition(
     levels: Sequence[BudgetLevel], thresholds: Sequence[int], zone: str = "UTC", next_grant: str = ""
 ) -> tuple[bool, str, str]:
-    """Whether any budget is low, with the reason and in words: all that are, or those that will be out."""
+    """Return the condition of low budgets: status, reason and message with all that are low or will be exhausted."""
     low = [each for each in levels if threshold_reached(each, thresholds)]
-    told = low or [each for each in levels if each.exhausted_at is not None and each.used < each.hard]
-    parts = [budget_message(each, zone) for each in sorted(told, key=lambda each: each.name)]
+    listed = low or [each for each in levels if each.exhausted_at is not None and each.used < each.hard]
+    parts = [budget_message(each, zone) for each in sorted(listed, key=lambda each: each.name)]
     if not parts:
         return False, "Left", "no budget of hours is low"
     if next_grant:

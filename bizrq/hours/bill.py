@@ -1,7 +1,7 @@
-"""Who spent which hours when, added up by whatever a bill is made out by.
+"""The rows of a bill: spent hours, summed by period, group, namespace, workload or model.
 
-This file alone decides what stands in a row of a bill. Amounts are nano-units x milliseconds and are only ever added:
-whoever shows them rounds. It knows no objects and no clocks.
+This file alone decides what a row contains. Amounts are nano-units x milliseconds and are only added: rounding is left
+to the output. It knows no objects and no clocks.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from bizrq.units.resources import Resources
 
 
 class GroupBy(StrEnum):
-    """What a row is of."""
+    """A column that rows are grouped by."""
 
     PERIOD = "period"
     GROUP = "group"
@@ -26,7 +26,7 @@ class GroupBy(StrEnum):
 
 
 class BillLine(NamedTuple):
-    """What a workload cost a group in one period; `workload` says what it is where it is none: a correction, say."""
+    """The cost of a workload in one period of a group; `workload` also names what is none, such as a correction."""
 
     group: str
     period: Period
@@ -36,9 +36,9 @@ class BillLine(NamedTuple):
 
 
 class BillRow(NamedTuple):
-    """One resource of what the bill is made out by; None what it is not made out by.
+    """One resource's sum; columns that the bill is not grouped by are None.
 
-    `model` is "" for what no model has. `span` is from the first start to the last end of what is in it.
+    `model` is "" for hours without a model. `span` is from the first start to the last end of the periods in it.
     """
 
     resource: str
@@ -52,10 +52,10 @@ class BillRow(NamedTuple):
 
 
 def bill_rows(lines: Iterable[BillLine], by: Collection[GroupBy], *, catalog: Catalog) -> list[BillRow]:
-    """The lines added up: a resource's rows together, then by period, by group, the largest first.
+    """Return the rows: by resource, then by period, by group, the largest first.
 
-    A model's hours are in its base's row, or in one of their own where the bill is by model: nothing stands in two
-    rows, so that the rows of a resource add up to what was spent of it.
+    A model's hours are in its base's row, or in a row of their own where the bill is by model. Nothing is in two rows,
+    so the rows of a resource add up to what was spent of it.
     """
     sums: dict[tuple[object, ...], int] = {}
     spans: dict[tuple[object, ...], list[Period]] = {}
@@ -70,9 +70,9 @@ def bill_rows(lines: Iterable[BillLine], by: Collection[GroupBy], *, catalog: Ca
 
 
 def split_by_model(amounts: Resources, catalog: Catalog) -> dict[tuple[str, str], int]:
-    """Amounts by base and model, "" what no model has: those of a base add up to the base's amount.
+    """Return amounts by base and model ("" for none): those of a base add up to the base's amount.
 
-    Of a model without an amount of its base, the base is what the model has.
+    Where a model's base has no amount, the models' amounts are the base's.
     """
     found: dict[tuple[str, str], int] = {}
     for name, amount in amounts.items():
@@ -84,12 +84,12 @@ def split_by_model(amounts: Resources, catalog: Catalog) -> dict[tuple[str, str]
 
 
 def rolled_up(lines: Iterable[BillLine], above: Callable[[str], Iterable[str]]) -> list[BillLine]:
-    """The lines of each group and, again, of each group above it: rows by group then have what is below in them."""
+    """Return the lines of each group, repeated for each group above it: rows by group then include their subtree."""
     return [line._replace(group=group) for line in lines for group in (line.group, *above(line.group))]
 
 
 def totals(found: Iterable[BillRow]) -> dict[str, int]:
-    """What rows add up to, by resource."""
+    """Return the sum of the rows, by resource."""
     sums: dict[str, int] = {}
     for row in found:
         sums[row.resource] = sums.get(row.resource, 0) + row.amount
@@ -97,7 +97,7 @@ def totals(found: Iterable[BillRow]) -> dict[str, int]:
 
 
 def covering_period(periods: Collection[Period]) -> Period:
-    """From the first start to the last end; of nothing, all time."""
+    """Return the period from the first start to the last end; all time for no periods."""
     starts, ends = [p.start for p in periods], [p.end for p in periods]
     if not periods:
         return Period()

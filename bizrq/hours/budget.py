@@ -1,4 +1,4 @@
-"""On which terms a group's hours are granted: when anew, what comes over, how sure an admission is, when to tell.
+"""The terms of a group's budget of hours: periods, rollover, safe mode and alert thresholds.
 
 This file alone decides what `spec.cash` means. It does not know the group's other fields, nor what is spent.
 """
@@ -25,12 +25,12 @@ _SECONDS = (86_400, 3_600, 60, 1)
 
 
 class BudgetTermsError(ValueError):
-    """What `spec.cash` cannot say. The message is one line that begins with the field."""
+    """A `spec.cash` that cannot be read. The message is one line that begins with the field."""
 
 
 @dataclass(frozen=True, slots=True)
 class BudgetTerms:
-    """`rollover` is the percentage that comes over, 0 for none, and `cap` the most of it by `cash/` name.
+    """The terms of a budget. `rollover` is the percentage carried over, 0 for none, `cap` its most by `cash/` name.
 
     `max_run_time` is in milliseconds, None for no bound; `thresholds` are percents, sorted.
     """
@@ -55,7 +55,7 @@ def parse_terms(
     max_run_time: str,
     thresholds: Iterable[int] | None,
 ) -> BudgetTerms:
-    """The terms as `spec.cash` says them, each field as it stands there but `cap`; raises BudgetTermsError."""
+    """Return the terms of the fields of `spec.cash`, all as stored but `cap`; raises BudgetTermsError."""
     if fraction and not _FRACTION.fullmatch(fraction):
         raise BudgetTermsError(f"rollover.fraction: {fraction[:80]!r} is none: write 1% to 100%")
     if mode and mode not in MODES:
@@ -76,7 +76,7 @@ def parse_terms(
 
 
 def parse_duration(text: str) -> int:
-    """`1d12h` in milliseconds, more than none; raises BudgetTermsError."""
+    """Return a duration such as `1d12h` in milliseconds, above 0; raises BudgetTermsError."""
     found = _SPAN.fullmatch(text)
     seconds = sum(int(n or 0) * unit for n, unit in zip(found.groups(), _SECONDS, strict=True)) if found else 0
     if not seconds:
@@ -85,7 +85,7 @@ def parse_duration(text: str) -> int:
 
 
 def format_duration(length: int) -> str:
-    """Milliseconds as `parse_duration` reads them, to the second above."""
+    """Return milliseconds as `parse_duration` reads them, rounded up to the second."""
     rest, words = -(-length // 1000), []
     for unit, letter in zip(_SECONDS, "dhms", strict=True):
         number, rest = divmod(rest, unit)
@@ -94,27 +94,27 @@ def format_duration(length: int) -> str:
 
 
 def max_cost(demand: Resources, run: int) -> dict[str, int]:
-    """What a demand costs at most that runs for so many milliseconds: hours by `cash/` name, rounded up."""
+    """Return the most that a demand costs in `run` milliseconds: nano-units x hours by `cash/` name, rounded up."""
     return {cash_name(name): -(-amount * run // HOUR) for name, amount in demand.items() if amount}
 
 
-def run_start(told: int, scheduled: int | None) -> int:
-    """Since when a run counts that began at `told` by its own word, and whose first pod was scheduled then.
+def run_start(reported: int, scheduled: int | None) -> int:
+    """Return the start of a run in milliseconds: its reported start, or a moment earlier if a pod was scheduled then.
 
-    Hours are of pods: those that were there a moment earlier cost that much, and what just fits, fits beside it.
+    Hours are charged by pod, so pods that were scheduled a moment before the run count from then.
     """
-    return told if scheduled is None else max(min(told, scheduled), told - EARLY)
+    return reported if scheduled is None else max(min(reported, scheduled), reported - EARLY)
 
 
 def remaining_commitment(demand: Resources, run: int, ran: int) -> dict[str, int]:
-    """What it may still cost of that which has run so long already."""
+    """Return what a run may still cost after `ran` milliseconds, in nano-units x hours by `cash/` name."""
     return max_cost(demand, min(run, max(0, run - ran)))
 
 
 def carried_over(terms: BudgetTerms, hard: Limits, used: Resources) -> dict[str, int]:
-    """What comes over of a period that closes: of what neither the group nor its children's budgets have taken.
+    """Return what a closed period carries over, of what neither the group nor its children have taken.
 
-    `used` is the closed period's by `cash/` name, in the unit of `hard`; what came over to that period is not in it.
+    `used` is that of the closed period by `cash/` name, in the unit of `hard`, without what was carried into it.
     """
     over: dict[str, int] = {}
     for name, ceiling in hard.items():

@@ -1,7 +1,7 @@
-"""What bounds a record of hours: how many lines it has, and how many amounts stand in them.
+"""The bounds of a record of hours: its lines, and the amounts in them.
 
-This file alone decides what is folded together where there is more, the smallest first, so that no amount is lost. It
-does not know what a line is for; amounts are integers by resource.
+This file alone decides what is folded where there is more: the smallest first, and no amount is lost. It does not know
+what a line is for; amounts are integers by resource.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _Start = TypeVar("_Start")
 
 
 def compact_settled(lines: Mapping[str, Resources], running: set[str]) -> Mapping[str, Resources]:
-    """What has ended, by workload: of those that are not `running` first."""
+    """Return ended stays by workload, folded where there are too many: first those that are not `running`."""
     return _fold(lines, running) if len(lines) > MAX_LINES or _weight(lines.values()) > MAX_AMOUNTS else lines
 
 
 def compact_late(lines: Mapping[tuple[_Start, str], Resources]) -> Mapping[tuple[_Start, str], Resources]:
-    """What was told late, by the start of its period and by workload."""
+    """Return late amounts by period and workload, folded by period where there are too many."""
     if len(lines) <= MAX_INFERRED and _weight(lines.values()) <= MAX_AMOUNTS:
         return lines
     folded: dict[tuple[_Start, str], Resources] = {}
@@ -37,7 +37,7 @@ def compact_late(lines: Mapping[tuple[_Start, str], Resources]) -> Mapping[tuple
 
 
 def kept_count(lines: Sequence[Resources], most: int) -> int:
-    """How many of the last of them are kept: one, then as many as `most` and as there is room for."""
+    """Return how many of the last items are kept: at least one, at most `most`, and as many as there is room for."""
     kept, weight = 0, 0
     for amounts in reversed(lines[-most:]):
         weight += len(amounts)
@@ -55,7 +55,7 @@ def _fold(lines: Mapping[str, Resources], running: set[str]) -> dict[str, Resour
     whole = sum_of(lines.values())
 
     def share(workload: str) -> int:
-        """The largest of its shares, in millionths."""
+        """Return the largest of its shares, in millionths."""
         return max((abs(n) * 10**6 // (abs(whole[name]) or 1) for name, n in found[workload].items()), default=0)
 
     found, weight = dict(lines), _weight(lines.values())

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-#: As far as a budget without periods is foreseen: ten years.
+#: The horizon of the forecast for a budget without periods: ten years.
 HORIZON = 10 * 365 * 86_400_000
 #: Whose workloads are named.
 MAX_NAMED = 3
@@ -17,7 +17,7 @@ MAX_NAMED = 3
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """A group's hours of one resource: its ceiling, and what its own workloads have spent of it and burn now.
+    """A group's hours of one resource: the ceiling, what its own workloads have spent, and their burn now.
 
     What came over from another period is not in `spent`, which may so be below 0.
     """
@@ -28,13 +28,13 @@ class Budget:
     children: Sequence[Budget] = ()
 
     def used(self, after: int) -> int:
-        """What its status will say: a child holds its whole ceiling, and more once it has spent more."""
+        """Return the use that the status will show: a child holds its ceiling, or what it has spent if that is more."""
         held = (max(child.hard, child.used(after)) for child in self.children)
         return max(0, self.spent + self.burn * after) + sum(held)
 
 
 def time_to_exhaustion(budget: Budget, within: int = HORIZON) -> int | None:
-    """How long until nothing is left, 0 where nothing is; None where that is not before `within` is over."""
+    """Return the time until nothing is left, 0 where nothing is; None where that is beyond `within`."""
     if budget.used(within - 1) < budget.hard:
         return None
     soonest, latest = 0, within - 1
@@ -48,7 +48,7 @@ def time_to_exhaustion(budget: Budget, within: int = HORIZON) -> int | None:
 
 
 def top_consumers(burns: Mapping[str, int], most: int = MAX_NAMED) -> list[tuple[str, int]]:
-    """The workloads that burn most, with their share of all that burns, in percent."""
+    """Return the workloads that burn most, with their share of the burn, in percent."""
     whole = sum(burns.values())
     first = sorted((item for item in burns.items() if item[1] > 0), key=lambda item: (-item[1], item[0]))[:most]
     return [(name, (burn * 200 + whole) // (2 * whole)) for name, burn in first]

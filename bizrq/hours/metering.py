@@ -1,11 +1,11 @@
-"""Card-hours: what a group's pods have occupied, for how long, charged once, period by period.
+"""Card-hours: what a group's pods occupied, for how long, charged once, period by period.
 
-This file alone decides how time becomes money. It does not know pods or clocks: intervals come in as integer
-milliseconds, half open, and amounts as nano-units; inside, a spent amount is nano-units x milliseconds. A page is a
-complete record of some of a group's stays: nothing is in two pages, and a group is the sum of its pages.
+This file alone decides how time becomes hours. It knows no pods and no clocks: intervals are integer milliseconds, half
+open, and amounts nano-units; a spent amount is nano-units x milliseconds. A page is a complete record of some of a
+group's stays: nothing is in two pages, and a group is the sum of its pages.
 
-What runs is charged up to the watermark by arithmetic, not by additions: the end that a pod itself tells settles what
-until then was an estimate. So looking twice, or splitting a stay at any moment, changes no sum.
+A running stay is charged up to the watermark by arithmetic, not by additions: the end that the pod reports replaces the
+estimate. So to look twice, or to split a stay at any moment, changes no sum.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ Amounts: TypeAlias = Mapping[str, int]
 
 
 class UsageRate(NamedTuple):
-    """What one pod of a workload occupies: one line of the record, whatever the number of its pods."""
+    """The cost of one pod of a workload: one line of the record, whatever the number of its pods."""
 
     workload: str
     cost: tuple[tuple[str, int], ...]
 
 
 class Interval(NamedTuple):
-    """What is known of a pod or an allocated claim: from PodScheduled to its last container's end, or its deletion.
+    """The stay of a pod or an allocated claim: from PodScheduled to its last container's end, or its deletion.
 
-    `end` is None while it runs, `rate` None where it is not known any more: it stays what it was. `moved_at` is when
-    another group, or none, came to pay for it.
+    `end` is None while it runs. `rate` is None where it is no longer known: the stored one stays. `moved_at` is when
+    another group, or none, began to pay for it.
     """
 
     start: int
@@ -56,7 +56,7 @@ class Interval(NamedTuple):
 
 
 class Segment(NamedTuple):
-    """A stay before it changed its rate or its group: over at `until`, or before it if the whole stay was."""
+    """The part of a stay before it changed its rate or its group: it ended at `until`, or with the stay if earlier."""
 
     uid: str
     start: int
@@ -65,7 +65,7 @@ class Segment(NamedTuple):
 
 
 class InferredInterval(NamedTuple):
-    """A stay that vanished unseen: charged to the last proof of life; it was gone when somebody looked again."""
+    """A stay that vanished unseen: charged to the last time it was known to live; `seen_gone` is the next look."""
 
     uid: str
     start: int
@@ -75,7 +75,7 @@ class InferredInterval(NamedTuple):
 
 
 class Correction(NamedTuple):
-    """What a person credited (below 0) or debited."""
+    """A credit (below 0) or debit that a person made."""
 
     uid: str
     amounts: Amounts
@@ -85,14 +85,14 @@ class Correction(NamedTuple):
 
 
 class ClosedPeriod(NamedTuple):
-    """What a closed period came to."""
+    """The total of a closed period."""
 
     period: Period
     amounts: Amounts
 
 
 class Inherited(NamedTuple):
-    """What a child that is being deleted had spent, by the start of the period; lines of the record already."""
+    """The hours of a child that is being deleted, by period; they are lines of the record already."""
 
     name: str
     parts: tuple[ClosedPeriod, ...]
@@ -100,7 +100,7 @@ class Inherited(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PeriodTotals:
-    """What has ended in one period that is not closed, by workload.
+    """The stays that ended in one period that is not closed, by workload.
 
     `late` is what ended in a period that was closed before that was known, by its start; below 0 where a running stay
     had been charged to more than its end. `carried` is what came over from the period before, in nano-units x hours by
@@ -139,13 +139,13 @@ class RecordPage:
 
     @property
     def open(self) -> PeriodTotals:
-        """The period that is spent now: the last that the watermark has reached."""
+        """Return the open period: the last that the watermark has reached."""
         begun = [lines for lines in self.periods if (lines.period.start or 0) <= self.watermark]
         return begun[-1] if begun else self.periods[0]
 
     @property
     def is_new(self) -> bool:
-        """Whether nobody has looked yet."""
+        """Return True before the first look."""
         return not self.watermark and len(self.periods) == 1 and self.periods[0] == PeriodTotals()
 
 
@@ -293,10 +293,10 @@ class _PageWriter:
         self.split: list[Segment] = []
 
     def settle(self, rate: UsageRate, start: int, end: int, until: int | None = None, *, known: bool = True) -> None:
-        """Charge what has ended. What is `known` was charged to closed periods as if it had lasted `until` now."""
+        """Charge a stay that ended. One that is `known` was charged to closed periods up to `until`."""
         last = self._periods[-1].period.end
         if last is not None and end > last:
-            # By the clock of the pod's node the next period has begun; the root has not told yet when it ends.
+            # By the clock of the pod's node the next period has begun; the root has not published its end yet.
             self._periods.append(PeriodTotals(Period(last)))
             self._settled.append({})
         for lines, settled in zip(self._periods, self._settled, strict=True):
@@ -309,12 +309,12 @@ class _PageWriter:
                 self._charge_late(rate, true, charged, -1)
 
     def begin(self, rate: UsageRate, start: int) -> None:
-        """What runs from now on; what it spent in closed periods before anybody knew of it is charged late."""
+        """Begin a running stay; what it spent in closed periods before it was known is charged late."""
         if self._first is not None and start < self._first:
             self._charge_late(rate, start, self._first, 1)
 
     def cut(self, rate: UsageRate, at: int) -> None:
-        """What ran is over at this moment, though it may have been charged to closed periods beyond it."""
+        """End a running stay at `at`, and take back what closed periods were charged beyond that."""
         if self._first is not None and at < self._first:
             self._charge_late(rate, at, self._first, -1)
 
@@ -345,7 +345,7 @@ def _plus(amounts: Amounts, rate: UsageRate, length: int) -> dict[str, int]:
 
 
 def with_running(page: RecordPage, lines: PeriodTotals) -> PeriodTotals:
-    """A period's lines with what runs in them, up to the watermark."""
+    """Return a period's lines including running stays, up to the watermark."""
     settled = dict(lines.settled)
     for rate, length in _occupied(page, lines.period):
         _add(settled, rate, length)
@@ -353,7 +353,7 @@ def with_running(page: RecordPage, lines: PeriodTotals) -> PeriodTotals:
 
 
 def period_total(page: RecordPage, lines: PeriodTotals | None = None) -> dict[str, int]:
-    """All that a page has of a period, the open one by default, up to its watermark; a credit may take it below 0."""
+    """Return the total of a page's period, by default the open one, up to its watermark; may be below 0."""
     lines = lines or page.open
     amounts = lines.total()
     for rate, length in _occupied(page, lines.period):
@@ -362,25 +362,25 @@ def period_total(page: RecordPage, lines: PeriodTotals | None = None) -> dict[st
 
 
 def open_period(pages: Sequence[RecordPage]) -> Period:
-    """The period that a group spends now: the latest that any of its pages has reached."""
+    """Return the open period of a group: the latest that any of its pages has reached."""
     return max((page.open.period for page in pages), key=lambda period: period.start or 0)
 
 
 def group_total(pages: Iterable[RecordPage], period: Period) -> dict[str, int]:
-    """All that a group has of a period that is not closed, up to its watermark."""
+    """Return a group's total of a period that is not closed, up to its watermark."""
     return sum_of(
         period_total(page, lines) for page in pages for lines in page.periods if lines.period.start == period.start
     )
 
 
 def spent_beyond_carried(pages: Iterable[RecordPage], period: Period) -> dict[str, int]:
-    """What a group has spent of a period beyond what was carried over to it, never below 0."""
+    """Return what a group has spent of a period beyond what was carried into it, never below 0."""
     pages = list(pages)
     return subtract_floor(group_total(pages, period), carried_into(pages, period))
 
 
 def carried_into(pages: Iterable[RecordPage], period: Period) -> dict[str, int]:
-    """What came over to a period that is not closed."""
+    """Return what was carried into a period that is not closed."""
     found = [lines.carried for page in pages for lines in page.periods if lines.period.start == period.start]
     return {metered_resource(name): amount * HOUR for name, amount in sum_of(found).items()}
 
@@ -422,7 +422,7 @@ def _too_many(segments: Sequence[Segment]) -> set[int]:
 
 
 def _folded(lines: PeriodTotals, running: set[str]) -> PeriodTotals:
-    """The lines, with the smallest in one where there are too many."""
+    """Return the lines, the smallest folded into one where there are too many."""
     settled, late = compaction.compact_settled(lines.settled, running), compaction.compact_late(lines.late)
     kept = compaction.kept_count([correction.amounts for correction in lines.corrections], MAX_INFERRED - 1)
     corrections = lines.corrections
@@ -436,15 +436,15 @@ def _folded(lines: PeriodTotals, running: set[str]) -> PeriodTotals:
 # Periods.
 
 
-def adopt_periods(page: RecordPage, told: Sequence[Period], now: int) -> RecordPage:
-    """The page with the periods of its tree, as its root tells them, oldest first.
+def adopt_periods(page: RecordPage, published: Sequence[Period], now: int) -> RecordPage:
+    """Return the page with the periods that its root has published, oldest first.
 
-    A new one has those that are not over for good.
+    A new page gets those in which stays may still end.
     """
     if page.is_new:
-        recent = [period for period in told if period.end is None or period.end + GRACE > now]
+        recent = [period for period in published if period.end is None or period.end + GRACE > now]
         return replace(page, periods=tuple(map(PeriodTotals, recent or (LIFETIME,))))
-    by_start = {period.start: period for period in told}
+    by_start = {period.start: period for period in published}
     periods = list(page.periods)
     periods[-1] = replace(periods[-1], period=by_start.get(periods[-1].period.start, periods[-1].period))
     while (end := periods[-1].period.end) is not None and end in by_start:
@@ -453,21 +453,21 @@ def adopt_periods(page: RecordPage, told: Sequence[Period], now: int) -> RecordP
 
 
 def may_close(page: RecordPage, now: int) -> bool:
-    """Whether the oldest period may be closed: what is delivered after that is late."""
+    """Return True where the oldest period may be closed: what arrives after that is late."""
     end = page.periods[0].period.end
     return end is not None and len(page.periods) > 1 and min(now, page.watermark) >= end + GRACE
 
 
 def close_period(page: RecordPage, stated: PeriodTotals | None = None) -> tuple[RecordPage, PeriodTotals]:
-    """The page without its oldest period, and that period's statement.
+    """Return the page without its oldest period, and that period's statement.
 
-    `stated` is the statement, where one is written already: it stands as it is, and what is different by now is late.
+    `stated` is the statement where one is written already: it does not change, and differences are charged late.
     """
     found, *rest = page.periods
     lines = with_running(page, found)
     if stated is not None:
-        told = {correction.uid for correction in stated.corrections}
-        missed = tuple(correction for correction in lines.corrections if correction.uid not in told)
+        known = {correction.uid for correction in stated.corrections}
+        missed = tuple(correction for correction in lines.corrections if correction.uid not in known)
         late = _differences(lines, stated)
         rest[0] = replace(
             rest[0],
@@ -487,7 +487,7 @@ def close_period(page: RecordPage, stated: PeriodTotals | None = None) -> tuple[
 
 
 def _differences(lines: PeriodTotals, stated: PeriodTotals) -> dict[tuple[int | None, str], Amounts]:
-    """What lines have beyond those of a statement, each under the period that it belongs to."""
+    """Return what the lines have beyond those of a statement, by period and workload."""
     start = lines.period.start
     mine, theirs = (
         {**{(start, workload): amounts for workload, amounts in each.settled.items()}, **each.late}
@@ -508,7 +508,7 @@ def _sum(one: Mapping[_Key, Amounts], other: Mapping[_Key, Amounts], key: _Key) 
 
 
 def inherit(page: RecordPage, uid: str, name: str, parts: Sequence[ClosedPeriod]) -> RecordPage:
-    """The page of a parent that takes over, once, what the child with this uid has spent: a line of its own."""
+    """Return the parent's page with the hours of the child of this uid as a line of their own, once."""
     if uid in page.inherited:
         return page
     kept = {**page.inherited, uid: Inherited(name, tuple(parts))}
@@ -524,20 +524,20 @@ def inherit(page: RecordPage, uid: str, name: str, parts: Sequence[ClosedPeriod]
 
 
 def inherited_from(page: RecordPage, uid: str) -> dict[str, int]:
-    """What of the open period a child has left to the group already, though it is still there."""
-    heir = page.inherited.get(uid)
+    """Return the hours of the open period that a child has already handed to the group, though it still exists."""
+    child = page.inherited.get(uid)
     start = page.open.period.start
-    return sum_of(segment.amounts for segment in heir.parts if segment.period.start == start) if heir else {}
+    return sum_of(segment.amounts for segment in child.parts if segment.period.start == start) if child else {}
 
 
 def forget_children(page: RecordPage, exists: Callable[[str], bool]) -> RecordPage:
-    """The page without the memory of children that are gone for good; what they spent are its own lines."""
-    kept = {uid: heir for uid, heir in page.inherited.items() if exists(uid)}
+    """Return the page without the entries of children that no longer exist; their hours stay as lines."""
+    kept = {uid: child for uid, child in page.inherited.items() if exists(uid)}
     return replace(page, inherited=kept) if len(kept) < len(page.inherited) else page
 
 
 def apply_correction(page: RecordPage, correction: Correction) -> RecordPage:
-    """The page with a correction as a line of its open period, once by uid."""
+    """Return the page with a correction as a line of its open period, once by uid."""
     if correction.uid in page.applied:
         return page
     index = page.periods.index(page.open)
@@ -547,6 +547,6 @@ def apply_correction(page: RecordPage, correction: Correction) -> RecordPage:
 
 
 def forget_confirmed(page: RecordPage, waits: Callable[[str], bool]) -> RecordPage:
-    """The page without the uids of corrections that say themselves that they are lines of it, or are gone."""
+    """Return the page without the uids of corrections whose status confirms the line, or that are gone."""
     kept = frozenset(filter(waits, page.applied))
     return replace(page, applied=kept) if len(kept) < len(page.applied) else page

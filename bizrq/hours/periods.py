@@ -1,4 +1,4 @@
-"""When hours are granted anew: days, weeks or months by the wall clock of a time zone.
+"""The periods of grants: days, weeks or months by the wall clock of a time zone.
 
 This file alone decides where periods begin and end. It does not know groups or clocks: instants are integer
 milliseconds since 1970, periods half open, and the rules of time zones are data (IANA's, PEP 615).
@@ -17,11 +17,11 @@ from typing import NamedTuple
 from zoneinfo import ZoneInfo, available_timezones
 
 PERIODS = ("daily", "weekly", "monthly")
-#: A Monday, and the first of a month: where nobody says more, days begin at midnight, weeks on Mondays.
+#: A Monday, and the first of a month: by default days begin at midnight, and weeks on Mondays.
 DEFAULT_ANCHOR = datetime(2024, 1, 1)  # noqa: DTZ001 a wall time
-#: A lifetime that is to end does so no sooner: by then everybody who charges has heard of it. In milliseconds.
+#: The least notice for the end of a lifetime, in milliseconds: by then all processes that charge have seen it.
 NOTICE = 600_000
-#: An end moves no less than this: what a change of a zone's rules moves a boundary by is no change of schedule.
+#: The least move of an end, in milliseconds: a zone's new rules that move a boundary by less do not reschedule.
 SLACK = 3 * 3_600_000
 
 _ANCHOR = re.compile(r"\d{4}-\d\d-\d\d(T\d\d:\d\d(:\d\d)?)?", re.ASCII)
@@ -43,7 +43,7 @@ class Period(NamedTuple):
         return (self.start is None or self.start <= at) and (self.end is None or at < self.end)
 
     def overlap(self, start: int, end: int) -> int:
-        """How many milliseconds of an interval fall into the period."""
+        """Return how many milliseconds of an interval fall into the period."""
         first = start if self.start is None else max(start, self.start)
         last = end if self.end is None else min(end, self.end)
         return max(0, last - first)
@@ -61,7 +61,7 @@ class Schedule:
     anchor: datetime = DEFAULT_ANCHOR
 
     def next_boundary(self, at: int) -> int | None:
-        """The first boundary after an instant; None for a lifetime, and where the calendar ends."""
+        """Return the first boundary after an instant; None for a lifetime, and at the end of the calendar."""
         if not self.period:
             return None
         zone = _zone(self.zone)
@@ -74,13 +74,13 @@ class Schedule:
         return None
 
     def _number(self, wall: datetime) -> int:
-        """How many periods lie between the anchor and about this wall time."""
+        """Return about how many periods lie between the anchor and this wall time."""
         if self.period == "monthly":
             return (wall.year - self.anchor.year) * 12 + wall.month - self.anchor.month
         return (wall - self.anchor) // (_DAY * (7 if self.period == "weekly" else 1))
 
     def _boundary(self, number: int) -> datetime | None:
-        """The wall time at which the period of this number begins; a month's last day stands for those it lacks."""
+        """Return the wall time at which this period begins; days that a month lacks become its last day."""
         try:
             if self.period != "monthly":
                 return self.anchor + number * _DAY * (7 if self.period == "weekly" else 1)
@@ -92,7 +92,7 @@ class Schedule:
 
 
 def parse_schedule(period: str = "", zone: str = "", anchor: str = "") -> Schedule:
-    """The schedule as `spec.cash` says it; raises ScheduleError."""
+    """Return the schedule of the fields of `spec.cash`; raises ScheduleError."""
     if period and period not in PERIODS:
         raise ScheduleError(f"period: {period[:80]!r} is none of {', '.join(PERIODS)}")
     if not period and (zone or anchor):
@@ -118,14 +118,14 @@ def _anchor(text: str) -> datetime:
 
 
 def first_period(schedule: Schedule, now: int) -> Period:
-    """The period of what is charged for the first time."""
+    """Return the first period of a record."""
     return Period(None, schedule.next_boundary(now + NOTICE))
 
 
 def rescheduled(schedule: Schedule, current: Period, now: int) -> Period:
-    """The open period, with the end that the schedule gives it.
+    """Return the open period with the end that the schedule gives it.
 
-    A changed schedule begins at its first boundary that is not before the end that was told; one that is taken away
+    A changed schedule begins at its first boundary that is not before the published end; one that is removed
     ends there. So an end only moves on, and no hour that is settled changes its period.
     """
     if current.end is None:
@@ -137,20 +137,20 @@ def rescheduled(schedule: Schedule, current: Period, now: int) -> Period:
 
 
 def next_period(schedule: Schedule, current: Period) -> Period:
-    """The period after one that has an end."""
+    """Return the period after one that has an end."""
     if current.end is None:
         raise ValueError("a lifetime has nothing after it")
     return Period(current.end, schedule.next_boundary(current.end + SLACK))
 
 
 def split_at(start: int, end: int, edges: Sequence[int]) -> list[tuple[int, int]]:
-    """An interval, cut at those of the edges that lie in it, in order; none of an empty interval."""
+    """Return an interval cut at the edges that lie in it, in order; nothing for an empty interval."""
     cuts = sorted({start, end, *(edge for edge in edges if start < edge < end)})
     return list(pairwise(cuts)) if start < end else []
 
 
 def format_time(at: int, zone: str = "UTC") -> str:
-    """An instant as people read it: the zone's wall time with its offset."""
+    """Return an instant as text: the zone's wall time with its offset."""
     return (_EPOCH + timedelta(milliseconds=at)).astimezone(_zone(zone)).isoformat()
 
 
@@ -159,7 +159,7 @@ def _wall(at: int, zone: tzinfo) -> datetime:
 
 
 def _instant(wall: datetime, zone: tzinfo) -> int:
-    """The first instant with this wall time; one that the zone skips comes as much later as it skips."""
+    """Return the first instant with this wall time; a skipped wall time moves later by what the zone skips."""
     return (wall.replace(tzinfo=zone, fold=0) - _EPOCH) // timedelta(milliseconds=1)
 
 

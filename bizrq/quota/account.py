@@ -1,4 +1,4 @@
-"""A group's account: what is used, what is promised, and how much may be.
+"""A group's account: what is used and reserved, and the ceilings.
 
 This file alone keeps the sums. It does not know workloads, webhooks or clocks: amounts come in as `Resources`, times as
 integer milliseconds.
@@ -21,11 +21,11 @@ MAX_BYTES = 256 * 1024
 
 @dataclass(frozen=True, slots=True)
 class AccountHours:
-    """What an account knows of its hours besides `used`; amounts by `cash/` name, in nano-units x hours.
+    """An account's hours, without `used`; amounts by `cash/` name, in nano-units x hours.
 
-    `next_grant` is when they are granted anew, as people read it, "" for never. Where they are `safe`, `committed` is
-    what the workloads that are counted may still cost, None where no recount has said; one that nothing bounds is taken
-    to run for `max_run_time`. `carried` is what is left of what came over from the period before.
+    `next_grant` is the time of the next grant as text, "" for never. Where hours are `safe`, `committed` is what the
+    counted workloads may still cost, None before the first recount. A workload without a bound of its own runs for
+    `max_run_time` milliseconds at most. `carried` is the rest of what was carried over from the period before.
     """
 
     next_grant: str = ""
@@ -35,7 +35,7 @@ class AccountHours:
     carried: Resources = field(default_factory=dict)
 
     def run_bound(self, own: int | None) -> int | None:
-        """How long a workload is taken to run that has this bound of its own."""
+        """Return the longest run in milliseconds of a workload with this bound of its own."""
         return self.max_run_time if own is None else own
 
 
@@ -43,7 +43,7 @@ _NO_HOURS = AccountHours()
 
 
 class Account:
-    """A running copy of one group's account. `decide` asks it, `reserve` changes it.
+    """A running copy of one group's account. `decide` reads it, `reserve` changes it.
 
     `used` is as published: a name of `hard` that it lacks is unknown, not zero.
     """
@@ -81,32 +81,32 @@ class Account:
         return in_order(self.entries())
 
     def entries(self) -> Iterator[Reservation]:
-        """The same in no order: to sort thousands of slots costs more than to decide."""
+        """Iterate over the reservations unsorted: to sort thousands of slots costs more than to decide."""
         return chain.from_iterable(self._by_slot.values())
 
     def reservations_of(self, slot: Slot) -> tuple[Reservation, ...]:
         return self._by_slot.get(slot, ())
 
     def unknown_names(self) -> list[str]:
-        """Names that `hard` has and no recount has published yet, or whose liens none has."""
+        """Return the names of `hard` whose use, or whose liens, no recount has published yet; sorted."""
         lacks_liens = self.hours.safe and self.hours.committed is None
         return sorted(n for n in self.hard if n not in self.used or (lacks_liens and is_cash(n)))
 
     def models_of(self, base: str) -> list[str]:
-        """The names in `hard` of single models of what `base` counts."""
+        """Return the names in `hard` of single models of this base."""
         found = ((name, base_and_model(name, self.catalog)) for name in self.hard)
         return [name for name, split in found if split is not None and split[0] == base]
 
     def taken(self, name: str) -> int:
-        """What is used and promised of a resource, in nano-units; what came over pays for liens first."""
+        """Return what is used, reserved and committed, in nano-units; carried hours pay for liens first."""
         return self.used.get(name, 0) + self.reserved.get(name, 0) + max(0, self._commitment(name))
 
     def ceiling(self, name: str, *, grant: bool = False) -> int:
-        """How much may be taken: where hours are safe, a workload may use what came over and nobody else is to."""
+        """Return how much may be taken, in nano-units: where hours are safe, a workload may also use carried hours."""
         return self.hard[name] + (0 if grant else max(0, -self._commitment(name)))
 
     def _commitment(self, name: str) -> int:
-        """What is to be paid of liens beside what came over; below 0 what that has left."""
+        """Return the liens that carried hours do not pay for; below 0, the carried hours that are left."""
         if not self.hours.safe or self.hours.committed is None:
             return 0
         return self.hours.committed.get(name, 0) - self.hours.carried.get(name, 0)
@@ -115,18 +115,18 @@ class Account:
         return self._count >= MAX_ENTRIES or self._bytes >= MAX_BYTES
 
     def with_entry(self, entry: Reservation) -> tuple[Reservation, ...]:
-        """The slot's entries as they would be with this one among them."""
+        """Return the slot's entries with this one added, in place of one of the same write."""
         return (*(old for old in self.reservations_of(entry.slot) if not old.same_write(entry)), entry)
 
     def extra_of(self, slot: Slot) -> Resources:
-        """What the entries of a slot add to `used`."""
+        """Return what the entries of a slot add to `used`, in nano-units."""
         return self._extra.get(slot, {})
 
     def reserve(self, entry: Reservation) -> None:
         """Enter a reservation that `decide` granted."""
         entries = self.with_entry(entry)
         joins = len(entries) > len(self.reservations_of(entry.slot))
-        # A thousand creates of one name stand in one slot: one that joins them must not cost a look at all.
+        # A thousand creates of one name share a slot: to add one must not read them all.
         self._set(entry.slot, entries, merge_extra(self.extra_of(entry.slot), entry) if joins else slot_extra(entries))
 
     def _set(self, slot: Slot, entries: tuple[Reservation, ...], extra: dict[str, int]) -> None:

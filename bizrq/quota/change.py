@@ -1,4 +1,4 @@
-"""A change that asks to be admitted, in the terms of the one group that would pay for it."""
+"""The change that `decide` decides on, in the terms of the one group that would pay for it."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ class Role:
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """A change that asks to be admitted, in the terms of the one group that would pay for it.
+    """A change to admit, in the terms of the one group that would pay for it.
 
-    `demand` is what the slot needs in all after the change, `before` what the stored object costs this group
-    (nothing for a create or for a move from elsewhere). `is_new` is true for those two: such a change always
-    leaves its mark in the account, even where it costs nothing, so that a deletion of the group sees it.
+    `demand` is what the slot needs in all after the change, `before` what the stored object costs this group, both in
+    nano-units by name. `before` is empty for a create and for a move from another group; `is_new` is true for those
+    two. Such a change always leaves an entry, even where it costs nothing, so that a deletion of the group sees it.
 
-    `pending_write` is the object whose write makes the change, where that is not the slot's own, and `read_versions`
-    what the demand was counted from besides what is written: uid and resourceVersion by place. What `is_shared` several
-    writes charge, each for all of it: together they need no more than the one that needs most. `unmodelled` are names
-    of cards of which no model is said, where models are `hard`'s.
+    `pending_write` is the object whose write makes the change, where that is not the slot's own. `read_versions` are
+    the other objects that the demand was counted from: uid and resourceVersion by slot. A demand that `is_shared` is
+    charged by several writes, each for all of it: together they need no more than the largest. `unmodelled` are names
+    of cards without a model, with the roles that ask for them.
 
-    `max_run_time` is how long it runs at most, in milliseconds, None where nothing bounds it, and `max_run_time_before`
-    the stored object's; `run_bound_path` is the place where the kind says so, "" for one that has none.
+    `max_run_time` is the longest run in milliseconds, None where nothing bounds it; `max_run_time_before` is that of
+    the stored object. `run_bound_path` is the field that bounds the run, "" for a kind without one.
     """
 
     slot: Slot
@@ -55,7 +55,7 @@ class Charge:
 
     @property
     def is_grant(self) -> bool:
-        """A budget handed to a child group rather than a workload that runs."""
+        """Return True for the budget of a child group, False for a workload."""
         return self.slot.kind == GROUP_SLOT_KIND
 
     @property
@@ -63,20 +63,20 @@ class Charge:
         return self.pending_write or self.slot
 
     def has_read(self, entry: Reservation) -> bool:
-        """Whether the write that an entry awaits is among what the demand was counted from, or can never be stored."""
+        """Return True where the demand was counted with the awaited write, or that write can no longer land."""
         uid, version = self.read_versions.get(entry.awaited_slot, ("", 0))
         return uid == entry.uid and (entry.resource_version is None or version > entry.resource_version)
 
     def growth(self) -> dict[str, int]:
-        """What the change needs more than before; empty where it makes nothing worse."""
+        """Return what the change needs more than before; empty where it makes nothing worse."""
         return growth(self.demand, self.before)
 
     def may_need_more(self) -> bool:
-        """Whether an account may have to give more for it: the demand grows, or the time that it runs."""
+        """Return True where the demand or the length of the run grows."""
         return bool(self.growth()) or self.runs_longer()
 
     def runs_longer(self) -> bool:
-        """Whether it may run longer than before, which where hours are safe may need more of them."""
+        """Return True where it may run longer than before: in safe mode that may need more hours."""
         return self.max_run_time_before is not None and (
             self.max_run_time is None or self.max_run_time > self.max_run_time_before
         )

@@ -1,7 +1,7 @@
-"""The rules of the tree, as a list that reads like a checklist (docs/design.md, "The tree").
+"""The rules of the tree, as one list (docs/design.md, "The tree").
 
-This file alone decides what a group may look like beside its parent, its children and its workloads. Whether the
-parent has enough left is the ledger's question; gathering is the webhook's.
+This file alone decides what a group may look like, given its parent, its children and its workloads. The admission
+rule decides whether the parent has enough left; the webhook gathers the input.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ _LABEL_SAFE = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A group as stored or as asked for: `hard` by canonical name, in nano-units; `parent` "" is a root.
+    """A group as stored or as requested: `hard` by canonical name, in nano-units; `parent` "" is a root.
 
-    `has_schedule` says whether it asks for periods, time zone or anchor of its own.
+    `has_schedule` is true where it sets a period, time zone or anchor of its own.
     """
 
     name: str
@@ -38,7 +38,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class GroupWrite:
-    """A create (`old` is None) or an update, and everything that is gathered about it.
+    """A create (`old` is None) or an update, with what is gathered about it.
 
     `parent` is the stored parent, None where there is none. `children` are the stored children, gathered only for an
     update that gains a name. `selector_error` and `cash_error` say why spec.namespaceSelector and spec.cash cannot be
@@ -190,7 +190,7 @@ def has_no_workloads(change: GroupDelete) -> Denied | None:
     )
 
 
-#: What one object and its children can say.
+#: Rules that need only the group and its children.
 SINGLE_GROUP_RULES: Sequence[Callable[[GroupWrite], Denied | None]] = (
     selector_can_be_read,
     cash_can_be_read,
@@ -212,7 +212,7 @@ DELETE_RULES: Sequence[Callable[[GroupDelete], Denied | None]] = (has_no_childre
 
 
 def lowered_below(new: Group, taken: Mapping[str, int]) -> str | None:
-    """The warning for a `hard` below what is used and promised: allowed, because people need it."""
+    """Return the warning for a `hard` below what is used and reserved, which is allowed; None otherwise."""
     over = sorted(name for name, hard in new.hard.items() if taken.get(name, 0) > hard)
     if not over:
         return None
@@ -223,7 +223,7 @@ def lowered_below(new: Group, taken: Mapping[str, int]) -> str | None:
 
 
 def _lost(change: GroupWrite) -> set[str]:
-    """Names that an update takes away although the parent has them (what lacked before is not made worse)."""
+    """Return the names that an update removes although the parent has them."""
     if change.old is None or change.parent is None:
         return set()
     return (set(change.old.hard) - set(change.new.hard)) & set(change.parent.hard)

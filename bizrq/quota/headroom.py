@@ -1,4 +1,4 @@
-"""How many more replicas would fit: what a refusal tells people, by the same sums as the admission rule."""
+"""Compute how many more replicas would fit, for refusals, by the same sums as the admission rule."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bizrq.units.resources import growth
 
 
 def replicas_that_fit(account: Account, charge: Charge) -> int | None:
-    """How many more replicas of the one role that grew would fit; None where several grew or none did."""
+    """Return how many more replicas of the one role that grew would fit; None where several grew or none did."""
     charge = with_max_cost(account, charge)
     grown = role_that_grew(charge)
     if grown is None:
@@ -20,7 +20,7 @@ def replicas_that_fit(account: Account, charge: Charge) -> int | None:
     holds, most = base_held(account, charge), None
     before = existing_extra(account, charge.slot, charge.uid, charge.pending_write, charge.resource_version is None)
     for name in account.hard:
-        # What the slot itself has been promised is not in its way, unless that may be spent besides.
+        # The slot's own reservations take nothing from it, except hours, which may be spent in addition.
         own = account.extra_of(charge.slot) if not is_cash(name) else before
         left = max(0, account.ceiling(name) - account.taken(name) + own.get(name, 0))
         each = role.per_pod.get(name, 0)
@@ -39,7 +39,7 @@ def replicas_that_fit(account: Account, charge: Charge) -> int | None:
 
 
 def role_that_grew(charge: Charge) -> tuple[Role, int] | None:
-    """The one role that needs more than before, and how many replicas it had; None where several do or none does."""
+    """Return the one role that grew, and how many replicas it had; None where several grew or none did."""
     old = {role.name: role for role in charge.roles_before}
     nothing = Role("", 0, {})
     grown = [role for role in charge.roles if growth(_cost(role), _cost(old.get(role.name, nothing)))]

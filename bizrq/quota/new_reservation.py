@@ -1,4 +1,7 @@
-"""The entry that a change needs: how much in all, and how much of it `used` holds already."""
+"""The reservation that a change needs.
+
+This file alone decides its amount in all, and how much of that `used` holds already (its base).
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from bizrq.units.slot import GROUP_SLOT_KIND, Slot
 
 
 def reservation_for(account: Account, charge: Charge, now: int) -> Reservation:
-    """The reservation that the change needs, merged with the one it shares."""
+    """Return the reservation that the change needs, merged with one of the same write."""
     base = base_held(account, charge)
     fresh = Reservation(
         charge.slot, charge.uid, charge.resource_version, now + LIFETIME, charge.demand, base, charge.pending_write
@@ -34,8 +37,10 @@ def reservation_for(account: Account, charge: Charge, now: int) -> Reservation:
 
 
 def base_held(account: Account, charge: Charge) -> Resources:
-    """What `used` holds for the slot, and never more: nothing for the create of what is charged, and for any other
-    write no more than any entry of the slot says and than the stored object costs.
+    """Return what `used` holds for the slot, never more.
+
+    It is nothing for the create of what is charged. For any other write it is no more than any entry of the slot
+    states, and no more than the stored object costs.
     """
     base: Resources = {}
     if charge.resource_version is not None or charge.pending_write is not None:
@@ -43,13 +48,13 @@ def base_held(account: Account, charge: Charge) -> Resources:
         for entry in account.reservations_of(charge.slot):
             base = smaller(base, entry.base)
         if not charge.is_grant and any(map(is_cash, charge.before)):
-            # What a create may spend, its own entry holds, beside what this one may spend more.
+            # The entry of the create holds what the create may spend; this one adds to it.
             base = {**base, **hours_base(charge, account.reservations_of(charge.slot))}
     return base
 
 
 def added(account: Account, entry: Reservation) -> dict[str, int]:
-    """What the entry adds to what its slot has been promised: see `slot_extra`."""
+    """Return what the entry adds to the reservations of its slot, in nano-units (see `slot_extra`)."""
     more = growth(entry.extra, account.extra_of(entry.slot))
     if entry.slot.kind != GROUP_SLOT_KIND and any(map(is_cash, entry.amount)):
         before = existing_extra(account, entry.slot, entry.uid, entry.pending_write, entry.resource_version is None)
@@ -59,7 +64,7 @@ def added(account: Account, entry: Reservation) -> dict[str, int]:
 
 
 def existing_extra(account: Account, slot: Slot, uid: str, awaits: Slot | None, is_create: bool) -> Resources:
-    """What the entry of the same write adds that stands there already."""
+    """Return what the stored entry of the same write adds to `used`; empty where there is none."""
     for entry in account.reservations_of(slot):
         if (entry.uid, entry.pending_write, entry.resource_version is None) == (uid, awaits, is_create):
             return entry.extra

@@ -1,6 +1,6 @@
-"""Hours in safe mode: only a run whose whole cost is sure is admitted, and only if that cost is left.
+"""Hours in safe mode: admit only a run whose whole cost is known and left.
 
-This file alone decides what a run may cost at most, and what a refusal says of hours.
+This file alone decides the most that a run may cost, and what a refusal says about hours.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from bizrq.units.resources import Resources, growth, restrict, smaller
 
 
 def with_max_cost(account: Account, charge: Charge) -> Charge:
-    """The change with what it may cost at most, where hours are safe; nothing where nothing bounds its run.
+    """Return the charge with the most that it may cost, where hours are safe; 0 where nothing bounds its run.
 
-    What the stored object had counts for no more than what the new one could cost in as long a run: it may have run
-    already, and that much of its lien is gone.
+    The stored object counts for no more than the new one could cost in as long a run. It may have run already, and
+    that much of its lien is gone.
     """
     if not account.hours.safe or charge.is_grant:
         return charge
@@ -45,7 +45,7 @@ def with_max_cost(account: Account, charge: Charge) -> Charge:
 
 
 def unbounded_runtime(account: Account, charge: Charge, more: Resources) -> Denied | None:
-    """Why nobody can say what the change may cost, where hours are safe and it may need more of them."""
+    """Deny a change that may need more safe hours without a bound on its cost."""
     if not account.hours.safe or charge.is_grant:
         return None
     longest, own = account.hours.max_run_time, charge.max_run_time
@@ -65,7 +65,7 @@ def unbounded_runtime(account: Account, charge: Charge, more: Resources) -> Deni
 
 
 def has_pending_change(account: Account, charge: Charge, more: Resources) -> bool:
-    """Whether an update needs more hours after another one that did, and that has not been seen yet."""
+    """Return True for an update that needs more hours while an earlier one that did is still awaited."""
     return charge.resource_version is not None and any(
         entry.uid == charge.uid
         and entry.resource_version not in (None, charge.resource_version)
@@ -75,7 +75,7 @@ def has_pending_change(account: Account, charge: Charge, more: Resources) -> boo
 
 
 def hours_base(charge: Charge, entries: Iterable[Reservation]) -> dict[str, int]:
-    """What the stored object may still cost, as far as all that stands of the slot says so."""
+    """Return the hours that the stored object may still cost: the least that any entry of the slot states."""
     base = {name: amount for name, amount in charge.before.items() if is_cash(name)}
     for entry in entries:
         if entry.uid == charge.uid and entry.resource_version is not None:
@@ -84,7 +84,7 @@ def hours_base(charge: Charge, entries: Iterable[Reservation]) -> dict[str, int]
 
 
 def remarks(account: Account, charge: Charge, violations: Iterable[Violation]) -> list[str]:
-    """What a refusal says of hours besides the numbers."""
+    """Return what a refusal says about hours in addition to the numbers."""
     if charge.is_grant or not any(is_cash(violation.resource) for violation in violations):
         return []
     hours, said = account.hours, []

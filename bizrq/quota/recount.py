@@ -1,7 +1,7 @@
-"""The recount (docs/design.md, "Recount"): `used` out of one snapshot, with the reservations that are still awaited.
+"""The recount (docs/design.md, "Recount"): compute `used` from one snapshot, and the reservations to keep.
 
-This file alone decides what a status says and when a reservation may go. It does not know watches or
-clocks: the caller says what its snapshot has seen, and which entries have expired and were looked up.
+This file alone decides what a status says and when a reservation is dropped. It knows no watches or clocks: the caller
+states what its snapshot has seen, and which entries have expired and were looked up.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class CountedObject:
 
 
 class UsageSums:
-    """What several stored objects cost, by slot and together, kept up as each comes and goes.
+    """The cost of several stored objects, by slot and in total, kept current as objects come and go.
 
     `cost`, `unrequested` and `committed` are the totals; a name that has become 0 may stay.
     """
@@ -66,14 +66,14 @@ class UsageSums:
         self._move(counted, 1)
 
     def remove(self, counted: CountedObject) -> None:
-        """Take away what was added, the very same."""
+        """Remove an object that was added: the same instance."""
         # Another object may have come under the same name before this one was seen to go.
         if self._by_slot.get(counted.slot) is counted:
             del self._by_slot[counted.slot]
         self._move(counted, -1)
 
     def equals(self, other: UsageSums) -> bool:
-        """Whether both come to the same together."""
+        """Return True where both have the same totals."""
         mine, theirs = (
             (nonzero(each.cost), nonzero(each.unrequested), nonzero(each.committed)) for each in (self, other)
         )
@@ -90,7 +90,7 @@ class UsageSums:
 
 
 class WriteState(Enum):
-    """What is known of the object whose write an entry awaits."""
+    """The state of the write that an entry awaits."""
 
     PENDING = "its write may still come"
     OBSERVED = "the watch has delivered it"
@@ -99,7 +99,7 @@ class WriteState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Everything one recount looks at, read at one moment.
+    """Everything that one recount reads, at one moment.
 
     `shared` is what the group's own hold apart from what each of its `workloads` was counted at: claims that several
     name, and what those keep that cannot be counted. `reservations` pairs each entry of the stored status with what is
@@ -121,14 +121,14 @@ class Snapshot:
     shared: Sequence[CountedObject] = ()
 
     def counted_by_slot(self) -> Callable[[Slot], CountedObject | None]:
-        """What the snapshot counted for a slot."""
+        """Return a function from a slot to what the snapshot counted for it."""
         covered, more = ({c.slot: c for c in some} for some in (self.owner_paid, (*self.shared, *self.children)))
         return lambda slot: more.get(slot) or self.workloads.get(slot) or covered.get(slot)
 
 
 @dataclass(frozen=True, slots=True)
 class Recount:
-    """A status to publish. `drift` is what was stored but neither used nor promised before, in nano-units.
+    """A status to publish. `drift` is growth that was neither used nor reserved before, in nano-units.
 
     `committed` is None where hours are not safe, or not yet: an entry of before does not say what it may cost.
     """
@@ -144,7 +144,7 @@ class Recount:
 
 
 def recount(snapshot: Snapshot) -> Recount:
-    """What the status has to say, counted from nothing but the snapshot.
+    """Return the status, counted from the snapshot alone.
 
     Laws: `used = self_used + Σ children`; every kept entry's base is what `used` holds for its slot.
     """
@@ -154,7 +154,7 @@ def recount(snapshot: Snapshot) -> Recount:
     self_used = _of(names, add(own, snapshot.cash))
     used = _of(names, add(self_used, total(child.cost for child in snapshot.children)))
 
-    # Without what is beyond: that stays beside whatever is promised, so an entry must not be paid with it.
+    # Without `unrequested`: it stays used whatever is reserved, so it must not pay for an entry.
     held = snapshot.counted_by_slot()
     awaited = _awaited(snapshot.reservations)
     kept, dropped = [], []
@@ -180,10 +180,10 @@ def recount(snapshot: Snapshot) -> Recount:
 def held_for_uncountable(
     published: Resources, reservations: Iterable[tuple[Reservation, WriteState]], counted: Resources
 ) -> dict[str, int]:
-    """What an account held for its own workloads beyond what is `counted`: so much those need that cannot be.
+    """Return what to hold for workloads that cannot be counted: what was held before beyond `counted`.
 
-    `published` is `self_used` as the status has it; what is promised and will be dropped belongs to it, so that
-    nothing is ever held less for them than before.
+    `published` is `self_used` of the stored status. Entries that are dropped now belong to it, so that no less is held
+    than before.
     """
     over = (e for e, state in reservations if state is not WriteState.PENDING and e.slot.kind != GROUP_SLOT_KIND)
     held = growth(add(published, reserved_total(over)), counted)
@@ -191,20 +191,20 @@ def held_for_uncountable(
 
 
 def held_by_child(hard: Limits, used: Resources, reservations: Iterable[Reservation]) -> dict[str, int]:
-    """What a child holds of its parent: the larger of its `hard` and of what it uses and has promised."""
+    """Return what a child holds of its parent: the larger of its `hard` and of what it uses and has reserved."""
     taken = add(used, reserved_total(_without_hours(reservations)))
     return larger(hard, restrict(taken, hard))
 
 
 def _without_hours(reservations: Iterable[Reservation]) -> Iterable[Reservation]:
-    """What is promised besides the hours that workloads may still cost: those are no more used than liens are."""
+    """Yield the entries without the hours that workloads may still cost: like liens, those are not used yet."""
     for entry in reservations:
         hours = entry.slot.kind != GROUP_SLOT_KIND and any(map(is_cash, entry.amount))
         yield replace(entry, amount={n: a for n, a in entry.amount.items() if not is_cash(n)}) if hours else entry
 
 
 def _awaited(reservations: Iterable[tuple[Reservation, WriteState]]) -> dict[Slot, set[Slot]]:
-    """The objects whose writes are still to be seen, by the slot that they were promised to."""
+    """Return the slots whose writes are still awaited, by the slot that is charged."""
     awaited: dict[Slot, set[Slot]] = {}
     for entry, sighting in reservations:
         if sighting is WriteState.PENDING:
@@ -213,12 +213,12 @@ def _awaited(reservations: Iterable[tuple[Reservation, WriteState]]) -> dict[Slo
 
 
 def _of(names: set[str], amounts: Resources) -> dict[str, int]:
-    """The tracked names only, each of them present: an absent one would be unknown."""
+    """Return the tracked names only, all of them: an absent one would be unknown."""
     return {name: amounts.get(name, 0) for name in sorted(names)}
 
 
 def _base(entry: Reservation, counted: CountedObject | None) -> dict[str, int]:
-    """What `used` holds of the entry's amount, and of a workload's hours its lien.
+    """Return what `used` holds of the entry's amount, and for a workload's hours its lien.
 
     The lien shrinks as the workload runs, so a base for hours is never raised: the one that admission found holds for
     as long as the object's write is awaited.
@@ -230,7 +230,7 @@ def _base(entry: Reservation, counted: CountedObject | None) -> dict[str, int]:
 
 
 def _committed(snapshot: Snapshot, kept: Iterable[Reservation]) -> dict[str, int] | None:
-    """What the workloads may still cost together, once every entry says what its own may."""
+    """Return what the workloads may still cost together; None until every entry states its own cost."""
     if not snapshot.safe:
         return None
     hours = [name for name in snapshot.hard if is_cash(name)]
@@ -240,7 +240,7 @@ def _committed(snapshot: Snapshot, kept: Iterable[Reservation]) -> dict[str, int
         ):
             return None
     liens = total((snapshot.workloads.committed, *(counted.committed for counted in snapshot.shared)))
-    # Beside what is spent, which is rounded, they come to no more than both together: what just fits, fits.
+    # Spent hours are rounded up: round the sum, so that what just fits still fits.
     spent = snapshot.exact_cash or snapshot.cash
     both = {name: round_up_milli(spent.get(name, 0) + liens.get(name, 0)) for name in hours}
     return nonzero({name: both[name] - round_up_milli(spent.get(name, 0)) for name in hours})

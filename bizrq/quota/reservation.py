@@ -1,6 +1,6 @@
-"""Promises as entries of `status.reservations`: their place, what they add to what is used, how they are written.
+"""Reservations, the entries of `status.reservations`: their slot, what they add to `used`, and their text.
 
-This file alone decides when two entries stand for one write, and what those of one slot come to
+This file alone decides when two entries are of one write, and what the entries of one slot add
 (docs/design.md, "Slots and entries").
 """
 
@@ -17,7 +17,7 @@ from bizrq.units.resources import Resources, larger, subtract_floor, total
 from bizrq.units.slot import GROUP_SLOT_KIND, ReservationError, Slot
 from bizrq.units.times import TimestampError, format_timestamp, parse_timestamp
 
-#: How long a promise is kept, in milliseconds. An API write ends within 34 s.
+#: How long a reservation is kept, in milliseconds. An API write ends within 34 s.
 LIFETIME = 60_000
 
 _FORMAT = "v1"
@@ -47,11 +47,11 @@ class Reservation:
 
     @property
     def extra(self) -> dict[str, int]:
-        """What the entry adds to `used`: never less than nothing."""
+        """Return what the entry adds to `used`, never below 0."""
         return subtract_floor(self.amount, self.base)
 
     def same_write(self, other: Reservation) -> bool:
-        """Whether both stand for the same line of the account (amount, base, version and expiry may differ).
+        """Return True where both are the same line of the account; amount, base, version and expiry may differ.
 
         Updates of one object share one; every create has its own.
         """
@@ -60,7 +60,7 @@ class Reservation:
 
     @cached_property
     def line(self) -> str:
-        """The entry as it stands in `status.reservations`; `parse_reservation` reads it."""
+        """The entry as text of `status.reservations`; `parse_reservation` reads it."""
         return _write(self)
 
     def __str__(self) -> str:
@@ -84,7 +84,7 @@ def _write(entry: Reservation) -> str:
 
 @lru_cache(maxsize=16_384)
 def parse_reservation(text: str) -> Reservation:
-    """One entry of `status.reservations`, as `docs/reservations.md` describes it; raises ReservationError.
+    """Return one entry of `status.reservations` (docs/reservations.md); raises ReservationError.
 
     `v1 SLOT [awaits=SLOT] uid=UID [rv=VERSION] until=TIME [RESOURCE=AMOUNT[-BASE]]…`
     """
@@ -130,15 +130,15 @@ def parse_reservation(text: str) -> Reservation:
         base=base,
         pending_write=Slot.parse(known["awaits"]) if "awaits" in known else None,
     )
-    # An entry stands as it was written: to write it anew costs as much as to read it.
+    # Keep the text that was read: to write it again costs as much as to read it.
     vars(found)["line"] = text
     return found
 
 
 def slot_extra(entries: Iterable[Reservation]) -> dict[str, int]:
-    """What the entries of one slot add to `used`: per resource the largest, since only one object can stand there.
+    """Return what the entries of one slot add to `used`: per resource the largest, as one slot has one object.
 
-    But what each may come to spend adds up: one after the other they may all have run.
+    Hours of workloads add up: one after the other, all of them may run.
     """
     extra: dict[str, int] = {}
     for entry in entries:
@@ -163,7 +163,7 @@ def in_order(entries: Iterable[Reservation]) -> list[Reservation]:
 
 
 def merge_extra(extra: Resources, entry: Reservation) -> dict[str, int]:
-    """What a slot's entries add together with one more."""
+    """Return what a slot's entries add to `used` with one more entry."""
     more = entry.extra
     joined = larger(extra, more)
     if entry.slot.kind != GROUP_SLOT_KIND:

@@ -1,6 +1,6 @@
-"""The answer to "may this be?" as a value.
+"""The verdict on a change, as a value.
 
-This file alone decides how a refusal reads. It does not know how the answer was found, nor who asked.
+This file alone decides how a refusal reads. It does not know how the verdict was reached, nor who asked.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Reason(StrEnum):
     CHARGED_HERE = "WorkloadsCharged"
 
 
-#: What a client may simply send again: nothing is wrong with the request.
+#: A client may send the same request again: nothing is wrong with it.
 RETRYABLE = frozenset({Reason.PARENT_NOT_RECONCILED, Reason.BUSY, Reason.FULL, Reason.TIMEOUT})
 #: The object itself cannot be read.
 BAD_OBJECT = frozenset(
@@ -83,7 +83,7 @@ class Violation:
 
 @dataclass(frozen=True, slots=True)
 class Granted:
-    """Allowed; `reservation` has to be stored before anybody hears of it, None where nothing more is needed."""
+    """Allowed. `reservation` must be stored before the answer goes out; None where nothing more is needed."""
 
     reservation: Reservation | None = None
 
@@ -102,7 +102,7 @@ class Denied:
 
     @property
     def code(self) -> int:
-        """The HTTP code of the answer: 429 try again, 422 a bad object, 403 refused."""
+        """Return the HTTP code of the answer: 429 try again, 422 a bad object, 403 refused."""
         if self.reason in RETRYABLE:
             return 429
         return 422 if self.reason in BAD_OBJECT else 403
@@ -112,7 +112,7 @@ Verdict = Granted | Denied
 
 
 def exceeded(group: str, violations: Sequence[Violation], fits: int | None, notes: Sequence[str] = ()) -> Denied:
-    """The refusal of a change that needs more than is left: native quota's words first, then what would help.
+    """Return the refusal of a change that needs more than is left: native quota's words first, then what would help.
 
     Native words: kubernetes `resourcequota/controller.go` (checkRequest).
     """
@@ -129,13 +129,13 @@ def exceeded(group: str, violations: Sequence[Violation], fits: int | None, note
 
 
 def unspecified(group: str, missing: Mapping[str, Sequence[str]]) -> Denied:
-    """The refusal of containers that do not say what `hard` has to know (native: "must specify")."""
+    """Return the refusal of containers that do not state what `hard` names (native: "must specify")."""
     parts = [f"{name} for: {','.join(sorted(set(containers)))}" for name, containers in sorted(missing.items())]
     return Denied(Reason.UNSPECIFIED, f"failed quota: {group}: must specify {'; '.join(parts)}")
 
 
 def unmodelled(group: str, unsaid: Mapping[str, Sequence[str]]) -> Denied:
-    """The refusal of cards of no model in a group that gives out models, where everybody has to say theirs."""
+    """Return the refusal of cards without a model, in a group whose `hard` names models."""
     parts = [f"the model of {name} for: {','.join(sorted(set(roles)))}" for name, roles in sorted(unsaid.items())]
     return Denied(Reason.UNSPECIFIED, f"failed quota: {group}: must specify {'; '.join(parts)}")
 

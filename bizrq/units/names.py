@@ -1,8 +1,8 @@
-"""This file alone decides which resource names may stand in `spec.hard`, and what an amount there may look like.
+"""The resource names of `spec.hard`.
 
-It knows names of resources, of vendors' devices and of kinds that are counted; no objects, and no usage.
-A name is never taken apart to find a model: what is known is matched whole, and a model counts as one only after the
-longest base that takes models. Sources: docs/resources.md; Kubernetes' core helpers and quota validation
+This file alone decides which names `spec.hard` may have, and which amounts. It knows names of resources, of vendors'
+devices and of counted kinds; no objects, and no usage. Known names are matched whole: a model counts as one only after
+the longest base that takes models. Sources: docs/resources.md; Kubernetes' core helpers and quota validation
 (pkg/apis/core/v1/helper/helpers.go, pkg/apis/core/validation/validation.go); HAMi's and the device plugins' names.
 """
 
@@ -88,7 +88,7 @@ class InvalidHard(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Catalog:
-    """What is known besides the vendors' table: kinds that `count/` counts, and what configuration adds.
+    """The names that are known in addition to the vendors' table: kinds that `count/` counts, and configured devices.
 
     `kinds` are `<plural>.<group>`, or `<plural>` alone for the core group; `gpus` are `<vendor>/<name>` whose amounts
     take a model; `classes` are the DRA device classes that are mapped to a GPU's name.
@@ -126,7 +126,7 @@ class Catalog:
 
 
 def cash_name(name: str) -> str:
-    """The name of the hours of a resource."""
+    """Return the name of the hours of a resource."""
     return f"cash/{name}"
 
 
@@ -135,18 +135,18 @@ def is_cash(name: str) -> bool:
 
 
 def sort_key(name: str, catalog: Catalog) -> tuple[bool, str, str]:
-    """How people read names: resources before hours, a base before its models."""
+    """Return the key of the display order: resources before hours, a base before its models."""
     base, model = base_and_model(name, catalog) or (name, "")
     return is_cash(name), base, model
 
 
 def metered_resource(name: str) -> str:
-    """The resource whose hours this is the name of; a name without cash/ is itself."""
+    """Return the resource of a `cash/` name; any other name is returned as it is."""
     return name.removeprefix("cash/")
 
 
 def normalize(name: str, catalog: Catalog) -> str:
-    """The one spelling of a name in `hard`: cpu, memory, ephemeral-storage and hugepages-<size> are requests.
+    """Return the canonical name: cpu, memory, ephemeral-storage and hugepages-<size> are requests.
 
     Raises UnknownResource, which says what to write instead.
     """
@@ -154,15 +154,15 @@ def normalize(name: str, catalog: Catalog) -> str:
 
 
 def is_model_base(name: str, catalog: Catalog) -> bool:
-    """Whether `.<model>` may follow this name: cpu, memory, GPU names, classes mapped to them, and cards."""
+    """Return True where `.<model>` may follow this name: cpu, memory, GPU names, classes mapped to them, cards."""
     return len(name) <= _MAX_NAME and _is_base(metered_resource(name), catalog)
 
 
 def base_and_model(name: str, catalog: Catalog) -> tuple[str, str] | None:
-    """The base of a canonical name, and the model after it; None for a resource in itself. Hours have hours' base."""
+    """Return the base and the model of a canonical name; None without a model. The base of hours is hours."""
     resource = metered_resource(name)
     split = _base_and_model(resource, catalog)
-    # What only looks like anybody's device is one of the base that somebody listed.
+    # An unlisted device that begins with a listed base and a dot is a model of that base.
     if split is None or (_is_whole(resource, catalog) and not _is_unlisted(resource, catalog)):
         return None
     base, model = split
@@ -170,7 +170,7 @@ def base_and_model(name: str, catalog: Catalog) -> tuple[str, str] | None:
 
 
 def model_name(base: str, model: str, catalog: Catalog) -> str:
-    """The name that a workload of this model emits besides the base's.
+    """Return the name that a workload of this model emits in addition to the base.
 
     Whether the base takes models is the caller's question (is_model_base). Raises UnknownResource for a model that is
     no label value, and for one whose emitted name is a known resource, or a known base's with another model: both
@@ -187,7 +187,7 @@ def model_name(base: str, model: str, catalog: Catalog) -> str:
 
 
 def parse_hard(hard: object, catalog: Catalog) -> dict[str, int]:
-    """Canonical name to nano-units, sorted by name, of a `spec.hard` as it stands in JSON.
+    """Return nano-units by canonical name, sorted by name, of a `spec.hard` of parsed JSON.
 
     Whole or nothing: raises InvalidHard with every problem.
     """
@@ -267,7 +267,7 @@ def _canonical(name: str, catalog: Catalog) -> str | None:
 
 
 def _is_whole(resource: str, catalog: Catalog) -> bool:
-    """Whether this is a resource in itself, without a model."""
+    """Return True for a resource without a model."""
     if resource == "pods" or resource in _NATIVE:
         return True
     if resource.startswith("count/"):
@@ -284,7 +284,7 @@ def _is_whole(resource: str, catalog: Catalog) -> bool:
 
 
 def _is_base(resource: str, catalog: Catalog) -> bool:
-    """Whether this takes a model."""
+    """Return True where a model may follow."""
     if resource in _NATIVE_BASES:
         return True
     if catalog.classes:
@@ -299,13 +299,13 @@ def _is_base(resource: str, catalog: Catalog) -> bool:
 
 
 def _base_and_model(resource: str, catalog: Catalog) -> tuple[str, str] | None:
-    """The longest base that takes models, and a possible model after it."""
+    """Return the longest base that takes models, and a possible model after it."""
     split = _split(resource, lambda prefix: _is_base(prefix, catalog))
     return split if split is not None and _LABEL.fullmatch(split[1]) else None
 
 
 def _split(text: str, accepts: Callable[[str], bool]) -> tuple[str, str] | None:
-    """The longest accepted beginning that a dot follows, and what comes after the dot."""
+    """Return the longest accepted prefix that a dot follows, and the text after the dot."""
     dot = text.rfind(".")
     while dot > 0:
         if accepts(text[:dot]):
@@ -315,12 +315,12 @@ def _split(text: str, accepts: Callable[[str], bool]) -> tuple[str, str] | None:
 
 
 def _is_device(inner: str, catalog: Catalog) -> bool:
-    """Whether this is `<vendor>/<name>`: of the table's vendors only what is listed, of others anything extended."""
+    """Return True for `<vendor>/<name>`: of the table's vendors only listed names, of others any extended resource."""
     return _is_gpu(inner, catalog) or (inner.partition("/")[0] not in _TABLE and _is_extended(inner))
 
 
 def _is_unlisted(resource: str, catalog: Catalog) -> bool:
-    """Whether this is a device of a vendor of which nothing is known but what somebody calls it."""
+    """Return True for a device of an unknown vendor that is not configured."""
     scope, _, inner = resource.partition(".")
     return scope in _SCOPES and "/" in inner and not _is_gpu(inner, catalog)
 
@@ -356,7 +356,7 @@ def _is_hugepages(inner: str) -> bool:
     return one_bit and quantity.canonical(nano, quantity.Format.BINARY_SI) == size
 
 
-# -- Saying what to write instead -------------------------------------------------------------------------------------
+# -- Advice on what to write instead ---------------------------------------------------------------------------------
 
 _COMMON: Final = (
     *sorted(_NATIVE),
@@ -388,7 +388,7 @@ def _advice(name: str, catalog: Catalog) -> str:
 
 
 def _repairs(resource: str) -> list[str]:
-    """What it would be with another beginning."""
+    """Return the name with another prefix, where one may be meant."""
     scope, _, inner = resource.partition(".")
     if scope in _SCOPES:
         # Devices by class have no scope, and by their implicit name only requests.
@@ -400,7 +400,7 @@ def _repairs(resource: str) -> list[str]:
 
 
 def _wrong(resource: str, catalog: Catalog) -> str | None:
-    """What is wrong, where that says more than the nearest name does."""
+    """Return what is wrong, where that says more than the nearest name does."""
     base = _split(resource, lambda prefix: _is_base(prefix, catalog))
     if base is not None:
         return f"{_echo(base[1])} is not a model of {_echo(base[0])}: {_MODEL}"
@@ -423,7 +423,7 @@ def _wrong(resource: str, catalog: Catalog) -> str | None:
 
 
 def _candidates(resource: str, catalog: Catalog) -> dict[str, str]:
-    """Where to look for the nearest name, few enough that it is quick: what may be meant, and what to write then."""
+    """Return the few candidates for the nearest name: the text to compare with, and the name to write."""
     scope, _, inner = resource.partition(".")
     vendor = inner.partition("/")[0].lower()
     if resource.startswith("count"):
@@ -440,7 +440,7 @@ def _candidates(resource: str, catalog: Catalog) -> dict[str, str]:
 
 
 def _nearest(resource: str, candidates: Mapping[str, str]) -> tuple[bool, str]:
-    """Whether it is close, and the candidate most like it: always one, and always the same."""
+    """Return whether the nearest candidate is close, and its name; deterministic."""
     matcher = difflib.SequenceMatcher(b=resource[:96].lower(), autojunk=False)
 
     best, meant = -1.0, ""
@@ -455,7 +455,7 @@ def _nearest(resource: str, candidates: Mapping[str, str]) -> tuple[bool, str]:
 
 
 def _echo(text: str) -> str:
-    """A name as it can stand in one line of a message: plain, else quoted in ASCII; at most 100 characters."""
+    """Return a name for one line of a message: plain, else quoted in ASCII; at most 100 characters."""
     if _PLAIN.fullmatch(text):
         return text
     quoted = ascii(text if len(text) <= 64 else text[:64] + "...")

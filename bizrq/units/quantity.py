@@ -45,16 +45,16 @@ class Format(Enum):
 
 
 def parse(value: object) -> int:
-    """The nano-units of a quantity as it stands in JSON or YAML: a str, an int or a float.
+    """Return the nano-units of a quantity of JSON or YAML: a str, an int or a float.
 
-    Digits below nano round away from zero. Negative quantities parse: whoever asks refuses them.
+    Digits below nano round away from zero. Negative quantities parse; the caller refuses them.
     Raises QuantityError for anything else, for bool and None too.
     """
     return parse_with_format(value)[0]
 
 
 def parse_with_format(value: object) -> tuple[int, Format]:
-    """The nano-units of a quantity and the format that Kubernetes would show it in. Raises QuantityError."""
+    """Return the nano-units of a quantity and the format that Kubernetes would show it in. Raises QuantityError."""
     if isinstance(value, str):
         return _parse(value)
     if isinstance(value, int) and not isinstance(value, bool):
@@ -115,7 +115,7 @@ def _parse(text: str) -> tuple[int, Format]:
 
 
 def _suffix(text: str, suffix: str) -> tuple[int, int, Format]:
-    """The power of 10, the power of 2 and the format that a suffix stands for."""
+    """Return the power of 10, the power of 2 and the format of a suffix."""
     if suffix in _DECIMAL:
         return _DECIMAL[suffix], 0, Format.DECIMAL_SI
     if suffix in _BINARY:
@@ -153,7 +153,7 @@ def canonical(nano: int, fmt: Format = Format.DECIMAL_SI) -> str:
 
 
 def parse_sum(value: object) -> int:
-    """The nano-units of a quantity that `text` wrote, which as a sum may be beyond what one quantity may be.
+    """Return the nano-units of a quantity that `text` wrote; a sum may be larger than one quantity may be.
 
     Raises QuantityError.
     """
@@ -167,19 +167,19 @@ def parse_sum(value: object) -> int:
 
 
 def round_up_milli(nano: int) -> int:
-    """The next whole milli away from zero, as Kubernetes rounds what pods ask (SetDefaults_ResourceList)."""
+    """Return the next whole milli away from zero, as Kubernetes rounds requests (SetDefaults_ResourceList)."""
     milli = NANO // 1000
     return -(-nano // milli) * milli if nano > 0 else nano // milli * milli
 
 
 @lru_cache(maxsize=16_384)
 def text(resource: str, nano: int) -> str:
-    """The text of an amount of a resource: powers of 1024 for what is counted in bytes, else of 1000."""
+    """Return the text of an amount of a resource: powers of 1024 for bytes, else of 1000."""
     return canonical(nano, Format.BINARY_SI if in_bytes(resource) else Format.DECIMAL_SI)
 
 
 def in_bytes(resource: str) -> bool:
-    """Whether an amount of this resource, or of its hours, is one of bytes."""
+    """Return True where this resource, or the resource of these hours, is counted in bytes."""
     name = resource.removeprefix("cash/")
     if name.startswith(("requests.", "limits.")):
         name = name.partition(".")[2]

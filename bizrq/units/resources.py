@@ -17,12 +17,12 @@ Limits: TypeAlias = Mapping[str, int]
 
 
 def add(a: Resources, b: Resources) -> dict[str, int]:
-    """a + b, over the names of both."""
+    """Return a + b, over the names of both."""
     return total((a, b))
 
 
 def total(parts: Iterable[Resources]) -> dict[str, int]:
-    """The sum of all parts, over the names of all."""
+    """Return the sum of all parts, over the names of all."""
     result: dict[str, int] = {}
     for part in parts:
         for name, amount in part.items():
@@ -31,42 +31,42 @@ def total(parts: Iterable[Resources]) -> dict[str, int]:
 
 
 def scale(a: Resources, n: int) -> dict[str, int]:
-    """a, n times."""
+    """Return a times n."""
     return {name: amount * n for name, amount in a.items()}
 
 
 def subtract_floor(a: Resources, b: Resources) -> dict[str, int]:
-    """What is left of a without b, never below 0, over the names of a."""
+    """Return a - b, never below 0, over the names of a."""
     return {name: max(0, amount - b.get(name, 0)) for name, amount in a.items()}
 
 
 def larger(a: Resources, b: Resources) -> dict[str, int]:
-    """Per name the larger amount, over the names of both."""
+    """Return per name the larger amount, over the names of both."""
     return {name: max(a.get(name, 0), b.get(name, 0)) for name in {**a, **b}}
 
 
 def smaller(a: Resources, b: Resources) -> dict[str, int]:
-    """Per name the smaller amount, over the names of both; absent is 0, so a name that only one has is 0."""
+    """Return per name the smaller amount, over the names of both; absent is 0, so a name that only one has is 0."""
     return {name: min(a.get(name, 0), b.get(name, 0)) for name in {**a, **b}}
 
 
 def growth(new: Resources, old: Resources) -> dict[str, int]:
-    """What new needs more than old: increases only, so no name has 0."""
+    """Return what new needs more than old: increases only, so no name has 0."""
     return {name: more for name in {**new, **old} if (more := new.get(name, 0) - old.get(name, 0)) > 0}
 
 
 def restrict(a: Resources, names: Collection[str]) -> dict[str, int]:
-    """a without the names that are not in names."""
+    """Return a without the names that are not in names."""
     return {name: amount for name, amount in a.items() if name in names}
 
 
 def nonzero(a: Resources) -> dict[str, int]:
-    """a without the names that are 0: one spelling of what is equal."""
+    """Return a without the names that are 0, so that equal amounts compare equal."""
     return {name: amount for name, amount in a.items() if amount}
 
 
 def parse_resources(texts: Mapping[str, object]) -> dict[str, int]:
-    """Name to quantity as on the wire, read. Raises QuantityError, which names the first bad one by name."""
+    """Return nano-units by name of quantities on the wire. Raises QuantityError with the first bad name."""
     result: dict[str, int] = {}
     for name in sorted(texts):
         try:
@@ -77,5 +77,5 @@ def parse_resources(texts: Mapping[str, object]) -> dict[str, int]:
 
 
 def text_of(a: Resources) -> dict[str, str]:
-    """Name to canonical text, sorted by name."""
+    """Return canonical text by name, sorted by name."""
     return {name: quantity.text(name, a[name]) for name in sorted(a)}

@@ -31,5 +31,5 @@ class Slot(NamedTuple):
 
 
 def group_slot(name: str) -> Slot:
-    """The slot that a child group has in its parent's account."""
+    """Return the slot of a child group in its parent's account."""
     return Slot(GROUP_SLOT_KIND, "", name)

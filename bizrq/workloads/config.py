@@ -1,7 +1,6 @@
-"""What somebody may decide about how workloads are counted.
+"""The settings of counting and their defaults (docs/configuration.md).
 
-This file alone holds those knobs and their defaults (docs/configuration.md). It does
-not know files or YAML: keys as in the configuration come as a map.
+This file alone holds them. It does not know files or YAML.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from types import MappingProxyType
 from typing import Literal
 
 from bizrq.units.names import Catalog
+from bizrq.workloads.hami_devices import HamiDevice
 
 Surge = Literal["ignore", "count"]
 Suspended = Literal["zero", "reserve"]
@@ -22,7 +22,7 @@ Elastic = Literal["current", "max"]
 
 @dataclass(frozen=True)
 class GpuModel:
-    """A model of card: the names that node labels and annotations have for it, and its memory (0: not known)."""
+    """A model of card: its names in node labels and annotations, and its memory (0: not known)."""
 
     aliases: tuple[str, ...] = ()
     memory_mib: int = 0
@@ -30,7 +30,7 @@ class GpuModel:
 
 @dataclass(frozen=True)
 class DeviceClassMapping:
-    """What a DRA device class stands for: an extended resource, and a model of it ("" for none)."""
+    """The extended resource that a DRA device class is, and a model of it ("" for none)."""
 
     resource: str
     model: str = ""
@@ -38,18 +38,27 @@ class DeviceClassMapping:
 
 @dataclass(frozen=True)
 class Hami:
-    """Fractional GPUs as HAMi shares them."""
+    """How HAMi shares cards. `devices` are those of the vendors that it serves."""
 
     enabled: bool = False
     device_split_count: int = 10
-    vendors: tuple[str, ...] = ("nvidia",)
+    devices: tuple[HamiDevice, ...] = field(kw_only=True)
+
+    @cached_property
+    def devices_by_name(self) -> Mapping[str, tuple[HamiDevice, ...]]:
+        """The devices by each resource name that asks for them or for parts of them."""
+        found: dict[str, tuple[HamiDevice, ...]] = {}
+        for device in self.devices:
+            for name in (device.count, *device.parts):
+                found[name] = (*found.get(name, ()), device)
+        return found
 
 
 @dataclass(frozen=True)
 class CountsAs:
-    """A way to ask for cards that bizrq has no name for: by a resource of containers, or by a pod's annotation.
+    """A way to ask for cards that bizrq has no name for: a resource of containers, or an annotation of a pod.
 
-    It counts as cards of `card`, in `unit`; `times` is an annotation with the number of cards that each value is for.
+    It counts as cards of `card`, in `unit`. `times` is an annotation with the number of cards that each value is for.
     """
 
     card: str
@@ -61,8 +70,12 @@ class CountsAs:
 
 @dataclass(frozen=True)
 class CountingConfig:
-    """All knobs of counting. Immutable, so that one value decides one way everywhere."""
+    """All settings of counting. `kinds` are those that `count/` names, as `deployments.apps`: the charged ones.
 
+    Immutable, so that one value decides one way everywhere.
+    """
+
+    kinds: frozenset[str] = field(kw_only=True)
     count_admin_access: bool = False
     strict_models: bool = False
     surge: Surge = "ignore"
@@ -72,27 +85,24 @@ class CountingConfig:
     gpu_models: Mapping[str, GpuModel] = field(default_factory=lambda: MappingProxyType({}))
     gpu_resources: tuple[str, ...] = ()
     device_class_mappings: Mapping[str, DeviceClassMapping] = field(default_factory=lambda: MappingProxyType({}))
-    hami: Hami = Hami()
+    hami: Hami = Hami(devices=())
     counts_as: tuple[CountsAs, ...] = ()
 
     @cached_property
     def counts_cards(self) -> bool:
-        """Whether `cards.` are emitted: where cards are shared, or something says how large they are."""
+        """True if `cards.` are emitted: where cards are shared, or the configuration gives their size."""
         return self.hami.enabled or bool(self.counts_as) or any(m.memory_mib for m in self.gpu_models.values())
 
     @cached_property
     def catalog(self) -> Catalog:
-        """The resource names that are known, with those that these knobs add. Raises UnknownResource."""
-        return Catalog(kinds=frozenset()).extended(
+        """The one catalog of resource names that `hard` may have and workloads emit. Raises UnknownResource."""
+        return Catalog(kinds=self.kinds).extended(
             gpu_resources=self.gpu_resources,
             device_classes={name: mapped.resource for name, mapped in self.device_class_mappings.items()},
         )
 
     @cached_property
     def models_by_alias(self) -> Mapping[str, str]:
-        """Folded raw name to model; a model's own name is one of its aliases."""
+        """Case-folded raw name to model; a model's own name is one of its aliases."""
         known = {alias.casefold(): name for name, model in self.gpu_models.items() for alias in model.aliases}
         return {**known, **{name.casefold(): name for name in self.gpu_models}}
-
-
-DEFAULT = CountingConfig()

@@ -1,6 +1,6 @@
-"""The labels by which a workload says whom it charges and which models it uses.
+"""Read the labels by which a workload names its group and its models.
 
-This file alone reads them. It does not know which groups or models there are.
+This file alone reads them. It does not know which groups or models exist.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, Final
 from bizrq.workloads.validation import describe_value, expect_map, expect_text, get_path, malformed
 
 LABEL: Final = "biz.group.resource.quota"
-#: On a Namespace, with the value "true": every workload there has to charge a group.
+#: The label of a Namespace whose workloads must all charge a group, with the value "true".
 REQUIRED: Final = f"{LABEL}/required"
 MODEL_LABELS: Final[Mapping[str, str]] = {
     "cpu": f"{LABEL}/cpu-type",
@@ -24,9 +24,9 @@ _VALUE = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?", re.ASCII
 
 
 def labels_of(obj: Mapping[str, Any]) -> dict[str, Any]:
-    """`metadata.labels`; raises Malformed where either is no map.
+    """Return `metadata.labels`. Raises Malformed where either is no map.
 
-    The API server gives a Job without any those of its pod template (kubernetes `batch/v1/defaults.go`).
+    The API server gives a Job without labels those of its pod template (kubernetes `batch/v1/defaults.go`).
     """
     labels = expect_map(expect_map(obj.get("metadata"), "metadata").get("labels"), "metadata.labels")
     if labels or (obj.get("kind"), obj.get("apiVersion")) != ("Job", "batch/v1"):
@@ -36,23 +36,23 @@ def labels_of(obj: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def group_of(obj: Mapping[str, Any]) -> str | None:
-    """The group that an object says it charges; no label and an empty one are None. Raises Malformed."""
+    """Return the group that an object's label names; None without a label or with an empty one. Raises Malformed."""
     return label_value(labels_of(obj), LABEL)
 
 
 def model_of(labels: Mapping[str, Any], what: str) -> str | None:
-    """The model of "cpu", "memory" or "gpu" that labels declare. Raises Malformed."""
+    """Return the model of "cpu", "memory" or "gpu" that labels declare. Raises Malformed."""
     return label_value(labels, MODEL_LABELS[what])
 
 
 def role_labels(labels: Mapping[str, Any], template: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A workload's labels as they hold for one role: a model that the role's pod template names goes before."""
+    """Return a workload's labels for one role: a model in the role's pod template has precedence."""
     own = {key: template[key] for key in MODEL_LABELS.values() if template.get(key)}
     return {**labels, **own} if own else labels
 
 
 def label_value(labels: Mapping[str, Any], key: str) -> str | None:
-    """The value of one label; absent and empty are None. Raises Malformed where it is no label value."""
+    """Return the value of one label; None where it is absent or empty. Raises Malformed for an invalid value."""
     value = labels.get(key)
     if not value and (value is None or value == ""):
         return None

@@ -1,6 +1,6 @@
-"""How counting sees the objects that a workload refers to.
+"""The objects that a workload refers to, as counting reads them.
 
-This file alone says what has to be answered. It does not know where the objects come from.
+This file alone defines that interface. It does not know where the objects come from.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ Reference: TypeAlias = tuple[str, str, str, str]
 
 
 class Lookup(Protocol):
-    """The other objects in the cluster. Neither method raises."""
+    """The other objects of the cluster. Neither method raises."""
 
     def get(self, group: str, kind: str, namespace: str, name: str) -> dict[str, Any] | None:
-        """The object, or None where there is none (or where nobody could read it)."""
+        """Return the object; None where it does not exist or cannot be read."""
         ...
 
     def all_of(self, group: str, kind: str, namespace: str) -> Sequence[dict[str, Any]]:
-        """All objects of a kind in a namespace ("" for a cluster-wide kind); empty where nobody could read them."""
+        """Return all objects of a kind in a namespace ("" for a cluster-wide kind); empty where they cannot be read."""
         ...
 
 
 class EmptyLookup:
-    """A cluster with nothing in it."""
+    """A cluster without objects."""
 
     def get(self, group: str, kind: str, namespace: str, name: str) -> dict[str, Any] | None:
         return None
@@ -35,7 +35,7 @@ class EmptyLookup:
 
 
 class TrackingLookup:
-    """Passes every question on and remembers it: what demand asked for is what it depends on."""
+    """Record every lookup: the demand depends on what it looks up."""
 
     def __init__(self, lookup: Lookup) -> None:
         self._lookup = lookup
@@ -51,7 +51,7 @@ class TrackingLookup:
 
 
 class OverlayLookup:
-    """A cluster in which one object is another than it is."""
+    """Replace one object of a cluster."""
 
     def __init__(self, lookup: Lookup, reference: Reference, obj: dict[str, Any] | None) -> None:
         self._lookup = lookup
@@ -70,7 +70,7 @@ class OverlayLookup:
 #: All nodes of the cluster.
 ALL_NODES: Final[Reference] = ("", "Node", "", "")
 
-#: Kinds that stand in no namespace, among those that counting asks for.
+#: The cluster-wide kinds among those that counting looks up.
 CLUSTER_WIDE = frozenset(
     {
         ("", "Namespace"),
@@ -83,7 +83,7 @@ CLUSTER_WIDE = frozenset(
 
 
 def group_and_version(api_version: object) -> tuple[str, str]:
-    """("apps", "v1") of "apps/v1", and ("", "v1") of "v1"; anything but a text is of no group and version."""
+    """Return ("apps", "v1") for "apps/v1", and ("", "v1") for "v1"; ("", "") for anything but a text."""
     if not isinstance(api_version, str):
         return "", ""
     group, slash, version = api_version.partition("/")
@@ -91,15 +91,15 @@ def group_and_version(api_version: object) -> tuple[str, str]:
 
 
 def reference_of(obj: Mapping[str, Any]) -> Reference:
-    """The place of a stored object."""
+    """Return the reference of a stored object."""
     group, _ = group_and_version(obj.get("apiVersion"))
     return group, str(obj.get("kind")), obj["metadata"].get("namespace", ""), obj["metadata"]["name"]
 
 
 class DocumentLookup:
-    """The documents of some files as the cluster.
+    """Documents that serve as the cluster.
 
-    A missing namespace is `default`; of two of one name the last counts.
+    A missing namespace is `default`. Of two documents with one name the last counts.
     """
 
     def __init__(self, documents: Iterable[object]) -> None:

@@ -1,7 +1,6 @@
-"""Who pays for an object: the group it names, its namespace's, or whoever made it.
+"""Find the payer of an object: the group that it names, its namespace's group, or its owner.
 
-This file alone walks controller owner references and knows of namespaces' defaults. It does not know what anything
-costs.
+This file alone walks controller owner references and reads the defaults of namespaces. It does not know costs.
 """
 
 from __future__ import annotations
@@ -15,42 +14,42 @@ from bizrq.workloads.labels import LABEL, REQUIRED, group_of, labels_of
 from bizrq.workloads.lookup import Lookup, group_and_version
 from bizrq.workloads.validation import Malformed
 
-#: The longest way up that is followed (as Kueue does).
+#: The most owners that are followed, as in Kueue.
 MAX_HOPS = 10
 
 
 def charged_group(obj: Mapping[str, Any], lookup: Lookup) -> str | None:
-    """The group that an object charges if nothing above it pays: its own label's, else its namespace's default.
+    """Return the group that an object charges if nothing above it pays: its own label's, else its namespace's default.
 
-    Raises Malformed for a label that is none.
+    Raises Malformed for an invalid label.
     """
     return group_of(obj) or default_group(namespace_name(obj), lookup)
 
 
 def default_group(namespace: str, lookup: Lookup) -> str | None:
-    """The group of workloads without a label in a namespace: the same label, on the Namespace."""
+    """Return the group of a namespace's workloads without a label: the value of the same label on the Namespace."""
     value = _labels(lookup.get("", "Namespace", "", namespace)).get(LABEL)
     return value if isinstance(value, str) and value else None
 
 
 def requires_group(namespace: str, lookup: Lookup) -> bool:
-    """Whether every workload of a namespace has to charge a group: the label `REQUIRED`, on the Namespace."""
+    """Return True if every workload of a namespace must charge a group: the label `REQUIRED` on the Namespace."""
     return _labels(lookup.get("", "Namespace", "", namespace)).get(REQUIRED) == "true"
 
 
 def namespace_name(obj: Mapping[str, Any]) -> str:
-    """`metadata.namespace`, `default` where there is none."""
+    """Return `metadata.namespace`, or `default` where it is absent."""
     metadata = obj.get("metadata")
     namespace = metadata.get("namespace") if isinstance(metadata, dict) else None
     return namespace if isinstance(namespace, str) and namespace else "default"
 
 
 def payer(obj: Mapping[str, Any], registry: Registry, lookup: Lookup) -> dict[str, Any] | None:
-    """The nearest object above this one that is charged and names a group, None where the object pays for itself.
+    """Return the nearest object above this one that is charged and names a group; None if the object pays for itself.
 
-    The group of the label does not matter: whoever is above pays.
+    The payer's group may differ from the label of the object.
     """
-    # What was passed on by those below: only a kind that makes such objects pays for them.
+    # Kinds that owners below only pass on: only a kind that creates them pays for them.
     passed: set[tuple[str, str]] = set()
     for owner, adapter, made in owner_chain(obj, registry, lookup):
         if made not in adapter.creates:
@@ -68,10 +67,10 @@ def payer(obj: Mapping[str, Any], registry: Registry, lookup: Lookup) -> dict[st
 def owner_chain(
     obj: Mapping[str, Any], registry: Registry, lookup: Lookup
 ) -> Iterator[tuple[dict[str, Any], Adapter, tuple[str, str]]]:
-    """Whatever is above an object, the nearest first, each with its adapter and the group and kind that it made.
+    """Yield the objects above one, the nearest first, each with its adapter and the group and kind that it made.
 
-    A hop is trusted only where the owner exists in the same namespace, has the uid that the reference says, and is of
-    a kind that makes such objects: a forged or stale reference leads nowhere.
+    A step is trusted only if the owner exists in the same namespace, has the uid of the reference, and is of a kind
+    that makes such objects. A forged or stale reference ends the chain.
     """
     reference = controller_of(obj.get("metadata"))
     namespace = namespace_name(obj)
@@ -99,7 +98,7 @@ def owner_chain(
 
 
 def is_descendant(obj: Mapping[str, Any], uid: str, namespace: str, lookup: Lookup) -> bool:
-    """Whether an object was made by what has this uid, or by something that it made."""
+    """Return True if the object with this uid made an object, directly or not."""
     reference = controller_of(obj.get("metadata"))
     for _ in range(MAX_HOPS):
         if reference is None:
@@ -119,7 +118,7 @@ def is_descendant(obj: Mapping[str, Any], uid: str, namespace: str, lookup: Look
 
 
 def _labels(obj: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    """The labels of an object; none where it is not there, or has no proper ones."""
+    """Return the labels of an object; empty where the object or proper labels are missing."""
     try:
         return labels_of(obj) if obj is not None else {}
     except Malformed:
@@ -127,7 +126,7 @@ def _labels(obj: Mapping[str, Any] | None) -> Mapping[str, Any]:
 
 
 def controller_of(metadata: object) -> dict[str, Any] | None:
-    """The owner reference that says `controller: true`. What is no proper list of references has none."""
+    """Return the owner reference with `controller: true`; None where there is none or the list is malformed."""
     references = metadata.get("ownerReferences") if isinstance(metadata, dict) else None
     if not isinstance(references, list):
         return None

@@ -1,7 +1,7 @@
-"""What may stand in an object that somebody sent, and how to say in one line that something else does.
+"""Validate the values of objects from clients, and describe in one line what is wrong.
 
-This file alone reads untrusted values and words complaints about them. It does not know what the values mean. Nothing
-here recurses into a value or builds a large number or text from one.
+This file alone reads untrusted values and words the messages. It does not know what the values mean. Nothing here
+recurses into a value or builds a large number or text from one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def malformed(path: str, what: str) -> Malformed:
 
 
 def describe_value(value: object) -> str:
-    """A value as it may stand in a message: one line, ASCII, at most some 50 characters."""
+    """Return a value as messages show it: one line of ASCII with at most about 50 characters."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -47,7 +47,7 @@ def describe_value(value: object) -> str:
 
 
 def child_path(path: str, key: object) -> str:
-    """The path of a key of a map, or of an index of a list."""
+    """Return the path of a key of a map, or of an index of a list."""
     if isinstance(key, int) and not isinstance(key, bool):
         return f"{path}[{describe_value(key)}]"
     if isinstance(key, str) and _PLAIN_KEY.fullmatch(key):
@@ -56,7 +56,7 @@ def child_path(path: str, key: object) -> str:
 
 
 def expect_map(value: object, path: str) -> dict[str, Any]:
-    """The map that has to stand here; absent and null are an empty one."""
+    """Return the map at `path`; absent and null are empty. Raises Malformed."""
     if isinstance(value, dict):
         return value
     if value is None:
@@ -65,7 +65,7 @@ def expect_map(value: object, path: str) -> dict[str, Any]:
 
 
 def expect_list(value: object, path: str) -> Sequence[Any]:
-    """The list that has to stand here; absent and null are an empty one."""
+    """Return the list at `path`; absent and null are empty. Raises Malformed."""
     if isinstance(value, list):
         return value
     if value is None:
@@ -74,16 +74,16 @@ def expect_list(value: object, path: str) -> Sequence[Any]:
 
 
 def expect_text(value: object, path: str) -> str:
-    """The text that has to stand here; absent and null are empty."""
+    """Return the text at `path`; absent and null are empty. Raises Malformed."""
     if isinstance(value, str):
         return value
     if value is None:
         return ""
-    raise malformed(path, f"must be a text, not {describe_value(value)}")
+    raise malformed(path, f"must be a string, not {describe_value(value)}")
 
 
 def expect_bool(value: object, path: str) -> bool:
-    """The boolean that has to stand here; absent and null are false."""
+    """Return the boolean at `path`; absent and null are false. Raises Malformed."""
     if value is None:
         return False
     if isinstance(value, bool):
@@ -92,7 +92,7 @@ def expect_bool(value: object, path: str) -> bool:
 
 
 def expect_count(value: object, path: str) -> int:
-    """The whole number that has to stand here, from 0 to MOST. A bool, a float or a text is none."""
+    """Return the whole number at `path`, from 0 to MAX_COUNT. Raises Malformed; a bool, a float or a text is none."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise malformed(path, f"must be a whole number, not {describe_value(value)}")
     if value < 0:
@@ -103,7 +103,7 @@ def expect_count(value: object, path: str) -> int:
 
 
 def get_path(value: object, keys: Sequence[str], path: str = "") -> Any:
-    """What stands under keys, None where any of them is absent or null. Raises Malformed where one is no map."""
+    """Return the value under keys; None where one of them is absent or null. Raises Malformed where one is no map."""
     for key in keys:
         if value is None:
             return None
@@ -115,7 +115,7 @@ def get_path(value: object, keys: Sequence[str], path: str = "") -> Any:
 
 
 def suggestion(word: object, known: Iterable[str]) -> str:
-    """`, did you mean x?` or nothing."""
+    """Return `, did you mean x?`, or nothing where no known word is close."""
     if not isinstance(word, str):
         return ""
     spelled = {name.casefold(): name for name in known}

@@ -1,7 +1,7 @@
-"""When devices were allocated to claims, and who pays for that.
+"""When devices were allocated to claims, and which group pays for them.
 
-This file alone decides it, and remembers what nobody writes down: when an allocation was first seen, and whose a claim
-was whose pods have gone. Which hours that makes is the meter's.
+This file alone decides that. It remembers what no object records: when an allocation was first seen, and who paid for a
+claim whose pods are gone. Times are integer milliseconds since 1970.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ User: TypeAlias = tuple[Pod, Adapter, Object]
 
 
 class ClaimAllocations:
-    """Of claims, by uid."""
+    """Start and payer of each allocation, by uid of the claim."""
 
     def __init__(
         self, cluster: Cluster, observed: ObservedUsage, claim_payers: ClaimPayers, now: Callable[[], int]
@@ -33,37 +33,37 @@ class ClaimAllocations:
         self._claim_payers = claim_payers
         self._observed = observed
         self._now = now
-        #: Which group pays for an allocated claim, by its uid, and for whom; and when it was first seen to be allocated
-        #: where nobody says since when it is.
+        #: The group and user that pay for an allocated claim, by uid; and when an allocation without a timestamp was
+        #: first seen.
         self._payers: dict[str, tuple[str, User]] = {}
         self._seen: dict[str, int] = {}
 
     def name(self, claim: Object) -> str | None:
-        """The name of one allocation of a claim, by which its hours are stored; None while nothing is allocated."""
+        """Return the key of a claim's allocation in the record. None while no device is allocated."""
         return f"{claim['metadata']['uid']}@{self.since(claim)}" if is_allocated(claim) else None
 
     def since(self, claim: Object) -> int:
-        """When a claim was allocated: as the scheduler says, which it need not, else when that was first seen."""
-        told = claim["status"]["allocation"].get("allocationTimestamp")
-        return parse_timestamp(told) if told else self._seen.setdefault(claim["metadata"]["uid"], self._now())
+        """Return when a claim was allocated: by the scheduler's optional timestamp, else when it was first seen."""
+        timestamp = claim["status"]["allocation"].get("allocationTimestamp")
+        return parse_timestamp(timestamp) if timestamp else self._seen.setdefault(claim["metadata"]["uid"], self._now())
 
     def learn_starts(self, names: Iterable[str]) -> None:
-        """Take it from these names since when they are: another process may have seen it first, and said so."""
+        """Learn starts from the keys of a record: another process may have seen these allocations first."""
         for name in names:
             uid, _, since = name.partition("@")
             self._seen[uid] = int(since)
 
     def claim(self, name: str) -> Object | None:
-        """The claim that still has this allocation."""
+        """Return the claim that still has this allocation."""
         uid, allocation, _ = name.partition("@")
         claim = self._cluster.informers.claims.store.by_uid(uid) if allocation else None
         return claim if claim is not None and self.name(claim) == name else None
 
     def payer(self, claim: Object) -> tuple[str, User] | None:
-        """The group that pays for the hours of an allocated claim, with a pod of its that uses the claim and with that
-        pod's workload: whoever pays for the claim, else, of the groups whose pods have it, that of the oldest workload.
+        """Return the group that pays for an allocated claim, and one of its pods that uses the claim.
 
-        Where no pod is left it is that of before: a claim outlives its pods by the moment that its deallocation takes.
+        That is the group that pays for the claim as an object; else the one with the oldest workload that uses it.
+        Where no pod is left it is the last payer: a claim outlives its pods until it is deallocated.
         """
         first: dict[str, tuple[tuple[str, str], User]] = {}
         for pod in self._observed.pods_using(claim):
@@ -82,17 +82,17 @@ class ClaimAllocations:
         return found
 
     def note_payer(self, claim: Object, group: str, user: User) -> None:
-        """This group does, unless it is known who does."""
+        """Remember the payer of a claim unless one is known."""
         self._payers.setdefault(claim["metadata"]["uid"], (group, user))
 
     def forget(self, claim: Object) -> None:
-        """Its devices are free again."""
+        """Forget a claim whose devices are free again."""
         uid = claim["metadata"]["uid"]
         self._payers.pop(uid, None)
         self._seen.pop(uid, None)
 
 
 def workload_name(adapter: Adapter, workload: Object) -> str:
-    """A workload as lines of the record name it."""
+    """Return the name of a workload in the record, as `plural.group/namespace/name`."""
     metadata = workload["metadata"]
     return str(Slot(adapter.resource, metadata.get("namespace", ""), metadata["name"]))

@@ -1,7 +1,6 @@
-"""What admission and people have to know of a group's hours besides how many are used.
+"""The state of a group's card-hour budgets: rollover, next grant, and when and by which workloads one is exhausted.
 
-This file alone brings that together from records: what of a period is left over, when the next begins, and when a
-budget is used up, and by whom. `bizrq.hours.alerts` says how that reads, `bizrq.hours.forecast` foresees it.
+This file alone reads that from records. `bizrq.hours.forecast` computes it, `bizrq.hours.alerts` words it.
 """
 
 from __future__ import annotations
@@ -28,9 +27,10 @@ from controller.watch.cluster import Cluster
 
 @dataclass(frozen=True, slots=True)
 class BudgetState:
-    """The open period of a group's record, up to `at`; amounts in nano-units x milliseconds by resource.
+    """The open period of a group's record, up to `at`, in milliseconds.
 
-    `spent` is what was spent beyond what came over, and `rollover_left` what is left of that, in hours by `cash/` name.
+    `spent` is what was spent beyond the rollover, in nano-units x milliseconds by resource. `rollover_left` is what is
+    left of the rollover, in hours by `cash/` name.
     """
 
     at: int = 0
@@ -41,16 +41,16 @@ class BudgetState:
 
     @property
     def exact(self) -> dict[str, int]:
-        """What is spent beyond what came over, in hours by `cash/` name, rounded up to the nano."""
+        """Return what is spent beyond the rollover, in nano-hours by `cash/` name, rounded up."""
         return {names.cash_name(name): -(-amount // HOUR) for name, amount in self.spent.items()}
 
     @property
     def next_grant(self) -> str:
-        """When hours are granted anew, as people read it; "" for never."""
+        """Return when hours are granted next, as text; "" for never."""
         return "" if self.period.end is None else periods.format_time(self.period.end, self.zone)
 
     def cash_status(self) -> wire.CashStatus:
-        """What the group's status says of it."""
+        """Return the period and rollover for the group's status."""
         start = self.period.start
         return wire.CashStatus(
             period_start="" if start is None else periods.format_time(start, self.zone),
@@ -64,11 +64,11 @@ class BudgetState:
 
 
 Burns: TypeAlias = Mapping[str, Mapping[str, int]]
-"""What runs, by resource and workload, in nano-units."""
+"""The current rates by resource and workload, in nano-units."""
 
 
 class BudgetForecaster:
-    """Looks at the records of groups, and of those below them."""
+    """Reads the records of groups and of the groups below them."""
 
     def __init__(self, cluster: Cluster, record_reconciler: RecordReconciler, catalog: Catalog) -> None:
         self._cluster = cluster
@@ -76,7 +76,7 @@ class BudgetForecaster:
         self._catalog = catalog
 
     def budget_state(self, group: GroupObject, pages: Sequence[RecordPage]) -> BudgetState | None:
-        """What the group's pages come to; None where it has none. Raises GroupUnreadable."""
+        """Return the state of the group's open period. None without pages. Raises GroupUnreadable."""
         if not pages:
             return None
         period = metering.open_period(pages)
@@ -93,27 +93,27 @@ class BudgetForecaster:
     def budget_levels(
         self, group: GroupObject, hard: Limits, used: Resources, own: Resources, record: BudgetState | None
     ) -> list[BudgetLevel]:
-        """The group's budgets of hours; only what it spends itself is foreseen, as its children's are their own."""
+        """Return the group's card-hour budgets. The forecast names its own workloads only; children have their own."""
         burns_of = cache(self._burns)
-        told = [BudgetLevel(n, hard[n], used.get(n, 0), own.get(n, 0)) for n in sorted(hard) if is_cash(n)]
-        return [self._foreseen(group, each, record, burns_of) for each in told]
+        levels = [BudgetLevel(n, hard[n], used.get(n, 0), own.get(n, 0)) for n in sorted(hard) if is_cash(n)]
+        return [self._foreseen(group, each, record, burns_of) for each in levels]
 
     def _foreseen(
-        self, group: GroupObject, told: BudgetLevel, record: BudgetState | None, burns_of: Callable[[str], Burns]
+        self, group: GroupObject, level: BudgetLevel, record: BudgetState | None, burns_of: Callable[[str], Burns]
     ) -> BudgetLevel:
         try:
-            burns = burns_of(group.name).get(metered_resource(told.name), {})
-            if record is None or not burns or told.used >= told.hard:
-                return told
+            burns = burns_of(group.name).get(metered_resource(level.name), {})
+            if record is None or not burns or level.used >= level.hard:
+                return level
             within = forecast.HORIZON if record.period.end is None else record.period.end - record.at
-            out = forecast.time_to_exhaustion(self._budget(group, told.name, record.period, burns_of), max(1, within))
+            out = forecast.time_to_exhaustion(self._budget(group, level.name, record.period, burns_of), max(1, within))
         except (GroupUnreadable, HoursUnreadable):
-            return told
+            return level
         at = None if out is None else record.at + out
-        return replace(told, exhausted_at=at, top_consumers=forecast.top_consumers(burns))
+        return replace(level, exhausted_at=at, top_consumers=forecast.top_consumers(burns))
 
     def _budget(self, top: GroupObject, name: str, period: Period, burns_of: Callable[[str], Burns]) -> Budget:
-        """The group's hours of a resource, with those of its children. Raises GroupUnreadable, HoursUnreadable."""
+        """Return the group's budget of a resource with its children's. Raises GroupUnreadable, HoursUnreadable."""
         resource, groups, budgets = metered_resource(name), self._cluster.groups, dict[str, Budget]()
         # Children come before their parents here.
         for each in reversed(hierarchy.subtree(top.name, groups.child_names)):
@@ -131,7 +131,7 @@ class BudgetForecaster:
         return budgets[top.name]
 
     def _burns(self, group: str) -> Burns:
-        """What runs, by resource and workload, in nano-units. Raises HoursUnreadable."""
+        """Return the current rates by resource and workload, in nano-units. Raises HoursUnreadable."""
         burns: dict[str, dict[str, int]] = {}
         for page in self._record_reconciler.pages(group):
             for rate, since in page.running.items():
@@ -146,7 +146,7 @@ class BudgetForecaster:
 
 
 def _left_over(pages: Sequence[RecordPage], period: Period) -> dict[str, int]:
-    """What is left of what came over, by `cash/` name; below 0 what was spent beyond it."""
+    """Return what is left of the rollover, by `cash/` name. Negative amounts were spent beyond it."""
     spent = metering.group_total(pages, period)
     return {
         names.cash_name(name): amount - spent.get(name, 0)

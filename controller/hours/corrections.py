@@ -1,7 +1,7 @@
-"""What people correct: each correction becomes a line of its group's record once, and then is told to be.
+"""Corrections of card-hours: each becomes a line of its group's record once, and then is marked as applied.
 
 This file alone decides which corrections a record still lacks. A watch may be behind, and another controller may have
-applied one: so what a record does not have is read again after the record, and the record's write decides.
+applied one. So a correction that the record lacks is read again after the record, and the record's write decides.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ log = structlog.get_logger(__name__)
 Object = dict[str, Any]
 
 _READ = 5.0
-#: Seconds until it is tried again to say so.
+#: Seconds until marking a correction as applied is retried.
 _AGAIN = 5.0
 
 
 class CorrectionTracker:
-    """The corrections of all groups, as the watch has them."""
+    """The corrections of all groups, as the informer has them."""
 
     def __init__(
         self,
@@ -50,9 +50,10 @@ class CorrectionTracker:
         )
 
     async def pending(self, group: str, applied: Collection[str]) -> list[Correction]:
-        """Those that the watch does not show as applied; of those that the record lacks, only what is true now.
+        """Return the corrections that the informer does not show as applied.
 
-        `applied` are the uids that the record has. Raises ApiError, Unreachable.
+        A correction that the record lacks is read again first, and left out if it is gone or applied by now. `applied`
+        are the uids that the record has. Raises ApiError, Unreachable.
         """
         found: list[Correction] = []
         for obj in list(self.informer.store.index("group", group)):
@@ -71,7 +72,7 @@ class CorrectionTracker:
         return found
 
     async def mark_applied(self, group: str, applied: Iterable[Correction]) -> None:
-        """Have those say that they are lines of a record, which is stored; one that cannot does later."""
+        """Mark corrections as applied once the record with them is stored. A failed write is retried later."""
         for correction in applied:
             obj = self.informer.store.by_uid(correction.uid)
             if obj is None:
@@ -82,7 +83,7 @@ class CorrectionTracker:
             except NotFound:
                 log.info("correction deleted after it was applied", uid=correction.uid)
             except (ApiError, Unreachable) as error:
-                log.warning("correction not told to be applied, again later", uid=correction.uid, error=str(error))
+                log.warning("correction not marked as applied, retrying", uid=correction.uid, error=str(error))
                 self._enqueue(group, _AGAIN)
 
     async def _is_due(self, correction: CorrectionObject) -> bool:
@@ -94,7 +95,7 @@ class CorrectionTracker:
         return fresh.metadata.uid == correction.metadata.uid and not fresh.status.applied
 
     def _changed(self, old: Object | None, new: Object | None) -> None:
-        """A correction that came has to be applied; one that is told or gone may be forgotten."""
+        """Enqueue the group: a new correction has to be applied, and an applied or deleted one may be forgotten."""
         for group in _group(new or old or {}):
             self._enqueue(group, 0.0)
 

@@ -1,6 +1,6 @@
-"""Of which resources a record has hours.
+"""The resource names that a record meters.
 
-This file alone decides that, so that a record stays small whatever people call their models.
+This file alone decides that, so that a record stays small whatever models the labels name.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from bizrq.units.names import Catalog, base_and_model
 from bizrq.units.resources import Resources
 from controller.hours.record_store import StoredPage
 
-#: Models that `hard` does not name and that a group's record has all the same, besides the hours of their base.
+#: Most models that a group's record has although `hard` does not name them, in addition to their base.
 MAX_MODELS = 100
 
 
 class MeteredNames:
-    """Which names of a cost are recorded: what `hard` tracks, and the models of that, as many as there is room for.
+    """Selects the names of a cost to record: those that `hard` tracks, and their models as far as there is room.
 
-    A label may call a model whatever it likes; what it calls one has the base's hours anyway.
+    A label may name any model. The base's hours are recorded anyway.
     """
 
     def __init__(self, tracked: Collection[str], stored_pages: Sequence[StoredPage], catalog: Catalog) -> None:
@@ -28,6 +28,7 @@ class MeteredNames:
         self._catalog = catalog
 
     def of(self, cost: Resources) -> list[str]:
+        """Return the names of a cost to record, sorted."""
         return sorted(name for name in cost if cost[name] and (name in self._tracked or self._has_room(name)))
 
     def _has_room(self, name: str) -> bool:
@@ -40,7 +41,7 @@ class MeteredNames:
 
     @cached_property
     def _models(self) -> set[str]:
-        """Those that the record has."""
+        """The models that the record has."""
         pages = [stored_page.page for stored_page in self._sheets]
         rates = {rate for page in pages for rate in (*page.running, *(part.rate for part in page.split))}
         found = {name for rate in rates for name, _ in rate.cost}

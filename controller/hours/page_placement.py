@@ -11,7 +11,7 @@ from bizrq.hours.metering import Interval, RecordPage
 from controller.hours.collected import uids_of
 from controller.watch.time_slice import Yielder
 
-#: What one page takes. With more intervals, or more text, new ones go to the next page.
+#: The capacity of a page. Beyond this many intervals or characters, new intervals go to the next page.
 MAX_INTERVALS = 5_000
 MAX_TEXT = 256 * 1024
 #: About how many characters a line of the record takes without its uids, and each of those.

@@ -1,7 +1,7 @@
-"""One look at one group's hours: gather, tick, write its record, page by page.
+"""One reconciliation of one group's record of card-hours: gather intervals, advance the pages, write them.
 
-This file alone decides when a record is written and in which order, so that whoever dies between any two writes leaves
-what the next one needs. The sums are `bizrq.hours.metering`'s; what a group's status says of them is the recount's.
+This file alone decides the order of writes, so that a controller that stops between any two of them leaves what the
+next one needs. `bizrq.hours.metering` does the sums; the recount decides what a status says of them.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ from controller.watch.cluster import Cluster
 log = structlog.get_logger(__name__)
 
 _READ = 5.0
-#: How long a pod may outlive its workload before people are told: the garbage collector takes it. Milliseconds.
+#: How long a pod may outlive its workload before it is reported, in milliseconds: the garbage collector deletes it.
 _LINGERS = 60_000
 
 
 class RecordResult(NamedTuple):
-    """Whether the record is as it should be, and the seconds after which to look again."""
+    """`is_done` is False while steps are left. `requeue_after` is in seconds."""
 
     is_done: bool
     requeue_after: float
 
 
 class RecordReconciler:
-    """Keeps the records of groups. One look at a time for each group."""
+    """Keeps the records of groups. `reconcile` must not run twice at a time for one group."""
 
     def __init__(
         self,
@@ -73,23 +73,23 @@ class RecordReconciler:
         self._catalog = catalog
         self._interval = int(cash_interval * 1000)
         self._now = now
-        #: Charged pods whose workload is there no more, by group, in words, and since when that is so.
+        #: Charged pods whose workload is gone, by group and as text, with the time when that was first seen.
         self._unowned: dict[str, dict[str, int]] = {}
         self._corrections = corrections
         self._retention = retention
         self._writer = PageWriter(record_store, self._interval)
 
     def pages(self, group: str) -> list[RecordPage]:
-        """The group's record as it was stored last. Raises HoursUnreadable."""
+        """Return the pages of the group's record as stored last. Raises HoursUnreadable."""
         return [stored_page.page for stored_page in self._record_store.of(group)]
 
     def unowned(self, group: str) -> list[str]:
-        """Pods that go on being charged though their workload is there no more, in words."""
+        """Return the pods that are still charged although their workload is gone, as text."""
         now = self._now()
         return [pod for pod, since in self._unowned.get(group, {}).items() if now - since >= _LINGERS]
 
     def forget(self, group: str) -> None:
-        """The group is no more."""
+        """Forget a group that is gone or keeps no record."""
         self._collector.drop_group(group)
         self._unowned.pop(group, None)
         self._retention.forget(group)
@@ -169,9 +169,9 @@ class RecordReconciler:
         return not group.parent and bool(wire.terms_of(group, self._catalog).schedule.period)
 
     async def _claim_pages(self, group: GroupObject, stored_pages: Sequence[StoredPage]) -> list[StoredPage]:
-        """The pages, where there are several, each with our sign: what another has decided by now cannot be written.
+        """Return the pages. Of several, each is first written with our identity: another controller's writes then fail.
 
-        A page may be missing that was announced and not made.
+        Creates a page that was announced and not created.
         """
         if stored_pages[0].pages == 1:
             return list(stored_pages)
@@ -185,14 +185,14 @@ class RecordReconciler:
         return signed
 
     async def _grow(self, group: GroupObject, stored_pages: Sequence[StoredPage]) -> None:
-        """Announce one page more, then make it."""
+        """Announce one more page, then create it."""
         await self._record_store.write(
             stored_pages[0], stored_pages[0].page, pages=len(stored_pages) + 1, writer=self._identity
         )
         await self._record_store.create(group, len(stored_pages))
 
     def _apply_corrections(self, corrected: Sequence[Correction], page: RecordPage, now: int) -> RecordPage:
-        """What people corrected, once, and what children left that are gone by now."""
+        """Return the page with corrections applied once, and without marks of deleted children."""
         groups = self._cluster.groups.informer.store
         page = metering.forget_children(page, lambda uid: groups.by_uid(uid) is not None)
         for correction in corrected:
@@ -203,7 +203,7 @@ class RecordReconciler:
     # The tree.
 
     def _calendar(self, group: GroupObject, page: RecordPage) -> Sequence[Period] | None:
-        """The periods of the group's tree that are not closed; None until its root has told them."""
+        """Return the periods of the group's tree, oldest first. None until the record of its root has them."""
         root = self.root(group)
         if root is None:
             return [lines.period for lines in page.periods]
@@ -217,24 +217,24 @@ class RecordReconciler:
             self._enqueue(root.name, 0.0)
             return None
         now = max(self._now(), page.watermark)
-        told = [periods.first_period(schedule, now)] if page.is_new else [lines.period for lines in page.periods]
-        last = told[-1]
+        calendar = [periods.first_period(schedule, now)] if page.is_new else [lines.period for lines in page.periods]
+        last = calendar[-1]
         if last.end is None or now < last.end:
-            told[-1] = last = periods.rescheduled(schedule, last, now)
+            calendar[-1] = last = periods.rescheduled(schedule, last, now)
         while last.end is not None and last.end <= now:
             last = periods.next_period(schedule, last)
-            told.append(last)
-        return told
+            calendar.append(last)
+        return calendar
 
     def root(self, group: GroupObject) -> GroupObject | None:
-        """The root of a group's tree; None while an ancestor is not there."""
+        """Return the root of a group's tree. None while an ancestor is missing."""
         if not group.parent:
             return group
         groups = self._cluster.groups
         return groups.cached(hierarchy.root(group.parent, groups.parent_of))
 
     def _carry(self, group: GroupObject, hard: Limits, moved: Sequence[RecordPage]) -> RecordPage:
-        """The first page with what comes over to its open period, as long as the period before may still change."""
+        """Return the first page with the rollover into each period, while the period before may still change."""
         page, asked = moved[0], wire.terms_of(group, self._catalog)
         lines = list(page.periods)
         for index in range(1, len(lines)):
@@ -243,7 +243,7 @@ class RecordReconciler:
         return replace(page, periods=tuple(lines)) if lines != list(page.periods) else page
 
     def _used(self, group: GroupObject, pages: Sequence[RecordPage], period: Period) -> dict[str, int]:
-        """What a group and its children had used of a period, by `cash/` name, as `used` would say."""
+        """Return what a group and its children used in a period, by `cash/` name, as in the status's `used`."""
         groups, used = self._cluster.groups, dict[str, dict[str, int]]()
         # Children come before their parents here.
         for name in reversed(hierarchy.subtree(group.name, groups.child_names)):
@@ -263,7 +263,7 @@ class RecordReconciler:
         moved: Sequence[RecordPage],
         collected: CollectedIntervals,
     ) -> None:
-        """Have those groups looked at that this look has something for."""
+        """Enqueue the groups that have to react to this record."""
         for name in collected.awaited:
             self._enqueue(name, 0.0)
             self._enqueue(group.name, 1.0)
@@ -275,8 +275,8 @@ class RecordReconciler:
                     payer = self._cluster.ownership.group_of(pays[1]) if pays is not None else None
                     if payer not in (None, group.name):
                         self._enqueue(payer, 0.0)
-        told = [[lines.period for lines in page.periods] for page in (stored_pages[0].page, moved[0])]
-        if not group.parent and told[0] != told[1]:
+        calendars = [[lines.period for lines in page.periods] for page in (stored_pages[0].page, moved[0])]
+        if not group.parent and calendars[0] != calendars[1]:
             for name in hierarchy.subtree(group.name, self._cluster.groups.child_names)[1:]:
                 self._enqueue(name, 0.0)
 
@@ -285,7 +285,7 @@ class RecordReconciler:
         self._unowned[group] = {pod: known.get(pod, collected.at) for pod in collected.unowned}
 
     def _again(self, pages: Sequence[RecordPage], now: int) -> float:
-        """Seconds until the record has to move: what runs goes on, a period ends, or may be closed."""
+        """Return the seconds until the record is due: intervals run, a period ends, or may be closed."""
         due = [float("inf")]
         for page in pages:
             if page.running or page.split:
@@ -294,10 +294,10 @@ class RecordReconciler:
             due.extend(max(1, (end if end > now else end + metering.GRACE) - now) for end in ends if end is not None)
         return min(due) / 1000
 
-    # The end.
+    # Deletion.
 
     async def transfer_to_parent(self, group: GroupObject) -> None:
-        """Write a deleted group's last statements, hand what it has spent to its parent, once, and let it go."""
+        """Write a deleted group's last statements, transfer its hours to its parent once, and remove the finalizer."""
         if wire.FINALIZER not in group.metadata.finalizers:
             return
         stored_pages = self._record_store.of(group.name)
@@ -311,10 +311,10 @@ class RecordReconciler:
         self.forget(group.name)
 
     async def _close_orphaned(self, stored_pages: Sequence[StoredPage]) -> None:
-        """A record whose group was taken away by force, and whose name has another now."""
+        """Close a record whose group was deleted by force and whose name another group has now."""
         await self._writer.write_final_statements(stored_pages)
         for stored_page in stored_pages:
-            log.warning("record of a group that is no more", group=stored_page.spec.group, page=stored_page.name)
+            log.warning("record of a deleted group removed", group=stored_page.spec.group, page=stored_page.name)
             await self._record_store.remove(stored_page)
 
     async def _hand_over(self, group: GroupObject, pages: Sequence[RecordPage]) -> None:
@@ -331,16 +331,16 @@ class RecordReconciler:
             if wire.FINALIZER not in parent.metadata.finalizers:
                 await self._add_finalizer(parent)
             stored_pages = [await self._record_store.create(parent, 0)]
-            told = self._calendar(parent, stored_pages[0].page)
+            calendar = self._calendar(parent, stored_pages[0].page)
             stored_pages[0] = replace(
-                stored_pages[0], page=metering.adopt_periods(stored_pages[0].page, told or (), self._now())
+                stored_pages[0], page=metering.adopt_periods(stored_pages[0].page, calendar or (), self._now())
             )
         page = metering.inherit(stored_pages[0].page, group.metadata.uid, group.name, parts)
         await self._record_store.write(stored_pages[0], page)
         self._enqueue(parent.name, 0.0)
 
     async def _add_finalizer(self, group: GroupObject) -> None:
-        """See to it that a group with a record cannot go before its statement is written and its hours are left."""
+        """Keep a group with a record until its statements are written and its hours are transferred."""
         await self._set_finalizers(group, [*group.metadata.finalizers, wire.FINALIZER])
         await self._cluster.groups.read(group.name, _READ)
 

@@ -1,7 +1,7 @@
-"""The records of card-hours as they are stored: pages by group, newest known first-hand, and guarded writes of them.
+"""The stored records of card-hours: the newest known pages of each group, and guarded writes of them.
 
-This file alone decides which version of a page counts as the newest known, and what becomes of a write that meets
-another's. What stands in a page is `bizrq.hours.metering`'s, how it reads `bizrq.api.hours`'s.
+This file alone decides which version of a page is the newest known, and how a conflicting write is handled.
+`bizrq.hours.metering` decides what a page contains, `bizrq.api.hours` how it is encoded.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ _encoder = msgspec.json.Encoder()
 
 
 class _Written(msgspec.Struct):
-    """What is read of the answer to a write: we know what we wrote."""
+    """The part of a write's response that is decoded."""
 
     metadata: ObjectMeta
 
 
 @dataclass(frozen=True, slots=True)
 class StoredPage:
-    """One stored page of a group: what only the shell knows of it, and what it says."""
+    """One stored page of a group: its identity and version, and its content in `page`."""
 
     name: str
     revision: int
@@ -46,22 +46,22 @@ class StoredPage:
     page: RecordPage
     pages: int = 1
     writer: str = ""
-    #: The revisions of pods and claims that it knows of, by `plural.group`.
+    #: The revisions of pods and claims that the page includes, by `plural.group`.
     seen: Mapping[str, int] | None = None
     uid: str = ""
 
 
 class RecordStore:
-    """All pages, by group. Writes teach it newer versions than the watch has brought."""
+    """All pages, by group. Own writes are known before the watch brings them."""
 
     def __init__(self, client: KubeClient, on_change: Callable[[str], None]) -> None:
-        """`on_change` is told the group of a page that somebody else has changed."""
+        """`on_change` is called with the group of a page that another writer changed."""
         self._client = client
         self._on_change = on_change
         self._stored_pages: dict[str, dict[str, StoredPage]] = {}
-        #: Pages that cannot be read, by group: what is wrong with each, by name.
+        #: The problems of pages that cannot be read, by group and name.
         self._unreadable: dict[str, dict[str, str]] = {}
-        #: In which page each uid was last seen to run. What is over is looked up in vain.
+        #: The page in which each uid last ran. May have entries of finished intervals.
         self._places: dict[str, tuple[str, str]] = {}
         self._most_places = 10_000
         self.informer = Informer(
@@ -73,20 +73,21 @@ class RecordStore:
         )
 
     def of(self, group: str) -> list[StoredPage]:
-        """The pages of a group's record, in their order. Raises HoursUnreadable."""
+        """Return the pages of a group's record in order. Raises HoursUnreadable."""
         for problem in self._unreadable.get(group, {}).values():
             raise HoursUnreadable(problem)
         return sorted(self._stored_pages.get(group, {}).values(), key=lambda sheet: sheet.spec.page)
 
     def has(self, group: str) -> bool:
+        """Return True if the group has a record, readable or not."""
         return group in self._stored_pages or group in self._unreadable
 
     def revision(self, group: str) -> int:
-        """The newest revision that a page of this group is known at."""
+        """Return the newest known revision of the group's pages; 0 without pages."""
         return max((stored_page.revision for stored_page in self._stored_pages.get(group, {}).values()), default=0)
 
     def page_elsewhere(self, uid: str, group: str) -> StoredPage | None:
-        """The page of another group in which a stay runs, or of which a part of it was split off."""
+        """Return the page of another group in which an interval runs or from which a part of it was split off."""
         place = self._places.get(uid)
         if place is None or place[0] == group:
             return None
@@ -94,14 +95,14 @@ class RecordStore:
         return stored_page if stored_page is not None and _has(stored_page.page, uid) else None
 
     async def read(self, group: str, name: str) -> None:
-        """Have the page at hand as it is stored now. Raises ApiError, Unreachable."""
+        """Read a page from the API server. Raises ApiError, Unreachable."""
         try:
             self._learn(await self._client.get(CARD_HOURS, name))
         except NotFound:
             self._forget(group, name)
 
     async def create(self, group: GroupObject, number: int, writer: str = "") -> StoredPage:
-        """A page of a group's record that says nothing yet. Raises ApiError, Unreachable; Conflict if it is there."""
+        """Create an empty page of a group's record. Raises ApiError, Unreachable; Conflict if it exists."""
         name = f"{group.name}.{number}.{group.metadata.uid[:8]}" if number else group.name
         spec = CardHoursSpec(group.name, group.metadata.uid, number)
         metadata = ObjectMeta(name=name, labels={wire.GROUP_LABEL: group.name})
@@ -117,10 +118,10 @@ class RecordStore:
         return self._know(stored_page)
 
     async def write(self, stored_page: StoredPage, page: RecordPage, **shell: Any) -> StoredPage:
-        """The page after a write that succeeds only on the version that was decided on.
+        """Write a page on the version that it was computed from, and return it. `shell` replaces fields of StoredPage.
 
-        Raises Conflict, having read what is there, besides the other ApiErrors, and Unreachable, after which nobody
-        knows whether it was written: then it is read before the next write.
+        Raises Conflict after reading the stored version, other ApiErrors, and Unreachable. After Unreachable the write
+        may have happened: the next write then conflicts and reads.
         """
         after = replace(stored_page, page=page, **shell)
         path = CARD_HOURS.path(name=stored_page.name, subresource="status")
@@ -137,7 +138,7 @@ class RecordStore:
         )
 
     async def remove(self, stored_page: StoredPage) -> None:
-        """Raises Conflict if it has changed, besides the other ApiErrors, and Unreachable."""
+        """Delete a page. Raises Conflict if it has changed, other ApiErrors, Unreachable."""
         try:
             await self._client.delete(CARD_HOURS, stored_page.name, resource_version=str(stored_page.revision))
         except NotFound:
@@ -148,21 +149,21 @@ class RecordStore:
         self._forget(stored_page.spec.group, stored_page.name)
 
     async def find_statement(self, name: str) -> Statement | None:
-        """The statement of this name, where it is written already. Raises ApiError, Unreachable, HoursUnreadable."""
+        """Return the statement of this name if it is stored. Raises ApiError, Unreachable, HoursUnreadable."""
         try:
             return wire.statement_of(await self._client.get(STATEMENTS, name))
         except NotFound:
             return None
 
     async def write_statement(self, statement: Statement) -> None:
-        """Write a statement; Conflict where another wrote it meanwhile. Raises the other ApiErrors, Unreachable."""
+        """Create a statement. Raises Conflict if another controller created it, other ApiErrors, Unreachable."""
         try:
             await self._client.create(STATEMENTS, wire.to_json(statement), timeout=_TIMEOUT)
         except AlreadyExists:
             raise Conflict(409, "AlreadyExists", f"{statement.metadata.name} was written by another") from None
 
     def on_change(self, old: Object | None, new: Object | None) -> None:
-        """What the watch brought; what we wrote ourselves is no news."""
+        """Handle a change from the watch. Own writes are known already and cause no call of `on_change`."""
         changed = new or old
         if changed is None:
             return
@@ -179,7 +180,7 @@ class RecordStore:
         self._on_change(group)
 
     def _start_over(self, before: int, now: int) -> None:
-        """The API server's store was restored to an older state: what was newer than that never was."""
+        """Drop all pages and read the informer's: the API server's store was restored to an older revision."""
         self._stored_pages.clear()
         self._unreadable.clear()
         self._places.clear()

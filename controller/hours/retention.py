@@ -1,7 +1,7 @@
-"""How many statements stay: of each group those of its last periods.
+"""Retention of statements: each group keeps those of its last periods.
 
-This file alone decides which go, and when somebody looks. What a record has not closed itself is never among them: its
-statement may be all that is left of it where its writer died. The totals of what goes stay in the record.
+This file alone decides which statements are deleted, and when they are listed. A period that the record has not closed
+keeps its statement: if the writer stopped, it may be all that is left. Totals of deleted ones stay in the record.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ log = structlog.get_logger(__name__)
 
 
 class StatementRetention:
-    """Counts the periods of each group that have statements, so that few of them have to be listed."""
+    """Counts the periods with statements of each group, so that statements are listed rarely."""
 
     def __init__(self, client: KubeClient, keep: int) -> None:
         """`keep` is a number of periods, 0 for all."""
@@ -31,10 +31,11 @@ class StatementRetention:
         self._counts: dict[str, int] = {}
 
     def forget(self, group: str) -> None:
+        """Forget a group that is gone."""
         self._counts.pop(group, None)
 
     async def prune(self, group: str, before: RecordPage, after: Sequence[RecordPage]) -> None:
-        """Delete what is too many, now that the group's record has closed a period. Raises ApiError, Unreachable."""
+        """Delete the oldest statements after the group's record closed a period. Raises ApiError, Unreachable."""
         if not self._keep or before.periods[0].period.start == after[0].periods[0].period.start:
             return
         known = self._counts.get(group)

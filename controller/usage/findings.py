@@ -1,4 +1,4 @@
-"""What people have to know of a group's workloads, in words."""
+"""Messages about a group's workloads, and the conditions that show them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MISMATCH = "ModelMismatch"
 
 @dataclass(slots=True)
 class Findings:
-    """What people have to know of a group's workloads, in words."""
+    """Messages about a group's workloads, by subject."""
 
     problems: list[str] = field(default_factory=list)
     surplus: list[str] = field(default_factory=list)
@@ -22,26 +22,31 @@ class Findings:
     claims: list[str] = field(default_factory=list)
     unowned: list[str] = field(default_factory=list)
     mismatches: list[str] = field(default_factory=list)
-    #: What of it had been kept wrong.
+    #: Corrections of cached usage.
     drift: list[str] = field(default_factory=list)
 
     def add(self, messages: Messages) -> None:
-        """Take over what there is to tell of one workload."""
+        """Add the messages of one workload."""
         self.problems.extend([messages.problem] if messages.problem else ())
         self.surplus.extend([messages.excess] if messages.excess else ())
         self.unbounded.extend(messages.unbounded)
         self.mismatches.extend(messages.mismatches)
 
     def conditions(self) -> list[tuple[str, bool, str, str]]:
-        """A true condition for each that says something; its type is also the reason of the event that tells of it."""
+        """Return a true condition for each subject with messages. Its type is also the reason of the event."""
         kinds = (
             ("Uncountable", "Malformed", "", self.problems),
             (_MISMATCH, "UsesOthers", "", self.mismatches),
             ("Surplus", "BeyondOwner", "", self.surplus),
-            ("Unbounded", "RunsOn", "nothing bounds their run, so their hours are not sure: ", self.unbounded),
-            ("ForeignClaim", "OfAnother", "give each its own: ", self.claims),
-            ("Detached", "LetGo", "counted though no owner pays any more, label or delete: ", self.detached),
-            ("Unowned", "Outlived", "hours are charged though their workload is gone: ", self.unowned),
+            ("Unbounded", "RunsOn", "no maximum run time, so their card-hours are not guaranteed: ", self.unbounded),
+            (
+                "ForeignClaim",
+                "OfAnother",
+                "another group pays for these claims, give each workload its own: ",
+                self.claims,
+            ),
+            ("Detached", "LetGo", "released by their owner and still charged, label or delete them: ", self.detached),
+            ("Unowned", "Outlived", "card-hours are charged although the workload is gone: ", self.unowned),
         )
         return [(kind, True, reason, head + _first_two(lines)) for kind, reason, head, lines in kinds if lines]
 

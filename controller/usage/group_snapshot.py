@@ -1,8 +1,7 @@
-"""What a group's workloads and their claims cost it at one moment.
+"""The charges of a group at one moment that are not in the sums of its workloads.
 
-This file alone brings together what is kept of each workload and what only a whole group shows: claims that several
-name, and what those are held at that nobody could ever count. It writes nothing, and awaits nothing. What it means is
-`bizrq.quota.recount`'s.
+This file alone computes what only a whole group shows: claims that several workloads name, and the amounts held for
+workloads that could never be counted. It writes nothing and awaits nothing.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from controller.watch.cluster import Cluster
 
 
 class GroupSnapshots:
-    """Answers what a group is charged, from its account and as the rest stands in the informers."""
+    """Computes a group's charges from its cached usage and from the informers."""
 
     def __init__(
         self, cluster: Cluster, claim_payers: ClaimPayers, excess: ExcessUsage, config: CountingConfig
@@ -38,12 +37,13 @@ class GroupSnapshots:
         self._claim_payers = claim_payers
         self._excess = excess
         self._config = config
-        #: What each claim cost when it could last be counted, by uid.
+        #: The last countable cost of each claim, by uid.
         self._last: dict[str, Resources] = {}
-        #: By group, the workloads that we could never count, by uid, and what the group held for them together.
+        #: By group, the uids of workloads that could never be counted, and what the group holds for them together.
         self._unknown: dict[str, tuple[frozenset[str], Resources]] = {}
 
     def forget(self, name: str) -> None:
+        """Forget a group that is gone."""
         self._unknown.pop(name, None)
 
     def shared(
@@ -53,8 +53,9 @@ class GroupSnapshots:
         sightings: Sequence[tuple[Reservation, WriteState]],
         findings: Findings,
     ) -> list[CountedObject]:
-        """What the group's own are held at besides what each of its workloads costs; `told` what people have to know
-        of them all.
+        """Return what the group is charged in addition to its workloads: claims, and amounts held for uncountable ones.
+
+        Adds the messages of all workloads to `findings`.
         """
         for line in account.with_messages.values():
             findings.add(line.messages)
@@ -68,8 +69,9 @@ class GroupSnapshots:
         return counted + self._held_for(group, account, counted, sightings)
 
     def _claims(self, name: str, claims: _Claims, findings: Findings) -> list[CountedObject]:
-        """What claims cost the group that it pays for, each once: those that name it, and those that its workloads do
-        and no other group's did before them.
+        """Return the cost of the claims that the group pays for, each once.
+
+        These are the claims that name it, and those that its workloads name and no other group's older workload does.
         """
         lookup = self._cluster.resolver.cached_lookup
         for claim in self._cluster.informers.claims_of(name):
@@ -103,10 +105,9 @@ class GroupSnapshots:
         claims: Sequence[CountedObject],
         sightings: Sequence[tuple[Reservation, WriteState]],
     ) -> list[CountedObject]:
-        """What workloads are held at that we could never count: as much as their group held for them before us.
+        """Return what the group holds for workloads that could never be counted: as much as its status held for them.
 
-        Found once, when one of them is first met; then it is no more than those of them that have been counted since
-        leave of it, and nothing once none is left.
+        Computed when one of them is first met. Decreases as they are counted, and ends with the last of them.
         """
         if not account.unknown:
             self._unknown.pop(group.name, None)
@@ -128,7 +129,7 @@ class GroupSnapshots:
         return [CountedObject(slot, uid, held)]
 
     def owner_paid(self, entries: Iterable[Reservation]) -> list[CountedObject]:
-        """Stored objects that entries speak of and that something above them pays for."""
+        """Return the stored objects of these reservations that an owner pays for."""
         covered: list[CountedObject] = []
         for entry in entries:
             informer = self._cluster.informers.workloads.get(entry.slot.kind)
@@ -142,12 +143,12 @@ class GroupSnapshots:
 
 @dataclass(slots=True)
 class _Claims:
-    """What a group's workloads make of claims that others may name as well, and what their pods show of them."""
+    """Shared claims of a group's workloads: what these declare of them, and what their pods show of them."""
 
     declared: dict[Slot, Resources] = field(default_factory=dict)
     shown: dict[Slot, Resources] = field(default_factory=dict)
     user: dict[Slot, Slot] = field(default_factory=dict)
-    #: The most that any of them may still cost, and might have at its begin, where hours are safe.
+    #: Where hours are prepaid: the most that any workload may cost at its start, and may still cost.
     committed: dict[Slot, tuple[Resources, Resources]] = field(default_factory=dict)
 
     def commit(self, found: CountedObject) -> None:

@@ -1,7 +1,7 @@
-"""What pods, their claims and their nodes show of a workload, as they stand in the informers.
+"""The usage that a workload's pods, their claims and their nodes show, as the informers have them.
 
-This file alone gathers that; what it means is `bizrq.workloads.demand.observed`'s. It writes nothing. Most pods are
-like many others, so what one spec uses on one model of card is worked out once.
+This file alone gathers that; `bizrq.workloads.demand.observed` interprets it. It writes nothing. Most pods are alike,
+so the usage of one spec on one device model is computed once.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ _Pair = tuple[PodUsage, PodUsage]
 
 
 class ObservedUsage:
-    """Answers what the pods of a workload use, for the recount and for the meter."""
+    """Answers what the pods of a workload use, for recounts and for card-hours."""
 
     def __init__(self, cluster: Cluster, config: CountingConfig) -> None:
         self._cluster = cluster
         self._config = config
         # Never for hours (docs/counting.md, "Admin access").
         self._of_cash = replace(config, count_admin_access=False)
-        #: What is being asked for, where somebody wants to know.
+        #: The references asked for, while a caller tracks them.
         self._notes: dict[Reference, None] | None = None
         self._lookup = _Noted(StoredPodLookup(cluster.resolver.cached_lookup), self._track)
         self._classes = cluster.resolver.informer_of((dra.GROUP, "DeviceClass"))
@@ -54,7 +54,7 @@ class ObservedUsage:
 
     @contextmanager
     def tracking(self) -> Iterator[Collection[Reference]]:
-        """All that is asked for meanwhile, nodes and pools of slices among it: what is found depends on that."""
+        """Collect all references asked for meanwhile, including nodes and pools: the result depends on them."""
         before, self._notes = self._notes, {}
         notes = self._notes
         try:
@@ -67,9 +67,9 @@ class ObservedUsage:
             self._notes[reference] = None
 
     def unrequested(self, workload: Object, now: int, *, countable: bool) -> Unrequested:
-        """What a workload's pods use beyond what it declares.
+        """Return what a workload's pods use beyond what it declares.
 
-        All that they use, where the workload itself cannot be counted: it holds that all the same.
+        Where the workload is not `countable`, return all that they use.
         """
         sorts = self._cluster.descendants.grouped_pods_of(workload)
         if not sorts:
@@ -79,7 +79,7 @@ class ObservedUsage:
         except Malformed:
             return NOTHING_UNREQUESTED
         found: list[tuple[Object, PodUsage, PodUsage, int]] = []
-        # Pods run on thousands of nodes, and nearly all of them show nothing, like each other.
+        # Pods run on thousands of nodes, and nearly all of them show nothing.
         silent: set[object] = set()
         for pod, many in sorts:
             key = self._alike_to_see(pod)
@@ -94,7 +94,7 @@ class ObservedUsage:
                     continue
                 asked, uses = self._pair(pod, plain, around)
             except Malformed as error:
-                log.warning("pod tells nothing of what it uses", pod=f"{pod.namespace}/{pod.name}", error=str(error))
+                log.warning("pod usage cannot be read", pod=f"{pod.namespace}/{pod.name}", error=str(error))
                 continue
             if not countable:
                 asked = PodUsage()
@@ -103,11 +103,11 @@ class ObservedUsage:
                 continue
             found.append((plain, asked, uses, many))
         more = observed.unrequested_usage(found, around) if found else NOTHING_UNREQUESTED
-        # Why such a workload is charged so is told with it: `Uncountable`.
+        # Condition `Uncountable` already says why such a workload is charged so.
         return more if countable else Unrequested(more.resources, shared=more.shared, is_transient=more.is_transient)
 
     def cost(self, pod: Pod, payer: Object | None) -> Resources:
-        """What a pod occupies while it runs, its claims aside: as declared or resized in place, and as its node shows.
+        """Return what a running pod occupies without its claims: as declared or resized, and as its node shows.
 
         Raises Malformed.
         """
@@ -118,11 +118,11 @@ class ObservedUsage:
         return larger(asked.resources, uses.resources)
 
     def equivalence_key(self, pod: Pod) -> object:
-        """What pods of one workload have in common that cost the same, their claims aside."""
+        """Return a key that is equal for pods of one workload that cost the same without their claims."""
         return (id(pod.spec), pod.node, *self._own(pod, (), claims=False)) if pod.rest else (id(pod.spec), pod.node)
 
     def _alike_to_see(self, pod: Pod) -> object:
-        """The same, of all nodes that show the same."""
+        """Return a key that is equal for pods on nodes that show the same model."""
         if pod.rest or pod.node is None or self._config.hami.enabled:
             return self.equivalence_key(pod)
         node = self._node(pod.node)
@@ -134,11 +134,12 @@ class ObservedUsage:
         return id(pod.spec), "on", known[1]
 
     def may_have_claims(self, pod: Pod) -> bool:
+        """Return True if the pod names or owns claims."""
         claims = self._cluster.informers.claims.store
         return bool(pod.spec.get("resourceClaims") or (len(claims) and claims.kept_index("pod", pod.uid)))
 
     def claims_of(self, pod: Pod) -> Mapping[str, Object]:
-        """The allocated claims that a pod has or shares, by uid."""
+        """Return the allocated claims that a pod has or shares, by uid."""
         owned = self._owned(pod)
         if not owned and not pod.spec.get("resourceClaims"):
             return {}
@@ -151,7 +152,7 @@ class ObservedUsage:
         return {claim["metadata"]["uid"]: claim for claim in found if is_allocated(claim)}
 
     def cost_of_claim(self, claim: Object, pod: Pod, payer: Object | None) -> Resources:
-        """What an allocated claim occupies, without what its pod occupies by itself already. Raises Malformed."""
+        """Return what an allocated claim occupies beyond what its pod occupies by itself. Raises Malformed."""
         plain = pod.plain()
         around = self._around(payer or plain, self._of_cash)
         found = allocation_cost(claim, pod_set_of_template("pod", 1, plain, ""), around, self._slices).resources
@@ -159,7 +160,7 @@ class ObservedUsage:
         return subtract_floor(found, self.cost(pod, payer)) if marked else found
 
     def pods_using(self, claim: Object) -> list[Pod]:
-        """The pods that own a claim or that it is reserved for."""
+        """Return the pods that own a claim or that it is reserved for."""
         uids = [o["uid"] for o in claim["metadata"].get("ownerReferences") or () if o.get("kind") == "Pod"]
         uids += [user.get("uid") for user in (claim.get("status") or {}).get("reservedFor") or ()]
         return [pod for uid in dict.fromkeys(uids) if (pod := self._cluster.informers.pod(uid)) is not None]
@@ -169,7 +170,7 @@ class ObservedUsage:
         return ClaimContext(labels_of(payer), namespace, self._lookup, config or self._config)
 
     def _pair(self, pod: Pod, plain: Object, context: ClaimContext, *, claims: bool = True) -> _Pair:
-        """What a pod declares and what it uses."""
+        """Return what a pod declares and what it uses."""
         owned = self._owned(pod) if claims else ()
         node = self._place.node(pod.node) if pod.node else None
         labels = [found.get(key) for found in (context.labels, pod.labels) for key in MODEL_LABELS.values()]
@@ -181,7 +182,7 @@ class ObservedUsage:
         if known is None or known[0] is not pod.spec:
             if len(self._pairs) >= SharedParts.MOST:
                 self._pairs.clear()
-            # The specs of equal pods are one object, which the memory keeps alive, and so its id.
+            # Pods with equal specs share one object. The cache keeps it alive, so its id stays unique.
             with self.tracking() as asked:
                 known = self._pairs[key] = pod.spec, self._compared(plain, owned, context), asked
         for reference in known[2]:
@@ -189,10 +190,10 @@ class ObservedUsage:
         return known[1]
 
     def _own(self, pod: Pod, owned: Sequence[Object], claims: bool) -> tuple[object, ...]:
-        """What tells a pod from others of its spec, and its claims as they are now from what they were."""
+        """Return what distinguishes a pod from others with its spec, including the versions of its claims."""
         has_claims = claims and (owned or pod.spec.get("resourceClaims"))
         if not has_claims:
-            # Of the rarer parts, those that say when it goes change nothing of what it uses.
+            # Of the rare fields, the deletion time does not change what a pod uses.
             findings = pod.rest is not None and (pod.rest["status"] or "annotations" in pod.rest["metadata"])
             return (pod.uid, pod.revision) if findings else ()
         kinds = (("resourceClaimName", "ResourceClaim"), ("resourceClaimTemplateName", "ResourceClaimTemplate"))
@@ -209,7 +210,7 @@ class ObservedUsage:
         return observed.declared_usage(plain, context), observed.pod_usage(plain, owned, context, self._place)
 
     def _may_show(self, pod: Pod) -> bool:
-        """Whether a pod has anything that could be other than declared: devices, on a node or by claim."""
+        """Return True if the pod may use other than it declares: devices, on a node or by claim."""
         known = self._asks.get(id(pod.spec))
         if known is None or known[0] is not pod.spec:
             if len(self._asks) >= SharedParts.MOST:
@@ -230,7 +231,7 @@ class ObservedUsage:
 
 
 class _Noted:
-    """Passes every question on, once it is noted."""
+    """A lookup that notes every reference before it answers."""
 
     def __init__(self, lookup: Lookup, note: Callable[[Reference], None]) -> None:
         self._lookup = lookup
@@ -246,6 +247,7 @@ class _Noted:
 
 
 def is_allocated(claim: Object) -> bool:
+    """Return True if devices are allocated to the claim."""
     return bool((claim.get("status") or {}).get("allocation"))
 
 

@@ -1,7 +1,6 @@
-"""What is known of the promises that stand in a group's status.
+"""The reservations in a group's status: their age, and what the informers know of the writes that they await.
 
-This file alone decides when one has expired, and what the snapshot knows of its write (docs/design.md, "Recount").
-What becomes of it is `bizrq.quota.recount`'s.
+This file alone decides when one has expired (docs/design.md, "Recount"). `bizrq.quota.recount` decides what to drop.
 """
 
 from __future__ import annotations
@@ -23,24 +22,25 @@ from controller.watch.cluster import CATCH_UP, Cluster
 
 log = structlog.get_logger(__name__)
 
-#: Seconds between two tries to learn what became of a promise that has expired.
+#: Seconds between two attempts to learn what became of the write of an expired reservation.
 _AGAIN = 5.0
 
 
 class ReservationTracker:
-    """Reads the entries of every group, and remembers for how long each has stood."""
+    """Reads the reservations of every group, and remembers since when each is there."""
 
     def __init__(self, cluster: Cluster, clock: Callable[[], float]) -> None:
         self._cluster = cluster
         self._clock = clock
-        #: When each entry, as written, was first seen on our own clock: its age does not depend on anybody else's.
+        #: When each reservation, as written, was first seen on our own clock, by group and line without base.
         self._first_seen: dict[str, dict[str, float]] = {}
 
     def forget(self, name: str) -> None:
+        """Forget a group that is gone."""
         self._first_seen.pop(name, None)
 
     def of(self, group: GroupObject) -> tuple[list[Reservation], list[str]]:
-        """The reservations of a status, and those that cannot be read and are too young to be dropped."""
+        """Return the reservations of a status, and the lines that cannot be read but are too young to be dropped."""
         entries, unreadable = [], []
         ages = self._ages(group.name, group.status.reservations)
         for text in group.status.reservations:
@@ -54,9 +54,10 @@ class ReservationTracker:
         return entries, unreadable
 
     async def expired(self, group: GroupObject, entries: Iterable[Reservation]) -> set[str]:
-        """Entries, by line without base, that expired before a read which the snapshot has caught up with since.
+        """Return the lines without base of reservations that expired before a read the informers have caught up with.
 
-        The snapshot then is the proof: a write that was awaited shows there or will never be.
+        That is the proof: an awaited write shows in the informers by then, or never happens. Raises ApiError,
+        Unreachable.
         """
         ages = self._ages(group.name, group.status.reservations)
         old: dict[str, set[str]] = {}
@@ -68,26 +69,26 @@ class ReservationTracker:
         for kind, lines in old.items():
             informer = self._cluster.informers.get(kind)
             if informer is None:
-                log.error("reservations of a kind that is not watched are kept", group=group.name, kind=kind)
+                log.error("reservations of an unwatched kind are kept", group=group.name, kind=kind)
                 continue
             try:
                 revision = await self._cluster.client.revision(self._cluster.informers.resource(kind))
             except NotFound:
-                # The kind is not installed any more, nor is anything of it stored.
+                # The kind is no longer installed, so none of its objects is stored.
                 revision = 0
             if await informer.catch_up(revision, CATCH_UP):
                 proven |= lines
         return proven
 
     def next_expiry(self, name: str, lines: Iterable[str]) -> float:
-        """Seconds after which to look again at a group that has these entries: when the first of them has expired.
+        """Return the seconds until the first of these reservations expires.
 
-        One that has, but of which no read could prove yet what became of it, is soon asked about again.
+        For one that has expired without proof of what became of its write, return a short retry delay.
         """
         return max(_AGAIN, 1.0 + LIFETIME / 1000 - max(self._ages(name, lines).values()))
 
     def write_state(self, entry: Reservation, expired: set[str]) -> WriteState:
-        """What the snapshot knows of the object whose write an entry awaits."""
+        """Return what the informers know of the object whose write a reservation awaits."""
         store = self._cluster.informers.snapshot(entry.awaited_slot.kind)
         if store is None:
             return WriteState.PENDING
@@ -101,9 +102,11 @@ class ReservationTracker:
         return WriteState.EXPIRED if _without_base(str(entry)) in expired else WriteState.PENDING
 
     def _ages(self, name: str, lines: Iterable[str]) -> dict[str, float]:
-        """Seconds that each entry has stood unchanged on our own clock, as with a Lease; by line without base.
+        """Return for how many seconds each reservation is unchanged on our own clock, by line without base.
 
-        A base that we set ourselves is no change: only whoever made the entry moves its expiry.
+        This is how a Lease expires, too: no clock of another process matters.
+
+        A base that the recount sets is no change: only the reservation's writer moves its expiry.
         """
         now = self._clock()
         before = self._first_seen.get(name, {})
@@ -112,7 +115,7 @@ class ReservationTracker:
 
 
 def reserved_by_slot(entries: Iterable[Reservation]) -> dict[Slot, Resources]:
-    """The most that is promised to each slot."""
+    """Return the largest amounts that are reserved for each slot."""
     found: dict[Slot, Resources] = {}
     for entry in entries:
         found[entry.slot] = larger(found.get(entry.slot, {}), entry.amount)
@@ -121,7 +124,7 @@ def reserved_by_slot(entries: Iterable[Reservation]) -> dict[Slot, Resources]:
 
 @lru_cache(maxsize=16_384)
 def _without_base(line: str) -> str:
-    """An entry's line as whoever made it wrote it, but for the base; one that cannot be read is itself."""
+    """Return a reservation's line without its base. A line that cannot be read stays as it is."""
     try:
         return str(replace(parse_reservation(line), base={}))
     except (ReservationError, quantity.QuantityError):

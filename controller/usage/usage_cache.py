@@ -1,12 +1,11 @@
-"""What the workloads of groups come to, kept as objects change: a recount costs what has changed, not a group's size.
+"""The cached usage of groups, updated as objects change: a recount costs what has changed, not a group's size.
 
-This file alone decides when a line is made anew. The journal says what may be another; until all of that is looked at
-again, a group is not counted. Whatever is unsure is counted again: after a change that bears on everything all groups
-begin anew, and from time to time a group is gone over line by line, as if nothing were known of it. What differs then
-without a change that the journal knows of is an error, and is told.
+This file alone decides when a workload is counted again. The dirty marks say what may have changed; until all of these
+are processed, a group is not recounted. After a change that concerns everything, all groups start over. From time to
+time a group is checked: each workload is counted from scratch. A difference without a dirty mark is an error: drift.
 
-The work is done in slices, one workload at a time. Only once nothing is left to do does `refresh` return, and what is
-read until the next await is of that one moment.
+The work is done in slices, one workload at a time. `refresh` returns once nothing is left to do. What is read from then
+until the next await is of that one moment.
 """
 
 from __future__ import annotations
@@ -33,28 +32,28 @@ log = structlog.get_logger(__name__)
 
 
 class GroupUsage:
-    """The lines of one group's workloads by uid, and what they come to."""
+    """The usage of one group's workloads by uid, and their sums."""
 
     def __init__(self, due: Iterable[str] = ()) -> None:
         self.usages: dict[str, WorkloadUsage] = {}
         self.sums = UsageSums()
-        #: Those that have something to tell, that share claims, that never could be counted, that may pass unseen.
+        #: The workloads with messages, with shared claims, that never could be counted, and that change unseen.
         self.with_messages: dict[str, WorkloadUsage] = {}
         self.with_claims: dict[str, WorkloadUsage] = {}
         self.unknown: dict[str, WorkloadUsage] = {}
         self.transient: dict[str, WorkloadUsage] = {}
-        #: Those to count anew, and of those left the ones whose run is to be reckoned anew.
+        #: The workloads to count, and the workloads whose maximum run time alone is to be applied again.
         self.due = dict.fromkeys(due)
         self.to_reprice: dict[str, None] = {}
         self.run: PrepaidRun | None = None
-        #: While all is gone over: those still to be, and the sums of what has been.
+        #: During a check: the workloads that are left, and the sums of those that are done.
         self.unchecked: dict[str, None] = {}
         self.checked: UsageSums | None = None
-        #: What was found to have been kept wrong, in words, and not told yet.
+        #: Errors of the cache that are not reported yet, as text.
         self.drift: list[str] = []
 
     def put(self, uid: str, usage: WorkloadUsage) -> None:
-        """Add the line of a workload, or replace it at its place."""
+        """Add or replace the usage of a workload."""
         self._take_out(uid)
         self.unchecked.pop(uid, None)
         self.to_reprice.pop(uid, None)
@@ -75,6 +74,7 @@ class GroupUsage:
                 kept.pop(uid, None)
 
     def drop(self, uid: str) -> None:
+        """Remove a workload."""
         self._take_out(uid)
         for lines in (self.usages, self.with_messages, self.with_claims, self.unknown, self.transient):
             lines.pop(uid, None)
@@ -82,7 +82,7 @@ class GroupUsage:
             marks.pop(uid, None)
 
     def _take_out(self, uid: str) -> None:
-        """Take a line from the sums; what is not `unchecked` is in those of the check."""
+        """Remove a workload from the sums, and from those of the check unless it is `unchecked`."""
         if (old := self.usages.get(uid)) is None:
             return
         self.sums.remove(old.counted)
@@ -91,7 +91,7 @@ class GroupUsage:
 
 
 class UsageQuery(NamedTuple):
-    """What a group is counted by besides what is stored: the runs of its hours, and what its status promises."""
+    """The input of a group's usage other than stored objects: its prepaid run, and the reservations of its status."""
 
     group: str
     run: PrepaidRun | None = None
@@ -99,7 +99,7 @@ class UsageQuery(NamedTuple):
 
 
 class UsageCache:
-    """The accounts of all groups. `refresh` brings one up to date; until the next await, `of` has it as of now."""
+    """The usage of all groups. `refresh` brings one up to date; until the next await, `of` returns it as of now."""
 
     def __init__(
         self,
@@ -117,18 +117,19 @@ class UsageCache:
         self._now = now
         self._groups: dict[str, GroupUsage] = {}
         self._counted_groups = cluster.counted_groups
-        #: What is not charged only until the deletion of its owner is forgotten, with the time of that; and the same
-        #: as a heap, the oldest first, in which those stay that are not charged for that reason any more.
+        #: By uid, objects that are not charged only because their owner was deleted, with that time; and the same
+        #: as a heap, oldest first. Outdated entries of the heap stay until they are popped.
         self._going: dict[str, float] = {}
         self._oldest: list[tuple[float, str]] = []
-        #: What objects own that have to be looked at again, and how many levels of it.
+        #: Iterators over the children of marked objects, and how many levels of these are marked.
         self._below: list[tuple[Iterator[str], int]] = []
 
     def of(self, group: str) -> GroupUsage:
+        """Return the usage of a group as cached."""
         return self._groups.setdefault(group, GroupUsage())
 
     def forget(self, group: str) -> None:
-        """The group is no more; what names it is counted when there is one again."""
+        """Forget a group that is gone. Objects that name it are counted once it exists again."""
         account = self._groups.pop(group, None)
         if account is None:
             return
@@ -138,10 +139,9 @@ class UsageCache:
             self._groups[group] = GroupUsage(due)
 
     async def refresh(self, query: UsageQuery, *, check: bool = False) -> None:
-        """Have all that the group is charged counted as it is stored at the moment of return.
+        """Count all workloads of the group, as they are stored at the moment of return.
 
-        `check` goes over everything as if nothing were known. Raises ApiError, Unreachable; then what is left is due
-        the next time.
+        `check` counts each of them from scratch. Raises ApiError, Unreachable; then the rest is due next time.
         """
         slices = self._yielder()
         await self._forget_owners(slices)
@@ -152,11 +152,11 @@ class UsageCache:
         if check and account.usages:
             await self._begin_check(query.group, slices)
         while True:
-            # A group that went and came has another.
+            # A group that was deleted and created again has another account.
             account = self.of(query.group)
             account.run = query.run
             if self._dirty or self._below:
-                self._read_journal()
+                self._process_mark()
             elif account.due:
                 await self._count(query, account.due.popitem()[0])
             elif account.to_reprice:
@@ -170,7 +170,7 @@ class UsageCache:
             await slices.step()
 
     async def _forget_owners(self, yielder: Yielder) -> None:
-        """Look again at what was about to go with its owner, and has not for as long as that is remembered."""
+        """Mark objects that still exist after their owner's deletion is forgotten."""
         while self._oldest:
             since, uid = self._oldest[0]
             if self._going.get(uid) == since:
@@ -181,9 +181,9 @@ class UsageCache:
             heapq.heappop(self._oldest)
             await yielder.step()
 
-    # What has changed.
+    # Dirty marks.
 
-    def _read_journal(self) -> None:
+    def _process_mark(self) -> None:
         if self._dirty.everything:
             self._restart()
         elif self._below:
@@ -197,11 +197,11 @@ class UsageCache:
             self._place(*self._dirty.take())
 
     def _restart(self) -> None:
-        """All that is stored or was counted is looked at again; what is kept stands until it is."""
+        """Mark all objects that are stored or were counted. Cached usage stays until then."""
         self._dirty.start({*self._cluster.placements.candidates(), *self._counted_groups, *self._costs.remembered()})
 
     def _place(self, uid: str, mark: Mark) -> None:
-        """Have an object counted again in the groups that it is charged to now, and in no others."""
+        """Make an object due in the groups that it is charged to now, and remove it from all others."""
         standing = self._placement(uid)
         for group in set(self._counted_groups.of(uid)).difference(standing.groups):
             self._take_from(group, uid)
@@ -217,7 +217,7 @@ class UsageCache:
             self._below.append((self._cluster.descendants.owned_by(uid), mark.below))
 
     def _note_going(self, uid: str, since: float | None) -> None:
-        """Owners' deletions are forgotten in the order of their times, which is not the one in which they are read."""
+        """Remember when an object's owner was deleted. Deletions are forgotten in order of time, but not read so."""
         if since is None:
             self._going.pop(uid, None)
         elif self._going.get(uid) != since:
@@ -228,8 +228,8 @@ class UsageCache:
         try:
             return self._cluster.placements.of(uid)
         except Exception:
-            # As with an index that fails: one object must not keep all others from being counted.
-            log.exception("an object is charged to no group, as nobody understands it", uid=uid)
+            # One object must not keep all others from being counted.
+            log.exception("object cannot be placed and is charged to no group", uid=uid)
             return Placement()
 
     def _take_from(self, group: str, uid: str) -> None:
@@ -237,12 +237,12 @@ class UsageCache:
         self._refer(group, uid, account.usages.get(uid), None)
         account.drop(uid)
         if not (account.usages or account.due) and self._cluster.groups.cached(group) is None:
-            # Anybody may name groups that never were.
+            # Labels may name groups that never existed.
             self._groups.pop(group, None)
         self._counted_groups.discard(uid, group)
 
     def _refer(self, group: str, uid: str, before: WorkloadUsage | None, now: WorkloadUsage | None) -> None:
-        """Note what a workload is counted by: by its line in this group now, and by those in others."""
+        """Record the references that a workload is counted by, in this group and in others."""
         asked = set(now.asked if now else ())
         for other in self._counted_groups.of(uid):
             account = self._groups.get(other) if other != group else None
@@ -253,17 +253,17 @@ class UsageCache:
     # One workload.
 
     async def _count(self, query: UsageQuery, uid: str) -> None:
-        """Whatever changes while others are awaited is noted, so that it is due again."""
+        """Count one workload. A change during an await marks it, so that it becomes due again."""
         try:
-            line = await self._line(query, uid)
+            line = await self._usage_of(query, uid)
         except BaseException:
             self.of(query.group).due[uid] = None
             raise
         if line is not None:
             self._put(query.group, uid, line)
 
-    async def _line(self, query: UsageQuery, uid: str) -> WorkloadUsage | None:
-        """A workload counted from nothing; None where it is not the group's any more, and so has no line."""
+    async def _usage_of(self, query: UsageQuery, uid: str) -> WorkloadUsage | None:
+        """Return the usage of a workload, counted from scratch. None where it is no longer the group's."""
         found = self._placement(uid)
         if found.adapter is not None and found.obj is not None and query.group in found.groups:
             await self._costs.count(query.group, found.adapter, found.obj, query.promised)
@@ -276,7 +276,7 @@ class UsageCache:
         return self._builder.of(found.adapter, found.obj, query.run, self._now())
 
     def _reprice(self, query: UsageQuery, uid: str) -> None:
-        """The line of a workload of which nothing has changed but what it may still cost."""
+        """Replace the usage of a workload of which only the maximum cost has changed."""
         found = self._placement(uid)
         try:
             if found.adapter is not None and found.obj is not None:
@@ -310,12 +310,12 @@ class UsageCache:
                 self._report_drift(query.group, known.counted, None)
             self._take_from(query.group, uid)
             return
-        line = await self._line(query, uid)
+        line = await self._usage_of(query, uid)
         if line is None:
             return
         account, known = self.of(query.group), self.of(query.group).usages.get(uid)
         if known is None or not line.equals(known):
-            # Where something changed while others were awaited, it may have been this.
+            # If something changed during an await, it may have been this workload.
             is_sure = not (self._dirty or self._below) and uid in account.unchecked and uid not in account.due
             if not is_sure:
                 account.due[uid] = None
@@ -331,7 +331,7 @@ class UsageCache:
         account.sums, account.checked = checked, None
 
     def _report_drift(self, group: str, kept: CountedObject | None, found: CountedObject | None) -> None:
-        """Count twice, shout once: what was kept of something is not what it is counted at."""
+        """Report that cached usage differs from a count from scratch: log, metric, and event with the next status."""
         slot = (found or kept or CountedObject(group_slot(group), "", {})).slot
         amounts = [
             ", ".join(
@@ -341,7 +341,7 @@ class UsageCache:
             else "nothing"
             for c in (kept, found)
         ]
-        text = f"{slot} was kept at {amounts[0]} and is counted at {amounts[1]}"
-        log.error("kept sums were wrong", group=group, drift=text)
+        text = f"{slot} was cached at {amounts[0]} and is recounted at {amounts[1]}"
+        log.error("cached usage was wrong", group=group, drift=text)
         metrics.CACHE_CORRECTED.labels(group).inc()
         self.of(group).drift.append(text)

@@ -1,8 +1,7 @@
-"""What one stored workload costs, as it stands now, with what it refers to and what hangs below it.
+"""The cost of one stored workload, with what it refers to and what hangs below it.
 
-This file alone decides when what is found below a workload is believed, and at what one is held that cannot be counted.
-The counting is `bizrq.workloads.demand.counting`'s and `controller.usage.excess`'s; when to count
-again is `controller.usage.usage_cache`'s.
+This file alone decides when an excess below a workload is believed, and at what an uncountable workload is held.
+`bizrq.workloads.demand.counting` and `controller.usage.excess` count; `controller.usage.usage_cache` decides when.
 """
 
 from __future__ import annotations
@@ -29,17 +28,17 @@ _READ = 5.0
 
 
 class WorkloadCost(msgspec.Struct, frozen=True):
-    """What a stored object costs. `settled` where nothing that no watch tells can change it."""
+    """The cost of a stored object. `settled` is False if it can change without a watch event."""
 
     settled: bool
     resources: Resources
-    #: Claims that others may name as well, as in `counting.Demand`.
+    #: The cost of claims that other workloads may name too, as in `counting.Demand`.
     shared: Mapping[Slot, Resources] = msgspec.field(default_factory=dict)
     problem: str = ""
-    #: What it was counted by.
+    #: The references that it was counted by.
     asked: Collection[Reference] = ()
-    #: What it and all below it hold; what of that is counted beyond its own demand, and that in words; whether it was
-    #: more than had been known, and since when there is any.
+    #: What the workload and all below it hold; the excess over its own demand, and that as text; whether the excess was
+    #: more than known; since when there is one.
     held: Resources = msgspec.field(default_factory=dict)
     excess: Resources = msgspec.field(default_factory=dict)
     finding: str = ""
@@ -48,7 +47,7 @@ class WorkloadCost(msgspec.Struct, frozen=True):
 
 
 class WorkloadCosts:
-    """Counts workloads, and remembers of each what it was last found to cost."""
+    """Counts workloads, and remembers the last cost of each."""
 
     def __init__(
         self,
@@ -64,22 +63,22 @@ class WorkloadCosts:
         self._config = config
         self._clock = clock
         self._counted: dict[str, WorkloadCost] = {}
-        #: What each workload asked for when it could last be counted, by uid: it is held at least at that.
+        #: The last countable demand of each workload, by uid. An uncountable workload is held at it.
         self._last: dict[str, counting.Demand] = {}
 
     def of(self, uid: str) -> WorkloadCost:
-        """What it cost when it was last counted. KeyError for one that never was."""
+        """Return the last cost of a workload. Raises KeyError if it was never counted."""
         return self._counted[uid]
 
     def was_counted(self, uid: str) -> bool:
-        """Whether a workload could ever be counted."""
+        """Return True if the workload could be counted at least once."""
         return uid in self._last
 
     async def count(self, group: str, adapter: Adapter, obj: Object, promised: Mapping[Slot, Resources]) -> None:
-        """Count a workload as it is stored now; where it changes while others are awaited, it has to be counted again.
+        """Count a workload as it is stored now. If it changes during an await, count it again.
 
-        `promised` is what its group's status holds for each slot: so much may hang below a workload that asks for less
-        by now. Raises ApiError, Unreachable.
+        `promised` is what its group's status reserves for each slot: a workload that asks for less by now may still
+        have that much below it. Raises ApiError, Unreachable.
         """
         uid, slot = obj["metadata"]["uid"], slot_of(adapter, obj)
         cost = await self._cost(adapter, obj, promised.get(slot, {}))
@@ -91,21 +90,21 @@ class WorkloadCosts:
             self._claim_payers.add(claim, uid, created, group, slot)
 
     def remembered(self) -> Collection[str]:
-        """The uids of all that were counted and not forgotten."""
+        """Return the uids of all workloads that were counted and not forgotten."""
         return self._counted.keys()
 
     def forget(self, uid: str) -> None:
-        """The workload is no more."""
+        """Forget a workload that is gone."""
         known = self._counted.pop(uid, None)
         self._last.pop(uid, None)
         self._claim_payers.drop(uid, known.shared if known is not None else ())
 
     async def _cost(self, adapter: Adapter, obj: Object, promised: Resources) -> WorkloadCost:
-        """Count a workload's demand, and what is below it beyond that.
+        """Count a workload's demand, and the excess below it.
 
-        More than was known of it, and more than was `promised` to it, is believed once the watches of all owners have
-        caught up: one may be behind that of the pods. Everything is counted again then. What the workload refers to may
-        have changed meanwhile, and the journal notes that only for those that have a line already.
+        An excess over what was known and `promised` is believed once the watches of all owners have caught up, because
+        one may be behind that of the pods. Everything is counted again then: references may have changed meanwhile, and
+        only workloads with cached usage are marked for that.
         """
         uid = obj["metadata"]["uid"]
         cost, found = await self._now(adapter, obj)
@@ -117,7 +116,7 @@ class WorkloadCosts:
             await self._catch_up(found.kinds)
             fresh = self._cluster.informers.workloads[adapter.resource].store.by_uid(uid)
             if fresh is None or fresh["metadata"]["resourceVersion"] != obj["metadata"]["resourceVersion"]:
-                # It is counted anew, or is gone.
+                # It changed, so it is counted again, or it is gone.
                 return msgspec.structs.replace(cost, held=self._held(uid, promised) or cost.resources)
             cost, found = await self._now(adapter, obj)
         return cost if found is None else self._with_excess(uid, cost, found, promised)
@@ -125,8 +124,8 @@ class WorkloadCosts:
     async def _now(self, adapter: Adapter, obj: Object) -> tuple[WorkloadCost, Excess | None]:
         """Count a workload's demand and what is below it, both as of the moment of return.
 
-        One that has ended costs what its pods that still run do. For that one, and for one that cannot be counted,
-        nothing below is looked at: None. Raises ApiError, Unreachable.
+        A finished workload costs what its running pods cost. For a finished or uncountable workload the excess is not
+        looked for: None. Raises ApiError, Unreachable.
         """
         uid = obj["metadata"]["uid"]
         asked: dict[Reference, None] = {}
@@ -148,7 +147,7 @@ class WorkloadCosts:
                 demand = counting.demand_of_live_pods(obj, pods, lookup, self._config)
                 settled = not pods and not lookup.has_read
                 return WorkloadCost(settled, demand.resources, demand.shared, asked=tuple(asked)), None
-            # What could not be counted raises again.
+            # A demand that could not be counted raises again.
             demand, found = counted[0] if counted else (self._demand(adapter, obj, lookup), NO_EXCESS)
         except Malformed as error:
             demand = self._last.get(uid, counting.NO_DEMAND)
@@ -157,7 +156,7 @@ class WorkloadCosts:
         return WorkloadCost(not lookup.has_read, demand.resources, demand.shared, asked=tuple(asked)), found
 
     def _demand(self, adapter: Adapter, obj: Object, lookup: Lookup) -> counting.Demand:
-        """What a workload asks for, with children that may have grown beyond it. Raises Malformed."""
+        """Return what a workload asks for, with children that may grow beyond it. Raises Malformed."""
         demand = counting.demand(obj, self._cluster.registry, lookup, self._config)
         if not adapter.grows or has_ended(obj, adapter):
             return demand
@@ -176,11 +175,11 @@ class WorkloadCosts:
     def _with_excess(self, uid: str, cost: WorkloadCost, found: Excess, promised: Resources) -> WorkloadCost:
         """Add to a cost what was `found` below the workload beyond it.
 
-        More than had been known counts at once. Less is what a smaller demand has left behind, and counts if it has
-        not gone in time; so does what the children of a workload that rolls still have of an earlier version.
+        An excess over what was known counts at once. A smaller one remains of a larger demand, or of an earlier version
+        during a rolling update, and counts if it is still there after the lifetime of a reservation.
         """
         if not found.resources:
-            # While one child replaces another there are more than it asks for, and they stay when it asks for less.
+            # During a surge there are more children than the workload asks for, and they remain when it asks for less.
             return msgspec.structs.replace(cost, held=larger(larger(cost.resources, promised), found.below))
         known, held = self._counted.get(uid), add(cost.resources, found.resources)
         grown = (known is not None and known.grown) or (found.at_once and bool(growth(held, self._held(uid, promised))))
@@ -192,7 +191,7 @@ class WorkloadCosts:
         )
 
     async def _catch_up(self, kinds: Iterable[GroupKind]) -> None:
-        """Have the snapshots of these kinds be no older than this moment. Raises ApiError, Unreachable."""
+        """Wait until the stores of these kinds are no older than this moment. Raises ApiError, Unreachable."""
         revision = await self._cluster.client.revision(self._cluster.informers.resource("pods"))
         for kind in kinds:
             adapter = self._cluster.registry.by_kind(*kind)
@@ -202,4 +201,5 @@ class WorkloadCosts:
 
 
 def slot_of(adapter: Adapter, obj: Object) -> Slot:
+    """Return the slot of a stored workload."""
     return Slot(adapter.resource, obj["metadata"].get("namespace", ""), obj["metadata"]["name"])

@@ -1,7 +1,7 @@
-"""What one workload adds to its group: its cost, what its pods show beyond that, and what there is to tell of it.
+"""The usage of one workload: its cost, what its pods show beyond that, and its messages.
 
-This file alone brings these together for one workload, at one moment; it awaits nothing and keeps nothing. Lines are
-added up and kept by `controller.usage.usage_cache`.
+This file alone combines these for one workload at one moment. It awaits nothing and remembers nothing;
+`controller.usage.usage_cache` sums and caches.
 """
 
 from __future__ import annotations
@@ -26,19 +26,20 @@ from controller.watch.pods import Pod
 
 @dataclass(frozen=True, slots=True)
 class PrepaidRun:
-    """How long the workloads of a group whose hours are safe may run, and the moment that what is to come begins."""
+    """The maximum run time of a group with prepaid hours, and the time up to which hours are spent, in milliseconds."""
 
     most: int | None
     at: int
 
     @staticmethod
     def of(terms: BudgetTerms, at: int) -> PrepaidRun | None:
+        """Return the run of a group with these terms. None where its hours are not prepaid."""
         return PrepaidRun(terms.max_run_time, at) if terms.safe else None
 
 
 @dataclass(frozen=True, slots=True)
 class Messages:
-    """What people have to know of a workload."""
+    """Messages about one workload."""
 
     problem: str = ""
     excess: str = ""
@@ -51,11 +52,11 @@ NO_MESSAGES = Messages()
 
 @dataclass(frozen=True, slots=True)
 class WorkloadUsage:
-    """One workload in the sums of its group.
+    """The usage of one workload in the sums of its group.
 
-    `shared` is what it makes of claims that others may name too, `shown` what its pods show of them, and `committed`
-    what each of those may cost where hours are safe. `is_transient` where it may be another without any change that a
-    watch tells; `is_unknown` where the workload could never be counted. `asked` is all that it was counted by.
+    `shared` is what it declares of claims that others may name too, `shown` what its pods show of them, and `committed`
+    what each of those may cost where hours are prepaid. `is_transient`: it can change without a watch event.
+    `is_unknown`: the workload could never be counted. `asked` has all references that it was counted by.
     """
 
     counted: CountedObject
@@ -68,7 +69,7 @@ class WorkloadUsage:
     asked: Collection[Reference] = ()
 
     def equals(self, other: WorkloadUsage) -> bool:
-        """Whether both come to the same: words may differ by the order in which pods came."""
+        """Return True if both have equal amounts. Messages may differ by the order of pods."""
         return (self.counted, self.shared, self.shown, self.committed, self.is_unknown) == (
             other.counted,
             other.shared,
@@ -79,7 +80,7 @@ class WorkloadUsage:
 
 
 class UsageBuilder:
-    """Makes lines of what was counted and of what the informers have."""
+    """Builds the usage of workloads from their cost and from the informers."""
 
     def __init__(self, cluster: Cluster, costs: WorkloadCosts, observed: ObservedUsage) -> None:
         self._cluster = cluster
@@ -87,13 +88,13 @@ class UsageBuilder:
         self._observed = observed
 
     def of(self, adapter: Adapter, obj: Object, run: PrepaidRun | None, now: int) -> WorkloadUsage:
-        """The line of a workload that was counted; `run` where hours are safe. KeyError for what never was counted."""
+        """Return the usage of a workload; `run` where hours are prepaid. Raises KeyError if it was never counted."""
         uid, slot = obj["metadata"]["uid"], slot_of(adapter, obj)
         cost = self._costs.of(uid)
         unbounded: list[Slot] = []
         with self._observed.tracking() as asked:
             shown = self._observed.unrequested(obj, now, countable=not cost.problem)
-            # Of what cannot be counted the pods show all that they have, and some of it is what it is held at.
+            # The pods of an uncountable workload show all that they use, which includes what it is held at.
             more = growth(shown.resources, cost.resources) if cost.problem else shown.resources
             counted = CountedObject(slot, uid, cost.resources, add(cost.excess, more))
             pledged: dict[Slot, CountedObject] = {}
@@ -123,7 +124,7 @@ class UsageBuilder:
     def _with_commitment(
         self, found: CountedObject, adapter: Adapter, obj: Object, run: PrepaidRun, unbounded: list[Slot]
     ) -> CountedObject:
-        """A workload with what it may cost where hours are safe: it was admitted only because that was left."""
+        """Return a workload with its maximum cost, which its group committed at admission."""
         own = max_run_time(obj, adapter)
         most = run.most if own is None else own
         if most is None:
@@ -139,7 +140,7 @@ class UsageBuilder:
                 max_cost=whole,
                 committed=remaining_commitment(found.cost, most, run.at - run_start(since, scheduled)),
             )
-        # Nobody says since when: each of its pods may run as long.
+        # Without a start time, each of its pods may run as long.
         ran: Resources = {}
         for pod in self._cluster.descendants.pods_of(obj):
             if pod.started is not None and pod.ended is None:
@@ -147,7 +148,7 @@ class UsageBuilder:
         return replace(found, max_cost=whole, committed=subtract_floor(whole, ran))
 
     def _pod_cost(self, pod: Pod, obj: Object) -> Resources:
-        """What a pod occupies; nothing where it cannot be counted, so that its workload may still cost as much."""
+        """Return what a pod occupies. Nothing if it cannot be counted, so that its workload's commitment stays."""
         try:
             return self._observed.cost(pod, obj)
         except Malformed:
@@ -155,7 +156,7 @@ class UsageBuilder:
 
 
 def _instant(text: str | None) -> int | None:
-    """A time as milliseconds; None where there is none that can be read."""
+    """Return a time in milliseconds since 1970. None if it is missing or cannot be read."""
     try:
         return parse_timestamp(text) if text else None
     except TimestampError:

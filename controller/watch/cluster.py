@@ -68,7 +68,7 @@ class Cluster:
     ) -> None:
         """`enqueue(group, after)` schedules a recount in `after` seconds.
 
-        `annotations` of pods are kept in addition to those that always count.
+        `annotations` of pods are kept: those that count.
         """
         self.client = client
         self.registry = registry
@@ -189,7 +189,7 @@ class Cluster:
 
     def restored(self, before: int, now: int) -> None:
         """Recount everything: the API server's store was restored to an older revision."""
-        log.error("the API server's store went back in time", before=before, now=now)
+        log.error("the API server's store was restored to an older revision", before=before, now=now)
         self._recount_everything()
 
     def _recount_everything(self) -> None:

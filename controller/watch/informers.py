@@ -37,7 +37,7 @@ CLAIM: GroupKind = ("resource.k8s.io", "ResourceClaim")
 
 
 class ChangeHandler(Protocol):
-    """Receives each change after the store holds it. None stands for an object that does not exist."""
+    """Receives each change after the store holds it. None means that the object does not exist."""
 
     def group_changed(self, old: Object | None, new: Object | None) -> None: ...
 

@@ -1,12 +1,11 @@
-"""What has changed since it was counted: uids of objects whose place or cost may be another, or everything.
+"""Dirty marks: uids of objects whose placement or cost may have changed since they were counted, or everything.
 
-This file alone decides whose cost a change may bear on. It errs on the one side only: what is noted in vain is counted
-again in vain, and what would be too much to note is everything. It counts nothing.
+This file alone decides whose cost a change may affect. It errs on one side only: a needless mark costs a needless
+count, and too many marks become "everything". It counts nothing.
 
-A cost depends on the object itself, on all that names it as its owner, however far below, and on what any of these
-refer to. So a change is noted for the object, for the owner that it names and the one that it named, and from each of
-those up as owners stand when the journal is read. Who pays for an object depends on its owners: where an object comes,
-goes, or changes its labels or owner, what it owns is looked at again.
+A cost depends on the object, on all objects below it at any depth, and on what any of these refer to. So a change marks
+the object, its owner before and after, and the owners above as they are when the marks are read. Who pays for an
+object depends on its owners. So an object that comes, goes, or changes its labels or owner marks what it owns.
 """
 
 from __future__ import annotations
@@ -26,28 +25,29 @@ log = structlog.get_logger(__name__)
 
 Object = dict[str, Any]
 
-#: More than this is everything: who never reads it, as a controller that waits for its turn, keeps no list for ever.
+#: More marks than this mean everything. A standby controller never reads them, so the list must not grow for ever.
 MAX_MARKED = 200_000
 
 
 class Mark(NamedTuple):
-    """An object to look at again: how many levels of its owners are to be, too, and how many of what it owns."""
+    """A mark of an object: how many levels above it (`hops`) and below it (`below`) are marked with it."""
 
     hops: int = 0
     below: int = 0
 
 
 class ReverseIndex:
-    """Which workloads were counted by what, by uid."""
+    """The workloads that were counted by each reference, by uid."""
 
     def __init__(self) -> None:
         self._uids: dict[Reference, set[str]] = {}
 
     def of(self, reference: Reference) -> Iterable[str]:
+        """Return the uids of the workloads that were counted by this reference."""
         return self._uids.get(reference, ())
 
     def move(self, uid: str, before: Iterable[Reference], now: Iterable[Reference]) -> None:
-        """A workload was counted by these, and is by those now."""
+        """Replace the references that a workload was counted by."""
         gone, new = set(before).difference(now), set(now).difference(before)
         for reference in gone:
             users = self._uids[reference]
@@ -59,7 +59,7 @@ class ReverseIndex:
 
 
 class CountedGroups:
-    """Which groups each object is counted or due in, by uid."""
+    """The groups that each object is counted or due in, by uid."""
 
     def __init__(self, referrers: ReverseIndex) -> None:
         self._referrers = referrers
@@ -89,66 +89,72 @@ class CountedGroups:
 
 
 class DirtySet:
-    """Notes what is written into the stores, until it is taken."""
+    """Collects marks from the writes of stores until they are taken."""
 
     def __init__(self) -> None:
-        #: What is noted stands for all there is.
+        #: True where every object is marked.
         self.everything = True
         self.referrers = ReverseIndex()
-        self._noted: dict[str, Mark] = {}
+        self._marks: dict[str, Mark] = {}
         self._most = MAX_MARKED
 
     def __bool__(self) -> bool:
-        return self.everything or bool(self._noted)
+        return self.everything or bool(self._marks)
 
     def start(self, uids: Iterable[str]) -> None:
-        """Note these, which are all there are, and from now on no more than what changes."""
+        """Mark these, which are all objects, and from now on only what changes."""
         self.everything = False
-        self._noted = dict.fromkeys(uids, Mark())
-        self._most = MAX_MARKED + 2 * len(self._noted)
+        self._marks = dict.fromkeys(uids, Mark())
+        self._most = MAX_MARKED + 2 * len(self._marks)
 
     def mark_all(self) -> None:
+        """Mark everything."""
         self.everything = True
-        self._noted.clear()
+        self._marks.clear()
 
     def mark(self, uid: str, mark: Mark = Mark()) -> None:  # noqa: B008 a tuple
+        """Mark one object, joined with the mark that it has."""
         if self.everything:
             return
-        known = self._noted.get(uid)
+        known = self._marks.get(uid)
         if known is not None:
             mark = Mark(max(known.hops, mark.hops), max(known.below, mark.below))
-        self._noted[uid] = mark
-        if len(self._noted) > self._most:
+        self._marks[uid] = mark
+        if len(self._marks) > self._most:
             self.mark_all()
 
     def take(self) -> tuple[str, Mark]:
-        """The next that is to be looked at. KeyError where there is none."""
-        return self._noted.popitem()
+        """Remove and return the latest mark. Raises KeyError where there is none."""
+        return self._marks.popitem()
 
     def mark_reference(self, reference: Reference) -> None:
+        """Mark all workloads that were counted by this reference."""
         for uid in self.referrers.of(reference):
             self.mark(uid)
 
-    # What stores tell.
+    # Writes of stores.
 
     def on_object(self, old: Object | None, new: Object | None) -> None:
-        """A workload, or what stands between one and its pods."""
+        """Mark a workload, or an object between a workload and its pods."""
         self._guarded(self._object, old, new)
 
     def on_pod(self, old: Pod | None, new: Pod | None) -> None:
+        """Mark a pod and its owners."""
         self._guarded(self._pod, old, new)
 
     def on_reference(self, old: Object | None, new: Object | None) -> None:
-        """What workloads refer to by name. A claim is its pods', too."""
+        """Mark the users of an object that workloads refer to by name, and the pods that own a claim."""
         self._guarded(self._reference, old, new)
 
     def on_node(self, old: Object | None, new: Object | None) -> None:
+        """Mark the workloads on a node that shows other devices."""
         if old is None or new is None or node_devices(old) != node_devices(new):
             self._guarded(self._reference, old, new)
         if old is None or new is None or node_placing(old) != node_placing(new):
             self.mark_reference(ALL_NODES)
 
     def on_slice(self, old: Object | None, new: Object | None) -> None:
+        """Mark the workloads that use the pool of a ResourceSlice."""
         if old is None or new is None or old["spec"] != new["spec"]:
             for held in (old, new):
                 if held is not None:
@@ -160,7 +166,7 @@ class DirtySet:
         try:
             note(old, new)
         except Exception:
-            log.exception("a change is not understood; everything is counted again")
+            log.exception("change not understood, recounting everything")
             self.mark_all()
 
     def _object(self, old: Object | None, new: Object | None) -> None:
@@ -195,13 +201,13 @@ class DirtySet:
 
 
 def _content(pod: Pod) -> object:
-    """All of a pod that anybody counts by."""
+    """Return everything of a pod that counting reads."""
     shared = pod.owner, id(pod.labels), id(pod.spec)
     return *shared, pod.namespace, pod.name, pod.node, pod.phase, pod.started, pod.ended, pod.rest
 
 
 def identity_of(obj: Object | None) -> object:
-    """What binds an object to a group or to an owner."""
+    """Return what ties an object to a group or an owner: uid, our labels, owner references."""
     if obj is None:
         return None
     metadata = obj["metadata"]
@@ -215,7 +221,7 @@ def node_reference(name: str) -> Reference:
 
 
 def pool_reference(pool: str) -> Reference:
-    """What stands for all ResourceSlices of a pool."""
+    """Return the reference that stands for all ResourceSlices of a pool."""
     return "resource.k8s.io", "ResourceSlice", "", pool
 
 
@@ -224,17 +230,17 @@ def pool_key(driver: str, pool: str) -> str:
 
 
 def pool_of(held: Object) -> str:
-    """The pool that a ResourceSlice is of."""
+    """Return the pool of a ResourceSlice, as `driver/name`."""
     spec = held["spec"]
     return pool_key(str(spec.get("driver")), str((spec.get("pool") or {}).get("name")))
 
 
 def node_devices(node: Object) -> object:
-    """What a node tells of its cards."""
+    """Return what a node says about its devices."""
     labels = node["metadata"].get("labels") or {}
     return [labels.get(key) for key in observed.NODE_LABELS], node["metadata"].get("annotations")
 
 
 def node_placing(node: Object) -> object:
-    """Return the parts of a node that decide which pods it takes."""
+    """Return the fields of a node that decide which pods it takes."""
     return node["metadata"].get("labels"), node.get("spec")

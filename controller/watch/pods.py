@@ -1,6 +1,6 @@
-"""What is kept of a pod: who made it, what it asks for, when it ran. A cluster has a hundred thousand of them.
+"""The compact form of a pod: its owner, what it asks for, when it ran. A cluster has a hundred thousand of them.
 
-This file alone decides when a pod began and ended, by its own timestamps. It does not know who pays, nor how much.
+This file alone decides when a pod started and ended, by its own timestamps. It does not know who pays, or how much.
 """
 
 from __future__ import annotations
@@ -20,21 +20,19 @@ from bizrq.workloads.owners import controller_of
 
 Object = dict[str, Any]
 
-#: What a pod costs, and what proves its model.
+#: Fields that decide what a pod costs and which model its devices have.
 _SPEC = (
     *("containers", "initContainers", "overhead", "resources", "resourceClaims", "runtimeClassName"),
     *("nodeSelector", "affinity", "schedulerName", "schedulingGroup"),
 )
 _CONTAINER = ("name", "resources", "restartPolicy", "securityContext")
 _LABELS = (LABEL, hami.IGNORE)
-#: What only few pods have, or have alike with no other: kept as it stands.
-_ANNOTATIONS = hami.ANNOTATIONS
 _METADATA = ("deletionTimestamp", "deletionGracePeriodSeconds")
 _STATUS = ("resourceClaimStatuses", "extendedResourceClaimStatus")
 
 
 class PodOwner(msgspec.Struct, frozen=True, gc=False):
-    """The controller of a pod, as its owner reference names it; one for all its pods."""
+    """The controller of a pod, as its owner reference names it. All pods of a controller share one."""
 
     api_version: str
     kind: str
@@ -43,9 +41,9 @@ class PodOwner(msgspec.Struct, frozen=True, gc=False):
 
 
 class Pod(msgspec.Struct, frozen=True, gc=False):
-    """A pod without what neither counting nor the meter reads. `labels`, `spec` and `owner` are shared with others.
+    """The fields of a pod that counting and metering read. Equal `labels`, `spec` and `owner` are shared between pods.
 
-    Times are milliseconds since 1970. Nothing in it leads back to it, so the garbage collector need not look.
+    Times are milliseconds since 1970. It has no reference cycle, so Python's garbage collector need not track it.
     """
 
     uid: str
@@ -58,27 +56,27 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
     spec: Object
     node: str | None
     phase: str | None
-    #: When it was bound to its node; None while it waits.
+    #: When it was bound to its node; None while it is pending.
     started: int | None
-    #: When the last container of a pod that is over ended; None while it runs.
+    #: When the last container of a finished pod ended; None while it runs.
     ended: int | None
-    #: Rarer parts of `metadata` and `status`, by these names.
+    #: Rare fields of `metadata` and `status`, by these names.
     rest: Object | None
 
     @property
     def is_active(self) -> bool:
-        """Whether it counts among those that its owner has: not over, nor going."""
+        """Return True unless the pod is finished or being deleted."""
         leaving = (self.rest or {}).get("metadata", {}).get("deletionTimestamp") is not None
         return self.phase not in ("Succeeded", "Failed") and not leaving
 
     @property
     def is_resized(self) -> bool:
-        """Whether what it holds may be more than what its spec says."""
+        """Return True if the pod may hold more than its spec says, as after a resize in place."""
         status = (self.rest or {}).get("status", {})
         return "containerStatuses" in status or "initContainerStatuses" in status
 
     def plain(self) -> Object:
-        """The object that counting reads. What stands in it is shared: not to be changed."""
+        """Return the pod as the object that counting reads. Its parts are shared: do not change them."""
         rest = self.rest or {}
         metadata: Object = {
             "name": self.name,
@@ -104,9 +102,9 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
 
 
 def equivalence_key(pod: object) -> Hashable:
-    """What pods of one owner have in common that are alike in all that is counted of them together.
+    """Return a key that is equal for pods of one owner that count alike.
 
-    One that has rarer parts, or claims, is like no other.
+    A pod with rare fields or claims is in a class of its own.
     """
     if not isinstance(pod, Pod):
         return id(pod)
@@ -116,23 +114,25 @@ def equivalence_key(pod: object) -> Hashable:
 
 
 class SharedParts:
-    """Parts that are the same are kept once: the pods of a workload differ in nothing that counts."""
+    """Keeps equal parts once: the pods of a workload differ in nothing that counts."""
 
-    #: More kinds of pods than a cluster has; past it the sharing begins anew.
+    #: More different parts than a cluster has. Beyond this the sharing starts over.
     MOST = 20_000
 
     def __init__(self, annotations: Iterable[str] = ()) -> None:
-        """`annotations` are those that count besides HAMi's."""
-        self.annotations = frozenset((*_ANNOTATIONS, *annotations))
+        """`annotations` are those that count; few pods have them, so each keeps its own."""
+        self.annotations = frozenset(annotations)
         self._parts: dict[bytes, Object] = {}
         self._owners: dict[str, PodOwner] = {}
 
     def shared(self, part: Object) -> Object:
+        """Return the first part that is equal to this one."""
         if len(self._parts) >= self.MOST:
             self._parts.clear()
         return self._parts.setdefault(orjson.dumps(part, option=orjson.OPT_SORT_KEYS), part)
 
     def owner(self, metadata: Object) -> PodOwner | None:
+        """Return the shared controller of a pod."""
         reference = controller_of(metadata)
         if reference is None:
             return None
@@ -142,12 +142,12 @@ class SharedParts:
             intern(reference["apiVersion"]), intern(reference["kind"]), reference["name"], reference["uid"]
         )
         known = self._owners.setdefault(found.uid, found)
-        # Who makes a pod writes its references: nothing but their being equal shows that two are.
+        # A pod's creator writes its references freely: share them only if they are equal.
         return known if known == found else found
 
 
 def trimmed_pod(pod: Object, shapes: SharedParts) -> Pod:
-    """What is kept of a pod that the API server sent."""
+    """Return the compact form of a pod that the API server sent."""
     metadata, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
     counted = _only(spec, _SPEC)
     for containers in ("containers", "initContainers"):
@@ -186,20 +186,20 @@ def _rest(metadata: Object, spec: Object, status: Object, counted: Collection[st
 
 
 def _resized(spec: Object, status: Object) -> Object:
-    """What tells that containers have other resources than they ask for now, as after a resize in place."""
+    """Return the statuses of containers that have other resources than they ask for, as after a resize in place."""
     found: Object = {}
     for containers, statuses in (("containers", "containerStatuses"), ("initContainers", "initContainerStatuses")):
         asked = {c.get("name"): c.get("resources") or {} for c in spec.get(containers) or ()}
-        told = [_only(s, ("name", "resources", "allocatedResources")) for s in status.get(statuses) or ()]
-        if any(_has_other(s, asked.get(s.get("name")) or {}) for s in told):
-            found[statuses] = told
+        reported = [_only(s, ("name", "resources", "allocatedResources")) for s in status.get(statuses) or ()]
+        if any(_has_other(s, asked.get(s.get("name")) or {}) for s in reported):
+            found[statuses] = reported
     if found:
         found["conditions"] = [c for c in status.get("conditions") or () if c.get("type") == "PodResizePending"]
     return found
 
 
-def _has_other(told: Object, asked: Object) -> bool:
-    has, allocated = told.get("resources"), told.get("allocatedResources")
+def _has_other(reported: Object, asked: Object) -> bool:
+    has, allocated = reported.get("resources"), reported.get("allocatedResources")
     differs = has is not None and any((has.get(k) or {}) != (asked.get(k) or {}) for k in ("requests", "limits"))
     return differs or (allocated is not None and allocated != (asked.get("requests") or {}))
 
@@ -212,17 +212,17 @@ def _started(status: Object) -> int | None:
     for condition in status.get("conditions") or ():
         if condition.get("type") == "PodScheduled":
             return _time(condition.get("lastTransitionTime")) if condition.get("status") == "True" else None
-    # Who writes pods' statuses need not keep that condition; what a node has taken is on it.
+    # A kubelet need not keep that condition. A pod that a node has started is bound to it.
     return _time(status.get("startTime"))
 
 
 def _ended(metadata: Object, status: Object) -> int | None:
     ends = [_finished(container) for container in status.get("containerStatuses") or ()]
-    # Sidecars are among these, and outlive what they are there for.
+    # Sidecars are among these, and outlive the containers that they serve.
     first = status.get("initContainerStatuses") or ()
     known = [end for end in (*ends, *map(_finished, first)) if end is not None]
     if status.get("phase") not in ("Succeeded", "Failed"):
-        # One that is being deleted may go without another phase: then its last container says when it was over.
+        # A pod that is being deleted may go without a final phase: then its last container says when it ended.
         runs = None in ends or any((container.get("state") or {}).get("running") is not None for container in first)
         is_over = metadata.get("deletionTimestamp") is not None and ends and not runs
         return max(known) if is_over else None
@@ -236,10 +236,10 @@ def _finished(container: Object) -> int | None:
 
 
 def _disrupted(status: Object) -> int | None:
-    """When a pod of which no container tells was evicted, or else when anything last changed after its start."""
+    """Return when a pod without container times was evicted, else when a condition last changed after its start."""
     times = {c.get("type"): _time(c.get("lastTransitionTime")) for c in status.get("conditions") or ()}
-    if (told := times.get("DisruptionTarget")) is not None:
-        return told
+    if (reported := times.get("DisruptionTarget")) is not None:
+        return reported
     started = _started(status) or 0
     return max((at for at in times.values() if at is not None and at > started), default=None)
 

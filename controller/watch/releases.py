@@ -56,7 +56,7 @@ class ReleaseTracker:
         informer = self._informers.kinds.get((group_and_version(obj.get("apiVersion"))[0], str(obj.get("kind"))))
         if group is not None and informer is not None and self._ownership.group_of(obj) is None:
             uid = obj["metadata"]["uid"]
-            log.warning("let go of and still there", group=group, kind=obj.get("kind"), uid=uid)
+            log.warning("object released by its owner, still charged", group=group, kind=obj.get("kind"), uid=uid)
             self._detached.add(uid, group, informer)
 
     def adopt(self, group: str, detached: Iterable[tuple[Slot, str]]) -> None:

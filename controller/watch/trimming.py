@@ -13,7 +13,7 @@ Object = dict[str, Any]
 
 
 def trimmed_node(node: Object) -> Object:
-    """Reduce a node to the fields that show its cards and decide which pods it takes."""
+    """Return the fields of a node that say which devices it has and which pods it takes."""
     metadata, spec = node["metadata"], node.get("spec") or {}
     kept = {key: metadata[key] for key in ("name", "uid", "resourceVersion")}
     kept["labels"] = metadata.get("labels") or {}
@@ -23,23 +23,25 @@ def trimmed_node(node: Object) -> Object:
 
 
 def trimmed_slice(held: Object) -> Object:
-    """A ResourceSlice as far as it tells what its devices are, and of how much."""
+    """Return the fields of a ResourceSlice that say what its devices are, and of which capacity."""
     metadata, spec = held["metadata"], held.get("spec") or {}
-    told = {key: spec[key] for key in ("driver", "pool", "sharedCounters") if key in spec}
+    spec_fields = {key: spec[key] for key in ("driver", "pool", "sharedCounters") if key in spec}
     keys = ("name", "attributes", "capacity", "consumesCounters")
-    told["devices"] = [{key: device[key] for key in keys if key in device} for device in spec.get("devices") or ()]
+    spec_fields["devices"] = [
+        {key: device[key] for key in keys if key in device} for device in spec.get("devices") or ()
+    ]
     return {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "ResourceSlice",
         "metadata": {key: metadata[key] for key in ("name", "uid", "resourceVersion")},
-        "spec": told,
+        "spec": spec_fields,
     }
 
 
 def trimmed_replicaset(replicaset: Object) -> Object:
-    """A ReplicaSet as a step between a pod and its owner, as a workload, and as the template that a Rollout may name.
+    """Return the fields of a ReplicaSet as a link between pods and owner, as a workload, and as a Rollout's template.
 
-    A Deployment keeps ten old ones, so only what counts is kept.
+    A Deployment keeps ten old ReplicaSets, so only counted fields stay.
     """
     keys = ("name", "namespace", "uid", "resourceVersion", "generation", "labels", "annotations", "ownerReferences")
     spec, status = replicaset.get("spec") or {}, replicaset.get("status") or {}

@@ -5,12 +5,29 @@ from __future__ import annotations
 import pytest
 
 from bizrq.api.config import ConfigurationError
+from bizrq.builtin import builtin_catalog, builtin_registry, shared_devices
 from bizrq.settings import load, settings
+from bizrq.units.names import UnknownResource, normalize
 from bizrq.workloads.config import CountingConfig, CountsAs, DeviceClassMapping, GpuModel, Hami
+
+ASCEND = tuple(device for device in shared_devices() if device.vendor == "ascend")
 
 
 def test_nothing_said_is_the_default():
-    assert settings({}).counting == settings(None).counting == CountingConfig()
+    assert settings({}).counting == settings(None).counting == CountingConfig(kinds=builtin_registry().countable)
+
+
+def test_the_catalog_without_a_configuration_is_that_of_the_default_settings():
+    assert builtin_catalog() == settings({}).catalog
+    assert builtin_catalog().kinds == {adapter.resource for adapter in builtin_registry().charged}
+
+
+@pytest.mark.parametrize(
+    "kind", ["inferenceservices.serving.kserve.io", "services.serving.knative.dev", "resourceclaims.resource.k8s.io"]
+)
+def test_count_takes_no_kind_that_is_not_charged(kind: str):
+    with pytest.raises(UnknownResource):
+        normalize(f"count/{kind}", builtin_catalog())
 
 
 def test_every_knob_is_read():
@@ -32,8 +49,9 @@ def test_every_knob_is_read():
     assert knobs == CountingConfig(
         True, True, "count", "reserve", "release", "max",
         {"A100": GpuModel(("NVIDIA-A100",), 40960)}, ("x.com/gpu",),
-        {"a100.x.com": DeviceClassMapping("nvidia.com/gpu", "A100")}, Hami(True, 5, ("ascend",)),
+        {"a100.x.com": DeviceClassMapping("nvidia.com/gpu", "A100")}, Hami(True, 5, devices=ASCEND),
         (CountsAs("nvidia.com/gpu", annotation="gpu-fraction", times="gpu-fraction-num-devices"),),
+        kinds=builtin_registry().countable,
     )  # fmt: skip
     assert knobs.models_by_alias == {"nvidia-a100": "A100", "a100": "A100"}
     assert knobs.catalog.classes == {"a100.x.com"}

@@ -22,7 +22,7 @@ from controller.usage.excess import ExcessUsage
 from tests.bench import hours
 from tests.bench.measure import Spread
 from tests.support.catalog import CATALOG
-from webhooks.handlers.workloads import charge_of
+from webhooks.charging.charges import charge_of
 
 ROUNDS = 5
 HARD: dict[str, int] = dict.fromkeys(("limits.cpu", "limits.memory", "pods", "count/deployments.apps"), 10**24)

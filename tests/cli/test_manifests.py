@@ -31,7 +31,7 @@ async def test_folders_are_read_to_the_bottom_with_a_flag(bizrq: Bizrq, folder: 
     assert [row["name"] for row in yaml.safe_load(said.out)] == ["less", "chat"]
     (folder / "chat.yaml").unlink()
     said = await bizrq("fit", "-f", folder)
-    assert (said.code, "-R reads the folders below it, too" in said.err) == (2, True)
+    assert (said.code, "-R reads its subfolders too" in said.err) == (2, True)
 
 
 async def test_several_files_stand_in_one_word_or_come_from_standard_input(bizrq: Bizrq, folder: Path) -> None:
@@ -44,11 +44,14 @@ async def test_several_files_stand_in_one_word_or_come_from_standard_input(bizrq
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("just text", "no object of Kubernetes"),
+        ("just text", "not a Kubernetes object"),
         ("kind: Deployment", "apiVersion is missing"),
-        ("apiVersion: v1\nkind: ConfigMap\n---\napiVersion: apps/v1", ", document 2: kind is missing"),
-        ("", "no objects in there"),
-        ("---\n---\n", "no objects in there"),
+        (
+            "apiVersion: v1\nkind: ConfigMap\n---\napiVersion: apps/v1",
+            ", document 2: not a Kubernetes object: kind is missing",
+        ),
+        ("", "no objects found"),
+        ("---\n---\n", "no objects found"),
         ("a: [", "not YAML"),
         ("a: &x [*x, *y]", "not YAML"),
         ("\0", "not YAML"),

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from bizrq.kube.client import AlreadyExists, KubeClient, Resource
+from bizrq.store.access import ACCESS_REVIEWS
 from tests.support.cluster import eventually, refusal
 from tests.support.objects import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, Object, bound, cluster_role
-from webhooks.charging.authorization import ACCESS_REVIEWS
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -1,4 +1,4 @@
-"""The controller against a bare API server: nobody admits anything, so that what it counts is what the test stored."""
+"""The controller against a bare API server without admission: it counts exactly what the test stored."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ EVENTS = Resource("", "v1", "events", "Event")
 
 
 def pytest_asyncio_loop_factories() -> dict[str, type[asyncio.AbstractEventLoop]]:
-    """All that is tested here runs in this process."""
+    """Use the patient loop: everything under test runs in this process."""
     return {"patient": PatientLoop}
 
 
 class Monotonic:
-    """Our own clock, which a test may set forward."""
+    """The controller's own clock, which a test may set forward."""
 
     def __init__(self) -> None:
         self._ahead = 0.0
@@ -55,7 +55,7 @@ class Monotonic:
 
 
 class Books:
-    """A cluster, its clock, and a controller that is started and stopped at will."""
+    """A cluster, its clock, and a controller that a test starts and stops."""
 
     def __init__(self, box: Sandbox, client: KubeClient, folder: Path) -> None:
         self.box = box
@@ -66,7 +66,7 @@ class Books:
 
     @asynccontextmanager
     async def controller(self, knobs: Object | None = None, **how: Any) -> AsyncIterator[Controller]:
-        """A controller that leads, behind the proxy; it counts every group several times a second.
+        """Run a leading controller behind the proxy. It recounts every group several times a second.
 
         `knobs` are its configuration.
         """
@@ -102,7 +102,7 @@ class Books:
         return await self.client.create(OF_KIND[obj["kind"]], obj)
 
     async def group(self, name: str, parent: str = "", /, **hard: Any) -> GroupObject:
-        """A group, once it is counted."""
+        """Create a group and wait until it is counted."""
         await self.create(objects.group(name, parent, **hard))
         return await self.until(name, lambda g: g.status.used is not None)
 
@@ -110,11 +110,11 @@ class Books:
         return wire.from_dict(await self.client.get(GROUPS, name))
 
     async def pages(self, name: str) -> list[CardHours]:
-        """The group's record as it is stored."""
+        """Return the stored pages of the group's record."""
         return await stored_pages(self.client, name)
 
     async def until_record(self, name: str, holds: Callable[[CardHours], bool]) -> CardHours:
-        """The first page of the group's record, once this holds of it."""
+        """Wait until `holds` is true of the first page of the group's record, and return the page."""
 
         async def found() -> CardHours | None:
             pages = await self.pages(name)
@@ -125,7 +125,7 @@ class Books:
         return page
 
     async def rewrite_record(self, name: str, status: Object) -> None:
-        """Put another status in place of what the first page of a record says."""
+        """Replace fields in the status of a record's first page."""
         while True:
             stored = await self.client.get(CARD_HOURS, name)
             stored["status"] = {**stored["status"], **status}
@@ -136,7 +136,7 @@ class Books:
             return
 
     async def until(self, name: str, holds: Any, seconds: float = 60.0) -> GroupObject:
-        """The group once this holds of it."""
+        """Wait until `holds` is true of the group, and return it."""
         last: list[GroupObject] = []
 
         async def remembered() -> GroupObject | None:
@@ -148,14 +148,14 @@ class Books:
         return found
 
     async def uses(self, name: str, **amounts: str) -> GroupObject:
-        """The group once its `used` says this."""
+        """Wait until the group's `used` has these amounts, and return the group."""
         wanted = objects.named(amounts)
         return await self.until(
             name, lambda g: all((g.status.used or {}).get(key) == amount for key, amount in wanted.items())
         )
 
     async def holds_still(self, name: str, holds: Any, looks: int = 3) -> GroupObject:
-        """The group after it was counted some more times, with this true each time."""
+        """Assert that `holds` stays true of the group over some more recounts, and return the group."""
         for _ in range(looks):
             before = (await self.read(name)).status.last_reconcile_time
             self.box.clock.advance(0.001)
@@ -164,7 +164,7 @@ class Books:
         return await self.read(name)
 
     async def promise(self, name: str, *entries: Reservation) -> GroupObject:
-        """Write reservations beside those that are there, as admission does."""
+        """Add reservations to the status, as admission does."""
         while True:
             stored = await self.client.get(GROUPS, name)
             lines = {*stored["status"].get("reservations", ()), *map(str, entries)}
@@ -175,7 +175,7 @@ class Books:
                 continue
 
     async def rewrite(self, name: str, status: Object) -> None:
-        """Put another status in place of what is there."""
+        """Replace fields in the group's status; all of it where `status` is empty."""
         while True:
             stored = await self.client.get(GROUPS, name)
             stored["status"] = {**stored.get("status", {}), **status} if status else {}
@@ -190,14 +190,14 @@ class Books:
         return [item["message"] for item in items if item["reason"] == reason]
 
     async def told(self, reason: str) -> str:
-        """The message of the first event with this reason."""
+        """Wait for an event with this reason, and return the message of the first."""
         found = await eventually(lambda: self.events(reason), 60, f"an event {reason}")
         return found[0]
 
     # Pods, by the sandbox's clock.
 
     async def pod(self, name: str, owner: Object, gpu: int = 1, *, since: float = 0.0, **more: Any) -> Object:
-        """A pod of this owner, bound `since` seconds ago; `more` of its spec."""
+        """Create a pod of this owner, bound `since` seconds ago. `more` are fields of its spec."""
         reference = {
             "apiVersion": owner["apiVersion"],
             "kind": owner["kind"],
@@ -214,13 +214,13 @@ class Books:
         return await self._status(name, {"phase": "Running", "conditions": [condition]})
 
     async def ends(self, name: str, ago: float = 0.0) -> Object:
-        """The pod's container ended so many seconds ago."""
+        """End the pod's container, `ago` seconds ago."""
         at = rfc3339(self.box.clock.now() - timedelta(seconds=ago))
         terminated = {"name": "c", "state": {"terminated": {"exitCode": 0, "finishedAt": at}}}
         return await self._status(name, {"phase": "Succeeded", "containerStatuses": [terminated]})
 
     async def remove(self, obj: Object) -> None:
-        """Delete at once."""
+        """Delete an object without a grace period."""
         of = OF_KIND[obj["kind"]]
         path = of.path(obj["metadata"].get("namespace"), obj["metadata"]["name"])
         await self.client.request("DELETE", path, body=orjson.dumps({"gracePeriodSeconds": 0}))
@@ -231,7 +231,7 @@ class Books:
 
 @pytest.fixture
 async def books(tmp_path: Path) -> AsyncIterator[Books]:
-    """A bare API server whose clock stands until the test moves it."""
+    """A bare API server whose clock moves only when the test moves it."""
     clock = Clock(now=datetime(2026, 1, 1, tzinfo=UTC), rate=0)
     async with Sandbox(controllers=False, clock=clock, bookmark_seconds=0.1) as box:  # noqa: SIM117 the kubeconfig needs the box
         async with KubeClient.from_kubeconfig(box.write_kubeconfig(tmp_path / "direct")) as client:

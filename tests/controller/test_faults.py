@@ -1,4 +1,4 @@
-"""What the API server and the way to it do wrong, met by the controller: it counts right in the end, and never less."""
+"""The controller under faults of the API server and the network: it counts right in the end, and never too little."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from tests.support.oracle import Recorder
 
 @pytest.mark.parametrize("fault", WRITES.values(), ids=WRITES)
 async def test_a_status_write_that_goes_wrong_is_made_right(books: Books, fault: Fault) -> None:
-    """Whether the write was done or not, the next look knows: what it counts is read back by the oracle."""
+    """The next reconciliation is right whether or not the write happened: the oracle reads it back."""
     async with books.controller(), Recorder(books.client) as recorder:
         await books.group("nlp", cpu="10")
         fault(books.proxy, "PUT", "/nlp/status")
-        # Stored without being admitted: nothing was promised, so that I2 is the test's own breach, I3 is not.
+        # Stored without admission: nothing was reserved, so the test itself breaks I2, but not I3.
         await books.create(deployment("web", "nlp", 4))
         await books.uses("nlp", cpu="4")
         await books.remove(await books.client.get(DEPLOYMENTS, "web", "default"))
@@ -34,7 +34,7 @@ async def test_a_status_write_that_goes_wrong_is_made_right(books: Books, fault:
 @pytest.mark.parametrize("last", WATCHES.values(), ids=WATCHES)
 @pytest.mark.parametrize("resource", [DEPLOYMENTS, GROUPS], ids=lambda resource: resource.plural)
 async def test_a_watch_that_breaks_loses_nothing(books: Books, resource: Resource, last: bytes) -> None:
-    """What changed while it was broken is counted, deletions among it."""
+    """Changes during the fault are counted, including deletions."""
     async with books.controller():
         await books.group("nlp", cpu="10")
         old = await books.create(deployment("old", "nlp", 1))
@@ -47,7 +47,7 @@ async def test_a_watch_that_breaks_loses_nothing(books: Books, resource: Resourc
 
 
 async def test_reads_that_are_throttled_and_slow_only_take_longer(books: Books) -> None:
-    """An expired promise is looked up before it goes: the look-up meets 429, 503 and silence first."""
+    """An expired reservation is looked up before it is dropped. The look-up first meets 429, 503 and silence."""
     async with books.controller():
         await books.group("nlp", cpu="10")
         for fault in (refused(429, 2, Retry_After="0"), refused(503, 2), slow(0.3, 2)):

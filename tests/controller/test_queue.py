@@ -1,4 +1,4 @@
-"""Keys that want a look: each once, never two looks at one key at a time, failures later and later."""
+"""The work queue: each key once, never two runs of one key at a time, growing delays after failures."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def queue(clock: Clock) -> WorkQueue:
 
 
 async def ready(queue: WorkQueue) -> list[str]:
-    """What comes up now, each one done at once."""
+    """Return the keys that are due now, finishing each at once."""
     found = []
     while True:
         try:

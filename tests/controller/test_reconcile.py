@@ -1,4 +1,4 @@
-"""What a status says: counted from what is stored, told where that was not admitted, unknown where it must be."""
+"""The status of a group: counted from what is stored, with drift reported, and unknown where it must be."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def over(group: GroupObject) -> str:
 
 
 async def test_used_is_selfused_and_what_the_children_hold(books: Books) -> None:
-    """At every level, and again after every change."""
+    """Usage is counted at every level, and again after every change."""
     async with books.controller():
         await books.group("corp", cpu="100")
         await books.group("ai", "corp", cpu="60")
@@ -36,7 +36,7 @@ async def test_used_is_selfused_and_what_the_children_hold(books: Books) -> None
 
 
 async def test_what_was_stored_without_being_admitted_is_counted_and_told(books: Books) -> None:
-    """As when the registration was away: drift, an event, and a status that is true."""
+    """Objects stored while the webhook was not registered give drift, an event, and a correct status."""
     async with books.controller():
         await books.group("nlp", cpu="10")
         await books.create(deployment("web", "nlp", 12))
@@ -47,7 +47,7 @@ async def test_what_was_stored_without_being_admitted_is_counted_and_told(books:
 
 
 async def test_a_status_that_somebody_deleted_is_counted_again(books: Books) -> None:
-    """R20: `used` goes with its status, and comes back as it was."""
+    """R20: a deleted status comes back with the same `used`."""
     async with books.controller():
         await books.group("nlp", cpu="10")
         await books.create(deployment("web", "nlp", 4))
@@ -67,7 +67,7 @@ async def test_a_status_that_cannot_be_read_is_counted_from_nothing(books: Books
 
 
 async def test_a_status_from_a_later_revision_than_the_servers_is_unknown_first(books: Books) -> None:
-    """A restored etcd: what was counted may never have been. `used` goes, then comes back counted anew."""
+    """After etcd is restored, what was counted may never have existed. `used` is removed, then recounted."""
     seen = []
     async with books.controller():
         await books.group("nlp", cpu="10")
@@ -94,7 +94,7 @@ async def test_a_status_from_a_later_revision_than_the_servers_is_unknown_first(
 
 
 async def test_a_count_newer_than_our_watch_is_not_overwritten_by_an_older_one(books: Books) -> None:
-    """Another controller saw more. Ours catches up first, though its watch brings nothing."""
+    """A controller catches up with a status that another one counted from newer versions, without watch events."""
     async with books.controller():
         await books.group("nlp", cpu="10")
         books.proxy.freeze(WATCH_OF_DEPLOYMENTS)
@@ -147,7 +147,7 @@ async def test_what_cannot_be_counted_is_told_and_does_not_hold_up_the_rest(book
 
 
 async def test_a_hard_that_cannot_be_read_makes_the_group_not_ready_and_nothing_crashes(books: Books) -> None:
-    """It was stored while the webhook was away; CEL does not know our names."""
+    """An unreadable group was stored while the webhook was away; CEL does not know our resource names."""
     async with books.controller():
         await books.create(group("bad", **{"requests.nvidia.com/gpux": "1"}))
         found = await books.until("bad", lambda g: g.status.conditions)
@@ -170,7 +170,7 @@ async def test_workloads_come_and_go_while_nobody_counts_and_are_right_at_the_ne
 
 
 async def test_a_status_write_that_meets_a_conflict_is_counted_again_on_what_is_there(books: Books) -> None:
-    """Somebody writes the status as often as admission may; each change is still counted soon."""
+    """Each change is counted soon although another writer updates the status as often as admission may."""
     stop = asyncio.Event()
 
     async def busy(client: KubeClient) -> int:
@@ -191,7 +191,7 @@ async def test_a_status_write_that_meets_a_conflict_is_counted_again_on_what_is_
 
 
 async def test_one_of_two_controllers_works_and_the_other_takes_over(books: Books) -> None:
-    """The Lease is given back at the end, so that nobody waits for it to expire."""
+    """The controller releases the Lease when it stops, so that the next need not wait for its expiry."""
     async with books.controller() as first:
         await books.group("nlp", cpu="10")
         assert first.leading.is_set()

@@ -1,4 +1,4 @@
-"""What cannot be read is unknown, not zero: a group with an unreadable record or child has no `used` until mended.
+"""Unreadable is unknown, not zero: a group with an unreadable record or child has no `used` until it is repaired.
 
 And what is moved is split, through the watches of a whole controller.
 """
@@ -45,7 +45,7 @@ async def test_a_controller_that_starts_while_a_child_cannot_be_read_does_not_co
 
 
 async def test_a_record_that_cannot_be_read_is_kept_as_it_stands_and_the_group_is_unknown(books: Books) -> None:
-    """What was spent is not forgotten because somebody broke a line of it; mended, it counts on."""
+    """A broken line of the record does not lose spent hours: once repaired, the count goes on."""
     async with books.controller():
         await books.group("vision", hours="100", gpu="8")
         job = await books.create(tfjob("train", "vision", 1))

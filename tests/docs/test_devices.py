@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import yaml
 
-from bizrq.workloads.demand.offline import usage
-from bizrq.workloads.devices import hami
-from bizrq.workloads.devices.hami import HamiDevice
+from bizrq.builtin import shared_devices
+from bizrq.workloads.hami_devices import HamiDevice
 from tests.docs.test_docs import blocks, page
+from tests.support.workload_language import usage
 
 
 def test_the_examples_cost_what_the_page_says() -> None:
@@ -25,13 +25,13 @@ def test_every_device_that_hami_shares_has_its_row() -> None:
     """The page's table is what `hami.yaml` says."""
     rows = [line for line in page("docs/devices.md").splitlines() if line.startswith("| `")]
     start = rows.index(hami_rows()[0])
-    assert rows[start : start + len(hami.shared_devices())] == hami_rows()
+    assert rows[start : start + len(shared_devices())] == hami_rows()
 
 
 def hami_rows() -> list[str]:
     return [
         f"| `{device.vendor}` | {_count(device)} | {_memory(device)} | {_cores(device)} | {_besides(device)} |"
-        for device in hami.shared_devices()
+        for device in shared_devices()
     ]
 
 

@@ -19,12 +19,12 @@ from typer.main import get_command
 
 from bizrq.api.config import Configuration, parse
 from bizrq.api.group import KIND, from_dict, hard_of, terms_of
+from bizrq.builtin import builtin_registry
 from bizrq.cli.main import app
 from bizrq.quota.reservation import parse_reservation
 from bizrq.quota.verdict import BAD_OBJECT, RETRYABLE, Reason
 from bizrq.settings import settings
-from bizrq.workloads.kinds.describe import table
-from bizrq.workloads.kinds.registry import builtin_registry
+from bizrq.workloads.describe import table
 from certs.main import certs
 from controller.main import control
 from tests.support.catalog import CATALOG
@@ -209,7 +209,7 @@ def test_groups_of_the_examples_can_be_read(path: Path) -> None:
 
 
 def test_kinds_has_the_table_that_the_declarations_say() -> None:
-    """`python -m bizrq.workloads.kinds.describe` prints it; every kind and every name in count/ is there."""
+    """`python deploy/kinds.py` prints it; every kind and every name in count/ is there."""
     assert table(builtin_registry()) in page("docs/kinds.md")
     for adapter in builtin_registry().charged:
         assert f"`count/{adapter.resource}`" in table(builtin_registry()), adapter.resource
@@ -298,3 +298,26 @@ def test_the_image_has_the_packages_and_the_version_of_uv_of_the_makefile() -> N
     version = re.search(r"^UV_VERSION := (\S+)$", page("Makefile"), re.MULTILINE)
     assert version is not None
     assert f"uv=={version[1]}" in dockerfile
+
+
+# The map of the code.
+
+
+def test_architecture_has_a_row_for_every_module_and_no_other() -> None:
+    """Below the heading of each package, the first cells name its files; a folder of one file a verb or kind is one."""
+    sections = re.split(r"^### ", page("docs/architecture.md"), flags=re.MULTILINE)[1:]
+    tables = {heading: text for heading, _, text in (section.partition("\n") for section in sections)}
+    whole = ("bizrq/cli/verbs/", "bizrq/workloads/special/", "bizrq/workloads/ownership/")
+    for heading, text in tables.items():
+        if heading == "sandbox":
+            continue
+        rows = re.findall(r"^\| (`[^|]+) \|", text, re.MULTILINE)
+        named = {f"{heading}/{name}" for row in rows for name in re.findall(r"`([\w./]+)`", row)}
+        files = {
+            next((folder for folder in whole if name.startswith(folder)), name)
+            for path in (ROOT / heading).rglob("*")
+            if path.suffix in {".py", ".yaml"} and path.stat().st_size
+            for name in [path.relative_to(ROOT).as_posix()]
+            if path.name != "__init__.py"
+        }
+        assert named == files, heading

@@ -10,11 +10,12 @@ import yaml
 
 import crds
 from bizrq.kube.client import KubeClient
+from bizrq.store.access import ACCESS_REVIEWS
 from bizrq.store.groups import GROUPS
 from tests.docs.test_docs import blocks, page
 from tests.support.cluster import eventually, has_kinds
 from tests.support.objects import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES
-from webhooks.charging.authorization import ACCESS_REVIEWS, ROOTS
+from webhooks.charging.authorization import ROOTS
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

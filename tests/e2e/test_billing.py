@@ -229,7 +229,7 @@ async def test_who_has_no_right_to_correct_is_told_which(week: Week, tmp_path: P
         said = await week.bizrq("correct", "nlp", f"{GPU}=-1", "--reason", "x", "--kubeconfig", path)
     assert (said.code, said.out) == (3, "")
     assert 'User "bob" cannot create resource' in said.err
-    assert said.err.endswith("who corrects hours needs the verb create on bizgroupcorrections.quota.biz.group\n")
+    assert said.err.endswith("correcting hours requires the verb create on bizgroupcorrections.quota.biz.group\n")
 
 
 async def test_what_a_group_has_spent_is_billed_after_it_is_gone(week: Week) -> None:

@@ -20,10 +20,10 @@ import pytest
 import pytest_asyncio
 
 import crds
+from bizrq.builtin import builtin_registry
 from bizrq.cli.standalone import Standalone
 from bizrq.kube.client import AlreadyExists, KubeClient, NotFound, Resource
 from bizrq.store.groups import GROUPS
-from bizrq.workloads.kinds.registry import builtin_registry
 from bizrq.workloads.labels import LABEL
 from sandbox.server import Sandbox
 from tests.e2e.rows import (

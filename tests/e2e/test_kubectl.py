@@ -137,7 +137,7 @@ async def test_get_and_describe_tell_of_a_group_without_our_command_line(
     assert row.split()[:3] == [unique, "True", "True"]
     assert "limits.cpu 10/8" in row
     assert "over quota by limits.cpu=2; growth is refused, nothing is stopped" in row
-    assert "hours are left of every resource" in row
+    assert "every card-hour budget has hours left" in row
     code, out, err = await kubectl("get", "bizrq", unique, f"{unique}-child", "-o", "name")
     kind = "bizgroupresourcequota.quota.biz.group"
     assert out.split() == [f"{kind}/{unique}", f"{kind}/{unique}-child"], err

@@ -18,7 +18,6 @@ from bizrq.cli.standalone import Standalone
 from bizrq.kube.client import KubeClient, NotFound, Resource
 from bizrq.settings import load, settings
 from bizrq.store.groups import GROUPS
-from bizrq.workloads.demand.offline import usage
 from bizrq.workloads.labels import LABEL
 from controller.manager import Controller
 from tests.docs.test_docs import blocks, page
@@ -26,6 +25,7 @@ from tests.docs.test_rights import apply, kubeconfig_of
 from tests.e2e.conftest import station_on
 from tests.support.cluster import Cluster, Real, eventually, has_kinds, refusal
 from tests.support.objects import CRDS, PODS, REGISTRATIONS, Object, group, template
+from tests.support.workload_language import usage
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 #: Seconds within which a kind that comes has to be counted: a look every five, and slow machines.

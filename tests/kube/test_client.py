@@ -1,4 +1,4 @@
-"""What a request looks like and what an answer means."""
+"""The form of requests and the meaning of answers."""
 
 from __future__ import annotations
 
@@ -209,6 +209,6 @@ async def test_an_answer_that_is_no_json_is_one_clear_line(server: FakeServer) -
 
 
 def test_importing_the_client_loads_no_kubernetes_models(tmp_path: Path) -> None:
-    """They cost a second; a command line that asks a cluster once must not pay it (B10)."""
+    """The import costs a second, and a command that sends one request must not pay it (B10)."""
     program = "import sys, bizrq.kube.client; sys.exit('kubernetes_asyncio' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

@@ -1,4 +1,4 @@
-"""Kubeconfigs as people have them, and what is said of those that are wrong."""
+"""Kubeconfigs in common forms, and the errors of wrong ones."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def test_outside_a_cluster_the_service_account_is_missed(monkeypatch: pytest.Mon
 
 
 def test_a_user_without_a_name_has_no_home_and_no_kubeconfig_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in a container that runs under a number, where nobody sets HOME."""
+    """A container that runs as a numeric user has no HOME."""
 
     def nobody(uid: int) -> None:
         raise KeyError(uid)
@@ -159,7 +159,7 @@ def test_a_user_without_a_name_has_no_home_and_no_kubeconfig_there(monkeypatch: 
 
 
 async def test_https_is_trusted_by_the_named_authority_only(tmp_path: Path) -> None:
-    """With no CA given the system's roots decide, and a handshake with something else is no connection."""
+    """Without a CA the system's roots decide, and a failed handshake is no connection."""
     async with FakeServer() as server:
         url = server.url.replace("http://", "https://")
         path = write(tmp_path / "config", clusters=[{"name": "c", "cluster": {"server": url}}])

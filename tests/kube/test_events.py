@@ -1,4 +1,4 @@
-"""Events tell people what happened: once, counted, within a budget, and never in anybody's way."""
+"""Events are written once, counted, kept within a budget, and never block the caller."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The snapshot equals the server's state, whatever the server, its watches and its history do."""
+"""The snapshot equals the server's state after every fault of the server, its watches and its history."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ QUICK = InformerTimings(
 )
 
 
-# Silence is no way out: what is tested has to be noticed otherwise.
+# No silence within a test: each fault must be detected by other means.
 PATIENT = replace(QUICK, silence=10.0, watch=(10.0, 10.0))
 
 
 class Follower:
-    """An informer at work, with everything that it told."""
+    """A running informer, with every change that it reported."""
 
     def __init__(self, client: KubeClient, **options: Any) -> None:
         self.told: list[tuple[str, str]] = []
@@ -308,7 +308,7 @@ async def test_a_server_that_answers_503_for_a_while_counts_as_away(server: Fake
 async def test_a_history_restored_and_moved_past_us_while_away_is_noticed(
     server: FakeServer, client: KubeClient
 ) -> None:
-    """The revision is higher than before, and one of its numbers was used for another content."""
+    """The restored history has a higher revision, and one of its numbers has another content."""
     dump = server.revision
     server.put("deployments", "a", replicas=1)
     async with following(client) as f:

@@ -1,6 +1,4 @@
-"""After any sequence of changes and faults the store is the server's state, and what was told adds up to
-it.
-"""
+"""After any sequence of changes and faults the store equals the server's state, and so does the sum of all reports."""
 
 from __future__ import annotations
 
@@ -118,7 +116,7 @@ async def take(step: object, server: FakeServer, f: Follower) -> None:
         case Restore(behind):
             await server.stop()
             server.restore(max(100, server.revision - behind))
-            # An API server is away for a while when its etcd is restored.
+            # An API server is unreachable for a while when its etcd is restored.
             await until(lambda: "cannot be reached" in (f.informer.problem or ""))
             await server.start()
         case "restart":

@@ -1,4 +1,4 @@
-"""At most one leader, whatever the API server, the clocks and the leaders do."""
+"""At most one process leads, in spite of faults of the API server, the clocks and the leaders."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the fake server of the other tests claims, asked of the sandbox and of a real API server."""
+"""The behaviour of the fake server, checked on the sandbox and on a real API server."""
 
 from __future__ import annotations
 

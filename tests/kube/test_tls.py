@@ -1,4 +1,4 @@
-"""TLS to the API server, as kubeconfigs ask for it: whom we trust, by which name, and how we show who we are."""
+"""TLS to the API server by kubeconfig: the trusted CA, the server's name, and the client certificate."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PODS = Resource("", "v1", "pods", "Pod")
 
 @pytest.fixture
 async def url(tmp_path: Path) -> AsyncIterator[str]:
-    """A server for the name kubernetes.default.svc that tells whose certificate it was shown."""
+    """A server for the name kubernetes.default.svc that answers with the client certificate's subject."""
     serving = pki.make_serving(CA, ["kubernetes.default.svc"], NOW)
     (tmp_path / "crt").write_bytes(serving.certificate_pem)
     (tmp_path / "key").write_bytes(serving.key_pem)

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from bizrq.api import group as wire
+from bizrq.builtin import builtin_registry
 from bizrq.kube.client import Resource
 from bizrq.quota.reservation import Reservation
 from bizrq.store.groups import GROUPS
 from bizrq.units.quantity import NANO
 from bizrq.units.slot import Slot
-from bizrq.workloads.kinds.registry import builtin_registry
 from bizrq.workloads.labels import LABEL
 from tests.support import objects
 from tests.support.objects import DEPLOYMENTS, Object, deployment

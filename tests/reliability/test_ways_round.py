@@ -154,7 +154,7 @@ async def test_pods_are_not_orphaned_where_nobody_would_pay_for_them(team: Team)
     await team.pods(DEPLOYMENTS, team.deployment(2), 2)
     error = await refusal(team.delete(DEPLOYMENTS, "web", "Orphan"))
     assert error.status == 403
-    assert "which nobody would pay for without it: label its pod template" in error.message
+    assert "which no group would pay for without it: label its pod template" in error.message
     await team.delete(DEPLOYMENTS, "web", "Background")
     await team.uses("0")
 

@@ -15,6 +15,7 @@ import pytest_asyncio
 
 from bizrq.api import selector
 from bizrq.kube.client import AlreadyExists, ApiError, Forbidden, KubeClient
+from bizrq.store.access import ACCESS_REVIEWS
 from bizrq.store.groups import GROUPS
 from bizrq.workloads.labels import LABEL
 from tests.support.cluster import Cluster, eventually
@@ -33,7 +34,6 @@ from tests.support.objects import (
 from tests.support.oracle import settled
 from tests.support.proxy import Proxy
 from tests.support.serving import Parts
-from webhooks.charging.authorization import ACCESS_REVIEWS
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

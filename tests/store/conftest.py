@@ -12,7 +12,7 @@ from tests.support.patience import PatientLoop
 
 
 def pytest_asyncio_loop_factories() -> dict[str, type[asyncio.AbstractEventLoop]]:
-    """All that is tested here runs in this process."""
+    """Every test here runs in this process."""
     return {"patient": PatientLoop}
 
 

@@ -1,4 +1,4 @@
-"""When an edit of a busy group may ask its writers to let it pass, and for how long they do."""
+"""An edit of a busy group may hold back its status writers, and for a bounded time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ENTRY = "v1 deployments.apps/default/web uid=u until=2027-01-15T08:00:00.000Z po
 
 
 def busy(generation: int, held: int | None = None, ago: int = 0, entries: tuple[str, ...] = (ENTRY,)) -> GroupObject:
-    """A group with promises, and a hold for an edit of generation `held`, made so many milliseconds ago."""
+    """Return a group with reservations, and a hold for an edit of generation `held`, `ago` milliseconds old."""
     hold = None if held is None else EditHold(held, format_timestamp(NOW - ago))
     return GroupObject(
         ObjectMeta(name="nlp", generation=generation), status=GroupStatus(reservations=[*entries], hold=hold)

@@ -1,4 +1,4 @@
-"""What counting finds of the cluster: owners of every kind that is known, and what it may not see."""
+"""References resolve to owners of every known kind; unreadable ones resolve to nothing."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any, Self
 import pytest
 from aiohttp import web
 
+from bizrq.builtin import builtin_registry
 from bizrq.kube.client import Forbidden, KubeClient
 from bizrq.kube.config import Endpoint, StaticCredentials
 from bizrq.settings import settings
 from bizrq.store.reference_resolver import ReferenceResolver
 from bizrq.workloads.demand import counting
-from bizrq.workloads.kinds.registry import builtin_registry
 from tests.support.objects import Object, deployment, rollout
 
 TRAINER = {
@@ -25,7 +25,7 @@ SETTINGS = settings({"adapters": [TRAINER]})
 
 
 class Objects:
-    """An API server that has these objects by path, refuses what the path of `forbidden` begins with, and else 404."""
+    """An API server with these objects by path: 403 for paths that start with `forbidden`, else 404."""
 
     def __init__(self) -> None:
         self.at: dict[str, Object] = {}
@@ -109,7 +109,7 @@ async def test_what_a_charged_kind_of_ones_own_made_is_paid_by_it(related: Refer
 async def test_an_owner_that_nobody_may_read_exempts_nothing_and_stops_nothing(
     related: ReferenceResolver, objects: Objects
 ) -> None:
-    """Our rights reach the charged kinds; whoever writes a reference to another must not stop the group's recount."""
+    """A reference to a kind that we may not read must not stop the recount of the group."""
     objects.forbidden = ("/apis/serving.kserve.io/",)
     made = owned(deployment("web", "nlp", 3), "serving.kserve.io/v1beta1", "InferenceService")
     assert (await cost(related, made))["limits.cpu"] == 3 * 10**9

@@ -22,15 +22,16 @@ import orjson
 
 from bizrq.api import group as wire
 from bizrq.api.group import GroupObject
+from bizrq.builtin import builtin_registry
 from bizrq.kube.client import KubeClient, NotFound, Resource
 from bizrq.quota.account import Account
+from bizrq.settings import settings
 from bizrq.store.groups import GROUPS
 from bizrq.store.reference_resolver import resource_of
 from bizrq.units.names import is_cash
 from bizrq.units.quantity import text
 from bizrq.units.slot import GROUP_SLOT_KIND as GROUP_KIND
 from bizrq.workloads.demand import counting
-from bizrq.workloads.kinds.registry import builtin_registry
 from bizrq.workloads.labels import group_of
 from bizrq.workloads.lookup import EmptyLookup
 from bizrq.workloads.validation import Malformed
@@ -42,6 +43,7 @@ Object = dict[str, Any]
 #: Revision, what happened, the kind, the object.
 Event = tuple[int, str, Resource, Object]
 REGISTRY = builtin_registry()
+CONFIG = settings({}).counting
 #: What stood there when the recording began: one moment, whatever the revisions of the objects are.
 LISTED = "LISTED"
 #: The groups and every kind that is charged; a kind that is not installed has no objects.
@@ -381,7 +383,7 @@ def _cost(kind: Resource, obj: Object) -> dict[str, int]:
     """What a stored object costs; one that cannot be counted costs nothing. A watch's objects may lack their type."""
     typed = {"apiVersion": kind.api_version, "kind": kind.kind, **obj}
     try:
-        return dict(counting.demand(typed, REGISTRY, EmptyLookup()).resources)
+        return dict(counting.demand(typed, REGISTRY, EmptyLookup(), CONFIG).resources)
     except Malformed:
         return {}
 

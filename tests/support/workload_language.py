@@ -12,16 +12,22 @@ from typing import Any
 
 import pytest
 
+from bizrq.builtin import builtin_registry, shared_devices
+from bizrq.settings import settings
 from bizrq.units import quantity
-from bizrq.workloads.config import DEFAULT, CountingConfig
-from bizrq.workloads.demand import counting
+from bizrq.workloads.config import CountingConfig, Hami
+from bizrq.workloads.demand import counting, offline
 from bizrq.workloads.demand.counting import Demand
-from bizrq.workloads.kinds.registry import Registry, builtin_registry
+from bizrq.workloads.demand.offline import UsageRow
+from bizrq.workloads.kinds.registry import Registry
 from bizrq.workloads.labels import LABEL, MODEL_LABELS
 from bizrq.workloads.lookup import DocumentLookup
 from bizrq.workloads.validation import Malformed
 
 Object = dict[str, Any]
+
+#: Counting without a configuration.
+CONFIG = settings({}).counting
 
 SHORT = {"mem": "memory", "gpu": "nvidia.com/gpu", "disk": "ephemeral-storage"}
 
@@ -81,10 +87,22 @@ def _template(pod: str | Object) -> Object:
 def count(
     obj: Object,
     *related: Object,
-    config: CountingConfig = DEFAULT,
+    config: CountingConfig = CONFIG,
     registry: Registry | None = None,
 ) -> Demand:
     return counting.demand(obj, registry or builtin_registry(), DocumentLookup([obj, *related]), config)
+
+
+def usage(
+    documents: Iterable[object], config: CountingConfig = CONFIG, registry: Registry | None = None
+) -> list[UsageRow]:
+    """The rows of `bizrq usage` without further kinds."""
+    return offline.usage(documents, config, registry or builtin_registry())
+
+
+def served_by_hami(*vendors: str) -> Hami:
+    """HAMi switched on, for NVIDIA's devices or for those of these vendors."""
+    return Hami(enabled=True, devices=tuple(d for d in shared_devices() if d.vendor in (vendors or ("nvidia",))))
 
 
 def cost(text: str) -> dict[str, int]:
@@ -106,7 +124,7 @@ def costs(demand: Demand, text: str) -> bool:
     return True
 
 
-def refusal(obj: Object, *related: Object, config: CountingConfig = DEFAULT) -> str:
+def refusal(obj: Object, *related: Object, config: CountingConfig = CONFIG) -> str:
     """Why an object cannot be counted: one line of plain text."""
     with pytest.raises(Malformed) as caught:
         count(obj, *related, config=config)

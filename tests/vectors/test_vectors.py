@@ -1,10 +1,11 @@
-"""Every shared vector: what objects cost, and which hours their pods and claims spend."""
+"""Every shared vector: the cost of objects, and the hours that their pods and claims spend."""
 
 from __future__ import annotations
 
 import copy
 from typing import Any
 
+from bizrq.builtin import builtin_registry
 from bizrq.hours.metering import HOUR, Interval, RecordPage, UsageRate, advance
 from bizrq.hours.metering import period_total as spent_of
 from bizrq.settings import settings
@@ -16,7 +17,6 @@ from bizrq.workloads.demand import counting
 from bizrq.workloads.demand.observed import NodeContext, declared_usage, is_counted_pod, pod_usage
 from bizrq.workloads.demand.offline import UsageRow, usage
 from bizrq.workloads.devices.dra import ClaimContext
-from bizrq.workloads.kinds.registry import builtin_registry
 from bizrq.workloads.labels import group_of
 from bizrq.workloads.lookup import DocumentLookup
 from controller.watch.pods import SharedParts, trimmed_pod
@@ -33,7 +33,7 @@ def test_a_workload_costs_what_its_vector_says(workload_vector):
 
 
 def test_devices_cost_what_their_vector_says(device_vector):
-    """Resources that the vector does not name are not compared, as its head says."""
+    """Compare only the resources that the vector names."""
     row = row_of(manifest(device_vector), device_vector["related"], device_vector["config"])
     if device_vector.get("expectDeny"):
         assert row.error is not None
@@ -45,7 +45,7 @@ def test_devices_cost_what_their_vector_says(device_vector):
 
 
 def test_an_update_costs_what_its_vector_says(transition):
-    """usage_old and usage_new, and whether the group that pays afterwards has to be asked."""
+    """Compare usage_old and usage_new, and whether the group that pays afterwards must be checked."""
     old = transition["old"]
     new = patched(old, transition.get("patch", {}))
     before, after = charged(old, target("300m"), "g1"), charged(new, changed_target(transition), "g1")
@@ -57,7 +57,7 @@ def test_an_update_costs_what_its_vector_says(transition):
 
 
 def test_live_pods_use_what_their_vector_says(recount_vector):
-    """Pods as they are on their nodes, with the claims that they have, each claim that they share once."""
+    """Count pods on their nodes with their claims; each shared claim counts once."""
     config = settings(recount_vector["config"]).counting
     claims = [claim(given) for given in recount_vector.get("claims", [])]
     lookup = DocumentLookup([*recount_vector["related"], *claims])
@@ -79,7 +79,7 @@ def test_live_pods_use_what_their_vector_says(recount_vector):
 
 
 def test_hours_are_what_their_vector_says(cash_vector):
-    """What a record that was looked at when the time began and when it was over has got in between."""
+    """Compare the hours that a record gains between its two reconciliations."""
     begin, end = parse_timestamp(cash_vector["from"]), parse_timestamp(cash_vector["to"])
     before = advance(RecordPage(), stays(cash_vector, begin), begin)
     after = advance(before, stays(cash_vector, end), end)
@@ -89,7 +89,7 @@ def test_hours_are_what_their_vector_says(cash_vector):
 
 
 def stays(vector: dict[str, Any], now: int) -> dict[str, Interval]:
-    """The pods and the claims of a vector as a controller sees them at a moment."""
+    """Return the pods and the claims of a vector as a controller sees them at a moment."""
     config = settings(vector["config"]).counting
     around = ClaimContext(vector.get("labels", {}), "default", DocumentLookup([]), config)
     found: dict[str, Interval] = {}
@@ -112,7 +112,7 @@ def stays(vector: dict[str, Any], now: int) -> dict[str, Interval]:
 
 
 def timed(pod: dict[str, Any]) -> dict[str, Any]:
-    """The status that says when a pod was bound, and when its container ended."""
+    """Return the status with the times at which a pod was bound and its container ended."""
     status: dict[str, Any] = {}
     if "scheduledAt" in pod:
         bound = {"type": "PodScheduled", "status": "True", "lastTransitionTime": pod["scheduledAt"]}
@@ -150,7 +150,7 @@ def claim(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def slices_of(given: list[dict[str, Any]]) -> Any:
-    """The ResourceSlices of a vector by driver and pool."""
+    """Return the ResourceSlices of a vector by driver and pool."""
 
     def found(driver: str, pool: str) -> list[dict[str, Any]]:
         return [
@@ -164,7 +164,8 @@ def slices_of(given: list[dict[str, Any]]) -> Any:
 
 def row_of(document: dict[str, Any], related: list[Any], knobs: dict[str, Any]) -> UsageRow:
     wanted = (document["kind"], document["metadata"]["name"])
-    rows = usage([document, *related], settings(knobs).counting)
+    found = settings(knobs)
+    rows = usage([document, *related], found.counting, found.registry)
     [row] = [row for row in rows if (row.kind, row.name) == wanted]
     return row
 
@@ -188,15 +189,15 @@ def without_counts(cost: Any) -> dict[str, int]:
 
 
 def charged(obj: dict[str, Any], related: list[Any], group: str) -> dict[str, int]:
-    """What the object costs a group, without counts."""
+    """Return what the object costs a group, without counts."""
     if group_of(obj) != group:
         return {}
-    cost = counting.demand(obj, builtin_registry(), DocumentLookup(related)).resources
+    cost = counting.demand(obj, builtin_registry(), DocumentLookup(related), settings({}).counting).resources
     return {name: amount for name, amount in cost.items() if not name.startswith("count/")}
 
 
 def patched(obj: Any, patch: Any) -> Any:
-    """A JSON merge patch (RFC 7396), applied."""
+    """Apply a JSON merge patch (RFC 7396)."""
     if not isinstance(patch, dict):
         return copy.deepcopy(patch)
     result = dict(obj) if isinstance(obj, dict) else {}
@@ -213,7 +214,7 @@ def changed_target(vector: dict[str, Any]) -> list[Any]:
 
 
 def target(cpu: str) -> list[Any]:
-    """The Deployment that the Rollout of these vectors refers to."""
+    """Return the Deployment that the Rollout of these vectors refers to."""
     containers = [{"name": "c", "image": "x", "resources": {"requests": {"cpu": cpu}}}]
     return [
         {

@@ -1,6 +1,6 @@
 """The shared vectors: objects as people write them, and what they must cost.
 
-They lie beside the project and not in it: tests/conftest.py knows where. Without them these tests are skipped.
+They are outside of the project; tests/conftest.py knows where. Without them these tests are skipped.
 """
 
 from __future__ import annotations

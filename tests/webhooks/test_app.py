@@ -33,7 +33,7 @@ def a_review(obj: dict[str, Any], uid: str = "u") -> dict[str, Any]:
 
 
 def mangled(rng: random.Random, value: Any, depth: int = 0) -> Any:
-    """The value with something in it replaced by what nobody expects there."""
+    """Return the value with a part of it replaced by something unexpected."""
     if depth > 8 or rng.random() < 0.08:
         return rng.choice(
             [None, -1, 1.5, 10**30, "", "x" * 300, "\u0000", [], {}, [[]], True, {"a": None}, "٣", "1e999"]
@@ -48,7 +48,7 @@ def mangled(rng: random.Random, value: Any, depth: int = 0) -> Any:
 
 
 async def test_malformed_reviews_by_the_thousand_are_answered_and_the_port_lives_on(api: Api, hooks: Hooks) -> None:
-    """3,000 mutations, a fixed seed: each one gets 400, or a review that says why not, quickly; none a 500."""
+    """3,000 mutations with a fixed seed: each gets 400 or a refusal with a reason, quickly; none 500."""
     await api.group("nlp", cpu="1000000")
     rng = random.Random(20260101)
     originals = [a_review(o) for o in (deployment("web", "nlp", 2), tfjob("t", "nlp", 2), group("g", "nlp", cpu="1"))]

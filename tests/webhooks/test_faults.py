@@ -65,7 +65,7 @@ async def test_a_fresh_read_that_goes_wrong_is_no_refusal(api: Api, hooks: Hooks
 
 @pytest.mark.parametrize("last", WATCHES.values(), ids=WATCHES)
 async def test_a_watch_that_breaks_is_followed_again(api: Api, hooks: Hooks, proxy: Proxy, last: bytes) -> None:
-    """A group that comes while it is broken is known without being asked for; one that goes is forgotten."""
+    """A group that is created while the watch is broken becomes known; a deleted one is dropped."""
     await api.group("nlp", cpu="4")
     await eventually(lambda: _cached(hooks), 60, "the webhooks know nlp")
     assert await proxy.spoil(GROUPS.path(), last) >= 1

@@ -27,13 +27,13 @@ from bizrq.settings import load
 from bizrq.store.groups import GROUPS
 from bizrq.store.reference_resolver import READ, WATCHED
 from bizrq.units.slot import Slot
-from bizrq.workloads.demand.offline import usage
 from bizrq.workloads.labels import LABEL, MODEL_LABELS
 from bizrq.workloads.lookup import CLUSTER_WIDE, group_and_version
 from sandbox.server import Sandbox
 from tests.support import objects
 from tests.support.cluster import has_kinds
 from tests.support.objects import NAMESPACES, Object, deployment, group, rollout, template, tfjob
+from tests.support.workload_language import usage
 from tests.vectors.test_vectors import manifest, patched
 from tests.webhooks.conftest import Api, Hooks
 from webhooks.app import Webhooks
@@ -71,7 +71,7 @@ async def hooks(api: Api) -> AsyncIterator[Hooks]:
         await webhooks.stop()
 
 
-async def foretold(client: KubeClient, documents: list[Object]) -> list[DryRunOutcome]:
+async def dry_run(client: KubeClient, documents: list[Object]) -> list[DryRunOutcome]:
     return await DryRun(client, SETTINGS, await read_groups(client), documents).outcomes()
 
 
@@ -83,7 +83,7 @@ def resource_of(obj: Object) -> Resource:
 
 
 def assert_same(outcome: DryRunOutcome, response: Object) -> None:
-    """Both say yes, or both say no in the same words."""
+    """Assert that both grant, or that both refuse in the same words."""
     told = outcome.verdict.message if isinstance(outcome.verdict, Denied) else ""
     said = "" if response["allowed"] else response["status"]["message"]
     assert told == said, outcome
@@ -162,7 +162,7 @@ async def agree(api: Api, hooks: Hooks, document: Object, related: list[Object])
         await api.group(name, **(hard or {"pods": "1"}))
         asked = copy.deepcopy(document)
         asked["metadata"]["labels"] = {**asked["metadata"].get("labels", {}), LABEL: name}
-        outcomes = await foretold(api.client, [asked])
+        outcomes = await dry_run(api.client, [asked])
         adapter = SETTINGS.registry.of(asked)
         if adapter is None or not SETTINGS.registry.is_charged(adapter):
             assert outcomes == []
@@ -182,7 +182,7 @@ async def test_fit_agrees_with_admission_on_a_workload_vector(workload_vector, a
     for obj in related:
         obj["metadata"]["labels"] = {**obj["metadata"].get("labels", {}), LABEL: name}
     async with stored(api.client, related):
-        [outcome] = await foretold(api.client, [document])
+        [outcome] = await dry_run(api.client, [document])
         [parent] = [o for o in related if o["metadata"]["name"] == document["metadata"]["name"]]
         old = {**document, "spec": {}}
         response = await hooks.review(
@@ -192,7 +192,7 @@ async def test_fit_agrees_with_admission_on_a_workload_vector(workload_vector, a
 
 
 async def test_fit_agrees_with_admission_on_a_device_vector(device_vector, api: Api, hooks: Hooks) -> None:
-    """With the default configuration: what a knob changes, it changes in the settings that both are given."""
+    """Runs with the default configuration; both sides get the same settings."""
     await agree(api, hooks, manifest(device_vector), device_vector["related"])
 
 
@@ -207,7 +207,7 @@ async def test_fit_agrees_with_admission_on_an_update(transition, api: Api, hook
             obj["metadata"]["labels"][LABEL] = groups[obj["metadata"]["labels"][LABEL]]
     await api.count(groups["g1"], **transition["usage_old"])
     async with stored(api.client, [old]):
-        [outcome] = await foretold(api.client, [new])
+        [outcome] = await dry_run(api.client, [new])
         assert_same(outcome, await reviewed(api, hooks, new))
 
 
@@ -290,7 +290,7 @@ async def test_fit_agrees_with_admission_on_a_thousand_random_workloads_and_stat
         # Each name once: what is granted is not stored here, so it cannot be updated either.
         unique = {(w["kind"], w["metadata"]["name"]): w for w in workloads}
         documents = [*unique.values(), *random_groups(luck, turn)]
-        for outcome, document in zip(await foretold(api.client, documents), documents, strict=True):
+        for outcome, document in zip(await dry_run(api.client, documents), documents, strict=True):
             response = await reviewed(api, hooks, document)
             assert_same(outcome, response)
             seen[response["allowed"]] += 1

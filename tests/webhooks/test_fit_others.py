@@ -1,4 +1,4 @@
-"""`bizrq fit` on what is charged to nobody itself: it says what admission says of the write, word for word."""
+"""`bizrq fit` on objects that are not charged themselves: it says what admission says of the write, word for word."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ SETTINGS = load(None)
 AUTOSCALERS = Resource("autoscaling", "v2", "horizontalpodautoscalers", "HorizontalPodAutoscaler")
 
 
-async def foretold(client: KubeClient, *documents: Object) -> list[DryRunOutcome]:
+async def dry_run(client: KubeClient, *documents: Object) -> list[DryRunOutcome]:
     return await DryRun(client, SETTINGS, await read_groups(client), list(documents)).outcomes()
 
 
@@ -48,7 +48,7 @@ async def agreed(
     api: Api, hooks: Hooks, path: str, resource: Resource, document: Object, old: Object | None = None
 ) -> DryRunOutcome:
     """The one outcome, once it is what the webhook says of the write."""
-    [outcome] = await foretold(api.client, document)
+    [outcome] = await dry_run(api.client, document)
     new = changed(document, lambda d: d["metadata"].update(uid="u-1" if old is None else old["metadata"]["uid"]))
     operation = "CREATE" if old is None else "UPDATE"
     response = await hooks.review(path, operation, new, old, resource=resource, user={"username": "kubernetes-admin"})
@@ -59,7 +59,7 @@ async def agreed(
 
 
 @pytest.mark.parametrize(("devices", "fits"), [(2, True), (3, False)])
-async def test_a_template_of_claims_that_is_made_anew(api: Api, hooks: Hooks, devices: int, fits: bool) -> None:
+async def test_a_claim_template_that_is_created_again(api: Api, hooks: Hooks, devices: int, fits: bool) -> None:
     await api.client.create(DEVICE_CLASSES, device_class("gpu"))
     await api.group("nlp", gpu="4", cpu="9", used={"cpu": "2"})
     await api.client.create(ROLLOUTS, claiming(rollout("web", "nlp", 2), "cards"))
@@ -76,7 +76,7 @@ async def test_a_larger_pod_template_that_a_rollout_refers_to(api: Api, hooks: H
     outcome = await agreed(api, hooks, "references", POD_TEMPLATES, larger, shape)
     assert outcome.fits is fits
     # Nobody refers to one that is new.
-    assert await foretold(api.client, pod_template("another")) == []
+    assert await dry_run(api.client, pod_template("another")) == []
 
 
 async def test_claims_are_their_groups_and_no_other_may_name_them(api: Api, hooks: Hooks) -> None:
@@ -105,7 +105,7 @@ async def test_a_namespaces_default_group(api: Api, hooks: Hooks) -> None:
     outcome = await agreed(api, hooks, "namespaces", NAMESPACES, labelled, stored)
     assert not outcome.fits
     # One that says nothing of groups is none of ours.
-    assert await foretold(api.client, namespace("other")) == []
+    assert await dry_run(api.client, namespace("other")) == []
 
 
 def autoscaler(most: int) -> Object:
@@ -121,7 +121,7 @@ def autoscaler(most: int) -> Object:
 async def test_an_autoscaler_is_warned_of_beside_its_deployment_too(api: Api, hooks: Hooks) -> None:
     await api.group("nlp", cpu="8")
     web = deployment("web", "nlp", 2)
-    [_, before] = await foretold(api.client, web, autoscaler(20))
+    [_, before] = await dry_run(api.client, web, autoscaler(20))
     await api.client.create(DEPLOYMENTS, web)
     await api.count("nlp", cpu="2")
     after = await agreed(api, hooks, "autoscalers", AUTOSCALERS, autoscaler(20))
@@ -147,15 +147,15 @@ async def test_a_correction_is_in_ones_own_name(
 
 
 async def test_what_the_cluster_lacks_is_warned_of(api: Api) -> None:
-    """A kind that it does not know, and a namespace: the API server would say so before it asks anybody."""
+    """The API server would refuse an unknown kind and a missing namespace before any review."""
     await api.group("nlp", cpu="8")
     await api.client.delete(CRDS, "jobsets.jobset.x-k8s.io")
     unknown = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": {"name": "j"}, "spec": {}}
     away = copy.deepcopy(deployment("web", "nlp"))
     away["metadata"]["namespace"] = "nowhere"
-    one, two = await foretold(api.client, unknown, away)
+    one, two = await dry_run(api.client, unknown, away)
     assert list(one.warnings) == ["the cluster knows no JobSet of jobset.x-k8s.io: install its CRD first"]
     assert list(two.warnings) == ["there is no namespace nowhere: create it first"]
     assert two.fits
-    made, two = await foretold(api.client, namespace("nowhere", **{LABEL: "nlp"}), away)
+    made, two = await dry_run(api.client, namespace("nowhere", **{LABEL: "nlp"}), away)
     assert (made.fits, list(two.warnings)) == (True, [])

@@ -69,7 +69,7 @@ async def test_a_connection_that_the_other_side_closed_makes_room() -> None:
     await asyncio.gather(*tasks)
 
 
-async def test_where_nobody_comes_any_more_they_go_soon() -> None:
+async def test_answers_go_soon_where_no_request_comes_any_more() -> None:
     turns = _turns()
     began = asyncio.get_running_loop().time()
     await asyncio.gather(*await _burst(turns, _connections(4 * IDLE)))
@@ -117,7 +117,7 @@ async def test_a_lone_request_never_waits() -> None:
         assert await _gone([task]) == 1
 
 
-async def test_whoever_was_answered_has_time_to_come_again_however_long_the_answers_took() -> None:
+async def test_an_answered_client_has_time_for_its_next_request_however_long_the_answers_took() -> None:
     turns, connections = _turns(), _connections(IDLE + 1)
     for connection in connections:
         turns.received("api", connection)

@@ -31,7 +31,7 @@ current-context: x
 
 @pytest.mark.parametrize("namespace", ["kube-system", "bizrq-system"])
 async def test_nothing_in_an_exempt_namespace_can_enter_a_group(api: Api, hooks: Hooks, namespace: str) -> None:
-    """Its /scale is not reviewed, so that growth there would be nobody's to refuse."""
+    """Its /scale is not reviewed, so growth there could not be refused."""
     await api.group("nlp", cpu="10")
     plain = stored(deployment("web", None, 1, namespace=namespace))
     labelled = stored(deployment("web", "nlp", 1, namespace=namespace), version=8)
@@ -45,7 +45,7 @@ async def test_nothing_in_an_exempt_namespace_can_enter_a_group(api: Api, hooks:
 
 
 async def test_what_stands_in_an_exempt_namespace_already_is_charged_and_may_go(api: Api, hooks: Hooks) -> None:
-    """It was stored before the webhooks were there."""
+    """It was stored before the webhooks were installed."""
     await api.group("nlp", cpu="10", used={"cpu": "8"})
     old = stored(deployment("web", "nlp", 8, namespace="kube-system"))
     grown = changed(old, lambda o: o["spec"].update(replicas=11))
@@ -68,7 +68,7 @@ def test_the_exempt_namespaces_are_those_whose_scaling_is_not_reviewed() -> None
 
 @pytest.mark.parametrize("uid", ["a b", "a\nb", "u" * 129, "é", "a=b"])
 async def test_a_uid_that_could_not_stand_in_an_entry_is_malformed(api: Api, hooks: Hooks, uid: str) -> None:
-    """An API server gives none such; stored, it would make the whole group unreadable."""
+    """No API server sends such a version; stored, it would make the whole group unreadable."""
     await api.group("nlp", cpu="10")
     response = await hooks.create(changed(deployment("web", "nlp"), lambda o: o["metadata"].update(uid=uid)))
     assert response["status"]["code"] == 422

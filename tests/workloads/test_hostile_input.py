@@ -1,4 +1,4 @@
-"""What people send to break a counter: it is refused in one line, and nothing else happens."""
+"""Hostile input is refused in one line, without other effects."""
 
 from __future__ import annotations
 
@@ -13,11 +13,21 @@ from hypothesis import strategies as st
 
 from bizrq.units import quantity
 from bizrq.units.quantity import MAX
-from bizrq.workloads.config import DEFAULT, GpuModel, Hami
-from bizrq.workloads.demand.offline import usage
+from bizrq.workloads.config import GpuModel
 from bizrq.workloads.labels import LABEL, group_of
 from bizrq.workloads.validation import Malformed, child_path, describe_value
-from tests.support.workload_language import count, deployment, refusal, rollout, template, tfjob, workload
+from tests.support.workload_language import (
+    CONFIG,
+    count,
+    deployment,
+    refusal,
+    rollout,
+    served_by_hami,
+    template,
+    tfjob,
+    usage,
+    workload,
+)
 
 POD = template("cpu=1")
 ROOT = "spec.template.spec.containers[0].resources"
@@ -53,7 +63,7 @@ RESOURCES: list[tuple[str, Any, str]] = [
     ("lines in a quantity", {"limits": {"cpu": "1\nadmitted: true"}}, "'1\\nadmitted: true'"),
     ("lines in a name", {"limits": {"x\n.com/y": 1}}, "limits['x\\n.com/y']: no container can ask for this"),
     ("a name of a mile", {"limits": {"x" * 10**6: 1}}, "no container can ask for this"),
-    ("a name that is no text", {"limits": {1: 1}}, f"{ROOT}.limits[1]: is no resource name"),
+    ("a name that is no text", {"limits": {1: 1}}, f"{ROOT}.limits[1]: is not a resource name"),
     ("a name of odd letters", {"limits": {"ｎvidia.com/gpu": 1}}, "no container can ask for this"),
 ]
 
@@ -74,7 +84,7 @@ SHAPES: list[tuple[str, dict, str]] = [
     ("no containers", deployment(1, {"spec": {}}), "spec.template.spec.containers: is missing"),
     ("containers of a map", deployment(1, {"spec": {"containers": {}}}), "containers: must be a list, not a map"),
     ("a container of null", deployment(1, {"spec": {"containers": [None]}}), "containers[0]: must be a map, not null"),
-    ("a name of a map", deployment(1, {"spec": {"containers": [{"name": {}}]}}), "containers[0].name: must be a text"),
+    ("a map as name", deployment(1, {"spec": {"containers": [{"name": {}}]}}), "containers[0].name: must be a string"),
     ("init containers of text", deployment(1, template("cpu=1", initContainers="x")), "initContainers: must be a list"),
     ("an overhead below nothing", deployment(1, template("", overhead={"cpu": "-1"})), "spec.overhead.cpu: must not"),
     ("metadata of text", {**deployment(1, "cpu=1"), "metadata": "x"}, "metadata: must be a map, not 'x'"),
@@ -103,7 +113,7 @@ SHAPES: list[tuple[str, dict, str]] = [
     ("a total beyond all bounds", rollout(2**31 - 1, "mem=1Ei"), "the pods together ask for more than"),
     ("a model that is no label", deployment(1, "cpu=1", cpu="a b"), "labels.biz.group.resource.quota/cpu-type: 'a b'"),
     ("a model that is a list", {**deployment(1, "cpu=1"), "metadata": {"labels": {
-        "biz.group.resource.quota/cpu-type": ["a"]}}}, "cpu-type: must be a text, not a list"),
+        "biz.group.resource.quota/cpu-type": ["a"]}}}, "cpu-type: must be a string, not a list"),
 ]  # fmt: skip
 
 
@@ -184,10 +194,10 @@ HAMI = template("nvidia.com/gpu=/1 nvidia.com/gpumem=/100", nodeSelector={"nvidi
 AFFINITY = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
     {"matchExpressions": [{"key": "nvidia.com/gpu.product", "operator": "In", "values": ["T4"]}]}]}}}  # fmt: skip
 EVERYTHING = replace(
-    DEFAULT,
+    CONFIG,
     surge="count",
     elastic="max",
-    hami=Hami(True, 10, ("nvidia", "ascend")),
+    hami=served_by_hami("nvidia", "ascend"),
     gpu_models={"T4": GpuModel((), 100)},
 )
 
@@ -266,7 +276,7 @@ def test_whatever_stands_anywhere_is_counted_or_malformed(data):
     for key in place[:-1]:
         inner = inner[key]
     inner[place[-1]] = data.draw(JSON)
-    for row in usage(documents, data.draw(st.sampled_from([DEFAULT, EVERYTHING]))):
+    for row in usage(documents, data.draw(st.sampled_from([CONFIG, EVERYTHING]))):
         assert (row.error is None) != (row.usage is None)
         assert "\n" not in (row.error or "")
         assert (row.error or "").isascii()

@@ -1,10 +1,10 @@
-"""Who pays for what something else made."""
+"""The payer of an object that another object made."""
 
 from __future__ import annotations
 
 import pytest
 
-from bizrq.workloads.kinds.registry import builtin_registry
+from bizrq.builtin import builtin_registry
 from bizrq.workloads.labels import LABEL
 from bizrq.workloads.lookup import DocumentLookup
 from bizrq.workloads.owners import payer
@@ -19,7 +19,7 @@ KINDS = {
 
 
 def family(text: str) -> list[Object]:
-    """Objects from the owner down, `Deployment:ai > ReplicaSet > Pod:nlp`; the labels are after the colons."""
+    """Return objects from the owner down, `Deployment:ai > ReplicaSet > Pod:nlp`; the labels are after the colons."""
     made: list[Object] = []
     for index, word in enumerate(text.split(" > ")):
         kind, _, group = word.partition(":")

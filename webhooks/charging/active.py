@@ -1,4 +1,4 @@
-"""Which stored workloads are charged still: those that have not ended, and those that have pods left.
+"""Find the stored workloads that are still charged: those that have not ended, and those that have pods left.
 
 This file alone looks for such pods. It does not know which group pays.
 """
@@ -9,13 +9,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from bizrq.kube.client import Resource
-from bizrq.store.ports import ObjectReader, ReferenceReader
-from bizrq.workloads.config import CountingConfig
 from bizrq.workloads.demand import counting
 from bizrq.workloads.kinds.declaration import Adapter
 from bizrq.workloads.lookup import Lookup
 from bizrq.workloads.owners import is_descendant
-from webhooks.charging.deadline import seconds_left
+from webhooks.charging.context import Context
+from webhooks.charging.deadline import Deadline
 
 Object = dict[str, Any]
 
@@ -23,18 +22,13 @@ PODS = Resource("", "v1", "pods", "Pod")
 
 
 async def active_workloads(
-    items: Sequence[Object],
-    adapter: Adapter,
-    client: ObjectReader,
-    resolver: ReferenceReader,
-    config: CountingConfig,
-    deadline: float,
+    items: Sequence[Object], adapter: Adapter, context: Context, deadline: Deadline
 ) -> list[Object]:
-    """Those of a kind's stored objects that cost whoever pays for them anything. Raises ApiError, Unreachable."""
-    ended = [item for item in items if counting.is_charged_for_pods(item, adapter, config)]
+    """Return those of a kind's stored objects that still cost anything. Raises ApiError, Unreachable."""
+    ended = [item for item in items if counting.is_charged_for_pods(item, adapter, context.config)]
     running: list[tuple[Object, Object]] = []
     for namespace in sorted({item["metadata"]["namespace"] for item in ended}):
-        found, _ = await client.list(PODS, namespace, timeout=seconds_left(deadline))
+        found, _ = await context.client.list(PODS, namespace, timeout=deadline.seconds_left())
         pods = [pod for pod in found if not counting.is_terminated(pod)]
         running += [(item, pod) for item in ended if item["metadata"]["namespace"] == namespace for pod in pods]
 
@@ -43,7 +37,7 @@ async def active_workloads(
             _uid(item) for item, pod in running if is_descendant(pod, _uid(item), pod["metadata"]["namespace"], lookup)
         }
 
-    left = have_pods(await resolver.resolve(have_pods, seconds_left(deadline))) if running else set()
+    left = have_pods(await context.resolver.resolve(have_pods, deadline.seconds_left())) if running else set()
     return [item for item in items if counting.is_live(item, adapter) or _uid(item) in left]
 
 

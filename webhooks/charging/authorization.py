@@ -1,7 +1,7 @@
-"""Who may charge a group, and who may hand out a budget: what is asked about whoever asks (`docs/rights.md`).
+"""Check who may charge a group, and who may hand out its budget (docs/rights.md).
 
-This file alone decides which changes need a right and which right that is. Whether somebody has it is the API server's
-answer, by SubjectAccessReview; what cannot be asked is refused with "try again".
+This file alone decides which changes need a right, and which one. The API server answers by SubjectAccessReview whether
+a user has it. Where it cannot be asked, the change is refused with "try again".
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from bizrq.kube.client import ApiError, Unreachable
 from bizrq.quota.change import Charge
 from bizrq.quota.group_validation import Group
 from bizrq.quota.recount import held_by_child
-from bizrq.quota.verdict import Denied, Reason, Verdict
+from bizrq.quota.verdict import Denied, Reason
 from bizrq.store.ports import AccessReviewer, GroupReader, ObjectReader
 from bizrq.store.reference_resolver import NAMESPACES
 from bizrq.units.hierarchy import read_lineage
@@ -26,57 +26,31 @@ from bizrq.units.resources import growth
 from bizrq.workloads.kinds.registry import Registry
 from bizrq.workloads.lookup import Lookup
 from bizrq.workloads.owners import charged_group, owner_chain
-from webhooks.charging.deadline import seconds_left
-from webhooks.charging.group_commit import Decide
+from webhooks.charging.deadline import Deadline
 
-#: The resource name that stands above all roots: no group can have it, and RBAC takes it literally.
+#: The resource name of the right above all roots: no group can have it, and RBAC takes it literally.
 ROOTS = "*"
 
 
 class Authorizer:
-    """What one process asks about those who ask it."""
+    """Checks the rights of users on groups."""
 
-    def __init__(self, client: ObjectReader, store: GroupReader, reviewer: AccessReviewer, asked: RightsConfig) -> None:
+    def __init__(
+        self, client: ObjectReader, groups: GroupReader, reviewer: AccessReviewer, asked: RightsConfig
+    ) -> None:
+        """`asked` says which rights are asked for."""
         self._client = client
-        self._store = store
+        self._groups = groups
         self._reviewer = reviewer
         self._asked = asked
 
-    async def charge(
-        self,
-        request: Request,
-        group: str,
-        charge: Charge,
-        joins: bool,
-        lookup: Lookup,
-        deadline: float,
-        decide: Decide,
-    ) -> Verdict:
-        """The verdict on a workload's charge by `decide`, or why it may not be made from there or by them."""
-        if not charge.growth():
-            return await decide(group, charge, deadline)
-        refused = await self.check_use(request, group, deadline) if joins else None
-        if refused is not None and refused.reason is Reason.TIMEOUT:
-            return refused
-        namespace, read = lookup.get("", "Namespace", "", request.namespace), False
-        while True:
-            labels = labels_of(namespace) if namespace is not None else None
+    async def namespace_labels(self, namespace: str, deadline: Deadline) -> Mapping[str, str] | None:
+        """Return the labels of a namespace as it is stored. Raises ApiError, Unreachable."""
+        stored = await self._client.get(NAMESPACES, namespace, timeout=deadline.seconds_left())
+        return stored_labels(stored)
 
-            def check(stored: GroupObject, labels: Mapping[str, str] | None = labels) -> Denied | None:
-                return namespace_not_selected(stored, request.namespace, labels) or refused
-
-            verdict = await decide(group, charge, deadline, check)
-            if read or not (isinstance(verdict, Denied) and verdict.reason is Reason.NAMESPACE):
-                return verdict
-            # The namespace was not known, or as a watch had it: a refusal is decided on a fresh read.
-            try:
-                namespace = await self._client.get(NAMESPACES, request.namespace, timeout=seconds_left(deadline))
-            except (ApiError, Unreachable) as error:
-                return Denied(Reason.TIMEOUT, f"namespace {request.namespace} could not be read, try again: {error}")
-            read = True
-
-    async def check_use(self, request: Request, group: str, deadline: float) -> Denied | None:
-        """Why they may not bring a workload into the group."""
+    async def check_use(self, request: Request, group: str, deadline: Deadline) -> Denied | None:
+        """Refuse a user who may not bring a workload into the group."""
         if not self._asked.use:
             return None
         try:
@@ -86,16 +60,18 @@ class Authorizer:
             return _unasked(request.user_info, group, error)
         return use_denied(request.user_info, group)
 
-    async def check_grant(self, request: Request, verb: str, name: str, parent: str, deadline: float) -> Denied | None:
-        """Why they may not create, raise or delete (`verb`) a group below this parent, "" for a root.
+    async def check_grant(
+        self, request: Request, verb: str, name: str, parent: str, deadline: Deadline
+    ) -> Denied | None:
+        """Refuse a user who may not create, raise or delete (`verb`) a group below this parent, "" for a root.
 
-        Who may hand out the budget of a group may do so in its whole subtree. Raises ApiError, Unreachable.
+        The right to hand out a group's budget holds for its whole subtree. Raises ApiError, Unreachable.
         """
         if not self._asked.grant:
             return None
 
-        async def parent_of(name: str) -> str:
-            stored = await self._store.read(name, seconds_left(deadline))
+        async def parent_of(group: str) -> str:
+            stored = await self._groups.read(group, deadline.seconds_left())
             return stored.parent if stored is not None else ""
 
         async for above in read_lineage(parent, parent_of):
@@ -105,8 +81,8 @@ class Authorizer:
             return None
         return grant_denied(request.user_info, verb, name, parent)
 
-    async def _may(self, user: UserInfo | None, verb: str, name: str, deadline: float) -> bool:
-        return await self._reviewer.may(user, verb, name, seconds_left(deadline))
+    async def _may(self, user: UserInfo | None, verb: str, group: str, deadline: Deadline) -> bool:
+        return await self._reviewer.may(user, verb, group, deadline.seconds_left())
 
 
 def is_new_in_group(
@@ -117,11 +93,11 @@ def is_new_in_group(
     registry: Registry,
     lookup: Lookup,
 ) -> bool:
-    """Whether the change brings into the group what it did not pay for, neither for itself nor for whoever made it.
+    """Return whether the change brings cost into the group that neither the object nor an owner brought before.
 
-    What costs nothing brings nothing. What a workload of the group made, paid for or not, was let in with it; so the
-    Jobs of a CronJob are. But what leaves its owner for another group joins that: else whoever may charge one group
-    could bring a child of it into any other. Raises Malformed.
+    A child of a workload of the group was let in with it, paid for or not: the Jobs of a CronJob, for example. A child
+    that leaves its owner for another group is new there. Otherwise a user of one group could bring a child of it into
+    any other. Raises Malformed.
     """
     if not charge.demand or charge.before:
         return False
@@ -132,16 +108,16 @@ def is_new_in_group(
 
 
 def expands_budget(new: Group, old: Group | None) -> bool:
-    """Whether a group's create (`old` is None) or update takes more of its parent, or lifts or loses a ceiling."""
+    """Return whether a create (`old` is None) or update takes more of the parent, or lifts or drops a ceiling."""
     if old is None:
         return True
     if any(name not in new.hard or new.hard[name] > hard for name, hard in old.hard.items()):
         return True
-    return bool(new.parent) and bool(growth(_held(new), _held(old)))
+    return bool(new.parent) and bool(growth(held_of_parent(new), held_of_parent(old)))
 
 
 def namespace_not_selected(stored: GroupObject, namespace: str, labels: Mapping[str, str] | None) -> Denied | None:
-    """Why a namespace with these labels may not charge the group; labels that are not known are picked by nothing."""
+    """Refuse a namespace that the group's namespaceSelector does not select; no selector selects unknown labels."""
     wanted = stored.spec.namespace_selector
     if wanted is None:
         return None
@@ -177,19 +153,20 @@ def grant_denied(user: UserInfo | None, verb: str, name: str, parent: str) -> De
 
 def _unasked(user: UserInfo | None, group: str, error: Exception) -> Denied:
     return Denied(
-        Reason.TIMEOUT, f"whether {_named(user)} may use quota {group} could not be asked, try again: {error}"
+        Reason.TIMEOUT, f"the right of {_named(user)} to use quota {group} could not be checked, try again: {error}"
     )
 
 
 def _named(user: UserInfo | None) -> str:
-    """The user as one word of a line, whoever issued the name."""
-    return " ".join((user.username if user else "").split())[:200] or "whoever asks"
+    """Return the user's name as one line of at most 200 characters."""
+    return " ".join((user.username if user else "").split())[:200] or "an unnamed user"
 
 
-def labels_of(obj: Mapping[str, Any]) -> Mapping[str, str]:
-    """The labels of a stored object."""
-    return (obj.get("metadata") or {}).get("labels") or {}
+def stored_labels(namespace: Mapping[str, Any] | None) -> Mapping[str, str] | None:
+    """Return the labels of a stored namespace, None where it is not known."""
+    return None if namespace is None else (namespace.get("metadata") or {}).get("labels") or {}
 
 
-def _held(group: Group) -> dict[str, int]:
+def held_of_parent(group: Group) -> dict[str, int]:
+    """Return what the group holds of its parent; a name that it gives as 0 stays, so that the entry carries it."""
     return held_by_child(group.hard, group.used, group.reservations)

@@ -1,90 +1,119 @@
-"""Charge until what was counted from is stable, and try again while a group is busy."""
+"""Charge a counted write: authorize it, decide it, and count it again until nothing new is found.
+
+This file alone decides in which order the charges of one write are made, and how often they are tried.
+"""
 
 from __future__ import annotations
 
-import asyncio
-import time
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Mapping
 
-from bizrq.quota.change import Charge
+from bizrq.api.group import GroupObject
+from bizrq.api.review import Request
+from bizrq.kube.client import ApiError, Unreachable
 from bizrq.quota.verdict import RETRYABLE, Denied, Granted, Reason, Verdict
-
-#: Seconds that a write waits for another one that it would have to be counted with.
-BUSY_SECONDS = 3.0
-
-
-BUSY_PAUSE = 0.1
+from webhooks.charging.authorization import Authorizer, namespace_not_selected, stored_labels
+from webhooks.charging.charges import Charges, Counted, Decided, NothingCharged, PendingCharge
+from webhooks.charging.deadline import BusyRetries, Deadline
+from webhooks.charging.group_commit import Decide, Reserver
 
 
-#: Seconds before the deadline in which nothing is tried again: the last answer says more than "too late".
-ANSWER_MARGIN = 0.3
+class Charger:
+    """Charges groups for writes; one for each process."""
 
+    def __init__(self, authorizer: Authorizer, reserver: Reserver) -> None:
+        self._authorizer = authorizer
+        self._reserver = reserver
 
-@dataclass(frozen=True, slots=True)
-class PendingCharge:
-    """A charge that somebody else's write makes, and for whom."""
+    async def charge(
+        self, request: Request, counted: Counted, deadline: Deadline, recount: Callable[[], Awaitable[Counted]]
+    ) -> Verdict:
+        """Return the verdict on a counted write; where it is Granted, every reservation is stored.
 
-    group: str
-    charge: Charge
-    on_behalf_of: str = ""
-    #: It makes nothing worse, and is charged only to be seen by others.
-    is_intent: bool = False
-
-    @property
-    def key(self) -> tuple[object, ...]:
-        """Equal where nothing has changed that the charge is counted from."""
-        amounts = [tuple(sorted(found.items())) for found in (self.charge.demand, self.charge.before)]
-        runs = (self.charge.max_run_time, self.charge.max_run_time_before)
-        return self.group, self.charge.slot, self.charge.uid, self.charge.resource_version, *amounts, *runs
-
-
-_D = TypeVar("_D", bound=PendingCharge)
-
-
-async def retry_while_busy(look: Callable[[], Awaitable[Verdict]], deadline: float) -> Verdict:
-    """What a look says; while another change has to be seen first, what the next one says, for a while.
-
-    The API server itself comes again where an update met another write: what it asked for first is under way then.
-    """
-    until = min(deadline - ANSWER_MARGIN, time.monotonic() + BUSY_SECONDS)
-    while True:
-        verdict = await look()
-        busy = isinstance(verdict, Denied) and verdict.reason is Reason.BUSY
-        if not busy or time.monotonic() + BUSY_PAUSE > until:
-            return verdict
-        await asyncio.sleep(BUSY_PAUSE)
-
-
-async def charge_until_stable(
-    gather: Callable[[], Awaitable[Sequence[_D] | Verdict]],
-    decide: Callable[[_D], Awaitable[Verdict]],
-    deadline: float,
-) -> Verdict:
-    """Charge what is found, until a look after the last promise was stored finds nothing new.
-
-    Raises what `gather` does. What another write has to be waited for is tried again for a while.
-    """
-    granted: set[tuple[object, ...]] = set()
-
-    async def look() -> Verdict:
+        `recount` counts the write again: after the last reservation is stored, until it finds no new charge, and
+        while another write has to be seen first. The API server, too, asks again where an update met another write;
+        the first try is under way then. A dry run is decided in the same way and stores nothing. Raises what
+        `recount` raises.
+        """
+        decide = self._reserver.decider(request)
+        if isinstance(counted, Charges) and counted.precheck is not None:
+            refused = await self._charge_one(request, counted.precheck, deadline, self._reserver.dry_run)
+            if isinstance(refused, Denied):
+                return refused
+        granted: set[tuple[object, ...]] = set()
+        retries = BusyRetries(deadline)
         while True:
-            gathered = await gather()
-            if isinstance(gathered, Granted | Denied):
-                return gathered
-            due = [found for found in gathered if found.key not in granted]
+            verdict = await self._charge_until_stable(request, counted, deadline, decide, recount, granted)
+            busy = isinstance(verdict, Denied) and verdict.reason is Reason.BUSY
+            if not busy or not await retries.again():
+                return verdict
+            if not (isinstance(counted, Charges) and counted.is_final):
+                counted = await recount()
+
+    async def _charge_until_stable(
+        self,
+        request: Request,
+        counted: Counted,
+        deadline: Deadline,
+        decide: Decide,
+        recount: Callable[[], Awaitable[Counted]],
+        granted: set[tuple[object, ...]],
+    ) -> Verdict:
+        """Decide each charge; count again until every charge that is found is in `granted`."""
+        while True:
+            match counted:
+                case NothingCharged():
+                    return Granted()
+                case Decided(verdict):
+                    return verdict
+                case Charges(charges, is_final):
+                    due = charges if is_final else [found for found in charges if found.key not in granted]
             if not due:
                 return Granted()
-            for found in due:
-                verdict = await decide(found)
-                # A mark that cannot be left is no reason to refuse what makes nothing worse.
-                if isinstance(verdict, Denied) and (verdict.reason in RETRYABLE or not found.is_intent):
+            for pending in due:
+                verdict = await self._charge_one(request, pending, deadline, decide)
+                # An intent that cannot be stored is no reason to refuse a write that makes nothing worse.
+                if isinstance(verdict, Denied) and (verdict.reason in RETRYABLE or not pending.is_intent):
                     return verdict
-                granted.add(found.key)
+                if not is_final:
+                    granted.add(pending.key)
+            if is_final:
+                return Granted()
+            counted = await recount()
 
-    return await retry_while_busy(look, deadline)
+    async def _charge_one(
+        self, request: Request, pending: PendingCharge, deadline: Deadline, decide: Decide
+    ) -> Verdict:
+        """Return the verdict on one charge, attributed to the workload that it is made for."""
+        verdict = await self._authorize_and_decide(request, pending, deadline, decide)
+        if not pending.on_behalf_of or not isinstance(verdict, Denied):
+            return verdict
+        message = f"{verdict.message}; charged for {pending.on_behalf_of}"
+        return Denied(verdict.reason, message, verdict.violations, pending.on_behalf_of)
 
+    async def _authorize_and_decide(
+        self, request: Request, pending: PendingCharge, deadline: Deadline, decide: Decide
+    ) -> Verdict:
+        """Refuse growth that the namespace or the user may not charge to the group; decide everything else.
 
-def attributed(verdict: Denied, on_behalf_of: str) -> Denied:
-    return Denied(verdict.reason, f"{verdict.message}; charged for {on_behalf_of}", verdict.violations, on_behalf_of)
+        The group's namespaceSelector is checked on the same stored version of the group as the charge. Where it
+        refuses by labels from the watch, the namespace is read and the charge is decided once more.
+        """
+        group, charge, namespace = pending.group, pending.charge, request.namespace
+        if not charge.growth():
+            return await decide(group, charge, deadline.at)
+        refused = await self._authorizer.check_use(request, group, deadline) if pending.is_new_in_group else None
+        if refused is not None and refused.reason is Reason.TIMEOUT:
+            return refused
+        labels = stored_labels(pending.lookup.get("", "Namespace", "", namespace))
+
+        def check(stored: GroupObject, labels: Mapping[str, str] | None = labels) -> Denied | None:
+            return namespace_not_selected(stored, namespace, labels) or refused
+
+        verdict = await decide(group, charge, deadline.at, check)
+        if not (isinstance(verdict, Denied) and verdict.reason is Reason.NAMESPACE):
+            return verdict
+        try:
+            fresh = await self._authorizer.namespace_labels(namespace, deadline)
+        except (ApiError, Unreachable) as error:
+            return Denied(Reason.TIMEOUT, f"namespace {namespace} could not be read, try again: {error}")
+        return await decide(group, charge, deadline.at, lambda stored: check(stored, fresh))

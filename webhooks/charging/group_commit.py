@@ -1,7 +1,7 @@
-"""Group commit (docs/design.md): admissions that wait on one group are decided together and stored by one write.
+"""Group commit (docs/design.md): decide the admissions that wait on one group together, and store them by one write.
 
-This file alone decides when a promise is written and when an answer may go out. What fits is
-`bizrq.quota.admission.decide`'s question.
+This file alone decides when a reservation is written and when an answer may go out. `bizrq.quota.admission.decide`
+decides what fits.
 """
 
 from __future__ import annotations
@@ -34,26 +34,26 @@ Check = Callable[[GroupObject], Denied | None]
 
 
 class Decide(Protocol):
-    """The verdict on a charge against a stored group, which `check` may refuse."""
+    """Decide a charge against a stored group, which `check` may refuse."""
 
     async def __call__(self, group: str, charge: Charge, deadline: float, check: Check | None = None) -> Verdict: ...
 
 
-#: Seconds between two status writes of a busy group by one process: the API server pays for each, and what waits is
-#: decided together. A lone request never waits. (A person's edit does not depend on this gap:
+#: Seconds between two status writes of a busy group by one process: each costs the API server, and requests that wait
+#: are decided together. A lone request never waits. (A person's edit does not depend on this gap:
 #: `bizrq.store.edit_backoff`.)
 PACE = 0.02
-#: The longest that spacing becomes. It grows with each conflict, so that most writes get through however slow: a
-#: process that loses again and again would let all who wait there run out of time.
+#: The longest spacing. It grows with each conflict, so that most writes succeed: in a process that loses again and
+#: again, all requests would run out of time.
 MAX_SPACING = 1.0
 #: Seconds that a request waits for a group which no recount has published yet.
 PATIENCE = 3.0
 #: Requests decided in one write: what fits into MAX_ENTRIES several times over, and into some milliseconds.
 BATCH = 500
-#: Accounts that are kept from one write to the next: those of the busiest groups.
+#: Accounts that are kept from one write to the next: those of the groups written last.
 MAX_ACCOUNTS = 32
 _WRITE_TIMEOUT = 10.0
-#: Seconds after a conflict within which the next try begins: those who lost together should not meet again.
+#: Seconds after a conflict within which the next try begins, at random: processes that lost together should not meet.
 QUICKLY = 0.02
 
 
@@ -88,7 +88,7 @@ class _Queue:
 
     @property
     def must_wait(self) -> bool:
-        """A lone request never waits for the pace."""
+        """Return True where the pace applies: a lone request never waits."""
         return len(self.waiting) > 1 or self.busy
 
     @property
@@ -140,7 +140,7 @@ class Reserver:
         self.conflicts = 0
 
     async def reserve(self, group: str, charge: Charge, deadline: float, check: Check | None = None) -> Verdict:
-        """The verdict on a charge; where it is Granted, its reservation is stored.
+        """Return the verdict on a charge; where it is Granted, its reservation is stored.
 
         `deadline` is in seconds of the clock; past it the verdict is "try again". `check` may refuse on the very
         version of the group that the charge is decided on.
@@ -159,11 +159,11 @@ class Reserver:
             return _out_of_time(group)
 
     def decider(self, request: Request) -> Decide:
-        """How the charges of a request are decided: a dry run leaves nothing."""
+        """Return the method that decides the charges of a request: a dry run writes nothing."""
         return self.dry_run if request.dry_run else self.reserve
 
     async def dry_run(self, group: str, charge: Charge, deadline: float, check: Check | None = None) -> Verdict:
-        """The verdict that `reserve` would give now; nothing is written (dry runs)."""
+        """Return the verdict that `reserve` would give now, and write nothing."""
         await self._reconciled(group, deadline)
         try:
             stored = await self._store.read(group, self._left(deadline))
@@ -174,7 +174,7 @@ class Reserver:
         return verdicts[0]
 
     async def request_hold(self, stored: GroupObject, deadline: float) -> None:
-        """Ask all writers of a busy group to let an edit of it pass; an edit that gets no hold only takes longer."""
+        """Ask all writers of a busy group to let an edit of it pass; an edit without a hold only takes longer."""
         if not edit_backoff.needs_hold(stored, self._now()):
             return
         try:
@@ -183,7 +183,7 @@ class Reserver:
             log.warning("group not held for an edit", group=stored.name, error=str(error))
 
     async def _reconciled(self, group: str, deadline: float) -> None:
-        """Wait a little for the first recount of a group that is there: unknown is not zero, nor forever."""
+        """Wait up to `patience` for the first recount of a group that exists: unknown is not zero, nor forever."""
         until = min(deadline, self._clock() + self._patience)
         while (left := until - self._clock()) > 0:
             known = self._store.cached(group)
@@ -320,9 +320,9 @@ class Reserver:
     def _decide(
         self, group: str, stored: GroupObject | None, batch: list[_Pending], account: Account | None
     ) -> tuple[list[Verdict], Account | None]:
-        """All verdicts of a batch, in order, on one running copy; and that, where it has to be stored.
+        """Return the verdicts of a batch, in order, on one running copy; and the copy, where it must be stored.
 
-        `account` is the copy where it is known for this very version.
+        `account` is the copy where one is kept for this very version.
         """
         if stored is None:
             gone = Denied(Reason.NO_GROUP, f"quota {group} does not exist: create the group, or correct the label")

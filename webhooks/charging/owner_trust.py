@@ -1,12 +1,12 @@
-"""What somebody made for a workload that pays: whether that one really pays for it.
+"""Decide whether the owner in an ownerReference really pays for a child.
 
-This file alone decides whose word an ownerReference is. Kubernetes' own controllers and those that the configuration
-lists are believed. Anybody else's children cost nothing as far as the charge of their owner reaches, and pay for
-themselves beyond it: so operators whose accounts nobody listed, and people who make a job's pods by hand, go on as
-before, and a forged reference is worth nothing.
+This file alone decides which ownerReferences are trusted: those by Kubernetes' own controllers and by the accounts that
+the configuration lists. Any other child costs nothing as far as the charge of its owner reaches, and pays for itself
+beyond that. So operators that are not listed, and people who make a job's pods by hand, need no configuration, and a
+forged reference gains nothing.
 
-The race that is accepted: children of one owner that come at the same moment do not see one another. What slips
-through is found by the recount (`controller/usage/excess.py`).
+One race is accepted: children of one owner that are reviewed at the same moment do not see one another. The recount
+finds what is then missing (`controller/usage/excess.py`).
 """
 
 from __future__ import annotations
@@ -18,18 +18,17 @@ from functools import reduce
 from typing import Any
 
 from bizrq.api.review import Request
-from bizrq.store.ports import ObjectReader, ReferenceLookup, ReferenceReader
+from bizrq.store.ports import ReferenceLookup
 from bizrq.store.reference_resolver import resource_of
 from bizrq.units.resources import Resources, growth, larger
-from bizrq.workloads.config import CountingConfig
 from bizrq.workloads.demand.counting import Demand
 from bizrq.workloads.demand.owner_allowance import allowance, child_demand, excess, responsible_owner
 from bizrq.workloads.kinds.declaration import Adapter
-from bizrq.workloads.kinds.registry import Registry
 from bizrq.workloads.lookup import Lookup
 from bizrq.workloads.owners import controller_of, payer
 from bizrq.workloads.validation import Malformed
-from webhooks.charging.deadline import seconds_left
+from webhooks.charging.context import Context
+from webhooks.charging.deadline import Deadline
 
 Object = dict[str, Any]
 
@@ -39,7 +38,7 @@ KUBERNETES = ("system:kube-controller-manager", "system:serviceaccount:kube-syst
 
 @dataclass(frozen=True, slots=True)
 class UncoveredChild:
-    """A child that its owner's charge does not reach: what it asks for, and what the stored one did (None: nothing)."""
+    """A child that its owner's charge does not cover: its demand, and that of the stored child, None without one."""
 
     demand: Demand
     before: Demand | None
@@ -47,7 +46,7 @@ class UncoveredChild:
 
 @dataclass(frozen=True, slots=True)
 class _OwnedKind:
-    """Children of a kind, the owner that answers for them with its adapter, and whoever pays for that one."""
+    """Children of a kind, the owner that is responsible for them with its adapter `above`, and the owner's payer."""
 
     adapter: Adapter
     owner: Object
@@ -56,39 +55,29 @@ class _OwnedKind:
 
 
 class OwnerTrust:
-    """Whether the owners of reviewed objects pay for them."""
+    """Decides whether owners pay for reviewed objects."""
 
-    def __init__(
-        self,
-        client: ObjectReader,
-        resolver: ReferenceReader,
-        registry: Registry,
-        config: CountingConfig,
-        controllers: Sequence[str] = (),
-    ) -> None:
-        """`controllers` are the accounts that are believed besides Kubernetes' own, with `*` for any text."""
-        self._client = client
-        self._resolver = resolver
-        self._registry = registry
-        self._config = config
+    def __init__(self, context: Context, controllers: Sequence[str] = ()) -> None:
+        """`controllers` are the accounts to trust in addition to Kubernetes' own, with `*` for any text."""
+        self._context = context
         self._trusted = (*KUBERNETES, *controllers)
 
     def is_trusted(self, request: Request) -> bool:
-        """Whether whoever asks is a controller whose ownerReferences are taken as they stand."""
+        """Return whether the user is a controller whose ownerReferences are trusted."""
         name = request.user_info.username if request.user_info else ""
         return any(fnmatchcase(name, pattern) for pattern in self._trusted)
 
-    def releases(self, request: Request, new: Object, old: Object | None, lookup: ReferenceLookup) -> bool:
-        """Whether a controller takes a stored object from the owner that paid for it, as when a workload is orphaned.
+    def releases(self, request: Request, new: Object, old: Object | None, lookup: Lookup) -> bool:
+        """Return whether a controller takes a stored object from the owner that paid for it, as when it is orphaned.
 
-        Nobody may refuse that: the garbage collector would try for ever, and a pod that is no longer of its ReplicaSet
-        is there all the same.
+        Such a write is never refused: the garbage collector would retry for ever, and a pod that leaves its ReplicaSet
+        runs on anyway.
         """
         return (
             old is not None
             and controller_of(new.get("metadata")) is None
             and self.is_trusted(request)
-            and payer(old, self._registry, lookup) is not None
+            and payer(old, self._context.registry, lookup) is not None
         )
 
     async def uncovered(
@@ -99,59 +88,64 @@ class OwnerTrust:
         old: Object | None,
         pays: Object,
         lookup: ReferenceLookup,
-        deadline: float,
+        deadline: Deadline,
     ) -> UncoveredChild | None:
-        """None where `pays`, the payer above the child, pays for it. Raises Malformed, ApiError, Unreachable."""
+        """Return what `pays`, the payer above the child, does not cover; None where it covers the child.
+
+        Raises Malformed, ApiError, Unreachable.
+        """
         if request.sub_resource == "scale" or (self.is_trusted(request) and request.sub_resource != "resize"):
-            # Who scales a child is undone by its owner; who believes in a resize forgets that no template asked for it.
+            # An owner undoes a scale of its child. No template asks for a resize, so it is checked for every user.
             return None
-        found = responsible_owner(new, self._registry, lookup)
+        found = responsible_owner(new, self._context.registry, lookup)
         if found is None:
             return None
         owner, above = found
         grows = (adapter.group, adapter.kind) in above.grows
         if grows and above.surge is not None:
-            # A new one stands beside the old while it replaces it, however far that has grown.
+            # The new child replaces the old one, and both run meanwhile, however far the old one has grown.
             return None
         family = _OwnedKind(adapter, owner, above, pays)
 
         def ask(known: Lookup) -> None:
-            """For whatever the amounts depend on, so that it becomes known."""
-            allowance(owner, above, pays, 1, known, self._config)
+            """Ask for everything that the amounts depend on, so that it is read."""
+            allowance(owner, above, pays, 1, known, self._context.config)
             self._before(family, old, known)
-            child_demand(new, adapter, pays, known, self._config)
+            child_demand(new, adapter, pays, known, self._context.config)
 
-        lookup = await self._resolver.resolve(ask, seconds_left(deadline))
-        demand = child_demand(new, adapter, pays, lookup, self._config)
+        lookup = await self._context.resolver.resolve(ask, deadline.seconds_left())
+        demand = child_demand(new, adapter, pays, lookup, self._context.config)
         before = self._before(family, old, lookup)
         if before is not None and not growth(demand.resources, before.resources):
             return None
         siblings = await self._siblings(family, new, deadline)
         costs = [demand.resources, *siblings]
         asking = sum(1 for cost in costs if cost)
-        reached = allowance(owner, above, pays, asking, lookup, self._config)
+        reached = allowance(owner, above, pays, asking, lookup, self._context.config)
         if grows:
-            # The owner pays for the largest of them, whatever that has grown to (`webhooks.handlers.references`).
+            # The owner pays for the largest of them (`webhooks.charging.grown_children`).
             reached = reduce(larger, costs, reached)
         if not excess(costs, reached):
             return None
         return UncoveredChild(demand, before)
 
     def _before(self, family: _OwnedKind, old: Object | None, lookup: Lookup) -> Demand | None:
-        """What the stored object asked for, if it was this owner's child already."""
+        """Return the demand of the stored object, None where it is not this owner's child."""
         if old is None or not self._is_child(family, old, lookup):
             return None
         try:
-            return child_demand(old, family.adapter, family.pays, lookup, self._config)
+            return child_demand(old, family.adapter, family.pays, lookup, self._context.config)
         except Malformed:
             return Demand()
 
-    async def _siblings(self, family: _OwnedKind, child: Object, deadline: float) -> list[Resources]:
-        """What the other children of a kind ask for that the owner has now, by a list of the namespace."""
+    async def _siblings(self, family: _OwnedKind, child: Object, deadline: Deadline) -> list[Resources]:
+        """List the namespace, and return what the owner's other children of the kind ask for."""
         made, direct = (family.adapter.group, family.adapter.kind), family.owner["metadata"]["uid"]
-        passing = {a.kind for a in self._registry.adapters if made in a.passes}
+        passing = {a.kind for a in self._context.registry.adapters if made in a.passes}
         namespace, own = family.owner["metadata"]["namespace"], child["metadata"]
-        stored, _ = await self._client.list(resource_of(family.adapter), namespace, timeout=seconds_left(deadline))
+        stored, _ = await self._context.client.list(
+            resource_of(family.adapter), namespace, timeout=deadline.seconds_left()
+        )
         items = [
             item
             for item in stored
@@ -160,20 +154,20 @@ class OwnerTrust:
             and (maker := controller_of(item["metadata"])) is not None
             and (maker["uid"] == direct or maker["kind"] in passing)
         ]
-        lookup = await self._resolver.resolve(
-            lambda known: [self._cost(family, item, known) for item in items], seconds_left(deadline)
+        lookup = await self._context.resolver.resolve(
+            lambda known: [self._cost(family, item, known) for item in items], deadline.seconds_left()
         )
         return [self._cost(family, item, lookup) for item in items]
 
     def _cost(self, family: _OwnedKind, item: Object, lookup: Lookup) -> Resources:
-        """What a stored object asks for, nothing where it is another's child, going, or cannot be counted."""
+        """Return what a stored child costs: nothing if it is another owner's, being deleted, or cannot be counted."""
         if item["metadata"].get("deletionTimestamp") or not self._is_child(family, item, lookup):
             return {}
         try:
-            return child_demand(item, family.adapter, family.pays, lookup, self._config).resources
+            return child_demand(item, family.adapter, family.pays, lookup, self._context.config).resources
         except Malformed:
             return {}
 
     def _is_child(self, family: _OwnedKind, obj: Object, lookup: Lookup) -> bool:
-        found = responsible_owner(obj, self._registry, lookup)
+        found = responsible_owner(obj, self._context.registry, lookup)
         return found is not None and found[0]["metadata"]["uid"] == family.owner["metadata"]["uid"]

@@ -1,7 +1,7 @@
-"""Words of warning for a HorizontalPodAutoscaler that may ask for more than its group has left.
+"""Warn of a HorizontalPodAutoscaler that may ask for more than its group has left.
 
-This file alone decides what is said. Nothing is refused and nothing reserved here: an autoscaler costs nothing until
-it scales, and each step that it takes is decided like anybody else's (`Workloads.scale`).
+This file alone decides the warning. It refuses and reserves nothing: an autoscaler costs nothing until it scales, and
+each of its steps is admitted like any other (`WorkloadHandler.scale`).
 """
 
 from __future__ import annotations
@@ -18,19 +18,16 @@ from bizrq.kube.client import ApiError, NotFound, Unreachable
 from bizrq.quota.admission import decide
 from bizrq.quota.headroom import replicas_that_fit
 from bizrq.quota.verdict import Denied, Granted
-from bizrq.store.ports import GroupReader, ObjectReader, ReferenceReader
 from bizrq.store.reference_resolver import resource_of
-from bizrq.units.names import Catalog
-from bizrq.workloads.config import CountingConfig
 from bizrq.workloads.demand import counting
 from bizrq.workloads.kinds.declaration import Adapter
-from bizrq.workloads.kinds.registry import Registry
 from bizrq.workloads.lookup import group_and_version
 from bizrq.workloads.owners import charged_group, payer
 from bizrq.workloads.validation import Malformed, expect_count, expect_map, get_path
-from webhooks.charging.deadline import seconds_left
-from webhooks.handlers.groups import Answer
-from webhooks.handlers.workloads import charge_of
+from webhooks.charging.charges import charge_of
+from webhooks.charging.context import Context
+from webhooks.charging.deadline import Deadline
+from webhooks.handlers.answer import Answer
 
 log = structlog.get_logger(__name__)
 
@@ -40,66 +37,53 @@ Object = dict[str, Any]
 class AutoscalerHandler:
     """The webhook for HorizontalPodAutoscalers."""
 
-    def __init__(
-        self,
-        client: ObjectReader,
-        store: GroupReader,
-        resolver: ReferenceReader,
-        registry: Registry,
-        config: CountingConfig,
-        catalog: Catalog,
-    ) -> None:
-        self._client = client
-        self._store = store
-        self._resolver = resolver
-        self._registry = registry
-        self._config = config
-        self._catalog = catalog
+    def __init__(self, context: Context) -> None:
+        self._context = context
 
-    async def admit(self, request: Request, deadline: float) -> Answer:
-        """Yes, and what to know about its maxReplicas."""
+    async def admit(self, request: Request, deadline: Deadline) -> Answer:
+        """Grant the write, with a warning where maxReplicas does not fit."""
         try:
             warning = await self._warning(request, deadline)
         except (ApiError, Unreachable, Malformed, GroupUnreadable) as error:
-            # Whoever scales will be told what is wrong.
-            log.info("autoscaler not looked at", namespace=request.namespace, name=request.name, error=str(error))
+            # The review of a later scale says what is wrong.
+            log.info("autoscaler not checked", namespace=request.namespace, name=request.name, error=str(error))
             warning = None
         return Answer(Granted(), [warning] if warning else [])
 
-    async def _warning(self, request: Request, deadline: float) -> str | None:
-        """Raises ApiError, Unreachable, Malformed, GroupUnreadable."""
-        if request.operation not in ("CREATE", "UPDATE") or request.object is None or request.sub_resource:
-            return None
-        spec = expect_map(request.object.get("spec"), "spec")
+    async def _warning(self, request: Request, deadline: Deadline) -> str | None:
+        """Return the warning, None without one. Raises ApiError, Unreachable, Malformed, GroupUnreadable."""
+        registry, config = self._context.registry, self._context.config
+        spec = expect_map((request.object or {}).get("spec"), "spec")
         found = self._target(spec)
         if found is None:
             return None
         adapter, name = found
         most = expect_count(spec.get("maxReplicas"), "spec.maxReplicas")
         try:
-            target = await self._client.get(
-                resource_of(adapter), name, request.namespace, timeout=seconds_left(deadline)
+            target = await self._context.client.get(
+                resource_of(adapter), name, request.namespace, timeout=deadline.seconds_left()
             )
         except NotFound:
             return None
         grown = counting.with_scale(target, adapter, most)
-        lookup = await self._resolver.resolve(
-            lambda known: counting.demand(grown, self._registry, known, self._config), seconds_left(deadline)
+        lookup = await self._context.resolver.resolve(
+            lambda known: counting.demand(grown, registry, known, config),
+            deadline.seconds_left(),
         )
         group = charged_group(target, lookup)
-        if group is None or payer(target, self._registry, lookup) is not None:
+        if group is None or payer(target, registry, lookup) is not None:
             return None
-        before = counting.demand(target, self._registry, lookup, self._config)
-        demand = counting.demand(grown, self._registry, lookup, self._config)
+        before = counting.demand(target, registry, lookup, config)
+        demand = counting.demand(grown, registry, lookup, config)
         about = Request(request.uid, "UPDATE", request.kind, request.resource, name, request.namespace)
         charge = charge_of(adapter, about, grown, demand, target, before)
-        stored = await self._store.read(group, seconds_left(deadline))
+        stored = await self._context.groups.read(group, deadline.seconds_left())
         whose = f"maxReplicas {most} of {adapter.kind} {request.namespace}/{name}"
         if stored is None:
             return f"{whose} cannot be reached: quota {group} does not exist"
         if stored.status.used is None:
             return None
-        account = wire.account_of(stored, self._catalog)
+        account = wire.account_of(stored, self._context.catalog)
         verdict = decide(account, charge, 0)
         if not isinstance(verdict, Denied):
             return None
@@ -110,13 +94,13 @@ class AutoscalerHandler:
         return f"{whose} does not fit quota {group}: {(now if isinstance(now, int) else 1) + more} would fit now"
 
     def _target(self, spec: Mapping[str, Any]) -> tuple[Adapter, str] | None:
-        """The kind and the name of what is scaled, where that is charged."""
+        """Return kind and name of the target, None where the target is not charged."""
         reference = expect_map(spec.get("scaleTargetRef"), "spec.scaleTargetRef")
         group, _ = group_and_version(reference.get("apiVersion"))
         kind, name = reference.get("kind"), reference.get("name")
         if not isinstance(kind, str) or not isinstance(name, str):
             return None
-        adapter = self._registry.by_kind(group, kind)
-        if adapter is None or adapter.scale is None or not self._registry.is_charged(adapter):
+        adapter = self._context.registry.by_kind(group, kind)
+        if adapter is None or adapter.scale is None or not self._context.registry.is_charged(adapter):
             return None
         return adapter, name

@@ -1,7 +1,7 @@
-"""Admission of corrections: who may credit a group or debit it, and of what.
+"""Admission of corrections, which credit or debit a group's hours.
 
-This file alone decides which corrections may be made. It fails closed. Once made one is never edited (CEL of its CRD);
-the controller makes a line of it.
+This file alone decides which corrections may be made. The CRD makes them immutable (CEL), and the controller enters
+them into the record.
 """
 
 from __future__ import annotations
@@ -11,60 +11,53 @@ from bizrq.api import group as groups
 from bizrq.api.corrections import CorrectionObject, CorrectionUnreadable
 from bizrq.api.group import GroupObject, GroupUnreadable
 from bizrq.api.review import Request
-from bizrq.kube.client import ApiError, Unreachable
 from bizrq.quota.verdict import Denied, Granted, Reason, Verdict
-from bizrq.store.ports import GroupReader
-from bizrq.units.names import Catalog, base_and_model, cash_name, metered_resource
-from webhooks.charging.authorization import Authorizer
-from webhooks.charging.deadline import seconds_left
+from bizrq.units.names import base_and_model, cash_name, metered_resource
+from webhooks.charging.context import Context
+from webhooks.charging.deadline import Deadline
 
 
 class CorrectionHandler:
     """The webhook for BizGroupCorrection."""
 
-    def __init__(self, store: GroupReader, authorizer: Authorizer, *, catalog: Catalog) -> None:
-        self._store = store
-        self._authorizer = authorizer
-        self._catalog = catalog
+    def __init__(self, context: Context) -> None:
+        self._context = context
 
-    async def admit(self, request: Request, deadline: float) -> Verdict:
-        """The verdict on a CREATE of a correction."""
-        if request.operation != "CREATE" or request.object is None or request.sub_resource:
-            return Granted()
+    async def admit(self, request: Request, deadline: Deadline) -> Verdict:
+        """Return the verdict on a CREATE of a correction."""
         try:
-            correction = wire.from_dict(request.object)
-            amounts = wire.amounts_of(correction, self._catalog)
+            correction = wire.from_dict(request.object or {})
+            amounts = wire.amounts_of(correction, self._context.catalog)
         except CorrectionUnreadable as error:
             return _bad(request, str(error))
         if not correction.spec.reason.strip():
             return _bad(request, "spec.reason: say why")
         user = request.user_info.username if request.user_info else ""
         if correction.spec.by != user:
-            return _bad(request, f"spec.by: is {correction.spec.by[:80]!r}, but {user or 'nobody'} asks")
+            return _bad(request, f"spec.by: is {correction.spec.by[:80]!r}, but {user or 'an unnamed user'} asks")
         try:
-            group = await self._store.read(correction.spec.group, seconds_left(deadline))
+            group = await self._context.groups.read(correction.spec.group, deadline.seconds_left())
             if group is None:
                 name = correction.spec.group[:80]
                 return Denied(Reason.NO_GROUP, f"quota {name} does not exist: correct spec.group")
             if group.metadata.deletion_timestamp is not None:
                 return Denied(Reason.DELETING, f"quota {group.name} is being deleted")
-            denied = await self._authorizer.check_grant(request, "correct", group.name, group.parent, deadline)
+            authorizer = self._context.authorizer
+            denied = await authorizer.check_grant(request, "correct", group.name, group.parent, deadline)
             return denied or self._of(request, correction, group, set(amounts)) or Granted()
         except GroupUnreadable as error:
             return Denied(Reason.NOT_RECONCILED, f"quota {correction.spec.group} cannot be read: {error}")
-        except (ApiError, Unreachable) as error:
-            return Denied(Reason.TIMEOUT, f"quota {correction.spec.group} could not be read, try again: {error}")
 
     def _of(self, request: Request, correction: CorrectionObject, group: GroupObject, given: set[str]) -> Denied | None:
-        """Why this group cannot be corrected so: a resource's hours are those of its models and the rest."""
-        hard = groups.hard_of(group, self._catalog)
+        """Refuse hours that the group does not meter, and a model's hours without those of its resource."""
+        hard = groups.hard_of(group, self._context.catalog)
         if unmetered := sorted(name for name in given if cash_name(name) not in hard):
             metered = (
                 ", ".join(metered_resource(name) for name in sorted(hard) if name.startswith("cash/")) or "nothing"
             )
             return _bad(request, f"spec.hours: quota {group.name} has no hours of {unmetered[0]}: it has {metered}")
         for name in sorted(given):
-            split = base_and_model(name, self._catalog)
+            split = base_and_model(name, self._context.catalog)
             if split is not None and split[0] not in given and cash_name(split[0]) in hard:
                 return _bad(request, f"spec.hours: {name} is part of {split[0]}: give that, too")
         return None

@@ -1,7 +1,7 @@
-"""What a namespace says about the workloads in it that name no group: their default group, or that they must name one.
+"""Admission of a namespace's default group, which pays for the workloads in it that name no group.
 
-This file alone decides when those labels of a Namespace may change. While workloads stand there that the default pays
-for, or that it would pay for from then on, it may not: nobody would have admitted them to the other group.
+This file alone decides when that label of a Namespace may change: not while it pays, or would then pay, for active
+workloads. They have not been admitted to the other group.
 
 The race that is accepted: a workload that is created while the label changes is decided by the one webhook before, and
 counted by the controller after. It was admitted to some group, and the recount tells the other one (event Drift).
@@ -12,24 +12,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from bizrq.api import group as wire
-from bizrq.api.group import GroupUnreadable
 from bizrq.api.review import Request
-from bizrq.kube.client import ApiError, NotFound, Unreachable
-from bizrq.quota.verdict import Denied, Granted, Reason
-from bizrq.store.ports import GroupReader, ObjectReader, ReferenceReader
+from bizrq.quota.verdict import Denied, Granted, Reason, Verdict
 from bizrq.store.reference_resolver import resource_of
 from bizrq.units.slot import GROUP_SLOT_KIND
-from bizrq.workloads.config import CountingConfig
 from bizrq.workloads.kinds.declaration import Adapter
-from bizrq.workloads.kinds.registry import Registry
 from bizrq.workloads.labels import LABEL, label_value, labels_of
 from bizrq.workloads.owners import payer
 from bizrq.workloads.validation import Malformed
 from webhooks.charging.active import active_workloads
-from webhooks.charging.authorization import Authorizer
-from webhooks.charging.deadline import seconds_left
-from webhooks.handlers.groups import MAX_NAMED, Answer
+from webhooks.charging.context import Context
+from webhooks.charging.deadline import Deadline
+from webhooks.charging.stored import list_stored, readable_reservations
+from webhooks.handlers.answer import MAX_NAMED, Answer
 
 Object = dict[str, Any]
 
@@ -37,91 +32,62 @@ Object = dict[str, Any]
 class NamespaceHandler:
     """The webhook for the labels of namespaces."""
 
-    def __init__(
-        self,
-        client: ObjectReader,
-        store: GroupReader,
-        resolver: ReferenceReader,
-        authorizer: Authorizer,
-        registry: Registry,
-        config: CountingConfig,
-    ) -> None:
-        self._client = client
-        self._store = store
-        self._resolver = resolver
-        self._authorizer = authorizer
-        self._registry = registry
-        self._config = config
+    def __init__(self, context: Context) -> None:
+        self._context = context
 
-    async def admit(self, request: Request, deadline: float) -> Answer:
-        """The answer to a CREATE or UPDATE of a namespace."""
-        if request.operation not in ("CREATE", "UPDATE") or request.object is None or request.sub_resource:
-            return Answer(Granted())
-        try:
-            before = _default(request.old_object)
-            after = label_value(labels_of(request.object), LABEL)
-        except Malformed as error:
-            return Answer(Denied(Reason.MALFORMED, f"namespace {request.name}: {error}"))
-        try:
-            # Whatever comes there without a label is brought into the group.
-            if after is not None and before != after:
-                refused = await self._authorizer.check_use(request, after, deadline)
-                if refused is not None:
-                    return Answer(refused)
-            if before != after and request.old_object is not None:
-                standing = await self._active_unlabelled(request.name, before, deadline)
-                if standing:
-                    return Answer(_refused(request.name, before, after, standing))
-            if after is None or before == after or await self._store.read(after, seconds_left(deadline)) is not None:
-                return Answer(Granted())
-        except (ApiError, Unreachable) as error:
-            what = f"what namespace {request.name} charges"
-            return Answer(Denied(Reason.TIMEOUT, f"{what} could not be read, try again: {error}"))
+    async def admit(self, request: Request, deadline: Deadline) -> Answer | Verdict:
+        """Return the answer to a CREATE or UPDATE of a namespace."""
+        before = _default(request.old_object)
+        after = label_value(labels_of(request.object or {}), LABEL)
+        if before == after:
+            return Granted()
+        # From then on, new workloads without a label are charged to the group.
+        if after is not None:
+            refused = await self._context.authorizer.check_use(request, after, deadline)
+            if refused is not None:
+                return refused
+        if request.old_object is not None:
+            active = await self._active_unlabelled(request.name, before, deadline)
+            if active:
+                return _refused(request.name, before, after, active)
+        if after is None or await self._context.groups.read(after, deadline.seconds_left()) is not None:
+            return Granted()
         warning = f"quota {after} does not exist: until it does, workloads without a label are refused here"
         return Answer(Granted(), [warning])
 
-    async def _active_unlabelled(self, namespace: str, group: str | None, deadline: float) -> list[str]:
-        """Up to two workloads there that name no group and pay for themselves, those among them that are promised."""
+    async def _active_unlabelled(self, namespace: str, group: str | None, deadline: Deadline) -> list[str]:
+        """Return up to two workloads there that name no group and that no owner pays for, reserved ones included."""
         found: set[str] = set()
-        promised = await self._store.read(group, seconds_left(deadline)) if group is not None else None
-        for adapter in self._registry.charged:
+        promised = await self._context.groups.read(group, deadline.seconds_left()) if group is not None else None
+        for adapter in self._context.registry.charged:
             found.update(await self._unlabelled(adapter, namespace, deadline))
             if len(found) >= MAX_NAMED:
                 return sorted(found)[:MAX_NAMED]
-        if promised is not None:
-            try:
-                entries = wire.reservations_of(promised)
-            except GroupUnreadable:
-                return sorted(found)
-            for entry in entries:
-                if entry.slot.kind != GROUP_SLOT_KIND and entry.slot.namespace == namespace:
-                    found.add(f"{entry.slot} (admitted a moment ago)")
+        for entry in readable_reservations(promised) if promised is not None else ():
+            if entry.slot.kind != GROUP_SLOT_KIND and entry.slot.namespace == namespace:
+                found.add(f"{entry.slot} (admitted a moment ago)")
         return sorted(found)[:MAX_NAMED]
 
-    async def _unlabelled(self, adapter: Adapter, namespace: str, deadline: float) -> list[str]:
-        try:
-            items, _ = await self._client.list(
-                resource_of(adapter), namespace, label_selector=f"!{LABEL}", timeout=seconds_left(deadline)
-            )
-        except NotFound:
-            return []
-        items = await active_workloads(items, adapter, self._client, self._resolver, self._config, deadline)
-        lookup = await self._resolver.resolve(
-            lambda known: [payer(item, self._registry, known) for item in items], seconds_left(deadline)
+    async def _unlabelled(self, adapter: Adapter, namespace: str, deadline: Deadline) -> list[str]:
+        resources = (resource_of(adapter),)
+        items = await list_stored(self._context, resources, deadline, namespace, f"!{LABEL}")
+        items = await active_workloads(items, adapter, self._context, deadline)
+        lookup = await self._context.resolver.resolve(
+            lambda known: [payer(item, self._context.registry, known) for item in items], deadline.seconds_left()
         )
-        free = [item for item in items if payer(item, self._registry, lookup) is None]
+        free = [item for item in items if payer(item, self._context.registry, lookup) is None]
         return [f"{adapter.resource}/{namespace}/{item['metadata']['name']}" for item in free[:MAX_NAMED]]
 
 
 def _default(namespace: Object | None) -> str | None:
-    """The default group of a stored namespace; a label that is none charges nobody."""
+    """Return the default group of a stored namespace; a malformed label charges no group."""
     try:
         return label_value(labels_of(namespace), LABEL) if namespace is not None else None
     except Malformed:
         return None
 
 
-def _refused(namespace: str, before: str | None, after: str | None, standing: Sequence[str]) -> Denied:
+def _refused(namespace: str, before: str | None, after: str | None, active: Sequence[str]) -> Denied:
     if before is None:
         why = f"would be charged to {after} without having been admitted"
     else:
@@ -129,5 +95,5 @@ def _refused(namespace: str, before: str | None, after: str | None, standing: Se
     return Denied(
         Reason.CHARGED_HERE,
         f"the label {LABEL} of namespace {namespace} cannot change while workloads without a label {why}: "
-        f"{', '.join(standing)}; label or delete them first",
+        f"{', '.join(active)}; label or delete them first",
     )

@@ -1,11 +1,11 @@
 """Deleting a workload without its children: `kubectl delete --cascade=orphan`.
 
-This file alone decides when that is refused: where a child would be left that asks for something and that nobody pays
-for. A labelled child pays for itself from then on, so whoever labels the template may orphan. The API server only asks
-about deletions that orphan (`registration.ORPHANING`), so that no other depends on us.
+This file alone decides when that is refused: where a child would be left that costs something and that no group pays
+for. A labelled child pays for itself from then on, so a labelled template may be orphaned. Only deletions that orphan
+are reviewed (`registration.ORPHANING`).
 
-What is made between the look and the deletion, or orphaned while no webhook was there, the controller counts to the
-group all the same as long as it has seen it paid (`controller/watch/detached.py`).
+A child that is made between this check and the deletion, or orphaned while no webhook was running, is still counted to
+the group by the controller, if it saw the child paid for before (`controller/watch/detached.py`).
 """
 
 from __future__ import annotations
@@ -13,19 +13,18 @@ from __future__ import annotations
 from typing import Any
 
 from bizrq.api.review import Request
-from bizrq.kube.client import ApiError, NotFound, Unreachable
 from bizrq.quota.verdict import Denied, Granted, Reason, Verdict
-from bizrq.store.ports import ObjectReader, ReferenceReader
 from bizrq.store.reference_resolver import resource_of
-from bizrq.workloads.config import CountingConfig
 from bizrq.workloads.demand.owner_allowance import child_demand
 from bizrq.workloads.kinds.declaration import Adapter
-from bizrq.workloads.kinds.registry import Registry
 from bizrq.workloads.labels import LABEL
 from bizrq.workloads.lookup import Lookup
 from bizrq.workloads.owners import charged_group, controller_of, payer
 from bizrq.workloads.validation import Malformed
-from webhooks.charging.deadline import seconds_left
+from webhooks.charging.context import Context
+from webhooks.charging.deadline import Deadline
+from webhooks.charging.stored import list_stored
+from webhooks.handlers.answer import subject_of
 
 Object = dict[str, Any]
 
@@ -33,58 +32,45 @@ Object = dict[str, Any]
 class OrphanHandler:
     """The webhook for deletions of workloads that leave children behind."""
 
-    def __init__(
-        self, client: ObjectReader, resolver: ReferenceReader, registry: Registry, config: CountingConfig
-    ) -> None:
-        self._client = client
-        self._resolver = resolver
-        self._registry = registry
-        self._config = config
+    def __init__(self, context: Context) -> None:
+        self._context = context
 
-    async def admit(self, request: Request, deadline: float) -> Verdict:
-        """The verdict on a DELETE that orphans."""
-        adapter = self._registry.by_kind(request.kind.group, request.kind.kind)
-        obj = request.old_object
-        if request.operation != "DELETE" or adapter is None or obj is None or request.sub_resource:
+    async def admit(self, request: Request, deadline: Deadline) -> Verdict:
+        """Return the verdict on a DELETE that orphans."""
+        registry, obj = self._context.registry, request.old_object
+        adapter = registry.by_kind(request.kind.group, request.kind.kind)
+        if adapter is None or obj is None or not adapter.pays or not registry.is_charged(adapter):
             return Granted()
         try:
-            lookup = await self._resolver.resolve(
-                lambda found: payer(obj, self._registry, found), seconds_left(deadline)
+            lookup = await self._context.resolver.resolve(
+                lambda found: payer(obj, registry, found), deadline.seconds_left()
             )
-            above = payer(obj, self._registry, lookup)
+            above = payer(obj, registry, lookup)
             group = charged_group(above if above is not None else obj, lookup)
-            if group is None or not adapter.pays or not self._registry.is_charged(adapter):
-                return Granted()
-            left = await self._left_to_nobody(adapter, obj, deadline)
+            left = await self._unpaid_child(adapter, obj, deadline) if group is not None else None
         except Malformed:
-            # A label that is none charges nobody.
+            # A malformed label charges no group.
             return Granted()
-        except (ApiError, Unreachable) as error:
-            what = f"what {adapter.kind} {request.namespace}/{request.name} made"
-            return Denied(Reason.TIMEOUT, f"{what} could not be read, try again: {error}")
         if left is None:
             return Granted()
         return Denied(
             Reason.ORPHANS,
-            f"{adapter.kind} {request.namespace}/{request.name} pays for {left}, which nobody would pay for without it:"
+            f"{subject_of(request)} pays for {left}, which no group would pay for without it:"
             f" label its pod template {LABEL}: {group} and delete it once all its pods have that, "
             "or delete it without orphaning them",
         )
 
-    async def _left_to_nobody(self, adapter: Adapter, owner: Object, deadline: float) -> str | None:
-        """One child that asks for something and names no group, nor is in a namespace that does; None without one."""
+    async def _unpaid_child(self, adapter: Adapter, owner: Object, deadline: Deadline) -> str | None:
+        """Return a child that costs something and that no label charges to a group; None where there is none."""
         for group, kind in sorted(adapter.creates):
-            made = self._registry.by_kind(group, kind)
+            made = self._context.registry.by_kind(group, kind)
             if made is None:
                 continue
             namespace, uid = owner["metadata"]["namespace"], owner["metadata"]["uid"]
-            try:
-                found, _ = await self._client.list(resource_of(made), namespace, timeout=seconds_left(deadline))
-            except NotFound:
-                continue
+            found = await list_stored(self._context, (resource_of(made),), deadline, namespace)
             for item in [item for item in found if _owner_uid(item) == uid]:
-                lookup = await self._resolver.resolve(
-                    lambda known, item=item, made=made: self._escapes(item, made, owner, known), seconds_left(deadline)
+                lookup = await self._context.resolver.resolve(
+                    lambda known, item=item, made=made: self._escapes(item, made, owner, known), deadline.seconds_left()
                 )
                 if self._escapes(item, made, owner, lookup):
                     return f"{kind} {item['metadata']['name']}"
@@ -94,7 +80,7 @@ class OrphanHandler:
         if charged_group(child, lookup) is not None or child["metadata"].get("deletionTimestamp"):
             return False
         try:
-            return bool(child_demand(child, adapter, owner, lookup, self._config).resources)
+            return bool(child_demand(child, adapter, owner, lookup, self._context.config).resources)
         except Malformed:
             return True
 

@@ -1,7 +1,7 @@
-"""Bills of hours: what `bizrq report` prints of them in every form, and its page.
+"""Print bills of hours for `bizrq report`, in every form and as an HTML page.
 
-This file alone decides the columns of a bill. What stands in its rows is `bizrq.hours.bill`'s, of which lines
-`records.py`'s, and how the page looks `page.py`'s.
+This file alone decides the columns of a bill. `bizrq.hours.bill` makes the rows, `records.py` selects the lines, and
+`page.py` lays out the page.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ if TYPE_CHECKING:
 
     from bizrq.kube.client import KubeClient
 
-#: Rows of these have beside their own hours those of what is below.
+#: Rows by these also have the hours of subgroups.
 _OF_TREES = {GroupBy.GROUP, GroupBy.PERIOD}
 
 
 @dataclass(frozen=True)
 class Bill:
-    """The rows of what was asked for; `subtree` has, by row, the hours of groups below it too."""
+    """The selected rows; `subtree` has the hours of each row with those of its subgroups."""
 
     books: HoursRecords
     top: str | None
@@ -64,7 +64,7 @@ class Bill:
 
     @cached_property
     def zone(self) -> str:
-        """The zone that all of the bill's periods are told in."""
+        """Return the time zone in which the bill's periods are printed."""
         zones = {self.books.zone(name) for name in ([self.top] if self.top else {line.group for line in self.lines})}
         return zones.pop() if len(zones) == 1 else "UTC"
 
@@ -78,10 +78,10 @@ def print_bill(
     form: OutputFormat,
     catalog: Catalog,
 ) -> None:
-    """Print which hours were spent on what. Raises Failure."""
+    """Print the used hours in one of the forms. Raise Failure."""
     records = _books(client, group, catalog, past=which != "current")
     found = _bill(records, group, _of(records, select_lines(records, which), resource), by)
-    _say_open_ends(found)
+    _warn_of_open_periods(found)
     print_as(
         form,
         names=sorted({line.group for line in found.lines}),
@@ -94,10 +94,10 @@ def print_bill(
 def write_page(
     client: KubeClient, file: Path, group: str | None, resource: str | None, which: str, catalog: Catalog
 ) -> None:
-    """Write the bills and the forecast as one page. Raises Failure."""
+    """Write the bills and the forecast as one HTML page. Raise Failure."""
     records = _books(client, group, catalog, past=True)
     found = _bill(records, group, _of(records, select_lines(records, which), resource), [GroupBy.GROUP])
-    _say_open_ends(found)
+    _warn_of_open_periods(found)
     title = f"Card-hours of {group}" if group else "Card-hours"
     inside = [
         each for each in budget_outlooks(records, None) if group in (None, each.group, *records.ancestors(each.group))
@@ -125,7 +125,7 @@ def _books(client: KubeClient, group: str | None, catalog: Catalog, *, past: boo
 
 
 def _of(records: HoursRecords, lines: list[BillLine], resource: str | None) -> list[BillLine]:
-    """The lines, only of this resource and its models where one is given; raises Failure."""
+    """Return the lines, limited to one resource and its models if it is given. Raise Failure."""
     if resource is None:
         return lines
     wanted = metered_resource(canonical_name(resource, records.catalog))
@@ -143,7 +143,7 @@ def _bill(records: HoursRecords, top: str | None, lines: list[BillLine], by: Seq
     found = bill_rows(lines, by, catalog=records.catalog)
     if GroupBy.GROUP not in by or not _OF_TREES.issuperset(by):
         return Bill(records, top, by, lines, found, {})
-    # Not of groups above the one that was asked for: only a part of theirs is here.
+    # Leave out the groups above the selected one: only a part of their hours is here.
     over = set(records.ancestors(top)) if top is not None else set()
     below = rolled_up(lines, lambda group: [name for name in records.ancestors(group) if name not in over])
     whole = bill_rows(below, by, catalog=records.catalog)
@@ -162,8 +162,8 @@ def _key(row: BillRow) -> tuple[object, ...]:
     return row[:-2]
 
 
-def _say_open_ends(found: Bill) -> None:
-    """What is over and not closed may still change: somebody who bills by it wants to know."""
+def _warn_of_open_periods(found: Bill) -> None:
+    """Warn of past periods that may still change."""
     closing = {
         period_name(
             Period(parse_timestamp(each.start) if each.start else None, None), found.books.zone(page.spec.group)
@@ -171,9 +171,9 @@ def _say_open_ends(found: Bill) -> None:
         for page in found.books.pages
         for each in page.status.closing
     }
-    told = {period_name(line.period, found.books.zone(line.group)) for line in found.lines}
-    for start in sorted(closing & told):
-        warn(f"the period that began {start} is not closed yet: ends of pods may still come in")
+    shown = {period_name(line.period, found.books.zone(line.group)) for line in found.lines}
+    for start in sorted(closing & shown):
+        warn(f"the period that began {start} is not closed yet; pods that ended late may still be added")
 
 
 # Forms
@@ -206,7 +206,7 @@ def _as_json(found: Bill, row: BillRow) -> dict[str, Any]:
 
 
 def _percent(amount: int, whole: int) -> int | None:
-    """Of the whole, to the nearest; None where a whole of credits has no shares."""
+    """Return the rounded share of the whole; None if credits make the whole 0 or less."""
     return (amount * 200 + whole) // (2 * whole) if whole > 0 else None
 
 
@@ -217,15 +217,17 @@ def _print(found: Bill, form: OutputFormat) -> None:
 
     console = terminal.console()
     if not found.rows:
-        console.print("No hours are recorded: give a group a budget of them, like cash/requests.nvidia.com/gpu.")
+        console.print(
+            "No hours are recorded. To record them, add for example cash/requests.nvidia.com/gpu to a spec.hard."
+        )
         return
     terminal.print_sentences(console, [_caption(found)], 0)
     heads = _heads(found, form)
     cells: list[list[Text]] = []
     for resource, mine in groupby(found.rows, key=lambda row: row.resource):
-        told = [_as_json(found, row) for row in mine]
-        cells += [[_cell(head, row[head]) for head in heads] for row in told]
-        if len(told) > 1:
+        values = [_as_json(found, row) for row in mine]
+        cells += [[_cell(head, row[head]) for head in heads] for row in values]
+        if len(values) > 1:
             whole = found.totals[resource]
             total = {
                 "resource": resource,
@@ -251,14 +253,14 @@ def _caption(found: Bill) -> str:
 
 
 def _facts(found: Bill) -> list[tuple[str, str]]:
-    """Of whom, of when, and how far it is known."""
+    """Return the groups, the period, and the time up to which hours are counted."""
     whole, zone = covering_period([line.period for line in found.lines]), found.zone
     when = (
         period_name(whole, zone)
         if whole.end is None
         else f"{period_name(whole, zone)} to {format_local_time(whole.end, zone)}"
     )
-    facts = [("Groups", f"{found.top} and below" if found.top else "all groups")]
+    facts = [("Groups", f"{found.top} and its subgroups" if found.top else "all groups")]
     facts.append(("Period", f"{'' if whole.end else 'since '}{when}, {zone}"))
     watermarks = [parse_timestamp(page.status.watermark) for page in found.books.pages if page.status.watermark]
     if watermarks:
@@ -293,12 +295,12 @@ def _tables(found: Bill, ever: Sequence[BillLine], ahead: Sequence[BudgetOutlook
     ]
 
 
-#: What stands where a row has no such thing.
-_NONE = {GroupBy.NAMESPACE: "in no namespace", GroupBy.MODEL: "of no model"}
+#: The text of a row without such a value.
+_NONE = {GroupBy.NAMESPACE: "(no namespace)", GroupBy.MODEL: "(no model)"}
 
 
 def _table(found: Bill, by: GroupBy, made: Sequence[BillRow], title: str = "") -> PageTable:
-    """The rows as text; periods in their order, all else the largest first."""
+    """Return the rows as text: periods in order, everything else the largest first."""
     if by is not GroupBy.PERIOD:
         made = sorted(made, key=lambda row: -row.amount)
     all_of_it = sum(row.amount for row in made)
@@ -316,7 +318,7 @@ def _table(found: Bill, by: GroupBy, made: Sequence[BillRow], title: str = "") -
             ]
         )
     whole = format_hours(made[0].resource, all_of_it) if made else ""
-    below = ["With groups below"] if by is GroupBy.GROUP else []
+    below = ["With subgroups"] if by is GroupBy.GROUP else []
     of = unit(made[0].resource) if made else "hours"
     return PageTable(
         title or f"By {by.value}",
@@ -330,12 +332,12 @@ def _table(found: Bill, by: GroupBy, made: Sequence[BillRow], title: str = "") -
     )
 
 
-#: A budget that is used three times over makes no other's bar short.
+#: The longest bar: a budget that is overused many times must not shorten the other bars.
 _LONGEST = 1500
 
 
 def _forecast(ahead: Sequence[BudgetOutlook]) -> PageTable:
-    """Each budget with the bar of what is used of it, in parts of a thousand: budgets differ too much for one scale."""
+    """Return each budget with a bar of its used share, in parts of a thousand."""
 
     def share(each: BudgetOutlook, amount: int) -> int:
         return amount * 1000 // each.budget.hard if each.budget.hard else 1000 * (amount > 0)
@@ -359,9 +361,9 @@ def _forecast(ahead: Sequence[BudgetOutlook]) -> PageTable:
     return PageTable(
         "Forecast",
         "percent of each budget",
-        ["Group", "Budget", "Used", "Left", "Burn an hour", "Out", "By"],
+        ["Group", "Budget", "Used", "Left", "Burn per hour", "Exhausted", "Workloads"],
         range(1, 5),
         texts,
         [bar(each) for each in ahead],
-        note="If what runs now goes on: pale what will be used at the period's end, or in thirty days where none ends.",
+        note="Assumes that running workloads continue. Pale: usage at the period's end, or in 30 days if it has none.",
     )

@@ -1,6 +1,6 @@
-"""Charts as SVG inside a page: every row with its text, and nothing that a script would have to draw.
+"""Draw charts as SVG inside a page, without scripts.
 
-This file alone decides how amounts look as lengths. Amounts are integers, and of one unit within a chart.
+This file alone turns amounts into lengths. Amounts are integers, of one unit within a chart.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from xml.etree.ElementTree import Element
 
-#: A chart's own units; it grows and shrinks with the page, and its letters with it.
+#: The width of a chart in its own units; it scales with the page.
 _WIDTH = 480
-#: Characters that a label above a bar has room for, what one needs below a column, and how wide a column may be.
+#: The characters of a label above a bar, the width of a character below a column, and the widest column.
 _LABEL, _LETTER, _COLUMN = 48, 8, 80
-#: For whatever shows a page without its style: seen on white and on black.
+#: Colours for viewers that ignore the style sheet: visible on white and on black.
 _COLORS = {
     "bar": "#3b7dc4",
     "later": "#8fb4dc",
@@ -26,7 +26,7 @@ _COLORS = {
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """One row: an amount and how people read it. `later` is what it will come to, `limit` where it has to end."""
+    """One row: an amount and its text. `later` is the projected amount, `limit` the ceiling."""
 
     label: str
     amount: int
@@ -36,7 +36,7 @@ class Bar:
 
 
 def element(tag: str, *children: Element | str, **attributes: object) -> Element:
-    """An element with its text and children, all of it escaped when it is written; `class_` is `class`, `_` is `-`."""
+    """Make an element with text and children, escaped on output; `class_` becomes `class`, and `_` becomes `-`."""
     made = Element(tag, {key.rstrip("_").replace("_", "-"): str(value) for key, value in attributes.items()})
     for child in children:
         if isinstance(child, Element):
@@ -49,7 +49,7 @@ def element(tag: str, *children: Element | str, **attributes: object) -> Element
 
 
 def bar_chart(title: str, rows: Sequence[Bar]) -> Element:
-    """A bar below each label, with the amount at its end."""
+    """Draw a bar below each label, with the amount at its end."""
     most = max((max(abs(row.amount), row.later, row.limit) for row in rows), default=0)
     step = 34
     drawn: list[Element] = []
@@ -70,7 +70,7 @@ def bar_chart(title: str, rows: Sequence[Bar]) -> Element:
 
 
 def column_chart(title: str, rows: Sequence[Bar]) -> Element:
-    """A column for each row, from left to right, and as many labels as there is room for, the last one among them."""
+    """Draw a column for each row, with as many labels as fit, always including the last one."""
     most = max((abs(row.amount) for row in rows), default=0)
     bottom, tallest = 210, 185
     needs = _LETTER * (1 + max((len(text) for row in rows for text in (row.label, row.text)), default=0))
@@ -83,7 +83,7 @@ def column_chart(title: str, rows: Sequence[Bar]) -> Element:
             element("title", f"{row.label}: {row.text}"),
             _box(_kind(row), left, bottom - tall, max(1, min(_COLUMN, (right - left) * 9 // 10)), tall),
         ]
-        # Where columns are narrow, a label ends with its own, as far from the next as all others.
+        # A label of a narrow column ends with the column, so that labels keep equal distances.
         if (len(rows) - 1 - number) % every == 0 and (every == 1 or right >= needs):
             x, anchor = (left, "start") if every == 1 else (right, "end")
             parts.append(element("text", row.text, x=x, y=bottom - tall - 6, text_anchor=anchor))
@@ -94,19 +94,19 @@ def column_chart(title: str, rows: Sequence[Bar]) -> Element:
 
 
 def _chart(title: str, height: int, drawn: Sequence[Element]) -> Element:
-    """Read aloud it is its title: the same numbers stand in a table beside it."""
+    """Wrap the drawing; screen readers read its title, since the table holds the same numbers."""
     return element(
         "svg", element("title", title), *drawn, role="img", aria_label=title, viewBox=f"0 0 {_WIDTH} {height}"
     )
 
 
 def _kind(row: Bar) -> str:
-    """A credit has the length of a debt, and another look."""
+    """Return the style of a bar; a credit has the length of a debt in another colour."""
     return "credit" if row.amount < 0 else "over" if row.limit and row.amount >= row.limit else "bar"
 
 
 def _length(amount: int, most: int, longest: int) -> int:
-    """Of the longest; whatever is there at all is seen."""
+    """Scale an amount to a length, at least 1 if it is not 0."""
     return max(1, abs(amount) * longest // most) if amount and most else 0
 
 
@@ -115,5 +115,5 @@ def _box(kind: str, x: int, y: int, width: int, height: int) -> Element:
 
 
 def _cut(label: str) -> str:
-    """The end of a name tells more than its middle."""
+    """Shorten a long label in its middle, since its end distinguishes it."""
     return label if len(label) <= _LABEL else f"{label[: _LABEL // 2 - 1]}…{label[-_LABEL // 2 :]}"

@@ -1,6 +1,6 @@
-"""Statements and records added up again from their own lines, by other code than wrote them.
+"""Recompute statements and records from their lines, with other code than wrote them.
 
-This file alone decides what has to be equal to what, and which lines are no pod's own word.
+This file alone decides which amounts must match, and which lines deserve a remark.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """One object that was added up again: a `statement`, a `record`'s page, a `group`'s status or a `correction`."""
+    """A recomputed object: a `statement`, a page of a `record`, the status of a `group`, or a `correction`."""
 
     kind: str
     name: str
@@ -41,7 +41,7 @@ class CheckResult:
 
 
 def check_records(records: HoursRecords, corrections: Iterable[CorrectionObject] = ()) -> list[CheckResult]:
-    """All of the books, and what people corrected, each object with what differs in it."""
+    """Return a result with the mismatches of each record, statement, group and correction."""
     found = [_statement(statement) for statement in records.statements]
     found += [_page(page, records.statements) for page in records.pages]
     of_group: dict[str, list[CardHours]] = {}
@@ -67,8 +67,8 @@ def _periods(page: CardHours) -> tuple[StoredPeriod, ...]:
 
 
 def _correction(correction: CorrectionObject, lines: Sequence[wire.StoredCorrection], catalog: Catalog) -> CheckResult:
-    """It is one line, and says what the line says. Of periods whose statements are no more, nobody can tell."""
-    problems = [f"stands in {len(lines)} lines"] if len(lines) > 1 else []
+    """Check that a correction is in one line of the same content; deleted statements cannot be checked."""
+    problems = [f"appears in {len(lines)} lines"] if len(lines) > 1 else []
     for line in lines:
         problems += _differ(
             _amounts(line.amounts, problems), _corrected(correction, problems, catalog), "its line says", "it says"
@@ -88,27 +88,27 @@ def _statement(statement: Statement) -> CheckResult:
 
 
 def _page(page: CardHours, statements: Sequence[Statement]) -> CheckResult:
-    """A page is its lines; what it says of closed periods is what their statements say."""
+    """Check that a page matches its lines, and its closed periods their statements."""
     problems: list[str] = []
     for lines in _periods(page):
         _added(lines, problems)
     uids = Counter(uid for _, _, since in _running(page, problems) for uid in since)
-    problems += [f"{uid} runs twice" for uid, times in uids.items() if times > 1]
-    problems += [f"{uid} runs and is finished" for uid in page.status.finished if uid in uids]
+    problems += [f"{uid} is listed as running twice" for uid, times in uids.items() if times > 1]
+    problems += [f"{uid} is listed both as running and as finished" for uid in page.status.finished if uid in uids]
     mine = {s.spec.start: s for s in statements if (s.spec.uid, s.spec.page) == (page.spec.uid, page.spec.page)}
     for period in page.status.periods:
         if period.start in mine:
             whole = _amounts(mine[period.start].spec.total, problems)
-            told = f"the statement of {period.start or 'the first period'} says"
-            problems += _differ(_amounts(period.total, problems), whole, "it says", told)
+            says = f"the statement of {period.start or 'the first period'} says"
+            problems += _differ(_amounts(period.total, problems), whole, "it says", says)
     problems += _misread(page.status.spent, _open(page))
     return _checked("record", page.metadata.name, page.spec.group, page.status.open, problems)
 
 
 def _group(group: GroupObject, pages: Sequence[CardHours]) -> CheckResult:
-    """What the status says its own workloads have used is what the pages say of the open period."""
+    """Check that selfUsed in the status matches the pages' open period."""
     problems: list[str] = []
-    # What cannot be read is told of the page that has it.
+    # An unreadable line is reported for its page.
     spent = total(_open(page) for page in pages)
     for page in pages:
         for name, text in page.status.open.carried.items():
@@ -119,10 +119,10 @@ def _group(group: GroupObject, pages: Sequence[CardHours]) -> CheckResult:
     own = {name: n for name, n in groups.parse_amounts(group, group.status.self_used).items() if is_cash(name)}
     for name in sorted(own):
         if own[name] != mine.get(name, 0):
-            told = quantity.text(name, own[name]), quantity.text(name, mine.get(name, 0))
-            problems.append(f"{name}: its status says {told[0]}, its record {told[1]}")
+            stated, recorded = quantity.text(name, own[name]), quantity.text(name, mine.get(name, 0))
+            problems.append(f"{name}: its status says {stated}, its record {recorded}")
     both = Counter(chain.from_iterable({uid for each in _running(page, []) for uid in each.since} for page in pages))
-    problems += [f"{uid} runs on two pages" for uid, times in both.items() if times > 1]
+    problems += [f"{uid} is listed as running on two pages" for uid, times in both.items() if times > 1]
     return CheckResult("group", group.name, group.name, pages[0].status.open.start, len(own), tuple(problems))
 
 
@@ -141,12 +141,12 @@ def _added(lines: StoredPeriod | StatementSpec, problems: list[str]) -> dict[str
 
 
 def _each(read: Callable[[str], T], texts: Iterable[str], problems: list[str]) -> Iterator[T]:
-    """Every line that can be read."""
+    """Yield every readable line, and note the others as problems."""
     for text in texts:
         try:
             yield read(text)
         except ValueError as error:
-            problems.append(f"no line: {error}")
+            problems.append(f"unreadable line: {error}")
 
 
 def _amounts(stored: Mapping[str, str], problems: list[str]) -> dict[str, int]:
@@ -170,7 +170,7 @@ def _running(page: CardHours, problems: list[str]) -> Iterator[RunningLine]:
 
 
 def _open(page: CardHours) -> dict[str, int]:
-    """What a page has of the open period: what has ended and, up to the watermark, what runs."""
+    """Return a page's amounts of the open period, with running pods up to the watermark."""
     try:
         return total(line.amounts for line in lines_of_page(page, page.status.open))
     except HoursUnreadable:
@@ -178,16 +178,16 @@ def _open(page: CardHours) -> dict[str, int]:
 
 
 def _misread(told: str, amounts: Resources) -> list[str]:
-    """Whether the text that people read says something else."""
+    """Compare the human-readable text with the recomputed amounts."""
     true = wire.format_spent({name: amount for name, amount in amounts.items() if amount})
     words = " ".join(word for word in told.split() if not word.endswith("=0h"))
     if not told or words == true:
         return []
-    return [f"for people it says {sanitize(words)[:200]}, and comes to {true or 'nothing'}"]
+    return [f"its text says {sanitize(words)[:200]}, its lines come to {true or 'nothing'}"]
 
 
 def _differ(found: Resources, told: Resources, says: str, other: str) -> list[str]:
-    """A sentence for each resource of which two sums are not equal, to the last unit."""
+    """Return a sentence for each resource of which two exact sums differ."""
     return [
         f"{name}: {says} {format_hours(name, a)} ({a}), {other} {format_hours(name, b)} ({b})"
         for name in sorted({*found, *told})
@@ -195,11 +195,11 @@ def _differ(found: Resources, told: Resources, says: str, other: str) -> list[st
     ]
 
 
-# What is told besides
+# Remarks
 
 
 def remarks(records: HoursRecords, corrections: Iterable[CorrectionObject] = ()) -> Iterator[dict[str, str]]:
-    """Lines that are no workload's own ends: corrections, what was late, inferred, or left by groups that are gone."""
+    """Yield a remark for each correction, and for each late, inferred or inherited line."""
     for each in corrections:
         if not each.status.applied:
             told = each.spec.reason, each.metadata.creation_timestamp or ""
@@ -208,27 +208,29 @@ def remarks(records: HoursRecords, corrections: Iterable[CorrectionObject] = ())
     for statement in records.statements:
         yield from _of_lines(statement.spec.group, statement.spec, statement.spec.inferred)
     for page in records.pages:
-        # What is inferred stands in a record until it is in a statement too.
+        # An inferred line stays in the record until a statement has it too.
         for lines in page.status.closing:
             yield from _of_lines(page.spec.group, lines, ())
         yield from _of_lines(page.spec.group, page.status.open, page.status.inferred)
         if page.status.inferred_earlier:
-            yield _remark("inferred", page.spec.group, why=f"{page.status.inferred_earlier} more, not listed any more")
+            yield _remark("inferred", page.spec.group, why=f"{page.status.inferred_earlier} more, no longer listed")
 
 
 def _of_lines(group: str, lines: StoredPeriod | StatementSpec, inferred: Iterable[str]) -> Iterator[dict[str, str]]:
-    bad: list[str] = []  # told already, of the object that has them
+    bad: list[str] = []  # reported already, for the object that has them
     for each in lines.corrections:
         yield _remark("correction", group, each.at, each.by, _amounts(each.amounts, bad), each.reason)
     for start, workload, amounts in _each(wire.parse_late, lines.late, bad):
-        yield _remark("late", group, lines.start or "", workload, amounts, f"of the period from {start or 'the first'}")
+        yield _remark(
+            "late", group, lines.start or "", workload, amounts, f"belongs to the period from {start or 'the first'}"
+        )
     for workload, amounts in _each(wire.parse_settled, lines.settled, bad):
         if workload.startswith(f"{GROUP_SLOT_KIND}/"):
             yield _remark("inherited", group, lines.start or "", workload.rpartition("/")[2], amounts, "was deleted")
     for gone in _each(wire.parse_inferred, inferred, bad):
         length = parse_timestamp(gone.seen_gone) - parse_timestamp(gone.charged_to)
         more = {name: n * length for name, n in gone.cost.items()}
-        why = f"ran until {gone.charged_to} at least; hours are the most that it can have run longer"
+        why = f"ran at least until {gone.charged_to}; the hours are the most that it can have run after that"
         yield _remark("inferred", group, gone.seen_gone, f"{gone.workload} {gone.uid}", more, why)
 
 

@@ -1,6 +1,6 @@
-"""What budgets of hours come to, as records and groups tell them now.
+"""The outlook of each budget of hours, from records and groups as they are now.
 
-This file alone decides what a forecast is made of; when something is out is `bizrq.hours.forecast`'s.
+This file alone decides what a forecast is made of; `bizrq.hours.forecast` predicts when a budget is exhausted.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from bizrq.units.times import parse_timestamp
 
 @dataclass(frozen=True, slots=True)
 class BudgetOutlook:
-    """One budget: when it is out, None where that is not before its period ends. Times in milliseconds."""
+    """One budget. `exhausted_at` is None if that is not before its period ends. Times are in milliseconds."""
 
     group: str
     resource: str
@@ -44,13 +44,13 @@ class BudgetOutlook:
 
     @property
     def projected(self) -> int:
-        """What is used when the period ends, if nothing changes; without periods, in thirty days."""
+        """Return the projected usage at the end of the period, or in thirty days if it has no end."""
         end = self.counted + 30 * 86_400_000 if self.until is None else self.until
         return self.budget.used(max(0, end - self.counted))
 
 
 class _OpenPeriod:
-    """What a group's record says of its open period: amounts by resource, burns by resource and workload."""
+    """The open period of a group's record: amounts by resource, burns by resource and workload."""
 
     def __init__(self) -> None:
         self.counted: int | None = None
@@ -81,7 +81,7 @@ class _OpenPeriod:
 
 
 def budget_outlooks(records: HoursRecords, resource: str | None = None) -> list[BudgetOutlook]:
-    """Every budget, in the order of groups and resources; raises Failure."""
+    """Return every budget, in the order of groups and resources. Raise Failure."""
     accounts = {name: _OpenPeriod() for name in records.groups}
     for page in records.pages:
         if page.spec.group in accounts:
@@ -99,7 +99,7 @@ def budget_outlooks(records: HoursRecords, resource: str | None = None) -> list[
         burn = sum(account.burns.get(name, {}).values())
         return Budget(hard, account.spent.get(name, 0), burn, [budget(child, name) for child in view.children])
 
-    # A group that nothing is recorded of yet is in the period of its tree.
+    # A group without a record is in the period of its tree.
     of_tree: dict[str, _OpenPeriod] = {}
     for name, account in accounts.items():
         known = of_tree.setdefault(records.root(name), account)
@@ -121,10 +121,10 @@ def budget_outlooks(records: HoursRecords, resource: str | None = None) -> list[
 
 
 def format_exhaustion(each: BudgetOutlook) -> str:
-    """When a budget is out, for people."""
+    """Return when a budget is exhausted, as text."""
     if each.left <= 0:
         own = each.budget.spent > 0 or each.budget.burn > 0
-        return "is out" if own else "all is granted"
+        return "exhausted" if own else "fully granted"
     if each.exhausted_at is not None:
         minute = each.exhausted_at // 60_000 * 60_000
         return f"{format_local_time(minute, each.zone)}, in {_long(each.exhausted_at - each.counted)}"
@@ -139,5 +139,5 @@ def _long(length: int) -> str:
 
 
 def format_top_consumers(each: BudgetOutlook) -> str:
-    """The workloads that burn most, for people."""
+    """Return the workloads that burn most, as text."""
     return ", ".join(f"{name} {percent}%" for name, percent in each.workloads)

@@ -1,7 +1,7 @@
-"""A report as one HTML page: tables with a chart beside each, to be opened from a file, sent, or printed.
+"""Render a report as one HTML page of tables and charts, to open from a file, to send, or to print.
 
-This file alone decides how the page looks. It is built as a tree, never from text, so that no name can become markup;
-its policy allows no script, no other file and no network.
+This file alone decides how the page looks. It is built as a tree of elements, so that no name becomes markup; its
+content policy allows no script, no other file and no network.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from xml.etree.ElementTree import Element, tostring
 
 from bizrq.cli.hours.charts import Bar, bar_chart, column_chart, element
 
-#: Rows of a table; `-o csv` has them all. And bars beside them, or columns.
+#: The most rows of a table (`-o csv` has all), bars of a chart, and columns of a chart.
 TABLE, CHART, COLUMNS = 200, 15, 52
-#: Columns of a table that has room beside its chart.
+#: The most columns of a table that is placed next to its chart.
 _PAIRED = 4
 
 _STYLE = """
@@ -62,15 +62,15 @@ svg text { fill: currentColor; font-size: 12px; font-variant-numeric: tabular-nu
   h2, h3 { break-after: avoid; } .wide table { font-size: 7.5pt; } .wide td { min-width: 4.5rem; }
   * { print-color-adjust: exact; } }
 """
-#: Nothing is loaded and nothing runs, whatever a name may hold.
+#: Load nothing and run nothing, whatever a name contains.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 
 
 @dataclass(frozen=True, slots=True)
 class PageTable:
-    """Rows of text under heads, with the bars beside them, in `unit`.
+    """A table of text with its chart, in `unit`.
 
-    `numbers` are the columns that are read from the right.
+    `numbers` are the right-aligned columns.
     """
 
     title: str
@@ -86,14 +86,14 @@ class PageTable:
 
 @dataclass(frozen=True, slots=True)
 class PageSection:
-    """What there is to say of one resource."""
+    """The tables of one resource."""
 
     title: str
     tables: Sequence[PageTable]
 
 
 def render_page(title: str, facts: Sequence[tuple[str, str]], sections: Sequence[PageSection]) -> str:
-    """The page as text."""
+    """Return the page as HTML text."""
     head = element(
         "head",
         element("meta", charset="utf-8"),
@@ -102,8 +102,8 @@ def render_page(title: str, facts: Sequence[tuple[str, str]], sections: Sequence
         element("title", title),
         element("style", _STYLE),
     )
-    told = [part for name, text in facts for part in (element("dt", name), element("dd", text))]
-    body = element("body", element("main", element("h1", title), element("dl", *told), *_body(sections)))
+    facts_list = [part for name, text in facts for part in (element("dt", name), element("dd", text))]
+    body = element("body", element("main", element("h1", title), element("dl", *facts_list), *_body(sections)))
     return f"<!DOCTYPE html>\n{tostring(element('html', head, body, lang='en'), 'unicode', method='html')}\n"
 
 
@@ -118,13 +118,13 @@ def _body(sections: Sequence[PageSection]) -> Iterator[Element]:
         for table in section.tables:
             yield _pair(table, f"{section.title}, {table.title[:1].lower()}{table.title[1:]}")
     if not sections:
-        yield element("p", "No hours were spent.")
+        yield element("p", "No hours were used.")
 
 
 def _pair(table: PageTable, title: str) -> Element:
-    """A table, and its chart before it where there is something to see."""
+    """Return a table, after its chart if that shows anything."""
     drawn = column_chart if table.kind == "columns" else bar_chart
-    # Of periods the last ones, of everything else the largest.
+    # Show the last periods, and the largest of everything else.
     shown = table.chart[-COLUMNS:] if table.kind == "columns" else table.chart[:CHART]
     which = "last" if table.kind == "columns" else "first"
     part = "" if len(shown) == len(table.chart) else f", the {which} {len(shown)} of {len(table.chart)}"
@@ -153,7 +153,7 @@ def _table(table: PageTable) -> Element:
     ]
     note = [table.note] if table.note else []
     if len(table.rows) > len(rows):
-        note.append(f"{len(rows)} of {len(table.rows)} rows; the total is of all.")
+        note.append(f"Shows {len(rows)} of {len(table.rows)} rows; the total covers all rows.")
     parts = [element("caption", " ".join(note))] if note else []
     parts += [element("thead", element("tr", *heads)), element("tbody", *map(cells, rows))]
     if table.total:

@@ -1,6 +1,6 @@
-"""The hours that groups have spent, as their records and statements tell them, for the verbs that bill, foresee, check.
+"""Read the used hours of groups from their records and statements.
 
-This file alone decides which lines of a record stand in a bill, of which period a person speaks, and how hours read.
+This file alone decides which lines of a record are in a bill, which period a user means, and how hours are printed.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from bizrq.units.resources import Resources
 from bizrq.units.slot import GROUP_SLOT_KIND as GROUP_KIND
 from bizrq.units.times import parse_timestamp
 
-#: What stands where a workload does, of hours that are none's.
+#: The name in place of a workload, for hours of no workload.
 CORRECTIONS = "corrections"
 _GIB = 2**30
 
 
 @dataclass(frozen=True)
 class HoursRecords:
-    """All of it, read at about one time. `groups` are by name, the rest in the order of groups, periods and pages."""
+    """All records, read at about one time: groups by name, the rest in the order of groups, periods and pages."""
 
     groups: Mapping[str, GroupObject]
     pages: Sequence[CardHours]
@@ -48,7 +48,7 @@ class HoursRecords:
 
     @cached_property
     def heirs(self) -> dict[str, str]:
-        """Who has the hours of a group that is gone, unless its name is another's by now."""
+        """Return the group that inherited the hours of each deleted group, unless a new group has its name."""
         return {each.spec.group: each.spec.heir for each in self.statements if self._is_last(each)}
 
     def _is_last(self, statement: Statement) -> bool:
@@ -58,14 +58,14 @@ class HoursRecords:
         return self.groups[group].parent if group in self.groups else self.heirs.get(group, "")
 
     def ancestors(self, group: str) -> list[str]:
-        """The groups above one, the nearest first; above one that is gone those that it left its hours to."""
+        """Return the groups above one, the nearest first; for a deleted group, those that inherited its hours."""
         return hierarchy.ancestry(group, self._parent)
 
     def root(self, group: str) -> str:
         return hierarchy.root(group, self._parent)
 
     def zone(self, group: str) -> str:
-        """The time zone by which the periods of a group's tree begin; of a tree that is gone, that of all others."""
+        """Return the time zone of the periods of a group's tree; for a deleted tree, that of all other trees."""
         roots = [self.groups.get(self.root(group))]
         if roots == [None]:
             roots = [each for each in self.groups.values() if not each.parent]
@@ -73,7 +73,7 @@ class HoursRecords:
         return (zones.pop() if len(zones) == 1 else "") or "UTC"
 
     def subtree(self, top: str | None) -> HoursRecords:
-        """What belongs to a group and to those below it; without one all, groups that are gone among them."""
+        """Return the records of a group and its subgroups; all records, also of deleted groups, without one."""
         if top is None:
             return self
         children = hierarchy.children((name, self._parent(name)) for name in {*self.groups, *self.heirs})
@@ -85,18 +85,20 @@ class HoursRecords:
         )
 
     def open_lines(self) -> list[BillLine]:
-        """What the open periods have come to, running pods up to the last look. Raises Failure."""
-        return _read(lambda: self._told(line for page in self.pages for line in lines_of_page(page, page.status.open)))
+        """Return the lines of the open periods, with running pods up to the watermark. Raise Failure."""
+        return _read(
+            lambda: self._expanded(line for page in self.pages for line in lines_of_page(page, page.status.open))
+        )
 
     def closed_lines(self) -> list[BillLine]:
-        """What stands in statements, and what is over and may still change. Raises Failure."""
+        """Return the lines of statements, and of past periods that may still change. Raise Failure."""
         closing = ((page, period) for page in self.pages for period in page.status.closing)
         lines = [lines_of_page(page, period) for page, period in closing]
         lines += [lines_of(each) for each in self.statements if not each.spec.heir]
-        return _read(lambda: self._told(chain.from_iterable(lines)))
+        return _read(lambda: self._expanded(chain.from_iterable(lines)))
 
-    def _told(self, lines: Iterable[BillLine]) -> list[BillLine]:
-        """The lines, and in place of what a group that is gone left to its parent that group's own, where they are."""
+    def _expanded(self, lines: Iterable[BillLine]) -> list[BillLine]:
+        """Replace each inherited line by the deleted group's own lines, where they are stored."""
         found: list[BillLine] = []
         todo = deque(lines)
         used: set[tuple[str, str, int | None]] = set()
@@ -113,7 +115,7 @@ class HoursRecords:
         return found
 
     def until(self, group: str, period: Period) -> int | None:
-        """When a period ends: a record hears it from its root only a moment after the period has begun."""
+        """Return the end of a period, computed by the root's schedule until the record has it."""
         root = self.groups.get(self.root(group))
         if period.end is not None or period.start is None or root is None:
             return period.end
@@ -121,7 +123,7 @@ class HoursRecords:
 
     @cached_property
     def _last(self) -> dict[tuple[str, str, int | None], list[Statement]]:
-        """The last statements of groups that are gone, by heir, name, and beginning of the period."""
+        """Return the last statements of deleted groups, by inheriting group, name and start of the period."""
         found: dict[tuple[str, str, int | None], list[Statement]] = {}
         for each in filter(self._is_last, self.statements):
             start = period_of(each.spec.start, each.spec.end).start
@@ -133,27 +135,27 @@ def _read(lines: Callable[[], list[BillLine]]) -> list[BillLine]:
     try:
         return lines()
     except HoursUnreadable as error:
-        raise Failure(f"{error}; bizrq audit says where", EXIT_BAD_INPUT) from None
+        raise Failure(f"{error}; run bizrq audit to find the line", EXIT_BAD_INPUT) from None
     except GroupUnreadable as error:
         raise Failure(str(error), EXIT_BAD_INPUT) from None
 
 
 async def read_records(client: KubeClient, catalog: Catalog, *, statements: bool) -> HoursRecords:
-    """Groups and records, and all statements for who asks for what is over. Raises Failure for what is unreadable."""
+    """Read groups and records, and with `statements` all statements. Raise Failure for an unreadable object."""
     from bizrq.cli.groups import decode_groups
 
     items, _ = await client.list(GROUPS, transform=without_managed_fields)
     groups = {group.name: group for group in decode_groups(items)}
     try:
         pages = await stored.pages(client)
-        told = stored.statements if statements else stored.last_statements
-        return HoursRecords(groups, pages, await told(client), catalog)
+        read = stored.statements if statements else stored.last_statements
+        return HoursRecords(groups, pages, await read(client), catalog)
     except HoursUnreadable as error:
         raise Failure(str(error), EXIT_BAD_INPUT) from None
 
 
 async def corrections(client: KubeClient, records: HoursRecords, top: str | None) -> list[CorrectionObject]:
-    """What people corrected of a group and of those below it. Raises Failure."""
+    """Return the corrections of a group and its subgroups. Raise Failure."""
     items, _ = await client.list(stored.CORRECTIONS)
     try:
         found = [from_dict(item) for item in items]
@@ -166,11 +168,11 @@ async def corrections(client: KubeClient, records: HoursRecords, top: str | None
 
 
 def lines_of_page(page: CardHours, lines: StoredPeriod) -> Iterator[BillLine]:
-    """One period of one page that is not closed, with what runs in it up to the watermark. Raises HoursUnreadable."""
+    """Yield the lines of an open period of a page, with running pods up to the watermark. Raise HoursUnreadable."""
     known, period = wire.page_of(page), period_of(lines.start, lines.end)
     for found in (each for each in known.periods if each.period == period):
-        told = wire.stored_period(metering.with_running(known, found))
-        yield from _recorded(page.spec.group, period, told.settled, told.late, told.corrections)
+        totals = wire.stored_period(metering.with_running(known, found))
+        yield from _recorded(page.spec.group, period, totals.settled, totals.late, totals.corrections)
 
 
 def lines_of(statement: Statement) -> Iterator[BillLine]:
@@ -203,7 +205,7 @@ def period_of(start: str | None, end: str | None) -> Period:
 
 
 def select_lines(records: HoursRecords, which: str) -> list[BillLine]:
-    """The lines of `current`, `last` or `all` periods, or of the one that begins or lies so; raises Failure."""
+    """Return the lines of the `current`, `last` or `all` periods, or of the one at a date or time. Raise Failure."""
     if which == "current":
         return records.open_lines()
     over = records.closed_lines()
@@ -219,12 +221,12 @@ def select_lines(records: HoursRecords, which: str) -> list[BillLine]:
 
 
 def _named(records: HoursRecords, lines: Sequence[BillLine], which: str) -> list[BillLine]:
-    """Of the periods that begin on this date, or else of those that it lies in."""
+    """Return the lines of the periods that begin on this date, or else of those that contain it."""
     try:
         asked = datetime.fromisoformat(which)
     except ValueError:
         raise Failure(
-            f"--period {which}: write current, last, all, or a date or time like 2026-01-05 or 2026-01-05T09:00",
+            f"--period {which}: expected current, last, all, or a date or time like 2026-01-05 or 2026-01-05T09:00",
             EXIT_BAD_INPUT,
         ) from None
     beginning = [line for line in lines if period_name(line.period, records.zone(line.group)).startswith(which)]
@@ -244,12 +246,12 @@ def _named(records: HoursRecords, lines: Sequence[BillLine], which: str) -> list
 
 
 def period_name(period: Period, zone: str) -> str:
-    """When a period begins by the wall clock of its tree: the name by which a person calls it."""
+    """Return the start of a period in local time, by which users name it."""
     return "the beginning" if period.start is None else format_local_time(period.start, zone)
 
 
 def format_local_time(at: int, zone: str) -> str:
-    """A time by the wall clock of a zone, as short as it can be said."""
+    """Return a time in local time of a zone, as short as possible."""
     text = datetime.fromtimestamp(at // 1000, UTC).astimezone(ZoneInfo(zone)).replace(tzinfo=None).isoformat()
     return text.removesuffix("T00:00:00").removesuffix(":00")
 
@@ -258,12 +260,12 @@ def format_local_time(at: int, zone: str) -> str:
 
 
 def format_hours(resource: str, amount: int) -> str:
-    """An amount in `unit(resource)`, rounded up to the thousandth."""
+    """Return an amount in `unit(resource)`, rounded up to the thousandth."""
     return _decimal(_thousandths(resource, amount))
 
 
 def format_left(resource: str, hard: int, used: int) -> str:
-    """What is left beside what is shown of the two."""
+    """Return what is left, computed from the two amounts as they are shown."""
     return _decimal(_thousandths(resource, hard) - _thousandths(resource, used))
 
 

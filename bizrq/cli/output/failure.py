@@ -1,18 +1,17 @@
-"""How a verb says that it could not: one line, one exit code."""
+"""Failures and warnings of verbs: one line on stderr, one exit code."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Collection
 
-#: The answer is no.
 EXIT_NO = 1
 EXIT_BAD_INPUT = 2
 EXIT_CLUSTER = 3
 
 
 class Failure(Exception):
-    """A verb that ends with a line on stderr and an exit code."""
+    """End a verb with a line on stderr and an exit code."""
 
     def __init__(self, message: str, code: int) -> None:
         super().__init__(message)
@@ -24,12 +23,12 @@ def warn(message: str) -> None:
     sys.stderr.write(f"bizrq: {message}\n")
 
 
-#: Names that a person still reads in one line.
+#: The most names to list in one line.
 _FEW = 12
 
 
 def alternatives(name: str, known: Collection[str]) -> str:
-    """What there is instead of a name that is not: all in their order where they are few, else the nearest."""
+    """Name what exists instead of an unknown name: all names if they are few, else the closest ones."""
     if len(known) <= _FEW:
         return f"there are: {', '.join(known) or 'none'}"
     import difflib

@@ -1,4 +1,4 @@
-"""Tables and documents in every form of `-o`: the same rows for people, for scripts and for spreadsheets."""
+"""Print the same rows in every form of `-o`: tables, JSON, YAML, CSV and names."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class OutputFormat(StrEnum):
     NAME = "name"
 
 
-Output = Annotated[OutputFormat, typer.Option("--output", "-o", help="How to print it.")]
+Output = Annotated[OutputFormat, typer.Option("--output", "-o", help="Output format.")]
 
 
 def print_as(
@@ -47,7 +47,7 @@ def print_as(
 
 
 def print_document(document: Any, form: OutputFormat) -> None:
-    """As JSON or YAML."""
+    """Print JSON or YAML."""
     from bizrq.cli.output import terminal
 
     if form is OutputFormat.JSON:
@@ -59,7 +59,7 @@ def print_document(document: Any, form: OutputFormat) -> None:
 
 
 def print_names(names: Iterable[str]) -> None:
-    """As `kubectl get -o name` does."""
+    """Print the names of groups as `kubectl get -o name` does."""
     from bizrq.api.group import API_GROUP, KIND
 
     for name in names:
@@ -67,10 +67,10 @@ def print_names(names: Iterable[str]) -> None:
 
 
 def print_csv(heads: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
-    """One line of heads, then the rows; nothing for what is not known."""
+    """Print one line of heads, then the rows; an unknown value is empty."""
     import csv
 
-    # Not the CRLF of RFC 4180: this goes to a terminal and to grep as well.
+    # No CRLF as in RFC 4180: terminals and grep read this too.
     writer = csv.DictWriter(sys.stdout, heads, lineterminator="\n")
     writer.writeheader()
     writer.writerows({key: "" if row[key] is None else row[key] for key in heads} for row in rows)

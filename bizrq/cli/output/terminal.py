@@ -1,4 +1,4 @@
-"""What verbs print on: a terminal's own width and colours, or plain whole lines for a pipe."""
+"""Print on a terminal with its width and colours, or whole plain lines into a pipe."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-#: A pipe has no width: lines stay whole there, for grep and for people's scripts.
+#: The width of a pipe, which has none: lines stay whole, for grep and for scripts.
 PIPE = 4096
 
 
 def console() -> Console:
-    """Standard output; with NO_COLOR nothing but text."""
+    """Return a console on standard output, without colours if NO_COLOR is set."""
     from rich.console import Console
 
     colors = None if os.environ.get("NO_COLOR") else "auto"
@@ -41,14 +41,14 @@ def plain_table(
 
 
 def sanitize(text: str) -> str:
-    """What somebody wrote, without what a terminal would obey and what turns the direction of writing."""
+    """Replace the characters of user text that a terminal would obey or that change the writing direction."""
     return text if text.isprintable() else "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
 def print_sentences(console: Console, lines: Iterable[str], margin: int) -> None:
-    """Print sentences right of a margin, where they stay on a terminal that is too narrow for one line.
+    """Print sentences right of a margin, and wrap them there on a narrow terminal.
 
-    A CommandLine is never broken: it is there to be copied.
+    A CommandLine is never wrapped, so that it can be copied.
     """
     from rich.text import Text
 
@@ -61,7 +61,7 @@ def print_sentences(console: Console, lines: Iterable[str], margin: int) -> None
 
 
 def width_of(table: Table) -> int:
-    """The columns that a table needs where nothing of it is cut."""
+    """Return the number of columns that a table needs if nothing is cut."""
     from rich.measure import Measurement
 
     here = console()
@@ -69,12 +69,12 @@ def width_of(table: Table) -> int:
 
 
 def is_ascii(console: Console) -> bool:
-    """Whether nothing but ASCII can be drawn there, as in the locale C."""
+    """Return True if the console can only show ASCII, as in the locale C."""
     return not console.encoding.startswith("utf")
 
 
 def print_whole(table: Table) -> None:
-    """Print a table whose lines are never cut: a terminal that is too narrow for them breaks them, as kubectl's."""
+    """Print a table whose lines are never cut; a narrow terminal wraps them, as with kubectl."""
     here = console()
     here.width = PIPE
     here.print(table)
@@ -87,7 +87,7 @@ def print_json(document: Any) -> None:
 
 
 def ago(timestamp: str) -> str:
-    """The time since then as kubectl tells it: 45s, 12m, 5h, 3d."""
+    """Return the time since a timestamp as kubectl prints it: 45s, 12m, 5h, 3d."""
     from datetime import UTC, datetime
 
     try:
@@ -102,6 +102,6 @@ def ago(timestamp: str) -> str:
 
 
 class CommandLine(str):
-    """A line to type as it stands."""
+    """A command line to copy."""
 
     __slots__ = ()

@@ -1,7 +1,7 @@
-"""What a group's object says about its account, as people look at it: ceilings, what is used by whom, what is left.
+"""The view of groups that the verbs print: ceilings, usage, reservations, and what is left.
 
-This file alone decides what those words mean in tables, trees and reports. It only shows: a name that this program's
-configuration does not know is shown as it stands.
+This file alone decides what these words mean in tables, trees and reports. A resource that the configuration does not
+know is shown as it is written.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from bizrq.units.names import UnknownResource
 
 @dataclass(frozen=True, slots=True)
 class ResourceView:
-    """One resource of one group, in nano-units; None what no recount has published yet.
+    """One resource of one group, in nano-units; an amount is None until the first recount.
 
-    `used` is what the group's own workloads use (`self_used`) and what its children were given (`granted`); `reserved`
-    is promised and not counted yet; `left` is `hard` without both, below 0 where the group is over. `base` is what the
-    resource is a model of, "" for one in itself.
+    `used` is the sum of `self_used`, by the group's own workloads, and `granted`, to its children. `reserved` is not
+    counted yet. `left` is `hard` minus used and reserved, below 0 if the group is over quota. `base` is the resource of
+    which this one is a model, "" if it is none.
     """
 
     resource: str
@@ -52,7 +52,7 @@ class ResourceView:
 
     @property
     def percent(self) -> int | None:
-        """How much of `hard` is taken, rounded up; of nothing all is taken as soon as anything is."""
+        """Return the taken share of `hard`, rounded up; 100 if `hard` is 0 and anything is taken."""
         if self.taken is None:
             return None
         if self.hard == 0:
@@ -65,7 +65,7 @@ class ResourceView:
 
 @dataclass(frozen=True)
 class GroupView:
-    """One group, with what is to be shown of it."""
+    """One group with the resources to show."""
 
     group: GroupObject
     resources: tuple[ResourceView, ...]
@@ -84,13 +84,13 @@ class GroupView:
         return next((c for c in self.group.status.conditions if c.type == kind), None)
 
     def status_of(self, kind: str) -> str:
-        """True, False, or Unknown where nobody has said yet."""
+        """Return the status of a condition, Unknown if it is not set yet."""
         condition = self.condition(kind)
         return condition.status if condition is not None else "Unknown"
 
     @property
     def tightest(self) -> ResourceView | None:
-        """The resource of which least is left."""
+        """Return the resource with the highest percentage taken."""
         known = [f for f in self.resources if f.percent is not None]
         return max(known, key=lambda f: (f.percent or 0, f.hard > 0), default=None)
 
@@ -102,7 +102,7 @@ class TreeView:
     groups: Mapping[str, GroupView] = field(default_factory=dict)
 
     def ancestry(self, name: str) -> list[str]:
-        """The groups above one, the root first; a cycle, which admission does not allow, ends it."""
+        """Return the groups above one, the root first; stop at a cycle, which admission does not allow."""
         return hierarchy.ancestry(name, self._known_parent)[::-1]
 
     def _known_parent(self, name: str) -> str:
@@ -110,15 +110,15 @@ class TreeView:
         return parent if parent in self.groups else ""
 
     def pruned(self, top: str | None) -> TreeView:
-        """Without the groups that have nothing to show, nor anything below that has; `top` stays."""
+        """Leave out the subtrees that have nothing to show; keep `top`."""
         kept = {top} | {n for name, s in self.groups.items() if s.resources for n in (name, *self.ancestry(name))}
         return TreeView({name: view for name, view in self.groups.items() if name in kept})
 
     def in_order(self, top: str | None = None) -> list[tuple[GroupView, str]]:
-        """The groups depth first, by name, each with the lines that lead to it; one whose parent is gone is a root."""
+        """Return the groups depth first, by name, each with its tree lines. A group without its parent is a root."""
         children = hierarchy.children((name, self._known_parent(name)) for name in self.groups)
         tops = [top] if top else children.get("", [])
-        # The lines before a group's own name, and before the names of its children.
+        # The tree lines before the group's own name, and before the names of its children.
         leads: dict[str, tuple[str, str]] = dict.fromkeys(tops, ("", ""))
         rows: list[tuple[GroupView, str]] = []
         for start in tops:
@@ -133,11 +133,11 @@ class TreeView:
 
 
 def tree_view(groups: Iterable[GroupObject], catalog: names.Catalog, resource: str | None = None) -> TreeView:
-    """The groups as they are shown, only this resource and its models where one is given. Raises Failure."""
+    """Return the view of all groups, limited to one resource and its models if it is given. Raise Failure."""
     known = {group.name: group for group in groups}
     children = hierarchy.children((group.name, group.parent) for group in known.values())
     wanted = canonical_name(resource, catalog) if resource is not None else None
-    views = {name: _sheet(group, tuple(children.get(name, ())), catalog) for name, group in known.items()}
+    views = {name: _view_of(group, tuple(children.get(name, ())), catalog) for name, group in known.items()}
     if wanted is None:
         return TreeView(views)
     if views and not any(wanted in (f.resource, f.base) for view in views.values() for f in view.resources):
@@ -153,14 +153,14 @@ def tree_view(groups: Iterable[GroupObject], catalog: names.Catalog, resource: s
 
 
 def canonical_name(name: str, catalog: names.Catalog) -> str:
-    """A resource as `hard` names it, `cpu` for requests.cpu too; what is not known is taken as it is."""
+    """Return the canonical name of a resource, as in `hard`; an unknown name stays as it is."""
     try:
         return names.normalize(name, catalog)
     except UnknownResource:
         return name
 
 
-def _sheet(group: GroupObject, children: tuple[str, ...], catalog: names.Catalog) -> GroupView:
+def _view_of(group: GroupObject, children: tuple[str, ...], catalog: names.Catalog) -> GroupView:
     try:
         hard = {canonical_name(name, catalog): quantity.parse(value) for name, value in group.spec.hard.items()}
         used, own = wire.parse_amounts(group, group.status.used), wire.parse_amounts(group, group.status.self_used)
@@ -183,7 +183,7 @@ def _base(name: str, catalog: names.Catalog) -> str:
 
 
 def report_row(view: GroupView, figures: ResourceView) -> dict[str, Any]:
-    """One resource of one group as `report` prints it; what is not counted yet is null."""
+    """Return a row of `report`; an amount is None until the first recount."""
     amounts = {
         "hard": figures.hard,
         "used": figures.used,

@@ -16,16 +16,16 @@ _SCARCE = 90
 
 
 def of_group(tree: TreeView, name: str, workloads: Sequence[ChargedWorkload]) -> list[str]:
-    """What the budget of a group goes into, resource by resource, the scarcest first, and who could help."""
+    """Return lines for each resource of a group, the scarcest first: who uses it, and who could raise it."""
     view = tree.groups[name]
     conditions = [c for c in view.group.status.conditions if (c.type == "Ready") != (c.status == "True")]
     lines = [f"{c.type} {c.status}: {c.message}" for c in conditions]
     if not view.group.status.conditions:
-        lines.append("The controller has not counted it yet: workloads have to wait.")
+        lines.append("The controller has not counted it yet, so workloads must wait.")
     for figures in sorted(view.resources, key=lambda f: -(f.percent or 0)):
         lines += _of_resource(tree, view, figures, workloads)
     if not view.resources:
-        lines.append("It has no ceilings: whatever is charged to it is admitted.")
+        lines.append("It has no ceilings, so every workload is admitted.")
     return lines
 
 
@@ -45,32 +45,32 @@ def _of_resource(tree: TreeView, view: GroupView, f: ResourceView, workloads: Se
         more = f" and {len(mine) - _NAMED} more" if len(mine) > _NAMED else ""
         lines.append(f"  {f.text(f.self_used)} by its own workloads{f': {named}{more}' if named else ''}")
     if f.granted:
-        lines.append(f"  {f.text(f.granted)} held by its children{_children(tree, view, f.resource)}")
+        lines.append(f"  {f.text(f.granted)} granted to its children{_children(tree, view, f.resource)}")
     if f.reserved:
-        lines.append(f"  {f.text(f.reserved)} promised to changes under way")
+        lines.append(f"  {f.text(f.reserved)} reserved for changes in progress")
     if f.percent >= _SCARCE and view.parent in tree.groups:
         lines += _who_could_raise(tree, view, f)
     return lines
 
 
 def _children(tree: TreeView, view: GroupView, resource: str) -> str:
-    """The children that hold most of a resource, with what they do not use of it."""
+    """Name the children that hold most of a resource, with what they have left of it."""
     held = {name: f for name in view.children for f in tree.groups[name].resources if f.resource == resource and f.hard}
     largest = sorted(held.items(), key=lambda pair: (-pair[1].hard, pair[0]))[:_NAMED]
-    told = ", ".join(
+    names = ", ".join(
         f"{name} {f.text(f.hard)}" + (f" ({f.text(max(0, f.left))} of it left)" if f.left is not None else "")
         for name, f in largest
     )
     more = f" and {len(held) - _NAMED} more" if len(held) > _NAMED else ""
-    return f": {told}{more}" if told else ""
+    return f": {names}{more}" if names else ""
 
 
 def _who_could_raise(tree: TreeView, view: GroupView, f: ResourceView) -> list[str]:
     parent = next((g for g in tree.groups[view.parent].resources if g.resource == f.resource), None)
     if parent is None:
-        return [f"  {view.parent}, its parent, has no ceiling there: it can be raised"]
+        return [f"  its parent {view.parent} has no ceiling for it, so it can be raised"]
     if parent.left is not None and parent.left > 0:
-        return [f"  {view.parent}, its parent, has {parent.text(parent.left)} left to raise it by"]
+        return [f"  its parent {view.parent} has {parent.text(parent.left)} left to raise it"]
     siblings = [name for name in tree.groups[view.parent].children if name != view.name]
     able = [
         (name, g)
@@ -79,5 +79,5 @@ def _who_could_raise(tree: TreeView, view: GroupView, f: ResourceView) -> list[s
         if g.resource == f.resource and g.left is not None and g.left > 0
     ]
     largest = sorted(able, key=lambda pair: (-(pair[1].left or 0), pair[0]))[:_NAMED]
-    told = ", ".join(f"{name} {g.text(g.left)}" for name, g in largest)
-    return [f"  {view.parent}, its parent, has nothing left; siblings that have: {told or 'none'}"]
+    names = ", ".join(f"{name} {g.text(g.left)}" for name, g in largest)
+    return [f"  its parent {view.parent} has nothing left; siblings with some left: {names or 'none'}"]

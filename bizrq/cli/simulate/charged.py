@@ -1,7 +1,7 @@
-"""What is charged to a group: its stored workloads with what each costs.
+"""Find the workloads that are charged to a group, with their costs.
 
-This file alone decides how they are found: by the label, and by the namespaces whose default the group is. It counts
-as the controller counts objects; pods that outlive them are not looked at.
+This file alone decides how they are found: by the label, and by the namespaces of which the group is the default. It
+counts objects as the controller does, but not the pods that outlive them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _CLAIMS = next(resource for resource in CONTEXT if (resource.group, resource.kin
 
 @dataclass(frozen=True, slots=True)
 class ChargedWorkload:
-    """A stored workload and its cost in nano-units; `error` where it cannot be counted."""
+    """A stored workload and its cost in nano-units; `error` says why it cannot be counted."""
 
     kind: str
     namespace: str
@@ -47,25 +47,25 @@ class ChargedWorkload:
 
 @dataclass(frozen=True, slots=True)
 class ChargedWorkloads:
-    """`unread` says what nobody let us see."""
+    """The workloads of a group; `unread` names what the user may not read."""
 
     workloads: Sequence[ChargedWorkload]
     unread: Sequence[str]
 
 
 async def charged_to(client: KubeClient, settings: Settings, group: str) -> ChargedWorkloads:
-    """The workloads of a group and the claims that they share, by kind and name; raises ApiError, Unreachable."""
-    around = FileReferenceReader(client, settings.registry, ())
-    namespaces = await _list(client, [NAMESPACES], around.unread, f"{LABEL}={group}")
+    """Return the workloads of a group and the claims that they share, sorted. Raise ApiError or Unreachable."""
+    resolver = FileReferenceReader(client, settings.registry, ())
+    namespaces = await _list(client, [NAMESPACES], resolver.unread, f"{LABEL}={group}")
     defaulted = [namespace["metadata"]["name"] for namespace in namespaces]
     lists = await asyncio.gather(
-        *(_of_kind(client, adapter, group, defaulted, around.unread) for adapter in settings.registry.charged)
+        *(_of_kind(client, adapter, group, defaulted, resolver.unread) for adapter in settings.registry.charged)
     )
     found: list[ChargedWorkload] = []
     shared: dict[Slot, Resources] = {}
     for adapter, items in zip(settings.registry.charged, lists, strict=True):
         for item in items:
-            lookup = await around.resolve(lambda known, item=item: _demand(item, settings, known), _SECONDS)
+            lookup = await resolver.resolve(lambda known, item=item: _demand(item, settings, known), _SECONDS)
             try:
                 if payer(item, settings.registry, lookup) is None and counting.is_live(item, adapter):
                     demand = _demand(item, settings, lookup)
@@ -73,14 +73,14 @@ async def charged_to(client: KubeClient, settings: Settings, group: str) -> Char
                     shared = counting.larger_by_slot(shared, demand.shared)
             except Malformed as error:
                 found.append(_charged(item, {}, str(error)))
-    for claim in await _list(client, [_CLAIMS], around.unread, f"{LABEL}={group}"):
+    for claim in await _list(client, [_CLAIMS], resolver.unread, f"{LABEL}={group}"):
         if not is_made_for_pod(claim):
             place = Slot(CLAIMS, claim["metadata"]["namespace"], claim["metadata"]["name"])
-            shared = counting.larger_by_slot(shared, {place: await _of_claim(claim, settings, around)})
+            shared = counting.larger_by_slot(shared, {place: await _of_claim(claim, settings, resolver)})
     kinds = {CLAIMS: CLAIM[1], POD_GROUPS: POD_GROUP[1]}
     found += [ChargedWorkload(kinds[place.kind], place.namespace, place.name, cost) for place, cost in shared.items()]
     found.sort(key=lambda each: (each.kind, each.namespace, each.name))
-    return ChargedWorkloads(found, sorted(around.unread))
+    return ChargedWorkloads(found, sorted(resolver.unread))
 
 
 def _demand(item: Object, settings: Settings, lookup: Any) -> counting.Demand:
@@ -88,7 +88,7 @@ def _demand(item: Object, settings: Settings, lookup: Any) -> counting.Demand:
 
 
 async def _of_claim(claim: Object, settings: Settings, resolver: FileReferenceReader) -> Resources:
-    """What a claim that names its group costs; nothing where that cannot be told."""
+    """Return the cost of a claim with a group label; nothing if it cannot be counted."""
 
     def count(known: Lookup) -> Resources:
         claims = ClaimContext(labels_of(claim), claim["metadata"]["namespace"], known, settings.counting)
@@ -118,7 +118,7 @@ async def _of_kind(
 async def _list(
     client: KubeClient, versions: Sequence[Resource], unread: set[str], selector: str, namespace: str | None = None
 ) -> list[Object]:
-    """The objects of a kind, in the first of its versions that is served."""
+    """Return the objects of a kind, in the first version that the cluster serves."""
     for resource in versions:
         try:
             return (await client.list(resource, namespace, label_selector=selector))[0]

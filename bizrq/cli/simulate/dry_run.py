@@ -40,6 +40,7 @@ from bizrq.workloads.lookup import Reference, group_and_version
 from bizrq.workloads.owners import charged_group
 from bizrq.workloads.validation import Malformed
 from webhooks.charging.authorization import Authorizer
+from webhooks.charging.deadline import Deadline
 from webhooks.routes import handlers
 
 Object = dict[str, Any]
@@ -231,12 +232,14 @@ class DryRun:
         first: _Recorded | None = None
         for path in paths:
             self._reserver.recorded = None
-            answer = await self._handlers[path](request, time.monotonic() + _TIMEOUT)
+            answer = await self._handlers[path](request, Deadline(time.monotonic() + _TIMEOUT))
             verdict = answer.verdict
             warnings += answer.warnings
             if path != "/validate/workloads" and isinstance(verdict, Denied) and verdict.reason is _UNREADABLE:
                 # The user may not list what could refer to this object.
-                self._resolver.unread.add(f"what bears on {request.kind.kind} {request.namespace}/{request.name}")
+                self._resolver.unread.add(
+                    f"all objects that affect {request.kind.kind} {request.namespace}/{request.name}"
+                )
                 continue
             if isinstance(verdict, Denied):
                 denied = replace(outcome, verdict=verdict, warnings=warnings)

@@ -1,6 +1,6 @@
-"""Manifests as `kubectl apply` takes them: where each would be stored, and what would stand there.
+"""Apply a manifest as `kubectl apply` does: where it would be stored, and the resulting object.
 
-This file alone decides what of a stored object outlives the file that is applied to it. It asks nobody.
+This file alone decides which parts of the stored object survive. It reads nothing.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 
 def in_namespace(document: object, namespace: str) -> object:
-    """The document with the namespace that it has where it names none."""
+    """Return the document with this namespace if it sets none."""
     if not isinstance(document, dict):
         return document
     if document.get("kind") == "List" and isinstance(document.get("items"), list):
         return {**document, "items": [in_namespace(item, namespace) for item in document["items"]]}
     metadata = document.get("metadata")
-    if _stands_alone(document) or not isinstance(metadata, dict) or metadata.get("namespace"):
+    if _is_cluster_wide(document) or not isinstance(metadata, dict) or metadata.get("namespace"):
         return document
     return {**document, "metadata": {**metadata, "namespace": namespace}}
 
 
-def _stands_alone(document: Mapping[str, Any]) -> bool:
-    """Whether objects of the kind stand in no namespace."""
+def _is_cluster_wide(document: Mapping[str, Any]) -> bool:
+    """Return True for a kind without namespace."""
     group, _ = group_and_version(document.get("apiVersion"))
     return group == wire.API_GROUP or (group, document.get("kind")) in CLUSTER_WIDE
 
 
 def place_of(document: Mapping[str, Any]) -> Reference:
-    """Where a document would be stored; a name that is generated ends where its random letters would be."""
+    """Return the place where a document would be stored; a generated name ends before its random letters."""
     group, _ = group_and_version(document.get("apiVersion"))
     metadata = document.get("metadata")
     metadata = metadata if isinstance(metadata, dict) else {}
@@ -48,16 +48,16 @@ def place_of(document: Mapping[str, Any]) -> Reference:
     return (
         group,
         str(document.get("kind")),
-        "" if _stands_alone(document) else namespace,
+        "" if _is_cluster_wide(document) else namespace,
         name if isinstance(name, str) else "",
     )
 
 
 def as_written(document: Object, old: Object | None, adapter: Adapter | None, place: Reference, number: int) -> Object:
-    """The document as `kubectl apply` would have it stored, as far as it is charged.
+    """Return the object that `kubectl apply` would store, as far as it matters for its charge.
 
-    A uid that no other has; of a stored object the uid, version and owners, the labels and annotations that no file
-    ever said, and where this one says nothing of the replicas, the number that stands there.
+    A new object gets a unique uid. A stored object keeps its uid, version and owners, the labels and annotations that
+    no manifest has set, and its replicas if this manifest sets none.
     """
     new = copy.copy(document)
     metadata = {**document["metadata"], **({"namespace": place[2]} if place[2] else {})}
@@ -73,7 +73,7 @@ def as_written(document: Object, old: Object | None, adapter: Adapter | None, pl
 
 
 def _kept(metadata: Object, stored: Object) -> Object:
-    """The metadata with what `kubectl apply` leaves as it is stored: what it did not write itself the last time."""
+    """Return the metadata with the stored labels, annotations and owners that `kubectl apply` keeps."""
     try:
         last = json.loads((stored.get("annotations") or {}).get(_LAST_APPLIED, "{}")).get("metadata") or {}
     except (ValueError, AttributeError):

@@ -1,7 +1,7 @@
-"""A stored workload as `bizrq explain KIND/NAME` tells of it: who pays for it, what it costs, whether it may grow.
+"""Find a stored workload for `bizrq explain KIND/NAME`, with its charged group, its cost, and one more replica.
 
-This file alone decides which object somebody means. What it costs is counted as the controller counts it, and what one
-more replica would be told is `bizrq.cli.simulate.dry_run`'s.
+This file alone decides which object a user means. The cost is counted as the controller does it, and a dry run decides
+one more replica.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ _SECONDS = 30.0
 
 @dataclass(frozen=True, slots=True)
 class StoredWorkload:
-    """A stored workload: its cost in nano-units, or `error` where it cannot be counted.
+    """A stored workload with its cost in nano-units, or the `error` why it cannot be counted.
 
-    `above` pays for it if anything does, `group` is whose budget that is, with its `account` where there is one.
-    `more` is what one more replica would be told, None for what has none or costs its group nothing.
+    `above` is the owner that is charged for it, "" if it is charged itself. `group` is the charged group, and `account`
+    its account if the group exists. `more` is the outcome for one more replica, None if it has no replicas.
     """
 
     kind: str
@@ -60,7 +60,7 @@ class StoredWorkload:
 async def find_workload(
     client: KubeClient, settings: Settings, groups: Sequence[GroupObject], kind: str, namespace: str, name: str
 ) -> tuple[StoredWorkload, Sequence[str]]:
-    """What is stored under this name, and what nobody let us see. Raises Failure, ApiError, Unreachable."""
+    """Return the workload of this name, and what the user may not read. Raise Failure, ApiError or Unreachable."""
     adapter = await _adapter(client, settings.registry, kind)
     obj = await _read(client, adapter, namespace, name)
     resolver = FileReferenceReader(client, settings.registry, ())
@@ -122,9 +122,9 @@ async def _read(client: KubeClient, adapter: Adapter, namespace: str, name: str)
 
 
 async def _adapter(client: KubeClient, registry: Registry, word: str) -> Adapter:
-    """The kind that a person calls so, as kubectl takes it: Deployment, deployments, deployments.apps, deploy.
+    """Return the kind of a name as kubectl accepts it: Deployment, deployments, deployments.apps, deploy.
 
-    Raises Failure.
+    Raise Failure.
     """
     meant = word.lower()
     found = next((a for a in registry.adapters if meant in _names(a)), None)
@@ -133,7 +133,7 @@ async def _adapter(client: KubeClient, registry: Registry, word: str) -> Adapter
         found = short.get(meant)
     if found is None:
         known = sorted({adapter.kind.lower() for adapter in registry.adapters})
-        raise Failure(f"{word} is no kind that is counted; {alternatives(meant, known)}", EXIT_BAD_INPUT)
+        raise Failure(f"{word} is not a counted kind; {alternatives(meant, known)}", EXIT_BAD_INPUT)
     return found
 
 
@@ -143,7 +143,7 @@ def _names(adapter: Adapter) -> tuple[str, ...]:
 
 
 async def _short_names(client: KubeClient, registry: Registry) -> dict[str, Adapter]:
-    """The short names that the cluster has for kinds that are counted."""
+    """Return the cluster's short names of the counted kinds."""
 
     async def of(group: str, version: str) -> list[Object]:
         path = f"/apis/{group}/{version}" if group else f"/api/{version}"

@@ -1,6 +1,6 @@
-"""Why something fits or does not, in words: what `bizrq fit` and `bizrq explain` say.
+"""The wording of a dry run and of a stored workload, as `bizrq fit` and `bizrq explain` print it.
 
-This file alone decides which groups could help and how that reads. It asks nobody: a DryRunOutcome has it all.
+This file alone decides which groups could help. It reads nothing: the outcome holds everything.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from bizrq.cli.simulate.outcome import DryRunOutcome
     from bizrq.cli.simulate.stored_workload import StoredWorkload
 
-_UNLABELLED = f"Neither it nor its namespace has the label {LABEL}: it is charged to no group."
-#: Siblings that are named; a large family has more.
+_UNLABELLED = f"Neither it nor its namespace has the label {LABEL}, so no group is charged."
+#: The most siblings to name.
 _NAMED = 3
 
 
 def as_json(outcome: DryRunOutcome) -> dict[str, Any]:
-    """The item that `bizrq fit -o json` prints; `message` says why not, where the answer is no."""
+    """Return the item that `bizrq fit -o json` prints; `message` is the refusal, if it does not fit."""
     item: dict[str, Any] = {
         "kind": outcome.kind,
         "namespace": outcome.namespace,
@@ -59,12 +59,12 @@ def violations(outcome: DryRunOutcome) -> Sequence[Violation]:
 
 
 def refusal(outcome: DryRunOutcome) -> str:
-    """The line that admission refuses with; "" where it does not."""
+    """Return the message of the refusal, "" if there is none."""
     return outcome.verdict.message if isinstance(outcome.verdict, Denied) else ""
 
 
 def most_replicas(outcome: DryRunOutcome) -> int | None:
-    """How many replicas of the role that grew would fit in all; None where nothing bounds them or several grew."""
+    """Return how many replicas would fit in all; None if nothing limits them or several roles grew."""
     if outcome.charge is None or outcome.account is None or outcome.account.unknown_names():
         return None
     grown, more = role_that_grew(outcome.charge), replicas_that_fit(outcome.account, outcome.charge)
@@ -72,20 +72,20 @@ def most_replicas(outcome: DryRunOutcome) -> int | None:
 
 
 def short_by(violation: Violation) -> int:
-    """How much is missing at a name, in nano-units; of hours, what one hour would need."""
+    """Return the missing amount in nano-units; for hours, what one hour needs."""
     return violation.requested + violation.used - violation.hard
 
 
 def sentences(outcome: DryRunOutcome) -> list[str]:
-    """What falls short, by how much, and who could help: a line each. Nothing where the document fits."""
+    """Return a line for each shortfall and for each group that could help; none if the manifest fits."""
     if not isinstance(outcome.verdict, Denied):
         return []
     found = violations(outcome)
     if not found:
         return [refusal(outcome)]
-    whom = [f"it would be charged for {outcome.verdict.on_behalf_of}"] if outcome.verdict.on_behalf_of else []
+    charged_for = [f"the charge is for {outcome.verdict.on_behalf_of}"] if outcome.verdict.on_behalf_of else []
     short = [_shortfall(v, outcome.account) for v in found]
-    return [*whom, *short, *_replicas(outcome), *_help(outcome, found)]
+    return [*charged_for, *short, *_replicas(outcome), *_help(outcome, found)]
 
 
 def _shortfall(v: Violation, account: Account | None) -> str:
@@ -93,8 +93,8 @@ def _shortfall(v: Violation, account: Account | None) -> str:
     left, hard = quantity.text(name, v.left), quantity.text(name, v.hard)
     hours = account.hours if account is not None else AccountHours()
     if name.startswith("cash/") and not hours.safe:
-        grant = f" before {hours.next_grant}, the next grant" if hours.next_grant else ""
-        return f"{name}: {quantity.text(name, v.used)} of {hard} hours are spent, so nothing more may start{grant}"
+        grant = f" before the next grant at {hours.next_grant}" if hours.next_grant else ""
+        return f"{name}: {quantity.text(name, v.used)} of {hard} hours are used, so nothing new may start{grant}"
     short = quantity.text(name, short_by(v))
     return f"{name}: asks for {quantity.text(name, v.requested)} more, {left} of {hard} left: {short} short"
 
@@ -111,33 +111,34 @@ def _replicas(outcome: DryRunOutcome) -> list[str]:
 
 
 def _help(outcome: DryRunOutcome, found: Sequence[Violation]) -> list[str]:
-    """Who has as much left as falls short: the parent to raise the group from, siblings to take it from."""
+    """Name the groups that have enough left: the parent, to raise the group from it, and siblings."""
     account = outcome.account
     if account is None:
         return []
     needed = {v.resource: short_by(v) for v in found}
     command = raise_command(account.group, {v.resource: v.hard + short_by(v) for v in found})
     if not outcome.parent:
-        return [f"{account.group} is a root, so nobody has to give it; to raise it:", command]
+        return [f"{account.group} is a root group, so no parent limits it; to raise it (needs grant on '*'):", command]
     parent = next((a for a in outcome.family if a.group == outcome.parent), None)
     if parent is None:
         return []
     lines: list[str] = []
     if all(left >= needed[name] for name, left in left_of(parent, needed).items()):
-        told = _told(left_of(parent, needed))
-        lines += [f"{parent.group}, its parent, has {f'{told} left' if told else 'no ceiling there'}; to raise it:"]
+        amounts = _amounts(left_of(parent, needed))
+        has = f"{amounts} left" if amounts else "no ceiling for it"
+        lines += [f"its parent {parent.group} has {has}; to raise {account.group} (needs grant on {parent.group}):"]
         lines += [command]
-    # What the parent has no ceiling for, no sibling holds of it.
+    # A resource without a ceiling in the parent cannot come from a sibling.
     theirs = {name: amount for name, amount in needed.items() if name in parent.hard}
     able = [a for a in outcome.family if a is not parent and _could_give(a, theirs)]
-    lines += [f"{a.group}, its sibling, could spare it: {_told(left_of(a, theirs))} left" for a in able[:_NAMED]]
+    lines += [f"its sibling {a.group} has {_amounts(left_of(a, theirs))} left" for a in able[:_NAMED]]
     if len(able) > _NAMED:
-        lines.append(f"{len(able) - _NAMED} more siblings could spare it too")
-    return lines or [f"neither {parent.group}, its parent, nor any sibling has that much left"]
+        lines.append(f"{len(able) - _NAMED} more siblings have enough left too")
+    return lines or [f"neither its parent {parent.group} nor any sibling has that much left"]
 
 
 def left_of(account: Account, names: Iterable[str]) -> dict[str, int]:
-    """What an account has left of those names that it has a ceiling for, in nano-units."""
+    """Return what an account has left of the names that it limits, in nano-units."""
     return {name: account.hard[name] - account.taken(name) for name in sorted(names) if name in account.hard}
 
 
@@ -146,36 +147,36 @@ def _could_give(account: Account, needed: Mapping[str, int]) -> bool:
     return bool(needed) and all(left.get(name, 0) >= amount for name, amount in needed.items())
 
 
-def _told(amounts: Mapping[str, int]) -> str:
+def _amounts(amounts: Mapping[str, int]) -> str:
     return ", ".join(f"{name} {quantity.text(name, amount)}" for name, amount in amounts.items())
 
 
 def raise_command(group: str, hard: Mapping[str, int]) -> CommandLine:
-    """What a person would type to raise these ceilings."""
+    """Return the command that raises these ceilings."""
     amounts = {name: quantity.text(name, amount) for name, amount in sorted(hard.items())}
     patch = json.dumps({"spec": {"hard": amounts}}, separators=(",", ":"))
     return CommandLine(f"  kubectl patch bizrq {group} --type=merge -p '{patch}'")
 
 
 def why_charged(outcome: DryRunOutcome) -> list[str]:
-    """Who pays, and why nobody had to be asked where that is so."""
+    """Name the charged group, or why no group is charged."""
     if outcome.group is None:
         if not outcome.fits:
             return []
         if not outcome.is_chargeable:
-            return ["It costs nothing itself, and what it bears on needs nothing more."]
+            return ["It is not charged itself, and the workloads that it affects need nothing more."]
         if outcome.kind == GROUP_KIND:
-            return ["It is a root: nothing is taken out of another group's budget."]
+            return ["It is a root group, so its budget comes out of no other group."]
         return [_UNLABELLED]
-    taken = "Its budget is taken out of" if outcome.kind == GROUP_KIND else "It is charged to"
+    taken = "Its budget comes out of" if outcome.kind == GROUP_KIND else "It is charged to"
     lines = [f"{taken} {outcome.group}."]
     if outcome.charge is None and outcome.fits:
-        lines.append("It needs nothing more than what is stored, so it is allowed whatever is left.")
+        lines.append("It needs no more than the stored object, so it is admitted whatever is left.")
     return lines
 
 
 def demand_rows(outcome: DryRunOutcome) -> list[tuple[str, ...]]:
-    """Per resource that it asks for and the group has a ceiling for: asked in all, had before, left, hard."""
+    """Return resource, amount asked for, amount before, left and hard, for each resource that the group limits."""
     account = outcome.account
     if outcome.charge is None or account is None:
         return []
@@ -188,7 +189,7 @@ def demand_rows(outcome: DryRunOutcome) -> list[tuple[str, ...]]:
 
 
 def cost_rows(found: StoredWorkload) -> list[tuple[str, ...]]:
-    """Per resource that a stored workload costs and its group has a ceiling for: cost, left, hard."""
+    """Return resource, cost, left and hard, for each resource that the group limits."""
     cost = found.cost or {}
     if found.account is None:
         return []
@@ -206,18 +207,18 @@ def _left_and_hard(account: Account) -> Iterator[tuple[str, str, str]]:
 
 
 def who_pays(found: StoredWorkload) -> list[str]:
-    """Whose budget a stored workload is in, and why it costs nothing where that is so."""
+    """Name the charged group of a stored workload, or why it costs nothing."""
     if found.above:
-        return [f"{found.above} made it and pays for it, in {found.group}: explain that."]
+        return [f"Its owner {found.above} is charged for it, in {found.group}: explain the owner instead."]
     if not found.is_charged:
-        return ["Its kind is not charged: what it makes is."]
+        return ["Its kind is not charged; the objects that it creates are."]
     if found.group is None:
         return [_UNLABELLED]
     if found.account is None:
-        return [f"It names {found.group}, a group that is not there: it may not grow, and nobody counts it."]
+        return [f"It names the group {found.group}, which does not exist: it is not counted and cannot grow."]
     lines = [f"It is charged to {found.group}."]
     if found.has_ended:
-        lines.append("It has ended: it costs what pods of it still run.")
+        lines.append("It has finished, so it costs only what its running pods use.")
     elif not found.error and not cost_rows(found):
-        lines.append(f"It costs nothing that {found.group} has a ceiling for.")
+        lines.append(f"It uses no resource that {found.group} limits.")
     return lines

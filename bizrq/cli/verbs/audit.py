@@ -1,4 +1,4 @@
-"""bizrq audit: whether statements and records are the sums of their lines."""
+"""bizrq audit: check that statements and records are the sums of their lines."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from bizrq.cli.hours.checks import CheckResult
     from bizrq.kube.client import KubeClient
 
-#: What belongs together is written one after another: so often it is read again, after so many seconds.
+#: How often mismatches are read again, and the seconds between: related objects are written one after another.
 _LOOKS, _PAUSE = 4, 0.5
 
 _HEADS = ("object", "group", "from", "lines", "result")
-_TOLD_HEADS = ("what", "group", "at", "who", "hours", "why")
+_REMARK_HEADS = ("what", "group", "at", "who", "hours", "why")
 
 
 def audit(
@@ -29,10 +29,10 @@ def audit(
     output: Output = OutputFormat.TABLE,
     where: ClusterFlags = DEFAULT_FLAGS,
 ) -> None:
-    """Add up every statement and record again from its lines, and say whether they are equal to what is told.
+    """Recompute each statement and record from its lines; report mismatches.
 
-    Lists besides what a person who bills wants to see: corrections, ends that were inferred or came in late, and what
-    groups that are gone have left to their parents. Exit code 1: something differs.
+    Also list what matters for billing: corrections, inferred or late ends of pods, and hours that deleted groups left
+    to their parents. Exit code 1: there is a mismatch.
     """
     client, catalog = client_for(where), catalog_of(None)
 
@@ -54,15 +54,15 @@ def audit(
             await asyncio.sleep(_PAUSE)
         raise AssertionError("unreachable: the last look returns")
 
-    found, told = run_on(client, work)
+    found, notes = run_on(client, work)
     equal = not any(each.differences for each in found)
     print_as(
         output,
         names=sorted({each.group for each in found if each.differences}),
         heads=_HEADS,
         rows=[_row(each) for each in found],
-        document={"equal": equal, "checked": [_as_json(each) for each in found], "remarks": told},
-        table=lambda: _print(found, told),
+        document={"equal": equal, "checked": [_as_json(each) for each in found], "remarks": notes},
+        table=lambda: _print(found, notes),
     )
     if not equal:
         sys.exit(EXIT_NO)
@@ -84,14 +84,14 @@ def _row(each: CheckResult) -> dict[str, Any]:
     return {**_as_json(each), "object": f"{each.kind}/{each.name}", "result": result}
 
 
-def _print(found: Sequence[CheckResult], told: Sequence[Mapping[str, str]]) -> None:
+def _print(found: Sequence[CheckResult], notes: Sequence[Mapping[str, str]]) -> None:
     from rich.text import Text
 
     from bizrq.cli.output import terminal
 
     console = terminal.console()
     if not found:
-        console.print("No hours are recorded: there is nothing to check.")
+        console.print("No hours are recorded, so there is nothing to check.")
         return
     cells: list[list[Any]] = []
     for each in found:
@@ -102,9 +102,9 @@ def _print(found: Sequence[CheckResult], told: Sequence[Mapping[str, str]]) -> N
         terminal.print_sentences(
             console, [f"{each.kind}/{each.name}: {terminal.sanitize(text)}" for text in each.differences], 0
         )
-    if told:
+    if notes:
         sys.stdout.write("\n")
-        print_table(_TOLD_HEADS, [[row[h] or "-" for h in _TOLD_HEADS] for row in told])
+        print_table(_REMARK_HEADS, [[row[h] or "-" for h in _REMARK_HEADS] for row in notes])
     wrong = sum(bool(each.differences) for each in found)
-    verdict = f"{wrong} of {len(found)} differ" if wrong else f"all {len(found)} are equal to their lines"
+    verdict = f"{wrong} of {len(found)} do not match their lines" if wrong else f"all {len(found)} match their lines"
     console.print(Text(f"\n{verdict}", "bold red" if wrong else "bold green"))

@@ -1,4 +1,4 @@
-"""bizrq correct: credit or debit a group's hours, as a line of its record that says who did it and why."""
+"""bizrq correct: credit or debit a group's hours, with the user and the reason in the record."""
 
 from __future__ import annotations
 
@@ -30,27 +30,27 @@ class CorrectOutput(StrEnum):
 
 _Hours = Annotated[
     list[str],
-    typer.Argument(metavar="RES=HOURS...", help="Like requests.nvidia.com/gpu=-12.5; below 0 gives back."),
+    typer.Argument(
+        metavar="RES=HOURS...", help="For example requests.nvidia.com/gpu=-12.5; a negative amount gives hours back."
+    ),
 ]
 
 
 def correct(
-    group: Annotated[str, typer.Argument(help="Whose hours.", autocompletion=group_names)],
+    group: Annotated[str, typer.Argument(help="Group whose hours to correct.", autocompletion=group_names)],
     hours: _Hours,
-    reason: Annotated[str, typer.Option(help="Why; it stands in the record for good.")],
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Ask whether it would be taken; write nothing.")] = False,
-    output: Annotated[
-        CorrectOutput, typer.Option("--output", "-o", help="How to print what was made.")
-    ] = CorrectOutput.TEXT,
+    reason: Annotated[str, typer.Option(help="Reason for the correction; it stays in the record.")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check the correction, but do not store it.")] = False,
+    output: Annotated[CorrectOutput, typer.Option("--output", "-o", help="Output format.")] = CorrectOutput.TEXT,
     where: ClusterFlags = DEFAULT_FLAGS,
 ) -> None:
     """Credit or debit a group's hours in the open period, in your own name.
 
-    No line of the record is edited: one is added, of the BizGroupCorrection that this makes.
+    The record is never edited: this creates a BizGroupCorrection, which becomes a new line of the record.
     """
     wanted = _amounts(hours, catalog_of(None))
     if not reason.strip():
-        raise Failure("--reason: say why; it stands in the record for good", EXIT_BAD_INPUT)
+        raise Failure("--reason: must not be empty; it stays in the record", EXIT_BAD_INPUT)
     created = run_on(client_for(where), lambda client: _create(client, group, wanted, reason.strip(), dry_run))
     _print(created, wanted, output, dry_run)
 
@@ -74,7 +74,7 @@ async def _create(
     except Forbidden as error:
         if error.details.get("kind") != CORRECTIONS.plural:
             raise
-        message = f"{error.message}: who corrects hours needs the verb create on {CORRECTIONS.key}"
+        message = f"{error.message}: correcting hours requires the verb create on {CORRECTIONS.key}"
         raise Failure(message, EXIT_CLUSTER) from None
 
 
@@ -94,7 +94,7 @@ def _print(created: dict[str, Any], hours: Mapping[str, str], output: CorrectOut
 
 
 def _amounts(words: Sequence[str], catalog: Catalog) -> dict[str, str]:
-    """The hours by the resource's canonical name, as they were given; raises Failure."""
+    """Return the given hours by the canonical name of the resource. Raise Failure."""
     from bizrq.units import quantity
     from bizrq.units.names import UnknownResource, cash_name, metered_resource, normalize
 
@@ -102,14 +102,14 @@ def _amounts(words: Sequence[str], catalog: Catalog) -> dict[str, str]:
     for word in words:
         name, equals, value = word.partition("=")
         if not equals:
-            raise Failure(f"{word}: write a resource and its hours, like requests.nvidia.com/gpu=-12.5", EXIT_BAD_INPUT)
+            raise Failure(f"{word}: expected RESOURCE=HOURS, for example requests.nvidia.com/gpu=-12.5", EXIT_BAD_INPUT)
         try:
             resource = metered_resource(normalize(cash_name(metered_resource(name)), catalog))
             amount = quantity.parse(value)
         except (UnknownResource, quantity.QuantityError) as error:
             raise Failure(f"{word}: {error}", EXIT_BAD_INPUT) from None
         if not amount:
-            raise Failure(f"{word}: that changes nothing", EXIT_BAD_INPUT)
+            raise Failure(f"{word}: the amount must not be 0", EXIT_BAD_INPUT)
         if resource in found:
             raise Failure(f"{word}: {resource} is given twice", EXIT_BAD_INPUT)
         found[resource] = value.removeprefix("+")

@@ -1,4 +1,4 @@
-"""bizrq describe: everything about a group on one page."""
+"""bizrq describe: show everything about a group on one page."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 
 
 def describe(
-    group: Annotated[list[str], typer.Argument(help="The groups' names.", autocompletion=group_names)],
+    group: Annotated[list[str], typer.Argument(help="Names of the groups.", autocompletion=group_names)],
     output: Output = OutputFormat.TABLE,
     config: Config = None,
     where: ClusterFlags = DEFAULT_FLAGS,
 ) -> None:
-    """Describe groups: conditions, resources, workloads with what each costs, what is reserved, events."""
+    """Describe groups: conditions, resources, cost of each workload, reservations and events."""
     client, settings = client_for(where), settings_of(config)
 
     from bizrq.cli.output.view import report_row, tree_view
@@ -61,7 +61,7 @@ def describe(
     )
     unread = sorted({what for _, workloads, _ in pages for what in workloads.unread})
     if unread:
-        warn(f"you may not read {', '.join(unread)}: they are not shown")
+        warn(f"you cannot read {', '.join(unread)}, so they are not shown")
 
 
 def _print_pages(found: TreeView, pages: Sequence[_Page]) -> None:
@@ -72,7 +72,7 @@ def _print_pages(found: TreeView, pages: Sequence[_Page]) -> None:
 
 
 async def _events(client: KubeClient, name: str) -> list[dict[str, Any]]:
-    """The group's events, the newest last; none where they may not be read."""
+    """Return the group's events, the newest last; none if the user may not read them."""
     from bizrq.api.group import KIND
     from bizrq.kube.client import Forbidden, Resource
 
@@ -85,7 +85,7 @@ async def _events(client: KubeClient, name: str) -> list[dict[str, Any]]:
 
 
 def _seen(event: dict[str, Any]) -> str:
-    """When an event was last seen."""
+    """Return the time at which an event was last seen."""
     series = event.get("series") or {}
     times = (series.get("lastObservedTime"), event.get("lastTimestamp"), event.get("eventTime"))
     return next((str(time) for time in times if time), str(event["metadata"].get("creationTimestamp", "")))
@@ -135,14 +135,14 @@ def _print(forest: TreeView, view: GroupView, found: ChargedWorkloads, events: l
     for condition in view.group.status.conditions:
         terminal.print_sentences(console, [f"{condition.type} {condition.status}: {condition.message}"], 2)
     if not view.group.status.conditions:
-        terminal.print_sentences(console, ["none yet: the controller has not seen the group"], 2)
+        terminal.print_sentences(console, ["none: the controller has not seen the group yet"], 2)
     _resources(console, view)
     _workloads(console, view, found)
     if view.reservations:
         from bizrq.units.times import format_timestamp
 
-        promised = [f"{e.slot} until {format_timestamp(e.expires)}: {_amounts(e.extra)}" for e in view.reservations]
-        _section(console, "Reserved, and not counted yet", promised)
+        reserved = [f"{e.slot} until {format_timestamp(e.expires)}: {_amounts(e.extra)}" for e in view.reservations]
+        _section(console, "Reserved but not counted yet", reserved)
     lines = [f"{terminal.ago(_seen(e))} ago, {e.get('reason')}: {e.get('message')}" for e in events]
     _section(console, "Events", lines or ["none"])
 
@@ -170,12 +170,12 @@ def _resources(console: Console, view: GroupView) -> None:
 
 
 def _workloads(console: Console, view: GroupView, found: ChargedWorkloads) -> None:
-    """What each workload costs of what the group has a ceiling for."""
+    """Print the cost of each workload in the resources that the group limits."""
     lines: list[str] = []
     for workload in found.workloads:
         cost = {f.resource: workload.cost.get(f.resource, 0) for f in view.resources}
-        told = f"cannot be counted: {workload.error}" if workload.error else _amounts(cost)
-        lines.append(f"{workload.kind} {workload.namespace}/{workload.name}: {told}")
+        text = f"cannot be counted: {workload.error}" if workload.error else _amounts(cost)
+        lines.append(f"{workload.kind} {workload.namespace}/{workload.name}: {text}")
     _section(console, "Workloads", lines or ["none"])
 
 

@@ -1,4 +1,4 @@
-"""bizrq explain: why a manifest is refused or admitted, what a workload costs whom, what a group's budget goes into."""
+"""bizrq explain: explain an answer of admission, the cost of a workload, or the budget of a group."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 
 _Files = Annotated[
     list[Path] | None,
-    typer.Option("--file", "-f", "--filename", help="Explain these manifests; - for standard input."),
+    typer.Option("--file", "-f", "--filename", help="Explain these manifests; - reads standard input."),
 ]
 _What = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="[GROUP | KIND/NAME | KIND NAME]",
-        help="A group, or a workload as kubectl names it, like deployment/web.",
+        help="A group, or a workload as in kubectl, for example deployment/web.",
         autocompletion=group_names,
     ),
 ]
@@ -51,11 +51,13 @@ def explain(
     config: Config = None,
     where: ClusterFlags = DEFAULT_FLAGS,
 ) -> None:
-    """Explain an answer: for manifests who pays, what they ask for, what is left and who could help; for a workload
-    what it costs and whether one more replica would fit; for a group what its budget goes into.
+    """Explain an answer of admission, the cost of a workload, or the budget of a group.
+
+    For manifests: the charged group, the request, what is left, and which groups could help. For a workload: its cost,
+    and whether one more replica fits. For a group: where its budget goes.
     """
     if bool(what) == bool(file):
-        raise Failure("explain what? Give a group, a workload as KIND/NAME, or manifests with -f", EXIT_BAD_INPUT)
+        raise Failure("give either a group, a workload as KIND/NAME, or manifests with -f", EXIT_BAD_INPUT)
     if file:
         outcomes = run_dry_run(read_objects(file, recursive), namespace, config, where)
         for number, outcome in enumerate(outcomes):
@@ -72,7 +74,7 @@ def explain(
 
 
 def _meant(words: Sequence[str]) -> tuple[str, str]:
-    """The kind, that of groups where none is given, and the name. Raises Failure."""
+    """Return the kind, by default that of groups, and the name. Raise Failure."""
     match [part for word in words for part in word.split("/")]:
         case [name] if name:
             return _GROUPS[0], name
@@ -82,7 +84,7 @@ def _meant(words: Sequence[str]) -> tuple[str, str]:
 
 
 def _explain(outcome: DryRunOutcome) -> None:
-    """Who pays, the numbers, and the answer."""
+    """Print the charged group, the numbers and the answer."""
     from rich.text import Text
 
     from bizrq.cli.output import terminal
@@ -133,11 +135,11 @@ def _explain_workload(kind: str, namespace: str, name: str, settings: Settings, 
     terminal.print_sentences(console, who_pays(found), 2)
     if found.error:
         terminal.print_sentences(
-            console, [f"It cannot be counted, so it counts as nothing and may not grow: {found.error}"], 2
+            console, [f"It cannot be counted, so it counts as zero and cannot grow: {found.error}"], 2
         )
     _print_rows(("costs", "left", "hard"), cost_rows(found))
     if found.more is not None:
-        _answer(console, found.more, "One replica more fits", "One replica more does not fit:")
+        _answer(console, found.more, "One more replica fits", "One more replica does not fit:")
     if unread:
         warn_unread(unread)
 
@@ -162,4 +164,4 @@ def _explain_group(name: str, settings: Settings, client: KubeClient) -> None:
     console.print(Text(" > ".join([*known.ancestry(name), name]), "bold"))
     terminal.print_sentences(console, of_group(known, name, found.workloads), 2)
     if found.unread:
-        warn(f"you may not read {', '.join(found.unread)}: they are left out")
+        warn(f"you cannot read {', '.join(found.unread)}, so they are left out")

@@ -1,4 +1,4 @@
-"""bizrq fit: would these manifests be admitted, and if not, what is in the way?"""
+"""bizrq fit: check whether manifests would be admitted."""
 
 from __future__ import annotations
 
@@ -28,17 +28,15 @@ class FitOutput(StrEnum):
 def fit(
     file: Files,
     recursive: Recursive = False,
-    output: Annotated[
-        FitOutput, typer.Option("--output", "-o", help="Words for people, or a document.")
-    ] = FitOutput.TEXT,
+    output: Annotated[FitOutput, typer.Option("--output", "-o", help="Output format.")] = FitOutput.TEXT,
     namespace: Namespace = None,
     config: Config = None,
     where: ClusterFlags = DEFAULT_FLAGS,
 ) -> None:
-    """Say whether these manifests would be admitted now, and what falls short where they would not.
+    """Check whether these manifests would be admitted now, and show what is missing if not.
 
-    Decided as admission decides, in the order of the files: what one document takes is not there for the next.
-    Nothing is written. Exit code 0: all of it fits; 1: something does not.
+    Manifests are decided in file order, each after those before it, as admission decides them. Nothing is written.
+    Exit code 0: everything fits; 1: something does not fit.
     """
     outcomes = run_dry_run(read_objects(file, recursive), namespace, config, where)
     if output is FitOutput.TEXT:
@@ -54,7 +52,7 @@ def fit(
 def run_dry_run(
     documents: Sequence[Any], namespace: str | None, config: Path | None, where: ClusterFlags
 ) -> list[DryRunOutcome]:
-    """What admission would say, against the cluster; says on stderr what could not be seen. Raises Failure."""
+    """Run admission on the documents against the cluster, and warn of what cannot be read. Raise Failure."""
     settings, client = settings_of(config), client_for(where)
 
     from bizrq.cli.simulate.dry_run import DryRun, read_groups
@@ -74,11 +72,11 @@ def run_dry_run(
 
 
 def warn_unread(unread: Iterable[str]) -> None:
-    warn(f"you may not read {', '.join(unread)}: taken as if there were none")
+    warn(f"you cannot read {', '.join(unread)}; the answer may be wrong")
 
 
 def show(outcomes: list[DryRunOutcome]) -> None:
-    """A line for each document, and below it why it does not fit."""
+    """Print a line for each manifest, and below it why it does not fit."""
     from rich.text import Text
 
     from bizrq.cli.output import terminal
@@ -86,7 +84,7 @@ def show(outcomes: list[DryRunOutcome]) -> None:
 
     console = terminal.console()
     if not outcomes:
-        console.print("Nothing in these files is a group or of a kind that is charged.")
+        console.print("These files contain no group and no object of a charged kind.")
         return
     for outcome in outcomes:
         most = most_replicas(outcome)

@@ -1,4 +1,4 @@
-"""bizrq forecast: when each budget of hours is out if what runs now goes on, and by whose workloads."""
+"""bizrq forecast: predict when each budget of hours will be exhausted."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from bizrq.cli.hours.records import HoursRecords
     from bizrq.kube.client import KubeClient
 
-#: The columns of every form, in their order; a narrow table leaves some out.
+#: The columns of every form; a narrow table leaves some out.
 HEADS = ("group", "resource", "budget", "used", "left", "burn", "unit", "counted", "until", "out", "workloads")
 _NARROW = ("group", "resource", "budget", "used", "left", "burn", "out")
 _WIDE = (*_NARROW, "unit", "until", "workloads")
@@ -28,10 +28,10 @@ def forecast(
     resource: OnlyResource = None,
     where: ClusterFlags = DEFAULT_FLAGS,
 ) -> None:
-    """Foresee when each budget of hours is out, if what runs now goes on, and which workloads burn it.
+    """Predict when each budget of hours will be exhausted if the running workloads continue.
 
-    The burn is what a group's own workloads spend in an hour. Children hold their whole budgets, so that a parent's is
-    out when it has no hours left to spend or to grant. Nothing that runs is stopped when it is.
+    The burn is what a group's own workloads use in one hour. Children hold their whole budgets, so a parent's budget
+    is exhausted when it has no hours left to use or to grant. Running workloads are not stopped then.
     """
     client, catalog = client_for(where), catalog_of(None)
 
@@ -88,22 +88,28 @@ def _print(found: list[BudgetOutlook], form: OutputFormat) -> None:
     from bizrq.cli.output import terminal
 
     if not found:
-        terminal.console().print("No group has a budget of hours: give one, like cash/requests.nvidia.com/gpu.")
+        terminal.console().print(
+            "No group has a budget of hours. To set one, add for example cash/requests.nvidia.com/gpu to spec.hard."
+        )
         return
     heads = _WIDE if form is OutputFormat.WIDE else _NARROW
     cells: list[list[Text]] = []
     for each in found:
-        told = {**_as_json(each), "out": format_exhaustion(each), "workloads": format_top_consumers(each)}
-        told["until"] = "for ever" if each.until is None else format_local_time(each.until, each.zone)
+        texts = {**_as_json(each), "out": format_exhaustion(each), "workloads": format_top_consumers(each)}
+        texts["until"] = "no end" if each.until is None else format_local_time(each.until, each.zone)
         style = (
-            "red" if told["out"] == "is out" else "yellow" if each.exhausted_at is not None and each.left > 0 else ""
+            "red"
+            if texts["out"] == "exhausted"
+            else "yellow"
+            if each.exhausted_at is not None and each.left > 0
+            else ""
         )
-        cells.append([Text(told[head] or "-", style if head in ("out", "left") else "") for head in heads])
+        cells.append([Text(texts[head] or "-", style if head in ("out", "left") else "") for head in heads])
     print_table(heads, cells, right=("budget", "used", "left", "burn"))
     if form is not OutputFormat.WIDE:
         console = terminal.console()
         burning = [each for each in found if each.exhausted_at is not None and each.workloads]
         for each in burning:
             terminal.print_sentences(
-                console, [f"{each.group} burns {each.resource} by {format_top_consumers(each)}"], 0
+                console, [f"{each.group}: {each.resource} is used by {format_top_consumers(each)}"], 0
             )

@@ -1,4 +1,4 @@
-"""bizrq get: the groups, a line each."""
+"""bizrq get: list groups, one line each."""
 
 from __future__ import annotations
 
@@ -19,13 +19,15 @@ if TYPE_CHECKING:
 
 
 def get(
-    group: Annotated[list[str] | None, typer.Argument(help="Only these groups.", autocompletion=group_names)] = None,
+    group: Annotated[
+        list[str] | None, typer.Argument(help="Show only these groups.", autocompletion=group_names)
+    ] = None,
     output: Output = OutputFormat.TABLE,
     selector: Selector = None,
     watch: Watch = False,
     where: ClusterFlags = DEFAULT_FLAGS,
 ) -> None:
-    """List groups: their parents, whether they are ready and within their quota, and what is scarcest in them."""
+    """List groups with their parents, conditions, and scarcest resource."""
     client, wanted = client_for(where), group or []
 
     def show(items: list[dict[str, Any]]) -> None:
@@ -40,7 +42,7 @@ def get(
 
 
 def show_list(chosen: list[dict[str, Any]], items: list[dict[str, Any]], form: OutputFormat) -> None:
-    """The chosen of all groups in one of the forms."""
+    """Print the chosen groups, out of all of them, in one of the forms."""
     if form in (OutputFormat.JSON, OutputFormat.YAML):
         print_document({"apiVersion": "v1", "kind": "List", "metadata": {}, "items": chosen}, form)
         return
@@ -58,7 +60,7 @@ def show_list(chosen: list[dict[str, Any]], items: list[dict[str, Any]], form: O
     show_rows(rows, form)
 
 
-#: The columns of every form, in their order, and those that a narrow table has.
+#: The columns of every form; a narrow table leaves some out.
 HEADS = (
     *("name", "parent", "ready", "over", "scarcest", "taken", "hard", "percent"),
     *("reservations", "counted", "age"),
@@ -67,7 +69,7 @@ _NARROW = ("name", "parent", "ready", "over", "scarcest", "percent", "age")
 
 
 def row_of(view: GroupView) -> dict[str, Any]:
-    """A group's cells, by column."""
+    """Return the values of a group by column."""
     group, scarce = view.group, view.tightest
     return {
         "name": view.name,

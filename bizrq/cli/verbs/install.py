@@ -1,4 +1,4 @@
-"""bizrq install and uninstall: what stands in a cluster where bizrq runs, put there and taken away."""
+"""bizrq install and uninstall: apply the objects of bizrq to a cluster, or delete them."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from bizrq.cli.manifests_of_bizrq import InstallPlan
     from bizrq.kube.client import KubeClient, Resource
 
-_Namespace = Annotated[str, typer.Option("--namespace", "-n", help="Where bizrq itself runs.")]
-_DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the objects instead, in their order.")]
-#: Seconds that a kind's deletion may take.
+_Namespace = Annotated[str, typer.Option("--namespace", "-n", help="Namespace of bizrq itself.")]
+_DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the objects in order, and change nothing.")]
+#: Seconds to wait for the deletion of a CRD.
 _GONE = 120.0
-#: Whose fields those are that install says.
+#: The field manager of server-side apply.
 _MANAGER = "bizrq-install"
 _STRICT = {"fieldValidation": "Strict"}
-#: The status of an API server that does not know a patch's kind.
+#: The HTTP status for a patch type that the API server does not support.
 _UNSUPPORTED = 415
 
 
@@ -37,24 +37,26 @@ class InstallOutput(StrEnum):
     NAME = "name"
 
 
-_Output = Annotated[InstallOutput, typer.Option("--output", "-o", help="How --dry-run prints them.")]
+_Output = Annotated[InstallOutput, typer.Option("--output", "-o", help="Output format of --dry-run.")]
 
 
 def install(
-    image: Annotated[str | None, typer.Option(help="The processes' image, by default bizrq of this version.")] = None,
+    image: Annotated[str | None, typer.Option(help="Image of the processes; by default bizrq of this version.")] = None,
     namespace: _Namespace = "bizrq-system",
-    config: Annotated[Path | None, typer.Option(help="The processes' configuration, one YAML document.")] = None,
-    replicas: Annotated[int, typer.Option(min=1, max=20, help="Of webhooks and of the controller, each.")] = 2,
-    wait: Annotated[bool, typer.Option(help="Register the webhooks once one is ready, not before.")] = True,
-    timeout: Annotated[int, typer.Option(min=1, help="Seconds to wait for a webhook.")] = 180,
+    config: Annotated[Path | None, typer.Option(help="YAML file of the processes' configuration.")] = None,
+    replicas: Annotated[
+        int, typer.Option(min=1, max=20, help="Replicas of the webhooks and of the controller, each.")
+    ] = 2,
+    wait: Annotated[bool, typer.Option(help="Register the webhooks only once one of them is ready.")] = True,
+    timeout: Annotated[int, typer.Option(min=1, help="Seconds to wait for a ready webhook.")] = 180,
     dry_run: _DryRun = False,
     output: _Output = InstallOutput.YAML,
     where: ClusterFlags = DEFAULT_FLAGS,
 ) -> None:
-    """Install bizrq in a cluster, or bring what is installed up to date; to do it again changes nothing.
+    """Install or update bizrq in a cluster. Repeating it changes nothing.
 
-    The CRD, rights, the processes and their Service, then the registration, since a webhook that is registered and
-    not there refuses. What an earlier install made and this one does not goes. Needs an administrator's rights.
+    Applies the CRDs, RBAC, processes and Service, and the webhook registration last, because a registered webhook
+    that does not run refuses every write. Deletes what only an earlier install created. Requires administrator rights.
     """
     from importlib.metadata import version
 
@@ -83,14 +85,16 @@ def install(
 
 def uninstall(
     namespace: _Namespace = "bizrq-system",
-    crd: Annotated[bool, typer.Option("--crd", help="The CRD too, and with it every group and what it spent.")] = False,
+    crd: Annotated[
+        bool, typer.Option("--crd", help="Delete the CRDs too, and with them every group and its hours.")
+    ] = False,
     dry_run: _DryRun = False,
     output: _Output = InstallOutput.NAME,
     where: ClusterFlags = DEFAULT_FLAGS,
 ) -> None:
-    """Take bizrq out of a cluster: the registration first, so that nothing is refused meanwhile.
+    """Remove bizrq from a cluster, the webhook registration first, so that no write is refused meanwhile.
 
-    Groups and their CRD stay, unless --crd is given. The namespace goes only where install made it.
+    Groups and their CRDs are kept without --crd. The namespace is deleted only if install created it.
     """
     from bizrq.cli import manifests_of_bizrq
 
@@ -103,7 +107,7 @@ def uninstall(
     }
     kept = [obj for obj in objects if obj["kind"] == "CustomResourceDefinition"]
     going = [obj for obj in objects if obj not in kept]
-    # The namespace last of what stands in it.
+    # Delete the namespace after the objects in it.
     going.insert(next(i for i, obj in enumerate(going) if obj["kind"] == "ServiceAccount"), secret)
     if dry_run:
         _print([*going, *(kept if crd else [])], output)
@@ -121,7 +125,7 @@ def uninstall(
                 await _delete(client, obj)
                 await _gone(client, obj)
         else:
-            await _report_what_stays(client)
+            await _warn_of_kept_groups(client)
 
     run_on(client_for(where), work)
 
@@ -139,7 +143,7 @@ def _print(objects: list[dict[str, Any]], form: InstallOutput) -> None:
     import yaml
 
     class Plain(yaml.SafeDumper):
-        """Without anchors: what is the same twice is written twice."""
+        """Write equal parts in full, without anchors."""
 
         def ignore_aliases(self, data: Any) -> bool:
             return True
@@ -148,7 +152,7 @@ def _print(objects: list[dict[str, Any]], form: InstallOutput) -> None:
 
 
 def _named(obj: dict[str, Any]) -> str:
-    """As kubectl names it: deployment.apps/bizrq-webhooks."""
+    """Return the name as kubectl prints it: deployment.apps/bizrq-webhooks."""
     from bizrq.cli.manifests_of_bizrq import resource_of
 
     resource = resource_of(obj)
@@ -156,12 +160,12 @@ def _named(obj: dict[str, Any]) -> str:
     return f"{kind}/{obj['metadata']['name']}"
 
 
-def _said(obj: dict[str, Any], what: str) -> None:
+def _report(obj: dict[str, Any], what: str) -> None:
     typer.echo(f"{_named(obj)} {what}")
 
 
 async def _apply(client: KubeClient, obj: dict[str, Any]) -> None:
-    """Have the object say what we say, by server-side apply: what others say of it stays, what we say no more goes."""
+    """Apply the object by server-side apply: keep the fields of others, remove those that we no longer set."""
     import orjson
 
     from bizrq.cli.manifests_of_bizrq import resource_of
@@ -174,8 +178,8 @@ async def _apply(client: KubeClient, obj: dict[str, Any]) -> None:
     except NotFound:
         stored = None
     if stored is not None and obj["kind"] == "Namespace":
-        # Whoever made it, it is theirs: our labels would have uninstall delete it.
-        _said(obj, "unchanged")
+        # Do not label an existing namespace: uninstall would delete it.
+        _report(obj, "unchanged")
         return
     params = {**_STRICT, "fieldManager": _MANAGER, "force": "true"}
     path, kind = resource.path(namespace, name), "application/apply-patch+yaml"
@@ -186,13 +190,13 @@ async def _apply(client: KubeClient, obj: dict[str, Any]) -> None:
             raise
         answer = await _merge(client, resource, obj, stored)
     if stored is None:
-        _said(obj, "created")
+        _report(obj, "created")
     else:
-        _said(obj, "unchanged" if _wanted(orjson.loads(answer)) == _wanted(stored) else "configured")
+        _report(obj, "unchanged" if _wanted(orjson.loads(answer)) == _wanted(stored) else "configured")
 
 
 async def _merge(client: KubeClient, resource: Resource, obj: dict[str, Any], stored: dict[str, Any] | None) -> bytes:
-    """The same where there is no server-side apply, as on the sandbox: what we say no more stays."""
+    """Create or patch the object without server-side apply, as on the sandbox; fields that we no longer set stay."""
     import orjson
 
     name, namespace = obj["metadata"]["name"], obj["metadata"].get("namespace")
@@ -203,7 +207,7 @@ async def _merge(client: KubeClient, resource: Resource, obj: dict[str, Any], st
 
 
 async def _prune(client: KubeClient, objects: Sequence[dict[str, Any]]) -> None:
-    """Delete what has the label of install and is none of these: an earlier one made it, in the same namespaces."""
+    """Delete the other objects that carry the label of install: an earlier install created them."""
     from bizrq.cli.manifests_of_bizrq import INSTALL, MANAGED, PRUNED, resource_of
 
     kept = {(resource_of(o), o["metadata"].get("namespace"), o["metadata"]["name"]) for o in objects}
@@ -217,14 +221,14 @@ async def _prune(client: KubeClient, objects: Sequence[dict[str, Any]]) -> None:
 
 
 def _wanted(obj: dict[str, Any]) -> dict[str, Any]:
-    """What of an object people decide: not its status, nor what the API server counts."""
+    """Return the object without its status and without the fields that the API server sets."""
     counted = ("resourceVersion", "generation", "managedFields")
     metadata = {key: value for key, value in obj["metadata"].items() if key not in counted}
     return {**{key: value for key, value in obj.items() if key != "status"}, "metadata": metadata}
 
 
 def _with_bundles(obj: dict[str, Any], stored: dict[str, Any]) -> dict[str, Any]:
-    """The registration with the caBundles that bizrq-certs has given it: a patch replaces the whole list."""
+    """Keep the caBundles that bizrq-certs has set in the registration, because a patch replaces the whole list."""
     if "webhooks" not in obj:
         return obj
     bundles = {w["name"]: w["clientConfig"].get("caBundle") for w in stored.get("webhooks") or ()}
@@ -237,7 +241,7 @@ def _with_bundles(obj: dict[str, Any], stored: dict[str, Any]) -> dict[str, Any]
 
 
 async def _served(client: KubeClient, plan: InstallPlan, timeout: int) -> None:
-    """Return once a webhook can answer; raises Failure after so many seconds."""
+    """Return when a webhook is ready. Raise Failure after `timeout` seconds."""
     import asyncio
 
     from bizrq.cli.manifests_of_bizrq import resource_of
@@ -251,8 +255,8 @@ async def _served(client: KubeClient, plan: InstallPlan, timeout: int) -> None:
             return
         if time.monotonic() > until:
             raise Failure(
-                f"no webhook is ready after {timeout} s, so none is registered and nothing is refused: look at "
-                f"kubectl -n {plan.namespace} describe pods, then run install again (or --no-wait)",
+                f"no webhook became ready within {timeout} s, so none is registered and nothing is refused; check "
+                f"kubectl -n {plan.namespace} describe pods, then run install again, or with --no-wait",
                 EXIT_CLUSTER,
             )
         await asyncio.sleep(1.0)
@@ -267,16 +271,16 @@ async def _delete(client: KubeClient, obj: dict[str, Any]) -> None:
         if obj["kind"] == "Namespace":
             stored = await client.get(resource, metadata["name"])
             if (stored["metadata"].get("labels") or {}).get(MANAGED) != INSTALL:
-                _said(obj, "stays: install did not make it")
+                _report(obj, "kept: install did not create it")
                 return
         await client.delete(resource, metadata["name"], metadata.get("namespace"))
     except NotFound:
         return
-    _said(obj, "deleted")
+    _report(obj, "deleted")
 
 
 async def _free_groups(client: KubeClient) -> None:
-    """Take our finalizer off the groups: the controller, which would do it, is gone."""
+    """Remove our finalizer from the groups, because the controller no longer runs."""
     from bizrq.api.group import FINALIZER
     from bizrq.kube.client import NotFound
     from bizrq.store.groups import GROUPS
@@ -294,7 +298,7 @@ async def _free_groups(client: KubeClient) -> None:
 
 
 async def _gone(client: KubeClient, obj: dict[str, Any]) -> None:
-    """Return when a CRD has gone with all of its objects; raises Failure."""
+    """Return when a CRD is deleted with all of its objects. Raise Failure after a timeout."""
     import asyncio
 
     from bizrq.cli.manifests_of_bizrq import resource_of
@@ -305,10 +309,12 @@ async def _gone(client: KubeClient, obj: dict[str, Any]) -> None:
         while time.monotonic() < until:
             await client.get(resource_of(obj), obj["metadata"]["name"])
             await asyncio.sleep(0.2)
-        raise Failure(f"{_named(obj)} is still there after {_GONE:.0f} s: something holds a group", EXIT_CLUSTER)
+        raise Failure(
+            f"{_named(obj)} still exists after {_GONE:.0f} s: a finalizer keeps one of its objects", EXIT_CLUSTER
+        )
 
 
-async def _report_what_stays(client: KubeClient) -> None:
+async def _warn_of_kept_groups(client: KubeClient) -> None:
     from bizrq.api.group import FINALIZER
     from bizrq.kube.client import NotFound
     from bizrq.store.groups import GROUPS
@@ -318,6 +324,6 @@ async def _report_what_stays(client: KubeClient) -> None:
     except NotFound:
         return
     held = sum(FINALIZER in (group["metadata"].get("finalizers") or []) for group in groups)
-    warn(f"{len(groups)} groups and their CRD stay; bizrq uninstall --crd removes them")
+    warn(f"{len(groups)} groups and their CRDs are kept; bizrq uninstall --crd deletes them")
     if held:
-        warn(f"{held} of them have spent hours, and cannot be deleted one by one without a controller")
+        warn(f"{held} of them have used hours and cannot be deleted one by one without the controller")

@@ -1,4 +1,4 @@
-"""bizrq report: a row for every group and resource, and bills of their hours; for people, spreadsheets and scripts."""
+"""bizrq report: print a row for each group and resource, or report the hours that were used."""
 
 from __future__ import annotations
 
@@ -20,23 +20,24 @@ if TYPE_CHECKING:
     from bizrq.kube.client import KubeClient
     from bizrq.units.names import Catalog
 
-#: The columns of every form, in their order; a narrow table leaves some out.
+#: The columns of every form; a narrow table leaves some out.
 HEADS = ("group", "parent", "resource", "hard", "used", "selfUsed", "granted", "reserved", "left", "percent")
 _NARROW = ("group", "resource", "hard", "used", "reserved", "left", "percent")
 
-_Hours = Annotated[bool, typer.Option("--hours", help="Bill hours, by group and of the current period.")]
+_Hours = Annotated[bool, typer.Option("--hours", help="Report used hours, by group, for the current period.")]
 _By = Annotated[
-    list[GroupBy] | None, typer.Option("--by", help="Bill hours by this; give it again to part them further.")
+    list[GroupBy] | None, typer.Option("--by", help="Report used hours by this column; repeat it to add columns.")
 ]
 _Period = Annotated[
     str | None,
     typer.Option(
         metavar="<current|last|all|START>",
-        help="Bill the hours of this period; START is the date or time at which it began, or one in it.",
+        help="Report used hours of this period; START is a date or time at its beginning or within it.",
     ),
 ]
 _Html = Annotated[
-    Path | None, typer.Option(help="Write bills of hours and a forecast as one page with charts, - to standard output.")
+    Path | None,
+    typer.Option(help="Write an HTML page with charts of used hours and a forecast; - writes to standard output."),
 ]
 
 
@@ -44,7 +45,7 @@ def report(
     group: Group = None,
     output: Output = OutputFormat.TABLE,
     resource: OnlyResource = None,
-    over: Annotated[int, typer.Option(min=0, help="Only what is taken to at least so many percent.")] = 0,
+    over: Annotated[int, typer.Option(min=0, help="Show only resources at or above this usage, in percent.")] = 0,
     hours: _Hours = False,
     by: _By = None,
     period: _Period = None,
@@ -52,18 +53,21 @@ def report(
     config: Config = None,
     where: ClusterFlags = DEFAULT_FLAGS,
 ) -> None:
-    """Report what every group has of every resource: ceiling, used by itself and by its children, reserved, left.
+    """Report each resource of each group: ceiling, usage, reservations, and what is left.
 
-    With --hours, --by, --period or --html: which hours were spent, when and on what.
+    With --hours, --by, --period or --html, report the hours that were used, when and for what.
     """
     client, catalog = client_for(where), catalog_of(config)
     if not (hours or by or period is not None or html is not None):
         _report_quota(client, group, resource, over, output, catalog)
         return
     if over:
-        raise Failure("--over is of ceilings, not of hours that were spent: leave it out, or --hours", EXIT_BAD_INPUT)
+        raise Failure(
+            "--over does not apply to used hours: remove it, or remove --hours, --by, --period and --html",
+            EXIT_BAD_INPUT,
+        )
     if html is not None and (by or output is not OutputFormat.TABLE):
-        raise Failure("--html writes one page with every bill: leave out --by and --output", EXIT_BAD_INPUT)
+        raise Failure("--html always writes the whole page: remove --by and --output", EXIT_BAD_INPUT)
 
     from bizrq.cli.hours.bills import print_bill, write_page
 
@@ -104,7 +108,7 @@ def _cell(head: str, row: dict[str, Any]) -> Text:
 
     value, percent = row[head], row["percent"]
     if value is None:
-        # Parents are "" for a root; amounts are None until they are counted.
+        # The parent of a root is ""; amounts are None until the first recount.
         return Text("?", "dim")
     if value in ("", "0") and head != "hard":
         return Text("-", "dim")

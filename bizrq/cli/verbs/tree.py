@@ -1,4 +1,4 @@
-"""bizrq tree: who has what, and how much of it is left."""
+"""bizrq tree: show the tree of groups with their usage."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
     from bizrq.cli.output.view import GroupView, ResourceView, TreeView
 
-#: Cells of a bar where there is room, and where there is not.
+#: Cells of a bar on a wide and on a narrow terminal.
 _LONG, _SHORT = 20, 8
-#: What bars are drawn with: own, granted, reserved, left. And the same, and a tree's lines, where there is but ASCII.
+#: The characters of bars: own, granted, reserved, left. Then the same, and the tree lines, in ASCII.
 _BLOCKS, _ASCII = "█▓▒░", "#=+."
 _LINES = str.maketrans("├└─│", "|`-|")
 
@@ -32,10 +32,10 @@ def tree(
     config: Config = None,
     where: ClusterFlags = DEFAULT_FLAGS,
 ) -> None:
-    """Show the tree of groups: of each resource the ceiling, what is used by whom, reserved, and left.
+    """Show the tree of groups, with the ceiling, usage, reservations and what is left of each resource.
 
-    In a terminal with bars: full what the group's own workloads use, shaded what its children were given, light what
-    is reserved. Models stand below their base.
+    A terminal shows bars: full for the group's own workloads, shaded for its children, light for reservations. Models
+    follow their base resource.
     """
     client, catalog = client_for(where), catalog_of(config)
 
@@ -61,7 +61,7 @@ def tree(
 
 
 def show_as(forest: TreeView, top: str | None, form: OutputFormat) -> None:
-    """The tree below `top` in one of the forms."""
+    """Print the tree below `top` in one of the forms."""
     from bizrq.cli.output.view import report_row
     from bizrq.cli.verbs import report
 
@@ -77,7 +77,7 @@ def show_as(forest: TreeView, top: str | None, form: OutputFormat) -> None:
 
 
 def as_json(view: GroupView) -> dict[str, Any]:
-    """One group as `tree -o json` prints it; what is not counted yet is null."""
+    """Return a group as `tree -o json` prints it; an amount is null until the first recount."""
 
     def row(f: ResourceView) -> dict[str, Any]:
         amounts = {"hard": f.hard, "used": f.used, "selfUsed": f.self_used, "reserved": f.reserved, "left": f.left}
@@ -104,15 +104,15 @@ _FEW: tuple[_Column, ...] = (("HARD", lambda f: f.hard), ("USED", lambda f: f.us
 
 
 def show(rows: list[tuple[GroupView, str]], *, every: bool = False) -> None:
-    """The tree as a table; bars and colours only where a terminal shows them, `every` number whatever the width.
+    """Print the tree as a table, with bars and colours on a terminal only; `every` keeps all numbers at any width.
 
-    Bars give way to names and numbers, which are never cut: what a terminal has no room for goes on in its next line.
+    Names and numbers are never cut: a narrow terminal gets no bars, and then wraps its lines.
     """
     from bizrq.cli.output import terminal
 
     console = terminal.console()
     if not rows:
-        console.print("There are no groups yet: kubectl apply -f examples/tree.yaml makes some.")
+        console.print("There are no groups yet; kubectl apply -f examples/tree.yaml creates some.")
         return
     *better, least = _layouts(console, every)
     for cells, columns in better:
@@ -125,7 +125,7 @@ def show(rows: list[tuple[GroupView, str]], *, every: bool = False) -> None:
 
 
 def _layouts(console: Console, every: bool) -> list[tuple[int, Sequence[_Column]]]:
-    """How long bars are and which numbers there are, the best first; the last of them has to do."""
+    """Return the lengths of bars and the columns to try, the best first; the last one is always used."""
     if not console.is_terminal:
         return [(0, _EVERY)]
     least = _EVERY if every else _FEW
@@ -156,12 +156,12 @@ def _table(console: Console, rows: list[tuple[GroupView, str]], cells: int, colu
 
 
 def _drawn(lead: str, ascii_only: bool) -> str:
-    """The lines that lead to a group, as the terminal can draw them."""
+    """Return the tree lines of a group as the terminal can show them."""
     return lead.translate(_LINES) if ascii_only else lead
 
 
 def _label(figures: ResourceView, above: ResourceView | None) -> Text:
-    """A resource, and a model below its base by its own name alone."""
+    """Return the resource, or the bare name of a model that follows its base."""
     from rich.text import Text
 
     if figures.base and above is not None and figures.base in (above.resource, above.base):
@@ -180,7 +180,7 @@ def _number(head: str, figures: ResourceView, amount: int | None) -> Text:
 
 
 def _bar(figures: ResourceView, cells: int, glyphs: str) -> Text:
-    """The group's own use, what its children were given, then what is reserved, of `hard`."""
+    """Draw the group's own usage, what its children hold, and what is reserved, as parts of `hard`."""
     from rich.text import Text
 
     full, shaded, light, empty = glyphs
@@ -201,7 +201,7 @@ def _bar(figures: ResourceView, cells: int, glyphs: str) -> Text:
 
 
 def _end(amount: int, hard: int, cells: int) -> int:
-    """The cell at which an amount ends: the last only where nothing is left, the first wherever there is something."""
+    """Return the cell at which an amount ends: the last one only if nothing is left, the first for any amount."""
     if amount <= 0 or hard <= 0:
         return 0
     return cells if amount >= hard else min(cells - 1, max(1, amount * cells // hard))

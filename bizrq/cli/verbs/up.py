@@ -1,4 +1,4 @@
-"""bizrq up: everything in one process, on a sandbox or on a real cluster."""
+"""bizrq up: run webhooks and controller in one process, on a sandbox or on a real cluster."""
 
 from __future__ import annotations
 
@@ -16,25 +16,26 @@ if TYPE_CHECKING:
 
 def up(
     kubeconfig: Annotated[
-        Path | None, typer.Option(help="A real cluster; without it or --context a sandbox is started.")
+        Path | None, typer.Option(help="Kubeconfig of a real cluster; without it and --context a sandbox is started.")
     ] = None,
-    context: Annotated[str | None, typer.Option(help="A context of the kubeconfig: a real cluster.")] = None,
-    config: Annotated[Path | None, typer.Option(help="One YAML document: how workloads are counted.")] = None,
+    context: Annotated[str | None, typer.Option(help="Context of the kubeconfig, for a real cluster.")] = None,
+    config: Annotated[Path | None, typer.Option(help="YAML file of the counting configuration.")] = None,
     webhook_url: Annotated[
-        str | None, typer.Option(help="Where the API server reaches this process; by default on 127.0.0.1.")
+        str | None, typer.Option(help="URL at which the API server reaches this process; by default on 127.0.0.1.")
     ] = None,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="The port to serve webhooks on, 0 is any.")] = 0,
-    write_kubeconfig: Annotated[Path, typer.Option(help="Where the sandbox's kubeconfig is written.")] = Path(
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the webhooks; 0 picks a free one.")] = 0,
+    write_kubeconfig: Annotated[Path, typer.Option(help="File to write the sandbox's kubeconfig to.")] = Path(
         ".bizrq/kubeconfig"
     ),
-    namespace: Annotated[str, typer.Option(help="Where bizrq's Lease is.")] = "bizrq-system",
-    recount_interval: Annotated[str, typer.Option(help="Every group is counted at least so often.")] = "5m",
-    cash_interval: Annotated[str, typer.Option(help="Card-hours of what runs are added up so often.")] = "60s",
+    namespace: Annotated[str, typer.Option(help="Namespace of bizrq's Lease.")] = "bizrq-system",
+    recount_interval: Annotated[str, typer.Option(help="Interval at which every group is recounted.")] = "5m",
+    cash_interval: Annotated[
+        str, typer.Option(help="Interval at which the card-hours of running pods are recorded.")
+    ] = "60s",
 ) -> None:
-    """Everything in one process: webhooks and controller, on a sandbox or, with --kubeconfig, on a real cluster.
+    """Run webhooks and controller in one process, on a sandbox or, with --kubeconfig, on a real cluster.
 
-    Prints `ready` when the first request would be decided. CRDs and groups stay when it ends; the webhooks'
-    registration does not.
+    Prints `ready` when requests are decided. On exit it removes the webhook registration; CRDs and groups stay.
     """
     from bizrq import process
     from bizrq.cli.standalone import Standalone, TargetCluster
@@ -66,7 +67,7 @@ def _run(standalone: Standalone) -> None:
     except (ApiError, Unreachable) as error:
         raise Failure(str(error), EXIT_CLUSTER) from None
     except OSError as error:
-        # A port that is in use; the error names the address.
+        # The port is in use, for example; the error names the address.
         raise Failure(error.strerror or str(error), EXIT_BAD_INPUT) from None
 
 

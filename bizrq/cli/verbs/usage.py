@@ -1,4 +1,4 @@
-"""bizrq usage: what manifests would be charged, without a cluster."""
+"""bizrq usage: count manifests without a cluster."""
 
 from __future__ import annotations
 
@@ -24,12 +24,10 @@ class UsageOutput(StrEnum):
 def usage(
     file: Files,
     recursive: Recursive = False,
-    output: Annotated[
-        UsageOutput, typer.Option("--output", "-o", help="A table for people, or a document.")
-    ] = UsageOutput.TABLE,
+    output: Annotated[UsageOutput, typer.Option("--output", "-o", help="Output format.")] = UsageOutput.TABLE,
     config: Config = None,
 ) -> None:
-    """Show what these manifests would be charged; other documents in the files serve as the cluster."""
+    """Count what these manifests would be charged; other documents in the files stand for the cluster."""
     from bizrq.workloads.demand.offline import usage as count
 
     settings = settings_of(config)
@@ -41,14 +39,14 @@ def usage(
 
 
 def show(rows: list[UsageRow]) -> None:
-    """A line per workload and resource."""
+    """Print a line for each workload and resource."""
     from rich.text import Text
 
     from bizrq.cli.output import terminal
 
     console = terminal.console()
     if not rows:
-        console.print("No workload in these files is of a kind that bizrq counts.")
+        console.print("These files contain no workload of a kind that bizrq counts.")
         return
     cells: list[list[str | Text]] = []
     for row in rows:

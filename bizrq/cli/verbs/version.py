@@ -1,4 +1,4 @@
-"""bizrq version."""
+"""bizrq version: print the version."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What a workload object asks for in all.
+"""Compute what a workload object asks for.
 
-This file alone brings together who pays (`owners`), how many pods (`roles`), what each costs (`podspec`) and which
-models they use (`models`). It does not know groups, limits or what is used.
+This file alone combines the payer (`owners`), the number of pods (`roles`), the cost of each (`podspec`) and their
+models (`models`). It does not know groups, ceilings or usage.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from bizrq.units.quantity import MAX, NANO
 from bizrq.units.resources import Resources
 from bizrq.units.slot import Slot
 from bizrq.workloads import special
-from bizrq.workloads.config import DEFAULT, CountingConfig
+from bizrq.workloads.config import CountingConfig
 from bizrq.workloads.devices import cards, dra, hami
 from bizrq.workloads.devices.dra import ClaimContext
 from bizrq.workloads.devices.models import add_models, gpu_models, takes_model
@@ -35,7 +35,7 @@ from bizrq.workloads.validation import Malformed, describe_value, expect_count, 
 
 @dataclass(frozen=True, slots=True)
 class RoleDemand:
-    """One set of equal pods: how many, and what one of them costs under every emitted name, in nano-units."""
+    """One set of equal pods: their number, and the cost of one under every emitted name, in nano-units."""
 
     name: str
     replicas: int
@@ -44,12 +44,12 @@ class RoleDemand:
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What a workload object asks for. `resources` has every emitted name, in nano-units; an absent one is 0.
+    """The demand of a workload object. `resources` has every emitted name in nano-units; an absent one is 0.
 
-    `shared` is what claims cost besides that others may name as well, by the place that each is charged in, once.
-    `missing` tells for requests.cpu, limits.cpu, requests.memory and limits.memory which containers do not state it;
-    `unmodelled` for names of cards which roles say no model, where they have to (strict_models).
-    `run` is how long it runs at most, in milliseconds, None where nothing bounds it.
+    `shared` is the cost of claims that other workloads may use too, by slot; each counts once. `missing` lists, for
+    requests.cpu, limits.cpu, requests.memory and limits.memory, the containers that do not state it. `unmodelled`
+    lists, for names of cards, the roles without a model where strict_models needs one. `run` is the longest run in
+    milliseconds; None without a bound.
     """
 
     resources: Resources = field(default_factory=dict)
@@ -63,11 +63,11 @@ class Demand:
 NO_DEMAND = Demand()
 
 
-def demand(obj: dict[str, Any], registry: Registry, lookup: Lookup, config: CountingConfig = DEFAULT) -> Demand:
-    """What the object asks for, labelled or not. Raises Malformed, and nothing else, for whatever cannot be counted.
+def demand(obj: dict[str, Any], registry: Registry, lookup: Lookup, config: CountingConfig) -> Demand:
+    """Return the demand of an object, labelled or not. Raises Malformed, and nothing else, for what cannot be counted.
 
-    An object that a charged, labelled one made costs nothing, and so does one that has ended: pods which outlive it
-    are added by whoever can see them (`of_live_pods`).
+    An object that a charged, labelled one made costs nothing, and neither does one that has ended. A caller that sees
+    pods which outlive it adds them with `demand_of_live_pods`.
     """
     adapter = adapter_of(obj, registry)
     if payer(obj, registry, lookup) is not None:
@@ -76,7 +76,7 @@ def demand(obj: dict[str, Any], registry: Registry, lookup: Lookup, config: Coun
 
 
 def adapter_of(obj: dict[str, Any], registry: Registry) -> Adapter:
-    """The adapter that counts this object. Raises Malformed for kinds and versions that are not known."""
+    """Return the adapter that counts this object. Raises Malformed for unknown kinds and versions."""
     api_version, kind = obj.get("apiVersion"), obj.get("kind")
     adapter = registry.of(obj)
     if adapter is None:
@@ -92,8 +92,8 @@ def adapter_of(obj: dict[str, Any], registry: Registry) -> Adapter:
     return adapter
 
 
-def own_demand(obj: dict[str, Any], adapter: Adapter, lookup: Lookup, config: CountingConfig = DEFAULT) -> Demand:
-    """As `demand`, whoever made the object."""
+def own_demand(obj: dict[str, Any], adapter: Adapter, lookup: Lookup, config: CountingConfig) -> Demand:
+    """Return the demand of an object regardless of its owners. Raises Malformed."""
     if has_ended(obj, adapter):
         return NO_DEMAND
     total: dict[str, int] = {f"count/{adapter.resource}": NANO}
@@ -130,12 +130,12 @@ def own_demand(obj: dict[str, Any], adapter: Adapter, lookup: Lookup, config: Co
 
 
 def total_demand(demand: Demand) -> Resources:
-    """What an object asks for with the claims that others may name as well."""
+    """Return the demand with the claims that other workloads may use too."""
     return resources.total((demand.resources, *demand.shared.values())) if demand.shared else demand.resources
 
 
 def larger_by_slot(some: Mapping[Slot, Resources], others: Mapping[Slot, Resources]) -> dict[Slot, Resources]:
-    """Of claims that both name the larger of what each makes of it, name by name."""
+    """Merge costs of claims; where both name a slot, take the larger amount of each resource."""
     found = dict(some)
     for place, cost in others.items():
         found[place] = resources.larger(found[place], cost) if place in found else cost
@@ -143,14 +143,14 @@ def larger_by_slot(some: Mapping[Slot, Resources], others: Mapping[Slot, Resourc
 
 
 def _without_model(costs: Iterable[Resources], config: CountingConfig) -> list[str]:
-    """The names of cards of which no model is said."""
+    """Return the names of cards that have no model."""
     names = {name for cost in costs for name in cost if "/" in name}
     modelled = {found[0] for name in names if (found := base_and_model(name, config.catalog)) is not None}
     return sorted(name for name in names - modelled if takes_model(name, config.catalog))
 
 
 def _bounded(total: dict[str, int]) -> dict[str, int]:
-    """The total, which no resource of may exceed what Kubernetes can hold. Raises Malformed."""
+    """Return the total. Raises Malformed where a resource exceeds what Kubernetes can hold."""
     for name, amount in total.items():
         if amount > MAX:
             raise malformed("", f"the pods together ask for more than 9223372036854775807 of {name}")
@@ -158,31 +158,32 @@ def _bounded(total: dict[str, int]) -> dict[str, int]:
 
 
 def _pod_sets(obj: dict[str, Any], adapter: Adapter, namespace: str, lookup: Lookup) -> list[PodSet]:
-    templates = {name: lambda o, find=find: find(o, namespace, lookup) for name, find in special.TEMPLATES.items()}
-
-    def declared() -> list[PodSet]:
-        return pod_sets(obj, adapter, templates)
-
-    coder = special.KINDS.get(adapter.code) if adapter.code else None
-    sets = coder(obj, declared, namespace, lookup) if coder else declared()
+    if adapter.code is not None:
+        sets = special.KINDS[adapter.code].pod_sets(obj, adapter, namespace, lookup)
+    else:
+        templates = {
+            name: lambda o, module=module: module.template(o, namespace, lookup)
+            for name, module in special.TEMPLATES.items()
+        }
+        sets = pod_sets(obj, adapter, templates)
     return _on_nodes(sets, lookup) if adapter.per_node else sets
 
 
 def _on_nodes(sets: list[PodSet], lookup: Lookup) -> list[PodSet]:
     """Raise each count to the number of nodes that the pods fit. Raises Malformed.
 
-    What a status says of more pods stays: nodes that are gone, or that no longer fit, may have them still.
+    A larger count in the status stays: nodes that are gone or no longer fit may still have pods.
     """
     nodes = lookup.all_of(*ALL_NODES[:3])
     return [replace(pods, count=max(pods.count, eligible_count(pods.spec, pods.path, nodes))) for pods in sets]
 
 
 def may_grow_on_nodes(
-    new: dict[str, Any], old: dict[str, Any], adapter: Adapter, lookup: Lookup, config: CountingConfig = DEFAULT
+    new: dict[str, Any], old: dict[str, Any], adapter: Adapter, lookup: Lookup, config: CountingConfig
 ) -> bool:
-    """Return False where a change of a kind with a pod per node asks for no more, whichever nodes there are.
+    """Return False where a change of a kind with a pod per node asks for no more, whichever nodes exist.
 
-    It runs where it did, and no pod asks for more. Raises Malformed where the new object cannot be counted.
+    Its placement is then the same, and no pod asks for more. Raises Malformed where the new object cannot be counted.
     """
     after, places = own_demand(new, adapter, lookup, config).roles, _placements(new, adapter, lookup)
     try:
@@ -200,9 +201,10 @@ def _placements(obj: dict[str, Any], adapter: Adapter, lookup: Lookup) -> list[o
 
 
 def charged_cost(cost: PodCost, pods: PodSet, context: ClaimContext) -> dict[str, int]:
-    """The cost of one pod under every name that it is charged by: requests., limits., pods, cards., models, claims.
+    """Return the cost of one pod under every name that it is charged by: requests., limits., pods, cards., models,
+    claims.
 
-    What all the pods share is not in it. Raises Malformed.
+    It excludes claims that pods share. Raises Malformed.
     """
     context = context.of(pods)
     per_pod = hami.adjust(cost, pods, context)
@@ -226,11 +228,11 @@ def charged_cost(cost: PodCost, pods: PodSet, context: ClaimContext) -> dict[str
 
 
 def _with_cards(per_pod: dict[str, int], cost: PodCost, pods: PodSet, context: ClaimContext) -> dict[str, int]:
-    """The cost of one pod with the cards that it takes besides those that HAMi shares."""
+    """Add to the cost of one pod the cards that it takes in addition to those that HAMi shares."""
     config = context.config
     memory = cards.card_memory(gpu_models(context.labels, pods, config), config)
     shared = {
-        name for device in hami.shared_devices() if device.cards in per_pod for name in (device.count, *device.parts)
+        name for device in config.hami.devices if device.cards in per_pod for name in (device.count, *device.parts)
     }
     others = {name: amount for name, amount in cost.requests.items() if name not in shared}
     otherwise = cards.cards_of_counts_as(cost.requests, pods.annotations, memory, config)
@@ -238,18 +240,18 @@ def _with_cards(per_pod: dict[str, int], cost: PodCost, pods: PodSet, context: C
 
 
 def namespace_of(obj: Mapping[str, Any]) -> str:
-    """`metadata.namespace`, `default` where it is absent. Raises Malformed where metadata is no map."""
+    """Return `metadata.namespace`, or `default` where it is absent. Raises Malformed where metadata is no map."""
     namespace = expect_map(obj.get("metadata"), "metadata").get("namespace")
     return namespace if isinstance(namespace, str) and namespace else "default"
 
 
 def demand_of_live_pods(
-    obj: Mapping[str, Any], pods: Iterable[dict[str, Any]], lookup: Lookup, config: CountingConfig = DEFAULT
+    obj: Mapping[str, Any], pods: Iterable[dict[str, Any]], lookup: Lookup, config: CountingConfig
 ) -> Demand:
-    """What the pods of an ended workload still hold, those that are not over. Raises Malformed.
+    """Return what the pods of an ended workload still hold; terminated pods hold nothing. Raises Malformed.
 
-    `pods` are all that it made. For kinds whose adapter `lingers`, under the policy `terminal: live-pods`; the models
-    are those of the workload.
+    `pods` are all pods that it made. This is for kinds whose adapter `lingers`, under the policy `terminal: live-pods`.
+    The models are those of the workload.
     """
     around = ClaimContext(labels_of(obj), namespace_of(obj), lookup, config)
     total: dict[str, int] = {}
@@ -266,13 +268,11 @@ def demand_of_live_pods(
     return Demand(total, shared=shared)
 
 
-def with_children(
-    own: Demand, children: Sequence[Demand], adapter: Adapter, config: CountingConfig = DEFAULT
-) -> Demand:
-    """What an object asks for whose children (`grows`) may ask for more than it says itself: whichever is more.
+def with_children(own: Demand, children: Sequence[Demand], adapter: Adapter, config: CountingConfig) -> Demand:
+    """Return the larger of an object's own demand and that of its children (`grows`), which may exceed it.
 
-    Of several the largest counts, since one is about to replace another; all of them do so under `surge: count`. One
-    that is suspended or has ended asks for no pods, and its children are about to go.
+    Of several children the largest counts, since one is about to replace another. Under `surge: count` all of them
+    count. An object that is suspended or has ended asks for no pods, and its children are about to go.
     """
     if not children or not own.roles:
         return own
@@ -283,22 +283,22 @@ def with_children(
         asks = {name: amount for name, amount in child.resources.items() if not name.startswith("count/")}
         counted = adapter.surge is not None and config.surge == "count"
         grown = resources.add(grown, asks) if counted else resources.larger(grown, asks)
-    beside = [resources.scale(role.per_pod, role.replicas) for role in own.roles if role.name in adapter.beside]
-    return replace(own, resources=resources.larger(own.resources, resources.total((grown, *beside))), shared=shared)
+    added = [resources.scale(role.per_pod, role.replicas) for role in own.roles if role.name in adapter.beside]
+    return replace(own, resources=resources.larger(own.resources, resources.total((grown, *added))), shared=shared)
 
 
 def check_template_labels(obj: dict[str, Any], adapter: Adapter, group: str, lookup: Lookup) -> None:
-    """Whether an object's pod templates name no other group than it charges, as they must when it is created or moved.
+    """Raise Malformed where an object's pod templates name another group than the one that it charges.
 
-    What is made of the template carries its label, and somebody reading it would think that another group pays. Raises
-    Malformed. Not for stored objects: after a move the template goes on naming the old group for a while.
+    What the template makes has its label, and a reader would think that another group pays. Call it when an object is
+    created or moved. A stored object's template keeps the old group for a while after a move.
     """
     try:
         sets = _pod_sets(obj, adapter, namespace_of(obj), lookup)
     except Malformed:
         if adapter.code is None:
             raise
-        # What such a kind refers to need not be there before it wants pods.
+        # The objects that such a kind refers to may be missing until it wants pods.
         return
     for pods in sets:
         named = pods.labels.get(LABEL)
@@ -311,25 +311,25 @@ def check_template_labels(obj: dict[str, Any], adapter: Adapter, group: str, loo
 
 
 def is_live(obj: dict[str, Any], adapter: Adapter) -> bool:
-    """Whether a stored object is one that count/ counts, if nothing above it pays: it has not ended."""
+    """Return True if count/ counts a stored object that nothing above it pays for: it has not ended."""
     return not has_ended(obj, adapter)
 
 
-def is_charged_for_pods(obj: dict[str, Any], adapter: Adapter, config: CountingConfig = DEFAULT) -> bool:
-    """Whether a workload has ended and costs what pods of it still run (`of_live_pods`)."""
+def is_charged_for_pods(obj: dict[str, Any], adapter: Adapter, config: CountingConfig) -> bool:
+    """Return True if a workload has ended and is charged for pods that still run (`demand_of_live_pods`)."""
     return adapter.lingers and config.terminal == "live-pods" and has_ended(obj, adapter)
 
 
 def is_terminated(pod: Mapping[str, Any]) -> bool:
-    """Whether a pod has ended."""
+    """Return True if a pod has ended."""
     status = pod.get("status")
     return isinstance(status, dict) and status.get("phase") in ("Succeeded", "Failed")
 
 
 def with_scale(obj: dict[str, Any], adapter: Adapter, replicas: int) -> dict[str, Any]:
-    """A copy of the object with the number that its /scale subresource writes; the original is not changed.
+    """Return a copy of the object with the number that its /scale subresource writes.
 
-    Raises Malformed for what is no count, for kinds that have no /scale, and where there is no place for it.
+    Raises Malformed for what is no count, for kinds without /scale, and where the path leads through what is no map.
     """
     if adapter.scale is None:
         raise malformed("kind", f"{adapter.kind} cannot be scaled")
@@ -345,21 +345,20 @@ def with_scale(obj: dict[str, Any], adapter: Adapter, replicas: int) -> dict[str
 
 
 def scale_replicas(scale: Mapping[str, Any]) -> int:
-    """The replicas that an `autoscaling/v1` Scale asks for: 0 where it says nothing. Raises Malformed."""
+    """Return the replicas of an `autoscaling/v1` Scale; 0 where it has none. Raises Malformed."""
     replicas = expect_map(scale.get("spec"), "spec").get("replicas")
     return 0 if replicas is None else expect_count(replicas, "spec.replicas")
 
 
-def references(
-    obj: dict[str, Any], adapter: Adapter, lookup: Lookup | None = None, config: CountingConfig = DEFAULT
-) -> list[Reference]:
-    """The other objects that the demand depends on: (group, kind, namespace or "", name or "" for all of the kind).
+def references(obj: dict[str, Any], adapter: Adapter, lookup: Lookup | None, config: CountingConfig) -> list[Reference]:
+    """Return the other objects on which the demand depends.
 
-    Found by asking for the demand and noting its questions, so that it cannot differ from them. Without a lookup what
-    a missing object would refer to in turn stays unknown. Raises nothing.
+    A reference is (group, kind, namespace or "", name or "" for all of the kind). They are the lookups that
+    `own_demand` makes, so both always agree. Without a lookup the references of a missing object stay unknown. Raises
+    nothing.
     """
     recording = TrackingLookup(lookup or EmptyLookup())
-    # Whoever wants the demand will hear of what is wrong; a missing object is what this is asked for.
+    # Counting reports the error itself; a missing object is a valid answer here.
     with suppress(Malformed):
         own_demand(obj, adapter, recording, config)
     return list(recording.asked)

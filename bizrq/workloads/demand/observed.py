@@ -1,9 +1,9 @@
-"""What a pod that runs really uses, and what of that its workload never asked for.
+"""Compare what running pods use with what their workload asked for.
 
-This file alone compares what was declared with what was allocated: claims with their allocation, the devices that HAMi
-wrote into the pod, the model of the node's cards (docs/counting.md, "Observed usage"). It does not know watches:
-pods, nodes, claims and slices come in, names and amounts go out. A live object is never counted below its demand; what
-is found here is added to it.
+This file alone compares the declaration with what was allocated: claims with their allocation, the devices that HAMi
+wrote into the pod, the model of the node's cards (docs/counting.md, "Observed usage"). It does not know watches: it
+takes pods, nodes, claims and slices and returns names and amounts. A live object never counts below its demand; the
+difference that is found here is added to it.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from bizrq.workloads.pods.podspec import IMPLICIT_CLASS, PodCost, pod_cost
 from bizrq.workloads.pods.roles import PodSet, pod_set_of_template
 from bizrq.workloads.validation import Malformed, expect_list, expect_map
 
-#: Marks claims that the scheduler made for a classic request, and those that are made of templates.
+#: The annotation of claims that the scheduler makes for extended resources, and that of claims from templates.
 BRIDGED: Final = "resource.kubernetes.io/extended-resource-claim"
 FROM_TEMPLATE: Final = "resource.kubernetes.io/pod-claim-name"
 
-#: What of a node tells which cards it has.
+#: The labels and annotations of a node that show its cards.
 NODE_LABELS: Final = frozenset({*models.NODE_LABELS, "nvidia.com/gpu.memory"})
 NODE_ANNOTATIONS: Final = frozenset({hami.REGISTERED})
 
@@ -40,8 +40,8 @@ Object = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class PodUsage:
-    """What one pod uses, by every emitted name, in nano-units; `shared` is what claims cost that others may use too, by
-    the place that each is charged in.
+    """What one pod uses, by every emitted name, in nano-units. `shared` is the cost of claims that others may use, by
+    slot.
 
     `models` are those of cards that a node or an allocated device shows; empty where nothing does.
     """
@@ -53,10 +53,10 @@ class PodUsage:
 
 @dataclass(frozen=True, slots=True)
 class Unrequested:
-    """What a workload's pods use beyond what it declares, and that in words for people; empty where nothing.
+    """What a workload's pods use beyond what it declares, in nano-units and in words; empty where nothing.
 
-    `shared` is all that claims cost which others may use too, whether that was declared or not. `is_transient` where
-    some of it is of pods that are being deleted: it is over at a time that they tell.
+    `shared` is the whole cost of claims that others may use, declared or not. `is_transient` is True where some of it
+    is of pods that are being deleted, and ends with them.
     """
 
     resources: Resources = field(default_factory=dict)
@@ -70,15 +70,16 @@ NOTHING_UNREQUESTED: Final = Unrequested()
 
 @dataclass(frozen=True)
 class NodeContext:
-    """What is known of where pods run: a node by its name, and the ResourceSlices of a driver's pool."""
+    """Where pods run: a function from a name to its node, and one to the ResourceSlices of a driver's pool."""
 
     node: Callable[[str], Object | None] = lambda _name: None
     slices: Slices = lambda _driver, _pool: ()
 
 
 class StoredPodLookup:
-    """What there is to look up for a pod that is stored: it has its defaults and its overhead. Who may have changed
-    it besides is told by its namespace.
+    """The lookups that a stored pod needs: it already has its defaults and its overhead.
+
+    Its namespace shows whether HAMi may have changed it.
     """
 
     def __init__(self, lookup: Lookup) -> None:
@@ -93,7 +94,7 @@ class StoredPodLookup:
 
 
 def is_counted_pod(pod: Object, now: int) -> bool:
-    """Whether a pod holds anything: not over, nor past its deletion and grace. `now` in milliseconds."""
+    """Return True unless a pod has ended or is past its deletion and grace. `now` is in milliseconds."""
     status, metadata = expect_map(pod.get("status"), "status"), expect_map(pod.get("metadata"), "metadata")
     if status.get("phase") in ("Succeeded", "Failed"):
         return False
@@ -105,20 +106,20 @@ def is_counted_pod(pod: Object, now: int) -> bool:
 
 
 def declared_usage(pod: Object, context: ClaimContext) -> PodUsage:
-    """What a pod's own spec asks for, with the labels of whoever pays. Raises Malformed."""
+    """Return what a pod's own spec asks for, with the labels of its payer. Raises Malformed."""
     pods = pod_set_of_template("pod", 1, pod, "")
     cost = pod_cost(pods.spec, pods.path, context.namespace, context.lookup)
     try:
         resources = counting.charged_cost(cost, pods, context)
         shared = dra.shared_claims_cost(pods, context.of(pods))
     except Malformed:
-        # A template or claim that is gone: what the pod has of it is nothing that anybody asks for now.
+        # A template or claim is gone, so the workload no longer declares what the pod has of it.
         return PodUsage(counting.charged_cost(cost, _without_claims(pods), context))
     return PodUsage(resources, shared)
 
 
 def pod_usage(pod: Object, owned: Sequence[Object], context: ClaimContext, place: NodeContext) -> PodUsage:
-    """What a pod uses. `owned` are the ResourceClaims whose owner it is. Raises Malformed."""
+    """Return what a pod uses. `owned` are the ResourceClaims that it owns. Raises Malformed."""
     pods = pod_set_of_template("pod", 1, pod, "")
     context = context.of(pods)
     cost = pod_cost(pods.spec, pods.path, context.namespace, context.lookup)
@@ -147,17 +148,17 @@ def pod_usage(pod: Object, owned: Sequence[Object], context: ClaimContext, place
     if claims.awaited:
         resources = total((resources, dra.template_claims_cost(replace(pods, spec=claims.awaited), context)))
     if claims.bridged is not None:
-        # It serves what containers ask for by classic or implicit names, so only what exceeds that is more.
+        # It serves requests by extended or implicit names, so only the excess counts.
         found = allocation_cost(claims.bridged, pods, context, place.slices)
         resources, shown = larger(resources, found.resources), shown | found.models
     return PodUsage(resources, shared, frozenset(shown))
 
 
 def unrequested_usage(pods: Iterable[tuple[Object, PodUsage, PodUsage, int]], context: ClaimContext) -> Unrequested:
-    """What a workload's pods use beyond what they declare: (a pod, as declared, as it is, how many are like it).
+    """Return what a workload's pods use beyond what they declare.
 
-    What another model of card is, is charged at its name besides the one that was declared, until the workload is
-    relabelled.
+    Each of `pods` is (a pod, its declared usage, its usage, the number of pods like it). Usage of another model of card
+    is charged at its name in addition to the declared one, until the workload has the right label.
     """
     more: dict[str, int] = {}
     shared: dict[Slot, Resources] = {}
@@ -190,7 +191,7 @@ def unrequested_usage(pods: Iterable[tuple[Object, PodUsage, PodUsage, int]], co
 
 
 def node_model(node: Object, config: CountingConfig) -> str | None:
-    """The model of a node's cards by its labels, as far as the configuration knows it."""
+    """Return the model of a node's cards by its labels; None where the configuration does not know it."""
     labels = expect_map(expect_map(node.get("metadata"), "metadata").get("labels"), "metadata.labels")
     for key in sorted(models.NODE_LABELS & labels.keys(), key=lambda key: (key != "nvidia.com/gpu.product", key)):
         if isinstance(labels[key], str) and (model := known_model(labels[key], config)):
@@ -200,7 +201,7 @@ def node_model(node: Object, config: CountingConfig) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class PodClaims:
-    """The claims of one pod. `awaited` is a PodSpec of the entries whose claim is not made yet, None for none."""
+    """The claims of one pod. `awaited` is a PodSpec of the entries whose claim does not exist yet; None for none."""
 
     own: Sequence[Object]
     shared: Mapping[Slot, Object]
@@ -209,10 +210,10 @@ class PodClaims:
 
 
 def pod_claims(pod: Object, owned: Sequence[Object], context: ClaimContext) -> PodClaims:
-    """The claims that a pod has or shares. `owned` are those whose owner it is. Raises Malformed."""
+    """Return the claims that a pod has or shares. `owned` are those that it owns. Raises Malformed."""
     pods = pod_set_of_template("pod", 1, pod, "")
     status = expect_map(pod.get("status"), "status")
-    told = {
+    statuses = {
         entry.get("name"): entry.get("resourceClaimName")
         for entry in expect_list(status.get("resourceClaimStatuses"), "status.resourceClaimStatuses")
         if isinstance(entry, dict)
@@ -228,10 +229,10 @@ def pod_claims(pod: Object, owned: Sequence[Object], context: ClaimContext) -> P
             if claim is not None:
                 shared[entry.place] = claim
             continue
-        if entry.name in told and told[entry.name] is None:
-            # The controller says that this pod needs none.
+        if entry.name in statuses and statuses[entry.name] is None:
+            # The controller found that this pod needs no claim.
             continue
-        made = told.get(entry.name)
+        made = statuses.get(entry.name)
         claim = by_name.get(str(made)) or made_for.get(entry.name)
         if claim is None and isinstance(made, str):
             claim = context.lookup.get(*CLAIM, context.namespace, made)
@@ -245,13 +246,13 @@ def pod_claims(pod: Object, owned: Sequence[Object], context: ClaimContext) -> P
         ):
             awaited.append({"name": entry.name, "resourceClaimTemplateName": entry.names})
     bridged = _bridged(status, owned)
-    # Whatever else names the pod as its owner is held for it too, whatever it calls itself.
+    # Every other allocated claim that the pod owns is held for it, whatever its annotations.
     used |= {name: claim for name, claim in by_name.items() if claim is not bridged and claim.get("status")}
     return PodClaims(list(used.values()), shared, bridged, {"resourceClaims": awaited} if awaited else None)
 
 
 def _bridged(status: Mapping[str, Any], owned: Sequence[Object]) -> Object | None:
-    """The one claim that the scheduler made for what containers ask for: its annotation alone can be forged."""
+    """Return the one claim that the scheduler made for what containers ask for: its annotation alone can be forged."""
     marked = [claim for claim in owned if _annotations(claim).get(BRIDGED) == "true"]
     named = expect_map(status.get("extendedResourceClaimStatus"), "status.extendedResourceClaimStatus")
     if named.get("resourceClaimName"):
@@ -262,7 +263,7 @@ def _bridged(status: Mapping[str, Any], owned: Sequence[Object]) -> Object | Non
 
 
 def _of_hami(pods: PodSet, cost: PodCost, context: ClaimContext, node: Object) -> dict[str, int]:
-    """What HAMi wrote into the pod that it gave it, in place of what was asked for."""
+    """Return what HAMi wrote into the pod that it gave it; it replaces what the pod asked for."""
     config = context.config
     possible = gpu_models(context.of(pods).labels, pods, config)
     memory = cards.card_memory(possible, config) or _card_memory(node)
@@ -276,14 +277,14 @@ def _of_hami(pods: PodSet, cost: PodCost, context: ClaimContext, node: Object) -
 
 
 def _card_memory(node: Object) -> tuple[int, int] | None:
-    """What a card of the node has, in MiB, by the label of NVIDIA's feature discovery."""
+    """Return the MiB of a card of the node, by the label of NVIDIA's feature discovery."""
     text = expect_map(_metadata(node).get("labels"), "metadata.labels").get("nvidia.com/gpu.memory")
     mib = int(text) if isinstance(text, str) and text.isascii() and text.isdigit() and len(text) < 10 else 0
     return (mib, mib) if mib else None
 
 
 def _known_to_be(pods: PodSet, model: str) -> PodSet:
-    """The pods as of one model, whatever they say and ask for."""
+    """Return the pods as pods of one model, whatever their labels and constraints."""
     spec = {key: value for key, value in pods.spec.items() if key not in ("nodeSelector", "affinity")}
     annotations = {key: value for key, value in pods.annotations.items() if not key.endswith("use-gputype")}
     return replace(pods, spec=spec, annotations=annotations, labels={**pods.labels, MODEL_LABELS["gpu"]: model})

@@ -1,7 +1,7 @@
-"""What manifests would be charged, offline: `bizrq usage`.
+"""Compute what manifests would be charged, offline: `bizrq usage`.
 
-This file alone decides which documents of some files are workloads and which are what those refer to. It counts with
-the same function as admission, and knows no cluster.
+This file alone decides which documents are workloads and which are only what those refer to. It counts with the same
+function as admission, and knows no cluster.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import Any
 
 from bizrq.units.resources import Resources, growth, larger, nonzero, text_of, total
 from bizrq.units.slot import Slot
-from bizrq.workloads.config import DEFAULT, CountingConfig
+from bizrq.workloads.config import CountingConfig
 from bizrq.workloads.demand import counting
 from bizrq.workloads.demand.counting import Demand
 from bizrq.workloads.devices import dra
 from bizrq.workloads.devices.dra import ClaimContext
 from bizrq.workloads.kinds.declaration import Adapter
-from bizrq.workloads.kinds.registry import Registry, builtin_registry
+from bizrq.workloads.kinds.registry import Registry
 from bizrq.workloads.labels import labels_of
 from bizrq.workloads.lookup import DocumentLookup, Reference, group_and_version
 from bizrq.workloads.owners import charged_group, is_descendant, payer
@@ -27,7 +27,7 @@ from bizrq.workloads.validation import Malformed, describe_value, expect_map, ma
 
 @dataclass(frozen=True, slots=True)
 class UsageRow:
-    """One document of a counted kind: what it costs, in canonical text by resource, or why it cannot be counted."""
+    """One document of a counted kind: its cost in canonical text by resource, or why it cannot be counted."""
 
     api_version: str
     kind: str
@@ -38,7 +38,7 @@ class UsageRow:
     error: str | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """The item that `bizrq usage -o json` prints."""
+        """Return the item that `bizrq usage -o json` prints."""
         item: dict[str, Any] = {
             "apiVersion": self.api_version,
             "kind": self.kind,
@@ -49,16 +49,13 @@ class UsageRow:
         return {**item, "usage": dict(self.usage or {})} if self.error is None else {**item, "error": self.error}
 
 
-def usage(
-    documents: Iterable[object], config: CountingConfig = DEFAULT, registry: Registry | None = None
-) -> list[UsageRow]:
-    """A row for every document of a known kind and for every Scale, in their order, labelled or not, and for each
-    ResourceClaim that names a group itself.
+def usage(documents: Iterable[object], config: CountingConfig, registry: Registry) -> list[UsageRow]:
+    """Return a row for every workload, every Scale, and every ResourceClaim that itself names a group, in their order.
 
-    All kinds of the registry count, charged or not, and all documents are what the others may refer to. Raises
-    nothing: what admission would refuse as malformed is a row with an error.
+    All kinds of the registry count, charged or not, and labelled or not. Documents may refer to each other. Raises
+    nothing: what admission would reject as malformed is a row with an error.
     """
-    kinds = (registry or builtin_registry()).with_all_charged()
+    kinds = registry.with_all_charged()
     found = list(objects_in(documents))
     cluster = DocumentLookup(found)
     shared = _Shared()
@@ -79,7 +76,7 @@ def usage(
             rows[number] = _row(document, lambda d: _scaled(d, found, kinds), payer_of, of_workload)
         elif kinds.of(document) is not None:
             rows[number] = _row(document, _itself, payer_of, of_workload)
-    # Workloads tell of their claims first, wherever they stand.
+    # Workloads show their claims first, wherever the documents are.
     for number, document in enumerate(found):
         if _names_a_group(document):
             rows[number] = _row(document, _itself, dra.claim_group, of_claim)
@@ -87,13 +84,13 @@ def usage(
 
 
 class _Shared:
-    """Claims that several workloads name: each is told with the first of them, and is its group's."""
+    """Claims that several workloads name: the first of them shows the cost, and its group pays."""
 
     def __init__(self) -> None:
         self._users: dict[Slot, dict[Reference, tuple[str, Resources]]] = {}
 
     def charged(self, workload: dict[str, Any], group: str | None, demand: Demand) -> Resources:
-        """What a workload costs with those of its claims that none before it has paid for. Raises Malformed."""
+        """Return the cost of a workload with those of its claims that no earlier one pays for. Raises Malformed."""
         if group is None or not demand.shared:
             return counting.total_demand(demand)
         more = [demand.resources]
@@ -111,7 +108,7 @@ class _Shared:
         return total(more)
 
     def left(self, claim: dict[str, Any], cost: Resources) -> Resources:
-        """What of a claim's cost no workload has told."""
+        """Return the part of a claim's cost that no workload shows."""
         namespace, name = _place(claim)
         users = self._users.get(Slot(dra.CLAIMS, namespace, _text(name)), {})
         for _, known in users.values():
@@ -120,7 +117,7 @@ class _Shared:
 
 
 def objects_in(documents: Iterable[object]) -> Iterator[dict[str, Any]]:
-    """The objects among the documents, those in a List (as `kubectl get -o yaml` prints it) too."""
+    """Yield the objects among the documents, and those in a List as `kubectl get -o yaml` prints it."""
     for document in documents:
         if not isinstance(document, dict):
             continue
@@ -132,7 +129,7 @@ def objects_in(documents: Iterable[object]) -> Iterator[dict[str, Any]]:
 
 
 def _names_a_group(document: Mapping[str, Any]) -> bool:
-    """Whether this is a ResourceClaim that is charged by itself; one with labels that are none would be refused."""
+    """Return True for a ResourceClaim that is charged by itself, and for one with labels that admission rejects."""
     group, _ = group_and_version(document.get("apiVersion"))
     if (group, document.get("kind")) != dra.CLAIM:
         return False
@@ -152,7 +149,7 @@ def _row(
     payer_of: Callable[[dict[str, Any]], str | None],
     cost_of: Callable[[dict[str, Any], str | None], Resources],
 ) -> UsageRow:
-    """What a document that means an object costs whoever pays for that."""
+    """Return the row of a document; `find` returns the object that the document means."""
     metadata = document.get("metadata")
     metadata = metadata if isinstance(metadata, dict) else {}
     group: str | None = None
@@ -197,7 +194,7 @@ def is_scale(document: Mapping[str, Any]) -> bool:
 
 
 def _scaled(scale: dict[str, Any], documents: Iterable[dict[str, Any]], kinds: Registry) -> dict[str, Any]:
-    """The one document that a Scale means, with its replicas. Raises Malformed where there is none, or several."""
+    """Return the one document that a Scale means, with its replicas. Raises Malformed unless there is exactly one."""
     wanted = counting.scale_replicas(scale)
     place = _place(scale)
     parents: list[tuple[dict[str, Any], Adapter]] = []

@@ -1,8 +1,7 @@
-"""How far an owner's charge reaches: what those that it made may ask for without paying for themselves.
+"""Compute what the children of an owner may ask for without paying for themselves.
 
-This file alone compares an owner with its children. Anybody can write an ownerReference, so one that nobody vouches
-for is worth no more than what the owner is charged for anyway. It does not know who made a child, nor what a group has
-left.
+This file alone compares an owner with its children. Anybody can write an ownerReference, so an unverified one covers no
+more than the owner is charged for anyway. It does not know who made a child, nor what a group has left.
 """
 
 from __future__ import annotations
@@ -26,9 +25,9 @@ from bizrq.workloads.validation import Malformed, expect_map
 def responsible_owner(
     obj: Mapping[str, Any], registry: Registry, lookup: Lookup
 ) -> tuple[dict[str, Any], Adapter] | None:
-    """The nearest object above this one whose own pods or children such an object is among; None where there is none.
+    """Return the nearest object above this one that makes such objects, with its adapter; None without one.
 
-    What an owner only passes on (a leader's pod its workers' StatefulSet) is not its own.
+    An object that an owner only passes on is not its own, as a leader pod's StatefulSet of workers.
     """
     group, _ = group_and_version(obj.get("apiVersion"))
     for owner, adapter, _ in owner_chain(obj, registry, lookup):
@@ -40,9 +39,9 @@ def responsible_owner(
 def child_demand(
     child: dict[str, Any], adapter: Adapter, pays: Mapping[str, Any], lookup: Lookup, config: CountingConfig
 ) -> Demand:
-    """What a child asks for, under the models of whoever pays where it names none. Raises Malformed.
+    """Return the demand of a child, with the payer's models where it names none. Raises Malformed.
 
-    In count/ it is none of its own, nor does it pay for claims that others use as well: those are the payer's, once.
+    It excludes count/ and shared claims: the payer pays for those once.
     """
     above, metadata = labels_of(pays), expect_map(child.get("metadata"), "metadata")
     models = {label: above[label] for label in MODEL_LABELS.values() if above.get(label)}
@@ -60,10 +59,10 @@ def allowance(
     lookup: Lookup,
     config: CountingConfig,
 ) -> Resources:
-    """What an owner is charged for, and where one of several children replaces another, the surge that goes with it.
+    """Return what an owner is charged for, with the surge where one of several children replaces another.
 
-    An owner that cannot be counted reaches nothing. `children` are those that ask for anything, `pays` is whoever pays
-    for the owner, most often itself.
+    `children` is the number of those that ask for anything. `pays` is the payer of the owner, most often itself. An
+    owner that cannot be counted covers nothing.
     """
     if children > 1:
         config = replace(config, surge="count")
@@ -74,5 +73,5 @@ def allowance(
 
 
 def excess(children: Iterable[Resources], reached: Resources) -> dict[str, int]:
-    """What the children ask for beyond what their owner is charged for; empty where they do not."""
+    """Return what the children ask for beyond what their owner is charged for; empty where nothing."""
     return growth(resources.total(children), reached)

@@ -1,8 +1,8 @@
-"""What claims for devices got, as their status tells it.
+"""Count the devices that were allocated to claims.
 
-This file alone reads allocations and ResourceSlices: each device is of the class of the request that it was given for
-(docs/counting.md, "Allocated claims"), of its slice's model, and such a part of a card as it consumes. It does not
-know what a claim may get at most.
+This file alone reads allocations and ResourceSlices (docs/counting.md, "Allocated claims"). Each device has the class
+of the request that it serves, the model that its slice names, and costs the part of a card that it consumes. It does
+not know the most that a claim may get: see `dra`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from bizrq.workloads.devices.models import gpu_models, known_model
 from bizrq.workloads.pods.roles import PodSet
 from bizrq.workloads.validation import describe_value, expect_list, expect_map, expect_text, malformed
 
-#: Attributes that name a device's model: NVIDIA's driver, and the drivers that follow the example.
+#: Attributes that name a device's model: of NVIDIA's driver, and of drivers that follow the example driver.
 _MODEL_ATTRIBUTES: Final = ("productName", "model")
 _RESULTS: Final = "status.allocation.devices.results"
 
@@ -30,17 +30,16 @@ Slices: TypeAlias = Callable[[str, str], Sequence[Mapping[str, Any]]]
 
 @dataclass(frozen=True, slots=True)
 class AllocatedClaim:
-    """What a claim costs, and which models its devices show."""
+    """The cost of a claim in nano-units by resource name, and the models that its devices show."""
 
     resources: Mapping[str, int]
     models: frozenset[str] = frozenset()
 
 
 def allocation_cost(claim: Mapping[str, Any], pods: PodSet, context: ClaimContext, slices: Slices) -> AllocatedClaim:
-    """What a claim got, or the most that it may get while nothing is allocated. Raises Malformed.
+    """Return what a claim was allocated, or the most that it may get while nothing is allocated. Raises Malformed.
 
-    Each device is of the class of the request that it was given for, and of the model that its ResourceSlice
-    tells.
+    Each device has the class of the request that it was allocated for and the model that its ResourceSlice names.
     """
     path = f"ResourceClaim {describe_value(expect_map(claim.get('metadata'), 'metadata').get('name'))}"
     allocation = expect_map(
@@ -62,7 +61,8 @@ def allocation_cost(claim: Mapping[str, Any], pods: PodSet, context: ClaimContex
         name = classes.get(str(result.get("request")))
         if name is None:
             raise malformed(
-                f"{where}.results[{index}].request", f"{describe_value(result.get('request'))} is no request of it"
+                f"{where}.results[{index}].request",
+                f"{describe_value(result.get('request'))} is not one of its requests",
             )
         device = _device(result, slices)
         model = _model_of(device, context.config)
@@ -73,7 +73,7 @@ def allocation_cost(claim: Mapping[str, Any], pods: PodSet, context: ClaimContex
 
 
 def _classes(spec: object, path: str) -> dict[str, str]:
-    """The device class of each request of a claim, and of each alternative as "request/alternative"."""
+    """Return the device class of each request of a claim. The key of an alternative is "request/alternative"."""
     classes: dict[str, str] = {}
     for given in expect_list(
         expect_map(expect_map(spec, path).get("devices"), path).get("requests"), f"{path}.requests"
@@ -90,7 +90,7 @@ def _classes(spec: object, path: str) -> dict[str, str]:
 
 
 def _device(result: Mapping[str, Any], slices: Slices) -> Mapping[str, Any]:
-    """The device of a result as the newest generation of its pool tells it; empty where none does."""
+    """Return the device of a result in the newest generation of its pool; empty where there is none."""
     newest, found = -1, {}
     for held in slices(str(result.get("driver")), str(result.get("pool"))):
         spec = expect_map(held.get("spec"), "ResourceSlice: spec")
@@ -106,7 +106,7 @@ def _device(result: Mapping[str, Any], slices: Slices) -> Mapping[str, Any]:
 
 
 def _model_of(device: Mapping[str, Any], config: CountingConfig) -> str | None:
-    """The model that a device's attributes name, as far as the configuration knows it."""
+    """Return the model that a device's attributes name; None for one that the configuration does not know."""
     attributes = expect_map(device.get("attributes"), "ResourceSlice: attributes")
     for key in _MODEL_ATTRIBUTES:
         for name, value in sorted(attributes.items()):
@@ -134,9 +134,10 @@ def _of_device(
 
 
 def _part(result: Mapping[str, Any], device: Mapping[str, Any], slices: Slices) -> int:
-    """How much of a card a device is that was allocated: by its shared capacity, or by the counters that it uses.
+    """Return the part of a card that an allocated device is, in billionths of a card.
 
-    Whole, where neither is told.
+    It follows from the consumed capacity or from the counters that the device uses. Without either it is the whole
+    card.
     """
     shares: list[int] = []
     consumed = expect_map(result.get("consumedCapacity"), f"{_RESULTS}.consumedCapacity")

@@ -1,8 +1,8 @@
-"""How much of a card a part of one is, in billionths of a card.
+"""Convert parts of cards to billionths of a card.
 
-This file alone turns memory, cores and slices into whole-card equivalents (docs/counting.md, "Parts of cards"). It
-does not know who asks. A card is full when any of its memory, its cores or its slots is, so the largest share counts;
-what cannot be known is the whole card.
+This file alone turns memory, cores and slices into whole-card equivalents (docs/counting.md, "Parts of cards"). It does
+not know which workload asks. A card is full when its memory, its cores or its slots are, so the largest share counts. A
+part of unknown size counts as the whole card.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from bizrq.workloads.validation import describe_value, malformed
 NVIDIA: Final = "nvidia.com/gpu"
 
 _MIG = re.compile(r"nvidia\.com/mig-(?:[1-7]c\.)?([1-7])g\.([0-9]{1,3})gb(?:[^0-9].*)?", re.ASCII)
-#: Names that are not a card each but an equal part of one.
+#: Devices that are an equal part of a card: the card, and its number of parts.
 _PARTS_OF: Final[Mapping[str, tuple[str, int]]] = {"aws.amazon.com/neuroncore": ("aws.amazon.com/neuron", 2)}
-#: An A30, which has four slices; every other card that can be cut has seven.
+#: MiB of an A30, which has four slices; every other card with MIG has seven.
 _FOUR_SLICES = 24_576
 
 
 def share(part: int, whole: int) -> int:
-    """The share, rounded up, at most all of it."""
+    """Return `part` of `whole` in billionths, rounded up and at most 1."""
     return min(-(-part * NANO // whole), NANO)
 
 
 def card_memory(models: Sequence[str], config: CountingConfig) -> tuple[int, int] | None:
-    """The least and the most MiB that a card of these models has; None where that is not known."""
+    """Return the least and the most MiB of a card of these models; None where the size of one is not known."""
     known = [config.gpu_models.get(name) for name in models]
     sizes = [model.memory_mib for model in known if model is not None and model.memory_mib]
     return (min(sizes), max(sizes)) if sizes and len(sizes) == len(models) else None
@@ -42,7 +42,10 @@ def card_memory(models: Sequence[str], config: CountingConfig) -> tuple[int, int
 def cards_of_names(
     amounts: Mapping[str, int], memory: tuple[int, int] | None, catalog: names.Catalog
 ) -> dict[str, int]:
-    """The cards that whole ones and slices of them are, by `cards.` name, of amounts as containers name them."""
+    """Return the cards that whole cards and slices come to, in nano-units by `cards.` name.
+
+    `amounts` are in nano-units by the name that a container uses.
+    """
     cards: dict[str, int] = {}
     for name, amount in amounts.items():
         if amount and "/" in name:
@@ -72,7 +75,7 @@ def _slice(compute: int, memory: int, card: int) -> int:
 
 
 def mig_share(memory: int, card: int) -> int:
-    """The share of the least MIG slice that has this much memory, both in MiB."""
+    """Return the share of the smallest MIG slice that has this much memory; both arguments are in MiB."""
     slices: Iterable[tuple[int, int]] = ((1, 8), (2, 4), (3, 2), (7, 1))
     if card == _FOUR_SLICES:
         slices = ((1, 4), (2, 2), (4, 1))
@@ -85,9 +88,9 @@ def mig_share(memory: int, card: int) -> int:
 def cards_of_counts_as(
     amounts: Mapping[str, int], annotations: Mapping[str, Any], memory: tuple[int, int] | None, config: CountingConfig
 ) -> dict[str, int]:
-    """What one pod asks for in the ways that `countsAs` of the configuration declares: cards, and whole devices.
+    """Return the cards and whole devices that one pod asks for by the rules of `countsAs`, in nano-units.
 
-    `amounts` are the pod's as containers name them. Raises Malformed for an annotation that is no amount.
+    `amounts` are the pod's by the name that a container uses. Raises Malformed for an annotation that is no amount.
     """
     found: dict[str, int] = {}
     for way in config.counts_as:
@@ -123,7 +126,7 @@ def _amount(annotations: Mapping[str, Any], key: str) -> int:
 
 
 def _cards(value: int, way: CountsAs, memory: tuple[int, int] | None) -> int:
-    """So much in the unit of `way`, in nano-cards; memory of a card that is not known is a whole card."""
+    """Convert an amount in the unit of `way` to nano-cards; memory of a card of unknown size is a whole card."""
     if way.unit == "cards":
         return value
     if way.unit == "percent":

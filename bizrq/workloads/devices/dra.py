@@ -1,9 +1,9 @@
-"""What devices by claim cost (dynamic resource allocation, `resource.k8s.io`).
+"""Count devices that pods claim (dynamic resource allocation, `resource.k8s.io`).
 
-This file alone reads what claims, claim templates and device classes say. A claim is counted at the most that it may
-get; what it got is `allocation.py`'s. It does not know containers.
+This file alone reads claims, claim templates and device classes. It counts a claim at the most that it may get;
+`allocation` counts what it got. It does not know containers.
 
-The rules: docs/counting.md, "Claims", after Kubernetes v1.36 `pkg/quota/v1/evaluator/core/resource_claims.go`.
+The rules are in docs/counting.md, "Claims", after Kubernetes v1.36 `pkg/quota/v1/evaluator/core/resource_claims.go`.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ from bizrq.workloads.validation import (
 
 GROUP: Final = "resource.k8s.io"
 CLAIM: Final = (GROUP, "ResourceClaim")
-#: An alpha of Kubernetes 1.36: pods of one PodGroup share the claims that it names as they do.
+#: Alpha in Kubernetes 1.36: pods of one PodGroup share the claims that it names, too.
 POD_GROUP: Final = ("scheduling.k8s.io", "PodGroup")
 CLAIMS: Final = f"resourceclaims.{GROUP}"
 POD_GROUPS: Final = "podgroups.scheduling.k8s.io"
-#: As many devices as one request can get at all (AllocationResultsMaxSize).
+#: The most devices that one request can get (AllocationResultsMaxSize).
 MAX_DEVICES: Final = 32
 _SOURCES: Final = ("resourceClaimTemplateName", "resourceClaimName")
 
 
 @dataclass(frozen=True)
 class ClaimContext:
-    """What counting claims has to know of the workload."""
+    """The parts of a workload and its surroundings on which the cost of its claims depends."""
 
     labels: Mapping[str, Any]
     namespace: str
@@ -55,15 +55,15 @@ class ClaimContext:
     config: CountingConfig
 
     def of(self, pods: PodSet) -> ClaimContext:
-        """The same for one set of pods, whose template may name models of its own."""
+        """Return the context of one set of pods; its template may name models of its own."""
         labels = role_labels(self.labels, pods.labels)
         return self if labels is self.labels else replace(self, labels=labels)
 
 
 def template_claims_cost(pods: PodSet, context: ClaimContext) -> dict[str, int]:
-    """What the claims that are made for each pod cost that pod. Raises Malformed.
+    """Return what the claims that are made for each pod cost one pod. Raises Malformed.
 
-    Every entry is a claim of its own, whether a container uses it or not.
+    Every entry makes a claim of its own, whether a container uses it or not.
     """
     cost: dict[str, int] = {}
     for entry in claim_references(pods, context):
@@ -73,9 +73,9 @@ def template_claims_cost(pods: PodSet, context: ClaimContext) -> dict[str, int]:
 
 
 def shared_claims_cost(pods: PodSet, context: ClaimContext) -> dict[Slot, dict[str, int]]:
-    """What each claim costs that pods share, by the place that it is charged in: once, however many there are.
+    """Return the cost of each claim that pods share, by its slot. Each counts once for all the pods. Raises Malformed.
 
-    Raises Malformed, also for a claim that says itself that another group pays for it.
+    A claim that itself names another group is Malformed, too.
     """
     costs: dict[Slot, dict[str, int]] = {}
     for entry in claim_references(pods, context):
@@ -97,22 +97,22 @@ def shared_claims_cost(pods: PodSet, context: ClaimContext) -> dict[Slot, dict[s
 
 
 def claim_cost(claim: Mapping[str, Any], context: ClaimContext) -> dict[str, int]:
-    """What a claim costs by itself, whoever uses it. Raises Malformed."""
+    """Return the cost of a claim alone, regardless of its users. Raises Malformed."""
     name = describe_value(expect_map(claim.get("metadata"), "metadata").get("name"))
     pods = PodSet("claim", 0, {}, f"ResourceClaim {name}")
     return devices_of(claim.get("spec"), f"ResourceClaim {name}: spec", pods, replace(context, labels=labels_of(claim)))
 
 
 def claim_group(claim: Mapping[str, Any]) -> str | None:
-    """The group that a claim itself names. Not for those that are made for a pod: their label came from a template.
+    """Return the group that a claim itself names. Raises Malformed for an invalid label.
 
-    Raises Malformed for a label that is none.
+    None for a claim that is made for a pod: its label comes from a template.
     """
     return None if is_made_for_pod(claim) else label_value(labels_of(claim), LABEL)
 
 
 def is_made_for_pod(claim: Mapping[str, Any]) -> bool:
-    """Whether a claim was made for a pod. Raises Malformed."""
+    """Return True if a pod owns the claim. Raises Malformed."""
     owners = expect_list(
         expect_map(claim.get("metadata"), "metadata").get("ownerReferences"), "metadata.ownerReferences"
     )
@@ -120,13 +120,13 @@ def is_made_for_pod(claim: Mapping[str, Any]) -> bool:
 
 
 def claim_conflict(place: Slot, payer: str, group: str) -> str:
-    """Why a claim is not this group's to use."""
+    """Return the message for a claim that another group pays for."""
     kind = "ResourceClaim" if place.kind == CLAIMS else "claim of PodGroup"
     return f"{kind} {describe_value(place.name)} is charged to group {payer}, not to {group}"
 
 
 def implicit_claims_cost(requests: Mapping[str, int], pods: PodSet, context: ClaimContext) -> dict[str, int]:
-    """What containers cost that ask for a class by its implicit name, besides that name itself."""
+    """Return what containers cost that ask for a class by its implicit name, without that name itself."""
     cost: dict[str, int] = {}
     for name, amount in requests.items():
         if name.startswith(IMPLICIT_CLASS) and amount:
@@ -140,9 +140,9 @@ def implicit_claims_cost(requests: Mapping[str, int], pods: PodSet, context: Cla
 
 @dataclass(frozen=True, slots=True)
 class ClaimReference:
-    """One claim that pods name: as `name`, the claim or the template that it `names`, and where that stands.
+    """One entry of a pod's `resourceClaims`: its `name`, and the claim or template that it `names`.
 
-    `place` is where it is charged once for all that share it; None where each pod has its own.
+    `path` is the place of the entry. `place` is the slot of a claim that pods share; None where each pod has its own.
     """
 
     name: str
@@ -153,7 +153,7 @@ class ClaimReference:
 
 
 def claim_references(pods: PodSet, context: ClaimContext) -> list[ClaimReference]:
-    """The claims that pods name, in their order. Raises Malformed."""
+    """Return the entries of `resourceClaims` in their order. Raises Malformed."""
     found: list[ClaimReference] = []
     path = f"{pods.path}.resourceClaims"
     given = expect_list(pods.spec.get("resourceClaims"), path)
@@ -176,7 +176,7 @@ def claim_references(pods: PodSet, context: ClaimContext) -> list[ClaimReference
 
 
 def _pod_group(pods: PodSet, context: ClaimContext) -> tuple[str, Sequence[dict[str, Any]]]:
-    """The PodGroup that pods belong to, and the claims that it names."""
+    """Return the name of the pods' PodGroup and the claims that it names."""
     path = f"{pods.path}.schedulingGroup.podGroupName"
     name = expect_text(get_path(pods.spec, ("schedulingGroup", "podGroupName"), pods.path), path)
     group = context.lookup.get(*POD_GROUP, context.namespace, name) if name else None
@@ -187,7 +187,7 @@ def _pod_group(pods: PodSet, context: ClaimContext) -> tuple[str, Sequence[dict[
 
 
 def _of_template(entry: ClaimReference, pods: PodSet, context: ClaimContext) -> dict[str, int]:
-    """What a claim of a template may get at most."""
+    """Return the most that a claim of a template may get."""
     template = context.lookup.get(GROUP, "ResourceClaimTemplate", context.namespace, entry.names)
     if template is None:
         raise malformed(entry.path, f"ResourceClaimTemplate {describe_value(entry.names)} was not found")
@@ -196,13 +196,13 @@ def _of_template(entry: ClaimReference, pods: PodSet, context: ClaimContext) -> 
 
 
 def devices_of(spec: object, path: str, pods: PodSet, context: ClaimContext) -> dict[str, int]:
-    """The most that a claim of this spec may get."""
+    """Return the most that a claim of this spec may get."""
     path = f"{path}.devices"
     devices = expect_map(expect_map(spec, path).get("devices"), path)
     cost: dict[str, int] = {}
     for index, given in enumerate(expect_list(devices.get("requests"), f"{path}.requests")):
         where = f"{path}.requests[{index}]"
-        # Exactly one of them comes true: per name the most that any of them needs.
+        # Exactly one alternative is allocated, so the largest amount of each name counts.
         most: dict[str, int] = {}
         classes: list[tuple[str, str]] = []
         for one, inner in _alternatives(expect_map(given, where), where):
@@ -215,19 +215,22 @@ def devices_of(spec: object, path: str, pods: PodSet, context: ClaimContext) -> 
 
 
 def _alternatives(request: dict[str, Any], path: str) -> list[tuple[dict[str, Any], str]]:
-    """What a request may come to, each with its path."""
+    """Return the alternatives of a request, each with its path."""
     given = expect_list(request.get("firstAvailable"), f"{path}.firstAvailable")
     if given:
         places = [f"{path}.firstAvailable[{index}]" for index in range(len(given))]
         return [(expect_map(one, place), place) for one, place in zip(given, places, strict=True)]
     if request.get("exactly") is not None:
         return [(expect_map(request["exactly"], f"{path}.exactly"), f"{path}.exactly")]
-    # As v1beta1 writes it.
+    # The form of v1beta1.
     return [(request, path)]
 
 
 def _refuse_contradiction(classes: Sequence[tuple[str, str]], context: ClaimContext) -> None:
-    """Raises Malformed where the workload declares a model that none of these classes, given with their paths, has."""
+    """Raise Malformed where the workload declares a model that none of these classes has.
+
+    `classes` are names with their paths.
+    """
     declared = label_value(context.labels, MODEL_LABELS["gpu"])
     if declared is None:
         return
@@ -250,7 +253,7 @@ def _request(request: dict[str, Any], path: str, pods: PodSet, context: ClaimCon
     elif mode == "All":
         number = MAX_DEVICES
     else:
-        # A mode that is not known allocates nothing that is, as natively.
+        # An unknown mode allocates nothing, as in native quota.
         return {}
     if expect_bool(request.get("adminAccess"), f"{path}.adminAccess") and not context.config.count_admin_access:
         return {}
@@ -262,7 +265,7 @@ def _request(request: dict[str, Any], path: str, pods: PodSet, context: ClaimCon
 
 
 def amount_of(value: object) -> int:
-    """A quantity that the API server or a driver wrote; what is none is 0."""
+    """Return a quantity from the API server or a driver in nano-units; 0 for what is no quantity."""
     try:
         return quantity.parse(value) if isinstance(value, str | int) else 0
     except QuantityError:
@@ -272,7 +275,7 @@ def amount_of(value: object) -> int:
 def _of_class(
     name: str, amount: int, path: str, pods: PodSet, context: ClaimContext, capacity: Mapping[str, Any] | None = None
 ) -> dict[str, int]:
-    """So many devices of a class, under every name that they are charged by."""
+    """Return the cost of devices of a class under every name that they are charged by. `amount` is in nano-units."""
     resource, model = mapped_resource(name, path, context)
     models: tuple[str, ...] = (model,) if model is not None else ()
     if model is None and _takes_models(name, resource, context):
@@ -281,7 +284,7 @@ def _of_class(
 
 
 def _takes_models(name: str, resource: str, context: ClaimContext) -> bool:
-    """Whether devices of a class have models: mapped to a GPU, or by what they stand for."""
+    """Return True if devices of a class have models: the class or its extended resource is a GPU."""
     catalog = context.config.catalog
     return takes_model(f"requests.{IMPLICIT_CLASS}{name}", catalog) or takes_model(f"requests.{resource}", catalog)
 
@@ -289,7 +292,10 @@ def _takes_models(name: str, resource: str, context: ClaimContext) -> bool:
 def charged_names(
     name: str, amount: int, part: int, resource: str, models: Sequence[str], context: ClaimContext
 ) -> dict[str, int]:
-    """So many devices of a class, each of them such a part of a card."""
+    """Return `amount` devices of a class under every name that they are charged by.
+
+    Each device is `part` of a card, in billionths.
+    """
     catalog = context.config.catalog
     cost = {f"{name}.deviceclass.resource.k8s.io/devices": amount, f"requests.{IMPLICIT_CLASS}{name}": amount}
     if resource:
@@ -303,9 +309,9 @@ def charged_names(
 
 
 def _requested(capacity: Mapping[str, Any] | None, models: Sequence[str], context: ClaimContext) -> int:
-    """The part of a card that a request for some of its memory is; whole where its size is not known.
+    """Return the part of a card that a request for memory asks for; the whole where the card's size is not known.
 
-    From the configuration alone: admission and the recount have to say the same, whatever devices there are.
+    It follows from the configuration alone: admission and the recount must agree, whatever devices exist.
     """
     memory = cards.card_memory(models, context.config)
     if not capacity or memory is None or set(capacity) != {"memory"}:
@@ -314,7 +320,7 @@ def _requested(capacity: Mapping[str, Any] | None, models: Sequence[str], contex
 
 
 def mapped_resource(name: str, path: str, context: ClaimContext) -> tuple[str, str | None]:
-    """The extended resource ("" for none) and the model that a device class is, as an administrator says."""
+    """Return the extended resource ("" for none) and the model that an administrator maps a device class to."""
     mapped = context.config.device_class_mappings.get(name)
     if mapped is not None and mapped.model:
         return mapped.resource, mapped.model
@@ -329,5 +335,5 @@ def mapped_resource(name: str, path: str, context: ClaimContext) -> tuple[str, s
     where = f"{path} -> {describe_value(name)}: spec.extendedResourceName"
     resource = expect_text(expect_map(found.get("spec"), where).get("extendedResourceName"), where)
     if resource and (len(resource) > 317 or resource_class(resource) is not ResourceClass.EXTENDED):
-        raise malformed(where, f"{describe_value(resource)} is no extended resource")
+        raise malformed(where, f"{describe_value(resource)} is not an extended resource")
     return resource, model

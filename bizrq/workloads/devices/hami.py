@@ -1,151 +1,57 @@
-"""What HAMi makes of a pod that asks for parts of cards.
+"""Count what HAMi makes of a pod that asks for parts of cards.
 
-This file alone knows HAMi: what its webhook adds to a pod after us, its totals, and how much of a card a part is.
-`hami.yaml` says what differs between vendors; its head is the grammar. The rules: docs/counting.md, "HAMi",
-after HAMi `pkg/device/*`, `pkg/device/quota.go`. What a container asks of memory and cores is for each device;
-`requests.` stay Kubernetes' own sums, `limits.` of memory and cores carry HAMi's: devices times the value, in the unit
-of the name.
+This file alone knows HAMi: what its webhook adds to a pod after ours, its totals, and the part of a card that a request
+is. `hami.yaml` has the differences between vendors. The rules are in docs/counting.md, "HAMi", after HAMi
+`pkg/device/*` and `pkg/device/quota.go`. A container asks for memory and cores of each device. `requests.` stay
+Kubernetes' sums; `limits.` of memory and cores have HAMi's totals: devices times the value, in the unit of the name.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import lru_cache, partial
-from importlib import resources
-from types import MappingProxyType
-from typing import Any, Final, Literal
-
-import yaml
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
 
 from bizrq.units.quantity import NANO
 from bizrq.workloads.config import CountingConfig
 from bizrq.workloads.devices import cards
 from bizrq.workloads.devices.dra import ClaimContext
 from bizrq.workloads.devices.models import gpu_models, known_model
+from bizrq.workloads.hami_devices import HamiDevice, SliceRule
 from bizrq.workloads.labels import labels_of
 from bizrq.workloads.lookup import Lookup
 from bizrq.workloads.pods.podspec import Container, PodCost, aggregate
 from bizrq.workloads.pods.roles import PodSet
 from bizrq.workloads.validation import expect_list, expect_map, expect_text, malformed
 
-#: On a pod or a namespace, with the value "ignore": HAMi's webhook leaves it alone.
+#: The label of a pod or a namespace that HAMi's webhook ignores, with the value "ignore".
 IGNORE: Final = "hami.io/webhook"
 _SCHEDULERS = ("", "default-scheduler", "hami-scheduler")
 _MOST = 2**31 - 1
 _MIG_MODE: Final = "nvidia.com/vgpu-mode"
-_TABLE: Final = resources.files("bizrq.workloads.devices").joinpath("hami.yaml")
-#: Where a node tells which of its cards is which.
+#: The annotation of a node that lists its cards.
 REGISTERED: Final = "hami.io/node-nvidia-register"
 _NVIDIA_ALLOCATED: Final = "hami.io/vgpu-devices-allocated"
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryRule:
-    """How memory of a card is asked for; in units of the name, of `mib` MiB each."""
-
-    name: str
-    mib: int = 1
-    card: int = 0
-    steps: tuple[int, ...] = ()
-    most: int = 0
-    only: tuple[int, ...] = ()
-    bytes: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class CoresRule:
-    """How cores of a card are asked for, of which it has `full`."""
-
-    name: str
-    full: int = 100
-    unsaid: Literal["none", "full", "exclusive"] = "none"
-    strict: bool = False
-    needs: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-
-
-@dataclass(frozen=True, slots=True)
-class SliceRule:
-    """A name of its own for one `of` so many equal parts of a device."""
-
-    name: str
-    of: int
-
-
-@dataclass(frozen=True, slots=True)
-class HamiDevice:
-    """One entry of `hami.yaml`."""
-
-    vendor: str
-    count: str
-    implied: bool = False
-    one: bool = False
-    memory: MemoryRule | None = None
-    percentage: str = ""
-    cores: CoresRule | None = None
-    slices: SliceRule | None = None
-    writes: tuple[str, ...] = ()
-    totals: bool = False
-    several: Literal["", "whole", "written"] = ""
-    pairs: bool = False
-    soft: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    allocated: str = ""
-
-    @property
-    def parts(self) -> tuple[str, ...]:
-        """The names that ask for parts of it."""
-        named = (self.memory, self.cores, self.slices)
-        return (*(part.name for part in named if part is not None), *([self.percentage] if self.percentage else ()))
-
-    @property
-    def cards(self) -> str:
-        return f"cards.{self.count}"
-
-
-@lru_cache(maxsize=1)
-def shared_devices() -> tuple[HamiDevice, ...]:
-    """All devices that HAMi shares, in the order of `hami.yaml`."""
-    return tuple(_device(dict(entry)) for entry in yaml.safe_load(_TABLE.read_text("utf-8")))
-
-
-def _device(entry: dict[str, Any]) -> HamiDevice:
-    for key, part in (("memory", MemoryRule), ("cores", CoresRule), ("slices", SliceRule)):
-        if key in entry:
-            entry[key] = part(**{k: _frozen(v) for k, v in entry[key].items()})
-    return HamiDevice(**{key: _frozen(value) for key, value in entry.items()})
-
-
-def _frozen(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else MappingProxyType(value) if isinstance(value, dict) else value
-
-
-@lru_cache(maxsize=16)
-def devices_of_vendors(vendors: tuple[str, ...]) -> Mapping[str, tuple[HamiDevice, ...]]:
-    """The devices of these vendors by each name that asks for them or for parts of them."""
-    found: dict[str, tuple[HamiDevice, ...]] = {}
-    for device in shared_devices():
-        if device.vendor in vendors:
-            for name in (device.count, *device.parts):
-                found[name] = (*found.get(name, ()), device)
-    return found
-
-
-#: What counts of a pod's annotations.
-ANNOTATIONS: Final = (
-    *("nvidia.com/use-gputype", "nvidia.com/nouse-gputype", _MIG_MODE),
-    *dict.fromkeys(key for device in shared_devices() for key in (device.allocated, *device.soft) if key),
-)
+def counted_annotations(config: CountingConfig) -> tuple[str, ...]:
+    """Return the annotations of pods that counting reads; none where HAMi is off."""
+    if not config.hami.enabled:
+        return ()
+    of_devices = (key for device in config.hami.devices for key in (device.allocated, *device.soft) if key)
+    return ("nvidia.com/use-gputype", "nvidia.com/nouse-gputype", _MIG_MODE, *dict.fromkeys(of_devices))
 
 
 def adjust(cost: PodCost, pods: PodSet, claims: ClaimContext) -> dict[str, int]:
-    """Change the cost of one pod to what it is after HAMi's webhook, and give the cards that it takes, by name.
+    """Change the cost of one pod to its cost after HAMi's webhook. Return its cards in nano-units by name.
 
     Raises Malformed for what HAMi would refuse or misread.
     """
     config = claims.config
     if not config.hami.enabled:
         return {}
-    by_name = devices_of_vendors(config.hami.vendors)
+    by_name = config.hami.devices_by_name
     everyone = (*cost.containers, *cost.init_containers)
     devices = {
         device.count: by_name[device.count]
@@ -156,7 +62,7 @@ def adjust(cost: PodCost, pods: PodSet, claims: ClaimContext) -> dict[str, int]:
     if not devices:
         return {}
     if _is_skipped(pods) or ignores_namespace(claims.namespace, claims.lookup):
-        # Nobody multiplies here, so HAMi's totals have nothing of it.
+        # HAMi does not multiply these, so its totals do not include them.
         for part in (part for rows in devices.values() for row in rows for part in (row.memory, row.cores) if part):
             cost.limits.pop(part.name, None)
         return {}
@@ -173,7 +79,7 @@ def adjust(cost: PodCost, pods: PodSet, claims: ClaimContext) -> dict[str, int]:
 
 
 def _shared(cost: PodCost, rows: Sequence[HamiDevice], products: Mapping[int, Mapping[str, int]]) -> int:
-    """Set what the pod asks for of one device and its parts to what HAMi counts, and give the cards that it takes."""
+    """Set what the pod asks for of one device and its parts to what HAMi counts. Return the cards in nano-units."""
 
     def total(name: str, container: Container) -> int:
         return products[id(container)].get(name, container.limits.get(name, 0))
@@ -186,7 +92,7 @@ def _shared(cost: PodCost, rows: Sequence[HamiDevice], products: Mapping[int, Ma
 
 @dataclass(frozen=True, slots=True)
 class _Around:
-    """What parts of cards depend on besides the container: the slots and the least and most MiB of a card."""
+    """The slots of a card, the least and most MiB of it, and the pods that ask."""
 
     split: int
     memory: tuple[int, int] | None
@@ -197,7 +103,7 @@ class _Around:
 
 
 def _most(cost: PodCost, amount: Callable[[Container], int]) -> int:
-    """The most that the pod holds at any time of what each container holds (init steps and sidecars as ever)."""
+    """Return the most that the pod holds at any time of an amount per container, with init containers and sidecars."""
     return aggregate(
         ({"": amount(c)} for c in cost.containers), (({"": amount(c)}, c.sidecar) for c in cost.init_containers)
     ).get("", 0)
@@ -216,13 +122,13 @@ def _is_skipped(pods: PodSet) -> bool:
 
 
 def ignores_namespace(namespace: str, lookup: Lookup) -> bool:
-    """Whether HAMi's webhook sees nothing of a namespace, by the same label on that."""
+    """Return True if HAMi's webhook ignores the namespace; the Namespace has the same label for that."""
     found = lookup.get("", "Namespace", "", namespace)
     return found is not None and labels_of(found).get(IGNORE) == "ignore"
 
 
 def _raw(cost: PodCost, pods: PodSet) -> dict[int, dict[str, Any]]:
-    """Each container as it was written."""
+    """Return each container as the template has it, by the id of its Container."""
     found: dict[int, dict[str, Any]] = {}
     for key, containers in (("containers", cost.containers), ("initContainers", cost.init_containers)):
         written = expect_list(pods.spec.get(key), f"{pods.path}.{key}")
@@ -233,7 +139,7 @@ def _raw(cost: PodCost, pods: PodSet) -> dict[int, dict[str, Any]]:
 def _refuse_privileged(
     everyone: Sequence[Container], rows: Sequence[HamiDevice], raw: Mapping[int, dict[str, Any]]
 ) -> None:
-    """HAMi's webhook leaves privileged containers alone, so that they would see every card."""
+    """Reject privileged containers that ask for parts: HAMi's webhook ignores them, and they would see every card."""
     names = {name for row in rows for name in (row.count, *row.parts)}
     for container in everyone:
         path = f"{container.path}.securityContext"
@@ -243,14 +149,15 @@ def _refuse_privileged(
 
 
 def _row(rows: Sequence[HamiDevice], container: Container) -> HamiDevice:
-    """Of devices that are counted by one name, the one whose parts the container asks for."""
+    """Return, of the devices that share a name, the one whose parts the container asks for."""
     return next((row for row in rows if any(name in container.requests for name in row.parts)), rows[0])
 
 
 def _product(container: Container, device: HamiDevice, raw: dict[str, Any], around: _Around) -> dict[str, int]:
-    """What one container takes in all: HAMi's memory and cores, and whole-card equivalents as "", in nano-units.
+    """Return what one container takes, in nano-units: HAMi's memory and cores by name, and whole-card equivalents as
+    "".
 
-    The container itself is changed to what HAMi's webhook makes of it. Empty where HAMi sees no device asked for.
+    It also changes the container to what HAMi's webhook makes of it. Empty where the container asks for no device.
     """
     asked = {n: container.requests[n] // NANO for n in (device.count, *device.parts) if n in container.requests}
     path = f"{container.path}.resources.limits"
@@ -265,7 +172,7 @@ def _product(container: Container, device: HamiDevice, raw: dict[str, Any], arou
         devices = 2
     several = devices > 1 and device.several == "written"
     memory, share = _memory(device, asked, raw, several, path, around)
-    # A pair is one thing to ask for: only who asks for more than that asks for several.
+    # A pair counts as one device here; only a larger request asks for several.
     if device.several == "whole" and asked[device.count] > 1 and share < NANO and not around.has(device.soft):
         raise malformed(f"{path}.{device.count}", "is more than 1: parts can be had of one device only")
     cores = _cores(device, asked, several, path, around)
@@ -282,7 +189,7 @@ def _product(container: Container, device: HamiDevice, raw: dict[str, Any], arou
 
 
 def _written(device: HamiDevice, asked: Mapping[str, int], devices: int, memory: int, cores: int) -> dict[str, int]:
-    """What HAMi's webhook writes into the container."""
+    """Return the amounts that HAMi's webhook writes into the container."""
     times = devices if device.totals else 1
     written = {} if device.one else {device.count: devices}
     if device.memory is not None and memory:
@@ -295,7 +202,7 @@ def _written(device: HamiDevice, asked: Mapping[str, int], devices: int, memory:
 
 
 def _sliced(number: int, slices: SliceRule, path: str) -> dict[str, int]:
-    """What slices of devices take: parts of one, or whole ones."""
+    """Return the whole-card equivalents of slices."""
     if number > slices.of and number % slices.of:
         raise malformed(f"{path}.{slices.name}", f"must be 1 or a multiple of {slices.of}")
     return {"": cards.share(1, slices.of) * number if number < slices.of else number // slices.of * NANO}
@@ -304,7 +211,7 @@ def _sliced(number: int, slices: SliceRule, path: str) -> dict[str, int]:
 def _memory(
     device: HamiDevice, asked: Mapping[str, int], raw: dict[str, Any], several: bool, path: str, around: _Around
 ) -> tuple[int, int]:
-    """Memory of one device in units of its name, and its share of a card: what is not said is all of it."""
+    """Return the memory of one device in units of its name, and its share of a card; unstated memory is all of it."""
     how = device.memory
     if how is None:
         return 0, NANO
@@ -335,20 +242,20 @@ def _memory(
         return value, cards.share(mib, least) if least else NANO
     if percent:
         return -(-whole * percent // 100), cards.share(percent, 100)
-    # A container with one device in any case may ask for cores alone; the profile then follows from them.
+    # A container that always has one device may ask for cores alone; they decide the profile.
     by_cores = device.one and device.cores is not None and device.cores.name in asked
     return (0, 0) if by_cores else (whole, NANO)
 
 
 def _has_suffix(raw: dict[str, Any], name: str) -> bool:
-    """Whether a quantity was written with letters, as bytes are."""
+    """Return True if a quantity has a letter, as bytes do."""
     resources_ = raw.get("resources") or {}
     given = (resources_.get("limits") or {}).get(name, (resources_.get("requests") or {}).get(name))
     return isinstance(given, str) and any(letter.isalpha() for letter in given)
 
 
 def _cores(device: HamiDevice, asked: Mapping[str, int], several: bool, path: str, around: _Around) -> int:
-    """Cores of one device."""
+    """Return the cores of one device."""
     how = device.cores
     if how is None:
         return 0
@@ -372,22 +279,22 @@ def _cores(device: HamiDevice, asked: Mapping[str, int], several: bool, path: st
 def allocated(
     cost: PodCost, annotations: Mapping[str, Any], memory: tuple[int, int] | None, config: CountingConfig
 ) -> dict[str, int]:
-    """What HAMi wrote into a pod that it gave it: `limits.` of memory and cores, and `cards.`, in nano-units.
+    """Return what HAMi wrote into the pod that it gave it: `limits.` of memory and cores, and `cards.`, in nano-units.
 
-    "uuid,type,MiB,cores:" for each device, ";" after each container, init containers first. Empty where it wrote
-    nothing, or nothing that can be read: what the pod asks for stands then. It is the pod's own word, so never a
-    reason to count less. `memory` is what a card has.
+    The format is "uuid,type,MiB,cores:" for each device and ";" after each container, init containers first. Empty
+    where HAMi wrote nothing readable: the pod's requests count then. The pod's author can write this annotation, so it
+    never lowers a charge. `memory` is the least and most MiB of a card.
     """
     found: dict[str, int] = {}
     containers = (*cost.init_containers, *cost.containers)
-    for device in shared_devices():
+    for device in config.hami.devices:
         text = annotations.get(device.allocated) if device.allocated else None
-        if device.vendor not in config.hami.vendors or not isinstance(text, str) or device.cards in found:
+        if not isinstance(text, str) or device.cards in found:
             continue
         given = _decoded(text)
         if given is None or not any(given) or len(given) > len(containers):
             continue
-        # Where it has no places for init containers, they are the first that are left out.
+        # An annotation with fewer entries leaves out init containers, the first of the list.
         pairs = zip(reversed(containers), reversed(given), strict=False)
         products = {id(c): _held(part, device, memory, config.hami.device_split_count) for c, part in pairs}
         for name in {name: None for product in products.values() for name in product}:
@@ -402,7 +309,7 @@ def _part(products: Mapping[int, Mapping[str, int]], name: str, container: Conta
 def _held(
     devices: Sequence[tuple[int, int]], device: HamiDevice, memory: tuple[int, int] | None, split: int
 ) -> dict[str, int]:
-    """What a container has: (MiB, cores) of each device."""
+    """Return what a container has, in nano-units by name. `devices` are (MiB, cores) of each device."""
     full = device.cores.full if device.cores else 100
     card = device.memory.card if device.memory and device.memory.card else memory[0] if memory else 0
     held: dict[str, int] = {}
@@ -417,7 +324,7 @@ def _held(
 
 
 def _decoded(text: str) -> list[list[tuple[int, int]]] | None:
-    """MiB and cores of each device of each container; None for what HAMi does not write."""
+    """Return (MiB, cores) of each device of each container; None for a text that HAMi does not write."""
     found: list[list[tuple[int, int]]] = []
     for container in text[:65_536].rstrip(";").split(";"):
         devices: list[tuple[int, int]] = []
@@ -433,7 +340,7 @@ def _decoded(text: str) -> list[list[tuple[int, int]]] | None:
 
 
 def allocated_model(annotations: Mapping[str, Any], node: Mapping[str, Any], config: CountingConfig) -> str | None:
-    """The model of the card that HAMi gave a pod, as its node registered it; None where nobody tells."""
+    """Return the model of the card that HAMi gave a pod, as its node registered it; None where it is not known."""
     text, registered = annotations.get(_NVIDIA_ALLOCATED), node.get(REGISTERED)
     if not isinstance(text, str) or not isinstance(registered, str):
         return None

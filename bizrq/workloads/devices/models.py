@@ -1,8 +1,8 @@
-"""Which models a pod uses, and under which names that is charged.
+"""Decide which models a pod uses, and under which names they are charged.
 
-This file alone decides that: the workload's labels say it, and node constraints that prove a model may not contradict
-them (docs/counting.md, "Model labels"). It does not know which device a pod gets in the end. A name is never taken
-apart: what is of model M is charged at the base name, and again at base + "." + M.
+This file alone decides that. The workload's labels declare models; node constraints that prove a model must not
+contradict them (docs/counting.md, "Model labels"). It does not know which device a pod gets. What is of model M is
+charged at the base name, and again at base + "." + M; names are never split.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _OF_MEMORY: Final = ("requests.memory", "limits.memory")
 
 
 def add_models(per_pod: dict[str, int], labels: Mapping[str, Any], pods: PodSet, config: CountingConfig) -> None:
-    """Add to the cost of one pod what it costs at its models' names. Raises Malformed."""
+    """Add to the cost of one pod its cost at its models' names. Raises Malformed."""
     catalog = config.catalog
     devices = [name for name in per_pod if "/" in name and takes_model(name, catalog)]
     if devices:
@@ -55,7 +55,7 @@ def add_models(per_pod: dict[str, int], labels: Mapping[str, Any], pods: PodSet,
 
 @lru_cache(maxsize=4096)
 def model_resource_name(base: str, model: str, label: str, catalog: Catalog) -> str:
-    """The name that a model is charged at besides the base. Raises Malformed where that is another resource's."""
+    """Return the name for a model of `base`. Raises Malformed where that is the name of another resource."""
     try:
         return names.model_name(base, model, catalog)
     except UnknownResource as error:
@@ -64,15 +64,15 @@ def model_resource_name(base: str, model: str, label: str, catalog: Catalog) -> 
 
 @lru_cache(maxsize=4096)
 def takes_model(name: str, catalog: Catalog) -> bool:
-    """Whether gpu-type applies to an emitted name: that of a card, or of a part of one."""
+    """Return True if gpu-type applies to a name: that of a card, or of a part of one."""
     return names.is_model_base(name, catalog)
 
 
 def gpu_models(labels: Mapping[str, Any], pods: PodSet, config: CountingConfig) -> tuple[str, ...]:
-    """The models of card that the pods may get: the one that is declared, else those that constraints leave.
+    """Return the models of card that the pods may get: the declared one, else those that constraints leave.
 
-    Several are all charged, each at its name, since any of them may be the one. Raises Malformed for a label that the
-    pods' own constraints contradict and, with strict_models, for one that the configuration does not know.
+    Several are all charged, each at its name, since each of them may be the one. Raises Malformed for a label that the
+    pods' own constraints contradict. With strict_models it also rejects a label that the configuration does not know.
     """
     declared = model_of(labels, "gpu")
     if declared is not None and config.strict_models and declared not in config.gpu_models:
@@ -97,7 +97,7 @@ def gpu_models(labels: Mapping[str, Any], pods: PodSet, config: CountingConfig) 
 
 @dataclass(frozen=True, slots=True)
 class _Proof:
-    """One way to satisfy all constraints: with one of these models (None: with any), and with none of those."""
+    """One way to satisfy all constraints: one of the models `of` (None: any), and none of the models `but`."""
 
     of: frozenset[str] | None = None
     but: frozenset[str] = frozenset()
@@ -112,7 +112,7 @@ class _Proof:
 
 
 def _named(proofs: Sequence[_Proof]) -> set[str] | None:
-    """The models that are left, None where any could be."""
+    """Return the models that are left; None where any is possible."""
     named: set[str] = set()
     for proof in proofs:
         if proof.of is None:
@@ -122,22 +122,23 @@ def _named(proofs: Sequence[_Proof]) -> set[str] | None:
 
 
 def known_model(raw: str, config: CountingConfig) -> str | None:
-    """The model that a raw name from a node label stands for, as far as the configuration knows."""
+    """Return the model that a raw name from a node label stands for; None where the configuration does not know it."""
     text = raw.casefold()
     found = config.models_by_alias.get(text)
     return found or config.models_by_alias.get(text.partition("-mig-")[0].removesuffix("-shared"))
 
 
 def same_model(a: str, b: str, config: CountingConfig) -> bool:
-    """Whether two names are of one model, in whatever spelling."""
+    """Return True if two names are of one model, in any spelling."""
     return a == b or (known_model(a, config) or a) == (known_model(b, config) or b)
 
 
 def _proofs(pods: PodSet, config: CountingConfig) -> list[_Proof]:
-    """What nodeSelector, required node affinity and HAMi's annotations leave: alternatives, empty for "anything".
+    """Return the alternatives that nodeSelector, required node affinity and HAMi's annotations leave; empty for any
+    card.
 
-    Terms are alternatives, the expressions in a term all hold. A value that the configuration does not know could be
-    any card, so that it proves nothing.
+    Terms are alternatives; the expressions of a term all hold. A value that the configuration does not know may be any
+    card, so it proves nothing.
     """
     always = _Proof()
     if pods.spec.get("nodeSelector"):
@@ -191,7 +192,7 @@ def _models(raw: Sequence[str], config: CountingConfig) -> frozenset[str] | None
 
 
 def _matching(annotation: object, config: CountingConfig) -> frozenset[str] | None:
-    """The models that HAMi's comma list of substrings picks; None where it picks none that are known."""
+    """Return the models that HAMi's comma-separated substrings match; None where they match no known one."""
     if not isinstance(annotation, str):
         return None
     words = [word for given in annotation[:4096].split(",") if (word := given.strip().casefold())]

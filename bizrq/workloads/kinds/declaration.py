@@ -1,43 +1,31 @@
-"""What a declaration of a kind says: where counts and pod templates stand in its objects."""
+"""The declaration of a kind as a value: where its objects have counts and pod templates."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 GroupKind: TypeAlias = tuple[str, str]
 """An API group ("" for core) and a kind in it."""
 
 
-#: What is written in code, by the name that a declaration calls it by.
-CODED_TEMPLATES: Final = frozenset({"rollout-workloadref"})
+class Codes(NamedTuple):
+    """The names of code that declarations may use as `code` of a kind, `code` of a role, and `surge`."""
 
-
-CODED_KINDS: Final = frozenset(
-    {
-        "cronjob",
-        "inferenceservice",
-        "knative-service",
-        "rayjob",
-        "scheduledsparkapplication",
-        "sparkapplication",
-        "trainjob",
-    }
-)
-
-
-CODED_SURGES: Final = frozenset({"deployment", "leaderworkerset", "rollout", "twice"})
+    kinds: frozenset[str]
+    templates: frozenset[str]
+    surges: frozenset[str]
 
 
 class DeclarationError(ValueError):
-    """A declaration of a kind that cannot be used. One line: where, what is wrong, what to write."""
+    """A declaration that cannot be used. The message is one line: where, what is wrong, what to write."""
 
 
 @dataclass(frozen=True, slots=True)
 class FieldPath:
-    """A place: keys to follow from the object, or (`@.`) from the element that a role is made for."""
+    """A path of keys from the object, or (`@.`) from the element of `forEach`."""
 
     keys: tuple[str, ...]
     of_element: bool = False
@@ -48,17 +36,17 @@ class FieldPath:
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """Always the same number."""
+    """A fixed number."""
 
     value: int
 
 
 @dataclass(frozen=True, slots=True)
 class FieldNumber:
-    """A whole number that stands in the object; `default` where it is absent, None being "no such operand".
+    """A whole number in the object, or `default` where it is absent; a default of None makes it no operand.
 
-    Then, in this order: less `minus`, more `plus`, never below 0, at most `clamp_max`, at least `clamp_min` (the
-    larger of two that contradict each other) and `at_least`.
+    Then, in this order: subtract `minus`, add `plus`, keep it from 0 up, apply `clamp_max`, `clamp_min` and `at_least`.
+    Where `clamp_min` exceeds `clamp_max`, `clamp_min` wins.
     """
 
     at: FieldPath
@@ -82,7 +70,7 @@ Factor: TypeAlias = Constant | FieldNumber | MinOf
 
 @dataclass(frozen=True, slots=True)
 class FieldEquals:
-    """True where the value at a place is this one."""
+    """True where the value at a path is this one."""
 
     at: FieldPath
     value: bool | int | str
@@ -100,7 +88,7 @@ class InjectedContainer:
 
 @dataclass(frozen=True, slots=True)
 class RoleDeclaration:
-    """One set of equal pods, or one for every element of `for_each` (with `key`: of that key, in any case)."""
+    """One set of equal pods, or one for each element of `for_each`; with `key` only for that key, in any case."""
 
     name: str
     count: tuple[Factor, ...]
@@ -116,10 +104,7 @@ class RoleDeclaration:
 
 @dataclass(frozen=True, slots=True)
 class FinishedRule:
-    """What tells that a workload has ended: a true condition of one of these types, or one of these phases.
-
-    Nothing does so where `unless` holds.
-    """
+    """When a workload has ended: a true condition of one of `types`, or one of `phases`, unless `unless` holds."""
 
     conditions: FieldPath | None = None
     types: frozenset[str] = frozenset()
@@ -130,7 +115,7 @@ class FinishedRule:
 
 @dataclass(frozen=True, slots=True)
 class DeadlineRule:
-    """Where an object says how many seconds it runs at most, and from when they count."""
+    """The path of the seconds that an object runs at most, and of the time from which they count."""
 
     at: FieldPath
     since: FieldPath
@@ -138,14 +123,14 @@ class DeadlineRule:
 
 @dataclass(frozen=True, slots=True)
 class PodRule:
-    """How a workload's pods are found: by their owners, of which these kinds may stand between."""
+    """The kinds that may be between a workload and its pods on the owner chain."""
 
     owner_chain: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Adapter:
-    """One kind of workload. `scale` is the place that its /scale subresource writes."""
+    """One kind of workload. `scale` is the path that its /scale subresource writes."""
 
     group: str
     kind: str
@@ -157,39 +142,41 @@ class Adapter:
     deadline: DeadlineRule | None = None
     scale: tuple[str, ...] | None = None
     creates: frozenset[GroupKind] = frozenset()
-    #: Kinds that its objects own on behalf of whoever is above them: the walk goes on, nobody pays here.
+    #: Kinds that its objects own on behalf of an object above them: that one pays.
     passes: frozenset[GroupKind] = frozenset()
-    #: Those of `creates` that may come to ask for more than it says, each as it stands (a cluster that scales itself).
+    #: Those of `creates` that may ask for more than the object does, as a cluster that scales itself.
     grows: frozenset[GroupKind] = frozenset()
-    #: Roles that such a child does not have: they are added to what the child asks for.
+    #: Roles that such a child does not have; they are added to its demand.
     beside: frozenset[str] = frozenset()
     pods: PodRule = PodRule()
     elastic_max: FieldPath | None = None
     surge: str | None = None
     code: str | None = None
-    #: After its end a workload may go on holding pods, and those are charged (policy `terminal`).
+    #: Roles of the object that the operator makes of this one; its `code` reads them.
+    child_roles: tuple[RoleDeclaration, ...] = ()
+    #: Pods of an ended workload may still run; they are charged (policy `terminal`).
     lingers: bool = False
-    #: False for kinds that do not pay for what they make (a CronJob's Jobs are charged).
+    #: False for kinds that do not pay for what they create: a CronJob's Jobs are charged themselves.
     pays: bool = True
-    #: It has no fewer pods of each role than there are nodes that the role's template fits.
+    #: It has at least as many pods of each role as there are nodes that the role's template fits.
     per_node: bool = False
-    #: What is counted is no more than an estimate, so that nobody charges it unless somebody asks for it.
+    #: The demand is only an estimate, so the kind is not charged by default.
     estimate: bool = False
 
     @cached_property
     def resource(self) -> str:
-        """`deployments.apps`, and `pods` for the core group: the name in slots, in `charged_names` and in count/."""
+        """`deployments.apps`, or `pods` for the core group: the name in slots, in `charged_names` and in count/."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     @cached_property
     def reads_status(self) -> bool:
-        """Whether what an object of the kind asks for may change with its status alone."""
+        """True if the demand of an object may change with its status alone."""
         counts = any(_reads_status(factor) for role in self.roles for factor in role.count)
         return counts or self.finished_when is not None or self.code is not None
 
     @cached_property
     def refers(self) -> bool:
-        """Whether the template of its objects may stand in another object."""
+        """True if the pod template of an object may be in another object."""
         return any(role.code is not None for role in self.roles)
 
     @property

@@ -1,20 +1,19 @@
-"""Which kinds of workload there are, and where in each of them counts and pod templates stand.
+"""Read declarations of kinds: `kinds.yaml`, and `adapters` of the configuration.
 
-This file alone reads declarations of kinds (`kinds.yaml`, and `adapters` of the configuration).
-It does not look at workload objects: `roles.py` interprets what is read here. The head of `kinds.yaml` is the grammar.
+This file alone knows their grammar, which the head of `kinds.yaml` explains. It does not read workload objects:
+`pods.roles` applies the declarations.
 """
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, TypeVar
 
 from bizrq.workloads.kinds.declaration import (
-    CODED_KINDS,
-    CODED_SURGES,
-    CODED_TEMPLATES,
     Adapter,
+    Codes,
     Constant,
     DeadlineRule,
     DeclarationError,
@@ -31,13 +30,11 @@ from bizrq.workloads.kinds.declaration import (
 )
 from bizrq.workloads.validation import MAX_COUNT, child_path, describe_value, suggestion
 
-# Reading declarations.
-
 _T = TypeVar("_T")
 
 
 class _Entry:
-    """One map of a declaration. Whoever reads it names all keys it may have, so that a slip of the pen is found."""
+    """One map of a declaration. The caller names all keys that it may have, so that typing errors are found."""
 
     def __init__(self, value: object, where: str, keys: Iterable[str]) -> None:
         known = tuple(keys)
@@ -46,7 +43,7 @@ class _Entry:
         for key in value:
             if key not in known:
                 close = difflib.get_close_matches(str(key)[:100], known, n=1, cutoff=0.0)
-                raise DeclarationError(f"{where}: {describe_value(key)} is no key here, the nearest is {close[0]}")
+                raise DeclarationError(f"{where}: {describe_value(key)} is not a known key, the nearest is {close[0]}")
         self._value = value
         self.where = where
 
@@ -59,7 +56,7 @@ class _Entry:
     def text(self, key: str, default: str | None = None) -> str:
         value = self._value.get(key, default)
         if not isinstance(value, str):
-            raise DeclarationError(f"{self.path(key)}: must be a text, not {describe_value(value)}")
+            raise DeclarationError(f"{self.path(key)}: must be a string, not {describe_value(value)}")
         return value
 
     def flag(self, key: str, default: bool = False) -> bool:
@@ -92,7 +89,7 @@ class _Entry:
         return value
 
     def all(self, key: str, read: Callable[[object, str], _T]) -> tuple[_T, ...]:
-        """Every element of a list, read; absent is none."""
+        """Read every element of a list; an absent list is empty."""
         return _all(self._value.get(key, []), self.path(key), read)
 
     def maybe(self, key: str, read: Callable[[object, str], _T]) -> _T | None:
@@ -107,35 +104,35 @@ def _all(value: object, where: str, read: Callable[[object, str], _T]) -> tuple[
 
 def _text(value: object, where: str) -> str:
     if not isinstance(value, str) or not value:
-        raise DeclarationError(f"{where}: must be a text, not {describe_value(value)}")
+        raise DeclarationError(f"{where}: must be a string, not {describe_value(value)}")
     return value
 
 
 _KEYS = (
     "match", "root", "roles", "zeroWhen", "finishedWhen", "deadline", "scale", "creates", "passes", "grows", "beside",
-    "pods", "elasticMax", "surge", "code", "lingers", "pays", "perNode", "estimate", "override",
+    "pods", "elasticMax", "surge", "code", "childRoles", "lingers", "pays", "perNode", "estimate", "override",
 )  # fmt: skip
 
 
-def read_adapters(entries: object, where: str) -> list[tuple[Adapter, bool]]:
-    """The adapters that are declared, each with whether it may replace another. Raises DeclarationError."""
+def read_adapters(entries: object, where: str, codes: Codes) -> list[tuple[Adapter, bool]]:
+    """Return the declared adapters, each with True if it may replace another. Raises DeclarationError."""
     found: dict[GroupKind, tuple[Adapter, bool]] = {}
-    for adapter, override in _all(entries, where, _adapter):
+    for adapter, override in _all(entries, where, partial(_adapter, codes)):
         if (adapter.group, adapter.kind) in found:
             raise DeclarationError(f"{where}: {adapter.resource} is declared twice")
         found[adapter.group, adapter.kind] = adapter, override
     return list(found.values())
 
 
-def _adapter(value: object, where: str) -> tuple[Adapter, bool]:
+def _adapter(codes: Codes, value: object, where: str) -> tuple[Adapter, bool]:
     entry = _Entry(value, where, _KEYS)
     match = _Entry(entry.map("match"), entry.path("match"), ("group", "kind", "resource", "versions"))
     versions = match.all("versions", _text)
     if not versions:
         raise DeclarationError(f"{match.path('versions')}: name at least one version")
     root = entry.maybe("root", _at)
-    read = _Reader(root.keys if root else ("spec",))
-    code = entry.one_of("code", CODED_KINDS) if "code" in entry else None
+    read = _Reader(codes, root.keys if root else ("spec",))
+    code = entry.one_of("code", codes.kinds) if "code" in entry else None
     roles = entry.all("roles", read.role)
     if not roles and code is None:
         raise DeclarationError(f"{where}: name at least one role")
@@ -147,7 +144,7 @@ def _adapter(value: object, where: str) -> tuple[Adapter, bool]:
         versions=versions,
         roles=roles,
         zero_when=entry.all("zeroWhen", read.equals),
-        finished_when=entry.maybe("finishedWhen", _finished),
+        finished_when=entry.maybe("finishedWhen", partial(_finished, codes)),
         deadline=entry.maybe("deadline", _deadline),
         scale=scale.keys if scale else None,
         creates=frozenset(entry.all("creates", _group_kind)),
@@ -156,22 +153,24 @@ def _adapter(value: object, where: str) -> tuple[Adapter, bool]:
         beside=frozenset(entry.all("beside", _text)),
         pods=entry.maybe("pods", _pods) or PodRule(),
         elastic_max=entry.maybe("elasticMax", _at),
-        surge=entry.one_of("surge", CODED_SURGES) if "surge" in entry else None,
+        surge=entry.one_of("surge", codes.surges) if "surge" in entry else None,
         code=code,
+        child_roles=entry.all("childRoles", read.role),
         lingers=entry.flag("lingers"),
         pays=entry.flag("pays", default=True),
         per_node=entry.flag("perNode"),
         estimate=entry.flag("estimate"),
     )
     for group, kind in sorted(adapter.grows - adapter.creates):
-        raise DeclarationError(f"{entry.path('grows')}: {group}/{kind} must stand in creates, too")
+        raise DeclarationError(f"{entry.path('grows')}: {group}/{kind} must be in creates, too")
     return adapter, entry.flag("override")
 
 
 class _Reader:
-    """Reads places; with a `root`, `spec.x` stands for `<root>.x`, and `$.spec.x` for itself."""
+    """Reads paths. With a `root`, `spec.x` means `<root>.x`, and `$.spec.x` the object's own `spec.x`."""
 
-    def __init__(self, root: tuple[str, ...]) -> None:
+    def __init__(self, codes: Codes, root: tuple[str, ...]) -> None:
+        self._codes = codes
         self._root = root
 
     def at(self, value: object, where: str) -> FieldPath:
@@ -209,7 +208,7 @@ class _Reader:
             skip_when=entry.maybe("skipWhen", self.equals),
             pod_spec=entry.flag("podSpec"),
             inject=entry.all("inject", self.inject),
-            code=entry.one_of("code", CODED_TEMPLATES) if "code" in entry else None,
+            code=entry.one_of("code", self._codes.templates) if "code" in entry else None,
         )
 
     def factor(self, value: object, where: str) -> Factor:
@@ -239,7 +238,7 @@ class _Reader:
         entry = _Entry(value, where, ("path", "equals"))
         wanted = entry._value.get("equals")
         if not isinstance(wanted, (bool, int, str)):
-            raise DeclarationError(f"{entry.path('equals')}: must be true, false, a text or a whole number")
+            raise DeclarationError(f"{entry.path('equals')}: must be true, false, a string or a whole number")
         return FieldEquals(self.at(entry.text("path"), entry.path("path")), wanted)
 
     def inject(self, value: object, where: str) -> InjectedContainer:
@@ -260,13 +259,13 @@ def _at(value: object, where: str) -> FieldPath:
     place = FieldPath(keys[1:], of_element=True) if keys[0] == "@" else FieldPath(keys)
     if not all(place.keys) or not place.keys:
         raise DeclarationError(
-            f"{where}: {describe_value(text)} is no place: write keys with dots, like spec.replicas or @.replicas"
+            f"{where}: {describe_value(text)} is not a path: write keys with dots, like spec.replicas or @.replicas"
         )
     return place
 
 
 def _has_value(factor: Factor) -> bool:
-    """Whether a factor always comes to a number."""
+    """Return True if a factor always has a number."""
     match factor:
         case Constant():
             return True
@@ -276,7 +275,7 @@ def _has_value(factor: Factor) -> bool:
             return any(_has_value(operand) for operand in operands)
 
 
-def _finished(value: object, where: str) -> FinishedRule:
+def _finished(codes: Codes, value: object, where: str) -> FinishedRule:
     entry = _Entry(value, where, ("conditions", "phase", "unless"))
     conditions = entry.maybe("conditions", lambda v, w: _Entry(v, w, ("path", "types")))
     phase = entry.maybe("phase", lambda v, w: _Entry(v, w, ("path", "values")))
@@ -287,7 +286,7 @@ def _finished(value: object, where: str) -> FinishedRule:
         types=frozenset(conditions.all("types", _text)) if conditions else frozenset(),
         phase=_at(phase.text("path"), phase.path("path")) if phase else None,
         phases=frozenset(phase.all("values", _text)) if phase else frozenset(),
-        unless=entry.maybe("unless", _Reader(("spec",)).equals),
+        unless=entry.maybe("unless", _Reader(codes, ("spec",)).equals),
     )
 
 
@@ -297,7 +296,7 @@ def _deadline(value: object, where: str) -> DeadlineRule:
 
 
 def _pods(value: object, where: str) -> PodRule:
-    # Labels can be set by anybody, so owners tell; whoever gives `selector` or `via` besides is not wrong.
+    # Anybody can set labels, so owners decide; `selector` and `via` are accepted and have no effect.
     entry = _Entry(value, where, ("selector", "ownerChain", "via"))
     for key in ("selector", "via"):
         entry.text(key, "")

@@ -1,17 +1,18 @@
-"""The kinds of workload that are known, and which of them are charged."""
+"""The known kinds of workload, and which of them are charged.
+
+This file alone answers which adapter counts an object. It does not read files: the caller passes the declarations.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property
-from importlib import resources
+from functools import cached_property
 from typing import Any
-
-import yaml
 
 from bizrq.workloads.kinds.declaration import (
     Adapter,
+    Codes,
     DeclarationError,
     GroupKind,
 )
@@ -22,10 +23,11 @@ from bizrq.workloads.validation import describe_value, suggestion
 
 @dataclass(frozen=True)
 class Registry:
-    """The kinds that are known, by group and kind, and by group and plural; `charged_names` are those that pay."""
+    """The known kinds by group and kind, and by group and plural. `charged_names` are those that are charged."""
 
     adapters: tuple[Adapter, ...]
     charged_names: frozenset[str]
+    codes: Codes
     _by_kind: dict[GroupKind, Adapter] = field(init=False, repr=False, compare=False)
     _by_resource: dict[tuple[str, str], Adapter] = field(init=False, repr=False, compare=False)
 
@@ -40,38 +42,43 @@ class Registry:
         return self._by_resource.get((group, plural))
 
     def of(self, obj: Mapping[str, Any]) -> Adapter | None:
-        """The adapter of an object's group and kind, in whatever version."""
+        """Return the adapter of an object's group and kind, whatever its version; None for an unknown kind."""
         kind = obj.get("kind")
         group, _ = group_and_version(obj.get("apiVersion"))
         return self._by_kind.get((group, kind)) if isinstance(kind, str) else None
 
     @cached_property
+    def countable(self) -> frozenset[str]:
+        """The kinds that `count/` may name: the charged ones. A ceiling on any other would never hold."""
+        return frozenset(adapter.resource for adapter in self.charged)
+
+    @cached_property
     def charged(self) -> tuple[Adapter, ...]:
-        """The adapters of the kinds that are charged, in the order of their declaration."""
+        """The adapters of the charged kinds, in the order of their declaration."""
         return tuple(a for a in self.adapters if self.is_charged(a))
 
     def is_charged(self, adapter: Adapter) -> bool:
         return adapter.resource in self.charged_names
 
     def with_charged(self, names: Iterable[str]) -> Registry:
-        """The same kinds, of which only these are charged (`deployments.apps`, …). Raises DeclarationError."""
+        """Return the same kinds with only these charged (`deployments.apps`, …). Raises DeclarationError."""
         chosen = frozenset(names)
         known = {a.resource: a for a in self.adapters}
         for name in sorted(chosen, key=str):
             if name not in known:
-                raise DeclarationError(f"{describe_value(name)} is no kind that is known{suggestion(name, known)}")
+                raise DeclarationError(f"{describe_value(name)} is not a known kind{suggestion(name, known)}")
         return replace(self, charged_names=chosen)
 
     def with_all_charged(self) -> Registry:
-        """The same kinds, all of them charged."""
+        """Return the same kinds, all of them charged."""
         return replace(self, charged_names=frozenset(a.resource for a in self.adapters))
 
     def extended(self, entries: object) -> Registry:
-        """With the declarations of a configuration (`adapters`) added, and charged.
+        """Return the registry with the declarations of a configuration (`adapters`) added and charged.
 
-        One for a kind that is there already must say `override: true`. Raises DeclarationError.
+        A declaration of a known kind must have `override: true`. Raises DeclarationError.
         """
-        added = read_adapters(entries, "adapters")
+        added = read_adapters(entries, "adapters", self.codes)
         known = dict(self._by_kind)
         plurals = dict(self._by_resource)
         for index, (adapter, override) in enumerate(added):
@@ -85,12 +92,10 @@ class Registry:
             known[adapter.group, adapter.kind] = adapter
             plurals[adapter.group, adapter.plural] = adapter
         charged = self.charged_names | {a.resource for a, _ in added if not a.estimate}
-        return Registry(tuple(known.values()), frozenset(charged))
+        return Registry(tuple(known.values()), frozenset(charged), self.codes)
 
 
-@cache
-def builtin_registry() -> Registry:
-    """All kinds that bizrq ships declarations of, all of them charged but those that are only estimated."""
-    text = resources.files("bizrq.workloads.kinds").joinpath("kinds.yaml").read_text("utf-8")
-    adapters = tuple(adapter for adapter, _ in read_adapters(yaml.safe_load(text), "kinds.yaml"))
-    return Registry(adapters, frozenset(a.resource for a in adapters if not a.estimate))
+def read_registry(entries: object, where: str, codes: Codes) -> Registry:
+    """Read declarations of kinds; all of them are charged except estimates. Raises DeclarationError."""
+    adapters = tuple(adapter for adapter, _ in read_adapters(entries, where, codes))
+    return Registry(adapters, frozenset(a.resource for a in adapters if not a.estimate), codes)

@@ -1,4 +1,4 @@
-"""What one slot is charged: what its workload asks for, or what runs beyond that, and what is still ending.
+"""Compute what one slot is charged: the workload's demand or what runs beyond it, and what is still ending.
 
 This file alone has that formula. Amounts are integer nano-units by resource name; an absent name is 0.
 """
@@ -22,9 +22,10 @@ def slot_charge(
 ) -> dict[str, int]:
     """Return max(`demand`, `fresh` - `free` + `missing`) + `ending` per resource, over the names of all.
 
-    Each is the sum over its pods; `free` are among the `fresh`. `missing` are pods that are declared and not there yet:
-    while a template shrinks, they come besides the larger old ones (`tests/model/pods.py` finds that). The charge is
-    never less than what the live pods cost without the free ones, and is the demand once exactly the declared pods run.
+    Each is the sum over its pods; `free` are among the `fresh`. `missing` are declared pods that do not exist yet:
+    while a template shrinks, they come in addition to the larger old ones (`tests/model/pods.py` finds that). The
+    charge is never less than the cost of the live pods without the free ones. It is the demand once exactly the
+    declared pods run.
     """
     return total((larger(demand, total((subtract_floor(fresh, free), missing))), ending))
 
@@ -45,7 +46,7 @@ class Held(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Weighed:
-    """What a slot is charged and why. `again` is the first moment at which the clock alone changes it.
+    """The charge of a slot and its parts. `again` is the first moment at which the clock alone changes it.
 
     `ending` and `free` are the uids of those pods, sorted; `beyond` is the charge without the demand.
     """
@@ -69,10 +70,10 @@ def weigh(
 ) -> Weighed:
     """Sort a slot's pods by stage at the time `now` and return the charge.
 
-    `declared` is the number of pods that the workload asks for, and `per_pod` what the next of them costs; of a
+    `declared` is the number of pods that the workload asks for, and `per_pod` the cost of the next of them; of a
     workload with several kinds of pods pass the least per resource. `surges` is true for kinds whose controllers make
-    the new version beside the old one, unless the policy counts the surge. Free pods take no more off than the demand:
-    one that was resized in place would be free at any size.
+    the new version while the old one runs, unless the policy counts the surge. Free pods subtract at most the demand: a
+    pod that was resized in place would be free at any size.
     """
     stages = [(pod, stage(pod.life, now, awaited=pod.awaited)) for pod in pods]
     fresh = [pod for pod, found in stages if found is Stage.FRESH]

@@ -1,4 +1,4 @@
-"""When a pod is live, ending or over.
+"""Decide when a pod is live, ending or over.
 
 This file alone decides that, from the pod's own phase, node and times. It does not know who pays, nor what a pod costs.
 Times are integer milliseconds since 1970, spans integer milliseconds.
@@ -36,7 +36,7 @@ class Stage(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """The parts of a pod that say whether it is live.
+    """The fields of a pod that decide if it is live.
 
     `deleted` is `metadata.deletionTimestamp`, to which the API server has already added the grace. `grace` is
     `metadata.deletionGracePeriodSeconds`, None where it is absent or unreadable. `own_grace` is
@@ -107,7 +107,7 @@ def is_live(life: Life, now: int) -> bool:
 def stage(life: Life, now: int, *, awaited: bool) -> Stage:
     """Return a pod's part in the charge. `awaited` is true where its controller waits for it (`waiting.is_awaited`).
 
-    A pod that is gone from the API is awaited by nobody.
+    No controller waits for a pod that is gone from the API.
     """
     if not is_live(life, now):
         return Stage.OVER
@@ -126,7 +126,7 @@ def _time(text: object) -> int | None:
 
 
 def _deleted(text: object) -> int | None:
-    """The deletion; one that cannot be read has no end by the clock."""
+    """Return the time of the deletion; an unreadable one never ends by the clock."""
     if text is None:
         return None
     found = _time(text)

@@ -1,4 +1,4 @@
-"""Which pods are free while a new version replaces an old one, and how much declared surge is demand.
+"""Decide which pods are free while a new version replaces an old one, and how much declared surge is demand.
 
 This file alone decides that. Times are integer milliseconds.
 """
@@ -49,7 +49,7 @@ def until(pods: Iterable[Replica]) -> int | None:
 def surge_demand(declared: int, surge: int) -> int:
     """Return how many pods of a declared surge are demand: those beyond `declared`, while any are declared.
 
-    So that `maxSurge: 200` beside two replicas is paid for when it is written.
+    So `maxSurge: 200` with two replicas is charged when it is written.
     """
     return max(0, surge - declared) if declared > 0 else 0
 

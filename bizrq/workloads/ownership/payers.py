@@ -1,8 +1,7 @@
-"""Who pays for an object, why, since when, and what ends it.
+"""Decide who pays for an object, why, since when, and until when.
 
-This file alone puts the reasons in order: whoever is above the object and pays, else the group that paid for what let
-it go, else its own label, else its namespace. It does not know what anything costs. Times are integer milliseconds
-since 1970.
+This file alone orders the reasons: an owner that pays, else the group that paid for an owner which released the object,
+else its own label, else its namespace. It does not know costs. Times are integer milliseconds since 1970.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ class PayerReason(Enum):
     LEFTOVER = "leftover"
 
 
-#: What ends each, in words for people.
+#: The end of each reason, for messages.
 ENDS: Mapping[PayerReason, str] = {
     PayerReason.LABEL: "until its label names another group or it is gone",
     PayerReason.OWNER: "as long as its owner pays and keeps it",
@@ -44,9 +43,9 @@ ENDS: Mapping[PayerReason, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """One remembered payer: `group` paid for what the object with this uid made, from `since` on.
+    """One remembered payer: from `since` on `group` paid for what the object with this uid made.
 
-    `place` is the payer as people know it, `Deployment team-a/web`.
+    `place` names the payer for people: `Deployment team-a/web`.
     """
 
     group: str
@@ -56,9 +55,9 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Paid:
-    """`group` pays for an object. `payer` is the uid of the object whose slot is charged, `place` its place in words.
+    """`group` pays for an object. `payer` is the uid of the object whose slot is charged, `place` its name for people.
 
-    For a leftover these are of the topmost object that is left, and `place` is of the payer that is no more.
+    For a leftover `payer` is the topmost object that is left, and `place` names the payer that is gone.
     """
 
     group: str
@@ -72,22 +71,22 @@ class Paid:
         return ENDS[self.reason]
 
 
-#: Which payers are remembered, by uid. A payer that stands is in it, too.
+#: Remembered payers by uid; payers that still exist are among them.
 Remembered = Mapping[str, Memory]
 #: True where a group exists and takes workloads of a namespace.
 Takes = Callable[[str, str], bool]
 
 
 def paid_by(obj: Object, registry: Registry, lookup: Lookup, remembered: Remembered, takes: Takes) -> Paid | None:
-    """Return who pays for an object, None where nobody does. Raises nothing.
+    """Return who pays for an object; None if no group does. Raises nothing.
 
-    An object's own label decides nothing while an owner pays for it, nor while a group does that paid for an owner
-    which let it go. A label that names no group that takes the namespace is no label here: that a workload may not
-    have one is admission's to say.
+    An object's own label decides nothing while an owner pays for it, nor while a group still pays that paid for an
+    owner which released it. A label whose group does not take the namespace counts as no label here; admission rejects
+    it.
     """
     chain = list(_kept_by(obj, registry, lookup))
     top = chain[-1][0] if chain else obj
-    # Whatever let the topmost go paid until then, whatever labels stand below it.
+    # The payer that released the topmost object still pays, regardless of labels below.
     let_go = _let_go(top, remembered)
     if let_go is not None:
         return Paid(let_go.group, PayerReason.LEFTOVER, _uid(top), let_go.place, let_go.since)
@@ -162,7 +161,7 @@ def _holds(rule: Object, labels: Mapping[str, Any]) -> bool:
 
 
 def _kept_by(obj: Object, registry: Registry, lookup: Lookup) -> Iterator[tuple[Object, Adapter, GroupKind]]:
-    """The owners above an object, the nearest first, as far as each keeps the one below it."""
+    """Yield the owners above an object, the nearest first, as long as each keeps the one below it."""
     below = obj
     for owner, adapter, made in owner_chain(obj, registry, lookup):
         if not keeps(owner, below):
@@ -172,21 +171,21 @@ def _kept_by(obj: Object, registry: Registry, lookup: Lookup) -> Iterator[tuple[
 
 
 def _let_go(top: Object, remembered: Remembered) -> Memory | None:
-    """The payer that let the topmost object go: it is gone, does not keep it, or is no longer referred to."""
+    """Return the payer that released the topmost object: it is gone, does not keep it, or is no longer its owner."""
     reference = controller_of(top.get("metadata"))
     if reference is not None:
         return remembered.get(str(reference.get("uid")))
     found = remembered.get(_uid(top))
-    # What pays for itself is remembered under its own uid: it left nobody.
+    # An object that pays for itself is remembered under its own uid: no owner released it.
     return found if found is not None and found.place != place_of(top) else None
 
 
 def _payer(
     chain: list[tuple[Object, Adapter, GroupKind]], registry: Registry, lookup: Lookup, takes: Takes
 ) -> tuple[Object, str] | None:
-    """The topmost owner that pays, with its group: a label on what is below it decides nothing.
+    """Return the topmost owner that pays, with its group; labels below it decide nothing.
 
-    A kind that does not pay for what it makes ends the way up from one that does.
+    A kind that does not pay for what it makes ends the walk from one that does.
     """
     found: tuple[Object, str] | None = None
     passed: set[GroupKind] = set()

@@ -1,7 +1,7 @@
-"""Whether a controller waits for a pod that is being deleted before it makes another in its place.
+"""Decide if a controller waits for a pod that is being deleted before it makes another in its place.
 
-This file alone knows which controllers do. A pod that is awaited has no second one beside it, so it is fresh and not
-ending. What cannot be read is taken as not awaited, which charges more.
+This file alone knows which controllers do. No second pod runs in addition to an awaited one, so it is fresh and not
+ending. Unreadable fields count as not awaited, which charges more.
 """
 
 from __future__ import annotations
@@ -52,17 +52,17 @@ def current_version(owner: Object, made: Sequence[Object]) -> str | None:
 
 
 def _plain(template: Any) -> object:
-    """A pod template without the hash that the controller adds."""
+    """Return a pod template without the hash that the controller adds."""
     if not isinstance(template, dict):
         return template
     metadata = template.get("metadata") or {}
     labels = {key: value for key, value in (metadata.get("labels") or {}).items() if key != _HASH}
-    told = {key: value for key, value in metadata.items() if key not in ("labels", "creationTimestamp")}
-    return {**template, "metadata": {**told, "labels": labels}}
+    rest = {key: value for key, value in metadata.items() if key not in ("labels", "creationTimestamp")}
+    return {**template, "metadata": {**rest, "labels": labels}}
 
 
 def _in_range(owner: Object, name: str, is_old: bool) -> bool:
-    """A StatefulSet makes web-0 anew once the old web-0 is gone; it makes none in place of one out of range."""
+    """A StatefulSet makes web-0 again once the old web-0 is gone; it makes none in place of one out of range."""
     spec = owner.get("spec") or {}
     start, replicas = (spec.get("ordinals") or {}).get("start", 0), spec.get("replicas", 1)
     ordinal = ordinal_of(name, str((owner.get("metadata") or {}).get("name")))

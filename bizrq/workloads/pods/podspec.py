@@ -1,12 +1,12 @@
-"""What one pod of a PodSpec costs.
+"""Compute the cost of one pod from its PodSpec.
 
-This file alone does the arithmetic that Kubernetes does with a pod: its defaulting, init containers and sidecars,
-pod-level resources, overhead. It does not know roles, labels or models, nor DRA claims (`dra.py`).
+This file alone does the arithmetic that Kubernetes does with a pod: defaults, init containers and sidecars, pod-level
+resources, overhead. It does not know roles, labels, models or DRA claims (`devices.dra`).
 
 Sources, of Kubernetes v1.36: defaults of a Pod, `pkg/apis/core/v1/defaults.go` (SetDefaults_Pod, which the API server
-never does to a template); the sums, `component-helpers/resource/helpers.go` (PodRequests, PodLimits); what a resource
-may be called and be, `pkg/apis/core/validation` (ValidateContainerResourceName, ValidateResourceRequirements), which
-nobody does to a custom resource; LimitRange, `plugin/pkg/admission/limitranger`; "must specify",
+does not apply to templates). Sums, `component-helpers/resource/helpers.go` (PodRequests, PodLimits). Names and amounts
+of resources, `pkg/apis/core/validation` (ValidateContainerResourceName, ValidateResourceRequirements), which the API
+server does not apply to custom resources. LimitRange, `plugin/pkg/admission/limitranger`. "must specify",
 `pkg/quota/v1/evaluator/core/pods.go`.
 """
 
@@ -32,10 +32,10 @@ from bizrq.workloads.validation import (
     suggestion,
 )
 
-#: The rule that cpu and memory must be stated covers these (docs/counting.md, "Missing cpu and memory").
+#: The resources that containers may have to state (docs/counting.md, "Missing cpu and memory").
 MUST_SAY: Final = (("requests", "cpu"), ("requests", "memory"), ("limits", "cpu"), ("limits", "memory"))
 
-#: An implicit resource that a DRA device class serves, by the name of the class.
+#: The prefix of the implicit resource of a DRA device class.
 IMPLICIT_CLASS: Final = "deviceclass.resource.kubernetes.io/"
 
 _STANDARD = frozenset({"cpu", "memory", "ephemeral-storage"})
@@ -46,7 +46,7 @@ _NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?", re.ASCII)
 
 @dataclass(slots=True)
 class Container:
-    """What one container asks for, defaulted as in a Pod. Amounts in nano-units."""
+    """The requests and limits of one container, defaulted as in a Pod, in nano-units."""
 
     name: str
     path: str
@@ -57,10 +57,10 @@ class Container:
 
 @dataclass(slots=True)
 class PodCost:
-    """What one pod asks for, by resource as a container names it, in nano-units.
+    """The cost of one pod by the name that a container uses, in nano-units.
 
-    `missing` tells for each of requests.cpu, limits.cpu, requests.memory and limits.memory which containers do not
-    state it; a name that all state is not in it.
+    `missing` lists, for requests.cpu, limits.cpu, requests.memory and limits.memory, the containers that do not state
+    it. A name that all containers state is absent.
     """
 
     requests: dict[str, int]
@@ -71,7 +71,7 @@ class PodCost:
 
 
 def pod_cost(spec: Mapping[str, Any], path: str, namespace: str, lookup: Lookup) -> PodCost:
-    """The cost of one pod of this spec, which stands at path. Raises Malformed."""
+    """Return the cost of one pod of this spec; `path` is the spec's place in the object. Raises Malformed."""
     containers = _containers(spec.get("containers"), f"{path}.containers", init=False)
     if not containers:
         raise malformed(f"{path}.containers", "is missing: a pod has at least one container")
@@ -80,7 +80,7 @@ def pod_cost(spec: Mapping[str, Any], path: str, namespace: str, lookup: Lookup)
 
     pod_requests, pod_limits = _pod_level(spec.get("resources"), f"{path}.resources")
     if pod_limits:
-        # Before any LimitRange: pods are defaulted when they are decoded, and only then seen by LimitRanger.
+        # Before any LimitRange: the API server defaults a pod when it decodes it, and then runs LimitRanger.
         for name, amount in aggregate(
             (c.requests for c in containers), ((c.requests, c.sidecar) for c in inits)
         ).items():
@@ -129,7 +129,7 @@ def _containers(value: object, path: str, *, init: bool) -> list[Container]:
         elif isinstance(resources, dict):
             limits = quantities(resources.get("limits"), f"{where}.resources.limits")
             requests = quantities(resources.get("requests"), f"{where}.resources.requests")
-            # A request that is not stated is the limit (SetDefaults_Pod).
+            # A missing request equals the limit (SetDefaults_Pod).
             requests = {**limits, **requests} if requests else dict(limits)
         else:
             raise malformed(f"{where}.resources", f"must be a map, not {describe_value(resources)}")
@@ -143,9 +143,9 @@ def _odd_name(name: object, path: str, index: int) -> str:
 
 
 def quantities(value: object, path: str) -> dict[str, int]:
-    """A map of resource names to quantities as a container may have it, in nano-units, rounded up to milli.
+    """Return a container's map of quantities in nano-units, rounded up to milli.
 
-    Raises Malformed for what is no map, for names that no container can ask for and for anything but a quantity from
+    Raises Malformed for what is no map, for names that no container can ask for, and for anything but a quantity from
     0.
     """
     if value is None:
@@ -170,12 +170,12 @@ def quantities(value: object, path: str) -> dict[str, int]:
 
 @lru_cache(maxsize=4096)
 def _milli(text: str) -> int:
-    """What the text of a quantity comes to; the same few texts stand in nearly all templates."""
+    """Parse a quantity. Nearly all templates use the same few texts, so the result is cached."""
     return quantity.round_up_milli(quantity.parse(text))
 
 
 class ResourceClass(Enum):
-    """What may be asked of a resource."""
+    """The rules that Kubernetes has for a resource name."""
 
     COMPUTE = "compute"
     HUGEPAGES = "hugepages"
@@ -187,7 +187,7 @@ class ResourceClass(Enum):
 
 @lru_cache(maxsize=4096)
 def resource_class(name: str) -> ResourceClass:
-    """What sort of resource a container's key names (`pkg/apis/core/helper`, IsExtendedResourceName)."""
+    """Return the class of a container's resource name (`pkg/apis/core/helper`, IsExtendedResourceName)."""
     if name in _STANDARD:
         return ResourceClass.COMPUTE
     if name.startswith(_HUGEPAGES) and "/" not in name:
@@ -201,13 +201,13 @@ def resource_class(name: str) -> ResourceClass:
         return ResourceClass.IMPLICIT
     if "kubernetes.io/" in name:
         return ResourceClass.NATIVE
-    # A quota names it with requests. before it, and has to have room for that.
+    # A quota names it with the prefix requests., which must fit.
     return ResourceClass.NONE if name.startswith("requests.") or len(domain) > 244 else ResourceClass.EXTENDED
 
 
 def _check_name(name: object, amount: int, path: str) -> None:
     if not isinstance(name, str):
-        raise malformed(child_path(path, name), "is no resource name")
+        raise malformed(child_path(path, name), "is not a resource name")
     sort = resource_class(name) if len(name) <= 400 else ResourceClass.NONE
     if sort is ResourceClass.NONE:
         raise malformed(
@@ -220,14 +220,14 @@ def _check_name(name: object, amount: int, path: str) -> None:
 
 
 def check_devices(requests: Mapping[str, int], limits: Mapping[str, int], path: str) -> None:
-    """What Kubernetes demands of devices and huge pages: a limit, and a request that equals it. Raises Malformed."""
+    """Raise Malformed unless devices and huge pages have a limit and an equal request, as Kubernetes requires."""
     for name, amount in requests.items():
         if name in _STANDARD or limits.get(name) == amount:
             continue
         if resource_class(name) in (ResourceClass.EXTENDED, ResourceClass.HUGEPAGES):
             where = child_path(f"{path}.resources", f"requests.{name}")
             if name not in limits:
-                raise malformed(where, "needs an equal limit, and there is none")
+                raise malformed(where, "needs an equal limit, but has none")
             raise malformed(
                 where,
                 f"is {quantity.text(name, amount)}, but the limit is {quantity.text(name, limits[name])}: "
@@ -236,7 +236,7 @@ def check_devices(requests: Mapping[str, int], limits: Mapping[str, int], path: 
 
 
 def _pod_level(value: object, path: str) -> tuple[dict[str, int], dict[str, int]]:
-    """The requests and limits that the pod states for all its containers together."""
+    """Return the requests and limits that the pod states for all its containers together."""
     if value is None:
         return {}, {}
     resources = expect_map(value, path)
@@ -265,10 +265,10 @@ def _sum(parts: Iterable[Mapping[str, int]]) -> dict[str, int]:
 def aggregate(
     containers: Iterable[Mapping[str, int]], inits: Iterable[tuple[Mapping[str, int], bool]]
 ) -> dict[str, int]:
-    """The most that a pod holds at any time: while it runs, or in one of its init steps.
+    """Return the most that a pod holds at any time: while it runs, or in one of its init steps.
 
-    `inits` are in order, each with whether it is a sidecar: those run on, beside every later step and the containers.
-    A step needs more than the sidecars before it only in what it asks for itself, so only that is looked at.
+    `inits` are in order, each with True for a sidecar. Sidecars keep running during every later step and with the
+    containers. A step exceeds the sidecars before it only in what it asks for itself, so only that is compared.
     """
     running = _sum(containers)
     sidecars: dict[str, int] = {}
@@ -287,7 +287,7 @@ def aggregate(
 
 
 def _overhead(spec: Mapping[str, Any], path: str, lookup: Lookup) -> dict[str, int]:
-    """What running the pod costs besides its containers: as the template says, else as its RuntimeClass does."""
+    """Return the overhead of the pod: that of the template, else that of its RuntimeClass."""
     overhead = spec.get("overhead")
     if overhead:
         return quantities(overhead, f"{path}.overhead")
@@ -302,7 +302,7 @@ def _overhead(spec: Mapping[str, Any], path: str, lookup: Lookup) -> dict[str, i
 
 
 def _apply(ranges: Sequence[Mapping[str, Any]], containers: Iterable[Container]) -> None:
-    """Give every container the defaults of the namespace's LimitRanges where it states nothing."""
+    """Give every container the defaults of the namespace's LimitRanges for what it does not state."""
     defaults = [
         pair
         for found in sorted(ranges, key=_name_of)
@@ -321,7 +321,9 @@ def _name_of(obj: Mapping[str, Any]) -> str:
 
 
 def _defaults(limit_range: Mapping[str, Any], path: str) -> list[tuple[dict[str, int], dict[str, int]]]:
-    """The default limits and requests of containers, filled up as the API server does (SetDefaults_LimitRangeItem)."""
+    """Return the default limits and requests of containers, completed as the API server does
+    (SetDefaults_LimitRangeItem).
+    """
     found: list[tuple[dict[str, int], dict[str, int]]] = []
     for index, item in enumerate(expect_list(expect_map(limit_range.get("spec"), path).get("limits"), path)):
         where = f"{path}[{index}]"

@@ -1,7 +1,7 @@
-"""What the containers of a pod that runs hold, where they were resized in place.
+"""Read what the containers of a running pod hold after an in-place resize.
 
-This file alone compares a pod's spec with its status. It does not know sums.
-Source: `component-helpers/resource/helpers.go` (aggregateContainerResourcesByFn) of Kubernetes v1.36.
+This file alone compares a pod's spec with its status. It does not know sums. Source:
+`component-helpers/resource/helpers.go` (aggregateContainerResourcesByFn) of Kubernetes v1.36.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from bizrq.units import quantity
 from bizrq.units.quantity import QuantityError
 from bizrq.workloads.validation import child_path, expect_map, malformed
 
-#: What of a pod's status tells what its containers hold.
+#: The fields of a pod's status that show what its containers hold.
 TOLD = ("containerStatuses", "initContainerStatuses", "conditions")
 _STATUSES = {"containers": "containerStatuses", "initContainers": "initContainerStatuses"}
 
 
 def as_running(pod: dict[str, Any], spec: dict[str, Any]) -> dict[str, Any]:
-    """The spec with each container at the most of what it asks for, what it was promised and what it has.
+    """Return the spec with each container at the most of its request, its allocation and its actual resources.
 
-    A resize that the node has called infeasible is nothing that anybody gets. Raises Malformed.
+    A resize that the node has called infeasible does not count. Raises Malformed.
     """
     status = pod.get("status")
     if not isinstance(status, dict):
@@ -28,9 +28,12 @@ def as_running(pod: dict[str, Any], spec: dict[str, Any]) -> dict[str, Any]:
     infeasible = _is_infeasible(status.get("conditions"))
     running = spec
     for key, statuses in _STATUSES.items():
-        containers, told = spec.get(key), _by_name(status.get(statuses))
-        if told and isinstance(containers, list):
-            running = {**running, key: [_most(c, told, infeasible, f"status.{statuses}") for c in containers]}
+        containers, statuses_by_name = spec.get(key), _by_name(status.get(statuses))
+        if statuses_by_name and isinstance(containers, list):
+            running = {
+                **running,
+                key: [_most(c, statuses_by_name, infeasible, f"status.{statuses}") for c in containers],
+            }
     return running
 
 
@@ -48,12 +51,15 @@ def _by_name(statuses: object) -> dict[str, dict[str, Any]]:
     return {s["name"]: s for s in named if s.get("resources") or s.get("allocatedResources")}
 
 
-def _most(container: Any, told: dict[str, dict[str, Any]], infeasible: bool, path: str) -> Any:
+def _most(container: Any, statuses_by_name: dict[str, dict[str, Any]], infeasible: bool, path: str) -> Any:
     name = container.get("name") if isinstance(container, dict) else None
-    if not isinstance(name, str) or name not in told:
+    if not isinstance(name, str) or name not in statuses_by_name:
         return container
     path = child_path(path, name)
-    has, allocated = expect_map(told[name].get("resources"), f"{path}.resources"), told[name].get("allocatedResources")
+    has, allocated = (
+        expect_map(statuses_by_name[name].get("resources"), f"{path}.resources"),
+        statuses_by_name[name].get("allocatedResources"),
+    )
     asks = {} if infeasible else container.get("resources")
     if asks is not None and not isinstance(asks, dict):
         return container
@@ -67,7 +73,7 @@ def _most(container: Any, told: dict[str, dict[str, Any]], infeasible: bool, pat
 
 
 def _larger(lists: list[Any], path: str) -> dict[str, Any]:
-    """Per name the larger quantity, as it was written."""
+    """Return the larger quantity of each name, in its original text."""
     found: dict[str, Any] = {}
     amounts: dict[str, int] = {}
     for given in lists:

@@ -1,7 +1,7 @@
-"""From a workload object to its sets of equal pods.
+"""Turn a workload object into its sets of equal pods.
 
-This file alone interprets what an adapter declares: how many pods of which template. It does not know what a pod
-costs. `special` has what no declaration says.
+This file alone applies an adapter's declarations: how many pods of which template. It does not know costs. `special`
+has what declarations cannot say.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from bizrq.workloads.validation import (
 
 @dataclass(frozen=True, slots=True)
 class PodSet:
-    """`count` equal pods: their PodSpec, where it stands in the object, and their annotations and labels."""
+    """`count` equal pods: their PodSpec, its path in the object, and their annotations and labels."""
 
     name: str
     count: int
@@ -49,13 +49,13 @@ class PodSet:
 
     @property
     def is_own(self) -> bool:
-        """Whether the template stands in the object itself, and not in one that it refers to."""
+        """True if the template is in the object itself, and not in one that it refers to."""
         return " -> " not in self.path
 
 
 @dataclass(frozen=True, slots=True)
 class _Scope:
-    """Where places lead: into the object, or into the element that a role is made for."""
+    """The object that paths start from, and the element of `forEach` for those with `@.`."""
 
     obj: dict[str, Any]
     element: Any = None
@@ -73,7 +73,7 @@ class _Scope:
 
 
 def has_ended(obj: dict[str, Any], adapter: Adapter) -> bool:
-    """Whether the status says that the workload is over. What is no proper status says nothing."""
+    """Return True if the status says that the workload is over. A malformed status says nothing."""
     finished = adapter.finished_when
     if finished is None or not (_has_condition(obj, finished) or _has_phase(obj, finished)):
         return False
@@ -108,19 +108,19 @@ def _status(obj: dict[str, Any], place: FieldPath) -> Any:
 
 
 def max_run_time(obj: dict[str, Any], adapter: Adapter) -> int | None:
-    """How long the workload lets itself run, in milliseconds; None where nothing that can be read bounds it."""
+    """Return the longest run of the workload in milliseconds; None without a readable bound."""
     seconds = _status(obj, adapter.deadline.at) if adapter.deadline is not None else None
     return seconds * 1000 if type(seconds) is int and seconds >= 0 else None
 
 
 def run_started_at(obj: dict[str, Any], adapter: Adapter) -> str | None:
-    """The time from which that counts, as its status has it; None before."""
+    """Return the time from which that counts, as the status has it; None before."""
     since = _status(obj, adapter.deadline.since) if adapter.deadline is not None else None
     return since if isinstance(since, str) and since else None
 
 
 def is_suspended(obj: dict[str, Any], adapter: Adapter) -> bool:
-    """Whether the workload says that it wants no pods now. Raises Malformed."""
+    """Return True if the workload wants no pods now. Raises Malformed."""
     scope = _Scope(obj)
     return any(_holds(scope, flag) for flag in adapter.zero_when)
 
@@ -133,9 +133,10 @@ def _holds(scope: _Scope, flag: FieldEquals) -> bool:
 
 
 def pod_sets(obj: dict[str, Any], adapter: Adapter, coded: Mapping[str, Any]) -> list[PodSet]:
-    """The sets of pods that an object's declared roles make. Raises Malformed.
+    """Return the sets of pods of an object's declared roles. Raises Malformed.
 
-    `coded` finds the template of a role that is declared with `code`: a function of the object to (template, path).
+    `coded` finds the template of a role with `code`: it maps the name to a function from the object to (template,
+    path).
     """
     sets: list[PodSet] = []
     names: set[str] = set()
@@ -167,7 +168,7 @@ def pod_sets(obj: dict[str, Any], adapter: Adapter, coded: Mapping[str, Any]) ->
 
 
 def pod_set_of_template(name: str, count: int, template: object, path: str) -> PodSet:
-    """A set of pods of a PodTemplateSpec that stands at path ("" for a Pod itself). Raises Malformed."""
+    """Return a set of pods of a PodTemplateSpec at `path`, which is "" for a Pod itself. Raises Malformed."""
     found = expect_map(template, path)
     spec_path = child_path(path, "spec")
     spec = found.get("spec")
@@ -186,12 +187,12 @@ def pod_set_of_template(name: str, count: int, template: object, path: str) -> P
 
 
 def pod_set_of_spec(name: str, count: int, spec: object, path: str) -> PodSet:
-    """A set of pods of a PodSpec that stands at path. Raises Malformed."""
+    """Return a set of pods of a PodSpec at `path`. Raises Malformed."""
     return PodSet(name, count, expect_map(spec, path), path)
 
 
 def _instances(role: RoleDeclaration, obj: dict[str, Any]) -> Iterator[tuple[str, _Scope]]:
-    """The name of every set of pods that a role makes, and what its places lead into."""
+    """Yield the name of every set of pods that a role makes, with the scope of its paths."""
     scope = _Scope(obj)
     if role.for_each is None:
         yield role.name, scope
@@ -240,7 +241,7 @@ def _template(role: RoleDeclaration, scope: _Scope) -> tuple[object, str]:
 
 
 def _number(factor: Factor, scope: _Scope) -> int | None:
-    """What a factor comes to; None where it is absent and has no default. Raises Malformed."""
+    """Return the number of a factor; None where it is absent and has no default. Raises Malformed."""
     match factor:
         case FieldNumber():
             return _read_number(factor, scope)
@@ -270,7 +271,7 @@ def _read_number(factor: FieldNumber, scope: _Scope) -> int | None:
 
 
 def _injected(added: Sequence[InjectedContainer], scope: _Scope, pod_set: PodSet) -> PodSet:
-    """The pods with the containers that the kind's operator adds to them, after the user's own."""
+    """Return the pods with the containers that the kind's operator adds after the user's own."""
     spec = pod_set.spec
     for inject in added:
         if inject.when is not None and not _holds(scope, inject.when):

@@ -1,35 +1,56 @@
-"""What no declaration says: templates that stand in another object, and kinds with rules of their own.
+"""Code for what declarations cannot say: templates in another object, and kinds with rules of their own.
 
-One file a family; each gets the object and a Lookup, gives sets of pods, and raises Malformed.
+`KINDS` and `TEMPLATES` alone name the module for each. A kind that needs code is one module here and one row.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Final, TypeAlias
+from collections.abc import Mapping
+from typing import Any, Final, Protocol
 
+from bizrq.workloads.kinds.declaration import Adapter, Codes
 from bizrq.workloads.lookup import Lookup
+from bizrq.workloads.pods import surge
 from bizrq.workloads.pods.roles import PodSet
-from bizrq.workloads.special import cronjob, knative, kserve, rayjob, rollout, spark, trainjob
+from bizrq.workloads.special import cronjob, knative, kserve, rayjob, rollout, scheduled_spark, spark, trainjob
 
-Object: TypeAlias = dict[str, Any]
 
-TemplateFinder: TypeAlias = Callable[[Object, str, Lookup], tuple[object, str]]
-"""Object, its namespace and the cluster to (template, path); template None for "where the declaration says"."""
+class CodedKind(Protocol):
+    """A module that counts a kind."""
 
-Coder: TypeAlias = Callable[[Object, Callable[[], list[PodSet]], str, Lookup], list[PodSet]]
-"""Object, what its declared roles give, its namespace and the cluster to the sets of pods."""
+    @property
+    def DESCRIPTION(self) -> str:  # noqa: N802 (a module's constant)
+        """How its pods are counted, for the table of docs/kinds.md."""
+        ...
 
-#: By what `code` of a role says.
-TEMPLATES: Final[Mapping[str, TemplateFinder]] = {"rollout-workloadref": rollout.template}
+    def pod_sets(self, obj: dict[str, Any], adapter: Adapter, namespace: str, lookup: Lookup) -> list[PodSet]:
+        """Return the sets of pods of an object in a namespace. Raises Malformed."""
+        ...
 
-#: By what `code` of a kind says.
-KINDS: Final[Mapping[str, Coder]] = {
-    "cronjob": cronjob.pod_sets,
-    "inferenceservice": kserve.pod_sets,
-    "knative-service": knative.pod_sets,
-    "rayjob": rayjob.pod_sets,
-    "scheduledsparkapplication": spark.no_pods,
-    "sparkapplication": spark.pod_sets,
-    "trainjob": trainjob.pod_sets,
+
+class CodedTemplate(Protocol):
+    """A module that finds the pod template of a role."""
+
+    @property
+    def DESCRIPTION(self) -> str: ...  # noqa: N802 (a module's constant)
+
+    def template(self, obj: dict[str, Any], namespace: str, lookup: Lookup) -> tuple[object, str]:
+        """Return the template and its path; None where the declared path holds. Raises Malformed."""
+        ...
+
+
+#: By the `code` of a kind.
+KINDS: Final[Mapping[str, CodedKind]] = {
+    "cronjob": cronjob,
+    "inferenceservice": kserve,
+    "knative-service": knative,
+    "rayjob": rayjob,
+    "scheduledsparkapplication": scheduled_spark,
+    "sparkapplication": spark,
+    "trainjob": trainjob,
 }
+
+#: By the `code` of a role.
+TEMPLATES: Final[Mapping[str, CodedTemplate]] = {"rollout-workloadref": rollout}
+
+CODES: Final = Codes(frozenset(KINDS), frozenset(TEMPLATES), frozenset(surge.SURGES))

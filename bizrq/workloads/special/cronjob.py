@@ -1,20 +1,20 @@
-"""CronJob: it has no pods, its Jobs are charged. It is only asked whether they will carry its label."""
+"""CronJob: it has no pods, its Jobs are charged. Only their labels are checked."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
+from bizrq.workloads.kinds.declaration import Adapter
 from bizrq.workloads.labels import LABEL, group_of
 from bizrq.workloads.lookup import Lookup
 from bizrq.workloads.pods.roles import PodSet
 from bizrq.workloads.validation import Malformed, describe_value, expect_map, malformed
 
+DESCRIPTION = "none: its Jobs pay. It is refused if they would not carry its label"
 
-def pod_sets(
-    obj: dict[str, Any], _declared: Callable[[], list[PodSet]], _namespace: str, _lookup: Lookup
-) -> list[PodSet]:
-    """No pods. Raises Malformed where the Jobs would escape the group that the CronJob names.
+
+def pod_sets(obj: dict[str, Any], adapter: Adapter, namespace: str, lookup: Lookup) -> list[PodSet]:
+    """Return no pods. Raises Malformed where the Jobs would not charge the group that the CronJob names.
 
     A Job gets the labels of jobTemplate (kubernetes `cronjob/utils.go`).
     """

@@ -1,29 +1,32 @@
-"""InferenceService: an estimate. What it costs is charged through the Deployments that KServe makes of it.
+"""InferenceService: an estimate. The Deployments that KServe makes of it are charged.
 
-A ServingRuntime adds to what stands here, and an autoscaler changes the numbers; nobody should be refused for this.
+A ServingRuntime adds to the spec and an autoscaler changes the numbers, so admission does not use this estimate.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
+from bizrq.workloads.kinds.declaration import Adapter
 from bizrq.workloads.lookup import Lookup
 from bizrq.workloads.pods.roles import PodSet
 from bizrq.workloads.validation import expect_count, expect_list, expect_map, malformed
 
+DESCRIPTION = (
+    "an estimate: for predictor, transformer and explainer `minReplicas` (1 if absent). Its Deployments pay; "
+    "none while the annotation `serving.kserve.io/stop` is true"
+)
+
 _COMPONENTS = ("predictor", "transformer", "explainer")
-#: Where a component says what serves the model, besides plain containers.
+#: The fields of a component that name a model server.
 _SERVERS = (
     "model", "sklearn", "xgboost", "tensorflow", "pytorch", "triton", "onnx", "huggingface", "pmml", "lightgbm",
     "paddle", "art",
 )  # fmt: skip
 
 
-def pod_sets(
-    obj: dict[str, Any], _declared: Callable[[], list[PodSet]], _namespace: str, _lookup: Lookup
-) -> list[PodSet]:
-    """The least number of pods of each component; none at all while the service is stopped by annotation."""
+def pod_sets(obj: dict[str, Any], adapter: Adapter, namespace: str, lookup: Lookup) -> list[PodSet]:
+    """Return the least number of pods of each component; none while an annotation stops the service."""
     metadata = expect_map(obj.get("metadata"), "metadata")
     if expect_map(metadata.get("annotations"), "metadata.annotations").get("serving.kserve.io/stop") == "true":
         return []

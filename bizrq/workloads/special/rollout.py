@@ -1,4 +1,4 @@
-"""Rollout: its template may stand in another workload (`workloadRef`; argo-rollouts, rollout/templateref.go)."""
+"""Rollout: its template may be in another workload (`workloadRef`; argo-rollouts, rollout/templateref.go)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from typing import Any
 from bizrq.workloads.lookup import Lookup, group_and_version
 from bizrq.workloads.validation import describe_value, expect_map, expect_text, malformed
 
-#: Where the template stands in what a Rollout may refer to.
+DESCRIPTION = "or the template of `spec.workloadRef`"
+
+#: The path of the template in the kinds that a Rollout may refer to.
 _REFERABLE = {
     ("apps", "Deployment"): ("spec", "template"),
     ("apps", "ReplicaSet"): ("spec", "template"),
@@ -16,7 +18,7 @@ _REFERABLE = {
 
 
 def template(obj: dict[str, Any], namespace: str, lookup: Lookup) -> tuple[object, str]:
-    """The template of the workload that a Rollout refers to; it brings only the count itself."""
+    """Return the template of the workload that a Rollout refers to. Raises Malformed."""
     spec = expect_map(obj.get("spec"), "spec")
     reference, template = spec.get("workloadRef"), spec.get("template")
     path = "spec.workloadRef"
@@ -25,7 +27,7 @@ def template(obj: dict[str, Any], namespace: str, lookup: Lookup) -> tuple[objec
             raise malformed("spec", "has neither template nor workloadRef: the pods that this makes cannot be known")
         return None, ""
     expect_map(reference, path)
-    # Clients that know the type write an empty template beside a workloadRef.
+    # Clients that know the type write an empty template with a workloadRef.
     if isinstance(template, dict) and expect_map(template.get("spec"), "spec.template.spec").get("containers"):
         raise malformed("spec", "has both template and workloadRef, of which Argo Rollouts takes only one")
     group, _ = group_and_version(expect_text(reference.get("apiVersion"), f"{path}.apiVersion"))

@@ -1,20 +1,19 @@
-"""SparkApplication: a driver and executors, whose resources are said in Spark's own words.
+"""SparkApplication: a driver and executors, whose resources are in Spark's own units.
 
 Sources: spark-operator `internal/scheduler/yunikorn/resourceusage` (memory.go, cpu.go), after Spark's
-`BasicExecutorFeatureStep`. What would change the sums from elsewhere is refused rather than overlooked.
+`BasicExecutorFeatureStep`. Settings elsewhere that would change the sums are rejected.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
+from bizrq.workloads.kinds.declaration import Adapter
 from bizrq.workloads.lookup import Lookup
 from bizrq.workloads.pods.roles import PodSet
 from bizrq.workloads.validation import (
-    Malformed,
     describe_value,
     expect_bool,
     expect_count,
@@ -24,11 +23,17 @@ from bizrq.workloads.validation import (
     malformed,
 )
 
+DESCRIPTION = (
+    "1 driver and `spec.executor.instances` (1 if absent) executors; with dynamicAllocation no fewer than "
+    "`initialExecutors` and `minExecutors`. Sizes by Spark's arithmetic: memory and its overhead, `coreRequest` or "
+    "`cores`, `coreLimit`, `gpu`"
+)
+
 _BYTES = {"b": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40, "p": 2**50}
 _MEMORY = re.compile(r"([0-9]{1,12})(?:(b)|([kmgtp])b?)?", re.ASCII | re.IGNORECASE)
 _FACTOR = re.compile(r"[0-9]{1,3}(?:\.[0-9]{1,6})?", re.ASCII)
 _LEAST_OVERHEAD = 384
-#: Settings that would override what the object says of numbers and sizes.
+#: Settings that would override counts and sizes of the object.
 _OVERRIDES = re.compile(
     r"spark\.(driver|executor)\.(memory|cores|instances|memoryOverhead|memoryOverheadFactor)"
     r"|spark\.executor\.resource\..*|spark\.driver\.resource\..*|spark\.dynamicAllocation\..*"
@@ -37,35 +42,20 @@ _OVERRIDES = re.compile(
 )
 
 
-def pod_sets(
-    obj: dict[str, Any], _declared: Callable[[], list[PodSet]], _namespace: str, _lookup: Lookup
-) -> list[PodSet]:
-    """The driver, and as many executors as the application starts with."""
+def pod_sets(obj: dict[str, Any], adapter: Adapter, namespace: str, lookup: Lookup) -> list[PodSet]:
+    """Return the driver, and as many executors as the application starts with."""
     spec = expect_map(obj.get("spec"), "spec")
     conf = expect_map(spec.get("sparkConf"), "spec.sparkConf")
     for key in conf:
         if not isinstance(key, str) or _OVERRIDES.fullmatch(key):
             raise malformed(
-                f"spec.sparkConf[{describe_value(key)}]", "cannot be counted: say it in driver and executor"
+                f"spec.sparkConf[{describe_value(key)}]", "cannot be counted: set it in driver and executor"
             )
     driver, executor = expect_map(spec.get("driver"), "spec.driver"), expect_map(spec.get("executor"), "spec.executor")
     return [
         _pods("driver", 1, driver, spec, 0),
         _pods("executor", _executors(spec, executor), executor, spec, _beside(spec, conf)),
     ]
-
-
-def no_pods(obj: dict[str, Any], declared: Callable[[], list[PodSet]], namespace: str, lookup: Lookup) -> list[PodSet]:
-    """No pods: a ScheduledSparkApplication makes applications, which carry its labels and pay for themselves.
-
-    Raises Malformed where those could not be counted.
-    """
-    template = expect_map(expect_map(obj.get("spec"), "spec").get("template"), "spec.template")
-    try:
-        pod_sets({**obj, "spec": template}, declared, namespace, lookup)
-    except Malformed as wrong:
-        raise Malformed(f"spec.template -> {wrong}") from None
-    return []
 
 
 def _pods(name: str, count: int, role: dict[str, Any], spec: dict[str, Any], beside: int) -> PodSet:
@@ -90,7 +80,7 @@ def _count(place: dict[str, Any], key: str, path: str, default: int) -> int:
 
 
 def _pod(spec: dict[str, Any], role: dict[str, Any], path: str, beside: int) -> dict[str, Any]:
-    """The PodSpec that Spark makes of a role; `beside` is what an executor needs besides its heap, in MiB."""
+    """Return the PodSpec that Spark makes of a role; `beside` is an executor's memory outside of its heap, in MiB."""
     if role.get("template") is not None:
         raise malformed(f"{path}.template", "pod templates of Spark cannot be counted")
     memory = _mib(role.get("memory"), f"{path}.memory", 1024)
@@ -109,7 +99,7 @@ def _pod(spec: dict[str, Any], role: dict[str, Any], path: str, beside: int) -> 
         gpu = expect_map(gpu, f"{path}.gpu")
         limits[expect_text(gpu.get("name"), f"{path}.gpu.name")] = _count(gpu, "quantity", f"{path}.gpu", 0)
     main = {"name": path.rpartition(".")[2], "resources": {"requests": requests, "limits": limits}}
-    # The application's own node selector is that of both roles.
+    # The application's node selector applies to both roles.
     own = {"nodeSelector": spec.get("nodeSelector")}
     return {
         **own,
@@ -120,7 +110,7 @@ def _pod(spec: dict[str, Any], role: dict[str, Any], path: str, beside: int) -> 
 
 
 def _factor(spec: dict[str, Any]) -> Fraction:
-    """What part of the heap is reserved beside it."""
+    """Return the part of the heap that is added as overhead."""
     given = spec.get("memoryOverheadFactor")
     if given is None:
         return Fraction(1, 10) if spec.get("type") in ("Java", "Scala") else Fraction(4, 10)
@@ -131,7 +121,7 @@ def _factor(spec: dict[str, Any]) -> Fraction:
 
 
 def _beside(spec: dict[str, Any], conf: dict[str, Any]) -> int:
-    """What executors hold outside of the heap: Python workers, and memory off the heap."""
+    """Return an executor's memory outside of the heap in MiB: Python workers and off-heap memory."""
     mib = 0
     if spec.get("type") == "Python":
         mib += _mib(conf.get("spark.executor.pyspark.memory"), "spec.sparkConf[spark.executor.pyspark.memory]", 0)
@@ -143,7 +133,7 @@ def _beside(spec: dict[str, Any], conf: dict[str, Any]) -> int:
 
 
 def _mib(value: object, path: str, default: int, bare: str = "m") -> int:
-    """The MiB of a JVM memory text (512m, 2g); parts of a MiB are dropped. `bare` is the unit of a bare number."""
+    """Return the MiB of a JVM memory text (512m, 2g), rounded down. `bare` is the unit of a bare number."""
     if value is None:
         return default
     text = expect_text(value, path)
@@ -154,6 +144,6 @@ def _mib(value: object, path: str, default: int, bare: str = "m") -> int:
 
 
 def _limit(value: object, path: str) -> str:
-    """A memory limit as a quantity: where its unit is none of the JVM's it is one of Kubernetes' (3Gi)."""
+    """Return a memory limit as a quantity. A unit that the JVM does not have is Kubernetes' own (3Gi)."""
     text = expect_text(value, path)
     return f"{_mib(text, path, 0)}Mi" if _MEMORY.fullmatch(text) else text

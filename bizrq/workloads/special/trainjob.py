@@ -1,19 +1,18 @@
-"""TrainJob: the templates stand in a training runtime, which the job scales and sizes.
+"""TrainJob: its templates are in a training runtime, which the job scales and sizes.
 
 Source: Kubeflow trainer `pkg/runtime/core/trainingruntime.go` (newRuntimeInfo) and the MPI plugin.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from bizrq.workloads.kinds.registry import builtin_registry
+from bizrq.workloads.kinds.declaration import Adapter
 from bizrq.workloads.lookup import Lookup
 from bizrq.workloads.owners import controller_of
 from bizrq.workloads.pods.roles import PodSet, pod_set_of_template
-from bizrq.workloads.pods.roles import pod_sets as declared_sets
+from bizrq.workloads.pods.roles import pod_sets as pod_sets_of_roles
 from bizrq.workloads.validation import (
     Malformed,
     child_path,
@@ -27,6 +26,12 @@ from bizrq.workloads.validation import (
     malformed,
 )
 
+DESCRIPTION = (
+    "the jobs of its runtime: `spec.trainer.numNodes` (what the runtime says if absent) for the trainer, "
+    "`parallelism` for others, `resourcesPerNode` laid over the trainer's. No less than the JobSet that was made "
+    "of it"
+)
+
 _GROUP = "trainer.kubeflow.org"
 _CLUSTER, _NAMESPACED = "ClusterTrainingRuntime", "TrainingRuntime"
 _STEP = "trainer.kubeflow.org/trainjob-ancestor-step"
@@ -34,44 +39,44 @@ _NODE = "node"
 _JOBSET = ("jobset.x-k8s.io", "JobSet")
 
 
-def pod_sets(
-    obj: dict[str, Any], _declared: Callable[[], list[PodSet]], namespace: str, lookup: Lookup
-) -> list[PodSet]:
-    """What the runtime says, and no less than the JobSet that was made of it: later edits of a runtime change nothing.
+def pod_sets(obj: dict[str, Any], adapter: Adapter, namespace: str, lookup: Lookup) -> list[PodSet]:
+    """Return the pods of the runtime, and no less than those of its JobSet. Raises Malformed where neither can be
+    counted.
 
-    Raises Malformed where neither can be counted.
+    Later edits of a runtime do not change a JobSet that exists.
     """
     found: list[PodSet] = []
     wrong: Malformed | None = None
     for count in (_of_runtime, _of_jobset):
         try:
-            found += count(obj, namespace, lookup)
+            found += count(obj, adapter, namespace, lookup)
         except Malformed as error:
             wrong = wrong or error
     if wrong is not None and not found:
         raise wrong
     sets: dict[str, PodSet] = {}
     for pods in found:
-        # The JobSet's come last: what its pods are is no more up to the runtime, how many is the larger of both.
+        # The JobSet's sets come last: its templates replace the runtime's, with the larger count of both.
         known = sets.get(pods.name)
         sets[pods.name] = pods if known is None else replace(pods, count=max(pods.count, known.count))
     return list(sets.values())
 
 
-def _of_jobset(obj: dict[str, Any], namespace: str, lookup: Lookup) -> list[PodSet]:
-    """The sets of the JobSet that the operator made for the job, none before that."""
+def _of_jobset(obj: dict[str, Any], adapter: Adapter, namespace: str, lookup: Lookup) -> list[PodSet]:
+    """Return the sets of the JobSet that the operator made for the job; none before that."""
     metadata = expect_map(obj.get("metadata"), "metadata")
     name, uid = metadata.get("name"), metadata.get("uid")
-    adapter = builtin_registry().by_kind(*_JOBSET)
     jobset = lookup.get(*_JOBSET, namespace, name) if isinstance(name, str) and name and uid else None
-    if jobset is None or adapter is None:
+    if jobset is None:
         return []
     owner = controller_of(jobset.get("metadata"))
-    return declared_sets(jobset, adapter, {}) if owner is not None and owner.get("uid") == uid else []
+    if owner is None or owner.get("uid") != uid:
+        return []
+    return pod_sets_of_roles(jobset, replace(adapter, roles=adapter.child_roles), {})
 
 
-def _of_runtime(obj: dict[str, Any], namespace: str, lookup: Lookup) -> list[PodSet]:
-    """A set of pods for each job of the runtime, however often the runtime repeats it: the operator makes each once."""
+def _of_runtime(obj: dict[str, Any], adapter: Adapter, namespace: str, lookup: Lookup) -> list[PodSet]:
+    """Return a set of pods for each job of the runtime. The operator makes each job once, whatever its `replicas`."""
     spec = expect_map(obj.get("spec"), "spec")
     trainer = expect_map(spec.get("trainer"), "spec.trainer")
     runtime, where = _runtime(spec, namespace, lookup)
@@ -111,7 +116,7 @@ def _of_runtime(obj: dict[str, Any], namespace: str, lookup: Lookup) -> list[Pod
 
 
 def _runtime(spec: dict[str, Any], namespace: str, lookup: Lookup) -> tuple[dict[str, Any], str]:
-    """The spec of the runtime that the job refers to, and what its paths begin with."""
+    """Return the spec of the runtime that the job refers to, and the prefix of its paths."""
     path = "spec.runtimeRef"
     reference = expect_map(spec.get("runtimeRef"), path)
     kind = expect_text(reference.get("kind"), f"{path}.kind") or _CLUSTER
@@ -126,7 +131,7 @@ def _runtime(spec: dict[str, Any], namespace: str, lookup: Lookup) -> tuple[dict
 
 
 def _patches(spec: dict[str, Any]) -> dict[object, list[tuple[dict[str, Any], str]]]:
-    """The patches of pod templates by the job that they are for, in their order, each with its path."""
+    """Return the patches of pod templates by the name of their job, in their order, each with its path."""
     found: dict[object, list[tuple[dict[str, Any], str]]] = {}
     for index, given in enumerate(expect_list(spec.get("runtimePatches"), "spec.runtimePatches")):
         path = f"spec.runtimePatches[{index}]"
@@ -141,7 +146,7 @@ def _patches(spec: dict[str, Any]) -> dict[object, list[tuple[dict[str, Any], st
 
 
 def _patched(pods: PodSet, patch: dict[str, Any], path: str) -> PodSet:
-    """The pods with what a patch says of which nodes they run on and of their labels; it can say nothing of amounts."""
+    """Return the pods with a patch's node constraints and labels; a patch cannot change amounts."""
     metadata, spec = (
         expect_map(patch.get("metadata"), f"{path}.metadata"),
         expect_map(patch.get("spec"), f"{path}.spec"),
@@ -167,7 +172,7 @@ def _count(place: dict[str, Any], key: str, path: str, default: int) -> int:
 
 
 def _sized(pods: PodSet, resources: object) -> PodSet:
-    """The pods with the job's resources laid over those of the container `node`."""
+    """Return the pods with the job's resources merged over those of the container `node`."""
     if resources is None:
         return pods
     path = "spec.trainer.resourcesPerNode"

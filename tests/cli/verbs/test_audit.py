@@ -61,12 +61,12 @@ group/right                   right  2026-11-15T23:00:00.000Z      1  equal
 
 WHAT        GROUP  AT    WHO          HOURS         WHY
 inferred    right  {SEEN}  {WEB} uid-1  {GPU} 1.000   \
-ran until {LIVED} at least; hours are the most that it can have run longer
+ran at least until {LIVED}; the hours are the most that it can have run after that
 correction  right  {NOW}  ann          {GPU} -1.000  the power�[2J failed
-late        right  {W2}  {WEB}        {GPU} -0.500  of the period from {W1}
+late        right  {W2}  {WEB}        {GPU} -0.500  belongs to the period from {W1}
 inherited   right  {W2}  ocr          {GPU} 3.000   was deleted
 
-all 3 are equal to their lines"""
+all 3 match their lines"""
 
 
 async def test_what_is_right_is_told_with_what_a_person_who_bills_wants_to_see(bizrq: Bizrq) -> None:
@@ -108,7 +108,11 @@ def of(name: str, **status: object) -> Object:
             [statement("a", W1, W2, spent(WEB, "gpu=1"), total={GPU: str(ONE + 1)})],
             f"{GPU}: its lines come to 1.000 ({ONE}), its total says 1.001 ({ONE + 1})",
         ),
-        ("b", [statement("b", W1, W2, spent(WEB, "gpu=1"), late=["- x y"])], "no line: 'y' is no RESOURCE=AMOUNT"),
+        (
+            "b",
+            [statement("b", W1, W2, spent(WEB, "gpu=1"), late=["- x y"])],
+            "unreadable line: 'y' is no RESOURCE=AMOUNT",
+        ),
         (
             "c",
             [
@@ -120,12 +124,16 @@ def of(name: str, **status: object) -> Object:
         (
             "h",
             [statement("h", W1, W2, spent(WEB, "gpu=1"), spent=f"{GPU}=2h")],
-            f"for people it says {GPU}=2h, and comes to {GPU}=1h",
+            f"its text says {GPU}=2h, its lines come to {GPU}=1h",
         ),
-        ("i", [of("i", spent=f"{GPU}=1h limits.cpu=0h")], f"for people it says {GPU}=1h, and comes to nothing"),
-        ("d", [of("d", running=[runs(WEB, "gpu=1", u=W2), runs(WEB, "gpu=2", u=W2)])], "u runs twice"),
-        ("e", [of("e", running=[runs(WEB, "gpu=1", u=W2)], finished=["u"])], "u runs and is finished"),
-        ("f", [of("f", running=["x"])], "no line: 'x' has no ' : '"),
+        ("i", [of("i", spent=f"{GPU}=1h limits.cpu=0h")], f"its text says {GPU}=1h, its lines come to nothing"),
+        ("d", [of("d", running=[runs(WEB, "gpu=1", u=W2), runs(WEB, "gpu=2", u=W2)])], "u is listed as running twice"),
+        (
+            "e",
+            [of("e", running=[runs(WEB, "gpu=1", u=W2)], finished=["u"])],
+            "u is listed both as running and as finished",
+        ),
+        ("f", [of("f", running=["x"])], "unreadable line: 'x' has no ' : '"),
         (
             "g",
             [record("g", {"open": {**OPEN, "settled": [spent(WEB, "gpu=3")]}})],
@@ -154,7 +162,7 @@ async def test_what_differs_is_said_and_is_exit_1(
     if difference.startswith("no line"):
         said = await bizrq("report", name, "--period", "all")
         assert (said.code, said.out) == (2, "")
-        assert "bizrq audit says where" in said.err
+        assert "run bizrq audit to find the line" in said.err
 
 
 async def corrected(bizrq: Bizrq, of: str, hours: str, applied: str = NOW) -> str:
@@ -188,11 +196,11 @@ async def test_a_correction_is_one_line_that_says_what_it_says(bizrq: Bizrq, mon
     document = json.loads(ended.out)
     found = [each["differences"] for each in document["checked"] if each["kind"] == "correction"]
     differs = f"{GPU}: its line says 1.000 ({ONE}), it says 2.000 ({2 * ONE})"
-    assert (ended.code, sorted(found)) == (1, [[], [differs, "its line says bob: x"], ["stands in 2 lines"]])
+    assert (ended.code, sorted(found)) == (1, [[], ["appears in 2 lines"], [differs, "its line says bob: x"]])
     [waiting] = [each for each in document["remarks"] if each["what"] == "waiting"]
     assert (waiting["who"], waiting["hours"]) == ("ann", f"{GPU} 4.000")
 
 
 async def test_nothing_to_check_is_said(bizrq: Bizrq) -> None:
     await bizrq.client.create(GROUPS, group("empty", hours="1"))
-    assert (await bizrq("audit", "empty")).plain == "No hours are recorded: there is nothing to check."
+    assert (await bizrq("audit", "empty")).plain == "No hours are recorded, so there is nothing to check."

@@ -70,12 +70,12 @@ async def test_a_dry_run_makes_nothing(bizrq: Bizrq) -> None:
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        ([GPU, "--reason", "x"], f"{GPU}: write a resource and its hours, like requests.nvidia.com/gpu=-12.5"),
+        ([GPU, "--reason", "x"], f"{GPU}: expected RESOURCE=HOURS, for example requests.nvidia.com/gpu=-12.5"),
         (["requests.nvidia.com/gpux=1", "--reason", "x"], "requests.nvidia.com/gpu"),
         ([f"{GPU}=many", "--reason", "x"], "'many' is not a quantity"),
-        ([f"{GPU}=0", "--reason", "x"], "that changes nothing"),
+        ([f"{GPU}=0", "--reason", "x"], "the amount must not be 0"),
         ([f"{GPU}=1", f"cash/{GPU}=2", "--reason", "x"], f"{GPU} is given twice"),
-        ([f"{GPU}=1", "--reason", "  "], "--reason: say why"),
+        ([f"{GPU}=1", "--reason", "  "], "--reason: must not be empty"),
         ([f"{GPU}=1"], "Missing option '--reason'"),
     ],
 )
@@ -103,4 +103,4 @@ async def test_who_may_not_is_told_the_right_that_is_missing(bizrq: Bizrq, tmp_p
         path = proxy.write_kubeconfig(tmp_path / "proxied")
         said = await bizrq("correct", "nlp", f"{GPU}=1", "--reason", "x", "--kubeconfig", path)
     assert (said.code, said.out) == (3, "")
-    assert said.err == f"bizrq: {message}: who corrects hours needs the verb create on {CORRECTIONS.key}\n"
+    assert said.err == f"bizrq: {message}: correcting hours requires the verb create on {CORRECTIONS.key}\n"

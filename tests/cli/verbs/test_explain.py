@@ -15,10 +15,10 @@ Deployment default/chat
   RESOURCE       COSTS  LEFT  HARD
   limits.cpu         4     2    10
   limits.cpu.A4      4    -1     3
-  One replica more does not fit:
+  One more replica does not fit:
     limits.cpu.A4: asks for 1 more, 0 of 3 left: 2 short
     replicas: has 4, asks for 5, 4 would fit
-    ai, its parent, has no ceiling there; to raise it:
+    its parent ai has no ceiling for it; to raise nlp (needs grant on ai):
       kubectl patch bizrq nlp --type=merge -p '{"spec":{"hard":{"limits.cpu.A4":"5"}}}'"""
 
 
@@ -32,7 +32,7 @@ async def test_a_workload_is_named_as_kubectl_names_it(bizrq: Bizrq, words: str)
 
 async def test_what_has_room_may_grow_and_what_has_no_replicas_only_costs(bizrq: Bizrq) -> None:
     search = (await bizrq("explain", "deploy/search")).plain.splitlines()
-    assert search[-1] == "  One replica more fits, up to 4 replicas."
+    assert search[-1] == "  One more replica fits, up to 4 replicas."
     await bizrq.client.create(TFJOBS, tfjob("train", "vision", 2))
     assert (await bizrq("explain", "tfjob/train")).plain.splitlines() == [
         "TFJob default/train",
@@ -55,13 +55,16 @@ async def test_what_another_object_pays_for_says_so(bizrq: Bizrq) -> None:
     # Whose kind a Deployment does not make itself is trusted no more than any other.
     await bizrq.client.create(PODS, pod)
     said = await bizrq("explain", "pod/made")
-    assert "it is charged to no group" in said.out
+    assert "so no group is charged" in said.out
     replica_set = {**pod, "apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {**pod["metadata"], "name": "rs"}}
     replica_set["spec"] = {"selector": {"matchLabels": {"app": "x"}}, "template": template("1")}
     replica_set["spec"]["template"]["metadata"] = {"labels": {"app": "x"}}
     await bizrq.client.create(REPLICASETS, replica_set)
     said = await bizrq("explain", "rs/rs")
-    assert said.plain.splitlines()[1] == "  Deployment default/chat made it and pays for it, in nlp: explain that."
+    assert (
+        said.plain.splitlines()[1]
+        == "  Its owner Deployment default/chat is charged for it, in nlp: explain the owner instead."
+    )
 
 
 async def test_what_costs_nothing_and_what_cannot_be_counted_say_why(bizrq: Bizrq) -> None:
@@ -70,8 +73,8 @@ async def test_what_costs_nothing_and_what_cannot_be_counted_say_why(bizrq: Bizr
         await bizrq.client.create(DEPLOYMENTS, obj)
     await bizrq.client.create(ROLLOUTS, rollout("wrong", "vision", cpu="abc"))
     for name, told in (
-        ("deploy/lost", "It names nobody, a group that is not there"),
-        ("deploy/free", "it is charged to no group"),
+        ("deploy/lost", "It names the group nobody, which does not exist"),
+        ("deploy/free", "so no group is charged"),
         ("rollout/wrong", "It cannot be counted"),
     ):
         said = await bizrq("explain", name)
@@ -83,10 +86,10 @@ async def test_what_costs_nothing_and_what_cannot_be_counted_say_why(bizrq: Bizr
     [
         ("deploy/none", "there is no Deployment none in namespace default"),
         ("deploy/chat -n elsewhere", "there is no Deployment chat in namespace elsewhere"),
-        ("deploymint/chat", "deploymint is no kind that is counted; the nearest of 25: deployment"),
+        ("deploymint/chat", "deploymint is not a counted kind; the nearest of 25: deployment"),
         ("a b c", "a b c: give one group, or one workload as KIND/NAME"),
         ("deploy/", "deploy/: give one group, or one workload as KIND/NAME"),
-        ("nlp -f x", "explain what?"),
+        ("nlp -f x", "give either a group"),
     ],
 )
 async def test_a_bad_name_is_exit_2_in_one_line(bizrq: Bizrq, words: str, told: str) -> None:

@@ -111,7 +111,7 @@ async def test_install_twice_makes_everything_once_and_uninstall_takes_it_away(
     gone = await installed("uninstall", "-n", HERE)
     assert gone.code == 0
     assert gone.out.splitlines()[0] == "validatingwebhookconfiguration.admissionregistration.k8s.io/bizrq deleted"
-    assert "groups and their CRD stay" in gone.err
+    assert "groups and their CRDs are kept" in gone.err
     assert await there(client, stray) is None
     for obj in planned("suspended: zero\n"):
         # A namespace goes when whoever cleans it up has done so.
@@ -129,11 +129,11 @@ async def test_a_webhook_that_is_not_there_is_not_registered(
         pytest.skip("the sandbox has pods run that are none")
     said = await installed("install", "-n", "default", "--timeout", "1")
     assert said.code == 3
-    assert "no webhook is ready after 1 s, so none is registered and nothing is refused" in said.err
+    assert "no webhook became ready within 1 s, so none is registered and nothing is refused" in said.err
     with pytest.raises(NotFound):
         await client.get(REGISTRATIONS, "bizrq")
     gone = await installed("uninstall", "-n", "default")
-    assert "namespace/default stays: install did not make it" in gone.out
+    assert "namespace/default kept: install did not create it" in gone.out
     assert await client.get(NAMESPACES, "default")
 
 

@@ -193,7 +193,7 @@ Resources:
 Workloads:
   Deployment default/chat: limits.cpu=4, limits.cpu.A4=4
   Deployment default/search: limits.cpu=2
-Reserved, and not counted yet:
+Reserved but not counted yet:
   deployments.apps/team-a/web until 2023-11-14T22:13:20.000Z: limits.cpu=2
 Events:
   none"""
@@ -214,11 +214,11 @@ corp > ai > nlp
   stopped
   limits.cpu.A4: 4 of 3 taken, over by 1: nothing is stopped, growth is refused
     4 by its own workloads: Deployment default/chat 4
-    ai, its parent, has no ceiling there: it can be raised
+    its parent ai has no ceiling for it, so it can be raised
   limits.cpu: 8 of 10 taken, 2 left
     6 by its own workloads: Deployment default/chat 4, Deployment default/search
     2
-    2 promised to changes under way
+    2 reserved for changes in progress
   requests.nvidia.com/gpu: 0 of 4 taken, 4 left
   cash/requests.nvidia.com/gpu: 0 of 100 taken, 100 left"""
 
@@ -227,8 +227,8 @@ async def test_explain_says_what_a_groups_budget_goes_into(bizrq: Bizrq) -> None
     said = await bizrq("explain", "nlp", width=80)
     assert (said.plain, said.err) == (EXPLAIN, "")
     above = (await bizrq("explain", "ai", "-n", "x")).plain
-    assert "16 held by its children: vision 12 (4 of it left), nlp 4 (4 of it left)" in above
-    assert "corp, its parent, has nothing left; siblings that have: none" in above
+    assert "16 granted to its children: vision 12 (4 of it left), nlp 4 (4 of it left)" in above
+    assert "its parent corp has nothing left; siblings with some left: none" in above
 
 
 @pytest.mark.parametrize("verb", ["get", "tree", "report", "forecast", "audit", "describe", "explain"])

@@ -96,7 +96,7 @@ async def test_hours_by_group_have_what_each_spent_and_what_is_below(bizrq: Bizr
 
 
 WORKLOAD = f"""\
-nlp and below, 2026-11-16 to 2026-11-23, Europe/Berlin, counted up to 2026-11-18T12:00
+nlp and its subgroups, 2026-11-16 to 2026-11-23, Europe/Berlin, counted up to 2026-11-18T12:00
 WORKLOAD                                                RESOURCE                  HOURS  PERCENT
 deployments.apps/team-a/serve                           limits.memory            61.000     100%
 deployments.apps/team-a/serve                           requests.nvidia.com/gpu  30.500      70%
@@ -148,11 +148,11 @@ async def test_hours_are_billed_by_what_is_asked_for(bizrq: Bizrq, line: str, ex
 @pytest.mark.parametrize(
     ("line", "told"),
     [
-        ("--period soon", "write current, last, all, or a date or time"),
+        ("--period soon", "expected current, last, all, or a date or time"),
         ("--period 2025-01-01", "periods begin: 2026-11-02, 2026-11-09, 2026-11-16"),
         ("--by month", "'month' is not one of"),
-        ("--hours --over 3", "--over is of ceilings"),
-        ("--html - --by group", "leave out --by"),
+        ("--hours --over 3", "--over does not apply to used hours"),
+        ("--html - --by group", "remove --by"),
         ("--html /no/such/folder/x.html", "--html /no/such/folder/x.html: No such file or directory"),
         ("--hours -r limits.cpu", "no hours of limits.cpu are recorded; there are: limits.memory,"),
         ("npl --hours", "there is no group npl; there are: ai, corp, nlp, vision"),
@@ -215,7 +215,7 @@ corp    {GPU}  1000.000  500.000  500.000  0.000  not before 2026-11-23
 ai      {GPU}   500.000  151.000  349.000  0.000  not before 2026-11-23
 nlp     {GPU}   100.000   43.501   56.499  1.000  2026-11-20T20:30, in 56 h
 vision  {GPU}    50.000    0.000   50.000  0.000  not before 2026-11-23
-nlp burns {GPU} by deployments.apps/team-a/serve 100%"""
+nlp: {GPU} is used by deployments.apps/team-a/serve 100%"""
 
 
 async def test_a_forecast_says_when_a_budget_is_out_and_who_burns_it(bizrq: Bizrq) -> None:

@@ -1,4 +1,4 @@
-"""What people are told of hours: before they are out, when they are out at the present burn, when there are more."""
+"""Conditions and events of card-hours: before they run out, when they will, and when the next grant is."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def metric(name: str, of: str) -> float | None:
 
 
 async def daily(books: Books, name: str, hours: str, **cash: Any) -> datetime:
-    """A root whose hours are granted at midnight; when that is next, twelve hours from now."""
+    """A root whose hours are granted at midnight, twelve hours from now."""
     now = books.box.clock.now()
     books.box.clock.advance((now.replace(hour=12, minute=0, second=0, microsecond=0) - now).total_seconds() % 86_400)
     made = group(name, hours=hours)
@@ -110,7 +110,7 @@ async def test_a_budget_that_is_only_handed_down_is_told_by_whoever_spends_it(bo
 
 
 async def test_the_ready_condition_is_a_group_at_a_glance(books: Books) -> None:
-    """As a column of kubectl get: resources before hours, models below their base, and no more than fit there."""
+    """The column of kubectl get has resources before hours, models after their base, and no more than fit."""
     names = ("limits.memory", "limits.cpu.A4", "limits.cpu", HOURS, "requests.nvidia.com/gpu")
     counted = [f"count/{kind}" for kind in ("deployments.apps", "jobs.batch", "cronjobs.batch", "daemonsets.apps")]
     async with books.controller():
@@ -120,5 +120,5 @@ async def test_the_ready_condition_is_a_group_at_a_glance(books: Books) -> None:
     assert condition(nlp, "Ready")[2] == (
         f"limits.cpu 0/8, limits.cpu.A4 0/8, limits.memory 0/8, requests.nvidia.com/gpu 0/8, {HOURS} 0/8"
     )
-    assert condition(free, "Ready")[2] == "no ceilings: whatever is charged here is admitted"
+    assert condition(free, "Ready")[2] == "no hard limits: everything that is charged here is admitted"
     assert condition(many, "Ready")[2].endswith(", and 2 more")

@@ -13,7 +13,7 @@ HOURS = "cash/requests.nvidia.com/gpu"
 
 
 async def test_a_running_pod_is_charged_by_the_cluster_clock_from_its_binding(books: Books) -> None:
-    """Two cards since half an hour, then one hour more."""
+    """Two cards run for half an hour, then for one hour more."""
     async with books.controller():
         await books.group("vision", hours="100", gpu="8")
         job = await books.create(tfjob("train", "vision", 1, gpu=2))
@@ -24,7 +24,7 @@ async def test_a_running_pod_is_charged_by_the_cluster_clock_from_its_binding(bo
 
 
 async def test_the_end_that_the_pod_itself_tells_settles_the_estimate(books: Books) -> None:
-    """Charged up to now while it seemed to run; it had ended half an hour ago."""
+    """A pod that was charged up to now had ended half an hour ago: the difference is credited."""
     async with books.controller():
         await books.group("vision", hours="100", gpu="8")
         job = await books.create(tfjob("train", "vision", 1))
@@ -38,7 +38,7 @@ async def test_the_end_that_the_pod_itself_tells_settles_the_estimate(books: Boo
 
 
 async def test_a_pod_of_ten_seconds_between_two_looks_costs_ten_seconds(books: Books) -> None:
-    """Ended and deleted before anybody looked: the watch told its timestamps."""
+    """A pod that ended and was deleted before a reconciliation is charged by the timestamps of the watch event."""
     async with books.controller():
         await books.group("vision", hours="100", gpu="8")
         job = await books.create(tfjob("train", "vision", 1, gpu=8))
@@ -77,7 +77,7 @@ async def test_deleting_the_workload_first_loses_no_hour(books: Books) -> None:
 
 
 async def test_a_controller_that_starts_again_charges_nothing_twice_and_loses_nothing(books: Books) -> None:
-    """One pod ends by its own word while nobody looks, another goes on running."""
+    """One pod ends by its own timestamp while no controller runs, another goes on running."""
     async with books.controller():
         await books.group("vision", hours="100", gpu="8")
         job = await books.create(tfjob("train", "vision", 2))
@@ -129,7 +129,7 @@ async def test_hours_that_run_out_are_told_and_the_running_pod_is_left_alone(boo
 
 
 async def test_a_group_that_spent_hours_leaves_them_to_its_parent_once(books: Books) -> None:
-    """A finalizer orders it; the child's name is free again afterwards, the hours stay spent."""
+    """The finalizer orders this. Afterwards the child's name is free again, and the hours stay spent."""
     async with books.controller():
         await books.group("corp", hours="100", gpu="16")
         await books.group("vision", "corp", hours="10", gpu="8")
@@ -159,7 +159,7 @@ async def test_a_group_that_spent_hours_leaves_them_to_its_parent_once(books: Bo
 
 
 async def test_time_never_runs_backwards(books: Books) -> None:
-    """A pod whose end lies before its start, by some kubelet's clock, costs nothing and nobody else's hours."""
+    """A pod whose end lies before its start, by some kubelet's clock, costs no hours of any group."""
     async with books.controller():
         await books.group("vision", hours="100", gpu="8")
         job = await books.create(tfjob("train", "vision", 2))

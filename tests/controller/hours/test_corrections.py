@@ -1,4 +1,4 @@
-"""Corrections in the controller: a line of the record, once, whoever dies in between."""
+"""Each correction becomes a line of the record once, also if a controller stops in between."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ async def test_a_credit_beyond_what_was_spent_shows_as_nothing_and_counts(books:
 
 
 async def test_a_correction_whose_word_is_lost_is_applied_once(books: Books) -> None:
-    """The record is written, and what says so is not; then another controller comes."""
+    """The record is written but the correction is not marked; then another controller starts."""
     lost = 0
 
     async def gone(line: str) -> web.Response | None:

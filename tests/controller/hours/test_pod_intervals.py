@@ -1,4 +1,4 @@
-"""Which stays a record is told: ends that the watch says once, moves, changes of cost, and who led before.
+"""The intervals that a record takes over: ends that the watch says once, moves, changes of cost, former leaders.
 
 A cluster in memory whose stores the test fills, and a clock that it sets; the API server is never asked.
 """
@@ -40,7 +40,7 @@ MODELS = {"gpuModels": {"A100": {"aliases": ["NVIDIA-A100-SXM4-80GB"]}}}
 
 
 class Desk:
-    """A controller's memory of one job and its pods. Times are hours after T."""
+    """A collector, one job and its pods. Times are hours after T."""
 
     def __init__(self) -> None:
         self.now = T
@@ -60,7 +60,7 @@ class Desk:
         self._jobs.put(self.job)
 
     def memory(self) -> IntervalCollector:
-        """What a controller remembers that has just begun; the watch tells it from now on."""
+        """Return the collector of a controller that has just started, subscribed to changes from now on."""
         collector = IntervalCollector(
             self.cluster,
             self._evidence,
@@ -77,7 +77,7 @@ class Desk:
         self.now = T + int(hour * HOUR)
 
     def pod(self, uid: str, since: float, end: float | None = None, gpu: int = 1, **spec: Any) -> None:
-        """A pod of the job as the watch brings it, first or changed."""
+        """Deliver a new or changed pod of the job."""
         old, revision = self.cluster.informers.pod(uid), self._next()
         new = trimmed_pod(
             _pod(uid, T + int(since * HOUR), None if end is None else T + int(end * HOUR), gpu, revision, spec),
@@ -87,7 +87,7 @@ class Desk:
         self.stays.on_pod(old, new)
 
     def gone(self, uid: str, *, seen: bool = True, **metadata: Any) -> None:
-        """The watch brings a deletion with the pod's last state; or, unseen, a list lacks the pod."""
+        """Deliver a deletion with the pod's last state; if not `seen`, as a list that lacks the pod."""
         old = self.cluster.informers.pod(uid)
         assert old is not None
         self.cluster.informers.pods.store.remove(old)
@@ -101,7 +101,7 @@ class Desk:
         return self.revision
 
     def relabel(self, **labels: str | None) -> None:
-        """Change the job's labels: `group`, or a model by what it is of; None takes one away."""
+        """Change the job's labels: `group`, or the model of a resource. None removes a label."""
         old, self.job = self.job, copy.deepcopy(self.job)
         for what, value in labels.items():
             label = LABEL if what == "group" else MODEL_LABELS[what]
@@ -114,7 +114,7 @@ class Desk:
     async def look(
         self, page: RecordPage, group: str = "nlp", hard: dict[str, int] = HARD
     ) -> tuple[RecordPage, Callable[[], None]]:
-        """A look at the group's record, and what to call once it is stored."""
+        """Advance the group's record. Returns the page, and a function to call once it is stored."""
         self._learn(page, group)
         sheets = self.books.of(group)
         tracked = {metered_resource(name) for name in hard if is_cash(name)}
@@ -128,13 +128,13 @@ class Desk:
         return moved, stored
 
     async def stored(self, page: RecordPage, group: str = "nlp", hard: dict[str, int] = HARD) -> RecordPage:
-        """A look whose write succeeds."""
+        """Advance the group's record with a successful write."""
         moved, stored = await self.look(page, group, hard)
         stored()
         return moved
 
     def _learn(self, page: RecordPage, group: str, seen: dict[str, int] | None = None) -> None:
-        """What is stored of a group's record."""
+        """Store a page of the group's record."""
         self._written += 1
         before = next(iter(self.books.of(group)), None)
         status = wire.status_of(page)
@@ -211,7 +211,7 @@ async def test_a_write_whose_reply_was_lost_settles_nothing_twice_and_finished_e
 async def test_who_begins_to_lead_charges_what_came_and_went_after_the_record_and_nothing_that_it_knows(
     desk: Desk,
 ) -> None:
-    """The record says which deletions whoever led before had seen; all later ones are ours to charge."""
+    """The record says which deletions the former leader had seen. All later ones are charged."""
     leader, standby = desk.stays, desk.memory()
 
     def comes_and_goes(uid: str, since: float, until: float) -> None:
@@ -234,7 +234,7 @@ async def test_who_begins_to_lead_charges_what_came_and_went_after_the_record_an
 
 
 async def test_what_ended_in_a_group_that_does_not_meter_is_forgotten(desk: Desk) -> None:
-    """It would pile up, and be charged to the first hours that the group is ever given."""
+    """Otherwise ends would accumulate and be charged to the first hours that the group is granted."""
     desk.pod("a", since=0)
     desk.at(2)
     desk.gone("a")
@@ -243,7 +243,7 @@ async def test_what_ended_in_a_group_that_does_not_meter_is_forgotten(desk: Desk
 
 
 async def test_a_pod_that_vanished_unseen_is_charged_to_the_last_look_and_listed(desk: Desk) -> None:
-    """No controller ran, or a list lacks it after the watch broke: nobody says when it went."""
+    """If no controller ran, or a list lacks the pod after the watch broke, its end is unknown."""
     for uid in ("a", "b"):
         desk.pod(uid, since=0)
     desk.at(1)
@@ -282,7 +282,7 @@ async def test_a_pod_whose_end_was_seen_is_not_listed(desk: Desk) -> None:
 async def test_a_pod_that_is_deleted_ends_between_the_request_and_the_end_of_its_grace(
     desk: Desk, why: str, asked: float, grace: int, seen: float, charged: str
 ) -> None:
-    """By the API server's clock; ours says only where in between."""
+    """The API server's clock gives the bounds; the controller's clock decides only between them."""
     desk.pod("a", since=0)
     page = await desk.stored(RecordPage())
     desk.at(seen)
@@ -296,7 +296,7 @@ async def test_a_pod_that_is_deleted_ends_between_the_request_and_the_end_of_its
 
 @pytest.mark.parametrize("late", [0.0, 0.25], ids=["looked at once", "looked at later"])
 async def test_a_move_of_the_label_splits_the_hours_at_the_move(desk: Desk, late: float) -> None:
-    """One hour for the one, two for the other: not a millisecond is both's or nobody's."""
+    """One hour for one group, two for the other: every millisecond is charged to exactly one."""
     desk.pod("a", since=0)
     desk.at(0.5)
     before = await desk.stored(RecordPage())

@@ -1,4 +1,4 @@
-"""Safe hours in the controller: what runs may still cost, by the objects' own timestamps."""
+"""Prepaid hours: the maximum remaining cost of what runs, by the objects' own timestamps."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ async def test_what_a_job_may_still_cost_shrinks_as_its_hours_are_spent(books: B
 
 
 async def test_pods_a_moment_before_their_job_says_that_it_began_leave_room_for_what_just_fits(books: Books) -> None:
-    """Two seconds before; what it has spent and may still cost is ten hours of two cards, and no thousandth more."""
+    """It started two seconds before. Spent and committed hours together are exactly ten hours of two cards."""
     async with books.controller():
         await safe(books)
         job = await books.create(bounded("train", 2, 10))
@@ -71,6 +71,8 @@ async def test_what_nothing_bounds_is_told_and_is_taken_to_run_as_long_as_the_gr
         web = await books.create(web)
         found = await books.until("vision", lambda g: any(c.type == "Unbounded" for c in g.status.conditions))
         [told] = [c for c in found.status.conditions if c.type == "Unbounded"]
-        assert told.message == "nothing bounds their run, so their hours are not sure: deployments.apps/default/web"
+        assert (
+            told.message == "no maximum run time, so their card-hours are not guaranteed: deployments.apps/default/web"
+        )
         await books.client.patch(GROUPS, "vision", {"spec": {"cash": {"maxRunTime": "12h"}}})
         await books.until("vision", lien("24"))

@@ -1,4 +1,4 @@
-"""The record of hours as a controller keeps it: periods, statements, pages, and what is left of a group that goes."""
+"""The record of card-hours: periods, statements, pages, and what remains of a deleted group."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def gone(books: Books, name: str) -> None:
 
 
 async def test_hours_are_granted_anew_to_a_whole_tree_at_one_moment_and_split_there(books: Books) -> None:
-    """The clock stands at midnight; a day later the pod has run for 26 hours, of which 2 are the new day's."""
+    """From midnight on, a day later, the pod has run for 26 hours, of which 2 are of the new day."""
     async with books.controller():
         await granted(books, "corp", cash={"period": "daily"}, hours="100", gpu="8")
         await granted(books, "vision", "corp", hours="50", gpu="4")
@@ -75,7 +75,7 @@ async def test_hours_are_granted_anew_to_a_whole_tree_at_one_moment_and_split_th
 
 
 async def test_statements_of_the_last_periods_are_kept(books: Books) -> None:
-    """Three of them, and what is older goes; the record still has the totals."""
+    """Three statements are kept and older ones deleted. The record still has the totals."""
     async with books.controller(keep_statements=3):
         await granted(books, "corp", cash={"period": "daily"}, hours="100", gpu="8")
         job = await books.create(tfjob("train", "corp", 1))
@@ -115,7 +115,7 @@ async def test_a_group_that_spent_nothing_carries_over_what_was_left(books: Book
         job = await books.create(tfjob("train", "corp", 1))
         await books.pod("train-0", job, gpu=8)
         books.box.clock.advance(3 * 3600)
-        # Of 24 card-hours 20 are paid by what came over.
+        # Of 24 card-hours the rollover pays 20.
         await books.uses("corp", hours="4")
         books.box.clock.advance(DAY)
         await books.until_record("corp", lambda page: page.status.open.carried == {HOURS: "20"})
@@ -142,7 +142,7 @@ async def test_a_root_that_goes_leaves_its_statement(books: Books) -> None:
 async def test_a_record_of_several_pages_is_the_sum_of_them_whoever_goes_on_with_it(
     books: Books, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two stays a page: five pods fill two and begin a third; freed room is used again, by two that lead at once."""
+    """With two intervals a page, five pods need three pages. Two leaders at once reuse freed room."""
     monkeypatch.setattr(page_placement, "MAX_INTERVALS", 2)
     monkeypatch.setattr(page_placement, "MAX_TEXT", 800)
     async with books.controller():
@@ -168,7 +168,7 @@ async def test_a_record_of_several_pages_is_the_sum_of_them_whoever_goes_on_with
 
 
 async def test_a_record_of_a_group_that_was_taken_away_by_force_is_not_its_namesakes(books: Books) -> None:
-    """Somebody removed the finalizer: the record is closed with a statement, and the new group begins at 0."""
+    """If the finalizer was removed, the record is closed with a statement, and the new group starts at 0."""
     async with books.controller():
         await books.group("corp", hours="100", gpu="8")
         job = await books.create(tfjob("train", "corp", 1))
@@ -197,5 +197,5 @@ async def test_pods_that_outlive_their_workload_are_charged_and_told(books: Book
         books.box.clock.advance(3600)
         found = await books.until("vision", lambda g: any(c.type == "Unowned" for c in g.status.conditions))
         [told] = [c.message for c in found.status.conditions if c.type == "Unowned"]
-        assert told == "hours are charged though their workload is gone: Pod default/train-0"
+        assert told == "card-hours are charged although the workload is gone: Pod default/train-0"
         await books.uses("vision", hours="1")

@@ -46,7 +46,7 @@ async def test_a_claim_is_counted_once_for_all_who_name_it_and_goes_with_the_las
 
 
 async def test_a_claim_that_names_a_group_is_counted_as_long_as_it_stands(books: Books) -> None:
-    """With its own label, and with the first workload that names it when it has none any more."""
+    """A claim moves with its own label; without one, with the oldest workload that names it."""
     async with books.controller():
         await books.group("nlp", gpu="9")
         await books.group("vision", gpu="9")
@@ -60,7 +60,7 @@ async def test_a_claim_that_names_a_group_is_counted_as_long_as_it_stands(books:
 
 
 async def test_of_two_groups_the_first_pays_and_the_other_is_told(books: Books) -> None:
-    """Both were let in at the same moment. When the first one goes, the other takes it over."""
+    """Both were admitted at the same moment. When the first is deleted, the other's group pays."""
     async with books.controller():
         for group in ("nlp", "vision"):
             await books.group(group, gpu="9")
@@ -78,7 +78,7 @@ async def test_of_two_groups_the_first_pays_and_the_other_is_told(books: Books) 
 
 
 async def test_a_promise_of_a_claim_is_paid_with_what_others_hold_of_it(books: Books) -> None:
-    """It ends with the write of the workload that made it; until then it adds what is not counted of the claim."""
+    """The reservation ends with the workload's write; until then it adds the part of the claim that is not counted."""
     async with books.controller():
         await books.group("nlp", gpu="9")
         await shared(books)
@@ -108,7 +108,7 @@ async def test_a_claim_that_is_gone_is_held_with_those_that_name_it(books: Books
 
 
 async def test_the_claim_of_pods_that_outlive_their_job_is_still_theirs(books: Books) -> None:
-    """And one that only a pod names is counted as well, though nothing of its workload says so."""
+    """A claim that only a pod names is counted too."""
     async with books.controller():
         await books.group("nlp", cpu="9", gpu="9")
         await shared(books)

@@ -1,4 +1,4 @@
-"""What hangs below a workload and asks for more than it does, on a cluster in memory."""
+"""The excess below workloads, on a cluster in memory."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.support.objects import Object, deployment, raycluster, rayjob, rayser
 
 
 class Memory:
-    """A cluster of what a test puts there, of which nobody is asked over a network."""
+    """A cluster in memory with the objects that a test stores."""
 
     def __init__(self, knobs: Object | None = None) -> None:
         self.settings: Settings = settings(knobs)
@@ -34,7 +34,7 @@ class Memory:
         self.revision = 0
 
     def put(self, obj: Object, owner: Object | None = None, **metadata: Any) -> Object:
-        """Store an object, made by another one; uid and name are equal."""
+        """Store an object that `owner` controls. Its uid is its name."""
         self.revision += 1
         name = obj["metadata"]["name"]
         known = {"namespace": "default", "uid": name, "resourceVersion": str(self.revision)}
@@ -50,7 +50,7 @@ class Memory:
         return adapter
 
     def found(self, workload: Object) -> Excess:
-        """What is below the workload beyond what it asks for itself."""
+        """Return the excess below the workload."""
         adapter, lookup = self.adapter(workload), self.cluster.resolver.cached_lookup
         charged = counting.own_demand(workload, adapter, lookup, self.settings.counting).resources
         return self.surplus.of(adapter, workload, charged, lookup)
@@ -60,7 +60,7 @@ class Memory:
         return WorkloadCosts(self.cluster, self.surplus, claims, self.settings.counting, lambda: 0.0)
 
     def more(self, workload: Object) -> dict[str, int]:
-        """The cores and pods among that."""
+        """Return the cores and pods of the excess."""
         found = self.found(workload).resources
         return {name.rpartition(".")[2]: found[name] // NANO for name in ("limits.cpu", "pods") if name in found}
 
@@ -125,7 +125,7 @@ def test_one_that_goes_is_another_ones_room(memory: Memory) -> None:
 
 
 def test_each_level_is_compared_with_its_own_owner(memory: Memory) -> None:
-    """A ReplicaSet may be larger than its Deployment, and its pods larger than it is: both are more, once each."""
+    """A ReplicaSet larger than its Deployment, and pods larger than the ReplicaSet, both count once."""
     web = memory.put(deployment("web", "nlp", 2))
     below = memory.put(replica_set("web-1", 3), web)
     assert memory.more(web) == {"cpu": 1, "pods": 1}
@@ -137,7 +137,7 @@ def test_each_level_is_compared_with_its_own_owner(memory: Memory) -> None:
 
 
 def test_what_its_children_do_not_ask_for_is_room_for_what_is_below_them(memory: Memory) -> None:
-    """Back at seven before its ReplicaSet is, which has gone to five, and its pods have not yet: seven are held."""
+    """A Deployment is back at seven, its ReplicaSet still at five, and no pod is gone yet: seven are held."""
     web = memory.put(deployment("web", "nlp", 7))
     below = memory.put(replica_set("web-1", 5), web)
     for name in "abcdefg":
@@ -151,7 +151,7 @@ def test_what_its_children_do_not_ask_for_is_room_for_what_is_below_them(memory:
 
 
 def test_pods_of_whom_nobody_has_taken_note_of_a_smaller_number_are_not_believed_at_once(memory: Memory) -> None:
-    """The ReplicaSet is told to be smaller; its controller has not deleted any pod yet, and says so."""
+    """The ReplicaSet was scaled down; by its status, its controller has not deleted any pod yet."""
     web = memory.put(deployment("web", "nlp", 2))
     below = memory.put({**replica_set("web-1", 2), "status": {"observedGeneration": 1}}, web, generation=2)
     for name in "abcd":
@@ -166,7 +166,7 @@ def test_pods_of_whom_nobody_has_taken_note_of_a_smaller_number_are_not_believed
 
 
 def test_of_several_versions_the_surge_is_nobodys_surplus_and_more_is_not_believed_at_once(memory: Memory) -> None:
-    """A Deployment of four may have a fifth pod while one version replaces another; its own controller lags."""
+    """A Deployment of four may have a fifth pod during a rolling update: a lag of its own controller."""
     web = memory.put(deployment("web", "nlp", 4))
     memory.put(replica_set("web-1", 2), web)
     memory.put(replica_set("web-2", 3), web)
@@ -185,8 +185,10 @@ def test_what_a_child_may_grow_to_is_the_charge_already_and_a_second_one_is_more
     lookup = memory.cluster.resolver.cached_lookup
     kind = memory.settings.registry.of(child)
     assert kind is not None
-    own, grown = (counting.own_demand(o, a, lookup) for o, a in ((job, adapter), (child, kind)))
-    charged = counting.with_children(own, [grown], adapter).resources
+    own, grown = (
+        counting.own_demand(o, a, lookup, memory.settings.counting) for o, a in ((job, adapter), (child, kind))
+    )
+    charged = counting.with_children(own, [grown], adapter, memory.settings.counting).resources
     assert memory.surplus.of(adapter, job, charged, lookup) == NO_EXCESS
     memory.put(raycluster("forged", 1, job))
     more = memory.surplus.of(adapter, job, charged, lookup)
@@ -234,7 +236,7 @@ def test_a_pod_passes_on_what_it_owns_for_whoever_is_above_it(memory: Memory) ->
 
 
 def test_a_hundred_thousand_pods_are_a_handful_of_sorts(memory: Memory) -> None:
-    """Here a thousand: equal ones are counted once, whoever looks (`make bench`, B12, has them all)."""
+    """Equal pods are counted once. Here with a thousand (`make bench`, B12, has all)."""
     job = job_with(memory, workers=1000)
     shapes, store = SharedParts(), memory.cluster.informers.pods.store
     for number in range(1001):
@@ -250,7 +252,7 @@ def test_a_hundred_thousand_pods_are_a_handful_of_sorts(memory: Memory) -> None:
 
 
 async def test_what_was_promised_a_moment_ago_may_hang_below_what_asks_for_less_by_now(memory: Memory) -> None:
-    """Between two looks a Deployment went from four to seven and back, and its pods have yet to go."""
+    """Between two counts a Deployment went from four to seven and back, and its pods are not deleted yet."""
     web = memory.put(deployment("web", "nlp", 4))
     below = memory.put(replica_set("web-1", 4), web)
     for name in "abcdefg":
@@ -267,7 +269,7 @@ async def test_what_was_promised_a_moment_ago_may_hang_below_what_asks_for_less_
     costs = memory.costs()
     await costs.count("nlp", memory.adapter(web), web, {slot: seven})
     assert costs.of("web").excess == {}
-    # What nobody promised is believed at once, after a look at the API server: there is none here.
+    # Without a reservation the excess is believed at once, after asking the API server: there is none here.
     async with memory.cluster.client:
         with pytest.raises(Unreachable):
             await memory.costs().count("nlp", memory.adapter(web), web, {})

@@ -1,4 +1,4 @@
-"""What pods, claims and nodes show beyond what workloads declare: counted, told, and metered."""
+"""What pods, claims and nodes show beyond what workloads declare: counted, reported, and metered."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def job(name: str, model: str = "A100", gpu: int = 1) -> Object:
 
 
 async def claims(books: Books, name: str, count: int = 1, **metadata: Any) -> Object:
-    """A claim of so many devices, not allocated yet."""
+    """Return an unallocated claim of this many devices."""
     made = claim(name, count)
     made["metadata"] |= metadata
     return await books.create(made)
@@ -59,12 +59,12 @@ async def free(books: Books, name: str) -> None:
 
 
 def _of_claims(page: CardHours) -> list[str]:
-    """What runs by claim: such a uid is followed by the time of its allocation."""
+    """Return the running intervals of claims: their keys end with the time of the allocation."""
     return [uid for line in page.status.running for uid in wire.parse_running(line).since if "@" in uid]
 
 
 def of_pod(pod: Object) -> dict[str, Any]:
-    """The metadata of a claim that was made for a pod."""
+    """Return the metadata of a claim that was created for a pod."""
     name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
     reference = {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": uid, "controller": True}
     return {"ownerReferences": [reference], "annotations": {"resource.kubernetes.io/pod-claim-name": "g"}}
@@ -94,7 +94,7 @@ async def test_a_pod_on_another_model_than_declared_is_charged_for_both_until_it
 
 
 async def test_a_namespace_that_hami_leaves_alone_is_counted_anew(books: Books) -> None:
-    """With its workloads, and with the pods that run there."""
+    """Its workloads and the pods that run there are counted again."""
     async with books.controller({"hami": {"enabled": True}}):
         await books.group("vision", gpu="8")
         made = tfjob("train", "vision", 1)
@@ -127,7 +127,7 @@ async def test_the_hours_of_another_model_are_spent_besides_those_of_the_declare
 
 
 async def test_claims_that_outgrew_their_template_are_charged(books: Books) -> None:
-    """The template was made anew, smaller, while the pod with its claim of old runs."""
+    """The template was replaced by a smaller one while a pod with its earlier claim runs."""
     async with books.controller(KNOBS):
         await books.group("vision", gpu="8")
         await books.create(device_class("gpu"))
@@ -142,7 +142,7 @@ async def test_claims_that_outgrew_their_template_are_charged(books: Books) -> N
 
 
 async def test_a_workload_whose_template_is_gone_is_charged_what_its_pods_have(books: Books) -> None:
-    """Nobody frees six cards by deleting what says that they are used."""
+    """Deleting the objects that show usage of six cards does not free them."""
     async with books.controller(KNOBS):
         await books.group("vision", gpu="8", cpu="8")
         await books.create(device_class("gpu"))
@@ -179,7 +179,7 @@ async def test_a_devices_slice_tells_its_model(books: Books) -> None:
 
 
 async def test_a_pod_that_is_resized_in_place_spends_what_it_may_hold_from_then_on(books: Books) -> None:
-    """The most of what it asks for and what it has; a resize that its node calls infeasible is nothing it gets."""
+    """A pod is counted at the larger of what it asks for and what it has. An infeasible resize does not count."""
     async with books.controller():
         await books.group("vision", **{"cash/limits.cpu": "100"})
         await books.pod("train-0", await books.create(job("train", gpu=0)), gpu=0)
@@ -249,7 +249,7 @@ SHARED: Any = {"resourceClaims": [{"name": "g", "resourceClaimName": "shared"}]}
 
 
 async def test_a_shared_claim_is_charged_once_for_as_long_as_anybody_has_it(books: Books) -> None:
-    """Two pods after each other, and together for a while."""
+    """Two pods use the claim one after the other, and for a while together."""
     async with books.controller():
         await books.group("vision", hours="100")
         await books.create(device_class("gpu"))
@@ -271,7 +271,7 @@ async def test_a_shared_claim_is_charged_once_for_as_long_as_anybody_has_it(book
 
 
 async def test_a_claim_that_two_groups_share_spends_the_hours_of_one_at_a_time(books: Books) -> None:
-    """Both were let in at one moment. Of those whose pods have it the first workload's group pays."""
+    """Both were admitted at one moment. Of the groups whose pods have the claim, that of the oldest workload pays."""
     async with books.controller():
         for group in ("nlp", "vision"):
             await books.group(group, hours="100", gpu="9")
@@ -328,7 +328,7 @@ async def test_an_allocation_that_nobody_timed_is_charged_from_when_it_was_seen_
 
 
 async def _unheld(books: Books) -> None:
-    """A claim without a time, seen an hour ago by a controller that is no more."""
+    """A claim without an allocation time was first seen an hour ago by a former controller."""
     async with books.controller():
         await books.group("vision", hours="100")
         await books.create(device_class("gpu"))
@@ -351,6 +351,6 @@ async def test_what_serves_a_classic_request_costs_no_hours_of_its_own(books: Bo
         await claims(books, "train-0-x", 1, **of)
         await allocate(books, "train-0-x", "a", ago=3600)
         await books.uses("vision", hours="1")
-        # Some milliseconds pass as well, and what is shown is rounded up.
+        # Some milliseconds pass too, and published amounts are rounded up.
         spent = ("1", "1001m")
         await books.holds_still("vision", lambda g: g.status.used["cash/requests.nvidia.com/gpu"] in spent, 2)

@@ -1,4 +1,4 @@
-"""What workloads refer to: a change of it counts its users again, and a write of it may be what a promise awaits."""
+"""Referenced objects: a change counts their users again, and a reservation may await their write."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def test_a_claim_template_that_is_made_anew_counts_its_users_again(books: 
 
 
 async def test_a_promise_ends_with_the_write_that_it_awaits_not_with_one_of_what_is_charged(books: Books) -> None:
-    """The Rollout is written meanwhile: that proves nothing of the template that is still to come."""
+    """A write of the Rollout meanwhile proves nothing about the awaited template."""
     async with books.controller():
         await books.group("nlp", cpu="10")
         shape = await books.create(pod_template("shape"))
@@ -85,7 +85,7 @@ async def test_a_write_that_never_came_is_awaited_for_a_minute_and_looked_up(boo
 
 
 async def test_a_payer_is_counted_with_a_child_that_outgrew_it_and_with_a_second_one(books: Books) -> None:
-    """Head, workers and the submitter besides; never less than the RayJob says itself. It never makes a second one."""
+    """Head, workers and submitter count; never less than the RayJob declares. It creates no second cluster."""
     async with books.controller():
         await books.group("nlp", cpu="20")
         job = await books.create(rayjob("train", "nlp", 2))
@@ -141,7 +141,7 @@ async def test_what_cannot_be_counted_any_more_is_held_at_what_it_was_and_told_o
 
 
 async def test_a_controller_that_never_could_count_something_holds_what_the_status_held_for_it(books: Books) -> None:
-    """What goes is given back all the same, and what comes is added."""
+    """Deleted objects are still given back, and new ones added."""
     async with books.controller():
         await books.group("nlp", cpu="20")
         shape = await books.create(pod_template("shape"))

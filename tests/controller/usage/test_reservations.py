@@ -1,4 +1,4 @@
-"""When a promise is dropped: its object was seen, or it expired and a later read proved the state. Never else."""
+"""A reservation is dropped if its object was seen, or if it expired and a later read proved the state. Never else."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ async def test_an_update_is_awaited_until_a_later_version_is_seen(books: Books) 
 
 
 async def test_a_deletion_that_was_seen_ends_every_promise_to_that_object(books: Books) -> None:
-    """Also where create and deletion both came before the entry was looked at."""
+    """A deletion that came before the reservation was read is proof, too."""
     async with books.controller():
         await books.group("nlp", cpu="10")
         web = await books.create(deployment("web", "nlp", 1))
@@ -84,7 +84,7 @@ async def test_a_move_that_was_seen_ends_the_promise_in_the_new_group_and_frees_
 
 
 async def test_a_promise_expires_by_the_controllers_own_clock_not_by_the_written_time(books: Books) -> None:
-    """The expiry in the entry is long past from the start: it is for people."""
+    """The written expiry is long past from the start: it is informative only."""
     async with books.controller():
         await books.group("nlp", cpu="10")
         await books.promise("nlp", entry(WEB, "cpu=4", of="never", expires=0))
@@ -113,7 +113,7 @@ async def test_whoever_moves_the_expiry_makes_the_promise_young_again(books: Boo
 
 
 async def test_an_expired_promise_whose_object_the_watch_withholds_is_looked_up_before_it_goes(books: Books) -> None:
-    """The watch is frozen: the object is stored, and unseen. At no moment is it neither promised nor used."""
+    """With a frozen watch the object is stored but unseen. At every moment it is reserved or used."""
     async with books.controller():
         await books.group("nlp", cpu="10")
         books.proxy.freeze(WATCH_OF_DEPLOYMENTS)
@@ -126,7 +126,7 @@ async def test_an_expired_promise_whose_object_the_watch_withholds_is_looked_up_
 
 
 def test_the_next_look_is_due_when_the_oldest_promise_expires_and_soon_where_nothing_is_known_of_it_then() -> None:
-    """Whatever else made the group be looked at meanwhile: a promise in vain is gone within its time."""
+    """A reservation without a write is dropped in time, also if the group is reconciled for other reasons."""
     clock = Monotonic()
     entries = ReservationTracker(cast(Cluster, None), clock)
     old, young = str(entry(WEB, "cpu=4", of="old")), str(entry(WEB, "cpu=4", of="young"))
@@ -139,7 +139,7 @@ def test_the_next_look_is_due_when_the_oldest_promise_expires_and_soon_where_not
 
 
 async def test_a_line_that_cannot_be_read_is_kept_while_it_is_young(books: Books) -> None:
-    """A newer version's format, perhaps: it goes when it expired, as any other."""
+    """An unreadable line, perhaps of a newer version, is dropped when it expires."""
     async with books.controller():
         await books.group("nlp", cpu="10")
         await books.rewrite("nlp", {"reservations": ["v9 something of tomorrow"]})

@@ -1,4 +1,4 @@
-"""Sums that are kept as objects change are what is counted from nothing, whatever happens in whatever order."""
+"""Property test: cached usage equals a count from scratch, whatever happens in whatever order."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def deployment(size: int, odd: bool) -> Object:
     made = objects.deployment("", None, size)
     if size == 3:
         return objects.claiming(made, "m") if odd else objects.sharing(made, "k")
-    # What nobody can count.
+    # Uncountable.
     return {**made, "spec": {**made["spec"], "replicas": "many"}} if odd and size == 0 else made
 
 
@@ -87,7 +87,7 @@ def claim(size: int, odd: bool) -> Object:
     return {**made, "status": {"allocation": objects.allocation("d", pool="n")}} if odd else made
 
 
-#: Each kind, its names, and one that asks for so much.
+#: Each kind: its names, and a function that builds one of a size.
 KINDS: dict[str, tuple[str, Any]] = {
     "Deployment": ("d", deployment),
     "ReplicaSet": ("rs", replica_set),
@@ -109,7 +109,7 @@ KINDS: dict[str, tuple[str, Any]] = {
 }  # fmt: skip
 WHOLE = {"o": "default", "g": "gpu", "i": "n-1"}
 ALL = [(kind, name) for kind, (names, _) in KINDS.items() for name in names]
-#: What some kinds are made by, or say that they are: most often by what makes such objects.
+#: The owners that objects of some kinds may name: most often the kinds that create them.
 OWNERS = {
     "ReplicaSet": "ddl",
     "Pod": "rrstcdp",
@@ -127,18 +127,18 @@ def named(name: str) -> Object:
 
 
 class World(RuleBasedStateMachine):
-    """An API server's objects, watches that bring them late or by list, and sums that are settled slice by slice."""
+    """Stored objects, watches that bring them late or by list, and usage that is refreshed slice by slice."""
 
     def __init__(self) -> None:
         super().__init__()
         self.names: list[tuple[str, str]] = []
         self.loop = asyncio.new_event_loop()
-        #: Where what is kept is counted from nothing: no settle may end meanwhile, with nobody to compare it at once.
+        #: The loop of counts from scratch: no refresh may finish meanwhile, because it would not be compared at once.
         self.apart = asyncio.new_event_loop()
         self.revision = 0
         self.uids = count()
         self.stored: dict[str, Object] = {}
-        #: Each as it was stored last, gone or not.
+        #: The last state of each object, deleted or not.
         self.known: dict[str, Object] = {}
         self.late: dict[str, list[tuple[str, Object]]] = {}
         client = Quiet(Endpoint("http://127.0.0.1:1", StaticCredentials({})))
@@ -173,7 +173,7 @@ class World(RuleBasedStateMachine):
 
     @initialize(names=st.lists(st.sampled_from(ALL), min_size=3, max_size=7, unique=True), owners=st.booleans())
     def begin(self, names: list[tuple[str, str]], owners: bool) -> None:
-        """A few objects at a time, so that they have to do with each other; often some that make each other."""
+        """Use few objects, so that they interact; often some that own each other."""
         self.names = [*names, *([("Deployment", "d"), ("ReplicaSet", "r"), ("Pod", "p")] if owners else [])]
 
     @rule(
@@ -240,7 +240,7 @@ class World(RuleBasedStateMachine):
 
     @rule(which=st.integers(0, 100))
     def relist(self, which: int) -> None:
-        """A list, as after an outage: what went in between is missing, and nobody says when."""
+        """Deliver a list, as after an outage: deleted objects are missing without a time."""
         kind = self.names[which % len(self.names)][0]
         self.late.pop(kind, None)
         informer = self.informer(kind)
@@ -250,7 +250,7 @@ class World(RuleBasedStateMachine):
     @precondition(lambda self: not self.settling)
     @rule(seconds=st.sampled_from([100, 200, 301]))
     def wait(self, seconds: int) -> None:
-        """After 300 seconds the deletion of an owner is forgotten; a look that is on its way may not see that."""
+        """Pass 300 seconds, after which an owner's deletion is forgotten; a refresh in progress may not see that."""
         self.seconds += seconds
 
     def _tell(self, kind: str, event: str, obj: Object, late: bool) -> None:
@@ -266,7 +266,7 @@ class World(RuleBasedStateMachine):
 
     @rule(group=st.sampled_from(GROUPS), run=st.sampled_from([None, None, 1, 2]), check=st.booleans())
     def settle(self, group: str, run: int | None, check: bool) -> None:
-        """A look at a group begins, as far as none is on its way."""
+        """Start a refresh of a group unless one is in progress."""
         if group not in self.settling:
             runs = PrepaidRun(HOUR, NOW + run * HOUR) if run is not None else None
             task = self.loop.create_task(self.ledgers.refresh(UsageQuery(group, runs), check=check))
@@ -274,7 +274,7 @@ class World(RuleBasedStateMachine):
 
     @rule(run=st.sampled_from([None, 1]))
     def look(self, run: int | None) -> None:
-        """All groups, with nothing in between."""
+        """Refresh all groups without interruption."""
         for group in GROUPS:
             self.settle(group, run, False)
         while self.settling:
@@ -283,7 +283,7 @@ class World(RuleBasedStateMachine):
     @precondition(lambda self: self.settling)
     @rule(which=st.integers(0, 1))
     def cancel(self, which: int) -> None:
-        """A look at a group ends wherever it is, as when the API server is away; what is left is due the next time."""
+        """Cancel a refresh, as when the API server is away; the rest is due next time."""
         task, _ = self.settling.pop([*self.settling][which % len(self.settling)])
         task.cancel()
         while not task.done():
@@ -291,12 +291,12 @@ class World(RuleBasedStateMachine):
 
     @rule(group=st.sampled_from(GROUPS))
     def forget(self, group: str) -> None:
-        """A group goes, and comes again."""
+        """Delete a group and create it again."""
         self.ledgers.forget(group)
 
     @rule()
     def overflow(self) -> None:
-        """More has changed than the journal keeps."""
+        """Overflow the dirty marks."""
         self.cluster.dirty.mark_all()
 
     @rule(turns=st.sampled_from([1, 2, 3, 5, 8, 500]))
@@ -313,7 +313,7 @@ class World(RuleBasedStateMachine):
         assert [self.ledgers.of(group).drift for group in GROUPS] == [[], []]
 
     def _compare(self, group: str, run: PrepaidRun | None) -> None:
-        """What is kept is what is counted now, by who knows no more than what workloads were last held at."""
+        """Assert that cached usage equals a count that knows only what workloads were last held at."""
         account = self.ledgers.of(group)
         found = self.apart.run_until_complete(self._counted(group, run))
         assert account.usages.keys() == found.keys()
@@ -331,7 +331,7 @@ class World(RuleBasedStateMachine):
         try:
             return await self._counted_anew(group, run)
         finally:
-            # What is wrong in it is to show.
+            # An error in the remembered payers must show.
             self.cluster.ownership._payers = remembered
 
     async def _counted_anew(self, group: str, run: PrepaidRun | None) -> dict[str, WorkloadUsage]:
@@ -347,7 +347,7 @@ class World(RuleBasedStateMachine):
         return found
 
     def teardown(self) -> None:
-        """Once everything is told, what is kept is right, and a check of everything finds that, too."""
+        """Once everything is delivered, cached usage is right, and a full check agrees."""
         try:
             for kind in KINDS:
                 self.deliver(kind)
@@ -368,7 +368,7 @@ class World(RuleBasedStateMachine):
 
 
 def _copy(obj: Object) -> Object:
-    """As a watch brings it: nobody else has any part of it that they may change."""
+    """Copy an object as a watch delivers it: its metadata is not shared."""
     return {**obj, "metadata": {**obj["metadata"]}}
 
 
@@ -388,7 +388,7 @@ TestWorld.settings = hypothesis(
 
 
 def put(world: World, kind: str, name: str, size: int = 1, **more: Any) -> None:
-    """Store an object now, as the rule of that name does by chance. `maker` is a place in OWNERS."""
+    """Store an object as the rule of that name does. `maker` is an index into OWNERS."""
     world.names = [(kind, name)]
     chosen: dict[str, Any] = {"odd": False, "label": None, "maker": None, "anew": False, "leaves": False, "late": False}
     world.put(which=0, size=size, **{**chosen, **more})
@@ -416,7 +416,7 @@ def test_another_device_in_a_slice_is_another_cost_of_those_who_have_it() -> Non
 
 
 def test_a_look_that_ends_is_compared_before_anything_else_changes() -> None:
-    """The world counts from nothing apart: a second look that ended meanwhile was compared after the next change."""
+    """Counts from scratch have their own loop: a second refresh that ended meanwhile was compared too late."""
     world = World()
     put(world, "Deployment", "d", label="a")
     put(world, "Pod", "p", label="a")
@@ -437,7 +437,7 @@ def test_what_a_workload_refers_to_may_change_while_its_first_count_awaits_the_w
         put(world, "Rollout", "l", label="a")
         put(world, "ReplicaSet", "r", maker=2)
         for name in ("p", "u"):
-            # Two pods of one replica: so much is believed only once the watches have caught up.
+            # Two pods of one replica are believed only once the watches have caught up.
             put(world, "Pod", name, maker=0)
         world.settle("a", None, check=False)
         world.go_on(turns)
@@ -447,7 +447,7 @@ def test_what_a_workload_refers_to_may_change_while_its_first_count_awaits_the_w
 
 
 def charged_twice() -> World:
-    """A pod with a claim that is charged to "a", whose ReplicaSet let go of it, and by its namespace to "b"."""
+    """A pod with a claim that is charged to "a", whose ReplicaSet released it, and by its namespace to "b"."""
     world = World()
     put(world, "DeviceClass", "g", odd=True)
     put(world, "ResourceClaim", "k")
@@ -494,7 +494,7 @@ def test_a_pod_that_is_let_go_of_pays_no_more_for_those_it_makes_later() -> None
 
 
 def test_what_its_deleted_owner_left_is_charged_in_the_order_in_which_owners_went() -> None:
-    """Who changes meanwhile is looked at later than others, and is still the first to be charged."""
+    """A workload that changes meanwhile is counted later than others, and still pays first."""
     world = World()
     for owner, pod, seconds in (("r", "p", 0), ("s", "u", 200)):
         put(world, "ReplicaSet", owner)

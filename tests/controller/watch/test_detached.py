@@ -1,4 +1,4 @@
-"""What a controller let go of without anybody paying for it: counted as long as it stands, whoever counts."""
+"""Detached objects are charged to the group that paid for them as long as they are stored, by any controller."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def test_another_controller_knows_from_the_status_whose_a_detached_pod_is(
 
 
 async def test_a_status_takes_over_nothing_that_somebody_else_pays_for(books: Books) -> None:
-    """Nor what was labelled since."""
+    """It adopts neither an object of another owner nor one that was labelled since."""
     async with books.controller():
         await books.group("nlp", cpu="9")
         await books.group("vision", cpu="9")
@@ -39,7 +39,7 @@ async def test_a_status_takes_over_nothing_that_somebody_else_pays_for(books: Bo
 
 
 async def test_what_was_let_go_of_while_nobody_watched_is_the_groups_whose_record_has_it(books: Books) -> None:
-    """Used and hours alike: the record tells whose it was, by uid."""
+    """Both `used` and hours follow the record, which has the group by uid."""
     async with books.controller():
         await books.group("nlp", cpu="9", hours="100")
         job = await books.create(tfjob("train", "nlp", 1))

@@ -1,4 +1,4 @@
-"""What is kept of a pod: all that counting and the meter read, and no part twice."""
+"""The compact form of a pod has all fields that counting and metering read, and no part twice."""
 
 from __future__ import annotations
 
@@ -11,10 +11,13 @@ from bizrq.kube.store import Store
 from bizrq.settings import settings
 from bizrq.units.times import parse_timestamp
 from bizrq.workloads.demand.counting import demand
+from bizrq.workloads.devices.hami import counted_annotations
 from bizrq.workloads.lookup import EmptyLookup
 from controller.watch.pods import SharedParts, trimmed_pod
 
 Object = dict[str, Any]
+
+COUNTED = counted_annotations(settings({"hami": {"enabled": True}}).counting)
 
 
 def _pod(uid: str = "u1") -> Object:
@@ -66,7 +69,7 @@ def _pod(uid: str = "u1") -> Object:
 
 def test_what_is_kept_of_a_pod_reads_as_the_pod_itself() -> None:
     whole = _pod()
-    kept = trimmed_pod(copy.deepcopy(whole), SharedParts()).plain()
+    kept = trimmed_pod(copy.deepcopy(whole), SharedParts(COUNTED)).plain()
     for key in ("apiVersion", "kind"):
         assert kept[key] == whole[key]
     metadata = kept["metadata"]
@@ -87,14 +90,14 @@ def test_what_is_kept_of_a_pod_reads_as_the_pod_itself() -> None:
 def test_it_costs_what_the_pod_costs() -> None:
     found = settings({})
     whole = _pod()
-    kept = trimmed_pod(copy.deepcopy(whole), SharedParts()).plain()
+    kept = trimmed_pod(copy.deepcopy(whole), SharedParts(COUNTED)).plain()
     cost = demand(whole, found.registry, EmptyLookup(), found.counting)
     assert demand(kept, found.registry, EmptyLookup(), found.counting) == cost
     assert cost.resources["requests.cpu"] == 3_250_000_000
 
 
 def test_pods_of_a_workload_share_what_is_the_same_and_one_changed_pod_changes_no_other() -> None:
-    shapes = SharedParts()
+    shapes = SharedParts(COUNTED)
     one, other = (trimmed_pod(_pod(uid), shapes) for uid in ("a", "b"))
     assert one.spec is other.spec
     assert one.labels is other.labels
@@ -107,7 +110,7 @@ def test_pods_of_a_workload_share_what_is_the_same_and_one_changed_pod_changes_n
 
 
 def test_an_owner_reference_that_lies_about_its_name_is_no_other_pods() -> None:
-    shapes = SharedParts()
+    shapes = SharedParts(COUNTED)
     honest, forged = _pod("a"), _pod("b")
     forged["metadata"]["ownerReferences"][1]["name"] = "somebody"
     kept = [trimmed_pod(pod, shapes).plain()["metadata"]["ownerReferences"][0]["name"] for pod in (honest, forged)]
@@ -118,11 +121,11 @@ def test_an_owner_reference_that_lies_about_its_name_is_no_other_pods() -> None:
 def test_what_a_pod_does_not_have_is_not_there_afterwards(absent: str) -> None:
     whole = _pod()
     del whole["metadata"][absent]
-    assert not trimmed_pod(whole, SharedParts()).plain()["metadata"].get(absent)
+    assert not trimmed_pod(whole, SharedParts(COUNTED)).plain()["metadata"].get(absent)
 
 
 def test_a_store_of_kept_pods_reads_as_one_of_objects() -> None:
-    store, shapes = Store({"namespace": lambda pod: [pod["metadata"]["namespace"]]}), SharedParts()
+    store, shapes = Store({"namespace": lambda pod: [pod["metadata"]["namespace"]]}), SharedParts(COUNTED)
     for uid in ("a", "b"):
         store.put(trimmed_pod(_pod(uid), shapes))
     found = store.by_uid("a")
@@ -187,7 +190,7 @@ ENDS: list[tuple[str, Object, int | None]] = [
 
 @pytest.mark.parametrize(("why", "pod", "second"), ENDS, ids=[row[0] for row in ENDS])
 def test_when_a_pod_ended(why: str, pod: Object, second: int | None) -> None:
-    ended = trimmed_pod(pod, SharedParts()).ended
+    ended = trimmed_pod(pod, SharedParts(COUNTED)).ended
     assert ended == (None if second is None else parse_timestamp(_at(second)))
 
 
@@ -208,4 +211,4 @@ def test_when_a_pod_began(why: str, status: Object, second: int | None) -> None:
     ]
     began = {"startTime": _at(status["startTime"])} if "startTime" in status else {}
     pod["status"] = {"phase": "Running", **status, "conditions": conditions, **began}
-    assert trimmed_pod(pod, SharedParts()).started == (None if second is None else parse_timestamp(_at(second)))
+    assert trimmed_pod(pod, SharedParts(COUNTED)).started == (None if second is None else parse_timestamp(_at(second)))

@@ -11,11 +11,11 @@ import pytest
 from aiohttp import web
 
 from bizrq.api import group as wire
+from bizrq.builtin import builtin_registry
 from bizrq.kube.client import KubeClient, Resource
 from bizrq.quota.change import Charge
 from bizrq.quota.verdict import Reason
 from bizrq.store.groups import GROUPS
-from bizrq.workloads.kinds.registry import builtin_registry
 from bizrq.workloads.labels import LABEL
 from bizrq.workloads.lookup import DocumentLookup
 from tests.support.cluster import eventually
@@ -137,7 +137,7 @@ async def test_what_stands_in_a_namespace_that_is_not_picked_may_do_all_but_grow
 
 
 async def test_what_costs_nothing_is_asked_nothing(api: Api, asking: Hooks, proxy: Proxy) -> None:
-    """A job that has ended may get whatever label, from wherever, by whomever."""
+    """Any user may label a job that has ended, in any namespace."""
     await picked(api, "nlp", SELECTOR, cpu="10")
     old = stored(tfjob("train", "other"))
     old["status"] = {"conditions": [{"type": "Succeeded", "status": "True"}]}
@@ -146,7 +146,7 @@ async def test_what_costs_nothing_is_asked_nothing(api: Api, asking: Hooks, prox
 
 
 async def test_a_namespace_that_was_labelled_a_moment_ago_may_charge_at_once(api: Api, hooks: Hooks) -> None:
-    """A refusal is decided on a fresh read of both, never on what a watch had."""
+    """A refusal is decided on a fresh read of both, never on a watched version."""
     await picked(api, "nlp", SELECTOR, cpu="10")
     await api.client.create(NAMESPACES, namespace("team"))
     assert not (await hooks.create(deployment("web", "nlp", namespace="team")))["allowed"]
@@ -170,7 +170,7 @@ async def test_a_namespace_that_cannot_be_read_is_no_yes(api: Api, hooks: Hooks,
 
 
 async def test_a_selector_that_is_none_is_refused_where_it_is_new(api: Api, hooks: Hooks) -> None:
-    """One that was stored before the CRD knew better hinders no other edit, and picks no namespace."""
+    """One that was stored before the CRD refused it blocks no other edit, and selects no namespace."""
     await picked(api, "nlp", SELECTOR, cpu="10")
     old = await api.client.get(GROUPS, "nlp")
     bad = {"matchExpressions": [{"key": "team", "operator": "Maybe"}]}
@@ -237,7 +237,7 @@ async def test_who_creates_a_workload_in_a_group_has_to_have_use_on_it(
 
 
 async def test_the_review_says_all_that_is_known_of_who_asks(api: Api, asking: Hooks, box: Any) -> None:
-    """What another authorizer than RBAC may want to know."""
+    """Other authorizers than RBAC may need all of it."""
     seen: list[Any] = []
 
     async def read(request: web.Request) -> None:
@@ -265,7 +265,7 @@ async def test_the_review_says_all_that_is_known_of_who_asks(api: Api, asking: H
 
 
 async def test_only_what_comes_into_a_group_needs_use(api: Api, asking: Hooks, proxy: Proxy) -> None:
-    """Scaling, a new image, leaving: whoever may edit the workload may."""
+    """Scaling, a new image, leaving: a user who may edit the workload may do these."""
     await api.group("nlp", cpu="10")
     await api.group("vision", cpu="10")
     old = stored(deployment("web", "nlp", 2))
@@ -350,7 +350,7 @@ async def test_what_a_workload_of_the_group_makes_came_in_with_it(api: Api, aski
 
 
 async def test_what_leaves_its_owner_for_another_group_joins_that_one(api: Api, asking: Hooks) -> None:
-    """What somebody else pays for costs nothing, whatever it is labelled; it must not stay in that group alone."""
+    """An object with a payer costs nothing, whatever its label; it must not stay in that group alone."""
     await api.group("nlp", cpu="10")
     await api.group("ai", cpu="10")
     deployed = await api.client.create(DEPLOYMENTS, deployment("web", "nlp", 2))
@@ -381,7 +381,7 @@ async def test_a_workload_without_a_label_uses_the_default_of_its_namespace(api:
 
 
 async def test_who_makes_a_group_the_default_of_a_namespace_has_to_have_use_on_it(api: Api, asking: Hooks) -> None:
-    """Whatever comes there without a label is brought into it; taking the default away needs nothing."""
+    """Later workloads without a label are charged to the group; removing the default needs no right."""
     await api.group("nlp", cpu="9")
     plain, given = namespace("team"), namespace("team", **{LABEL: "nlp"})
     for old in (None, plain):
@@ -398,7 +398,7 @@ async def test_who_makes_a_group_the_default_of_a_namespace_has_to_have_use_on_i
 
 
 async def test_who_makes_or_moves_a_claim_into_a_group_has_to_have_use_on_it(api: Api, asking: Hooks) -> None:
-    """As with a workload; one that names no group brings nothing anywhere."""
+    """The rules are those of a workload; a claim that names no group needs no right."""
     await api.group("nlp", gpu="9")
     await api.client.create(OF_KIND["DeviceClass"], device_class("gpu"))
     plain = stored(claim("s", 2))
@@ -425,7 +425,7 @@ async def test_a_right_that_cannot_be_asked_for_is_no_yes(api: Api, asking: Hook
     proxy.before.append(failing)
     response = await asking.create(deployment("web", "nlp"), user=ALICE)
     assert response["status"]["code"] == 429
-    assert "whether alice may use quota nlp could not be asked, try again" in message(response)
+    assert "the right of alice to use quota nlp could not be checked, try again" in message(response)
     response = await asking.create(group("ai", "nlp", cpu="1"), user=ALICE)
     assert response["status"]["code"] == 429
     assert proxy.sent("PUT") == 0
@@ -448,7 +448,7 @@ async def test_a_slow_answer_about_a_right_is_not_waited_for_beyond_the_deadline
         assert response["status"]["code"] == 429, response
 
 
-async def test_nobody_is_asked_where_nobody_wants_to_know(api: Api, hooks: Hooks, proxy: Proxy) -> None:
+async def test_no_right_is_asked_for_by_default(api: Api, hooks: Hooks, proxy: Proxy) -> None:
     """Off by default."""
     await api.group("nlp", cpu="10")
     assert (await hooks.create(deployment("web", "nlp"), user=BOB))["allowed"]
@@ -538,7 +538,7 @@ async def test_lifting_a_ceiling_needs_grant_even_where_the_parent_holds_as_much
 
 
 async def test_a_root_gains_a_name_without_grant_and_loses_none(api: Api, asking: Hooks) -> None:
-    """A name more is a ceiling more; a ceiling less is more for everybody below."""
+    """An added name adds a ceiling; a removed ceiling gives more to the whole subtree."""
     await api.group("corp", cpu="100")
     old = await api.client.get(GROUPS, "corp")
     assert (await asking.update(old, changed(old, hard(cpu="100", gpu="1")), user=BOB))["allowed"]

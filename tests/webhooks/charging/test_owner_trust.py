@@ -22,7 +22,7 @@ from tests.support.objects import (
 )
 from tests.webhooks.conftest import Api, Hooks, changed, message, serving, stored
 
-#: Of Kubernetes, and of an operator that nobody listed.
+#: Of Kubernetes, and of an operator that is not listed.
 REPLICASET_CONTROLLER = {"username": "system:serviceaccount:kube-system:replicaset-controller"}
 OPERATOR = {"username": "system:serviceaccount:kubeflow:training-operator"}
 COLLECTOR = {"username": "system:serviceaccount:kube-system:generic-garbage-collector"}
@@ -59,8 +59,8 @@ async def worker(api: Api, owner: Object, name: str) -> Object:
     return await api.client.create(PODS, child(owner, name, **{"nvidia.com/gpu": 1}))
 
 
-async def test_pods_within_their_owners_count_cost_nothing_whoever_makes_them(api: Api, hooks: Hooks) -> None:
-    """An operator that nobody listed, and people who make a job's pods by hand."""
+async def test_pods_within_their_owners_count_cost_nothing_for_any_user(api: Api, hooks: Hooks) -> None:
+    """Covers an operator that is not listed, and people who make a job's pods by hand."""
     await api.group("nlp", cpu="2", used={"cpu": "2"})
     owner = await job(api)
     await worker(api, owner, "w0")
@@ -84,7 +84,7 @@ async def test_a_pod_beyond_its_owners_count_pays_for_itself(api: Api, hooks: Ho
 
 
 async def test_a_forged_child_pays_for_more_than_a_pod_of_its_owner_has(api: Api, hooks: Hooks) -> None:
-    """One pod of a hundred cores in the place of one of a core, and one with cards that no template names."""
+    """Covers a pod of a hundred cores in place of one core, and a pod with cards that no template names."""
     await api.group("nlp", cpu="10", gpu="10", used={"cpu": "2", "gpu": "2"})
     owner = await job(api)
     assert "requested: limits.cpu=100" in message(await hooks.create(child(owner, "big", cpu="100")))
@@ -141,7 +141,7 @@ async def test_a_child_that_grows_after_it_was_let_in_pays_for_that(api: Api, ho
 
 
 async def test_the_surge_of_an_update_is_the_owners(api: Api, hooks: Hooks) -> None:
-    """An operator that nobody listed rolls out: the new ReplicaSet stands beside the old one."""
+    """An operator that is not listed rolls out: the new ReplicaSet runs next to the old one."""
     await api.group("nlp", cpu="4", used={"cpu": "4"})
     owner = await api.client.create(ROLLOUTS, rollout("web", "nlp", 4))
     await api.client.create(OF_KIND["ReplicaSet"], replica_set(owner, "old", 4))
@@ -150,7 +150,7 @@ async def test_the_surge_of_an_update_is_the_owners(api: Api, hooks: Hooks) -> N
 
 
 async def test_what_a_controller_lets_go_of_is_charged_and_never_refused(api: Api, hooks: Hooks) -> None:
-    """The garbage collector would try for ever; where there is no room the recount tells."""
+    """The garbage collector would retry for ever; where there is no room, the recount reports it."""
     await api.group("nlp", cpu="3", used={"cpu": "2"})
     owner = await api.client.create(DEPLOYMENTS, deployment("web", "nlp", 2))
     first, second = (stored(replica_set(owner, name, 1)) for name in ("first", "second"))

@@ -48,7 +48,7 @@ async def test_a_group_that_is_not_there_is_warned_of(api: Api, hooks: Hooks) ->
 
 
 async def test_what_no_replica_helps_is_said_in_its_own_words(api: Api, hooks: Hooks) -> None:
-    """Containers that do not state what `hard` has to know."""
+    """Its containers do not state a resource that `hard` limits."""
     await api.group("nlp", cpu="8")
     silent = deployment("web", "nlp", 2)
     del silent["spec"]["template"]["spec"]["containers"][0]["resources"]

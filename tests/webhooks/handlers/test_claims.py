@@ -37,7 +37,7 @@ async def written(hooks: Hooks, new: Object, old: Object | None = None, **how: A
 
 
 async def test_a_shared_claim_is_promised_once_in_its_own_place(api: Api, hooks: Hooks) -> None:
-    """Each of two workloads promises it, and it costs no more than one of them says: neither waits for the other."""
+    """Each of two workloads reserves it, and it costs what the larger of the two says: neither waits for the other."""
     await api.group("nlp", cpu="10", gpu="4")
     await shared(api)
     for name in ("a", "b"):
@@ -89,7 +89,7 @@ async def test_a_workload_that_scales_with_its_claim_says_nothing_of_it(api: Api
 
 
 async def test_a_claim_that_another_groups_workload_names_is_refused(api: Api, hooks: Hooks) -> None:
-    """Until that one has gone, or has moved: then it comes along."""
+    """Refused until that workload is gone or has moved to the group; then the claim moves with it."""
     await api.group("nlp", cpu="10", gpu="9")
     await api.group("vision", cpu="10", gpu="9")
     await shared(api)
@@ -143,7 +143,7 @@ async def test_a_claim_that_moves_is_charged_where_it_goes(api: Api, hooks: Hook
     assert [str(e.slot) for e in await api.entries("vision")] == [str(PLACE)]
 
 
-async def test_a_claim_that_is_made_anew_is_charged_to_whoever_names_it(api: Api, hooks: Hooks) -> None:
+async def test_a_claim_that_is_created_again_is_charged_to_its_users(api: Api, hooks: Hooks) -> None:
     await api.group("nlp", cpu="10", gpu="4")
     await api.client.create(OF_KIND["DeviceClass"], device_class("gpu"))
     await api.client.create(DEPLOYMENTS, user("a"))
@@ -170,7 +170,7 @@ async def test_a_claim_that_is_named_stays_and_one_of_a_pod_goes(api: Api, hooks
 
 
 async def test_a_claim_that_was_promised_a_moment_ago_stays(api: Api, hooks: Hooks) -> None:
-    """Nobody could count the workload whose write is on its way. One that came to nothing is past with its promise."""
+    """Without the claim, the workload whose write is under way could not be counted. An abandoned write expires."""
     await api.group("nlp", cpu="10", gpu="4")
     made = await shared(api)
 
@@ -196,8 +196,8 @@ async def test_a_claim_that_was_promised_a_moment_ago_stays(api: Api, hooks: Hoo
     assert "is used by Deployment default/a: delete those first" in message(await deleted())
 
 
-async def test_the_claim_of_a_pod_is_nobodys_besides(api: Api, hooks: Hooks) -> None:
-    """Its label came from the template; the registration does not even send it."""
+async def test_the_claim_of_a_pod_is_charged_once(api: Api, hooks: Hooks) -> None:
+    """Its label comes from the template, and the registration does not send it for review."""
     await api.group("nlp", gpu="1")
     made = of(claim("s", 4), "nlp")
     made["metadata"]["ownerReferences"] = [{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u"}]

@@ -28,7 +28,7 @@ async def nlp(api: Api) -> None:
     await api.group("nlp", "corp", **{"hours": "100", "cash/requests.nvidia.com/gpu.A100": "50", "cpu": "4"})
 
 
-async def test_whoever_may_create_one_may_correct_what_the_group_has_hours_of(
+async def test_a_user_with_the_right_may_correct_the_hours_that_the_group_meters(
     api: Api, hooks: Hooks, proxy: Proxy
 ) -> None:
     await nlp(api)

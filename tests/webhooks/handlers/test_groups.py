@@ -22,7 +22,7 @@ async def stored(api: Api, name: str) -> dict[str, Any]:
     return await api.client.get(GROUPS, name)
 
 
-async def test_a_root_is_allowed_and_nobody_is_charged(hooks: Hooks, proxy: Proxy) -> None:
+async def test_a_root_is_allowed_and_no_group_is_charged(hooks: Hooks, proxy: Proxy) -> None:
     assert (await hooks.create(group("corp", cpu="100")))["allowed"]
     assert proxy.sent("PUT") == 0
 
@@ -56,7 +56,7 @@ async def test_all_that_a_write_breaks_is_said_at_once(api: Api, hooks: Hooks) -
 
 
 async def test_a_child_that_takes_nothing_still_leaves_its_mark(api: Api, hooks: Hooks) -> None:
-    """A deletion of the parent that is reviewed meanwhile has to see it."""
+    """A deletion of the parent under review at the same time has to see it."""
     await api.group("corp", cpu="100")
     assert (await hooks.create(group("empty", "corp", cpu="0")))["allowed"]
     assert [e.slot.name for e in await api.entries("corp")] == ["empty"]
@@ -81,7 +81,7 @@ async def test_a_child_that_takes_nothing_still_leaves_its_mark(api: Api, hooks:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-async def test_a_bad_group_is_refused_whole_and_charges_nobody(
+async def test_a_bad_group_is_refused_whole_and_charges_no_group(
     api: Api, hooks: Hooks, proxy: Proxy, child: dict[str, Any], words: str
 ) -> None:
     await api.group("corp", cpu="100")
@@ -145,7 +145,7 @@ def cash(**said: Any):
     ],
     ids=str,
 )
-async def test_what_cannot_be_meant_about_hours_is_refused_and_what_is_stored_keeps_nobody_from_edits(
+async def test_invalid_hours_are_refused_and_stored_ones_block_no_other_edit(
     hooks: Hooks, said: dict[str, Any], words: str
 ) -> None:
     root = group("corp", cpu="100")
@@ -233,7 +233,7 @@ async def test_a_dry_run_of_a_child_writes_nothing(api: Api, hooks: Hooks, proxy
 
 
 async def test_an_update_that_leaves_spec_alone_is_allowed_whatever_the_tree_says(api: Api, hooks: Hooks) -> None:
-    """A finalizer has to be able to go, even from a group whose parent is gone."""
+    """A finalizer can always be removed, even from a group whose parent is gone."""
     await api.group("orphan", cpu="1")
     old = changed(await stored(api, "orphan"), lambda o: o["spec"].update(parentBizGroup="gone"))
     assert (await hooks.update(old, changed(old, lambda o: o["metadata"].update(finalizers=[]))))["allowed"]

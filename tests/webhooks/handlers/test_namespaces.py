@@ -53,7 +53,7 @@ async def test_scaling_a_child_of_a_charged_owner_costs_nothing(api: Api, hooks:
 
 
 async def test_a_default_that_changed_a_moment_ago_is_read_before_anybody_is_refused(api: Api, hooks: Hooks) -> None:
-    """The watch of namespaces is behind: what it says is not what is stored."""
+    """The watch of namespaces is behind what is stored."""
     await team(api, hooks, **{LABEL: "nlp"})
     await api.group("nlp", cpu="1", used={"cpu": "1"})
     await api.group("vision", cpu="4")
@@ -88,7 +88,7 @@ async def test_a_default_does_not_change_under_the_workloads_that_it_pays_for(ap
     assert (await review(hooks, labelled(old, other="x"), old))["allowed"]
 
 
-async def test_a_default_does_not_come_over_workloads_that_nobody_admitted(api: Api, hooks: Hooks) -> None:
+async def test_a_default_is_not_set_over_workloads_that_were_not_admitted(api: Api, hooks: Hooks) -> None:
     old = await team(api, hooks)
     await api.group("nlp", cpu="9")
     await api.client.create(DEPLOYMENTS, deployment("web", None, 1, namespace="team"))
@@ -155,7 +155,7 @@ async def test_a_default_is_the_group_that_is_required(api: Api, hooks: Hooks) -
     assert len(await api.entries("nlp")) == 1
 
 
-async def test_what_stood_there_before_goes_on_but_does_not_grow(api: Api, hooks: Hooks) -> None:
+async def test_a_workload_from_before_goes_on_but_does_not_grow(api: Api, hooks: Hooks) -> None:
     await team(api, hooks, **{REQUIRED: "true"})
     old = await api.client.create(DEPLOYMENTS, deployment("web", None, 2, namespace="team"))
     assert (await hooks.update(old, changed(old, lambda o: o["spec"].update(replicas=1))))["allowed"]

@@ -1,4 +1,4 @@
-"""Deleting a workload without what it made: refused where that would be left to nobody."""
+"""Deleting a workload without its children: refused where no group would pay for them."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ async def orphan(hooks: Hooks, obj: Object) -> Object:
     return await hooks.review("orphans", "DELETE", None, obj)
 
 
-async def test_pods_without_the_label_are_not_left_to_nobody(api: Api, hooks: Hooks) -> None:
+async def test_pods_without_the_label_are_not_left_without_a_payer(api: Api, hooks: Hooks) -> None:
     await api.group("nlp", cpu="9")
     owner = await api.client.create(TFJOBS, tfjob("train", "nlp", 1))
     await api.client.create(PODS, child(owner, "w0", None))
     response = await orphan(hooks, owner)
     assert message(response) == (
-        "TFJob default/train pays for Pod w0, which nobody would pay for without it: label its pod template "
+        "TFJob default/train pays for Pod w0, which no group would pay for without it: label its pod template "
         "biz.group.resource.quota: nlp and delete it once all its pods have that, or delete it without orphaning them"
     )
     assert response["status"]["code"] == 403
@@ -45,7 +45,7 @@ async def test_pods_that_ended_and_others_pods_are_not_in_the_way(api: Api, hook
     assert not (await orphan(hooks, other))["allowed"]
 
 
-async def test_what_nobody_pays_for_may_be_orphaned(api: Api, hooks: Hooks) -> None:
+async def test_what_no_group_pays_for_may_be_orphaned(api: Api, hooks: Hooks) -> None:
     owner = await api.client.create(TFJOBS, changed(tfjob("train", "nlp", 1), lambda o: o["metadata"].pop("labels")))
     await api.client.create(PODS, child(owner, "w0", None))
     assert (await orphan(hooks, owner))["allowed"]

@@ -1,4 +1,4 @@
-"""Writes of what workloads refer to, and of children that outgrow whoever pays: charged to the workload that grows."""
+"""Writes of referenced objects, and of children that outgrow their payer: charged to the workload that grows."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def edit(hooks: Hooks, old: Object, cpu: str, **how: Any) -> Object:
 
 @pytest.mark.parametrize("make", [lambda: deployment("shape", None, 0), lambda: pod_template("shape")])
 async def test_a_larger_template_is_charged_to_the_rollout_that_refers_to_it(api: Api, hooks: Hooks, make: Any) -> None:
-    """The promise stands in the Rollout's slot, and names the object whose write it awaits."""
+    """The reservation is in the Rollout's slot, and names the object whose write it awaits."""
     await api.group("nlp", cpu="10", used={"cpu": "2"})
     shape = await store(api, make())
     await store(api, referring("web", "nlp", shape, 2))
@@ -84,7 +84,7 @@ async def test_every_group_that_grows_has_to_grant_it_in_the_order_of_their_name
 
 
 async def test_what_makes_no_rollout_grow_is_allowed_and_written_nowhere(api: Api, hooks: Hooks, proxy: Proxy) -> None:
-    """Smaller, over quota, of somebody else's, without a label, in a group that is not there."""
+    """Covers shrinking, a group over quota, another group's user, no label, and a missing group."""
     await api.group("nlp", cpu="1", used={"cpu": "9"})
     shape = await store(api, pod_template("shape", "3"))
     await store(api, pod_template("other"))
@@ -107,7 +107,7 @@ async def test_a_dry_run_of_a_template_is_decided_and_writes_nothing(api: Api, h
 
 
 async def test_more_pods_wait_for_larger_ones_that_are_under_way(api: Api, hooks: Hooks) -> None:
-    """Each alone would fit. The Rollout is told so after a while, and is counted with the template once that stands."""
+    """Each alone would fit. The Rollout is refused after a while, and is counted with the stored template."""
     await api.group("nlp", cpu="10", used={"cpu": "2"})
     shape = await store(api, pod_template("shape"))
     web = await store(api, referring("web", "nlp", shape, 2))
@@ -139,7 +139,7 @@ async def test_larger_pods_wait_for_more_of_them_and_are_counted_with_these(api:
 
 
 async def test_a_rollout_that_moves_says_so_in_the_group_that_it_leaves(api: Api, hooks: Hooks) -> None:
-    """Or the template would be charged there, and the group that it enters would not know."""
+    """Otherwise the template would be charged to the old group, and the new group would not see it."""
     await api.group("nlp", cpu="10", used={"cpu": "2"})
     await api.group("vision", cpu="10")
     shape = await store(api, pod_template("shape"))
@@ -163,7 +163,7 @@ async def devices(api: Api, group: str = "nlp", replicas: int = 2) -> Object:
     return await store(api, claiming(deployment("web", group, replicas), "devices"))
 
 
-async def test_a_claim_template_that_is_made_anew_is_charged_to_its_users(api: Api, hooks: Hooks) -> None:
+async def test_a_claim_template_that_is_created_again_is_charged_to_its_users(api: Api, hooks: Hooks) -> None:
     await api.group("nlp", gpu="10")
     await devices(api)
     assert "requested: requests.nvidia.com/gpu=12" in message(
@@ -205,7 +205,7 @@ async def test_with_its_namespace_a_claim_template_may_go(api: Api, hooks: Hooks
     await api.client.patch(DEPLOYMENTS, "web", {"metadata": {"finalizers": None}}, namespace="going")
 
 
-# -- Children that outgrow whoever pays --------------------------------------------------------------------------------
+# -- Children that outgrow their payer ---------------------------------------------------------------------------------
 
 TRAIN = slot("rayjobs.ray.io/default/train")
 
@@ -222,7 +222,7 @@ async def cluster_of(api: Api, workers: int = 2, labels: Object | None = None) -
 
 @pytest.mark.parametrize("labels", [{}, {LABEL: "nlp"}], ids=["no label", "the label"])
 async def test_a_child_that_outgrows_its_payer_is_charged_to_it(api: Api, hooks: Hooks, labels: Object) -> None:
-    """Head, five workers, and the submitter besides; what is awaited is the cluster's write."""
+    """Counts the head, five workers and the submitter; the reservation awaits the cluster's write."""
     await api.group("nlp", cpu="8", used={"cpu": "4"})
     _, made = await cluster_of(api, labels=labels)
     assert message(await hooks.update(made, changed(made, workers(7)))) == (
@@ -238,7 +238,7 @@ async def test_a_child_that_outgrows_its_payer_is_charged_to_it(api: Api, hooks:
 
 
 async def test_a_child_that_is_made_or_grows_within_what_is_paid_leaves_its_mark(api: Api, hooks: Hooks) -> None:
-    """Or its payer could ask for less meanwhile, and what it frees would be given away. Over quota it is let be."""
+    """Otherwise its payer could ask for less meanwhile and free what the child uses. It is allowed over quota."""
     await api.group("nlp", cpu="3", used={"cpu": "4"})
     job = await store(api, rayjob("train", "nlp", 2))
     made = changed(raycluster("train-abc", 2, job), lambda o: o["metadata"].update(uid="u-abc"))
@@ -265,8 +265,8 @@ async def test_of_two_clusters_the_larger_one_counts_while_a_service_is_upgraded
     assert "requested: limits.cpu=3" in message(await hooks.create(changed(second, workers(8))))
 
 
-async def test_a_second_cluster_beside_a_jobs_own_pays_for_itself(api: Api, hooks: Hooks) -> None:
-    """A job has one: whoever says that another one is its own pays for it, as far as the job's charge does not reach.
+async def test_a_second_cluster_of_a_job_pays_for_itself(api: Api, hooks: Hooks) -> None:
+    """A job has one cluster: another one that names it as owner pays for what the job's charge does not cover.
 
     Submitter, head and two workers are four; a cluster that grew within them leaves less for another.
     """
@@ -280,8 +280,8 @@ async def test_a_second_cluster_beside_a_jobs_own_pays_for_itself(api: Api, hook
     assert (str(promise.slot), promise.amount["limits.cpu"]) == ("rayclusters.ray.io/default/train-def", 3 * 10**9)
 
 
-async def test_a_payer_that_changes_is_counted_with_its_child_as_it_stands(api: Api, hooks: Hooks) -> None:
-    """To ask for as many as run already costs nothing, and says so; a larger submitter comes on top of them."""
+async def test_a_payer_that_changes_is_counted_with_its_stored_child(api: Api, hooks: Hooks) -> None:
+    """Asking for as many as run already costs nothing, and is recorded; a larger submitter is added to them."""
     await api.group("nlp", cpu="8", used={"cpu": "7"})
     job, _ = await cluster_of(api, 5)
     four = changed(job, lambda o: o["spec"].update(rayClusterSpec=ray_spec(4)))
@@ -293,7 +293,7 @@ async def test_a_payer_that_changes_is_counted_with_its_child_as_it_stands(api: 
 
 
 async def test_what_is_no_child_of_a_payer_is_charged_as_ever(api: Api, hooks: Hooks, proxy: Proxy) -> None:
-    """A forged owner, and none that pays."""
+    """Covers a forged owner and an owner that does not pay."""
     await api.group("nlp", cpu="1")
     job = await store(api, rayjob("free", None, 2))
     assert (await hooks.create(raycluster("free-abc", 5, job)))["allowed"]

@@ -33,7 +33,7 @@ def labelled(group: str | None):
 
 
 async def test_a_create_is_promised_in_full_before_it_is_allowed(api: Api, hooks: Hooks) -> None:
-    """Every emitted name that any group may have, under the uid that the object has by then."""
+    """The entry holds every name that a group may limit, under the uid of the object."""
     await api.group("nlp", cpu="10")
     response = await hooks.create(changed(deployment("web", "nlp", 4), lambda o: o["metadata"].update(uid="u1")))
     assert response["allowed"]
@@ -56,7 +56,7 @@ async def test_a_refusal_says_everything_in_one_line(api: Api, hooks: Hooks) -> 
 
 
 async def test_a_move_charges_the_new_group_and_leaves_the_old_one_alone(api: Api, hooks: Hooks) -> None:
-    """The old one is released when the move is seen, not before."""
+    """The old group is released when the move is observed, not before."""
     old_group = await api.group("nlp", cpu="10", used={"cpu": "4"})
     await api.group("vision", cpu="3")
     old = stored(deployment("web", "nlp", 4))
@@ -70,7 +70,7 @@ async def test_a_move_charges_the_new_group_and_leaves_the_old_one_alone(api: Ap
     assert (await api.read("nlp")).metadata.resource_version == old_group.metadata.resource_version
 
 
-async def test_a_label_that_goes_is_allowed_and_charges_nobody(api: Api, hooks: Hooks, proxy: Proxy) -> None:
+async def test_removing_the_label_is_allowed_and_charges_no_group(api: Api, hooks: Hooks, proxy: Proxy) -> None:
     await api.group("nlp", cpu="10", used={"cpu": "4"})
     old = stored(deployment("web", "nlp", 4))
     assert (await hooks.update(old, changed(old, labelled(None))))["allowed"]
@@ -86,7 +86,7 @@ async def test_an_object_being_deleted_may_change_but_not_grow_unchecked(api: Ap
 
 
 async def test_an_old_object_that_cannot_be_counted_counts_as_nothing(api: Api, hooks: Hooks) -> None:
-    """It was stored before bizrq was there: repairing it is admitted like a create that fits, or refused."""
+    """It was stored before bizrq was installed: a repair is admitted or refused like a create."""
     await api.group("nlp", cpu="4")
     old = stored(rollout("web", "nlp", 1, cpu="abc"))
     assert (await hooks.update(old, changed(rollout("web", "nlp", 4), _like(old))))["allowed"]
@@ -134,13 +134,13 @@ async def test_a_label_that_names_no_group_is_refused_and_says_so(api: Api, hook
 
 @pytest.mark.parametrize("label", ["../../etc", "a/b", "%2e", "x" * 300, "ü", " "])
 async def test_a_label_that_can_be_no_groups_name_is_refused_like_any_unknown(hooks: Hooks, label: str) -> None:
-    """The API server would not store such a label; whoever sends it here gets no further."""
+    """The API server would not store such a label, and the webhook refuses it too."""
     response = await hooks.create(deployment("web", label, 1), timeout="2s")
     assert response["status"]["code"] in (403, 422), message(response)
 
 
 async def test_a_group_that_is_never_counted_is_refused_within_the_deadline(api: Api, hooks: Hooks) -> None:
-    """Unknown is not zero. What the API server waits for is what is waited for, and no more than three seconds."""
+    """Unknown is not zero. The webhook waits as long as the API server does, at most three seconds."""
     await api.client.create(GROUPS, group("nlp", cpu="4"))
     began = time.monotonic()
     response = await hooks.create(deployment("web", "nlp", 1), timeout="1s")
@@ -182,7 +182,7 @@ async def test_an_api_server_that_is_gone_is_no_yes(api: Api, hooks: Hooks, prox
 
 
 async def test_a_scale_is_charged_by_its_parent_and_by_the_version_it_was_read_at(api: Api, hooks: Hooks) -> None:
-    """A Scale says nothing of labels; the write is decided on what was stored when it was read."""
+    """A Scale carries no labels; the write is decided on the version that it was read from."""
     await api.group("nlp", cpu="4", used={"cpu": "1"})
     parent = await api.client.create(DEPLOYMENTS, deployment("web", "nlp", 1))
     version = int(parent["metadata"]["resourceVersion"])
@@ -207,7 +207,7 @@ async def test_a_scale_of_what_is_gone_or_of_no_group_is_not_ours_to_refuse(api:
     assert (await _scale(hooks, stored(deployment("gone", "nlp", 1)), 100))["allowed"]
 
 
-async def test_kinds_that_nobody_counts_and_writes_of_status_are_allowed(hooks: Hooks, proxy: Proxy) -> None:
+async def test_uncounted_kinds_and_status_writes_are_allowed(hooks: Hooks, proxy: Proxy) -> None:
     config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", "labels": {LABEL: "nobody"}}}
     assert (await hooks.review("workloads", "CREATE", config, resource=CONFIG_MAPS))["allowed"]
     old = stored(deployment("web", "nobody", 1))
@@ -327,7 +327,7 @@ async def test_a_run_that_is_made_longer_is_charged_though_nothing_grows(api: Ap
 
 
 async def test_an_update_that_met_another_write_waits_until_its_first_try_is_seen(api: Api, hooks: Hooks) -> None:
-    """The API server asks again by itself, of a newer version: nobody who sent one request is told to try again."""
+    """The API server itself asks again with a newer version, so that the client never has to retry."""
     await safe_group(api, {HOURS: "80"})
     job = await api.client.create(OF_KIND["TFJob"], bounded("a", 2, 10))
     longer = changed(job, lambda o: o["spec"].update(runPolicy={"activeDeadlineSeconds": 15 * 3600}))
@@ -361,7 +361,7 @@ async def test_safe_hours_wait_for_the_recount_that_says_what_runs_may_still_cos
 async def test_where_models_are_strict_cards_of_none_do_not_enter_a_group_that_gives_out_models(
     api: Api, through: KubeClient
 ) -> None:
-    """Nor do those of a model that nobody knows; a group without models takes both the known and those of none."""
+    """Nor do those of an unknown model; a group without models takes both the known and those of none."""
     await api.group("nlp", gpu="8", **{"requests.nvidia.com/gpu.A100": "4"})
     await api.group("plain", gpu="8")
     async with serving(through, strictModels=True, gpuModels={"A100": {}}) as strict:

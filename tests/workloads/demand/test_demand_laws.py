@@ -1,4 +1,4 @@
-"""What holds for all workloads."""
+"""Laws of demand that hold for all workloads."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STEPS = st.lists(st.tuples(AMOUNTS, st.booleans()), max_size=5)
 
 
 def by_the_book(containers: list[dict[str, int]], inits: list[tuple[dict[str, int], bool]], name: str) -> int:
-    """KEP-753 as it is written: the larger of what runs and of every step with the sidecars before it."""
+    """Return the cost by KEP-753: the larger of what runs and of every step with the sidecars before it."""
     running = sum(c.get(name, 0) for c in containers) + sum(c.get(name, 0) for c, sidecar in inits if sidecar)
     steps = []
     for index, (asked, _) in enumerate(inits):

@@ -1,4 +1,4 @@
-"""What pods really use, and what of that nobody declared."""
+"""What running pods use, and what of that the workload does not declare."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bizrq.units.quantity import NANO
 from bizrq.units.resources import nonzero
 from bizrq.units.slot import Slot
 from bizrq.units.times import parse_timestamp
-from bizrq.workloads.config import DEFAULT, GpuModel, Hami
+from bizrq.workloads.config import GpuModel
 from bizrq.workloads.demand.observed import (
     NOTHING_UNREQUESTED,
     NodeContext,
@@ -23,11 +23,11 @@ from bizrq.workloads.demand.observed import (
 from bizrq.workloads.devices.dra import ClaimContext
 from bizrq.workloads.labels import MODEL_LABELS
 from bizrq.workloads.lookup import DocumentLookup
-from tests.support.workload_language import Object, cost, template
+from tests.support.workload_language import CONFIG, Object, cost, served_by_hami, template
 from tests.workloads.devices.test_dra import CLASSES, DEVICES, GPU, IMPLICIT, claim_template, devices, exactly, first
 
 KNOWN = replace(
-    DEFAULT,
+    CONFIG,
     gpu_models={
         "A100": GpuModel(("NVIDIA-A100-SXM4-40GB", "NVIDIA A100"), 0),
         "T4": GpuModel(("Tesla-T4", "Tesla T4")),
@@ -56,7 +56,7 @@ def result(device: str = "gpu-0", request: str = "r", pool: str = "n1", **more: 
 
 
 def held(generation: int, pool: str = "n1", **devices: Any) -> Object:
-    """A ResourceSlice of devices by name: the model of each, or all that is told of it."""
+    """Return a ResourceSlice of devices by name: the model of each, or its whole entry."""
     told = [
         {"name": n, **(d if isinstance(d, dict) else {"attributes": {"productName": {"string": d}}})}
         for n, d in devices.items()
@@ -309,7 +309,7 @@ def test_it_serves_no_more_than_what_was_asked_for():
 
 HAMI = replace(
     KNOWN,
-    hami=Hami(enabled=True),
+    hami=served_by_hami(),
     gpu_models={"A100": GpuModel(("NVIDIA A100",), 40960), "T4": GpuModel(("Tesla T4",), 15360)},
 )
 ALLOCATED = "hami.io/vgpu-devices-allocated"
@@ -348,7 +348,7 @@ def test_a_node_registers_which_card_is_which():
 def test_the_node_tells_the_memory_of_a_card_that_the_configuration_does_not_know():
     given = pod("gpu=/1", node="n1")
     given["metadata"]["annotations"] = {ALLOCATED: "GPU-b,NVIDIA,4096,5:;"}
-    of = around(config=replace(DEFAULT, hami=Hami(enabled=True)))
+    of = around(config=replace(CONFIG, hami=served_by_hami()))
     assert uses(given, at=place(n1={"nvidia.com/gpu.memory": "16384"}), of=of)["cards.nvidia.com/gpu"] == NANO // 4
 
 

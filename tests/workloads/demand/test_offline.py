@@ -1,13 +1,11 @@
-"""What `bizrq usage` prints."""
+"""The rows of `bizrq usage`."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from bizrq.workloads.config import DEFAULT
-from bizrq.workloads.demand.offline import usage
 from bizrq.workloads.labels import LABEL
-from tests.support.workload_language import deployment, rollout, template, tfjob, workload
+from tests.support.workload_language import CONFIG, deployment, rollout, template, tfjob, usage, workload
 from tests.workloads.devices.test_dra import CLASSES, SHARED, claim, exactly, using
 
 
@@ -53,7 +51,7 @@ def test_an_object_that_is_malformed_has_an_error_in_place_of_usage():
 
 
 def test_a_job_without_labels_has_those_of_its_pod_template():
-    """As the API server stores it; so its pods are its own, and not charged again."""
+    """The API server stores it so; the Job pays for its pods, which are not charged again."""
     obj = workload("batch/v1", "Job", {"template": {**template("cpu=1"), "metadata": {"labels": {LABEL: "nlp"}}}})
     del obj["metadata"]["labels"]
     reference = {"apiVersion": "batch/v1", "kind": "Job", "name": "w", "uid": "uid-w", "controller": True}
@@ -163,11 +161,11 @@ def test_an_ended_job_costs_the_pods_that_it_still_holds():
         "requests.nvidia.com/gpu": "2", "requests.nvidia.com/gpu.A100": "2",
     }  # fmt: skip
     assert [p.usage for p in pods] == [{}, {}, {}]
-    assert usage(documents, replace(DEFAULT, terminal="release"))[0].usage == {}
+    assert usage(documents, replace(CONFIG, terminal="release"))[0].usage == {}
 
 
 def test_a_claim_that_workloads_share_is_told_with_the_first_of_them():
-    """Once for its group, though a Scale tells of the first one again; another group may not have it."""
+    """Its group pays once, though a Scale repeats the first workload; another group may not use it."""
     first, second, third = (named(using(1, SHARED, group=g), n) for n, g in (("a", "nlp"), ("b", "nlp"), ("c", "cv")))
     rows = usage([first, second, third, scale("a", {"replicas": 3}), claim(exactly(count=4)), *CLASSES])
     assert [(row.usage or {}).get("requests.nvidia.com/gpu") for row in rows] == ["4", None, None, "4"]
@@ -175,7 +173,7 @@ def test_a_claim_that_workloads_share_is_told_with_the_first_of_them():
 
 
 def test_a_claim_that_names_a_group_has_a_row_with_what_no_workload_tells_of_it():
-    """Wherever it stands. One without a label is context, and so is one that was made for a pod."""
+    """Its place does not matter. A claim without a label is context, and so is one made for a pod."""
     mine = claim(exactly(count=4), group="nlp")
     [row] = usage([mine, *CLASSES])
     assert (row.kind, row.name, row.group) == ("ResourceClaim", "s", "nlp")

@@ -1,4 +1,4 @@
-"""Cards: how much of one a part is."""
+"""Cards: the part of a card that a request takes."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import pytest
 
 from bizrq.units import quantity
 from bizrq.units.quantity import NANO
-from bizrq.workloads.config import DEFAULT, CountsAs, GpuModel
-from tests.support.workload_language import count, deployment, refusal, template
+from bizrq.workloads.config import CountsAs, GpuModel
+from tests.support.workload_language import CONFIG, count, deployment, refusal, template
 from tests.workloads.devices.test_dra import CLASSES, claim_template, exactly, using
 
 SIZES = replace(
-    DEFAULT,
+    CONFIG,
     gpu_models={"A100": GpuModel((), 40960), "A30": GpuModel((), 24576), "H100": GpuModel((), 81920)},
 )
 CARDS = "cards.nvidia.com/gpu"

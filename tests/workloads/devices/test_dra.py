@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from bizrq.workloads.config import DEFAULT, DeviceClassMapping
-from tests.support.workload_language import Object, cost, costs, count, deployment, refusal, template, tfjob
+from bizrq.workloads.config import DeviceClassMapping
+from tests.support.workload_language import CONFIG, Object, cost, costs, count, deployment, refusal, template, tfjob
 
 GPU, DEVICES = "gpu.nvidia.com", "deviceclass.resource.k8s.io/devices"
 IMPLICIT = "deviceclass.resource.kubernetes.io"
@@ -89,7 +89,7 @@ def test_the_claims_of_three_pods_cost(requests, expected):
 
 
 def test_a_label_contradicts_alternatives_only_where_none_of_them_is_of_its_model():
-    """What the others may get is charged, too: one of them may come true."""
+    """The other alternatives are charged, too: one of them may be allocated."""
     demand = count(using(1, gpu="T4"), claim_template(first(("a100.example.com", 1), ("t4.example.com", 2))), *CLASSES)
     models = {name: amount for name, amount in demand.resources.items() if name.startswith("requests.nvidia.com/gpu")}
     assert models == cost("gpu=2 requests.nvidia.com/gpu.A100=1 requests.nvidia.com/gpu.T4=2")
@@ -132,7 +132,7 @@ def pod_group(*claims: Object) -> Object:
 
 
 def test_pods_of_a_pod_group_share_the_claims_that_it_names_as_they_do():
-    """All of an entry has to be the same; what the PodGroup does not name each pod has for itself."""
+    """The whole entry must be equal; each pod has its own claim for what the PodGroup does not name."""
     own = {"name": "g", "resourceClaimTemplateName": "t"}
     member = using(3, own, {**own, "name": "h"})
     member["spec"]["template"]["spec"]["schedulingGroup"] = {"podGroupName": "pg"}
@@ -144,7 +144,7 @@ def test_pods_of_a_pod_group_share_the_claims_that_it_names_as_they_do():
 
 
 def test_roles_that_share_a_claim_are_charged_the_larger_of_what_each_makes_of_it():
-    """One is of model A100, the other of T4: the devices are the same ones."""
+    """One is of model A100, the other of T4, and both use the same devices."""
     job = tfjob(PS=(1, template("", resourceClaims=[SHARED])), Worker=(2, template("", resourceClaims=[SHARED])))
     for role, model in (("PS", "A100"), ("Worker", "T4")):
         metadata = {"labels": {"biz.group.resource.quota/gpu-type": model}}
@@ -155,7 +155,7 @@ def test_roles_that_share_a_claim_are_charged_the_larger_of_what_each_makes_of_i
 
 
 def test_a_class_may_be_mapped_by_configuration():
-    config = replace(DEFAULT, device_class_mappings={"big.example.com": DeviceClassMapping("nvidia.com/gpu", "A100")})
+    config = replace(CONFIG, device_class_mappings={"big.example.com": DeviceClassMapping("nvidia.com/gpu", "A100")})
     demand = count(using(1), claim_template(exactly("big.example.com")), config=config)
     expected = devices("big.example.com", 1, "nvidia.com/gpu", "A100")
     models = f"big.example.com.{DEVICES}.A100=1 requests.{IMPLICIT}/big.example.com.A100=1"
@@ -163,7 +163,7 @@ def test_a_class_may_be_mapped_by_configuration():
 
 
 def test_administrators_are_counted_where_somebody_says_so():
-    config = replace(DEFAULT, count_admin_access=True)
+    config = replace(CONFIG, count_admin_access=True)
     demand = count(using(1), claim_template(exactly(adminAccess=True)), *CLASSES, config=config)
     assert demand.resources["requests.nvidia.com/gpu"]
 

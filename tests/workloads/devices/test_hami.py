@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
+from bizrq.builtin import shared_devices
 from bizrq.units import names, quantity
-from bizrq.workloads.config import DEFAULT, GpuModel, Hami
-from bizrq.workloads.devices import hami
+from bizrq.workloads.config import GpuModel
 from tests.support.catalog import CATALOG
-from tests.support.workload_language import cost, count, deployment, refusal, template
+from tests.support.workload_language import CONFIG, cost, count, deployment, refusal, served_by_hami, template
 
-HAMI = replace(DEFAULT, hami=Hami(enabled=True), gpu_models={"A100": GpuModel((), 40960), "T4": GpuModel((), 15360)})
+HAMI = replace(CONFIG, hami=served_by_hami(), gpu_models={"A100": GpuModel((), 40960), "T4": GpuModel((), 15360)})
 MEM, PERCENT, CORES = "nvidia.com/gpumem", "nvidia.com/gpumem-percentage", "nvidia.com/gpucores"
 
 
@@ -90,16 +90,16 @@ def test_nothing_of_this_happens_unless_it_is_enabled():
     assert not [name for name in resources if name.startswith("cards.")]
 
 
-EVERYBODY = tuple(sorted({device.vendor for device in hami.shared_devices()}))
+EVERYBODY = tuple(sorted({device.vendor for device in shared_devices()}))
 ALL = replace(
-    DEFAULT,
-    hami=Hami(enabled=True, vendors=EVERYBODY),
+    CONFIG,
+    hami=served_by_hami(*EVERYBODY),
     gpu_models={"DCU": GpuModel((), 32768), "MLU": GpuModel((), 24576), "C500": GpuModel((), 65536)},
 )
 NPU, B3 = "huawei.com/Ascend910C", "huawei.com/Ascend910B3"
 SOFT = {"huawei.com/vnpu-mode": "hami-core"}
 
-# What a container asks for of a vendor's device, and what that costs besides: r. is requests., l. limits., c. cards.
+# A request for a vendor's device, and its further cost: r. is requests., l. limits., c. cards.
 OF_VENDORS = [
     ("a 910C alone is a module of two", f"{NPU}=/1", "", f"r.{NPU}=2 l.{NPU}=2 c.{NPU}=2 l.{NPU}-memory=131072"),
     ("a module is a module", f"{NPU}=/2", "", f"r.{NPU}=2 c.{NPU}=2"),
@@ -195,7 +195,7 @@ def test_vendors_that_hami_does_not_serve_here_are_plain_devices():
 
 
 def test_every_name_of_the_table_may_stand_in_hard():
-    for device in hami.shared_devices():
+    for device in shared_devices():
         for name in (device.count, *device.parts):
             assert names.normalize(f"limits.{name}", CATALOG) == f"limits.{name}"
         assert names.normalize(device.cards, CATALOG) == device.cards

@@ -1,4 +1,4 @@
-"""Which names a model is charged at."""
+"""The names at which a model is charged."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 
 from bizrq.units.quantity import NANO
-from bizrq.workloads.config import DEFAULT, GpuModel
-from tests.support.workload_language import costs, count, deployment, refusal, template, tfjob
+from bizrq.workloads.config import GpuModel
+from tests.support.workload_language import CONFIG, costs, count, deployment, refusal, template, tfjob
 
 KNOWN = replace(
-    DEFAULT,
+    CONFIG,
     gpu_models={
         "A100": GpuModel(("NVIDIA-A100-SXM4-40GB", "nvidia-tesla-a100"), 40960),
         "A100-80G": GpuModel(("NVIDIA-A100-SXM4-80GB",), 81920),
@@ -47,7 +47,7 @@ def test_a_label_says_the_model(pod, labels, expected):
 
 
 def test_devices_that_are_configured_have_models():
-    config = replace(DEFAULT, gpu_resources=("x.com/gpu",))
+    config = replace(CONFIG, gpu_resources=("x.com/gpu",))
     demand = count(deployment(1, "x.com/gpu=/1", gpu="X1"), config=config)
     assert demand.resources["requests.x.com/gpu.X1"]
 
@@ -159,7 +159,7 @@ def test_the_model_of_a_role_may_not_contradict_its_constraints():
 
 
 def test_cards_of_no_model_are_named_where_models_are_strict():
-    """By the role that asks for them; what has no models is not among them."""
+    """The message names the role that asks for them; devices without models are not in it."""
     strict = replace(KNOWN, strict_models=True)
     pod = f"{GPU} rdma/hca=/1 cpu=1"
     names = ("cards.nvidia.com/gpu", "limits.nvidia.com/gpu", "requests.nvidia.com/gpu")

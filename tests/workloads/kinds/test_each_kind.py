@@ -1,6 +1,6 @@
-"""What holds for every kind: no number, template or flag of any of them can be anything but what it should be.
+"""Laws of every kind: numbers, templates and flags of the wrong type are refused.
 
-Each kind stands here once, with its places named; a kind that is declared and does not stand here fails a test.
+Each kind has one row here with its paths; a declared kind without a row fails a test.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from bizrq.builtin import builtin_registry
 from bizrq.units.quantity import NANO
 from bizrq.workloads.demand import counting
-from bizrq.workloads.kinds.registry import builtin_registry
 from tests.support.workload_language import Object, costs, count, refusal, template, workload
 
 POD = template("cpu=1")
@@ -116,7 +116,7 @@ def named(row: tuple[str, str, Object, dict[str, Any], list[Object]]) -> str:
 
 
 def put(obj: Object, path: str, value: Any) -> Object:
-    """A copy with this at a place."""
+    """Return a copy with this value at a path."""
     made = copy.deepcopy(obj)
     place: Any = made
     *above, last = path.split(".")
@@ -127,7 +127,7 @@ def put(obj: Object, path: str, value: Any) -> Object:
 
 
 def said(path: str) -> str:
-    """A place as a message has it: `spec.tasks[0].replicas`."""
+    """Return a path as messages show it: `spec.tasks[0].replicas`."""
     parts = path.split(".")
     return "".join(f"[{p}]" if p.isdigit() else f".{p}" for p in parts).lstrip(".")
 
@@ -141,28 +141,28 @@ def places(what: str) -> list[Any]:
 
 
 def test_every_kind_stands_here() -> None:
-    """Whoever declares a kind names its places."""
+    """A new kind needs its paths in this table."""
     found = {(api.partition("/")[0] if "/" in api else "", kind) for api, kind, *_ in EACH}
     assert found == {(adapter.group, adapter.kind) for adapter in builtin_registry().adapters}
 
 
 @pytest.mark.parametrize("row", EACH, ids=named)
 def test_as_it_stands_here_it_is_counted(row: Any) -> None:
-    """So that what follows is refused for what is put in its place."""
+    """The original is countable, so the refusals below follow from the changed value."""
     api, kind, spec, _, related = row
     assert count(workload(api, kind, spec), *related).resources
 
 
 @pytest.mark.parametrize(("obj", "path", "related"), places("counts"))
 def test_what_is_no_count_is_refused(obj: Object, path: str, related: list[Object]) -> None:
-    """A negative number, a fraction, a truth, a text: with the place where it stands."""
+    """A negative number, a fraction, a boolean and a string are refused with their path."""
     for value in NO_COUNTS:
         assert f"{said(path)}: must " in refusal(put(obj, path, value), *related), value
 
 
 @pytest.mark.parametrize(("obj", "path", "related"), places("flags"))
 def test_what_is_no_flag_is_refused(obj: Object, path: str, related: list[Object]) -> None:
-    """A text that says true must not suspend what the operator runs."""
+    """The string "true" must not suspend what the operator runs."""
     for value in NO_FLAGS:
         assert f"{said(path)}: must be true or false" in refusal(put(obj, path, value), *related), value
 
@@ -174,14 +174,14 @@ def test_an_absent_flag_is_false(obj: Object, path: str, related: list[Object]) 
 
 @pytest.mark.parametrize(("obj", "path", "related"), places("templates"))
 def test_what_is_no_template_is_refused(obj: Object, path: str, related: list[Object]) -> None:
-    """Pods that cannot be known are not nothing."""
+    """Unknown pods do not count as none."""
     for value in NO_TEMPLATES:
         assert said(path) in refusal(put(obj, path, value), *related), value
 
 
 @pytest.mark.parametrize(("obj", "path", "related"), places("templates"))
 def test_what_is_no_amount_is_refused(obj: Object, path: str, related: list[Object]) -> None:
-    """In requests and in limits of every template of every kind."""
+    """This holds for requests and limits of every template of every kind."""
     for kind in ("requests", "limits"):
         for value in NO_AMOUNTS:
             pods = {"spec": {"containers": [{"name": "c", "resources": {kind: {"cpu": value}}}]}}
@@ -191,7 +191,7 @@ def test_what_is_no_amount_is_refused(obj: Object, path: str, related: list[Obje
 
 @pytest.mark.parametrize(("obj", "path", "related"), places("templates"))
 def test_numbers_of_custom_resources_are_read_as_they_arrive(obj: Object, path: str, related: list[Object]) -> None:
-    """`cpu: 2` and `cpu: 0.5` reach us as numbers, and cost what the text would."""
+    """`cpu: 2` and `cpu: 0.5` arrive as numbers and cost the same as strings."""
     for number, text in ((2, "2"), (0.5, "500m"), (0, "0")):
         pods = [
             {"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": n}}}]}} for n in (number, text)
@@ -204,7 +204,7 @@ SCALABLE = [adapter for adapter in builtin_registry().adapters if adapter.scale 
 
 @pytest.mark.parametrize("adapter", SCALABLE, ids=lambda adapter: adapter.resource)
 def test_a_scale_changes_what_the_kind_costs(adapter: Any) -> None:
-    """To five, to nothing, and what was given is not changed."""
+    """Scale to five and to zero; the given object does not change."""
     [(api, kind, spec, _, related)] = [
         row for row in EACH if row[0].startswith(adapter.group) and row[1] == adapter.kind
     ]
@@ -217,7 +217,7 @@ def test_a_scale_changes_what_the_kind_costs(adapter: Any) -> None:
 
 
 def test_which_kinds_have_a_scale() -> None:
-    """Those whose CRD has it, and no others: a Scale of another kind reaches nobody."""
+    """Only kinds whose CRD has /scale: no other kind can receive one."""
     assert {adapter.resource for adapter in SCALABLE} == {
         "deployments.apps", "replicasets.apps", "replicationcontrollers", "statefulsets.apps", "rollouts.argoproj.io",
         "pytorchjobs.kubeflow.org", "paddlejobs.kubeflow.org", "jaxjobs.kubeflow.org",
@@ -244,12 +244,12 @@ CLAMPS = [
 
 @pytest.mark.parametrize(("group", "workers"), [row[1:] for row in CLAMPS], ids=[row[0] for row in CLAMPS])
 def test_a_group_of_ray_workers_has(group: Object, workers: int) -> None:
-    """As KubeRay reads it (utils/util.go, GetWorkerGroupDesiredReplicas)."""
+    """KubeRay reads it so (utils/util.go, GetWorkerGroupDesiredReplicas)."""
     assert count(ray_group(**group)).resources["pods"] == (1 + workers) * NANO
 
 
 def jobset(namespace: str = "team-a", uid: str = "uid-w", pods: Object = POD, **job: Any) -> Object:
-    """What the operator made of the TrainJob that is named w."""
+    """Return the JobSet that the operator made of the TrainJob named w."""
     reference = {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob", "name": "w", "uid": uid,
                  "controller": True}  # fmt: skip
     return {
@@ -276,7 +276,7 @@ MADE = [
 
 @pytest.mark.parametrize(("related", "expected"), [row[1:] for row in MADE], ids=[row[0] for row in MADE])
 def test_a_trainjob_costs(related: list[Object], expected: str) -> None:
-    """The operator takes the runtime as it finds it once, so what it made of it counts too."""
+    """The operator reads the runtime once, so the JobSet that it made counts, too."""
     assert costs(count(TRAIN, *related), expected)
 
 
@@ -286,7 +286,7 @@ def test_a_trainjob_of_neither_is_refused() -> None:
 
 
 def test_a_schedule_of_spark_applications_costs_nothing_but_must_be_countable() -> None:
-    """Each application carries its label, and pays."""
+    """Each application has its label and pays."""
     api, kind = "sparkoperator.k8s.io/v1beta2", "ScheduledSparkApplication"
     good = workload(api, kind, {"template": {"driver": {}, "executor": {"instances": 2}}})
     assert count(good).resources == {"count/scheduledsparkapplications.sparkoperator.k8s.io": NANO}

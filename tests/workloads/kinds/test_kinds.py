@@ -1,4 +1,4 @@
-"""How many pods of what each kind makes."""
+"""The pods that each kind makes."""
 
 from __future__ import annotations
 
@@ -6,13 +6,22 @@ from dataclasses import replace
 
 import pytest
 
+from bizrq.builtin import builtin_registry
 from bizrq.units.quantity import NANO
-from bizrq.workloads.config import DEFAULT
 from bizrq.workloads.demand import counting
-from bizrq.workloads.kinds.registry import builtin_registry
 from bizrq.workloads.lookup import DocumentLookup
 from bizrq.workloads.validation import Malformed
-from tests.support.workload_language import costs, count, deployment, refusal, rollout, template, tfjob, workload
+from tests.support.workload_language import (
+    CONFIG,
+    costs,
+    count,
+    deployment,
+    refusal,
+    rollout,
+    template,
+    tfjob,
+    workload,
+)
 
 POD = template("cpu=1")
 TWO = template("cpu=2")
@@ -126,7 +135,7 @@ def test_suspended_may_be_held_to_its_whole_cost():
     obj = tfjob(Worker=(2, "cpu=1"))
     obj["spec"]["runPolicy"] = {"suspend": True}
     assert costs(count(obj), "")
-    assert costs(count(obj, config=replace(DEFAULT, suspended="reserve")), "cpu=2 pods=2")
+    assert costs(count(obj, config=replace(CONFIG, suspended="reserve")), "cpu=2 pods=2")
 
 
 def referring(kind: str, api_version: str = "apps/v1", **spec) -> dict:
@@ -183,9 +192,9 @@ def test_what_a_demand_depends_on_is_told():
     assert rollouts is not None
     everywhere = ("", "LimitRange", "team-a", "")
     there = ("apps", "Deployment", "team-a", "target")
-    assert counting.references(referring("Deployment"), rollouts) == [there]
+    assert counting.references(referring("Deployment"), rollouts, None, CONFIG) == [there]
     sandboxed = target("Deployment", spec={"template": template("cpu=1", runtimeClassName="kata")})
-    assert counting.references(referring("Deployment"), rollouts, DocumentLookup([sandboxed])) == [
+    assert counting.references(referring("Deployment"), rollouts, DocumentLookup([sandboxed]), CONFIG) == [
         there, everywhere, ("node.k8s.io", "RuntimeClass", "", "kata"),
     ]  # fmt: skip
 
@@ -291,5 +300,5 @@ def test_whatever_nodes_there_are_a_daemonset_may_grow_by(old: dict, new: dict, 
     adapter = builtin_registry().by_kind("apps", "DaemonSet")
     assert adapter is not None
     assert (
-        counting.may_grow_on_nodes(daemonset(new), daemonset(old), adapter, DocumentLookup(NODES), DEFAULT) is expected
+        counting.may_grow_on_nodes(daemonset(new), daemonset(old), adapter, DocumentLookup(NODES), CONFIG) is expected
     )

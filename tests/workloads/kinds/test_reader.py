@@ -1,4 +1,4 @@
-"""Declarations of kinds, and the registry of them."""
+"""Declarations of kinds, and their registry."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 import yaml
 
+from bizrq.builtin import builtin_registry
 from bizrq.workloads.kinds.declaration import DeclarationError
 from bizrq.workloads.kinds.reader import read_adapters
-from bizrq.workloads.kinds.registry import builtin_registry
+from bizrq.workloads.special import CODES
 from bizrq.workloads.validation import Malformed
 from tests.support.workload_language import costs, count, template, workload
 
@@ -43,7 +44,7 @@ def test_a_template_may_be_a_bare_pod_spec():
 
 
 def test_all_entries_of_the_given_form_are_read():
-    """The keys of the starting point for declarations, so that configurations written for it go on working."""
+    """The reader accepts the keys of the first published form, so configurations written for it keep working."""
     text = """
     - match: {group: x.com, kind: A, resource: as, versions: [v1, v2]}
       root: spec.inner
@@ -104,7 +105,7 @@ def test_a_known_kind_is_replaced_only_on_purpose():
 
 
 def changed(path: str, value: Any) -> dict:
-    """The widget with something else at a place: `roles.0.count`."""
+    """Return the widget with another value at a path: `roles.0.count`."""
     entry = copy.deepcopy(WIDGET)
     place: Any = entry
     *above, last = path.split(".")
@@ -117,10 +118,10 @@ def changed(path: str, value: Any) -> dict:
 SLIPS = [
     ("a list is wanted", "x", "adapters: must be a list, not 'x'"),
     ("a map is wanted", ["x"], "adapters[0]: must be a map with match"),
-    ("an unknown key", [changed("zerowhen", [])], "adapters[0]: 'zerowhen' is no key here, the nearest is zeroWhen"),
-    ("an unknown key in a role", [changed("roles.0.replicas", 1)], "adapters[0].roles[0]: 'replicas' is no key here"),
+    ("a bad key", [changed("zerowhen", [])], "adapters[0]: 'zerowhen' is not a known key, the nearest is zeroWhen"),
+    ("a bad key in a role", [changed("roles.0.replicas", 1)], "adapters[0].roles[0]: 'replicas' is not a known key"),
     ("no versions", [changed("match.versions", [])], "adapters[0].match.versions: name at least one version"),
-    ("no kind", [changed("match.kind", "")], "adapters[0].match.kind: must be a text"),
+    ("no kind", [changed("match.kind", "")], "adapters[0].match.kind: must be a string"),
     ("no roles", [changed("roles", [])], "adapters[0]: name at least one role"),
     ("no template", [changed("roles.0.template", [])], "adapters[0].roles[0].template: name at least one place"),
     ("no count", [changed("roles.0.count", [])], "adapters[0].roles[0].count: name at least one factor"),
@@ -128,7 +129,7 @@ SLIPS = [
     ("a count of all that may be absent", [changed("roles.0.count", [{"minOf": [{"path": "spec.n"}]}])], "a default"),
     ("a count of nothing", [changed("roles.0.count", [{}])], "count[0]: needs path, const or minOf"),
     ("a count below nothing", [changed("roles.0.count", [{"const": -1}])], "must be a whole number from 0"),
-    ("a place of dots", [changed("scale", "spec..size")], "adapters[0].scale: 'spec..size' is no place"),
+    ("a place of dots", [changed("scale", "spec..size")], "adapters[0].scale: 'spec..size' is not a path"),
     ("a flag of text", [changed("zeroWhen", [{"path": "spec.x", "equals": None}])], "equals: must be true, false"),
     ("an end of nothing", [changed("finishedWhen", {})], "adapters[0].finishedWhen: needs conditions or phase"),
     ("a child without group", [changed("creates", ["Pod"])], "creates[0]: 'Pod' must be group/Kind"),
@@ -140,15 +141,13 @@ SLIPS = [
 @pytest.mark.parametrize(("entries", "words"), [row[1:] for row in SLIPS], ids=[row[0] for row in SLIPS])
 def test_a_declaration_is_refused_for(entries, words):
     with pytest.raises(DeclarationError) as caught:
-        read_adapters(entries, "adapters")
+        read_adapters(entries, "adapters", CODES)
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
 def test_only_known_kinds_can_be_charged():
-    with pytest.raises(
-        DeclarationError, match=r"'deployment\.apps' is no kind that is known, did you mean deployments\."
-    ):
+    with pytest.raises(DeclarationError, match=r"'deployment\.apps' is not a known kind, did you mean deployments\."):
         builtin_registry().with_charged(["deployment.apps"])
 
 

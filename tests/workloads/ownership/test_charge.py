@@ -1,4 +1,4 @@
-"""What a slot is charged: the table of docs/ownership-rules.md, and the laws of the formula."""
+"""The charge of a slot: the table of docs/ownership-rules.md, and the laws of the formula."""
 
 from __future__ import annotations
 

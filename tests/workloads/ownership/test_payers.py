@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bizrq.builtin import builtin_registry
 from bizrq.units.times import format_timestamp
-from bizrq.workloads.kinds.registry import builtin_registry
 from bizrq.workloads.labels import LABEL
 from bizrq.workloads.lookup import DocumentLookup
 from bizrq.workloads.ownership.payers import ENDS, Memory, Paid, PayerReason, keeps, paid_by, selects
@@ -49,7 +49,7 @@ SET = "ReplicaSet web-1 uid=r app=web selects=app=web below=Deployment/web/d"
 POD = "Pod web-1-x uid=p app=web below=ReplicaSet/web-1/r"
 LEFT = {"d": Memory("nlp", "Deployment team-a/web", NOW - 5), "r": Memory("nlp", "Deployment team-a/web", NOW - 5)}
 
-#: what it is about, what stands, the object, what is remembered, the namespace's default, who pays
+#: subject, existing objects, the object, what is remembered, the namespace's default, who pays
 ROWS = [
     ("the Deployment pays for its pods", [WEB, SET], POD, {}, None, ("nlp", PayerReason.OWNER, "d")),
     ("a pod's own label decides nothing", [WEB, SET], f"{POD} label=vision", {}, None, ("nlp", PayerReason.OWNER, "d")),

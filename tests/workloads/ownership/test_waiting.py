@@ -1,4 +1,4 @@
-"""Which controllers wait for a pod that is being deleted."""
+"""The controllers that wait for a pod which is being deleted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one pod costs: Kubernetes' own arithmetic, done on templates."""
+"""The cost of one pod: Kubernetes' own arithmetic, applied to templates."""
 
 from __future__ import annotations
 

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
+from bizrq.builtin import builtin_registry
 from bizrq.units.quantity import NANO
-from bizrq.workloads.config import DEFAULT, GpuModel
+from bizrq.workloads.config import GpuModel
 from bizrq.workloads.demand import counting
-from bizrq.workloads.demand.offline import usage
-from bizrq.workloads.kinds.registry import builtin_registry
 from bizrq.workloads.labels import LABEL, MODEL_LABELS
 from bizrq.workloads.lookup import DocumentLookup, EmptyLookup
 from bizrq.workloads.validation import Malformed
 from tests.support.workload_language import (
+    CONFIG,
     Object,
     costs,
     count,
@@ -24,6 +24,7 @@ from tests.support.workload_language import (
     rollout,
     template,
     tfjob,
+    usage,
     workload,
 )
 
@@ -143,8 +144,8 @@ def test_a_trainjob_costs(obj, there, expected):
 
 
 def test_a_trainjob_may_say_of_a_step_where_it_runs_and_which_model_it_has():
-    """Patches change no amounts, but nodes and labels prove models."""
-    known = replace(DEFAULT, gpu_models={"T4": GpuModel(("Tesla-T4",)), "A100": GpuModel(("NVIDIA-A100",))})
+    """Patches change no amounts, but their nodes and labels prove models."""
+    known = replace(CONFIG, gpu_models={"T4": GpuModel(("Tesla-T4",)), "A100": GpuModel(("NVIDIA-A100",))})
     product = "nvidia.com/gpu.product"
     there = runtime(step("node", template("gpu=/1", nodeSelector={product: "NVIDIA-A100", "zone": "a"}), True))
 
@@ -218,8 +219,8 @@ def test_a_sparkapplication_costs(obj, expected):
 
 
 def test_a_spark_role_says_its_model_as_a_template_does():
-    """By its labels, or by the nodes that it or the application asks for."""
-    known = replace(DEFAULT, gpu_models={"A100": GpuModel(("NVIDIA-A100-SXM4-40GB",))})
+    """The role's labels say it, or the nodes that it or the application asks for."""
+    known = replace(CONFIG, gpu_models={"A100": GpuModel(("NVIDIA-A100-SXM4-40GB",))})
     gpu, nodes = {"gpu": {"name": "nvidia.com/gpu", "quantity": 2}}, {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-40GB"}
     for obj in (
         spark(executor={**gpu, "labels": {MODEL_LABELS["gpu"]: "A100"}}),
@@ -235,7 +236,7 @@ def test_a_spark_role_says_its_model_as_a_template_does():
     (spark({"template": POD}), "spec.driver.template: pod templates of Spark cannot be counted"),
     (spark(sparkConf={"spark.executor.instances": "9"}), "spec.sparkConf['spark.executor.instances']: cannot"),
     (spark(sparkConf={"spark.memory.offHeap.enabled": {"a": "b"}}),
-     "spec.sparkConf[spark.memory.offHeap.enabled]: must be a text, not a map"),
+     "spec.sparkConf[spark.memory.offHeap.enabled]: must be a string, not a map"),
     (spark(memoryOverheadFactor="lots"), "spec.memoryOverheadFactor: must be a number"),
 ])  # fmt: skip
 def test_a_sparkapplication_is_refused_for(obj, words):
@@ -279,7 +280,7 @@ def test_an_estimate_is_charged_only_where_somebody_asks_for_it():
     assert builtin_registry().with_all_charged().is_charged(services)
 
 
-SURGE = replace(DEFAULT, surge="count")
+SURGE = replace(CONFIG, surge="count")
 
 
 def updating(strategy: Any, replicas: int = 5, make: Any = deployment) -> Object:
@@ -321,7 +322,7 @@ def test_an_elastic_job_may_be_charged_the_most_it_grows_to():
         "Master": {"template": POD}, "Worker": {"replicas": 2, "template": POD}}}  # fmt: skip
     job = workload("kubeflow.org/v1", "PyTorchJob", spec)
     assert costs(count(job), "cpu=3 pods=3")
-    assert costs(count(job, config=replace(DEFAULT, elastic="max")), "cpu=5 pods=5")
+    assert costs(count(job, config=replace(CONFIG, elastic="max")), "cpu=5 pods=5")
 
 
 NAMED = {**POD, "metadata": {"labels": {LABEL: "vision"}}}

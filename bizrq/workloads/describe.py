@@ -1,13 +1,11 @@
-"""What is counted of each kind, in words: the table of docs/kinds.md, from the declarations.
+"""Describe how each kind is counted: the table of docs/kinds.md.
 
-This file alone puts declarations into words. `python -m bizrq.workloads.kinds.describe` prints the table.
+This file alone puts declarations into words. `python deploy/kinds.py` prints the table.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
-from typing import Final
 
 from bizrq.workloads.kinds.declaration import (
     Adapter,
@@ -20,50 +18,15 @@ from bizrq.workloads.kinds.declaration import (
     MinOf,
     RoleDeclaration,
 )
-from bizrq.workloads.kinds.registry import Registry, builtin_registry
-
-#: What no declaration says, by the names of `special`.
-CODED: Final = {
-    "cronjob": "none: its Jobs pay. It is refused if they would not carry its label",
-    "inferenceservice": (
-        "an estimate: for predictor, transformer and explainer `minReplicas` (1 if absent). Its Deployments pay; "
-        "none while the annotation `serving.kserve.io/stop` is true"
-    ),
-    "knative-service": (
-        "an estimate: the larger of the annotations min-scale and initial-scale (1 if absent) times `spec.template` "
-        "with its queue-proxy. The Deployments of its revisions pay"
-    ),
-    "rayjob": (
-        "and what submits it: a pod (`submitterPodTemplate`) in K8sJobMode, a container of the head in SidecarMode. "
-        "With `clusterSelector` only that"
-    ),
-    "rollout-workloadref": "or the template of `spec.workloadRef`",
-    "scheduledsparkapplication": (
-        "none: its applications carry its label and pay. It is refused if they cannot be counted"
-    ),
-    "sparkapplication": (
-        "1 driver and `spec.executor.instances` (1 if absent) executors; with dynamicAllocation no fewer than "
-        "`initialExecutors` and `minExecutors`. Sizes by Spark's arithmetic: memory and its overhead, `coreRequest` or "
-        "`cores`, `coreLimit`, `gpu`"
-    ),
-    "trainjob": (
-        "the jobs of its runtime: `spec.trainer.numNodes` (what the runtime says if absent) for the trainer, "
-        "`parallelism` for others, `resourcesPerNode` laid over the trainer's. No less than the JobSet that was made "
-        "of it"
-    ),
-}  # fmt: skip
-SURGES: Final = {
-    "deployment": "`maxSurge` of its rolling update",
-    "leaderworkerset": "`maxSurge` groups",
-    "rollout": "the canary's `maxSurge`; all over again where traffic is routed or for blue-green",
-    "twice": "a second cluster",
-}
+from bizrq.workloads.kinds.registry import Registry
+from bizrq.workloads.pods.surge import SURGES
+from bizrq.workloads.special import KINDS, TEMPLATES
 
 HEAD = ("kind", "pods", "none while", "ends", "`/scale` writes", "policies")
 
 
 def table(registry: Registry) -> str:
-    """A row of Markdown for each kind, in the order of their declaration."""
+    """Return a row of Markdown for each kind, in the order of their declaration."""
     rows = [HEAD, ("---",) * len(HEAD), *(_row(adapter, registry) for adapter in registry.adapters)]
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
@@ -84,7 +47,7 @@ def _row(adapter: Adapter, registry: Registry) -> tuple[str, ...]:
 def _pods(adapter: Adapter) -> str:
     parts = [_role(role, adapter) for role in adapter.roles]
     if adapter.code:
-        parts.append(CODED[adapter.code])
+        parts.append(KINDS[adapter.code].DESCRIPTION)
     return "; ".join(parts)
 
 
@@ -100,7 +63,7 @@ def _role(role: RoleDeclaration, adapter: Adapter) -> str:
     template = ", else ".join("itself" if not place.keys else f"`{_place(place)}`" for place in role.template)
     text = f"{each}{count} times {template}" if template != "itself" else "itself"
     if role.code:
-        text += f", {CODED[role.code]}"
+        text += f", {TEMPLATES[role.code].DESCRIPTION}"
     if role.skip_when is not None:
         text += f", none while {_equals(role.skip_when)}"
     if role.inject:
@@ -179,11 +142,7 @@ def _policies(adapter: Adapter) -> str:
     if adapter.lingers:
         found.append("`terminal`")
     if adapter.surge:
-        found.append(f"`surge`: {SURGES[adapter.surge]}")
+        found.append(f"`surge`: {SURGES[adapter.surge].description}")
     if adapter.elastic_max is not None:
         found.append(f"`elastic`: `{_place(adapter.elastic_max)}`")
     return "; ".join(found)
-
-
-if __name__ == "__main__":
-    sys.stdout.write(table(builtin_registry()))

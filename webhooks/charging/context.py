@@ -1,0 +1,26 @@
+"""The objects that all handlers of one process share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bizrq.store.ports import GroupReader, ObjectReader, ReferenceReader
+from bizrq.units.names import Catalog
+from bizrq.workloads.config import CountingConfig
+from bizrq.workloads.kinds.registry import Registry
+from webhooks.charging.authorization import Authorizer
+from webhooks.charging.group_commit import Reserver
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """Everything that a review is decided with; `webhooks.routes` builds it once."""
+
+    registry: Registry
+    config: CountingConfig
+    catalog: Catalog
+    resolver: ReferenceReader
+    client: ObjectReader
+    groups: GroupReader
+    reserver: Reserver
+    authorizer: Authorizer

@@ -1,0 +1,84 @@
+"""Find the charged workloads that refer to an object.
+
+They are listed in the object's namespace when it is written. That is rare, and an index kept by watch would have to be
+read again before it could be believed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from bizrq.workloads.demand import counting
+from bizrq.workloads.devices.dra import CLAIM, POD_GROUP
+from bizrq.workloads.kinds.declaration import Adapter, GroupKind
+from bizrq.workloads.lookup import Lookup, OverlayLookup, Reference
+from bizrq.workloads.owners import charged_group, payer
+from bizrq.workloads.validation import Malformed
+from webhooks.charging.context import Context
+from webhooks.charging.deadline import Deadline
+from webhooks.charging.stored import list_kinds
+
+Object = dict[str, Any]
+
+CLAIM_TEMPLATE: GroupKind = ("resource.k8s.io", "ResourceClaimTemplate")
+
+
+@dataclass(frozen=True, slots=True)
+class ReferenceUser:
+    """A stored workload that refers to an object, the group that it charges, and the objects that say so."""
+
+    adapter: Adapter
+    obj: Object
+    group: str
+    lookup: Lookup
+
+
+class ReferenceUsers:
+    """Finds the users of objects in one cluster."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    async def find(
+        self, reference: Reference, contents: Sequence[Object | None], deadline: Deadline
+    ) -> list[ReferenceUser]:
+        """Return the charged workloads of the namespace that ask for an object with any of these contents.
+
+        Raises ApiError, Unreachable.
+        """
+        registry, resolver = self._context.registry, self._context.resolver
+        of_claims, name = reference[:2] in (CLAIM_TEMPLATE, CLAIM, POD_GROUP), reference[3].encode()
+        kinds = [adapter for adapter in registry.charged if of_claims or adapter.refers]
+        # Most objects name it nowhere, and need not be counted. Templates that are stored elsewhere may name it.
+        found = [
+            (adapter, obj)
+            for adapter, obj in await list_kinds(self._context, kinds, reference[2], deadline)
+            if name in orjson.dumps(obj) or (of_claims and (adapter.refers or adapter.code is not None))
+        ]
+
+        def asks(adapter: Adapter, obj: Object, lookup: Lookup) -> bool:
+            # Each content is asked for, so that all that any of them refers to becomes known.
+            asked = [
+                counting.references(obj, adapter, OverlayLookup(lookup, reference, content), self._context.config)
+                for content in contents
+            ]
+            return any(reference in each for each in asked)
+
+        def group_of_user(adapter: Adapter, obj: Object, lookup: Lookup) -> str | None:
+            try:
+                group = charged_group(obj, lookup)
+            except Malformed:
+                return None
+            is_user = group is not None and asks(adapter, obj, lookup)
+            return group if is_user and payer(obj, registry, lookup) is None else None
+
+        lookup = await resolver.resolve(
+            lambda known: [group_of_user(*each, known) for each in found], deadline.seconds_left()
+        )
+        return [
+            ReferenceUser(*each, group, lookup) for each in found if (group := group_of_user(*each, lookup)) is not None
+        ]

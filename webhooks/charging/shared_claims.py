@@ -1,0 +1,136 @@
+"""Claims that several workloads may name: each is charged once, in its own slot.
+
+This file alone decides what a workload's write adds to the cost of such a claim. Rules: docs/counting.md, "Shared
+claims".
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from bizrq.quota.change import Charge
+from bizrq.quota.verdict import Denied, Reason
+from bizrq.store.groups import GROUPS
+from bizrq.units.resources import growth, larger
+from bizrq.units.slot import Slot
+from bizrq.workloads.config import CountingConfig
+from bizrq.workloads.demand import counting
+from bizrq.workloads.demand.counting import Demand
+from bizrq.workloads.devices.dra import CLAIM, CLAIMS, POD_GROUP, ClaimContext, claim_conflict, claim_cost, claim_group
+from bizrq.workloads.labels import labels_of
+from bizrq.workloads.lookup import Lookup, OverlayLookup, Reference
+from bizrq.workloads.validation import Malformed
+from webhooks.charging.charges import PendingCharge
+from webhooks.charging.context import Context
+from webhooks.charging.deadline import Deadline
+from webhooks.charging.reference_users import ReferenceUsers
+from webhooks.charging.stored import readable_reservations, slot_of, stored_demand
+
+Object = dict[str, Any]
+
+
+class SharedClaims:
+    """Charges groups for claims that several workloads may name."""
+
+    def __init__(
+        self, context: Context, users: ReferenceUsers, now: Callable[[], int] = lambda: time.time_ns() // 1_000_000
+    ) -> None:
+        """`now` is the time of day in milliseconds."""
+        self._context = context
+        self._users = users
+        self._now = now
+
+    async def charges(
+        self, own: Charge, group: str, demand: Demand, before: Demand, lookup: Lookup, deadline: Deadline
+    ) -> list[PendingCharge]:
+        """Return what a workload's write makes shared claims cost the group, one charge for each claim.
+
+        `own` is the charge of the write itself. A claim that costs no more because others hold it already is charged
+        as an intent: the others may be about to let go of it. Raises Malformed where a claim is another group's,
+        ApiError, Unreachable.
+        """
+        due: list[PendingCharge] = []
+        for place, cost in sorted(demand.shared.items()):
+            stood = before.shared.get(place, {})
+            if not growth(cost, stood):
+                continue
+            held = await self._cost_held(place, group, own.awaited_slot, lookup, deadline)
+            charge = Charge(
+                slot=place,
+                uid=own.uid,
+                resource_version=own.resource_version,
+                demand=larger(cost, held),
+                before=larger(stood, held),
+                pending_write=own.awaited_slot,
+                is_shared=True,
+                max_run_time=own.max_run_time,
+                # Any other workload that holds it may end sooner.
+                max_run_time_before=0,
+                run_bound_path=own.run_bound_path,
+            )
+            due.append(PendingCharge(group, charge, lookup, _of_claim(place), is_intent=not charge.may_need_more()))
+        return due
+
+    async def _cost_held(
+        self, place: Slot, group: str, writing: Slot | None, lookup: Lookup, deadline: Deadline
+    ) -> dict[str, int]:
+        """Return what a claim costs the group as it is stored, without the workload that is being written.
+
+        Raises Malformed where it is another group's, ApiError, Unreachable.
+        """
+        reference = _reference(place)
+        claim = lookup.get(*reference)
+        named = claim_group(claim) if claim is not None and place.kind == CLAIMS else None
+        held: dict[str, int] = {}
+        if claim is not None and named == group:
+            held = dict(claim_cost(claim, claim_context(claim, lookup, self._context.config)))
+        for user in await self._users.find(reference, (claim,), deadline):
+            if slot_of(self._context, user.obj) == writing:
+                continue
+            if user.group != group:
+                raise Malformed(claim_conflict(place, user.group, group))
+            stood = stored_demand(self._context, user.obj, user.adapter, OverlayLookup(user.lookup, reference, claim))
+            held = larger(held, stood.shared.get(place, {}))
+        return held
+
+    async def pending_write(self, reference: Reference, deadline: Deadline, except_group: str = "") -> Slot | None:
+        """Return a workload that another group than `except_group` let name a claim, and that may not be stored yet.
+
+        Raises ApiError, Unreachable.
+        """
+        if reference[:2] != CLAIM:
+            return None
+        place, now = Slot(CLAIMS, *reference[2:]), self._now()
+        groups, _ = await self._context.client.list(GROUPS, timeout=deadline.seconds_left())
+        awaited = [
+            entry.pending_write
+            for group in groups
+            if group["metadata"]["name"] != except_group
+            for entry in readable_reservations(group)
+            if entry.slot == place and entry.pending_write is not None and entry.expires > now
+        ]
+        return min(awaited, default=None)
+
+
+def claim_context(claim: Object, lookup: Lookup, config: CountingConfig) -> ClaimContext:
+    """Return what a claim's cost depends on, apart from the claim itself."""
+    return ClaimContext(labels_of(claim), counting.namespace_of(claim), lookup, config)
+
+
+def claim_busy(where: str, awaited: Slot) -> Denied:
+    """Refuse for now a claim's write that would take it from a workload whose write is under way."""
+    return Denied(Reason.BUSY, f"{where} was promised to {awaited} a moment ago: try again")
+
+
+def _reference(place: Slot) -> Reference:
+    """Return the object that the slot of a shared claim is named after."""
+    if place.kind == CLAIMS:
+        return (*CLAIM, place.namespace, place.name)
+    return (*POD_GROUP, place.namespace, place.name.rpartition(".")[0])
+
+
+def _of_claim(place: Slot) -> str:
+    kind = "ResourceClaim" if place.kind == CLAIMS else "claim of PodGroup"
+    return f"{kind} {place.namespace}/{place.name}"

@@ -1,0 +1,67 @@
+"""The prologue that all handlers share: which reviews are decided, and the refusals of what cannot be read.
+
+Every path fails closed: a review that cannot be decided in time is refused with "try again".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from bizrq.api.review import Request
+from bizrq.kube.client import ApiError, Unreachable
+from bizrq.quota.verdict import Denied, Granted, Reason, Verdict
+from bizrq.workloads.validation import Malformed
+from webhooks.charging.deadline import Deadline
+from webhooks.registration import ReviewEndpoint
+
+#: A refusal names this many objects that are in the way.
+MAX_NAMED = 2
+#: What messages call our own kinds and namespaces; any other kind is named as it is.
+_NOUNS = {"BizGroupResourceQuota": "group", "BizGroupCorrection": "correction", "Namespace": "namespace"}
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A verdict with warnings for the person who asks."""
+
+    verdict: Verdict
+    warnings: Sequence[str] = ()
+
+
+#: Decides a review until a deadline. Raises Malformed, ApiError, Unreachable.
+Admit: TypeAlias = Callable[[Request, Deadline], Awaitable[Answer | Verdict]]
+
+
+async def answer(endpoint: ReviewEndpoint, admit: Admit, request: Request, deadline: Deadline) -> Answer:
+    """Answer a review of an endpoint; grant what the endpoint does not decide."""
+    if request.operation not in endpoint.operations or request.sub_resource not in endpoint.sub_resources:
+        return Answer(Granted())
+    if (request.old_object if request.operation == "DELETE" else request.object) is None:
+        carried = "oldObject" if request.operation == "DELETE" else "an object"
+        return Answer(Denied(Reason.MALFORMED, f"a {request.operation} review must carry {carried}"))
+    try:
+        found = await admit(request, deadline)
+    except Malformed as error:
+        return Answer(malformed(subject_of(request), error))
+    except (ApiError, Unreachable) as error:
+        return Answer(unread(endpoint.reads.format(subject_of(request)), error))
+    return found if isinstance(found, Answer) else Answer(found)
+
+
+def malformed(subject: str, error: Malformed) -> Denied:
+    """Refuse an object that cannot be counted."""
+    return Denied(Reason.MALFORMED, f"{subject}: {error}")
+
+
+def unread(what: str, error: Exception) -> Denied:
+    """Refuse for now what cannot be decided without reading an object."""
+    return Denied(Reason.TIMEOUT, f"{what} could not be read, try again: {error}")
+
+
+def subject_of(request: Request, kind: str = "") -> str:
+    """Return the reviewed object's kind, namespace and name as messages have them."""
+    kind = kind or request.kind.kind
+    name = f"{request.namespace}/{request.name}" if request.namespace else request.name
+    return f"{_NOUNS.get(kind, kind)} {name}"

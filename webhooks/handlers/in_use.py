@@ -1,0 +1,57 @@
+"""Admission of the deletion of what charged workloads refer to: without it they could not be counted.
+
+This file alone decides when such a deletion is refused.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bizrq.kube.client import NotFound
+from bizrq.quota.verdict import Denied, Granted, Reason, Verdict
+from bizrq.store.reference_resolver import NAMESPACES
+from bizrq.workloads.lookup import Reference
+from webhooks.charging.charges import display_name
+from webhooks.charging.context import Context
+from webhooks.charging.deadline import BusyRetries, Deadline
+from webhooks.charging.reference_users import ReferenceUsers
+from webhooks.charging.shared_claims import SharedClaims, claim_busy
+from webhooks.handlers.answer import MAX_NAMED
+
+Object = dict[str, Any]
+
+
+class InUseCheck:
+    """Refuses to delete what is in use, unless its namespace is deleted with it."""
+
+    def __init__(self, context: Context, users: ReferenceUsers, claims: SharedClaims) -> None:
+        self._context = context
+        self._users = users
+        self._claims = claims
+
+    async def admit(self, reference: Reference, stored: Object, deadline: Deadline) -> Verdict:
+        """Return the verdict on a DELETE. Raises ApiError, Unreachable."""
+        retries = BusyRetries(deadline)
+        while True:
+            users = await self._users.find(reference, (stored,), deadline)
+            awaited = None if users else await self._claims.pending_write(reference, deadline)
+            if awaited is None or not await retries.again():
+                break
+        if (not users and awaited is None) or await self._is_namespace_going(reference[2], deadline):
+            return Granted()
+        where = f"{reference[1]} {reference[2]}/{reference[3]}"
+        if awaited is not None:
+            return claim_busy(where, awaited)
+        names = sorted(display_name(user.obj) for user in users)
+        more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
+        return Denied(
+            Reason.IN_USE,
+            f"{where} is used by {' and '.join(names[:MAX_NAMED])}{more}: delete those first, or have them use another",
+        )
+
+    async def _is_namespace_going(self, name: str, deadline: Deadline) -> bool:
+        try:
+            namespace = await self._context.client.get(NAMESPACES, name, timeout=deadline.seconds_left())
+        except NotFound:
+            return True
+        return bool(namespace["metadata"].get("deletionTimestamp"))
