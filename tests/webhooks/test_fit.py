@@ -72,7 +72,8 @@ async def hooks(api: Api) -> AsyncIterator[Hooks]:
 
 
 async def dry_run(client: KubeClient, documents: list[Object]) -> list[DryRunOutcome]:
-    return await DryRun(client, SETTINGS, await read_groups(client), documents).outcomes()
+    clock = asyncio.get_running_loop().time
+    return await DryRun(client, SETTINGS, await read_groups(client), documents, clock=clock).outcomes()
 
 
 def resource_of(obj: Object) -> Resource:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 
 import pytest
@@ -41,7 +42,8 @@ AUTOSCALERS = Resource("autoscaling", "v2", "horizontalpodautoscalers", "Horizon
 
 
 async def dry_run(client: KubeClient, *documents: Object) -> list[DryRunOutcome]:
-    return await DryRun(client, SETTINGS, await read_groups(client), list(documents)).outcomes()
+    clock = asyncio.get_running_loop().time
+    return await DryRun(client, SETTINGS, await read_groups(client), list(documents), clock=clock).outcomes()
 
 
 async def agreed(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -68,14 +68,22 @@ class DryRun:
     """Run the webhooks on manifests, in their order. `unread` names what the user may not read."""
 
     def __init__(
-        self, client: KubeClient, settings: Settings, groups: Iterable[GroupObject], documents: Sequence[object]
+        self,
+        client: KubeClient,
+        settings: Settings,
+        groups: Iterable[GroupObject],
+        documents: Sequence[object],
+        *,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """`clock` is the clock of the verdicts' deadlines, in seconds."""
+        self._clock = clock
         self._client = client
         self._settings = settings
         self._manifests = list(objects_in(documents))
         self._reader = OverlayReader(client)
         self._groups = InMemoryGroupStore(groups, settings.catalog)
-        self._reserver = RecordingReserver(self._groups, settings.catalog)
+        self._reserver = RecordingReserver(self._groups, settings.catalog, clock)
         self._resolver = FileReferenceReader(self._reader, settings.registry, self._manifests)
         authorizer = Authorizer(self._reader, self._groups, SelfAccessReviewer(client), settings.rights)
         self._handlers = handlers(
@@ -232,7 +240,7 @@ class DryRun:
         first: _Recorded | None = None
         for path in paths:
             self._reserver.recorded = None
-            answer = await self._handlers[path](request, Deadline(time.monotonic() + _TIMEOUT))
+            answer = await self._handlers[path](request, Deadline(self._clock() + _TIMEOUT, self._clock))
             verdict = answer.verdict
             warnings += answer.warnings
             if path != "/validate/workloads" and isinstance(verdict, Denied) and verdict.reason is _UNREADABLE:
