@@ -1,7 +1,7 @@
 """The admission rule: decide whether a group's account can bear one more change.
 
-This file alone decides what is checked, and in which order. It does not know how demand is counted, nor how a
-reservation is stored.
+This file alone decides whether one charge fits one account. It does not know how demand is counted, nor how a
+reservation is stored. docs/design.md, "Order of checks", has the checks before this one.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def decide(account: Account, charge: Charge, now: int) -> Verdict:
     """Return the verdict on the charge. Pure: the account is not changed.
 
     `now` is in milliseconds. What is granted must be stored, as `Account.reserve` leaves it, before the answer goes
-    out: an entry that is stored already does not do.
+    out, even if an equal entry is stored already: only a write proves that the version decided on is current.
     """
     charge = with_max_cost(account, charge)
     more = charge.growth()

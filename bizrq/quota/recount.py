@@ -1,7 +1,7 @@
 """The recount (docs/design.md, "Recount"): compute `used` from one snapshot, and the reservations to keep.
 
-This file alone decides what a status says and when a reservation is dropped. It knows no watches or clocks: the caller
-states what its snapshot has seen, and which entries have expired and were looked up.
+This file alone decides what a status says and when a readable reservation is dropped. It knows no watches or clocks:
+the caller states what its snapshot has seen, and which entries have expired and were looked up.
 """
 
 from __future__ import annotations

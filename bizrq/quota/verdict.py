@@ -1,6 +1,7 @@
 """The verdict on a change, as a value.
 
-This file alone decides how a refusal reads. It does not know how the verdict was reached, nor who asked.
+This file alone holds the reasons, their HTTP codes, and the texts of "exceeded quota" and "must specify". Other checks
+word their own refusals.
 """
 
 from __future__ import annotations

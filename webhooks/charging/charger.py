@@ -25,14 +25,14 @@ class Charger:
         self._reserver = reserver
 
     async def charge(
-        self, request: Request, counted: Counted, deadline: Deadline, recount: Callable[[], Awaitable[Counted]]
+        self, request: Request, counted: Counted, deadline: Deadline, count_again: Callable[[], Awaitable[Counted]]
     ) -> Verdict:
         """Return the verdict on a counted write; where it is Granted, every reservation is stored.
 
-        `recount` counts the write again: after the last reservation is stored, until it finds no new charge, and
+        `count_again` counts the write again: after the last reservation is stored, until it finds no new charge, and
         while another write has to be seen first. The API server, too, asks again where an update met another write;
         the first try is under way then. A dry run is decided in the same way and stores nothing. Raises what
-        `recount` raises.
+        `count_again` raises.
         """
         decide = self._reserver.decider(request)
         if isinstance(counted, Charges) and counted.precheck is not None:
@@ -42,12 +42,12 @@ class Charger:
         granted: set[tuple[object, ...]] = set()
         retries = BusyRetries(deadline)
         while True:
-            verdict = await self._charge_until_stable(request, counted, deadline, decide, recount, granted)
+            verdict = await self._charge_until_stable(request, counted, deadline, decide, count_again, granted)
             busy = isinstance(verdict, Denied) and verdict.reason is Reason.BUSY
             if not busy or not await retries.again():
                 return verdict
             if not (isinstance(counted, Charges) and counted.is_final):
-                counted = await recount()
+                counted = await count_again()
 
     async def _charge_until_stable(
         self,
@@ -55,7 +55,7 @@ class Charger:
         counted: Counted,
         deadline: Deadline,
         decide: Decide,
-        recount: Callable[[], Awaitable[Counted]],
+        count_again: Callable[[], Awaitable[Counted]],
         granted: set[tuple[object, ...]],
     ) -> Verdict:
         """Decide each charge; count again until every charge that is found is in `granted`."""
@@ -78,7 +78,7 @@ class Charger:
                     granted.add(pending.key)
             if is_final:
                 return Granted()
-            counted = await recount()
+            counted = await count_again()
 
     async def _charge_one(
         self, request: Request, pending: PendingCharge, deadline: Deadline, decide: Decide
