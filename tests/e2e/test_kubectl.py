@@ -168,7 +168,7 @@ async def test_kubectl_knows_the_kind_and_explains_it(kubectl: Kubectl) -> None:
     assert group in [line.split() for line in out.splitlines()], err
     for field, told in (
         ("bizrq.spec.hard", "The ceilings by resource"),
-        ("bizrq.status.selfUsed", "own workloads use"),
+        ("bizrq.status.selfUsed", "usage of the group's own workloads"),
     ):
         code, out, err = await kubectl("explain", field)
         assert code == 0, err
