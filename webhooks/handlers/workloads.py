@@ -7,10 +7,10 @@ refused.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import structlog
 
@@ -47,8 +47,7 @@ Fresh: TypeAlias = Mapping[Reference, Object | None]
 _NOTHING_FRESH: Fresh = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True)
-class _Write:
+class _Write(NamedTuple):
     """A reviewed write of a workload; `old` is None for a create."""
 
     request: Request
