@@ -1,6 +1,6 @@
-"""A story of a tree of groups, told by requests: what kubectl would send, and what the API server answers.
+"""A demo of a tree of groups: the requests that kubectl would send, and the answers of the API server.
 
-`make demo` plays it on a sandbox; `python examples/story.py --kubeconfig F` on a cluster where `bizrq up` runs.
+`make demo` runs it on a sandbox; `python examples/story.py --kubeconfig F` runs it on a cluster where `bizrq up` runs.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from rich.console import Console
 
 import crds
 from bizrq.api import group as wire
+from bizrq.builtin import builtin_catalog
 from bizrq.cli.output.view import tree_view
 from bizrq.cli.standalone import CRDS, Standalone, TargetCluster
 from bizrq.cli.verbs import tree
@@ -38,7 +39,7 @@ ROLLOUTS = Resource("argoproj.io", "v1alpha1", "rollouts", "Rollout")
 TFJOBS = Resource("kubeflow.org", "v1", "tfjobs", "TFJob")
 PODS = Resource("", "v1", "pods", "Pod")
 _RESOURCES = {r.kind: r for r in (GROUPS, DEPLOYMENTS, ROLLOUTS, TFJOBS)}
-#: Seconds for the controller to count what was just written.
+#: Seconds to wait until the controller has counted a write.
 _PATIENCE = 20.0
 
 Object = dict[str, Any]
@@ -46,11 +47,11 @@ RunFor = Callable[[Object, timedelta], Awaitable[None]]
 
 
 class StoryError(AssertionError):
-    """The cluster answered something else than the story says."""
+    """Raised if the cluster answers otherwise than the demo expects."""
 
 
 class Story:
-    """Plays one act after the other; `run_for` lets a TFJob's pods have run for a while."""
+    """Run one act after the other; `run_for` makes the pods of a TFJob have run for a while."""
 
     def __init__(self, client: KubeClient, run_for: RunFor, console: Console) -> None:
         self._client = client
@@ -119,7 +120,7 @@ class Story:
         )
 
     async def _bad_input(self) -> None:
-        self._say("What cannot be counted is refused, and charges nothing.")
+        self._say("A manifest that cannot be counted is refused and charges nothing.")
         lost = deployment("lost", 1)
         lost["metadata"]["labels"]["biz.group.resource.quota"] = "nobody"
         await self.refused("kubectl apply -f lost.yaml", self._create(lost), "quota nobody does not exist")
@@ -160,7 +161,7 @@ class Story:
             raise StoryError("the running TFJob was touched")
 
     async def _other_kinds(self) -> None:
-        self._say("Scaling down frees what it frees, for an Argo Rollout as for anything else.")
+        self._say("Scaling down frees quota, which an Argo Rollout can use.")
         await self.allowed("kubectl scale deployment batch --replicas=4", self._scale(DEPLOYMENTS, "batch", 4))
         await self.sees("nlp", "used", {"limits.cpu": "8"})
         await self.allowed("kubectl apply -f rollout.yaml", self._create(example("rollout.yaml")))
@@ -171,10 +172,10 @@ class Story:
             "exceeded quota: nlp, requested: limits.cpu=1",
         )
 
-    # What the acts are made of.
+    # Steps
 
     async def allowed(self, what: str, request: Awaitable[Object]) -> Object:
-        """The answer to a request that has to be allowed."""
+        """Send a request that must be allowed, and return its answer. Raise StoryError."""
         try:
             answer = await request
         except ApiError as error:
@@ -183,7 +184,7 @@ class Story:
         return answer
 
     async def refused(self, what: str, request: Awaitable[object], words: str) -> None:
-        """A request that has to be refused in these words."""
+        """Send a request that must be refused in these words. Raise StoryError."""
         began = time.monotonic()
         try:
             await request
@@ -196,7 +197,7 @@ class Story:
         raise StoryError(f"{what}: should be refused with {words!r}, but was allowed")
 
     async def sees(self, name: str, field: str, amounts: dict[str, str], *, at_least: bool = False) -> dict[str, str]:
-        """What the status of a group says once it says this; raises StoryError where it does not in time."""
+        """Wait until the status of a group has these amounts, and return them. Raise StoryError after a timeout."""
         until = time.monotonic() + _PATIENCE
         while True:
             stored = (await self._client.get(GROUPS, name)).get("status", {}).get(field) or {}
@@ -231,7 +232,7 @@ def example(name: str) -> Object:
 
 
 def deployment(name: str, replicas: int) -> Object:
-    """A Deployment of nlp with a core of model M7 for each replica."""
+    """Return a Deployment of nlp with one core of model M7 for each replica."""
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
@@ -257,7 +258,7 @@ def group(name: str, parent: str, hard: dict[str, str]) -> Object:
 
 
 async def pods_ran(client: KubeClient, job: Object, length: timedelta) -> None:
-    """Make the job's pods, as its operator would, bound so long ago: for clusters without operator and kubelet."""
+    """Create the job's pods as bound this long ago, for clusters without its operator and kubelets."""
     bound = (datetime.now(UTC) - length).strftime("%Y-%m-%dT%H:%M:%SZ")
     owner = {
         "apiVersion": job["apiVersion"],
@@ -276,7 +277,7 @@ async def pods_ran(client: KubeClient, job: Object, length: timedelta) -> None:
                     "namespace": job["metadata"]["namespace"],
                     "ownerReferences": [owner],
                 },
-                # Nobody's scheduler: a real one would take the condition back, finding no node.
+                # Name a scheduler that does not exist: a real one would reset the condition, because there is no node.
                 "spec": {**spec["template"]["spec"], "schedulerName": "story"},
             }
             created = await client.create(PODS, pod)
@@ -291,18 +292,18 @@ async def pods_ran(client: KubeClient, job: Object, length: timedelta) -> None:
 
 
 async def on_sandbox(console: Console) -> None:
-    """Everything in this process, with a clock that stands until the story moves it."""
+    """Run the demo in this process, with a clock that only the demo advances."""
     clock = Clock(now=datetime.now(UTC).replace(microsecond=0), rate=0)
     with tempfile.TemporaryDirectory(prefix="bizrq-demo-") as folder:
         async with contextlib.AsyncExitStack() as stack:
             box = await stack.enter_async_context(Sandbox(clock=clock))
             where = TargetCluster(None, None, Path(folder, "kubeconfig"))
-            station = Standalone(load(None), where, sandbox=box, cash_interval=1.0)
-            await stack.enter_async_context(station)
+            standalone = Standalone(load(None), where, sandbox=box, cash_interval=1.0)
+            await stack.enter_async_context(standalone)
             client = await stack.enter_async_context(KubeClient.from_kubeconfig(Path(folder, "kubeconfig")))
 
             async def run_for(job: Object, length: timedelta) -> None:
-                while len(await _bound(client, job)) < 8:  # noqa: ASYNC110 what is awaited stands in the API server
+                while len(await _bound(client, job)) < 8:  # noqa: ASYNC110 the API server has no event for it here
                     await asyncio.sleep(0.05)
                 clock.advance(length.total_seconds())
 
@@ -318,7 +319,7 @@ async def _bound(client: KubeClient, job: Object) -> list[Object]:
 
 
 async def on_cluster(kubeconfig: Path, context: str | None, console: Console) -> None:
-    """On a cluster where bizrq runs; the kinds that it lacks are installed as stand-ins and stay."""
+    """Run the demo on a cluster where bizrq runs. Stand-ins for missing CRDs are installed and stay."""
     async with KubeClient.from_kubeconfig(kubeconfig, context) as client:
         for crd in crds.stand_ins():
             try:
@@ -331,14 +332,16 @@ async def on_cluster(kubeconfig: Path, context: str | None, console: Console) ->
 
 
 async def _end(client: KubeClient, console: Console) -> None:
-    console.print("\nWho has what now:", style="bold")
+    console.print("\nThe tree of groups now:", style="bold")
     items, _ = await client.list(GROUPS)
-    tree.show(tree_view(map(wire.from_dict, items)).in_order())
+    tree.show(tree_view(map(wire.from_dict, items), builtin_catalog()).in_order())
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--kubeconfig", type=Path, help="a cluster where bizrq runs; without it a sandbox is started")
+    parser.add_argument(
+        "--kubeconfig", type=Path, help="kubeconfig of a cluster where bizrq runs; without it a sandbox is started"
+    )
     parser.add_argument("--context")
     arguments = parser.parse_args()
     console = Console(highlight=False)
@@ -351,7 +354,7 @@ def main() -> int:
     except StoryError as error:
         Console(stderr=True).print(f"\n{error}", style="red", soft_wrap=True, highlight=False)
         return 1
-    console.print(f"\nAs it should be, in {time.monotonic() - began:.1f} s.", style="bold green")
+    console.print(f"\nAll answers as expected, in {time.monotonic() - began:.1f} s.", style="bold green")
     return 0
 
 

@@ -13,7 +13,7 @@ It has
 - discovery, OpenAPI v3, tables with columns for pods, Deployments and custom resources;
 - SubjectAccessReview by the stored RBAC; every user of the sandbox itself may do everything;
 - stand-ins for the garbage collector, the scheduler, the kubelet, and the controllers of Deployments, Rollouts,
-  ReplicaSets, StatefulSets, DaemonSets, Jobs and TFJobs, on a clock that can run fast.
+  ReplicaSets, ReplicationControllers, StatefulSets, DaemonSets, Jobs and TFJobs, on a clock that can run fast.
 
 It leaves out, and says so with 404, 415, 422 or 501 instead of guessing
 - server-side apply and managed fields: bizrq and the tutorial send patches;

@@ -38,6 +38,8 @@ Errors = list[FieldError]
 _PATH_NAMES = frozenset({"roles", "rolebindings", "clusterroles", "clusterrolebindings"})
 _LABEL_NAMES = frozenset({"namespaces", "services"})
 _TEMPLATED = frozenset({"deployments", "replicasets", "statefulsets", "daemonsets"})
+#: Kinds whose pod template stands in `spec.template`, besides those of the groups apps and batch.
+_TEMPLATED_CORE = frozenset({"replicationcontrollers"})
 _ANNOTATIONS = 256 * 1024
 NEGATIVE = "must be greater than or equal to 0"
 
@@ -98,6 +100,7 @@ def _labels(labels: Json | None, path: str) -> Errors:
 _DEFAULTS: dict[tuple[str, str], Json] = {
     ("apps", "deployments"): {"replicas": 1, "progressDeadlineSeconds": 600, "revisionHistoryLimit": 10},
     ("apps", "replicasets"): {"replicas": 1},
+    ("", "replicationcontrollers"): {"replicas": 1},
     ("apps", "statefulsets"): {
         "replicas": 1,
         "podManagementPolicy": "OrderedReady",
@@ -146,9 +149,20 @@ def fill_defaults(resource: Resource, obj: Json) -> None:
         case ("", "pods"):
             _pod_defaults(spec)
             obj.setdefault("status", {})
+        case ("", "replicationcontrollers") if not spec.get("selector"):
+            spec["selector"] = dict(_template_labels(spec))
     template = spec.get("template")
-    if name[0] in ("apps", "batch") and isinstance(template, dict) and isinstance(template.get("spec"), dict):
+    if _has_template(resource) and isinstance(template, dict) and isinstance(template.get("spec"), dict):
         spec["template"] = {**template, "spec": _template_defaults(template["spec"])}
+
+
+def _has_template(resource: Resource) -> bool:
+    """Return True where `spec.template` is a pod template."""
+    return resource.group in ("apps", "batch") or (not resource.group and resource.plural in _TEMPLATED_CORE)
+
+
+def _template_labels(spec: Json) -> Json:
+    return ((spec.get("template") or {}).get("metadata") or {}).get("labels") or {}
 
 
 def _strategy(given: Json) -> Json:
@@ -292,7 +306,7 @@ def _pod_specs(resource: Resource, obj: Json) -> Iterator[tuple[str, Any]]:
         template = spec.get("jobTemplate")
         spec = (template.get("spec") if isinstance(template, dict) else None) or {}
         path = "spec.jobTemplate.spec"
-    if resource.group in ("apps", "batch") and isinstance(spec.get("template"), dict):
+    if _has_template(resource) and isinstance(spec.get("template"), dict):
         pod = spec["template"].get("spec")
         if pod is not None:
             yield f"{path}.template.spec", pod
@@ -312,6 +326,8 @@ def validate(resource: Resource, obj: Json, old: Json | None) -> Errors:
         errors.extend(_validate_pod(resource, pod, path))
     if resource.group == "apps" and resource.plural in _TEMPLATED:
         errors.extend(_validate_selector(obj, old))
+    if (resource.group, resource.plural) == ("", "replicationcontrollers"):
+        errors.extend(_validate_replication_controller(spec))
     if (resource.group, resource.plural) == ("batch", "jobs"):
         errors.extend(_validate_job(obj, old))
     if (resource.group, resource.plural) == ("", "pods") and old is not None:
@@ -352,7 +368,7 @@ def _validate_pod(resource: Resource, pod: Json, path: str) -> Errors:
     policy = pod.get("restartPolicy", "Always")
     if policy not in ("Always", "OnFailure", "Never"):
         errors.append(unsupported(f"{path}.restartPolicy", policy, ("Always", "OnFailure", "Never")))
-    elif resource.group == "apps" and policy != "Always":
+    elif (resource.group == "apps" or resource.plural in _TEMPLATED_CORE) and policy != "Always":
         errors.append(unsupported(f"{path}.restartPolicy", policy, ("Always",)))
     elif resource.group == "batch" and policy == "Always":
         errors.append(
@@ -399,7 +415,7 @@ def _validate_selector(obj: Json, old: Json | None) -> Errors:
     if selector is None:
         return [required("spec.selector")]
     errors: Errors = []
-    labels = ((spec.get("template") or {}).get("metadata") or {}).get("labels") or {}
+    labels = _template_labels(spec)
     matcher = compile_selector(selector)
     if matcher is None:
         errors.append(invalid_value("spec.selector", selector, "empty selector is invalid for deployment"))
@@ -411,6 +427,19 @@ def _validate_selector(obj: Json, old: Json | None) -> Errors:
     if old is not None and selector != (old.get("spec") or {}).get("selector"):
         errors.append(invalid_value("spec.selector", selector, "field is immutable"))
     return errors
+
+
+def _validate_replication_controller(spec: Json) -> Errors:
+    """Return the errors of a plain selector, which may change (kubernetes: ValidateReplicationControllerSpec)."""
+    selector, labels = spec.get("selector") or {}, _template_labels(spec)
+    if not selector:
+        return [required("spec.selector")]
+    if not isinstance(spec.get("template"), dict):
+        return [required("spec.template")]
+    if not selector.items() <= labels.items():
+        text = "`selector` does not match template `labels`"
+        return [invalid_value("spec.template.metadata.labels", labels, text)]
+    return _labels(labels, "spec.template.metadata.labels")
 
 
 def _validate_job(obj: Json, old: Json | None) -> Errors:

@@ -22,6 +22,8 @@ from sandbox.storage import Item, Kind
 Json = dict[str, Any]
 
 REPLICASETS: Kind = ("apps", "replicasets")
+REPLICATION_CONTROLLERS: Kind = ("", "replicationcontrollers")
+DAEMONSETS: Kind = ("apps", "daemonsets")
 _HASH_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 
 
@@ -107,8 +109,9 @@ class Controllers:
             ("apps", "deployments"): self._deployment,
             ("argoproj.io", "rollouts"): self._deployment,
             REPLICASETS: self._replica_set,
+            REPLICATION_CONTROLLERS: self._replica_set,
             ("apps", "statefulsets"): self._stateful_set,
-            ("apps", "daemonsets"): self._daemon_set,
+            DAEMONSETS: self._daemon_set,
             ("batch", "jobs"): self._job,
             ("kubeflow.org", "tfjobs"): self._tfjob,
         }
@@ -122,7 +125,9 @@ class Controllers:
         resource = self._api.kinds.find(*kind)
         if item is None or resource is None or "deletionTimestamp" in item.obj["metadata"]:
             return
-        call = service_account(f"{resource.singular}-controller")
+        # Source: kubernetes plugin/pkg/auth/authorizer/rbac/bootstrappolicy/controller_policy.go.
+        name_of_account = "replication" if kind == REPLICATION_CONTROLLERS else resource.singular
+        call = service_account(f"{name_of_account}-controller")
         await self._by_kind[kind](call, resource, item.obj)
 
     # Writing
@@ -284,7 +289,7 @@ class Controllers:
         status["conditions"] = conditions_after(_status(obj).get("conditions") or (), reasons, self._api.clock.stamp())
         return status
 
-    # ReplicaSets, StatefulSets, DaemonSets
+    # ReplicaSets, ReplicationControllers, StatefulSets, DaemonSets
 
     async def _replica_set(self, call: Call, resource: Resource, obj: Json) -> None:
         spec, meta = _spec(obj), obj["metadata"]
@@ -332,13 +337,15 @@ class Controllers:
         await self._write_status(call, resource, obj, status)
 
     async def _daemon_set(self, call: Call, resource: Resource, obj: Json) -> None:
-        """Keep one pod, pinned by node affinity, for each node that the template's selector allows."""
+        """Keep one pod, pinned by node affinity, for each node that the template selects and tolerates."""
         template = _spec(obj).get("template") or {}
         wanted_labels = (template.get("spec") or {}).get("nodeSelector") or {}
+        tolerations = (template.get("spec") or {}).get("tolerations") or []
         nodes = [
             item.obj["metadata"]["name"]
             for item in self._api.store.items(("", "nodes"))
             if wanted_labels.items() <= (item.obj["metadata"].get("labels") or {}).items()
+            and all(_tolerated(taint, tolerations) for taint in _spec(item.obj).get("taints") or ())
         ]
         pods = {pinned_node(pod): pod for pod in self._pods(obj) if active(pod)}
         for node in nodes:
@@ -501,6 +508,20 @@ def _node_affinity(node: str) -> Json:
     field = {"key": "metadata.name", "operator": "In", "values": [node]}
     terms = {"nodeSelectorTerms": [{"matchFields": [field]}]}
     return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+
+
+def _tolerated(taint: Json, tolerations: list[Json]) -> bool:
+    """Return True where a DaemonSet's pod may run beside a taint; it tolerates the state of a node anyway."""
+    return (
+        taint.get("effect") == "PreferNoSchedule"
+        or taint["key"].startswith("node.kubernetes.io/")
+        or any(
+            wanted.get("key", taint["key"]) == taint["key"]
+            and (wanted.get("effect") or taint["effect"]) == taint["effect"]
+            and (wanted.get("operator") == "Exists" or wanted.get("value", "") == taint.get("value", ""))
+            for wanted in tolerations
+        )
+    )
 
 
 def pinned_node(pod: Json) -> str:

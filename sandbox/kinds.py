@@ -129,6 +129,8 @@ BUILTINS: tuple[Resource, ...] = (
     _builtin("", "v1", "LimitRange", "limitranges", "limits"),
     _builtin("", "v1", "ResourceQuota", "resourcequotas", "quota", status=True),
     _builtin("", "v1", "PodTemplate", "podtemplates"),
+    _builtin("", "v1", "ReplicationController", "replicationcontrollers", "rc", all_=True, status=True,
+             generation=True, scale=_WORKLOAD_SCALE),
     _builtin("apps", "v1", "Deployment", "deployments", "deploy", all_=True, status=True, generation=True,
              scale=_WORKLOAD_SCALE),
     _builtin("apps", "v1", "ReplicaSet", "replicasets", "rs", all_=True, status=True, generation=True,

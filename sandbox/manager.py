@@ -14,7 +14,7 @@ import structlog
 
 from sandbox.admission import Call
 from sandbox.api import SYSTEM, Api
-from sandbox.controllers import Children, Controllers
+from sandbox.controllers import DAEMONSETS, Children, Controllers
 from sandbox.garbage import Collector, empty_namespace
 from sandbox.kinds import NAMESPACES, PODS
 from sandbox.kubelet import NODES, Kubelet, node
@@ -71,6 +71,10 @@ class Manager:
         namespace, name = event.key
         meta = event.item.obj["metadata"]
         self._index(kind, event)
+        if kind == ("", "nodes"):
+            for item in self._api.store.items(DAEMONSETS):
+                daemonset = item.obj["metadata"]
+                self._add(("control", DAEMONSETS, daemonset["namespace"], daemonset["name"]))
         if event.type == DELETED:
             for dependent in list(self._owned.get(meta["uid"], ())):
                 self._add(("collect", *dependent))

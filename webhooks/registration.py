@@ -86,11 +86,6 @@ _BUILT_IN = (
     "(request.userInfo.username == 'system:kube-controller-manager' || "
     "request.userInfo.username.startsWith('system:serviceaccount:kube-system:'))"
 )
-MADE = (
-    "request.resource.resource in ['pods', 'replicasets'] && "
-    f"{_BUILT_IN} && has(object.metadata.ownerReferences) && "
-    "object.metadata.ownerReferences.exists(o, has(o.controller) && o.controller)"
-)
 #: Send an update of what workloads refer to where its template changes; nothing else of it counts. Deletions by
 #: Kubernetes itself, of a namespace or after an owner, never depend on the webhooks.
 _TEMPLATE = "(has({0}.spec) && has({0}.spec.template) ? {0}.spec.template : has({0}.template) ? {0}.template : {{}})"
@@ -129,6 +124,28 @@ _UNLABELLED = {"key": LABEL, "operator": "DoesNotExist"}
 def exempt_namespaces(namespace: str) -> list[str]:
     """Return the namespaces that never depend on the webhooks: kube-system, and bizrq's own `namespace`."""
     return sorted({"kube-system", namespace})
+
+
+def made_for_payer(registry: Registry) -> str:
+    """Return the CEL expression for pods and ReplicaSets that Kubernetes' controllers make for a kind that pays.
+
+    Everything else that they make pays for itself. The owner is not read: one that does not pay was stored before its
+    namespace required a group.
+    """
+    kinds: dict[str, list[str]] = {}
+    for adapter in registry.charged:
+        if adapter.pays and adapter.creates & {("", "Pod"), ("apps", "ReplicaSet")}:
+            kinds.setdefault(adapter.group, []).append(adapter.kind)
+    owners = " || ".join(f"{_in_group(group)} && o.kind in {sorted(names)}" for group, names in sorted(kinds.items()))
+    return (
+        "request.resource.resource in ['pods', 'replicasets'] && "
+        f"{_BUILT_IN} && has(object.metadata.ownerReferences) && "
+        f"object.metadata.ownerReferences.exists(o, has(o.controller) && o.controller && ({owners or 'false'}))"
+    )
+
+
+def _in_group(group: str) -> str:
+    return f"o.apiVersion.startsWith('{group}/')" if group else "o.apiVersion == 'v1'"
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,13 +205,14 @@ def configuration(registry: Registry, client_config: ClientConfig, *, namespace:
 
 def _workload_webhooks(registry: Registry, elsewhere: Object) -> list[Webhook]:
     charged = [_written(adapter) for adapter in registry.charged]
-    conditions = [_CHANGED, {"name": "not-made-by-kubernetes", "expression": f"!({MADE})"}]
+    for_payer = made_for_payer(registry)
+    conditions = [_CHANGED, {"name": "not-made-by-kubernetes", "expression": f"!({for_payer})"}]
     required = {"key": REQUIRED, "operator": "In", "values": ["true"]}
     pods = [
         _rule("", ["v1"], ["pods"], ["CREATE", "UPDATE"], "Namespaced"),
         _rule("apps", ["v1"], ["replicasets"], ["CREATE", "UPDATE"], "Namespaced"),
     ]
-    made = [_CHANGED, {"name": "made-by-kubernetes", "expression": MADE}]
+    made = [_CHANGED, {"name": "made-by-kubernetes", "expression": for_payer}]
     scales = [
         _rule(a.group, list(a.versions), [f"{a.plural}/scale"], ["UPDATE"], "Namespaced")
         for a in registry.charged

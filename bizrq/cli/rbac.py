@@ -56,7 +56,8 @@ def _cluster_roles(registry: Registry) -> Iterator[RbacManifest]:
     """Yield the roles that hold in the whole cluster."""
     yield RbacManifest(
         _role(COUNTED, counting_rules(registry)),
-        "What both webhooks and controller read to count: groups, the charged kinds, and what those refer to;\n"
+        "What both webhooks and controller read to count: groups, the charged kinds, what those refer to, and\n"
+        "nodes for DaemonSets;\n"
         "reservations and counts are status, and nobody here writes a spec.",
     )
     use = [
@@ -76,13 +77,13 @@ def _cluster_roles(registry: Registry) -> Iterator[RbacManifest]:
         rule(GROUPS.group, [STATEMENTS.plural], "get", "list", "create", "delete"),
         rule(GROUPS.group, [CORRECTIONS.plural], "get", "list", "watch"),
         rule(GROUPS.group, [f"{CORRECTIONS.plural}/status"], "patch"),
-        *(rule(resource.group, [resource.plural], "list", "watch") for resource in (NODES, SLICES)),
+        rule(SLICES.group, [SLICES.plural], "list", "watch"),
     ]
     yield RbacManifest(
         _role(CONTROLLER, record),
         "A group that spent hours gets a finalizer; its record moves, its statements are written once, and\n"
         "deleted when they are old; what people correct becomes a line of it and is told to be.\n"
-        "Nodes and slices tell which devices pods really have.",
+        "Slices tell with the nodes which devices pods really have.",
     )
     bundle = [
         rule("admissionregistration.k8s.io", ["validatingwebhookconfigurations"], "list", "watch"),
@@ -129,6 +130,7 @@ def counting_rules(registry: Registry) -> list[Rule]:
         rule(GROUPS.group, [GROUPS.plural], "get", "list", "watch"),
         *(rule(group, [plural], "get", "list", "watch") for group, plural in followed),
         *(rule(group, plurals, "get") for group, plurals in read.items() if plurals),
+        rule(NODES.group, [NODES.plural], "get", "list", "watch"),
         *(rule(group, plurals, "list", "watch") for group, plurals in watched.items()),
         rule(GROUPS.group, [f"{GROUPS.plural}/status"], "update"),
     ]

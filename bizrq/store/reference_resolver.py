@@ -16,7 +16,7 @@ from bizrq.kube.informer import Informer
 from bizrq.store.groups import without_managed_fields
 from bizrq.workloads.kinds.declaration import Adapter, GroupKind
 from bizrq.workloads.kinds.registry import Registry
-from bizrq.workloads.lookup import Lookup, Reference, TrackingLookup
+from bizrq.workloads.lookup import ALL_NODES, Lookup, Reference, TrackingLookup
 
 Object = dict[str, Any]
 
@@ -37,8 +37,9 @@ CONTEXT = (
     Resource("resource.k8s.io", "v1", "resourceclaims", "ResourceClaim"),
     Resource("resource.k8s.io", "v1", "deviceclasses", "DeviceClass", namespaced=False),
 )
-#: Kinds that show the allocated devices of pods. The controller watches them; no recount waits for them.
+#: Nodes decide what DaemonSets cost, and show which cards pods have. The controller watches them.
 NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
+#: The kind that shows the allocated devices of pods. The controller watches it.
 SLICES = Resource("resource.k8s.io", "v1", "resourceslices", "ResourceSlice", namespaced=False)
 #: Kinds of referenced objects in addition to the charged kinds. Without a watch they are read each time, so that no
 #: answer is stale.
@@ -81,6 +82,7 @@ class ReferenceResolver:
         """
         self._client = client
         self._readable = {(resource.group, resource.kind): (resource,) for resource in READ}
+        self._readable[NODES.group, NODES.kind] = (NODES,)
         self._readable |= {(adapter.group, adapter.kind): resources_of(adapter) for adapter in registry.adapters}
         self._own = {
             (resource.group, resource.kind): Informer(
@@ -136,7 +138,7 @@ class ReferenceResolver:
             recording = TrackingLookup(self._known(read, fresh))
             with contextlib.suppress(ValueError):
                 count(recording)
-            wanted = [ref for ref in recording.asked if ref not in read and self._is_to_read(ref)]
+            wanted = [ref for ref in recording.asked if ref not in read and ref not in fresh and self._is_to_read(ref)]
             if not wanted:
                 break
             read |= await self._read_all(wanted, timeout)
@@ -160,15 +162,19 @@ class ReferenceResolver:
         return ResolvedLookup(self._watched, read, fresh)
 
     def _is_to_read(self, reference: Reference) -> bool:
-        """Return True for a reference to one object of a kind that is not watched."""
+        """Return True for a reference to one object, or to all nodes, of a kind that is not watched."""
         kind = reference[:2]
-        return bool(reference[3]) and kind in self._readable and kind not in self._watched
+        return (bool(reference[3]) or reference == ALL_NODES) and kind in self._readable and kind not in self._watched
 
     async def _read_all(self, wanted: Sequence[Reference], timeout: float) -> dict[Reference, Object | None]:
         """Return the stored objects, None for one that does not exist. Raise ApiError or Unreachable."""
         return {reference: await self._read(reference, timeout) for reference in wanted}
 
     async def _read(self, reference: Reference, timeout: float) -> Object | None:
+        if reference == ALL_NODES:
+            # Without the right to read nodes this raises: unknown nodes are not zero nodes.
+            nodes, _ = await self._client.list(NODES, timeout=timeout, transform=_placing)
+            return {"items": nodes}
         group, kind, namespace, name = reference
         for resource in self._readable[group, kind]:
             try:
@@ -186,7 +192,10 @@ class ReferenceResolver:
 
 
 class ResolvedLookup:
-    """Answer the lookups of the core from watched objects and from objects that were read."""
+    """Answer the lookups of the core from watched objects and from objects that were read.
+
+    A list that was read stands in `read` or `fresh` as `{"items": […]}`.
+    """
 
     def __init__(
         self,
@@ -212,8 +221,23 @@ class ResolvedLookup:
         return self._read.get((group, kind, namespace, name))
 
     def all_of(self, group: str, kind: str, namespace: str) -> Sequence[Object]:
+        reference = group, kind, namespace, ""
+        listed = self._fresh.get(reference) or self._read.get(reference)
+        if listed is not None:
+            return listed["items"]
         informer = self._watched.get((group, kind))
         return list(informer.store.index("namespace", namespace)) if informer else ()
+
+
+def _placing(node: Object) -> Object:
+    """Reduce a node to the fields that decide which pods it takes."""
+    metadata, spec = node["metadata"], node.get("spec") or {}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": metadata["name"], "labels": metadata.get("labels") or {}},
+        "spec": {"taints": spec.get("taints") or []},
+    }
 
 
 def _namespace(obj: Object) -> list[str]:

@@ -45,19 +45,21 @@ def _row(adapter: Adapter, registry: Registry) -> tuple[str, ...]:
 
 
 def _pods(adapter: Adapter) -> str:
-    parts = [_role(role) for role in adapter.roles]
+    parts = [_role(role, adapter) for role in adapter.roles]
     if adapter.code:
         parts.append(KINDS[adapter.code].DESCRIPTION)
     return "; ".join(parts)
 
 
-def _role(role: RoleDeclaration) -> str:
+def _role(role: RoleDeclaration, adapter: Adapter) -> str:
     each = ""
     if role.for_each is not None:
         each = f"{role.key} of `{role.for_each}`: " if role.key else f"each of `{role.for_each}`: "
     elif role.name != "main":
         each = f"{role.name}: "
     count = " times ".join(map(_factor, role.count))
+    if adapter.per_node:
+        count = f"the nodes that it fits, or {count} if that is more,"
     template = ", else ".join("itself" if not place.keys else f"`{_place(place)}`" for place in role.template)
     text = f"{each}{count} times {template}" if template != "itself" else "itself"
     if role.code:

@@ -6,7 +6,7 @@ This file alone defines that interface. It does not know where the objects come 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 Reference: TypeAlias = tuple[str, str, str, str]
 """Group, kind, namespace ("" for cluster-wide) and name ("" for all of that kind in the namespace)."""
@@ -67,10 +67,14 @@ class OverlayLookup:
         return self._lookup.all_of(group, kind, namespace)
 
 
+#: All nodes of the cluster.
+ALL_NODES: Final[Reference] = ("", "Node", "", "")
+
 #: The cluster-wide kinds among those that counting looks up.
 CLUSTER_WIDE = frozenset(
     {
         ("", "Namespace"),
+        ("", "Node"),
         ("node.k8s.io", "RuntimeClass"),
         ("resource.k8s.io", "DeviceClass"),
         ("trainer.kubeflow.org", "ClusterTrainingRuntime"),

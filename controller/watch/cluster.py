@@ -14,12 +14,12 @@ import structlog
 from bizrq.kube.client import KubeClient
 from bizrq.workloads.devices import hami
 from bizrq.workloads.kinds.registry import Registry
-from bizrq.workloads.lookup import reference_of
+from bizrq.workloads.lookup import ALL_NODES, reference_of
 from controller.watch.descendants import Descendants
 from controller.watch.detached import DetachedObjects
 from controller.watch.indexes import claim_groups, labelled_group
 from controller.watch.informers import Informers
-from controller.watch.invalidation import CountedGroups, DirtySet, identity_of, node_devices
+from controller.watch.invalidation import CountedGroups, DirtySet, identity_of, node_devices, node_placing
 from controller.watch.ownership import Ownership
 from controller.watch.placement import Placements
 from controller.watch.pods import Pod
@@ -167,9 +167,15 @@ class Cluster:
             self._enqueue(group, 0.0)
 
     def node_changed(self, old: Object | None, new: Object | None) -> None:
-        """Recount all groups if a known node shows other devices: its pods use other models then."""
+        """Recount all groups if a known node shows other devices: its pods use other models then.
+
+        Recount the groups of DaemonSets if a node is new or takes other pods.
+        """
         if old is not None and (new is None or node_devices(old) != node_devices(new)):
             self.recount_all()
+        elif new is not None and (old is None or node_placing(old) != node_placing(new)):
+            for group in self.counted_groups.using(ALL_NODES):
+                self._enqueue(group, UNHURRIED)
 
     def context_changed(self, old: Object | None, new: Object | None) -> None:
         """Recount everything if an object changed that concerns every workload of a namespace or of the cluster."""

@@ -84,17 +84,22 @@ class Informers:
             **{watched[kind].resource: informer for kind, informer in self.kinds.items()},
             **{informer.resource.key: informer for informer in context.values()},
         }
+        self.nodes = Informer(
+            client,
+            NODES,
+            on_change=handler.node_changed,
+            on_write=dirty.on_node,
+            indexes={"namespace": lambda _node: [""]},
+            transform=trimmed_node,
+        )
         self.resolver = ReferenceResolver(
             client,
             registry,
             on_change=handler.context_changed,
             on_write=dirty.on_reference,
-            kept={**self.kinds, **context},
+            kept={**self.kinds, **context, (NODES.group, NODES.kind): self.nodes},
         )
         self.claims = self.resolver.informer_of(CLAIM)
-        self.nodes = Informer(
-            client, NODES, on_change=handler.node_changed, on_write=dirty.on_node, transform=trimmed_node
-        )
         self.slices = Informer(
             client,
             SLICES,

@@ -15,8 +15,9 @@ from typing import Any, NamedTuple
 
 import structlog
 
+from bizrq.workloads.demand import observed
 from bizrq.workloads.labels import LABEL
-from bizrq.workloads.lookup import Reference, reference_of
+from bizrq.workloads.lookup import ALL_NODES, Reference, reference_of
 from bizrq.workloads.owners import MAX_HOPS, controller_of
 from controller.watch.pods import Pod
 
@@ -149,6 +150,8 @@ class DirtySet:
         """Mark the workloads on a node that shows other devices."""
         if old is None or new is None or node_devices(old) != node_devices(new):
             self._guarded(self._reference, old, new)
+        if old is None or new is None or node_placing(old) != node_placing(new):
+            self.mark_reference(ALL_NODES)
 
     def on_slice(self, old: Object | None, new: Object | None) -> None:
         """Mark the workloads that use the pool of a ResourceSlice."""
@@ -234,4 +237,10 @@ def pool_of(held: Object) -> str:
 
 def node_devices(node: Object) -> object:
     """Return what a node says about its devices."""
-    return node["metadata"].get("labels"), node["metadata"].get("annotations")
+    labels = node["metadata"].get("labels") or {}
+    return [labels.get(key) for key in observed.NODE_LABELS], node["metadata"].get("annotations")
+
+
+def node_placing(node: Object) -> object:
+    """Return the fields of a node that decide which pods it takes."""
+    return node["metadata"].get("labels"), node.get("spec")

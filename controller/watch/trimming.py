@@ -13,12 +13,13 @@ Object = dict[str, Any]
 
 
 def trimmed_node(node: Object) -> Object:
-    """Return the fields of a node that say which devices it has."""
-    metadata = node["metadata"]
+    """Return the fields of a node that say which devices it has and which pods it takes."""
+    metadata, spec = node["metadata"], node.get("spec") or {}
     kept = {key: metadata[key] for key in ("name", "uid", "resourceVersion")}
-    for key, counted in (("labels", observed.NODE_LABELS), ("annotations", observed.NODE_ANNOTATIONS)):
-        kept[key] = {name: value for name, value in (metadata.get(key) or {}).items() if name in counted}
-    return {"apiVersion": "v1", "kind": "Node", "metadata": kept}
+    kept["labels"] = metadata.get("labels") or {}
+    annotations = metadata.get("annotations") or {}
+    kept["annotations"] = {name: annotations[name] for name in observed.NODE_ANNOTATIONS if name in annotations}
+    return {"apiVersion": "v1", "kind": "Node", "metadata": kept, "spec": {"taints": spec.get("taints") or []}}
 
 
 def trimmed_slice(held: Object) -> Object:

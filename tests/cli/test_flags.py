@@ -71,7 +71,7 @@ async def test_a_request_takes_no_longer_than_it_may(bizrq: Bizrq, forbidding: A
         ("--user nope", 2, "names the user 'nope', which is not there"),
         ("--as-group ml", 2, "--as-group needs --as"),
         ("--server nonsense", 2, "--server needs a server like https://host:6443"),
-        ("--request-timeout soon", 2, "--request-timeout: 'soon' is no duration"),
+        ("--request-timeout soon", 2, "--request-timeout: 'soon' is not a duration"),
         ("--server http://127.0.0.1:1", 3, "http://127.0.0.1:1 cannot be reached: Connection refused"),
     ],
 )

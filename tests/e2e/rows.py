@@ -14,6 +14,7 @@ from bizrq.workloads.labels import LABEL
 from tests.support.objects import DEPLOYMENTS, PODS, Object
 
 REPLICASETS = Resource("apps", "v1", "replicasets", "ReplicaSet")
+REPLICATION_CONTROLLERS = Resource("", "v1", "replicationcontrollers", "ReplicationController")
 STATEFULSETS = Resource("apps", "v1", "statefulsets", "StatefulSet")
 DAEMONSETS = Resource("apps", "v1", "daemonsets", "DaemonSet")
 JOBS = Resource("batch", "v1", "jobs", "Job")
@@ -157,6 +158,12 @@ RUNTIME = {
 ROWS = [
     Row(DEPLOYMENTS, REPLICAS, lambda size: {"replicas": size}, scale=True),
     Row(REPLICASETS, REPLICAS, lambda size: {"replicas": size}, scale=True),
+    Row(
+        REPLICATION_CONTROLLERS,
+        {**REPLICAS, "selector": SELECTED["matchLabels"]},
+        lambda size: {"replicas": size},
+        scale=True,
+    ),
     Row(STATEFULSETS, {**REPLICAS, "serviceName": "x"}, lambda size: {"replicas": size}, scale=True),
     # On two nodes; what grows is the size of its pods.
     Row(
@@ -167,7 +174,6 @@ ROWS = [
         pods=lambda _: 2,
         cores=lambda size: 2 * size,
         fits=0,
-        refused=False,
     ),
     Row(
         JOBS,

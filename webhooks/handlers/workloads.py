@@ -24,7 +24,7 @@ from bizrq.workloads.demand import counting
 from bizrq.workloads.demand.counting import NO_DEMAND, Demand
 from bizrq.workloads.kinds.declaration import Adapter
 from bizrq.workloads.labels import LABEL, group_of
-from bizrq.workloads.lookup import Lookup, Reference, TrackingLookup
+from bizrq.workloads.lookup import ALL_NODES, Lookup, Reference, TrackingLookup
 from bizrq.workloads.owners import charged_group, payer, requires_group
 from bizrq.workloads.validation import Malformed
 from webhooks.charging.authorization import is_new_in_group
@@ -45,6 +45,7 @@ Object = dict[str, Any]
 Fresh: TypeAlias = Mapping[Reference, Object | None]
 
 _NOTHING_FRESH: Fresh = MappingProxyType({})
+_WITHOUT_NODES: Fresh = MappingProxyType({ALL_NODES: {"items": []}})
 
 
 class _Write(NamedTuple):
@@ -113,6 +114,35 @@ class WorkloadHandler:
             return unread(WORKLOADS.reads.format(subject), error)
 
     async def _admit(self, write: _Write, deadline: Deadline) -> Verdict:
+        """Return the verdict on a write. Raises Malformed, ApiError, Unreachable.
+
+        A kind with a pod per node may not grow while the nodes cannot be read; any other change of it is granted.
+        """
+        try:
+            return await self._admit_counted(write, deadline)
+        except (ApiError, Unreachable) as error:
+            if not write.adapter.per_node:
+                raise
+            if await self._is_no_growth(write, deadline):
+                return Granted()
+            subject = subject_of(write.request, write.adapter.kind)
+            return unread(f"the nodes or {WORKLOADS.reads.format(subject)}", error)
+
+    async def _is_no_growth(self, write: _Write, deadline: Deadline) -> bool:
+        """Return True if a change needs nothing more, whichever nodes exist. Raises Malformed."""
+        if write.old is None:
+            return False
+        try:
+            if await self._count(write, deadline, _WITHOUT_NODES) != Decided(Granted()):
+                return False
+            lookup = await self._context.resolver.resolve(
+                lambda known: self._demand(write, known), deadline.seconds_left(), _WITHOUT_NODES
+            )
+        except (ApiError, Unreachable):
+            return False
+        return not counting.may_grow_on_nodes(write.new, write.old, write.adapter, lookup, self._config)
+
+    async def _admit_counted(self, write: _Write, deadline: Deadline) -> Verdict:
         """Count the write and charge it; where a no depends on the namespace, read that afresh and try once more.
 
         A /scale review does not say whether its namespace has labels of ours, so the watch is believed where it

@@ -177,21 +177,21 @@ def _open(page: CardHours) -> dict[str, int]:
         return {}
 
 
-def _misread(told: str, amounts: Resources) -> list[str]:
+def _misread(text: str, amounts: Resources) -> list[str]:
     """Compare the human-readable text with the recomputed amounts."""
     true = wire.format_spent({name: amount for name, amount in amounts.items() if amount})
-    words = " ".join(word for word in told.split() if not word.endswith("=0h"))
-    if not told or words == true:
+    words = " ".join(word for word in text.split() if not word.endswith("=0h"))
+    if not text or words == true:
         return []
     return [f"its text says {sanitize(words)[:200]}, its lines come to {true or 'nothing'}"]
 
 
-def _differ(found: Resources, told: Resources, says: str, other: str) -> list[str]:
+def _differ(found: Resources, stated: Resources, says: str, other: str) -> list[str]:
     """Return a sentence for each resource of which two exact sums differ."""
     return [
         f"{name}: {says} {format_hours(name, a)} ({a}), {other} {format_hours(name, b)} ({b})"
-        for name in sorted({*found, *told})
-        if (a := found.get(name, 0)) != (b := told.get(name, 0))
+        for name in sorted({*found, *stated})
+        if (a := found.get(name, 0)) != (b := stated.get(name, 0))
     ]
 
 
@@ -202,9 +202,9 @@ def remarks(records: HoursRecords, corrections: Iterable[CorrectionObject] = ())
     """Yield a remark for each correction, and for each late, inferred or inherited line."""
     for each in corrections:
         if not each.status.applied:
-            told = each.spec.reason, each.metadata.creation_timestamp or ""
+            at, why = each.metadata.creation_timestamp or "", each.spec.reason
             hours = _corrected(each, [], records.catalog)
-            yield _remark("waiting", each.spec.group, told[1], each.spec.by, hours, told[0])
+            yield _remark("waiting", each.spec.group, at, each.spec.by, hours, why)
     for statement in records.statements:
         yield from _of_lines(statement.spec.group, statement.spec, statement.spec.inferred)
     for page in records.pages:
@@ -237,6 +237,6 @@ def _of_lines(group: str, lines: StoredPeriod | StatementSpec, inferred: Iterabl
 def _remark(
     what: str, group: str, at: str = "", who: str = "", amounts: Resources | None = None, why: str = ""
 ) -> dict[str, str]:
-    told = ", ".join(f"{name} {format_hours(name, amount)}" for name, amount in sorted((amounts or {}).items()))
-    values = {"what": what, "group": group, "at": at, "who": who, "hours": told, "why": why}
+    hours = ", ".join(f"{name} {format_hours(name, amount)}" for name, amount in sorted((amounts or {}).items()))
+    values = {"what": what, "group": group, "at": at, "who": who, "hours": hours, "why": why}
     return {key: sanitize(value) for key, value in values.items()}

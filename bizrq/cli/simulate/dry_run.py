@@ -76,10 +76,10 @@ class DryRun:
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`clock` is the clock of the verdicts' deadlines, in seconds."""
-        self._clock = clock
+        """`clock` measures the time for each verdict, in seconds."""
         self._client = client
         self._settings = settings
+        self._clock = clock
         self._manifests = list(objects_in(documents))
         self._reader = OverlayReader(client)
         self._groups = InMemoryGroupStore(groups, settings.catalog)

@@ -6,7 +6,6 @@ This file alone decides how that cluster differs from the real one. It never wri
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -150,9 +149,7 @@ class InMemoryGroupStore:
 class RecordingReserver(Reserver):
     """A Reserver that records its last charge, and the account as it was before that charge."""
 
-    def __init__(
-        self, store: InMemoryGroupStore, catalog: Catalog, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, store: InMemoryGroupStore, catalog: Catalog, clock: Callable[[], float]) -> None:
         super().__init__(store, catalog=catalog, clock=clock, pace=0.0, patience=0.0)
         self._copies = store
         self.recorded: tuple[str, Charge, Account | None] | None = None

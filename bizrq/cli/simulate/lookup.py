@@ -14,7 +14,7 @@ from typing import Any
 
 from bizrq.kube.client import Forbidden, NotFound, Resource
 from bizrq.store.ports import ObjectReader
-from bizrq.store.reference_resolver import READ, WATCHED, resources_of
+from bizrq.store.reference_resolver import NODES, READ, WATCHED, resources_of
 from bizrq.workloads.kinds.registry import Registry
 from bizrq.workloads.lookup import DocumentLookup, Lookup, Reference, TrackingLookup
 
@@ -55,7 +55,7 @@ class FileReferenceReader:
     def __init__(self, client: ObjectReader, registry: Registry, documents: Sequence[Object]) -> None:
         self._client = client
         self._files = DocumentLookup(documents)
-        self._readable = {(resource.group, resource.kind): (resource,) for resource in (*READ, *WATCHED)}
+        self._readable = {(resource.group, resource.kind): (resource,) for resource in (*READ, *WATCHED, NODES)}
         self._readable |= {(adapter.group, adapter.kind): resources_of(adapter) for adapter in registry.adapters}
         self._stored: dict[Reference, list[Object]] = {}
         self.unread: set[str] = set()

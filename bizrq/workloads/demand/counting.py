@@ -24,8 +24,9 @@ from bizrq.workloads.devices.models import add_models, gpu_models, takes_model
 from bizrq.workloads.kinds.declaration import Adapter
 from bizrq.workloads.kinds.registry import Registry
 from bizrq.workloads.labels import LABEL, labels_of
-from bizrq.workloads.lookup import EmptyLookup, Lookup, Reference, TrackingLookup, group_and_version
+from bizrq.workloads.lookup import ALL_NODES, EmptyLookup, Lookup, Reference, TrackingLookup, group_and_version
 from bizrq.workloads.owners import payer
+from bizrq.workloads.pods.eligibility import eligible_count, placement
 from bizrq.workloads.pods.podspec import IMPLICIT_CLASS, PodCost, pod_cost
 from bizrq.workloads.pods.roles import PodSet, has_ended, is_suspended, max_run_time, pod_set_of_template, pod_sets
 from bizrq.workloads.pods.surge import with_policies
@@ -158,12 +159,45 @@ def _bounded(total: dict[str, int]) -> dict[str, int]:
 
 def _pod_sets(obj: dict[str, Any], adapter: Adapter, namespace: str, lookup: Lookup) -> list[PodSet]:
     if adapter.code is not None:
-        return special.KINDS[adapter.code].pod_sets(obj, adapter, namespace, lookup)
-    templates = {
-        name: lambda o, module=module: module.template(o, namespace, lookup)
-        for name, module in special.TEMPLATES.items()
-    }
-    return pod_sets(obj, adapter, templates)
+        sets = special.KINDS[adapter.code].pod_sets(obj, adapter, namespace, lookup)
+    else:
+        templates = {
+            name: lambda o, module=module: module.template(o, namespace, lookup)
+            for name, module in special.TEMPLATES.items()
+        }
+        sets = pod_sets(obj, adapter, templates)
+    return _on_nodes(sets, lookup) if adapter.per_node else sets
+
+
+def _on_nodes(sets: list[PodSet], lookup: Lookup) -> list[PodSet]:
+    """Raise each count to the number of nodes that the pods fit. Raises Malformed.
+
+    A larger count in the status stays: nodes that are gone or no longer fit may still have pods.
+    """
+    nodes = lookup.all_of(*ALL_NODES[:3])
+    return [replace(pods, count=max(pods.count, eligible_count(pods.spec, pods.path, nodes))) for pods in sets]
+
+
+def may_grow_on_nodes(
+    new: dict[str, Any], old: dict[str, Any], adapter: Adapter, lookup: Lookup, config: CountingConfig
+) -> bool:
+    """Return False where a change of a kind with a pod per node asks for no more, whichever nodes exist.
+
+    Its placement is then the same, and no pod asks for more. Raises Malformed where the new object cannot be counted.
+    """
+    after, places = own_demand(new, adapter, lookup, config).roles, _placements(new, adapter, lookup)
+    try:
+        before, known = own_demand(old, adapter, lookup, config).roles, _placements(old, adapter, lookup)
+    except Malformed:
+        return True
+    if places != known or [role.name for role in after] != [role.name for role in before]:
+        return True
+    return any(resources.growth(now.per_pod, was.per_pod) for now, was in zip(after, before, strict=True))
+
+
+def _placements(obj: dict[str, Any], adapter: Adapter, lookup: Lookup) -> list[object]:
+    sets = _pod_sets(obj, adapter, namespace_of(obj), lookup)
+    return [placement(pods.spec, pods.path) for pods in sets]
 
 
 def charged_cost(cost: PodCost, pods: PodSet, context: ClaimContext) -> dict[str, int]:

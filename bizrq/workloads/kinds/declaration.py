@@ -158,6 +158,8 @@ class Adapter:
     lingers: bool = False
     #: False for kinds that do not pay for what they create: a CronJob's Jobs are charged themselves.
     pays: bool = True
+    #: It has at least as many pods of each role as there are nodes that the role's template fits.
+    per_node: bool = False
     #: The demand is only an estimate, so the kind is not charged by default.
     estimate: bool = False
 

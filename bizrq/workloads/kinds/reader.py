@@ -110,7 +110,7 @@ def _text(value: object, where: str) -> str:
 
 _KEYS = (
     "match", "root", "roles", "zeroWhen", "finishedWhen", "deadline", "scale", "creates", "passes", "grows", "beside",
-    "pods", "elasticMax", "surge", "code", "childRoles", "lingers", "pays", "estimate", "override",
+    "pods", "elasticMax", "surge", "code", "childRoles", "lingers", "pays", "perNode", "estimate", "override",
 )  # fmt: skip
 
 
@@ -158,6 +158,7 @@ def _adapter(codes: Codes, value: object, where: str) -> tuple[Adapter, bool]:
         child_roles=entry.all("childRoles", read.role),
         lingers=entry.flag("lingers"),
         pays=entry.flag("pays", default=True),
+        per_node=entry.flag("perNode"),
         estimate=entry.flag("estimate"),
     )
     for group, kind in sorted(adapter.grows - adapter.creates):

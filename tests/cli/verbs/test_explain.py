@@ -86,7 +86,7 @@ async def test_what_costs_nothing_and_what_cannot_be_counted_say_why(bizrq: Bizr
     [
         ("deploy/none", "there is no Deployment none in namespace default"),
         ("deploy/chat -n elsewhere", "there is no Deployment chat in namespace elsewhere"),
-        ("deploymint/chat", "deploymint is not a counted kind; the nearest of 24: deployment"),
+        ("deploymint/chat", "deploymint is not a counted kind; the nearest of 25: deployment"),
         ("a b c", "a b c: give one group, or one workload as KIND/NAME"),
         ("deploy/", "deploy/: give one group, or one workload as KIND/NAME"),
         ("nlp -f x", "give either a group"),

@@ -14,11 +14,13 @@ from tests.support.objects import (
     DEPLOYMENTS,
     DEVICE_CLASSES,
     NAMESPACES,
+    NODES,
     ROLLOUTS,
     claim,
     deployment,
     device_class,
     group,
+    node,
     rollout,
     sharing,
     tfjob,
@@ -279,3 +281,18 @@ async def test_fit_of_a_group_that_others_write_sends_nothing_to_the_cluster(biz
     edited = group("nlp", "ai", cpu="12", gpu="4", hours="100", **{"limits.cpu.A4": "3"})
     assert (await bizrq("fit", "-f", written(tmp_path, edited))).code == 0
     assert await bizrq.client.get(GROUPS, "nlp") == before
+
+
+async def test_fit_charges_a_daemonset_for_the_nodes_of_the_cluster(bizrq: Bizrq, tmp_path: Path) -> None:
+    """Admission lists the nodes; a dry run that did not would say that any DaemonSet fits."""
+    for number in range(3):
+        await bizrq.client.create(NODES, node(f"n{number}"))
+    made = deployment("agent", "nlp", cpu="4")
+    del made["spec"]["replicas"]
+    try:
+        said = await bizrq("fit", "-f", written(tmp_path, {**made, "kind": "DaemonSet"}))
+        assert said.code == 1
+        assert "limits.cpu: asks for 12 more" in said.out
+    finally:
+        for number in range(3):
+            await bizrq.client.delete(NODES, f"n{number}")

@@ -57,6 +57,8 @@ EACH: list[tuple[str, str, Object, dict[str, Any], list[Object]]] = [
          {"counts": ["spec.replicas"], "templates": ["spec.template"]}, [])
         for kind in ("Deployment", "ReplicaSet", "StatefulSet")
     ),
+    ("v1", "ReplicationController", {"replicas": 2, "template": POD},
+     {"counts": ["spec.replicas"], "templates": ["spec.template"]}, []),
     ("apps/v1", "DaemonSet", {"template": POD}, {"templates": ["spec.template"]}, []),
     ("batch/v1", "Job", {"parallelism": 2, "completions": 5, "suspend": False, "template": POD},
      {"counts": ["spec.parallelism", "spec.completions"], "templates": ["spec.template"], "flags": ["spec.suspend"]},
@@ -217,7 +219,7 @@ def test_a_scale_changes_what_the_kind_costs(adapter: Any) -> None:
 def test_which_kinds_have_a_scale() -> None:
     """Only kinds whose CRD has /scale: no other kind can receive one."""
     assert {adapter.resource for adapter in SCALABLE} == {
-        "deployments.apps", "replicasets.apps", "statefulsets.apps", "rollouts.argoproj.io",
+        "deployments.apps", "replicasets.apps", "replicationcontrollers", "statefulsets.apps", "rollouts.argoproj.io",
         "pytorchjobs.kubeflow.org", "paddlejobs.kubeflow.org", "jaxjobs.kubeflow.org",
         "leaderworkersets.leaderworkerset.x-k8s.io",
     }  # fmt: skip

@@ -41,6 +41,9 @@ KINDS = [
     ("a paused Deployment costs the same",
      make("apps/v1", "Deployment", {"paused": True, "replicas": 2, "template": POD}), "cpu=2 pods=2"),
     ("a ReplicaSet", make("apps/v1", "ReplicaSet", {"replicas": 4, "template": POD}), "cpu=4 pods=4"),
+    ("a ReplicationController has one pod unless it says more",
+     make("v1", "ReplicationController", {"template": POD}), "cpu=1 pods=1"),
+    ("a ReplicationController", make("v1", "ReplicationController", {"replicas": 4, "template": POD}), "cpu=4 pods=4"),
     ("a StatefulSet", make("apps/v1", "StatefulSet", {"replicas": 4, "template": POD}), "cpu=4 pods=4"),
     ("a DaemonSet that nobody has placed yet", make("apps/v1", "DaemonSet", {"template": POD}), ""),
     ("a DaemonSet costs the nodes that it is to run on",
@@ -254,3 +257,48 @@ def test_what_is_no_workload_is_refused(obj, words):
 
 def test_a_rollout_is_counted_as_a_deployment_is():
     assert count(rollout(3, "cpu=1/2")).roles == count(deployment(3, "cpu=1/2")).roles
+
+
+def node(name: str, **labels: str) -> dict:
+    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}}
+
+
+NODES = [node("a", disk="ssd"), node("b", disk="ssd"), node("c")]
+ON_SSD = {"spec": {**POD["spec"], "nodeSelector": {"disk": "ssd"}}}
+PER_NODE = [
+    ("on the nodes that it fits, before anybody has placed it", ON_SSD, 0, NODES, "cpu=2 pods=2"),
+    ("on every node", POD, 0, NODES, "cpu=3 pods=3"),
+    ("on as many as its controller has counted, if that is more", ON_SSD, 5, NODES, "cpu=5 pods=5"),
+    ("on the nodes that it fits, if those are more", POD, 2, NODES, "cpu=3 pods=3"),
+    ("on as many as its controller has counted, where no node is known", POD, 7, [], "cpu=7 pods=7"),
+]
+
+
+@pytest.mark.parametrize(
+    ("pods", "counted", "nodes", "expected"), [row[1:] for row in PER_NODE], ids=[row[0] for row in PER_NODE]
+)
+def test_a_daemonset_has_a_pod(pods: dict, counted: int, nodes: list, expected: str) -> None:
+    obj = make("apps/v1", "DaemonSet", {"template": pods}, status={"desiredNumberScheduled": counted})
+    assert costs(count(obj, *nodes), expected)
+
+
+def daemonset(pods: dict) -> dict:
+    return make("apps/v1", "DaemonSet", {"template": pods})
+
+
+GROWTH = [
+    ("nothing more", POD, POD, False),
+    ("smaller pods", TWO, POD, False),
+    ("larger pods", POD, TWO, True),
+    ("other nodes", POD, ON_SSD, True),
+    ("a pod of which nothing is known before", {}, POD, True),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "expected"), [row[1:] for row in GROWTH], ids=[row[0] for row in GROWTH])
+def test_whatever_nodes_there_are_a_daemonset_may_grow_by(old: dict, new: dict, expected: bool) -> None:
+    adapter = builtin_registry().by_kind("apps", "DaemonSet")
+    assert adapter is not None
+    assert (
+        counting.may_grow_on_nodes(daemonset(new), daemonset(old), adapter, DocumentLookup(NODES), CONFIG) is expected
+    )

@@ -1,0 +1,186 @@
+"""On which nodes a DaemonSet's pods run.
+
+This file alone answers that, as Kubernetes' controller does (kubernetes pkg/controller/daemon/daemon_controller.go,
+NodeShouldRunDaemonPod; component-helpers scheduling/corev1/nodeaffinity). It does not know where nodes come from.
+
+One rule is wider: taints whose key starts with `node.kubernetes.io/` follow the state of a node and pass by themselves,
+so they exclude no node. The tolerations that the controller adds to its pods are all of such taints.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, TypeAlias
+
+from bizrq.workloads.validation import child_path, expect_list, expect_map
+
+Object: TypeAlias = Mapping[str, Any]
+_Fits: TypeAlias = Callable[[Object, str], bool]
+"""Labels and name of a node."""
+
+_STATE_TAINTS: Final = "node.kubernetes.io/"
+_REPELLING: Final = frozenset({"NoSchedule", "NoExecute"})
+_NAME_FIELD: Final = "metadata.name"
+_WHOLE = re.compile(r"[+-]?[0-9]+", re.ASCII)
+_LABEL_VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?", re.ASCII)
+
+
+def eligible_count(spec: Object, path: str, nodes: Iterable[Object]) -> int:
+    """Return how many of the nodes a pod with this PodSpec runs on. `path` is where the spec stands, for errors.
+
+    Raises Malformed where the spec is not of the form that Kubernetes takes.
+    """
+    name, selector, terms, tolerations = placement(spec, path)
+    fits = _affinity(selector, terms)
+    tolerates = _Tolerations(tolerations)
+    return sum(
+        1
+        for node in nodes
+        if (name in ("", _name(node))) and fits(_labels(node), _name(node)) and tolerates.all(_taints(node))
+    )
+
+
+def placement(spec: Object, path: str) -> tuple[str, Object, Sequence[Object] | None, Sequence[Object]]:
+    """Return what of a PodSpec says where its pods run; equal specs of it run on the same nodes. Raises Malformed.
+
+    A node's name ("" for any), the node selector, the terms of the required node affinity (None for any node), and the
+    tolerations.
+    """
+    affinity_path = child_path(path, "affinity.nodeAffinity")
+    affinity = expect_map(spec.get("affinity"), child_path(path, "affinity"))
+    required = expect_map(affinity.get("nodeAffinity"), affinity_path).get(
+        "requiredDuringSchedulingIgnoredDuringExecution"
+    )
+    terms: list[Object] | None = None
+    if required is not None:
+        required_path = f"{affinity_path}.requiredDuringSchedulingIgnoredDuringExecution"
+        terms_path = f"{required_path}.nodeSelectorTerms"
+        terms = _maps(expect_map(required, required_path).get("nodeSelectorTerms"), terms_path)
+        for number, term in enumerate(terms):
+            for key in ("matchExpressions", "matchFields"):
+                rules_path = f"{terms_path}[{number}].{key}"
+                for place, rule in enumerate(_maps(term.get(key), rules_path)):
+                    expect_list(rule.get("values"), f"{rules_path}[{place}].values")
+    return (
+        str(spec.get("nodeName") or ""),
+        expect_map(spec.get("nodeSelector"), child_path(path, "nodeSelector")),
+        terms,
+        _maps(spec.get("tolerations"), child_path(path, "tolerations")),
+    )
+
+
+def _maps(value: object, path: str) -> list[Object]:
+    return [expect_map(each, f"{path}[{number}]") for number, each in enumerate(expect_list(value, path))]
+
+
+def _affinity(selector: Object, terms: Sequence[Object] | None) -> _Fits:
+    """Return the test of a node selector and of a required node affinity.
+
+    Terms are alternatives. One that is empty, or cannot be read, matches no node.
+    """
+    wanted = selector.items()
+    if terms is None:
+        return lambda labels, _name: wanted <= labels.items()
+    tests = [test for term in terms if (test := _term(term)) is not None]
+    return lambda labels, name: wanted <= labels.items() and any(test(labels, name) for test in tests)
+
+
+def _term(term: Object) -> _Fits | None:
+    """Return the test of one term, all of whose rules must hold; None where it matches no node."""
+    rules = [_label_rule(rule) for rule in term.get("matchExpressions") or ()]
+    rules += [_field_rule(rule) for rule in term.get("matchFields") or ()]
+    known = [rule for rule in rules if rule is not None]
+    if not rules or len(known) < len(rules):
+        return None
+    return lambda labels, name: all(rule(labels, name) for rule in known)
+
+
+def _label_rule(rule: Object) -> _Fits | None:
+    """Return the test of a rule on labels, None where it cannot be read (apimachinery pkg/labels, NewRequirement)."""
+    key, values = str(rule.get("key")), rule.get("values") or []
+    if not all(isinstance(value, str) and _LABEL_VALUE.fullmatch(value) for value in values):
+        return None
+    match rule.get("operator"):
+        case "In" if values:
+            return lambda labels, _name: key in labels and labels[key] in values
+        case "NotIn" if values:
+            return lambda labels, _name: key not in labels or labels[key] not in values
+        case "Exists" if not values:
+            return lambda labels, _name: key in labels
+        case "DoesNotExist" if not values:
+            return lambda labels, _name: key not in labels
+        case "Gt" if (bound := _only_whole(values)) is not None:
+            return lambda labels, _name: (found := _whole(labels.get(key))) is not None and found > bound
+        case "Lt" if (bound := _only_whole(values)) is not None:
+            return lambda labels, _name: (found := _whole(labels.get(key))) is not None and found < bound
+        case _:
+            return None
+
+
+def _field_rule(rule: Object) -> _Fits | None:
+    """Return the test of a rule on fields, None where it cannot be read. A node has one field, its name."""
+    key, values = rule.get("key"), rule.get("values") or []
+    if len(values) != 1 or rule.get("operator") not in ("In", "NotIn"):
+        return None
+    wanted, is_equal = values[0], rule["operator"] == "In"
+    return lambda _labels, name: ((name if key == _NAME_FIELD else "") == wanted) is is_equal
+
+
+class _Tolerations:
+    """Tolerations of a pod (kubernetes core/v1 toleration.go, ToleratesTaint)."""
+
+    def __init__(self, tolerations: Sequence[Object]) -> None:
+        self._tolerations = tolerations
+
+    def all(self, taints: Iterable[Object]) -> bool:
+        """Return True where each taint that keeps pods away is tolerated."""
+        return all(
+            any(_tolerates(toleration, taint) for toleration in self._tolerations)
+            for taint in taints
+            if taint.get("effect") in _REPELLING and not str(taint.get("key")).startswith(_STATE_TAINTS)
+        )
+
+
+def _tolerates(toleration: Object, taint: Object) -> bool:
+    for field in ("effect", "key"):
+        if toleration.get(field) and toleration[field] != taint.get(field):
+            return False
+    wanted, value = toleration.get("value") or "", taint.get("value") or ""
+    match toleration.get("operator") or "Equal":
+        case "Equal":
+            return wanted == value
+        case "Exists":
+            return True
+        case "Gt" | "Lt" as operator:
+            # API servers take these two with the feature TaintTolerationComparisonOperators only (KEP-5471).
+            bound, found = _whole(wanted), _whole(value)
+            if bound is None or found is None:
+                return False
+            return found > bound if operator == "Gt" else found < bound
+        case _:
+            return False
+
+
+def _only_whole(values: Sequence[str]) -> int | None:
+    return _whole(values[0]) if len(values) == 1 else None
+
+
+def _whole(text: object) -> int | None:
+    """Return a whole number of 64 bits, None for anything else (Go: strconv.ParseInt)."""
+    if not isinstance(text, str) or len(text) > 63 or not _WHOLE.fullmatch(text):
+        return None
+    number = int(text)
+    return number if -(2**63) <= number < 2**63 else None
+
+
+def _name(node: Object) -> str:
+    return str(expect_map(node.get("metadata"), "metadata").get("name") or "")
+
+
+def _labels(node: Object) -> Object:
+    return expect_map(expect_map(node.get("metadata"), "metadata").get("labels"), "metadata.labels")
+
+
+def _taints(node: Object) -> Sequence[Object]:
+    return _maps(expect_map(node.get("spec"), "spec").get("taints"), "spec.taints")

@@ -1,0 +1,298 @@
+"""Kinds that make pods and were free: a tenant with the role `edit` tries each to get more than the group has.
+
+What is held against `hard` are the pods that there are, which no code of bizrq is asked for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from bizrq.api import group as wire
+from bizrq.kube.client import AlreadyExists, ApiError, KubeClient, NotFound, Resource
+from bizrq.store.groups import GROUPS
+from bizrq.workloads.labels import LABEL, REQUIRED
+from tests.support.cluster import Cluster, eventually, refusal
+from tests.support.objects import CONFIG_MAPS, DEPLOYMENTS, NAMESPACES, NODES, PODS, Object, deployment, group, template
+from tests.support.proxy import Proxy
+from tests.support.serving import Parts
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+REPLICATION_CONTROLLERS = Resource("", "v1", "replicationcontrollers", "ReplicationController")
+DAEMONSETS = Resource("apps", "v1", "daemonsets", "DaemonSet")
+ROLE_BINDINGS = Resource("rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding")
+
+
+@dataclass(frozen=True)
+class Tenant:
+    """A person with the role `edit` in a namespace of the same name as the group."""
+
+    admin: KubeClient
+    client: KubeClient
+    name: str
+
+    async def create(self, resource: Resource, obj: Object) -> Object:
+        return await self.client.create(resource, obj)
+
+    async def scale(self, resource: Resource, name: str, replicas: int) -> None:
+        body = {"spec": {"replicas": replicas}}
+        await self.client.patch(resource, name, body, namespace=self.name, subresource="scale")
+
+    async def live(self) -> int:
+        """The cores of the pods that there are: each has one."""
+        pods = (await self.admin.list(PODS, self.name))[0]
+        return sum(1 for pod in pods if pod.get("status", {}).get("phase") not in ("Succeeded", "Failed"))
+
+    async def uses(self, cpu: str) -> None:
+        """Wait until so much is used, nothing is promised, and the pods are as many."""
+        last: list[object] = []
+
+        async def settled() -> bool:
+            found = wire.from_dict(await self.admin.get(GROUPS, self.name))
+            last[:] = [found.status, await self.live()]
+            is_used = (found.status.used or {}).get("limits.cpu") == cpu and not found.status.reservations
+            return is_used and last[1] == int(cpu)
+
+        await eventually(settled, 60, lambda: last)
+
+    async def conditions(self) -> set[str]:
+        status = wire.from_dict(await self.admin.get(GROUPS, self.name)).status
+        return {condition.type for condition in status.conditions if condition.status == "True"}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def parts(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Parts]:
+    async with Parts(cluster, tmp_path_factory.mktemp("kinds-pay")) as parts:
+        await parts.webhooks()
+        await parts.controller(recount_interval=0.5)
+        await parts.register()
+        yield parts
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def tenant(
+    parts: Parts, client: KubeClient, namespace: str, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Tenant]:
+    """Four cores and a tenant who may edit one namespace."""
+    folder = tmp_path_factory.mktemp(namespace)
+    await client.create(GROUPS, group(namespace, cpu="4"))
+    subject = {"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": namespace}
+    role = {"kind": "ClusterRole", "apiGroup": "rbac.authorization.k8s.io", "name": "edit"}
+    binding = {
+        "apiVersion": ROLE_BINDINGS.api_version,
+        "kind": ROLE_BINDINGS.kind,
+        "metadata": {"name": "tenant", "namespace": namespace},
+        "roleRef": role,
+        "subjects": [subject],
+    }
+    await client.create(ROLE_BINDINGS, binding)
+    async with (
+        Proxy(parts.cluster.kubeconfig, {"Impersonate-User": namespace}) as proxy,
+        KubeClient.from_kubeconfig(proxy.write_kubeconfig(folder / "tenant")) as person,
+    ):
+        tenant = Tenant(client, person, namespace)
+        await tenant.uses("0")
+
+        async def bound() -> bool:
+            with contextlib.suppress(ApiError):
+                await person.list(REPLICATION_CONTROLLERS, namespace)
+                return True
+            return False
+
+        await eventually(bound, 30, "the tenant has the role")
+        yield tenant
+        with contextlib.suppress(NotFound):
+            await client.delete(NAMESPACES, namespace)
+
+
+def replication_controller(tenant: Tenant, replicas: int, *, label: bool = True, name: str = "rc") -> Object:
+    made = deployment(name, tenant.name if label else None, replicas, namespace=tenant.name)
+    made["spec"]["selector"] = {"app": "x"}
+    return {**made, "apiVersion": "v1", "kind": "ReplicationController"}
+
+
+async def has_default(tenant: Tenant, **labels: str) -> None:
+    """Label the tenant's namespace, and wait until the webhooks know."""
+    await tenant.admin.patch(NAMESPACES, tenant.name, {"metadata": {"labels": labels}})
+
+    async def known() -> bool:
+        """As soon as a create that is too large is refused."""
+        try:
+            await tenant.client.create(DEPLOYMENTS, deployment("probe", None, 99, namespace=tenant.name), dry_run=True)
+        except ApiError:
+            return True
+        return False
+
+    await eventually(known, 30, "the namespace's labels count")
+
+
+async def test_a_replication_controller_pays_for_its_pods(tenant: Tenant) -> None:
+    """By its own label: no more than the group has, at its creation and by /scale."""
+    error = await refusal(tenant.create(REPLICATION_CONTROLLERS, replication_controller(tenant, 5)))
+    assert f"exceeded quota: {tenant.name}, requested: limits.cpu=5, used: limits.cpu=0" in error.message
+    await tenant.create(REPLICATION_CONTROLLERS, replication_controller(tenant, 2))
+    await tenant.uses("2")
+    error = await refusal(tenant.scale(REPLICATION_CONTROLLERS, "rc", 5))
+    assert f"exceeded quota: {tenant.name}, requested: limits.cpu=3, used: limits.cpu=2" in error.message
+    await tenant.scale(REPLICATION_CONTROLLERS, "rc", 4)
+    await tenant.uses("4")
+    await tenant.client.delete(REPLICATION_CONTROLLERS, "rc", tenant.name)
+    for pod in (await tenant.admin.list(PODS, tenant.name))[0]:
+        with contextlib.suppress(NotFound):
+            await tenant.admin.delete(PODS, pod["metadata"]["name"], tenant.name)
+    await tenant.uses("0")
+
+
+async def test_a_replication_controller_is_charged_to_the_default_of_its_namespace(tenant: Tenant) -> None:
+    await has_default(tenant, **{LABEL: tenant.name})
+    made = replication_controller(tenant, 12, label=False)
+    assert "requested: limits.cpu=12" in (await refusal(tenant.create(REPLICATION_CONTROLLERS, made))).message
+    await tenant.create(REPLICATION_CONTROLLERS, replication_controller(tenant, 3, label=False))
+    await tenant.uses("3")
+
+
+async def test_a_replication_controller_names_a_group_where_one_is_required(tenant: Tenant) -> None:
+    await has_default(tenant, **{REQUIRED: "true"})
+    made = replication_controller(tenant, 12, label=False)
+    error = await refusal(tenant.create(REPLICATION_CONTROLLERS, made))
+    assert f"namespace {tenant.name} requires a group: label ReplicationController" in error.message
+    assert await tenant.live() == 0
+
+
+OPERATOR = {"Impersonate-User": "system:serviceaccount:kube-system:operator", "Impersonate-Group": "system:masters"}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def operator(parts: Parts, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[KubeClient]:
+    """A controller of kube-system that is not Kubernetes' own."""
+    path = tmp_path_factory.mktemp("operator") / "kubeconfig"
+    async with (
+        Proxy(parts.cluster.kubeconfig, OPERATOR) as proxy,
+        KubeClient.from_kubeconfig(proxy.write_kubeconfig(path)) as client,
+    ):
+        yield client
+
+
+async def pod_of_a_config_map(tenant: Tenant, name: str) -> Object:
+    """A pod whose controller is of a kind that nobody charges."""
+    owner = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": tenant.name}}
+    stored = await tenant.client.create(CONFIG_MAPS, owner)
+    reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": name, "uid": stored["metadata"]["uid"]}
+    metadata = {"name": name, "namespace": tenant.name, "ownerReferences": [{**reference, "controller": True}]}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template()["spec"]}
+
+
+async def test_pods_of_an_owner_that_does_not_pay_need_a_group_where_one_is_required(
+    tenant: Tenant, operator: KubeClient
+) -> None:
+    """Though an account of kube-system makes them."""
+    await has_default(tenant, **{REQUIRED: "true"})
+    error = await refusal(operator.create(PODS, await pod_of_a_config_map(tenant, "stray")))
+    assert f"namespace {tenant.name} requires a group: label Pod {tenant.name}/stray" in error.message
+
+
+async def test_pods_of_an_owner_that_does_not_pay_are_charged_to_the_default(
+    tenant: Tenant, operator: KubeClient
+) -> None:
+    await has_default(tenant, **{LABEL: tenant.name})
+    for number in range(4):
+        await operator.create(PODS, await pod_of_a_config_map(tenant, f"stray-{number}"))
+    error = await refusal(operator.create(PODS, await pod_of_a_config_map(tenant, "stray")))
+    assert f"exceeded quota: {tenant.name}, requested: limits.cpu=1" in error.message
+    await tenant.uses("4")
+
+
+async def test_what_stood_there_before_a_group_was_required_keeps_its_pods(tenant: Tenant) -> None:
+    """Kubernetes replaces them; nobody may grow it."""
+    await tenant.create(REPLICATION_CONTROLLERS, replication_controller(tenant, 2, label=False))
+    await eventually(lambda: has_pods(tenant, 2), 60, "its pods")
+    await has_default(tenant, **{REQUIRED: "true"})
+    pods = (await tenant.admin.list(PODS, tenant.name))[0]
+    gone = {pod["metadata"]["uid"] for pod in pods}
+    for pod in pods:
+        await tenant.admin.request(
+            "DELETE", PODS.path(tenant.name, pod["metadata"]["name"]), body=b'{"gracePeriodSeconds":0}'
+        )
+
+    async def replaced() -> bool:
+        found = {pod["metadata"]["uid"] for pod in (await tenant.admin.list(PODS, tenant.name))[0]}
+        return len(found - gone) == 2
+
+    await eventually(replaced, 60, "its pods are replaced")
+    error = await refusal(tenant.scale(REPLICATION_CONTROLLERS, "rc", 3))
+    assert f"namespace {tenant.name} requires a group" in error.message
+
+
+async def has_pods(tenant: Tenant, count: int) -> bool:
+    return await tenant.live() == count
+
+
+async def node(client: KubeClient, name: str, label: str, *taints: Object) -> None:
+    obj = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": {"pays": label}}}
+    with contextlib.suppress(AlreadyExists):
+        await client.create(NODES, {**obj, "spec": {"taints": list(taints)}})
+
+
+def daemonset(tenant: Tenant, **pods: Any) -> Object:
+    made = deployment("ds", tenant.name, namespace=tenant.name)
+    del made["spec"]["replicas"]
+    made["spec"]["template"]["spec"].update({"nodeSelector": {"pays": tenant.name}, **pods})
+    return {**made, "kind": "DaemonSet"}
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def nodes(tenant: Tenant) -> AsyncIterator[list[str]]:
+    """Three nodes, two more with a taint, and one that is cordoned."""
+    taint = {"key": "pays.example.com/gpu", "effect": "NoSchedule"}
+    cordoned = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
+    names = [f"{tenant.name}-{number}" for number in range(6)]
+    for number, name in enumerate(names):
+        taints = [taint] if number in (3, 4) else [cordoned] if number == 5 else []
+        await node(tenant.admin, name, tenant.name, *taints)
+    yield names
+    for name in [*names, f"{tenant.name}-new"]:
+        with contextlib.suppress(NotFound):
+            await tenant.admin.delete(NODES, name)
+
+
+async def test_a_daemonset_pays_at_its_creation_for_the_nodes_that_it_fits(tenant: Tenant, nodes: list[str]) -> None:
+    """Six cores with a toleration of everything, four without, of which one is on a node that is cordoned."""
+    error = await refusal(tenant.create(DAEMONSETS, daemonset(tenant, tolerations=[{"operator": "Exists"}])))
+    assert f"exceeded quota: {tenant.name}, requested: limits.cpu=6, used: limits.cpu=0" in error.message
+    assert await tenant.live() == 0
+    await tenant.create(DAEMONSETS, daemonset(tenant))
+
+    async def counted() -> bool:
+        found = wire.from_dict(await tenant.admin.get(GROUPS, tenant.name)).status
+        return (found.used or {}).get("limits.cpu") == "4" and not found.reservations
+
+    await eventually(counted, 60, "the recount agrees with admission")
+    patch = {"spec": {"template": {"spec": {"tolerations": [{"operator": "Exists"}]}}}}
+    error = await refusal(tenant.client.patch(DAEMONSETS, "ds", patch, namespace=tenant.name))
+    assert f"exceeded quota: {tenant.name}, requested: limits.cpu=2, used: limits.cpu=4" in error.message
+    await tenant.client.patch(
+        DAEMONSETS, "ds", {"spec": {"template": {"metadata": {"labels": {"v": "2"}}}}}, namespace=tenant.name
+    )
+    assert await tenant.live() <= 6
+
+
+async def test_nodes_that_come_later_are_charged(tenant: Tenant, nodes: list[str]) -> None:
+    """Nobody can refuse a node, so it shows as OverQuota; one that goes is refunded."""
+    await tenant.create(DAEMONSETS, daemonset(tenant))
+    await node(tenant.admin, f"{tenant.name}-new", tenant.name)
+
+    async def used(cpu: str) -> bool:
+        found = wire.from_dict(await tenant.admin.get(GROUPS, tenant.name)).status
+        return (found.used or {}).get("limits.cpu") == cpu and not found.reservations
+
+    await eventually(lambda: used("5"), 60, "the new node is charged")
+    assert "OverQuota" in await tenant.conditions()
+    await tenant.admin.patch(NODES, nodes[0], {"metadata": {"labels": {"pays": None}}})
+    await tenant.admin.patch(NODES, nodes[1], {"metadata": {"labels": {"pays": None}}})
+    await eventually(lambda: used("3"), 60, "nodes that no longer fit are refunded")
