@@ -4,7 +4,7 @@ This file alone decides when that label of a Namespace may change: not while it 
 workloads. They have not been admitted to the other group.
 
 The race that is accepted: a workload that is created while the label changes is decided by the one webhook before, and
-counted by the controller after. It was admitted to some group, and the recount tells the other one (event Drift).
+counted by the controller after. It was admitted to some group, and the recount reports it to the other one (event Drift).
 """
 
 from __future__ import annotations
