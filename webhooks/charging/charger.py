@@ -36,9 +36,9 @@ class Charger:
         """
         decide = self._reserver.decider(request)
         if isinstance(counted, Charges) and counted.precheck is not None:
-            refused = await self._charge_one(request, counted.precheck, deadline, self._reserver.dry_run)
+            refused = await self._authorize_and_decide(request, counted.precheck, deadline, self._reserver.dry_run)
             if isinstance(refused, Denied):
-                return refused
+                return _attributed(refused, counted.precheck)
         granted: set[tuple[object, ...]] = set()
         retries = BusyRetries(deadline)
         while True:
@@ -63,32 +63,24 @@ class Charger:
             match counted:
                 case NothingCharged():
                     return Granted()
-                case Decided(verdict):
-                    return verdict
-                case Charges(charges, is_final):
-                    due = charges if is_final else [found for found in charges if found.key not in granted]
+                case Decided():
+                    return counted.verdict
+                case Charges():
+                    due = counted.charges
+            if not counted.is_final:
+                due = [found for found in due if found.key not in granted]
             if not due:
                 return Granted()
             for pending in due:
-                verdict = await self._charge_one(request, pending, deadline, decide)
+                verdict = await self._authorize_and_decide(request, pending, deadline, decide)
                 # An intent that cannot be stored is no reason to refuse a write that makes nothing worse.
                 if isinstance(verdict, Denied) and (verdict.reason in RETRYABLE or not pending.is_intent):
-                    return verdict
-                if not is_final:
+                    return _attributed(verdict, pending)
+                if not counted.is_final:
                     granted.add(pending.key)
-            if is_final:
+            if counted.is_final:
                 return Granted()
             counted = await count_again()
-
-    async def _charge_one(
-        self, request: Request, pending: PendingCharge, deadline: Deadline, decide: Decide
-    ) -> Verdict:
-        """Return the verdict on one charge, attributed to the workload that it is made for."""
-        verdict = await self._authorize_and_decide(request, pending, deadline, decide)
-        if not pending.on_behalf_of or not isinstance(verdict, Denied):
-            return verdict
-        message = f"{verdict.message}; charged for {pending.on_behalf_of}"
-        return Denied(verdict.reason, message, verdict.violations, pending.on_behalf_of)
 
     async def _authorize_and_decide(
         self, request: Request, pending: PendingCharge, deadline: Deadline, decide: Decide
@@ -117,3 +109,11 @@ class Charger:
         except (ApiError, Unreachable) as error:
             return Denied(Reason.TIMEOUT, f"namespace {namespace} could not be read, try again: {error}")
         return await decide(group, charge, deadline.at, lambda stored: check(stored, fresh))
+
+
+def _attributed(refused: Denied, pending: PendingCharge) -> Denied:
+    """Return the refusal with the workload that the charge is made for, where another object's write makes it."""
+    if not pending.on_behalf_of:
+        return refused
+    message = f"{refused.message}; charged for {pending.on_behalf_of}"
+    return Denied(refused.reason, message, refused.violations, pending.on_behalf_of)

@@ -53,8 +53,8 @@ class SharedClaims:
         """
         due: list[PendingCharge] = []
         for place, cost in sorted(demand.shared.items()):
-            stood = before.shared.get(place, {})
-            if not growth(cost, stood):
+            cost_before = before.shared.get(place, {})
+            if not growth(cost, cost_before):
                 continue
             held = await self._cost_held(place, group, own.awaited_slot, lookup, deadline)
             charge = Charge(
@@ -62,7 +62,7 @@ class SharedClaims:
                 uid=own.uid,
                 resource_version=own.resource_version,
                 demand=larger(cost, held),
-                before=larger(stood, held),
+                before=larger(cost_before, held),
                 pending_write=own.awaited_slot,
                 is_shared=True,
                 max_run_time=own.max_run_time,
@@ -91,8 +91,8 @@ class SharedClaims:
                 continue
             if user.group != group:
                 raise Malformed(claim_conflict(place, user.group, group))
-            stood = stored_demand(self._context, user.obj, user.adapter, OverlayLookup(user.lookup, reference, claim))
-            held = larger(held, stood.shared.get(place, {}))
+            demand = stored_demand(self._context, user.obj, user.adapter, OverlayLookup(user.lookup, reference, claim))
+            held = larger(held, demand.shared.get(place, {}))
         return held
 
     async def pending_write(self, reference: Reference, deadline: Deadline, except_group: str = "") -> Slot | None:

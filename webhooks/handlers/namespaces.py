@@ -3,8 +3,8 @@
 This file alone decides when that label of a Namespace may change: not while it pays, or would then pay, for active
 workloads. They have not been admitted to the other group.
 
-The race that is accepted: a workload that is created while the label changes is decided by the one webhook before, and
-counted by the controller after. It was admitted to some group, and the recount tells the other one (event Drift).
+One race is accepted: a workload that is created while the label changes may be admitted to one group and counted to the
+other. The recount reports it there (event Drift).
 """
 
 from __future__ import annotations

@@ -7,10 +7,10 @@ refused.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import structlog
 
@@ -48,8 +48,7 @@ _NOTHING_FRESH: Fresh = MappingProxyType({})
 _WITHOUT_NODES: Fresh = MappingProxyType({ALL_NODES: {"items": []}})
 
 
-@dataclass(frozen=True, slots=True)
-class _Write:
+class _Write(NamedTuple):
     """A reviewed write of a workload; `old` is None for a create."""
 
     request: Request
@@ -213,18 +212,18 @@ class WorkloadHandler:
         sees_others = bool(adapter.refers or adapter.grows)
         # Before anything is awaited, or versions newer than what was counted would be noted.
         seen = read_versions(self._context, asked.asked, lookup, children) if sees_others else {}
-        stood = self._before(old, group, lookup)
-        if stood is None:
+        stored = self._before(old, group, lookup)
+        if stored is None:
             if write.request.namespace in self._exempt:
                 return Decided(_exempt(write.request.namespace))
             counting.check_template_labels(new, adapter, group, lookup)
         demand = self._children.with_children(own_demand, adapter, children, lookup)
         before = None
-        if stood is not None:
-            before = self._children.with_children(stood, adapter, children, lookup)
+        if stored is not None:
+            before = self._children.with_children(stored, adapter, children, lookup)
         charge = charge_of(adapter, write.request, new, demand, old, before)
         # While a child asks for more than the workload does, the child may be about to ask for less.
-        hidden = bool(children) and stood is not None and bool(growth(own_demand.resources, stood.resources))
+        hidden = bool(children) and stored is not None and bool(growth(own_demand.resources, stored.resources))
         claims = await self._claims.charges(charge, group, demand, before or NO_DEMAND, lookup, deadline)
         if not charge.is_new and not hidden and not charge.may_need_more():
             return _charges(adapter, claims) if claims else Decided(Granted())
@@ -248,8 +247,8 @@ class WorkloadHandler:
         left = charged_group(old, lookup) if old is not None else None
         if old is None or left is None or left == entering.group or payer(old, self._registry, lookup) is not None:
             return []
-        stood = self._before(old, left, lookup) or NO_DEMAND
-        held = self._children.with_children(stood, write.adapter, children, lookup).resources
+        stored = self._before(old, left, lookup) or NO_DEMAND
+        held = self._children.with_children(stored, write.adapter, children, lookup).resources
         charge = replace(
             entering.charge, demand=held, before=held, is_new=True, roles=(), unspecified={}, unmodelled={}
         )
@@ -285,9 +284,9 @@ class WorkloadHandler:
             is_going = bool((old.get("metadata") or {}).get("deletionTimestamp"))
             if is_going or self._owner_trust.releases(request, new, old, lookup):
                 return NothingCharged()
-            stood = self._before(old, None, lookup)
+            stored = self._before(old, None, lookup)
             demand = counting.demand(new, self._registry, lookup, self._config)
-            if stood is not None and not growth(demand.resources, stood.resources):
+            if stored is not None and not growth(demand.resources, stored.resources):
                 return NothingCharged()
         return Decided(
             Denied(
