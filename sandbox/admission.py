@@ -84,7 +84,7 @@ class Attributes:
 
 
 @dataclass(frozen=True)
-class _Rule:
+class WebhookRule:
     groups: frozenset[str]
     versions: frozenset[str]
     operations: frozenset[str]
@@ -106,6 +106,65 @@ class _Rule:
         return bool(self.resources & wanted)
 
 
+def match_rules(
+    rules: Iterable[WebhookRule], attributes: Attributes, kinds: Kinds, *, equivalent: bool
+) -> Resource | None:
+    """Return the resource version that a rule matches, the written one first; None where no rule does."""
+    resource = attributes.resource
+    candidates = [resource]
+    if equivalent:
+        candidates += [
+            other for other in kinds if other.store == resource.store and other.api_version != resource.api_version
+        ]
+    for candidate in candidates:
+        for rule in rules:
+            if rule.matches(attributes.operation, candidate, attributes.subresource):
+                return candidate
+    return None
+
+
+def namespace_matches(matcher: Matcher, attributes: Attributes, store: Store) -> bool:
+    if attributes.resource.store == NAMESPACES:
+        obj = attributes.obj if attributes.operation in ("CREATE", "UPDATE") else attributes.old
+        return matcher(_labels(obj or {}))
+    if not attributes.namespace:
+        return True
+    namespace = store.get(NAMESPACES, "", attributes.namespace)
+    if namespace is None:
+        raise not_found("", "namespaces", attributes.namespace)
+    return matcher(_labels(namespace.obj))
+
+
+def object_matches(matcher: Matcher, attributes: Attributes) -> bool:
+    return any(matcher(_labels(obj)) for obj in (attributes.obj, attributes.old) if obj is not None)
+
+
+def variables_of(attributes: Attributes, call: Call, store: Store) -> Json:
+    """Return the CEL variables of a write; the sandbox has no `authorizer`."""
+    request = _request(attributes, attributes.resource, call, "")
+    namespace = store.get(NAMESPACES, "", attributes.namespace) if attributes.namespace else None
+    return {
+        "object": attributes.obj,
+        "oldObject": attributes.old,
+        "request": {key: value for key, value in request.items() if key not in ("object", "oldObject")},
+        "authorizer": None,
+        "namespaceObject": namespace.obj if namespace is not None else None,
+    }
+
+
+def compile_rules(rules: Iterable[Json]) -> tuple[WebhookRule, ...]:
+    return tuple(
+        WebhookRule(
+            groups=frozenset(rule.get("apiGroups") or ()),
+            versions=frozenset(rule.get("apiVersions") or ()),
+            operations=frozenset(rule.get("operations") or ()),
+            resources=frozenset(rule.get("resources") or ()),
+            scope=rule.get("scope", "*"),
+        )
+        for rule in rules
+    )
+
+
 @dataclass
 class _Hook:
     """One webhook of one configuration, compiled. The session keeps its connections alive."""
@@ -113,7 +172,7 @@ class _Hook:
     name: str
     url: str
     host: str | None
-    rules: tuple[_Rule, ...]
+    rules: tuple[WebhookRule, ...]
     equivalent: bool
     namespaces: Matcher | None
     objects: Matcher | None
@@ -196,56 +255,19 @@ class Webhooks:
 
     def _concerns(self, hook: _Hook, attributes: Attributes, call: Call) -> Resource | None:
         """Return the resource version to call the webhook with, or None if it is not to be called for this write."""
-        matched = self._match_rules(hook, attributes)
+        matched = match_rules(hook.rules, attributes, self._kinds, equivalent=hook.equivalent)
         if matched is None:
             return None
-        if hook.namespaces is not None and not self._namespace_matches(hook.namespaces, attributes):
+        if hook.namespaces is not None and not namespace_matches(hook.namespaces, attributes, self._store):
             return None
-        if hook.objects is not None and not any(
-            hook.objects(_labels(obj)) for obj in (attributes.obj, attributes.old) if obj is not None
-        ):
+        if hook.objects is not None and not object_matches(hook.objects, attributes):
             return None
         if hook.conditions and not self._conditions_match(hook, attributes, call):
             return None
         return matched
 
-    def _match_rules(self, hook: _Hook, attributes: Attributes) -> Resource | None:
-        resource = attributes.resource
-        candidates = [resource]
-        if hook.equivalent:
-            candidates += [
-                other
-                for other in self._kinds
-                if other.store == resource.store and other.api_version != resource.api_version
-            ]
-        for candidate in candidates:
-            for rule in hook.rules:
-                if rule.matches(attributes.operation, candidate, attributes.subresource):
-                    return candidate
-        return None
-
-    def _namespace_matches(self, matcher: Matcher, attributes: Attributes) -> bool:
-        if attributes.resource.store == NAMESPACES:
-            obj = attributes.obj if attributes.operation in ("CREATE", "UPDATE") else attributes.old
-            return matcher(_labels(obj or {}))
-        if not attributes.namespace:
-            return True
-        namespace = self._store.get(NAMESPACES, "", attributes.namespace)
-        if namespace is None:
-            raise not_found("", "namespaces", attributes.namespace)
-        return matcher(_labels(namespace.obj))
-
     def _conditions_match(self, hook: _Hook, attributes: Attributes, call: Call) -> bool:
-        request = _request(attributes, attributes.resource, call, "")
-        values = {
-            "object": attributes.obj,
-            "oldObject": attributes.old,
-            "request": {key: value for key, value in request.items() if key not in ("object", "oldObject")},
-            "authorizer": None,
-            "namespaceObject": None,
-        }
-        if attributes.namespace and (namespace := self._store.get(NAMESPACES, "", attributes.namespace)):
-            values["namespaceObject"] = namespace.obj
+        values = variables_of(attributes, call, self._store)
         problems: list[str] = []
         for _, program in hook.conditions:
             try:
@@ -470,16 +492,7 @@ def _compile(webhook: Json) -> _Hook:
         name=webhook["name"],
         url=url,
         host=host,
-        rules=tuple(
-            _Rule(
-                groups=frozenset(rule.get("apiGroups") or ()),
-                versions=frozenset(rule.get("apiVersions") or ()),
-                operations=frozenset(rule.get("operations") or ()),
-                resources=frozenset(rule.get("resources") or ()),
-                scope=rule.get("scope", "*"),
-            )
-            for rule in webhook.get("rules") or ()
-        ),
+        rules=compile_rules(webhook.get("rules") or ()),
         equivalent=webhook.get("matchPolicy", "Equivalent") == "Equivalent",
         namespaces=compile_selector(webhook.get("namespaceSelector")),
         objects=compile_selector(webhook.get("objectSelector")),

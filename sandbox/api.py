@@ -19,10 +19,11 @@ from typing import Any
 
 import orjson
 
-from sandbox import admission, builtins, cel, crds, lifecycle, patch, scale, schema
+from sandbox import admission, builtins, cel, crds, lifecycle, patch, policies, scale, schema
 from sandbox.admission import Attributes, Call, User, Webhooks
 from sandbox.clock import Clock, rfc3339
-from sandbox.kinds import CRDS, NAMESPACES, PODS, WEBHOOKS, Kinds, Resource
+from sandbox.kinds import BINDINGS, CRDS, NAMESPACES, PODS, POLICIES, WEBHOOKS, Kinds, Resource
+from sandbox.policies import Policies
 from sandbox.selectors import parse_fields, parse_labels
 from sandbox.status import (
     ApiError,
@@ -96,6 +97,7 @@ class Api:
         self.clock = clock
         self.store = Store(history)
         self.kinds = Kinds()
+        self.policies = Policies(self.store, self.kinds)
         self.webhooks = Webhooks(self.store, self.kinds)
         self._cleanups: dict[str, asyncio.Task[None]] = {}
         self.store.listeners.append(self._crd_changed)
@@ -118,6 +120,11 @@ class Api:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await self.webhooks.close()
+
+    async def _admit(self, call: Call, attributes: Attributes) -> None:
+        """Return if all policies and webhooks allow the write; raise the refusal otherwise."""
+        self.policies.review(call, attributes)
+        await self.webhooks.review(call, attributes)
 
     # Reading
 
@@ -176,7 +183,7 @@ class Api:
             if generate:
                 name = str(generate)[:_LONGEST_BASE] + "".join(secrets.choice(_NAME_LETTERS) for _ in range(5))
             obj = self._new_object(call, resource, namespace, copy.copy(body), name)
-            await self.webhooks.review(
+            await self._admit(
                 call,
                 Attributes(
                     operation="CREATE",
@@ -265,6 +272,11 @@ class Api:
         elif resource.store == WEBHOOKS:
             admission.fill_defaults(obj)
             admission.reject_if_invalid(obj)
+        elif resource.store == POLICIES:
+            policies.fill_defaults(obj)
+            policies.reject_if_invalid(obj)
+        elif resource.store == BINDINGS:
+            policies.reject_if_binding_is_invalid(obj)
 
     def _validate(self, resource: Resource, obj: Json, old: Json | None) -> None:
         errors = builtins.validate_metadata(resource, obj)
@@ -345,9 +357,7 @@ class Api:
             _check_deadline(call)
             item = self.get(resource, namespace, name)
             obj = self._changed(call, resource, item.obj, subresource, change)
-            await self.webhooks.review(
-                call, self._update_attributes(call, resource, subresource, item.obj, obj, options)
-            )
+            await self._admit(call, self._update_attributes(call, resource, subresource, item.obj, obj, options))
             if obj == item.obj and cel.equal(obj, item.obj):
                 if self.store.get(resource.store, namespace, name) is item:
                     return item
@@ -422,7 +432,7 @@ class Api:
                 raise conflict("", "pods/binding", name, f"pod {name} is being deleted, cannot be assigned to a host")
             if node := (item.obj.get("spec") or {}).get("nodeName"):
                 raise conflict("", "pods/binding", name, f'pod {name} is already assigned to node "{node}"')
-            await self.webhooks.review(
+            await self._admit(
                 call,
                 Attributes(
                     "CREATE", pods, "binding", ("", "v1", "Binding"), namespace, name,
@@ -462,7 +472,7 @@ class Api:
             _check_deadline(call)
             item = self.get(resource, namespace, name)
             lifecycle.check_preconditions(resource, item.obj, options)
-            await self.webhooks.review(
+            await self._admit(
                 call,
                 Attributes(
                     operation="DELETE",

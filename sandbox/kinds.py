@@ -157,6 +157,10 @@ BUILTINS: tuple[Resource, ...] = (
              namespaced=False, status=True, generation=True),
     _builtin("admissionregistration.k8s.io", "v1", "ValidatingWebhookConfiguration",
              "validatingwebhookconfigurations", namespaced=False, generation=True),
+    _builtin("admissionregistration.k8s.io", "v1", "ValidatingAdmissionPolicy", "validatingadmissionpolicies",
+             namespaced=False, status=True, generation=True),
+    _builtin("admissionregistration.k8s.io", "v1", "ValidatingAdmissionPolicyBinding",
+             "validatingadmissionpolicybindings", namespaced=False),
     _builtin("authentication.k8s.io", "v1", "SelfSubjectReview", "selfsubjectreviews", namespaced=False,
              verbs=_REVIEW),
     _builtin("authorization.k8s.io", "v1", "SelfSubjectAccessReview", "selfsubjectaccessreviews",
@@ -168,6 +172,8 @@ BUILTINS: tuple[Resource, ...] = (
 CRD_GROUP = "apiextensions.k8s.io"
 CRDS: Kind = (CRD_GROUP, "customresourcedefinitions")
 WEBHOOKS: Kind = ("admissionregistration.k8s.io", "validatingwebhookconfigurations")
+POLICIES: Kind = ("admissionregistration.k8s.io", "validatingadmissionpolicies")
+BINDINGS: Kind = ("admissionregistration.k8s.io", "validatingadmissionpolicybindings")
 NAMESPACES: Kind = ("", "namespaces")
 PODS: Kind = ("", "pods")
 

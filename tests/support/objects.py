@@ -40,6 +40,20 @@ REGISTRATIONS = Resource(
     "ValidatingWebhookConfiguration",
     namespaced=False,
 )
+POLICIES = Resource(
+    "admissionregistration.k8s.io",
+    "v1",
+    "validatingadmissionpolicies",
+    "ValidatingAdmissionPolicy",
+    namespaced=False,
+)
+POLICY_BINDINGS = Resource(
+    "admissionregistration.k8s.io",
+    "v1",
+    "validatingadmissionpolicybindings",
+    "ValidatingAdmissionPolicyBinding",
+    namespaced=False,
+)
 #: The charged kinds that tests make objects of.
 CHARGED = (DEPLOYMENTS, ROLLOUTS, TFJOBS, RAYJOBS, RAYSERVICES, RAYCLUSTERS, PODS)
 #: What workloads refer to, and what tells where they run.
