@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import crds
+from bizrq.api import overlap
 from bizrq.cli import rbac
 from bizrq.cli.rbac import CERTS, CONTROLLER, WEBHOOKS
 from bizrq.kube.client import Resource
@@ -48,6 +49,20 @@ _KINDS = (
         "ValidatingWebhookConfiguration",
         namespaced=False,
     ),
+    Resource(
+        "admissionregistration.k8s.io",
+        "v1",
+        "validatingadmissionpolicies",
+        "ValidatingAdmissionPolicy",
+        namespaced=False,
+    ),
+    Resource(
+        "admissionregistration.k8s.io",
+        "v1",
+        "validatingadmissionpolicybindings",
+        "ValidatingAdmissionPolicyBinding",
+        namespaced=False,
+    ),
 )
 _BY_KIND: Mapping[str, Resource] = {resource.kind: resource for resource in _KINDS}
 #: The kinds of which install deletes outdated objects. Deleting a namespace or a CRD would delete its objects too.
@@ -79,6 +94,8 @@ def install_objects(settings: Settings, plan: InstallPlan) -> list[Object]:
         _certs(plan),
         _webhooks(plan),
         _controller(plan),
+        overlap.policy(),
+        overlap.binding(plan.namespace),
         registration_object(settings, plan),
     ]
     return [{**obj, "metadata": {**obj["metadata"], "labels": _labels(obj)}} for obj in found]

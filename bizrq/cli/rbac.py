@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from bizrq.api import overlap
 from bizrq.kube.events import CLUSTER_NAMESPACE
 from bizrq.store.groups import GROUPS
 from bizrq.store.hours import CARD_HOURS, CORRECTIONS, STATEMENTS
@@ -104,6 +105,17 @@ def _namespaced_roles(namespace: str) -> Iterator[RbacManifest]:
         lease,
         (CONTROLLER, namespace),
         "The controller's Lease. A create cannot be bound to a name.",
+    )
+    listed = [
+        rule("", ["configmaps"], "create"),
+        rule("", ["configmaps"], "get", "patch", names=[overlap.NAME]),
+    ]
+    yield from _local(
+        overlap.NAME,
+        namespace,
+        listed,
+        (CONTROLLER, namespace),
+        "The list of workloads whose pods are not replaced for now.",
     )
     secret = [rule("", ["secrets"], "create"), rule("", ["secrets"], "get", "update", names=[CERTS])]
     yield from _local(CERTS, namespace, secret, (CERTS, namespace), f"Needed only with `bizrq-certs --secret {CERTS}`.")

@@ -22,6 +22,7 @@ from typing import Any, Self, TypeVar
 import aiohttp
 
 import crds
+from bizrq.api import overlap
 from bizrq.kube.client import AlreadyExists, ApiError, KubeClient, NotFound
 from bizrq.settings import settings
 from bizrq.store.groups import GROUPS
@@ -29,7 +30,7 @@ from certs.pki import make_ca, make_serving
 from certs.store import ServingCertificate, write_directory
 from controller.manager import Controller
 from tests.support.cluster import Cluster, _free_ports, eventually, has_kinds
-from tests.support.objects import NAMESPACES, REGISTRATIONS, group
+from tests.support.objects import NAMESPACES, POLICIES, POLICY_BINDINGS, REGISTRATIONS, group
 from webhooks import registration
 from webhooks.app import Webhooks
 
@@ -162,6 +163,9 @@ class Parts:
     async def __aexit__(self, *_: object) -> None:
         with contextlib.suppress(NotFound):
             await self.client.delete(REGISTRATIONS, registration.NAME)
+        for resource in (POLICY_BINDINGS, POLICIES):
+            with contextlib.suppress(NotFound):
+                await self.client.delete(resource, overlap.NAME)
         for webhooks, _port in self.running:
             await webhooks.stop()
         await self._stack.aclose()
@@ -281,6 +285,8 @@ class Parts:
             self.settings.registry, lambda path: {"url": url + path, "caBundle": self._bundle}, namespace=SYSTEM
         )
         await self.client.create(REGISTRATIONS, configuration)
+        for resource, obj in ((POLICIES, overlap.policy()), (POLICY_BINDINGS, overlap.binding(SYSTEM))):
+            await self.client.create(resource, obj)
         await self.asked()
 
     async def asked(self) -> None:

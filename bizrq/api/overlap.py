@@ -1,0 +1,82 @@
+"""The ConfigMap that lists whose pods Kubernetes' controllers may not replace for now, and the policy that reads it.
+
+While a group is over its quota through pods that are ending, or through a rollout that takes long, a controller's new
+pod is rejected as by native quota, and the controller retries. The API server decides that by itself: no webhook is
+called for the pods of a cluster (docs/decisions/0019-overlap-by-policy.md). The key is the uid of the object that makes
+the pods, such as a ReplicaSet; the value is the text of the rejection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+NAME: Final = "bizrq-overlap"
+#: A ConfigMap holds 1 MiB. What is not listed is not rejected.
+MAX_LISTED: Final = 2_000
+
+_API: Final = "admissionregistration.k8s.io/v1"
+_BUILT_IN: Final = (
+    "request.userInfo.username == 'system:kube-controller-manager' || "
+    "request.userInfo.username.startsWith('system:serviceaccount:kube-system:')"
+)
+_IS_LISTED: Final = "has(o.controller) && o.controller && o.uid in params.data"
+
+
+def config_map(namespace: str, listed: Mapping[str, str]) -> dict[str, Any]:
+    """Return the ConfigMap that lists these makers of pods: texts by uid."""
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": NAME, "namespace": namespace, "labels": {"app.kubernetes.io/name": "bizrq"}},
+        "data": dict(sorted(listed.items())[:MAX_LISTED]),
+    }
+
+
+def policy() -> dict[str, Any]:
+    """Return the ValidatingAdmissionPolicy. It fails open: what it lets pass is counted."""
+    return {
+        "apiVersion": _API,
+        "kind": "ValidatingAdmissionPolicy",
+        "metadata": {"name": NAME, "labels": {"app.kubernetes.io/name": "bizrq"}},
+        "spec": {
+            "failurePolicy": "Ignore",
+            "paramKind": {"apiVersion": "v1", "kind": "ConfigMap"},
+            "matchConstraints": {
+                "resourceRules": [
+                    {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE"]}
+                ]
+            },
+            "matchConditions": [
+                {"name": "made-by-kubernetes", "expression": _BUILT_IN},
+                {
+                    "name": "listed",
+                    "expression": "has(params.data) && has(object.metadata.ownerReferences) && "
+                    f"object.metadata.ownerReferences.exists(o, {_IS_LISTED})",
+                },
+            ],
+            "validations": [
+                {
+                    "expression": "false",
+                    "message": "exceeded quota: pods of this workload are ending; try again when they are gone",
+                    "messageExpression": "string(params.data[object.metadata.ownerReferences"
+                    f".filter(o, {_IS_LISTED})[0].uid])",
+                    "reason": "Forbidden",
+                }
+            ],
+        },
+    }
+
+
+def binding(namespace: str) -> dict[str, Any]:
+    """Return the binding of the policy to the ConfigMap in the namespace of bizrq."""
+    return {
+        "apiVersion": _API,
+        "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": {"name": NAME, "labels": {"app.kubernetes.io/name": "bizrq"}},
+        "spec": {
+            "policyName": NAME,
+            "validationActions": ["Deny"],
+            "paramRef": {"name": NAME, "namespace": namespace, "parameterNotFoundAction": "Allow"},
+        },
+    }
