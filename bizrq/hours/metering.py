@@ -144,6 +144,11 @@ class RecordPage:
         return begun[-1] if begun else self.periods[0]
 
     @property
+    def calendar(self) -> list[Period]:
+        """Return the periods that are not closed, oldest first."""
+        return [totals.period for totals in self.periods]
+
+    @property
     def is_new(self) -> bool:
         """Return True before the first look."""
         return not self.watermark and len(self.periods) == 1 and self.periods[0] == PeriodTotals()

@@ -76,7 +76,11 @@ class RecordStore:
         """Return the pages of a group's record in order. Raises HoursUnreadable."""
         for problem in self._unreadable.get(group, {}).values():
             raise HoursUnreadable(problem)
-        return sorted(self._stored_pages.get(group, {}).values(), key=lambda sheet: sheet.spec.page)
+        return sorted(self._stored_pages.get(group, {}).values(), key=lambda each: each.spec.page)
+
+    def pages(self, group: str) -> list[RecordPage]:
+        """Return the content of the pages in order. Raises HoursUnreadable."""
+        return [stored_page.page for stored_page in self.of(group)]
 
     def has(self, group: str) -> bool:
         """Return True if the group has a record, readable or not."""
