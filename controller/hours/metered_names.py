@@ -43,7 +43,7 @@ class MeteredNames:
     def _models(self) -> set[str]:
         """The models that the record has."""
         pages = [stored_page.page for stored_page in self._stored_pages]
-        rates = {rate for page in pages for rate in (*page.running, *(part.rate for part in page.split))}
+        rates = {rate for page in pages for rate in (*page.running, *(segment.rate for segment in page.split))}
         found = {name for rate in rates for name, _ in rate.cost}
         found.update(
             name for page in pages for of in page.periods for amounts in of.settled.values() for name in amounts

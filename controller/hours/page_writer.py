@@ -77,9 +77,9 @@ class PageWriter:
     async def _close_periods(self, stored_page: StoredPage, page: RecordPage, now: int) -> RecordPage:
         """Return the page without the periods that may be closed. Their statements are stored first."""
         while metering.may_close(page, now):
-            lines = page.periods[0]
+            totals = page.periods[0]
             statement = wire.statement(
-                stored_page.spec, page, metering.with_running(page, lines), lines.period.end or 0
+                stored_page.spec, page, metering.with_running(page, totals), totals.period.end or 0
             )
             stated = await self._record_store.find_statement(statement.metadata.name)
             if stated is None:
@@ -93,9 +93,9 @@ class PageWriter:
         `parent` is the group that takes over the hours. Raises ApiError, Unreachable, HoursUnreadable.
         """
         for stored_page in stored_pages:
-            for lines in stored_page.page.periods:
-                found = metering.with_running(stored_page.page, lines)
-                end = min(lines.period.end or stored_page.page.watermark, stored_page.page.watermark)
+            for totals in stored_page.page.periods:
+                found = metering.with_running(stored_page.page, totals)
+                end = min(totals.period.end or stored_page.page.watermark, stored_page.page.watermark)
                 statement = wire.statement(stored_page.spec, stored_page.page, found, end, parent)
                 if not any(found.total().values()) or await self._record_store.find_statement(statement.metadata.name):
                     continue

@@ -65,7 +65,7 @@ class TreeCalendar:
             if pages:
                 return [*(total.period for total in pages[0].closed), *pages[0].calendar]
             if not schedule.period:
-                return [periods.LIFETIME]
+                return [periods.ALL_TIME]
             self._enqueue(root.name, 0.0)
             return None
         now = max(self._now(), page.watermark)
