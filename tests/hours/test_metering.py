@@ -49,7 +49,7 @@ def spent(page: RecordPage) -> dict[str, int]:
 
 
 def for_an_hour(amounts: str) -> dict[str, int]:
-    """What these amounts come to in an hour, in nano-units x milliseconds."""
+    """Return what these amounts cost in an hour, in nano-units x milliseconds."""
     return {name: amount * HOUR for name, amount in res(amounts).items()}
 
 
@@ -59,7 +59,7 @@ def at(page: RecordPage, now: int, *intervals: Known, ended: Mapping[str, int] |
 
 
 def left(page: RecordPage, uid: str, amounts: str) -> RecordPage:
-    """A child with this uid leaves what it spent in so many hours."""
+    """Return the page after a child of this uid is deleted that spent these amounts for an hour."""
     return inherit(page, uid, uid, [ClosedPeriod(ALL_TIME, for_an_hour(amounts))])
 
 
@@ -88,23 +88,23 @@ def test_an_interval_costs(why: str, intervals: list[Known], hours: str) -> None
     assert spent(at(RecordPage(), 2 * HOUR, *intervals)) == res(hours)
 
 
-def test_what_runs_is_charged_up_to_the_last_look() -> None:
+def test_running_pods_are_charged_up_to_the_last_look() -> None:
     page = at(RecordPage(), HOUR, interval("a", 0))
     assert spent(page) == res("cash/gpu=1")
     assert spent(at(page, 3 * HOUR, interval("a", 0))) == res("cash/gpu=3")
 
 
-def test_what_starts_after_the_look_costs_nothing_yet() -> None:
+def test_a_pod_that_starts_after_the_look_costs_nothing_yet() -> None:
     """The controller's clock may be behind the one that bound the pod."""
     assert spent(at(RecordPage(), 0, interval("a", 5 * MINUTE))) == {}
 
 
-def test_the_end_settles_what_the_clock_only_estimated() -> None:
+def test_the_reported_end_replaces_the_estimate() -> None:
     page = at(RecordPage(), 2 * HOUR, interval("a", 0))
     assert spent(at(page, 3 * HOUR, interval("a", 0, HOUR))) == res("cash/gpu=1")
 
 
-def test_time_does_not_run_backwards() -> None:
+def test_the_watermark_never_moves_back() -> None:
     page = at(RecordPage(), 2 * HOUR, interval("a", 0))
     back = at(page, HOUR, interval("a", 0))
     assert back.watermark == T + 2 * HOUR
@@ -119,27 +119,27 @@ def test_a_finished_pod_that_still_exists_is_charged_once() -> None:
     assert at(page, 4 * HOUR).finished == frozenset()
 
 
-def test_a_pod_that_vanished_is_charged_until_its_deletion_was_seen() -> None:
+def test_a_deleted_pod_is_charged_until_its_deletion_was_seen() -> None:
     page = at(RecordPage(), HOUR, interval("a", 0))
     assert spent(at(page, 9 * HOUR, ended={"a": 3 * HOUR})) == res("cash/gpu=3")
 
 
-def test_a_pod_that_vanished_unseen_is_charged_up_to_its_last_proof_of_life() -> None:
+def test_a_pod_that_vanished_unseen_is_charged_up_to_the_last_look_that_found_it() -> None:
     page = at(RecordPage(), HOUR, interval("a", 0))
     assert spent(at(page, 9 * HOUR)) == res("cash/gpu=1")
 
 
-def test_a_pod_costs_what_it_cost_when_it_was_first_seen() -> None:
+def test_a_pod_whose_cost_is_unknown_keeps_its_recorded_rate() -> None:
     page = at(RecordPage(), HOUR, interval("a", 0, cost="gpu=2"))
     assert spent(at(page, 2 * HOUR, interval("a", HOUR, 2 * HOUR, cost=""))) == res("cash/gpu=4")
 
 
-def test_intervals_between_two_looks_are_charged_though_their_pods_are_gone() -> None:
+def test_intervals_between_two_looks_are_charged() -> None:
     page = at(at(RecordPage(), HOUR), 2 * HOUR, interval("a", HOUR, 2 * HOUR))
     assert spent(page) == res("cash/gpu=1")
 
 
-def test_an_interval_that_was_settled_in_a_write_whose_reply_was_lost_is_not_settled_again() -> None:
+def test_an_interval_is_settled_once_even_if_the_reply_of_the_write_is_lost() -> None:
     gone = interval("a", 0, HOUR)
     stored = at(RecordPage(), HOUR, gone)
     again = at(stored, HOUR + MINUTE, gone)
@@ -148,25 +148,25 @@ def test_an_interval_that_was_settled_in_a_write_whose_reply_was_lost_is_not_set
 
 
 @pytest.mark.parametrize("known", [interval("a", 0), interval("a", 0, HOUR)], ids=["running", "finished"])
-def test_an_interval_that_is_known_is_not_charged_again_because_it_is_gone(known: Known) -> None:
+def test_a_known_interval_is_not_charged_again_when_its_pod_is_gone(known: Known) -> None:
     page = at(RecordPage(), HOUR, known)
     assert spent(at(page, 2 * HOUR, interval("a", 0, HOUR))) == spent(page) == res("cash/gpu=1")
 
 
-def test_what_a_running_pod_occupied_before_its_cost_changed_is_settled_at_that_cost() -> None:
+def test_hours_before_a_change_of_cost_are_settled_at_the_old_cost() -> None:
     before = at(RecordPage(), HOUR, interval("a", 0))
     after = at(before, 2 * HOUR, interval("a", 0, cost="gpu=3"))
     assert spent(after) == res("cash/gpu=2")
     assert spent(at(after, 3 * HOUR, interval("a", 0, 3 * HOUR, cost="gpu=3"))) == res("cash/gpu=5")
 
 
-def test_a_parent_takes_over_what_a_child_has_spent_once() -> None:
+def test_a_parent_inherits_a_childs_hours_once() -> None:
     page = at(RecordPage(), HOUR, interval("a", 0, HOUR))
     took = left(left(page, "child", "gpu=5 cpu=1"), "child", "gpu=7")
     assert spent(took) == res("cash/gpu=6 cash/cpu=1")
 
 
-def test_a_parent_takes_over_exactly_what_was_spent_not_what_was_shown() -> None:
+def test_a_parent_inherits_exact_hours_not_rounded_ones() -> None:
     child = at(RecordPage(), 1, interval("a", 0, 1))
     assert spent(child) == res("cash/gpu=1m")
     assert (
@@ -177,7 +177,7 @@ def test_a_parent_takes_over_exactly_what_was_spent_not_what_was_shown() -> None
     assert to_hours(period_total(child)) == spent(child)
 
 
-def test_what_was_taken_over_stays_when_the_child_is_gone_for_good() -> None:
+def test_inherited_hours_stay_when_the_child_is_gone() -> None:
     took = left(left(RecordPage(), "one", "gpu=5"), "two", "gpu=2")
     kept = forget_children(took, {"two"}.__contains__)
     assert set(kept.inherited) == {"two"}
@@ -190,7 +190,7 @@ def test_what_was_taken_over_stays_when_the_child_is_gone_for_good() -> None:
     }
 
 
-def test_nothing_is_changed_in_place() -> None:
+def test_no_function_changes_its_argument() -> None:
     page = left(at(RecordPage(), 1, interval("a", 0), interval("b", 0, 1), interval("c", 0)), "child", "gpu=1")
     before = repr(page)
     for after in (
@@ -207,27 +207,27 @@ def test_nothing_is_changed_in_place() -> None:
 # -- Lines -------------------------------------------------------------------------------------------------------------
 
 
-def test_what_a_workload_spent_stands_under_its_name_and_what_runs_with_it() -> None:
+def test_a_line_of_a_workload_includes_its_running_pods() -> None:
     train = "jobs.batch/team-b/train"
     page = at(RecordPage(), HOUR, interval("a", 0, HOUR), interval("b", 0), interval("c", 0, HOUR, workload=train))
     assert with_running(page, page.open).settled == {WEB: for_an_hour("gpu=2"), train: for_an_hour("gpu=1")}
 
 
-def test_what_vanished_unseen_is_listed_with_both_bounds() -> None:
+def test_an_inferred_end_is_listed_with_both_bounds() -> None:
     page = at(at(RecordPage(), HOUR, interval("a", 0)), 9 * HOUR)
     [gone] = page.inferred
     assert (gone.uid, gone.start, gone.charged_to, gone.seen_gone) == ("a", T, T + HOUR, T + 9 * HOUR)
     assert gone.rate == rate("gpu=1")
 
 
-def test_of_what_vanished_the_last_hundred_are_listed_and_the_others_counted() -> None:
+def test_the_last_hundred_inferred_ends_are_listed_and_the_others_counted() -> None:
     page = at(RecordPage(), HOUR, *(interval(f"{n}", 0) for n in range(130)))
     page = at(page, 2 * HOUR)
     assert (len(page.inferred), page.inferred_earlier) == (100, 30)
     assert spent(page) == res("cash/gpu=130")
 
 
-def test_an_interval_that_left_is_charged_up_to_then_and_its_end_may_still_show_that_it_was_shorter() -> None:
+def test_an_interval_that_moved_is_charged_up_to_the_move_and_an_earlier_end_shortens_it() -> None:
     page = at(RecordPage(), MINUTE, interval("a", 0))
     away = "a", Interval(T, None, None, T + MINUTE)
     gone = at(page, 2 * MINUTE, away)
@@ -238,7 +238,7 @@ def test_an_interval_that_left_is_charged_up_to_then_and_its_end_may_still_show_
     assert not over.split
 
 
-def test_a_segment_is_settled_after_the_grace_unless_the_other_group_has_still_to_take_over() -> None:
+def test_a_segment_is_settled_after_the_grace_unless_the_other_group_has_yet_to_take_over() -> None:
     page = at(at(RecordPage(), MINUTE, interval("a", 0)), 2 * MINUTE, ("a", Interval(T, None, None, T + MINUTE)))
     away = {"a": Interval(T, None, None, T + MINUTE)}
     late = T + MINUTE + GRACE
@@ -249,7 +249,7 @@ def test_a_segment_is_settled_after_the_grace_unless_the_other_group_has_still_t
     assert period_total(after) == period_total(page)
 
 
-def test_a_workload_whose_last_tracked_name_goes_costs_nothing_from_then_on() -> None:
+def test_a_workload_without_a_metered_name_costs_nothing_from_then_on() -> None:
     page = at(RecordPage(), HOUR, interval("a", 0))
     free = "a", Interval(T, None, UsageRate(WEB, ()))
     page = at(at(page, HOUR, free), 5 * HOUR, free)
@@ -268,7 +268,7 @@ def closed(page: RecordPage, now: int) -> tuple[RecordPage, PeriodTotals]:
     return close_period(page)
 
 
-def test_what_runs_over_the_end_of_a_period_is_charged_to_both() -> None:
+def test_an_interval_over_the_end_of_a_period_is_charged_to_both_periods() -> None:
     page = at(adopt_periods(RecordPage(), WEEK, T), 3 * HOUR, interval("a", 0))
     assert spent(page) == res("cash/gpu=2")
     after, totals = closed(page, 3 * HOUR)
@@ -277,20 +277,20 @@ def test_what_runs_over_the_end_of_a_period_is_charged_to_both() -> None:
     assert spent(after) == res("cash/gpu=2")
 
 
-def test_a_period_is_closed_when_nothing_of_it_can_be_delivered_any_more() -> None:
+def test_a_period_is_closed_when_no_end_in_it_can_arrive_any_more() -> None:
     page = adopt_periods(RecordPage(), WEEK, T)
     assert not may_close(advance(page, {}, T + HOUR + GRACE - 1), T + HOUR + GRACE - 1)
     assert may_close(advance(page, {}, T + HOUR + GRACE), T + HOUR + GRACE)
 
 
-def test_an_end_that_comes_after_the_period_was_closed_is_a_line_below_nothing_that_names_it() -> None:
+def test_an_end_in_a_closed_period_is_a_negative_late_line_that_names_the_period() -> None:
     after, _ = closed(at(adopt_periods(RecordPage(), WEEK, T), 2 * HOUR, interval("a", 0)), 2 * HOUR)
     late = at(after, 3 * HOUR, interval("a", 0, HOUR // 2))
     assert late.open.late == {(None, WEB): {name: -n // 2 for name, n in for_an_hour("gpu=1").items()}}
     assert not late.open.settled
 
 
-def test_what_is_first_seen_after_its_period_was_closed_is_charged_late() -> None:
+def test_an_interval_that_is_first_seen_after_its_period_was_closed_is_charged_late() -> None:
     after, _ = closed(at(adopt_periods(RecordPage(), WEEK, T), 2 * HOUR), 2 * HOUR)
     for end in (None, 2 * HOUR):
         late = at(after, 2 * HOUR, interval("a", 0, end))
@@ -298,8 +298,8 @@ def test_what_is_first_seen_after_its_period_was_closed_is_charged_late() -> Non
         assert with_running(late, late.open).settled == {WEB: for_an_hour("gpu=1")}
 
 
-def test_a_statement_that_stands_is_not_edited_and_what_differs_by_now_is_late() -> None:
-    """Who wrote it died before the record; then the end came."""
+def test_a_stored_statement_is_kept_and_later_differences_are_late_lines() -> None:
+    """The controller died between statement and record, and then the end arrived."""
     page = at(adopt_periods(RecordPage(), WEEK, T), 2 * HOUR, interval("a", 0))
     _, stated = closed(page, 2 * HOUR)
     after, totals = close_period(at(page, 3 * HOUR, interval("a", 0, HOUR // 2)), stated)
@@ -308,17 +308,17 @@ def test_a_statement_that_stands_is_not_edited_and_what_differs_by_now_is_late()
     assert after.open.late == {(None, WEB): {name: -n // 2 for name, n in for_an_hour("gpu=1").items()}}
 
 
-def test_a_node_whose_clock_is_ahead_ends_an_interval_in_a_period_that_nobody_told_yet() -> None:
+def test_a_node_with_a_clock_ahead_may_end_an_interval_in_a_period_that_is_not_published_yet() -> None:
     page = at(adopt_periods(RecordPage(), WEEK[:1], T), HOUR - 1, interval("a", 0, HOUR + SECOND))
     assert [totals.period for totals in page.periods] == WEEK
-    told = adopt_periods(page, [WEEK[0], Period(T + HOUR, T + 2 * HOUR)], T + HOUR)
-    assert told.periods[-1].period.end == T + 2 * HOUR
-    assert period_total(told, told.periods[-1]) == {"requests.nvidia.com/gpu": SECOND * 10**9}
+    published = adopt_periods(page, [WEEK[0], Period(T + HOUR, T + 2 * HOUR)], T + HOUR)
+    assert published.periods[-1].period.end == T + 2 * HOUR
+    assert period_total(published, published.periods[-1]) == {"requests.nvidia.com/gpu": SECOND * 10**9}
 
 
-def test_of_closed_periods_the_last_sixty_are_told_one_by_one() -> None:
-    told = [Period(None if n == 0 else T + n * HOUR, T + (n + 1) * HOUR) for n in range(70)]
-    page = adopt_periods(RecordPage(), [*told, Period(T + 70 * HOUR, None)], T)
+def test_the_last_sixty_closed_periods_are_listed_one_by_one() -> None:
+    published = [Period(None if n == 0 else T + n * HOUR, T + (n + 1) * HOUR) for n in range(70)]
+    page = adopt_periods(RecordPage(), [*published, Period(T + 70 * HOUR, None)], T)
     page = at(page, 71 * HOUR, interval("a", 0))
     while may_close(page, T + 71 * HOUR):
         page, _ = close_period(page)
