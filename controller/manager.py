@@ -20,10 +20,12 @@ from bizrq.settings import Settings
 from bizrq.workloads.devices import hami
 from controller import metrics
 from controller.hours.corrections import CorrectionTracker
+from controller.hours.page_writer import PageWriter
 from controller.hours.pod_intervals import IntervalCollector
 from controller.hours.record import RecordReconciler
 from controller.hours.record_store import RecordStore
 from controller.hours.retention import StatementRetention
+from controller.hours.tree_calendar import TreeCalendar
 from controller.queue import WorkQueue
 from controller.reconcile import Reconciler
 from controller.usage.claim_payers import ClaimPayers
@@ -67,31 +69,29 @@ class Controller:
         annotations = [*hami.counted_annotations(config), *of_counts_as]
         self.cluster = Cluster(client, settings.registry, self.queue.add, annotations)
         self._recorder = EventRecorder(client, "bizrq-controller")
-        evidence = ObservedUsage(self.cluster, config)
-        books = RecordStore(client, lambda group: self.queue.add(group, UNHURRIED))
+        observed = ObservedUsage(self.cluster, config)
+        record_store = RecordStore(client, lambda group: self.queue.add(group, UNHURRIED))
         corrections = CorrectionTracker(client, self.queue.add, catalog=catalog, now=now)
-        self.cluster.informers.count_from(books.informer)
+        self.cluster.informers.count_from(record_store.informer)
         self.cluster.informers.count_from(corrections.informer)
         claim_payers = ClaimPayers(self.cluster.informers)
-        collector = IntervalCollector(self.cluster, evidence, claim_payers, books, self.queue.add, now, catalog)
+        collector = IntervalCollector(self.cluster, observed, claim_payers, record_store, self.queue.add, now, catalog)
         self.cluster.subscribe(collector)
-        hours = RecordReconciler(
+        record_reconciler = RecordReconciler(
             self.cluster,
             collector,
-            books,
+            record_store,
+            TreeCalendar(self.cluster.groups, record_store, self.queue.add, catalog=catalog, now=now),
+            PageWriter(record_store, identity=identity, cash_interval=cash_interval),
             corrections,
             StatementRetention(client, keep_statements),
             self.queue.add,
-            identity=identity,
-            catalog=catalog,
-            cash_interval=cash_interval,
-            now=now,
         )
         self._reconciler = Reconciler(
             self.cluster,
-            hours,
-            books,
-            evidence,
+            record_reconciler,
+            record_store,
+            observed,
             claim_payers,
             self._recorder,
             config,

@@ -238,8 +238,8 @@ def parse_inferred(line: str) -> InferredLine:
 
 
 def segment_lines(segments: Iterable[Segment]) -> Iterator[str]:
-    """As lines of what runs, after the time at which all of them ended."""
-    for (until, rate), found in groupby(segments, key=lambda part: (part.until, part.rate)):
+    """Format segments as running intervals are, after the time at which all segments of the line ended."""
+    for (until, rate), found in groupby(segments, key=lambda segment: (segment.until, segment.rate)):
         cost = {name: quantity.text(name, value) for name, value in rate.cost}
         yield f"until={until} {running_line(rate.workload, cost, {segment.uid: segment.start for segment in found})}"
 
@@ -286,11 +286,11 @@ def page_of(record: CardHours) -> RecordPage:
     """Return the page of a stored object; raises HoursUnreadable."""
     status = record.status
     try:
-        lines = [period_totals(each) for each in (status.open, *status.closing)]
+        periods = [period_totals(each) for each in (status.open, *status.closing)]
         rates = map(_running, status.running)
         return RecordPage(
             watermark=_time(status.watermark) or 0,
-            periods=tuple(sorted(lines, key=lambda each: each.period.start or 0)),
+            periods=tuple(sorted(periods, key=lambda each: each.period.start or 0)),
             running={rate: dict(since) for rate, since in rates},
             split=tuple(segment for line in status.split for segment in parse_segments(line)),
             finished=frozenset(status.finished),
@@ -322,15 +322,15 @@ def status_of(page: RecordPage) -> CardHoursStatus:
         inferred=[_gone_line(each) for each in page.inferred],
         inferred_earlier=page.inferred_earlier,
         inherited=[
-            StoredInheritance(uid, heir.name, [_stored_total(each) for each in heir.parts])
-            for uid, heir in sorted(page.inherited.items())
+            StoredInheritance(uid, child.name, [_stored_total(each) for each in child.periods])
+            for uid, child in sorted(page.inherited.items())
         ],
         applied=sorted(page.applied),
     )
 
 
 def period_totals(stored: StoredPeriod | StatementSpec) -> metering.PeriodTotals:
-    """Return the lines of a period, or of a statement; raises HoursUnreadable."""
+    """Return the totals of a stored period, or of a statement; raises HoursUnreadable."""
     late_ = ((start, workload, amounts) for start, workload, amounts in map(parse_late, stored.late))
     return metering.PeriodTotals(
         Period(_time(stored.start), _time(stored.end)),
@@ -344,39 +344,41 @@ def period_totals(stored: StoredPeriod | StatementSpec) -> metering.PeriodTotals
     )
 
 
-def stored_period(lines: metering.PeriodTotals) -> StoredPeriod:
+def stored_period(totals: metering.PeriodTotals) -> StoredPeriod:
     return StoredPeriod(
-        start=_text(lines.period.start),
-        end=_text(lines.period.end),
-        settled=[settled_line(workload, amounts) for workload, amounts in sorted(lines.settled.items())],
-        late=[late_line(_text(key[0]), key[1], amounts) for key, amounts in sorted(lines.late.items(), key=_by_start)],
+        start=_text(totals.period.start),
+        end=_text(totals.period.end),
+        settled=[settled_line(workload, amounts) for workload, amounts in sorted(totals.settled.items())],
+        late=[late_line(_text(key[0]), key[1], amounts) for key, amounts in sorted(totals.late.items(), key=_by_start)],
         corrections=[
             StoredCorrection(each.uid, format_amounts(each.amounts), format_timestamp(each.at), each.by, each.reason)
-            for each in lines.corrections
+            for each in totals.corrections
         ],
-        carried=dict(text_of(lines.carried)),
+        carried=dict(text_of(totals.carried)),
     )
 
 
-def statement(of: CardHoursSpec, page: RecordPage, lines: metering.PeriodTotals, end: int, heir: str = "") -> Statement:
+def statement(
+    of: CardHoursSpec, page: RecordPage, totals: metering.PeriodTotals, end: int, parent: str = ""
+) -> Statement:
     """Return the statement of one page for a period that ends, or is ended, at `end`.
 
-    `heir` is the parent of a group that is deleted: it has these hours as a line of its own, too.
+    `parent` is set for a group that is deleted: its parent has these hours as a line, too.
     """
     start = (
         "0"
-        if lines.period.start is None
-        else format_timestamp(lines.period.start)[:16].replace("-", "").replace("T", "-")
+        if totals.period.start is None
+        else format_timestamp(totals.period.start)[:16].replace("-", "").replace("T", "-")
     )
     name = f"{of.group}.{start.replace(':', '')}.{of.uid[:8]}"
-    written, amounts = stored_period(lines), lines.total()
+    written, amounts = stored_period(totals), totals.total()
     spec = StatementSpec(
         group=of.group,
         uid=of.uid,
         page=of.page,
         start=written.start,
         end=format_timestamp(end),
-        heir=heir,
+        heir=parent,
         spent=format_spent(amounts),
         total=format_amounts(amounts),
         carried=written.carried,
@@ -384,10 +386,10 @@ def statement(of: CardHoursSpec, page: RecordPage, lines: metering.PeriodTotals,
         late=written.late,
         corrections=written.corrections,
         inferred=[
-            _gone_line(each) for each in page.inferred if each.start < end and lines.period.contains(each.charged_to)
+            _gone_line(each) for each in page.inferred if each.start < end and totals.period.contains(each.charged_to)
         ],
     )
-    labels = {GROUP_LABEL: of.group, **({HEIR_LABEL: heir} if heir else {})}
+    labels = {GROUP_LABEL: of.group, **({HEIR_LABEL: parent} if parent else {})}
     name += f".{of.page}" if of.page else ""
     return Statement(ObjectMeta(name=name, labels=labels), spec)
 

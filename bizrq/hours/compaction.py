@@ -22,7 +22,7 @@ _Start = TypeVar("_Start")
 
 
 def compact_settled(lines: Mapping[str, Resources], running: set[str]) -> Mapping[str, Resources]:
-    """Return ended stays by workload, folded where there are too many: first those that are not `running`."""
+    """Return the lines of workloads, folded where there are too many: first those that are not `running`."""
     return _fold(lines, running) if len(lines) > MAX_LINES or _weight(lines.values()) > MAX_AMOUNTS else lines
 
 

@@ -1,11 +1,13 @@
-"""Card-hours: what a group's pods occupied, for how long, charged once, period by period.
+"""Metering of card-hours: turn the intervals of a group's pods into spent hours, charged once, period by period.
 
-This file alone decides how time becomes hours. It knows no pods and no clocks: intervals are integer milliseconds, half
-open, and amounts nano-units; a spent amount is nano-units x milliseconds. A page is a complete record of some of a
-group's stays: nothing is in two pages, and a group is the sum of its pages.
+This file alone decides how time becomes hours. It knows no pods and no clocks: times are integer milliseconds, and
+amounts nano-units; a spent amount is nano-units x milliseconds. An interval is the time in which a pod, or a claim for
+devices, occupies what it requests; it is half open. A segment is the part of an interval at one rate in one group. A
+line is the sum of one workload in a period. A page is a complete record of some of a group's intervals: nothing is in
+two pages, and a group is the sum of its pages.
 
-A running stay is charged up to the watermark by arithmetic, not by additions: the end that the pod reports replaces the
-estimate. So to look twice, or to split a stay at any moment, changes no sum.
+A running interval is charged up to the watermark by arithmetic, not by additions: the end that the pod reports replaces
+the estimate. So to look twice, or to split an interval at any moment, changes no sum.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from typing import NamedTuple, TypeAlias, TypeVar
 
 from bizrq.hours import compaction
 from bizrq.hours.compaction import MAX_INFERRED
-from bizrq.hours.periods import LIFETIME, Period
+from bizrq.hours.periods import ALL_TIME, Period
 from bizrq.units.names import cash_name, metered_resource
 from bizrq.units.resources import Resources, nonzero, subtract_floor
 from bizrq.units.resources import total as sum_of
@@ -25,9 +27,9 @@ from bizrq.units.slot import GROUP_SLOT_KIND
 HOUR = 3_600_000
 _MILLI = 1_000_000
 
-#: So long after a period's end, or after a part of a stay, its end may still be delivered. Milliseconds.
+#: How long after a period or a segment the end of an interval in it may still be delivered, in milliseconds.
 GRACE = 600_000
-#: Closed periods, and parts of stays beyond the last of each: what is more is folded together (`folding`).
+#: Most closed periods, and most segments besides the last of each interval. More of them are folded or settled.
 MAX_PERIODS = 60
 MAX_SEGMENTS = 1_000
 
@@ -36,16 +38,16 @@ Amounts: TypeAlias = Mapping[str, int]
 
 
 class UsageRate(NamedTuple):
-    """The cost of one pod of a workload: one line of the record, whatever the number of its pods."""
+    """The cost of one pod of a workload. All its pods at one cost are one entry of the record."""
 
     workload: str
     cost: tuple[tuple[str, int], ...]
 
 
 class Interval(NamedTuple):
-    """The stay of a pod or an allocated claim: from PodScheduled to its last container's end, or its deletion.
+    """The time of a pod or an allocated claim: from PodScheduled to its last container's end, or its deletion.
 
-    `end` is None while it runs. `rate` is None where it is no longer known: the stored one stays. `moved_at` is when
+    `end` is None while it runs. `rate` is None where it is no longer known: the stored one is kept. `moved_at` is when
     another group, or none, began to pay for it.
     """
 
@@ -56,7 +58,7 @@ class Interval(NamedTuple):
 
 
 class Segment(NamedTuple):
-    """The part of a stay before it changed its rate or its group: it ended at `until`, or with the stay if earlier."""
+    """The part of an interval before its rate or group changed: up to `until`, or to the interval's end if earlier."""
 
     uid: str
     start: int
@@ -65,7 +67,7 @@ class Segment(NamedTuple):
 
 
 class InferredInterval(NamedTuple):
-    """A stay that vanished unseen: charged to the last time it was known to live; `seen_gone` is the next look."""
+    """An interval whose end nobody saw: charged up to the last look that found it. `seen_gone` is the next look."""
 
     uid: str
     start: int
@@ -85,7 +87,7 @@ class Correction(NamedTuple):
 
 
 class ClosedPeriod(NamedTuple):
-    """The total of a closed period."""
+    """The sum of a closed period."""
 
     period: Period
     amounts: Amounts
@@ -95,19 +97,19 @@ class Inherited(NamedTuple):
     """The hours of a child that is being deleted, by period; they are lines of the record already."""
 
     name: str
-    parts: tuple[ClosedPeriod, ...]
+    periods: tuple[ClosedPeriod, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class PeriodTotals:
-    """The stays that ended in one period that is not closed, by workload.
+    """The sums of one period that is not closed. Intervals that still run are not in them.
 
-    `late` is what ended in a period that was closed before that was known, by its start; below 0 where a running stay
-    had been charged to more than its end. `carried` is what came over from the period before, in nano-units x hours by
-    `cash/` name, and no part of the sum.
+    `settled` has the lines of workloads: what ended in the period. `late` has lines of periods that were closed before
+    that was known, by their start; below 0 where a running interval had been charged beyond its end. `carried` is what
+    came over from the period before, in nano-units x hours by `cash/` name, and no part of the sum.
     """
 
-    period: Period = LIFETIME
+    period: Period = ALL_TIME
     settled: Mapping[str, Amounts] = field(default_factory=dict)
     late: Mapping[tuple[int | None, str], Amounts] = field(default_factory=dict)
     corrections: tuple[Correction, ...] = ()
@@ -121,8 +123,8 @@ class PeriodTotals:
 class RecordPage:
     """One page of a group's record, all of it stored in one write.
 
-    `periods` are those that are not closed, oldest first; `finished` holds settled stays that may still exist, so that
-    none is settled twice; `split` earlier parts of stays whose end may still show that they were shorter.
+    `periods` are those that are not closed, oldest first. `finished` has settled intervals whose pods may still exist,
+    so that none is settled twice. `split` has segments that an earlier end of their interval may still shorten.
     """
 
     watermark: int = 0
@@ -140,8 +142,13 @@ class RecordPage:
     @property
     def open(self) -> PeriodTotals:
         """Return the open period: the last that the watermark has reached."""
-        begun = [lines for lines in self.periods if (lines.period.start or 0) <= self.watermark]
+        begun = [totals for totals in self.periods if (totals.period.start or 0) <= self.watermark]
         return begun[-1] if begun else self.periods[0]
+
+    @property
+    def calendar(self) -> list[Period]:
+        """Return the periods that are not closed, oldest first."""
+        return [totals.period for totals in self.periods]
 
     @property
     def is_new(self) -> bool:
@@ -158,14 +165,14 @@ def advance(
 ) -> RecordPage:
     """Return the page moved on to `now`.
 
-    `intervals` has each pod that the page has and that is still known, and those that it is to have, by uid. A running
-    pod that is not among them vanished unseen, and is charged to the last time it was known to live. Parts of a stay
-    that `holds` are kept until another group's record has the rest.
+    `intervals` has each interval that the page has and that is still known, and those that it is to have, by uid. A
+    running one that is not among them vanished unseen, and is charged up to the last look that found it. Segments of an
+    interval that `holds` are kept until another group's record has the rest.
     """
     step = _Advance(page, intervals, now)
     step.continue_running()
     step.enter_new()
-    step.settle_parts(holds)
+    step.settle_segments(holds)
     return step.result()
 
 
@@ -182,7 +189,7 @@ class _Advance:
         self._running: dict[UsageRate, Mapping[str, int]] = {}
         self._entering: dict[UsageRate, dict[str, int]] = {}
         self._ends: dict[str, int] = {}
-        self._parts: list[Segment] = []
+        self._segments: list[Segment] = []
         self._inferred: list[InferredInterval] = []
 
     def continue_running(self) -> None:
@@ -200,7 +207,7 @@ class _Advance:
                     self._cut(rate, uid, since[uid], interval)
 
     def enter_new(self) -> None:
-        """Settle or begin what the page does not know yet: new stays, and those that went on elsewhere meanwhile."""
+        """Settle or begin what the page does not know yet: new intervals, and those that ran elsewhere meanwhile."""
         page = self._page
         known = set[str]().union(*page.running.values(), page.finished)
         before: dict[str, int] = {}
@@ -218,9 +225,9 @@ class _Advance:
                 self._writer.begin(interval.rate, start)
                 self._entering.setdefault(interval.rate, {})[uid] = start
 
-    def settle_parts(self, holds: Callable[[str], bool]) -> None:
-        """Settle the earlier parts of stays whose end is known or can no longer come; keep the rest."""
-        waiting = sorted((*self._page.split, *self._parts), key=_when)
+    def settle_segments(self, holds: Callable[[str], bool]) -> None:
+        """Settle segments whose interval has a known end or can no longer get one; keep the others."""
+        waiting = sorted((*self._page.split, *self._segments), key=_when)
         early = _too_many(waiting)
         for index, segment in enumerate(waiting):
             end = self._ends.get(segment.uid)
@@ -240,7 +247,7 @@ class _Advance:
         return replace(
             page,
             watermark=self._seen,
-            periods=tuple(_folded(lines, workloads) for lines in self._writer.lines()),
+            periods=tuple(_folded(totals, workloads) for totals in self._writer.totals()),
             running=running,
             split=tuple(self._writer.split),
             finished=frozenset(uid for uid in (*page.finished, *self._ends) if uid in self._intervals),
@@ -254,17 +261,17 @@ class _Advance:
         self._writer.settle(rate, start, end)
 
     def _cut(self, rate: UsageRate, uid: str, start: int, interval: Interval) -> None:
-        """End a running part: it goes on at another rate, or in another group's record."""
+        """End a running segment: the interval goes on at another rate, or in another group's record."""
         at = max(start, self._seen if interval.moved_at is None else interval.moved_at)
         self._writer.cut(rate, at)
         if at > start:
-            self._parts.append(Segment(uid, start, at, rate))
+            self._segments.append(Segment(uid, start, at, rate))
         if interval.moved_at is None and interval.rate is not None:
             self._entering.setdefault(interval.rate, {})[uid] = at
 
 
 def _has_changed(interval: Interval | None, rate: UsageRate) -> bool:
-    """Return True for a running stay that vanished, ended, moved, or has another rate now."""
+    """Return True for a running interval that vanished, ended, moved, or has another rate now."""
     return (
         interval is None
         or interval.end is not None
@@ -274,16 +281,16 @@ def _has_changed(interval: Interval | None, rate: UsageRate) -> bool:
 
 
 def _charged_to(interval: Interval, end: int) -> int:
-    """Return when the group stops paying for a stay that ended: at its end, or when another took it over."""
+    """Return when the group stops paying for an interval that ended: at its end, or when another took it over."""
     return end if interval.moved_at is None else min(interval.moved_at, end)
 
 
 class _PageWriter:
-    """Writes into copies of a page's lines: each piece of an interval into its period."""
+    """Writes into copies of a page's totals: of each interval, to each period what overlaps it."""
 
     def __init__(self, page: RecordPage) -> None:
         self._periods = list(page.periods)
-        self._settled = [dict(lines.settled) for lines in page.periods]
+        self._settled = [dict(totals.settled) for totals in page.periods]
         self._late = dict(page.open.late)
         self._open = page.periods.index(page.open)
         self._first = page.periods[0].period.start
@@ -293,14 +300,14 @@ class _PageWriter:
         self.split: list[Segment] = []
 
     def settle(self, rate: UsageRate, start: int, end: int, until: int | None = None, *, known: bool = True) -> None:
-        """Charge a stay that ended. One that is `known` was charged to closed periods up to `until`."""
+        """Charge an interval that ended. One that is `known` was charged to closed periods up to `until`."""
         last = self._periods[-1].period.end
         if last is not None and end > last:
             # By the clock of the pod's node the next period has begun; the root has not published its end yet.
             self._periods.append(PeriodTotals(Period(last)))
             self._settled.append({})
-        for lines, settled in zip(self._periods, self._settled, strict=True):
-            _add(settled, rate, lines.period.overlap(start, end))
+        for totals, settled in zip(self._periods, self._settled, strict=True):
+            _add(settled, rate, totals.period.overlap(start, end))
         if self._first is not None and start < self._first:
             true = max(start, min(end, self._first))
             if not known:
@@ -309,19 +316,19 @@ class _PageWriter:
                 self._charge_late(rate, true, charged, -1)
 
     def begin(self, rate: UsageRate, start: int) -> None:
-        """Begin a running stay; what it spent in closed periods before it was known is charged late."""
+        """Begin a running interval; what it spent in closed periods before it was known is charged late."""
         if self._first is not None and start < self._first:
             self._charge_late(rate, start, self._first, 1)
 
     def cut(self, rate: UsageRate, at: int) -> None:
-        """End a running stay at `at`, and take back what closed periods were charged beyond that."""
+        """End a running interval at `at`, and take back what closed periods were charged beyond that."""
         if self._first is not None and at < self._first:
             self._charge_late(rate, at, self._first, -1)
 
-    def lines(self) -> list[PeriodTotals]:
+    def totals(self) -> list[PeriodTotals]:
         return [
-            replace(lines, settled=settled, late=self._late if index == self._open else lines.late)
-            for index, (lines, settled) in enumerate(zip(self._periods, self._settled, strict=True))
+            replace(totals, settled=settled, late=self._late if index == self._open else totals.late)
+            for index, (totals, settled) in enumerate(zip(self._periods, self._settled, strict=True))
         ]
 
     def _charge_late(self, rate: UsageRate, start: int, end: int, sign: int) -> None:
@@ -341,22 +348,22 @@ def _plus(amounts: Amounts, rate: UsageRate, length: int) -> dict[str, int]:
     return sum_of([amounts, {name: amount * length for name, amount in rate.cost if amount}])
 
 
-# What a page comes to.
+# The sums of a page.
 
 
-def with_running(page: RecordPage, lines: PeriodTotals) -> PeriodTotals:
-    """Return a period's lines including running stays, up to the watermark."""
-    settled = dict(lines.settled)
-    for rate, length in _occupied(page, lines.period):
+def with_running(page: RecordPage, totals: PeriodTotals) -> PeriodTotals:
+    """Return a period's totals including running intervals, up to the watermark."""
+    settled = dict(totals.settled)
+    for rate, length in _occupied(page, totals.period):
         _add(settled, rate, length)
-    return replace(lines, settled=settled)
+    return replace(totals, settled=settled)
 
 
-def period_total(page: RecordPage, lines: PeriodTotals | None = None) -> dict[str, int]:
+def period_total(page: RecordPage, totals: PeriodTotals | None = None) -> dict[str, int]:
     """Return the total of a page's period, by default the open one, up to its watermark; may be below 0."""
-    lines = lines or page.open
-    amounts = lines.total()
-    for rate, length in _occupied(page, lines.period):
+    totals = totals or page.open
+    amounts = totals.total()
+    for rate, length in _occupied(page, totals.period):
         amounts = _plus(amounts, rate, length)
     return amounts
 
@@ -369,7 +376,7 @@ def open_period(pages: Sequence[RecordPage]) -> Period:
 def group_total(pages: Iterable[RecordPage], period: Period) -> dict[str, int]:
     """Return a group's total of a period that is not closed, up to its watermark."""
     return sum_of(
-        period_total(page, lines) for page in pages for lines in page.periods if lines.period.start == period.start
+        period_total(page, totals) for page in pages for totals in page.periods if totals.period.start == period.start
     )
 
 
@@ -381,17 +388,17 @@ def spent_beyond_carried(pages: Iterable[RecordPage], period: Period) -> dict[st
 
 def carried_into(pages: Iterable[RecordPage], period: Period) -> dict[str, int]:
     """Return what was carried into a period that is not closed."""
-    found = [lines.carried for page in pages for lines in page.periods if lines.period.start == period.start]
+    found = [totals.carried for page in pages for totals in page.periods if totals.period.start == period.start]
     return {metered_resource(name): amount * HOUR for name, amount in sum_of(found).items()}
 
 
 def to_hours(amounts: Amounts) -> dict[str, int]:
-    """Nano-units x milliseconds as `cash/` names in nano-units x hours, rounded up to milli."""
+    """Convert nano-units x milliseconds to nano-units x hours by `cash/` name, rounded up to milli."""
     return {cash_name(name): -(-amount // (HOUR * _MILLI)) * _MILLI for name, amount in sorted(amounts.items())}
 
 
 def _occupied(page: RecordPage, period: Period) -> list[tuple[UsageRate, int]]:
-    """For how long together what runs, or was split off, has occupied its rate within the period."""
+    """Return for how long running intervals and kept segments have occupied each rate within the period, in sum."""
     found: list[tuple[UsageRate, int]] = []
     first = period.start if period.start is not None else 0
     last = page.watermark if period.end is None else min(page.watermark, period.end)
@@ -399,10 +406,10 @@ def _occupied(page: RecordPage, period: Period) -> list[tuple[UsageRate, int]]:
         length = sum(last - (start if start > first else first) for start in since.values() if start < last)
         if length > 0 and last > first:
             found.append((rate, length))
-    parts = (
+    segments = (
         (segment.rate, period.overlap(segment.start, min(segment.until, page.watermark))) for segment in page.split
     )
-    return [*found, *((rate, length) for rate, length in parts if length)]
+    return [*found, *((rate, length) for rate, length in segments if length)]
 
 
 # What bounds a page.
@@ -413,7 +420,10 @@ def _when(segment: Segment) -> tuple[int, UsageRate, str, int]:
 
 
 def _too_many(segments: Sequence[Segment]) -> set[int]:
-    """Of stays that change again and again, the places of the oldest parts that no longer wait for an end."""
+    """Return the places of the oldest segments, if intervals change again and again and there are too many.
+
+    The last segment of each interval is kept: it waits for an end.
+    """
     if len(segments) <= MAX_SEGMENTS:
         return set()
     last = {segment.uid: index for index, segment in enumerate(segments)}
@@ -421,16 +431,16 @@ def _too_many(segments: Sequence[Segment]) -> set[int]:
     return set(older[: max(0, len(older) - MAX_SEGMENTS)])
 
 
-def _folded(lines: PeriodTotals, running: set[str]) -> PeriodTotals:
-    """Return the lines, the smallest folded into one where there are too many."""
-    settled, late = compaction.compact_settled(lines.settled, running), compaction.compact_late(lines.late)
-    kept = compaction.kept_count([correction.amounts for correction in lines.corrections], MAX_INFERRED - 1)
-    corrections = lines.corrections
+def _folded(totals: PeriodTotals, running: set[str]) -> PeriodTotals:
+    """Return the totals, with the smallest lines folded where there are too many."""
+    settled, late = compaction.compact_settled(totals.settled, running), compaction.compact_late(totals.late)
+    kept = compaction.kept_count([correction.amounts for correction in totals.corrections], MAX_INFERRED - 1)
+    corrections = totals.corrections
     if len(corrections) > kept + 1:
         old, young = corrections[:-kept], corrections[-kept:]
         first = Correction("earlier", sum_of(c.amounts for c in old), reason="earlier corrections together")
         corrections = first, *young
-    return replace(lines, settled=settled, late=late, corrections=corrections)
+    return replace(totals, settled=settled, late=late, corrections=corrections)
 
 
 # Periods.
@@ -439,11 +449,11 @@ def _folded(lines: PeriodTotals, running: set[str]) -> PeriodTotals:
 def adopt_periods(page: RecordPage, published: Sequence[Period], now: int) -> RecordPage:
     """Return the page with the periods that its root has published, oldest first.
 
-    A new page gets those in which stays may still end.
+    A new page gets those in which intervals may still end.
     """
     if page.is_new:
         recent = [period for period in published if period.end is None or period.end + GRACE > now]
-        return replace(page, periods=tuple(map(PeriodTotals, recent or (LIFETIME,))))
+        return replace(page, periods=tuple(map(PeriodTotals, recent or (ALL_TIME,))))
     by_start = {period.start: period for period in published}
     periods = list(page.periods)
     periods[-1] = replace(periods[-1], period=by_start.get(periods[-1].period.start, periods[-1].period))
@@ -464,18 +474,18 @@ def close_period(page: RecordPage, stated: PeriodTotals | None = None) -> tuple[
     `stated` is the statement where one is written already: it does not change, and differences are charged late.
     """
     found, *rest = page.periods
-    lines = with_running(page, found)
+    totals = with_running(page, found)
     if stated is not None:
         known = {correction.uid for correction in stated.corrections}
-        missed = tuple(correction for correction in lines.corrections if correction.uid not in known)
-        late = _differences(lines, stated)
+        missed = tuple(correction for correction in totals.corrections if correction.uid not in known)
+        late = _differences(totals, stated)
         rest[0] = replace(
             rest[0],
             late={key: more for key in {**rest[0].late, **late} if (more := _sum(rest[0].late, late, key))},
             corrections=(*missed, *rest[0].corrections),
         )
-        lines = stated
-    closed = (*page.closed, ClosedPeriod(found.period, lines.total()))
+        totals = stated
+    closed = (*page.closed, ClosedPeriod(found.period, totals.total()))
     earlier = page.earlier
     kept = compaction.kept_count([total.amounts for total in closed], MAX_PERIODS)
     if len(closed) > kept:
@@ -483,15 +493,15 @@ def close_period(page: RecordPage, stated: PeriodTotals | None = None) -> tuple[
         older = [*([earlier] if earlier else []), *old]
         span = Period(older[0].period.start, older[-1].period.end)
         earlier = ClosedPeriod(span, sum_of(each.amounts for each in older))
-    return replace(page, periods=tuple(rest), closed=closed, earlier=earlier), lines
+    return replace(page, periods=tuple(rest), closed=closed, earlier=earlier), totals
 
 
-def _differences(lines: PeriodTotals, stated: PeriodTotals) -> dict[tuple[int | None, str], Amounts]:
-    """Return what the lines have beyond those of a statement, by period and workload."""
-    start = lines.period.start
+def _differences(totals: PeriodTotals, stated: PeriodTotals) -> dict[tuple[int | None, str], Amounts]:
+    """Return what the totals have beyond those of a statement, by period and workload."""
+    start = totals.period.start
     mine, theirs = (
         {**{(start, workload): amounts for workload, amounts in each.settled.items()}, **each.late}
-        for each in (lines, stated)
+        for each in (totals, stated)
     )
     negative = {key: {name: -amount for name, amount in amounts.items()} for key, amounts in theirs.items()}
     return {key: more for key in {**mine, **theirs} if (more := _sum(mine, negative, key))}
@@ -504,17 +514,17 @@ def _sum(one: Mapping[_Key, Amounts], other: Mapping[_Key, Amounts], key: _Key) 
     return nonzero(sum_of([one.get(key, {}), other.get(key, {})]))
 
 
-# What comes from elsewhere, once by uid.
+# Hours of children and corrections, each added once by uid.
 
 
-def inherit(page: RecordPage, uid: str, name: str, parts: Sequence[ClosedPeriod]) -> RecordPage:
+def inherit(page: RecordPage, uid: str, name: str, spent: Sequence[ClosedPeriod]) -> RecordPage:
     """Return the parent's page with the hours of the child of this uid as a line of their own, once."""
     if uid in page.inherited:
         return page
-    kept = {**page.inherited, uid: Inherited(name, tuple(parts))}
+    kept = {**page.inherited, uid: Inherited(name, tuple(spent))}
     periods = list(page.periods)
-    starts = [lines.period.start for lines in periods]
-    for period, amounts in parts:
+    starts = [totals.period.start for totals in periods]
+    for period, amounts in spent:
         # What is closed here already is late; there is no period yet that begins later than the open one.
         index = starts.index(period.start) if period.start in starts else periods.index(page.open)
         line = f"{GROUP_SLOT_KIND}//{name}"
@@ -527,7 +537,7 @@ def inherited_from(page: RecordPage, uid: str) -> dict[str, int]:
     """Return the hours of the open period that a child has already handed to the group, though it still exists."""
     child = page.inherited.get(uid)
     start = page.open.period.start
-    return sum_of(segment.amounts for segment in child.parts if segment.period.start == start) if child else {}
+    return sum_of(total.amounts for total in child.periods if total.period.start == start) if child else {}
 
 
 def forget_children(page: RecordPage, exists: Callable[[str], bool]) -> RecordPage:

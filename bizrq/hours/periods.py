@@ -49,7 +49,8 @@ class Period(NamedTuple):
         return max(0, last - first)
 
 
-LIFETIME = Period()
+#: The period of a budget that is granted once.
+ALL_TIME = Period()
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from bizrq.hours import forecast, metering, periods
 from bizrq.hours.alerts import BudgetLevel
 from bizrq.hours.forecast import Budget
 from bizrq.hours.metering import HOUR, RecordPage
-from bizrq.hours.periods import LIFETIME, Period
+from bizrq.hours.periods import ALL_TIME, Period
 from bizrq.units import hierarchy, names
 from bizrq.units.names import Catalog, is_cash, metered_resource
 from bizrq.units.resources import Limits, Resources
@@ -34,7 +34,7 @@ class BudgetState:
     """
 
     at: int = 0
-    period: Period = LIFETIME
+    period: Period = ALL_TIME
     zone: str = "UTC"
     spent: Resources = field(default_factory=dict)
     rollover_left: Resources = field(default_factory=dict)

@@ -42,7 +42,7 @@ class RecordIndex:
     stored_pages: Sequence[StoredPage]
     pages: Mapping[str, StoredPage]
     allocations: Sequence[str]
-    #: Uids of which a part was split off. They may have come back since.
+    #: Uids of intervals of which the record has a segment. They may have come back since.
     split: frozenset[str]
 
     @classmethod
@@ -53,7 +53,7 @@ class RecordIndex:
             pages.update(dict.fromkeys(uids_of(stored_page.page), stored_page))
             await yielder.yield_if_due()
         allocations = [key for key in pages if "@" in key]
-        split = frozenset(part.uid for stored_page in stored_pages for part in stored_page.page.split)
+        split = frozenset(segment.uid for stored_page in stored_pages for segment in stored_page.page.split)
         await yielder.yield_if_due()
         return cls(stored_pages, pages, allocations, split)
 
@@ -89,7 +89,7 @@ class HandOver:
         stored_page = self._record_store.page_elsewhere(key, collection.group)
         if stored_page is None:
             return start
-        until = [part.until for part in stored_page.page.split if part.uid == key]
+        until = [segment.until for segment in stored_page.page.split if segment.uid == key]
         if not until or any(key in since for since in stored_page.page.running.values()):
             collection.found.awaited.add(stored_page.spec.group)
             return None
@@ -106,5 +106,5 @@ def uids_of(page: RecordPage) -> Iterable[str]:
     """Yield the keys of all intervals that a page knows: running, split off, and finished."""
     for since in page.running.values():
         yield from since
-    yield from (part.uid for part in page.split)
+    yield from (segment.uid for segment in page.split)
     yield from page.finished

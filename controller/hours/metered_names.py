@@ -24,7 +24,7 @@ class MeteredNames:
 
     def __init__(self, tracked: Collection[str], stored_pages: Sequence[StoredPage], catalog: Catalog) -> None:
         self._tracked = tracked
-        self._sheets = stored_pages
+        self._stored_pages = stored_pages
         self._catalog = catalog
 
     def of(self, cost: Resources) -> list[str]:
@@ -42,8 +42,8 @@ class MeteredNames:
     @cached_property
     def _models(self) -> set[str]:
         """The models that the record has."""
-        pages = [stored_page.page for stored_page in self._sheets]
-        rates = {rate for page in pages for rate in (*page.running, *(part.rate for part in page.split))}
+        pages = [stored_page.page for stored_page in self._stored_pages]
+        rates = {rate for page in pages for rate in (*page.running, *(segment.rate for segment in page.split))}
         found = {name for rate in rates for name, _ in rate.cost}
         found.update(
             name for page in pages for of in page.periods for amounts in of.settled.values() for name in amounts

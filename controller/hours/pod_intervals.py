@@ -29,6 +29,9 @@ from controller.watch.time_slice import Yielder
 
 Object = dict[str, Any]
 
+#: How long a pod may outlive its workload before it is reported, in milliseconds: the garbage collector deletes it.
+_LINGERS = 60_000
+
 
 class IntervalCollector:
     """Collects the intervals of groups. Subscribe it to the cluster, so that it learns of ends and moves."""
@@ -48,6 +51,8 @@ class IntervalCollector:
         self._observed = observed
         self._now = now
         self._catalog = catalog
+        #: Charged pods whose workload is gone, by group and as text, with the time when that was first seen.
+        self._unowned: dict[str, dict[str, int]] = {}
         self._hand_over = HandOver(record_store)
         self._transitions = Transitions()
         self._rates = PodRates(observed)
@@ -79,10 +84,18 @@ class IntervalCollector:
     def drop_group(self, group: str) -> None:
         """Forget the finished intervals of a group that keeps no record or is gone."""
         self._transitions.drop_group(group)
+        self._unowned.pop(group, None)
 
-    def mark_stored(self, group: str, gone: Iterable[str]) -> None:
-        """Forget finished intervals that the group's record has taken over."""
-        self._transitions.mark_stored(group, gone)
+    def mark_stored(self, group: str, collected: CollectedIntervals) -> None:
+        """Forget finished intervals that the group's record has taken over, and remember pods without a workload."""
+        self._transitions.mark_stored(group, collected.gone)
+        known = self._unowned.get(group, {})
+        self._unowned[group] = {pod: known.get(pod, collected.at) for pod in collected.unowned}
+
+    def unowned(self, group: str) -> list[str]:
+        """Return the pods that are still charged to the group although their workload is gone, as text."""
+        now = self._now()
+        return [pod for pod, since in self._unowned.get(group, {}).items() if now - since >= _LINGERS]
 
     async def collect(
         self, group: str, tracked: AbstractSet[str], stored_pages: Sequence[StoredPage]

@@ -76,7 +76,11 @@ class RecordStore:
         """Return the pages of a group's record in order. Raises HoursUnreadable."""
         for problem in self._unreadable.get(group, {}).values():
             raise HoursUnreadable(problem)
-        return sorted(self._stored_pages.get(group, {}).values(), key=lambda sheet: sheet.spec.page)
+        return sorted(self._stored_pages.get(group, {}).values(), key=lambda each: each.spec.page)
+
+    def pages(self, group: str) -> list[RecordPage]:
+        """Return the content of the pages in order. Raises HoursUnreadable."""
+        return [stored_page.page for stored_page in self.of(group)]
 
     def has(self, group: str) -> bool:
         """Return True if the group has a record, readable or not."""
@@ -87,7 +91,7 @@ class RecordStore:
         return max((stored_page.revision for stored_page in self._stored_pages.get(group, {}).values()), default=0)
 
     def page_elsewhere(self, uid: str, group: str) -> StoredPage | None:
-        """Return the page of another group in which an interval runs or from which a part of it was split off."""
+        """Return the page of another group in which an interval runs, or that has a segment of it."""
         place = self._places.get(uid)
         if place is None or place[0] == group:
             return None
@@ -242,7 +246,7 @@ class RecordStore:
 
 
 def _has(page: RecordPage, uid: str) -> bool:
-    return any(uid in since for since in page.running.values()) or any(part.uid == uid for part in page.split)
+    return any(uid in since for since in page.running.values()) or any(segment.uid == uid for segment in page.split)
 
 
 def _object(stored_page: StoredPage) -> CardHours:

@@ -1,4 +1,4 @@
-"""What a configuration comes to, and which are refused in which words."""
+"""How a configuration is read, and the messages for invalid ones."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bizrq.workloads.config import CountingConfig, CountsAs, DeviceClassMapping,
 ASCEND = tuple(device for device in shared_devices() if device.vendor == "ascend")
 
 
-def test_nothing_said_is_the_default():
+def test_an_empty_configuration_is_the_default():
     assert settings({}).counting == settings(None).counting == CountingConfig(kinds=builtin_registry().countable)
 
 
@@ -25,12 +25,12 @@ def test_the_catalog_without_a_configuration_is_that_of_the_default_settings():
 @pytest.mark.parametrize(
     "kind", ["inferenceservices.serving.kserve.io", "services.serving.knative.dev", "resourceclaims.resource.k8s.io"]
 )
-def test_count_takes_no_kind_that_is_not_charged(kind: str):
+def test_count_has_no_kind_that_is_not_charged(kind: str):
     with pytest.raises(UnknownResource):
         normalize(f"count/{kind}", builtin_catalog())
 
 
-def test_every_knob_is_read():
+def test_every_key_is_read():
     knobs = settings(
         {
             "countAdminAccess": True,
@@ -57,13 +57,13 @@ def test_every_knob_is_read():
     assert knobs.catalog.classes == {"a100.x.com"}
 
 
-def test_rights_are_asked_for_only_where_the_configuration_says_so():
+def test_rights_are_checked_only_where_the_configuration_says_so():
     assert (settings({}).rights.use, settings({}).rights.grant) == (False, False)
     asked = settings({"rights": {"use": True}}).rights
     assert (asked.use, asked.grant) == (True, False)
 
 
-def test_statements_are_kept_for_thirteen_months_of_days_unless_somebody_says_so():
+def test_the_default_keeps_statements_for_thirteen_months_of_days():
     assert [settings(said).keep_statements for said in ({}, {"keepStatements": 0}, {"keepStatements": 7})] == [
         400,
         0,
@@ -103,13 +103,13 @@ def test_statements_are_kept_for_thirteen_months_of_days_unless_somebody_says_so
         ({"hami": {"enabled": 1}}, "hami.enabled: input should be a valid boolean"),
     ],
 )
-def test_a_knob_is_refused(knobs, words):
+def test_an_invalid_key_is_rejected(knobs, words):
     with pytest.raises(ConfigurationError) as caught:
         settings(knobs)
     assert words in str(caught.value)
 
 
-def test_a_file_that_is_no_configuration_is_named(tmp_path):
+def test_an_invalid_configuration_file_is_named_in_the_error(tmp_path):
     file = tmp_path / "config.yaml"
     with pytest.raises(ConfigurationError, match="No such file"):
         load(file)

@@ -1,4 +1,4 @@
-"""How a stored group becomes an account and back, and what is said of one that cannot be read."""
+"""How a stored group is read and written, and the errors for an unreadable one."""
 
 from __future__ import annotations
 
@@ -61,18 +61,18 @@ STORED: dict[str, Any] = {
 
 
 def group(**parts: Any) -> wire.GroupObject:
-    """A group by its spec and status."""
+    """Return a group with this spec and status."""
     return wire.from_dict({"metadata": {"name": "nlp"}, **parts})
 
 
-def test_a_stored_group_is_itself_after_it_was_read_and_written() -> None:
+def test_a_stored_group_is_unchanged_after_it_was_read_and_written() -> None:
     read = wire.decode(json.dumps(STORED).encode())
     assert json.loads(wire.encode(read)) == STORED
     assert wire.from_dict(STORED) == read
 
 
-def test_what_is_not_there_is_not_written_but_the_kind_always_is() -> None:
-    """The API server takes no object without a kind, and gives none in some lists."""
+def test_empty_fields_are_omitted_and_the_kind_is_always_written() -> None:
+    """The API server rejects an object without a kind, and omits the kind in some lists."""
     assert json.loads(wire.encode(group())) == {
         "apiVersion": "quota.biz.group/v1alpha1",
         "kind": "BizGroupResourceQuota",
@@ -82,7 +82,7 @@ def test_what_is_not_there_is_not_written_but_the_kind_always_is() -> None:
     }
 
 
-def test_a_group_has_its_place_in_the_tree() -> None:
+def test_a_group_names_its_parent() -> None:
     read = wire.from_dict(STORED)
     assert (read.name, read.parent, read.resource_version) == ("nlp", "ai", 812)
     assert (
@@ -90,7 +90,7 @@ def test_a_group_has_its_place_in_the_tree() -> None:
     )
 
 
-def test_an_account_has_canonical_names_what_is_used_and_what_is_promised() -> None:
+def test_an_account_has_canonical_names_usage_and_reservations() -> None:
     account = wire.account_of(wire.from_dict(STORED), CATALOG)
     assert account.group == "nlp"
     assert account.hard == res("requests.cpu=10 cpu=20 pods=5")
@@ -99,7 +99,7 @@ def test_an_account_has_canonical_names_what_is_used_and_what_is_promised() -> N
     assert account.taken("limits.cpu") == 10 * 10**9
 
 
-def test_what_nobody_has_counted_is_unknown() -> None:
+def test_usage_that_is_not_counted_is_unknown() -> None:
     assert wire.account_of(group(spec={"hard": {"cpu": "1"}}), CATALOG).unknown_names() == ["requests.cpu"]
     assert wire.account_of(group(spec={"hard": {"cpu": "1"}}, status={"used": {}}), CATALOG).unknown_names() == [
         "requests.cpu"
@@ -112,7 +112,7 @@ def test_what_nobody_has_counted_is_unknown() -> None:
     )
 
 
-def test_a_group_in_the_trees_terms_says_whether_it_is_being_deleted() -> None:
+def test_a_tree_node_says_whether_its_group_is_being_deleted() -> None:
     read = wire.group_state(wire.from_dict(STORED), CATALOG)
     assert (read.name, read.parent, read.deleting) == ("nlp", "ai", False)
     assert read.used == res("requests.cpu=3 cpu=6 pods=2")
@@ -120,12 +120,12 @@ def test_a_group_in_the_trees_terms_says_whether_it_is_being_deleted() -> None:
     assert wire.group_state(wire.from_dict(deleted), CATALOG).deleting
 
 
-def test_a_child_holds_what_one_version_of_it_says() -> None:
+def test_what_a_child_holds_is_read_from_one_version() -> None:
     lowered = {**STORED, "spec": {"parentBizGroup": "ai", "hard": {"cpu": "10", "limits.cpu": "7", "pods": 1}}}
     assert wire.held_of_parent(wire.from_dict(lowered), CATALOG) == res("requests.cpu=10 cpu=10 pods=2")
 
 
-def test_admission_writes_reservations_sorted_and_nothing_else() -> None:
+def test_admission_writes_only_reservations_sorted() -> None:
     read = wire.from_dict(STORED)
     entries = [entry("jobs.batch/a/x", "cpu=1"), entry("jobs.batch.volcano.sh/a/x", "cpu=1"), entry("web", "cpu=4")]
     written = json.loads(wire.with_reservations(read, entries))
@@ -136,7 +136,7 @@ def test_admission_writes_reservations_sorted_and_nothing_else() -> None:
     assert json.loads(wire.with_reservations(read, []))["status"].get("reservations", []) == []
 
 
-def test_reservations_are_the_same_after_they_were_written_and_read() -> None:
+def test_reservations_are_unchanged_after_they_were_written_and_read() -> None:
     entries = [entry("api", "cpu=1", "cpu=500m", rv=7), entry("group nlp", ""), entry("web", "mem=1Gi", awaits="a/b/c")]
     written = wire.decode(wire.with_reservations(group(), entries))
     assert sorted(map(str, wire.reservations_of(written))) == sorted(map(str, entries))
@@ -160,7 +160,7 @@ UNREADABLE = [
 
 
 @pytest.mark.parametrize(("why", "sent", "says"), UNREADABLE, ids=[row[0] for row in UNREADABLE])
-def test_bytes_that_are_no_group_say_so(why: str, sent: bytes, says: str) -> None:
+def test_bytes_that_are_no_group_are_rejected(why: str, sent: bytes, says: str) -> None:
     with pytest.raises(GroupUnreadable, match=says):
         wire.decode(sent)
 
@@ -187,7 +187,7 @@ SAYS = [
 
 
 @pytest.mark.parametrize(("why", "parts", "says"), SAYS, ids=[row[0] for row in SAYS])
-def test_a_group_that_cannot_be_counted_with_says_which_field(why: str, parts: dict[str, Any], says: str) -> None:
+def test_an_unreadable_group_names_the_field(why: str, parts: dict[str, Any], says: str) -> None:
     with pytest.raises(GroupUnreadable) as found:
         wire.account_of(group(**parts), CATALOG)
     assert str(found.value).startswith(says)
@@ -196,8 +196,8 @@ def test_a_group_that_cannot_be_counted_with_says_which_field(why: str, parts: d
 UIDS = st.uuids().map(str)
 
 
-def test_sums_beyond_what_one_quantity_may_be_stay_readable() -> None:
-    """Ten pods of 1400 PiB for an hour: what we wrote ourselves must not make the group unreadable."""
+def test_sums_beyond_the_largest_quantity_stay_readable() -> None:
+    """Ten pods of 1400 PiB for an hour: our own status must not make the group unreadable."""
     spent = {"cash/limits.memory": 9600 * 2**50 * 10**9}
     status = wire.GroupStatus(used=wire.format_amounts(spent))
     assert status.used == {"cash/limits.memory": "9600Pi"}
@@ -209,7 +209,7 @@ def test_sums_beyond_what_one_quantity_may_be_stay_readable() -> None:
 @given(
     st.lists(st.builds(entry, st.sampled_from("abc"), st.sampled_from(["cpu=1", "", "mem=3Gi"]), of=UIDS), max_size=4)
 )
-def test_any_reservations_are_themselves_in_any_order(entries: list[Reservation]) -> None:
+def test_any_reservations_read_back_in_any_order(entries: list[Reservation]) -> None:
     one = wire.with_reservations(group(), entries)
     assert one == wire.with_reservations(group(), entries[::-1])
     assert sorted(map(str, wire.reservations_of(wire.decode(one)))) == sorted(map(str, entries))
@@ -219,7 +219,7 @@ def granted(**cash: Any) -> wire.GroupObject:
     return wire.from_dict({**STORED, "spec": {**STORED["spec"], "cash": cash}})
 
 
-def test_how_hours_are_granted_is_read_as_it_is_meant() -> None:
+def test_the_terms_of_hours_are_read() -> None:
     assert wire.terms_of(wire.from_dict(STORED), CATALOG) == DEFAULT_TERMS
     said = granted(
         period="weekly",
@@ -256,7 +256,7 @@ def test_how_hours_are_granted_is_read_as_it_is_meant() -> None:
     ],
     ids=str,
 )
-def test_what_cannot_be_meant_about_hours_names_its_place(cash: dict[str, Any], message: str) -> None:
+def test_invalid_terms_of_hours_name_their_field(cash: dict[str, Any], message: str) -> None:
     with pytest.raises(GroupUnreadable) as error:
         wire.terms_of(granted(**cash), CATALOG)
     assert str(error.value).startswith(f"group nlp: spec.cash.{message}")

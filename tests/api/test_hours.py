@@ -1,4 +1,4 @@
-"""Lines of the record: what is written is read again, and what is no line says so."""
+"""Lines of a record: they read back, and invalid ones are rejected."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WEB = "deployments.apps/team-a/web"
 T = 1_700_000_000_000
 
 
-def test_lines_read_as_they_were_written() -> None:
+def test_lines_read_back() -> None:
     assert wire.parse_settled(wire.settled_line(WEB, {"b": 2, "a": -1})) == (WEB, {"a": -1, "b": 2})
     assert wire.parse_settled(wire.settled_line(WEB, {})) == (WEB, {})
     for start in (None, "2026-11-16T00:00:00.000Z"):
@@ -31,7 +31,7 @@ def test_lines_read_as_they_were_written() -> None:
     assert wire.parse_inferred(wire.inferred_line(gone)) == gone
 
 
-def test_a_running_line_reads_as_people_expect() -> None:
+def test_the_format_of_a_running_line() -> None:
     line = wire.running_line(WEB, text_of(res("gpu=1 cpu=500m")), {"uid-2": T, "uid-1": T})
     assert line == f"{WEB} limits.cpu=500m requests.nvidia.com/gpu=1 : uid-1@{T} uid-2@{T}"
 
@@ -49,7 +49,7 @@ def test_a_running_line_reads_as_people_expect() -> None:
         (wire.parse_inferred, f"{WEB} uid@1 gpu=1"),
     ],
 )
-def test_what_is_no_line_says_so(read: Callable[[str], object], line: str) -> None:
+def test_an_invalid_line_is_rejected(read: Callable[[str], object], line: str) -> None:
     with pytest.raises(HoursUnreadable):
         read(line)
 
@@ -87,12 +87,12 @@ def stored(page: RecordPage, **status: Any) -> dict[str, Any]:
     return {**found, "status": {**found["status"], **status}}
 
 
-def test_a_page_is_read_as_it_was_written() -> None:
+def test_a_page_reads_back() -> None:
     assert wire.page_of(wire.record_of(stored(PAGE))) == PAGE
     assert wire.page_of(wire.record_of(stored(RecordPage()))) == RecordPage()
 
 
-def test_a_record_tells_people_what_is_spent_and_runs() -> None:
+def test_a_record_shows_spent_hours_and_what_runs() -> None:
     status = stored(PAGE)["status"]
     assert status["count"] == 3
     assert stored(RecordPage(T, running={RATE: {"pod": T - 9_000_000}}))["status"]["spent"] == "limits.cpu=1.25h"
@@ -101,7 +101,7 @@ def test_a_record_tells_people_what_is_spent_and_runs() -> None:
     assert [each.get("start") for each in status["closing"]] == [None]
 
 
-def test_a_statement_has_the_lines_of_its_period_and_a_name_that_says_whose_and_when() -> None:
+def test_a_statement_has_the_lines_of_its_period_and_is_named_by_group_and_start() -> None:
     made = wire.statement(CardHoursSpec("nlp", "8f3c1234-5678", 2), PAGE, PAGE.periods[1], T + 9)
     assert made.metadata.name == "nlp.20231114-2213.8f3c1234.2"
     assert made.metadata.labels == {"quota.biz.group/group": "nlp"}
@@ -133,6 +133,6 @@ BAD_PAGES: list[tuple[str, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("why", "status"), BAD_PAGES, ids=[row[0] for row in BAD_PAGES])
-def test_a_page_that_cannot_be_read_says_so(why: str, status: dict[str, Any]) -> None:
+def test_an_unreadable_page_is_rejected(why: str, status: dict[str, Any]) -> None:
     with pytest.raises(HoursUnreadable):
         wire.page_of(wire.record_of(stored(PAGE, **status)))

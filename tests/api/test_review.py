@@ -1,4 +1,4 @@
-"""What is read from an AdmissionReview, whatever stands in it, and how the answers are spelled."""
+"""How any AdmissionReview is read, and the format of the response."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def body(**changes: Any) -> bytes:
     return json.dumps({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": kept}).encode()
 
 
-def test_a_request_is_read_with_its_objects_as_they_are() -> None:
+def test_a_request_is_read_with_its_objects_unchanged() -> None:
     request = review.decode(body())
     assert (request.uid, request.operation, request.name, request.namespace) == ("8f3c", "UPDATE", "web", "team-a")
     assert (request.kind.group, request.kind.version, request.kind.kind) == ("apps", "v1", "Deployment")
@@ -49,7 +49,7 @@ def test_a_request_is_read_with_its_objects_as_they_are() -> None:
     assert request.user_info.username == "ann"
 
 
-def test_what_the_api_server_leaves_out_or_sends_as_null_is_nothing() -> None:
+def test_omitted_and_null_fields_are_empty() -> None:
     left_out = dict.fromkeys(["subResource", "name", "namespace", "userInfo", "object", "oldObject", "dryRun"], ...)
     bare = review.decode(body(**left_out))
     null = review.decode(body(**{**left_out, "object": None, "oldObject": None, "dryRun": None, "userInfo": None}))
@@ -102,7 +102,7 @@ MALFORMED = [
 
 
 @pytest.mark.parametrize(("why", "sent", "uid"), MALFORMED, ids=[row[0] for row in MALFORMED])
-def test_a_body_that_is_no_review_is_malformed_with_its_uid_where_it_has_one(why: str, sent: bytes, uid: str) -> None:
+def test_a_body_that_is_no_review_is_malformed_and_keeps_its_uid(why: str, sent: bytes, uid: str) -> None:
     with pytest.raises(MalformedReview) as found:
         review.decode(sent)
     assert found.value.uid == uid
@@ -111,7 +111,7 @@ def test_a_body_that_is_no_review_is_malformed_with_its_uid_where_it_has_one(why
 
 
 def attempt(sent: bytes) -> None:
-    """Either a request with a uid, or malformed; and there is an answer to both."""
+    """Assert that the body is a request with a uid or malformed, and that both get a response."""
     try:
         uid = review.decode(sent).uid
     except MalformedReview as malformed:
@@ -123,12 +123,12 @@ def attempt(sent: bytes) -> None:
 
 
 @given(st.binary(max_size=200))
-def test_no_bytes_are_worse_than_malformed(sent: bytes) -> None:
+def test_any_bytes_are_a_review_or_malformed(sent: bytes) -> None:
     attempt(sent)
 
 
 @given(st.integers(0, len(body())), st.binary(max_size=6), st.integers(0, 40))
-def test_no_garbled_review_is_worse_than_malformed(at: int, garbage: bytes, cut: int) -> None:
+def test_any_garbled_review_is_a_review_or_malformed(at: int, garbage: bytes, cut: int) -> None:
     attempt(body()[:at] + garbage + body()[at + cut :])
 
 
@@ -140,7 +140,7 @@ JSON = st.recursive(
 
 
 @given(st.sampled_from(sorted(REQUEST)), JSON)
-def test_no_value_in_any_field_is_worse_than_malformed(key: str, value: object) -> None:
+def test_any_value_in_any_field_is_a_review_or_malformed(key: str, value: object) -> None:
     attempt(body(**{key: value}))
 
 
@@ -148,18 +148,18 @@ def test_no_value_in_any_field_is_worse_than_malformed(key: str, value: object) 
 
 
 def response(answer: bytes) -> dict[str, Any]:
-    """An answer's response; all around it is the same in each."""
+    """Return the response of an answer; the rest is the same in all answers."""
     found = json.loads(answer)
     assert set(found) == {"apiVersion", "kind", "response"}
     assert (found["apiVersion"], found["kind"]) == ("admission.k8s.io/v1", "AdmissionReview")
     return found["response"]
 
 
-def test_allowed_is_the_uid_and_nothing_else() -> None:
+def test_an_allowed_response_has_only_the_uid() -> None:
     assert response(review.allowed("8f3c")) == {"uid": "8f3c", "allowed": True}
 
 
-def test_a_warning_goes_with_what_is_allowed() -> None:
+def test_an_allowed_response_may_have_warnings() -> None:
     assert response(review.allowed("8f3c", ["over quota"])) == {
         "uid": "8f3c",
         "allowed": True,
@@ -167,7 +167,7 @@ def test_a_warning_goes_with_what_is_allowed() -> None:
     }
 
 
-def test_a_refusal_says_what_kubectl_shows_and_which_resources_it_is_about() -> None:
+def test_a_refusal_has_the_message_for_kubectl_and_its_resources() -> None:
     verdict = decide(account("nlp cpu=10 gpu=1", "cpu=8 gpu=1"), create("web", "cpu=4 gpu=1"), NOW)
     assert isinstance(verdict, Denied)
     assert response(review.denied("8f3c", verdict)) == {
@@ -201,7 +201,7 @@ def test_a_refusal_without_numbers_has_no_details(reason: Reason, code: int, say
 
 
 @pytest.mark.parametrize("reason", [Reason.FULL, Reason.TIMEOUT])
-def test_try_again_says_when(reason: Reason) -> None:
+def test_a_retryable_refusal_says_after_how_many_seconds(reason: Reason) -> None:
     answer = response(review.denied("8f3c", Denied(reason, "try again")))
     assert answer == {
         "uid": "8f3c",
@@ -216,12 +216,12 @@ def test_try_again_says_when(reason: Reason) -> None:
 
 
 @pytest.mark.parametrize("reason", Reason)
-def test_every_reason_has_an_answer(reason: Reason) -> None:
+def test_every_reason_has_a_response(reason: Reason) -> None:
     status = response(review.denied("8f3c", Denied(reason, "because")))["status"]
     assert (status["code"], status["reason"]) in {(403, "Forbidden"), (422, "Invalid"), (429, "TooManyRequests")}
 
 
-def test_what_is_malformed_and_what_went_wrong_here_are_refused_under_their_uid() -> None:
+def test_malformed_reviews_and_internal_errors_are_refused_under_their_uid() -> None:
     assert response(review.malformed("8f3c", "no")) == {
         "uid": "8f3c",
         "allowed": False,

@@ -1,4 +1,4 @@
-"""Which labels a selector picks, how it reads, and what is said of one that is none."""
+"""Which labels a selector matches, its text, and the errors for an invalid one."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ def wants(key: str, operator: str, *values: str) -> dict[str, Any]:
         ({"matchLabels": {"a": "1"}, "matchExpressions": [wants("b", "Exists")]}, {"a": "1", "b": "2"}, True),
     ],
 )  # fmt: skip
-def test_a_selector_picks_as_kubernetes_does(picks: Any, labels: dict[str, str], answer: bool) -> None:
+def test_a_selector_matches_as_kubernetes_does(picks: Any, labels: dict[str, str], answer: bool) -> None:
     assert selector.matches(picks, labels) is answer
 
 
-def test_a_selector_reads_as_kubectl_takes_it() -> None:
+def test_a_selector_is_formatted_as_kubectl_accepts_it() -> None:
     expressions = [
         wants("a", "In", "y", "x"),
         wants("b", "NotIn", "z"),
@@ -87,7 +87,7 @@ def test_a_selector_reads_as_kubectl_takes_it() -> None:
         ({"matchExpressions": [wants("a", "In", *map(str, range(65)))]}, "values: write at most 64"),
     ],
 )
-def test_what_is_no_selector_is_told_by_its_path_and_picks_nothing(given: Any, words: str) -> None:
+def test_an_invalid_selector_names_its_field_and_matches_nothing(given: Any, words: str) -> None:
     for ask in (selector.validate, selector.format_selector, lambda s: selector.matches(s, {"a": "x"})):
         with pytest.raises(SelectorError) as caught:
             ask(given)
@@ -109,8 +109,8 @@ _EXPRESSION = st.one_of(
 
 
 @given(_LABELS, st.lists(_EXPRESSION, max_size=3), _LABELS)
-def test_a_selector_picks_what_the_api_servers_parameter_picks(wanted: Any, expressions: Any, labels: Any) -> None:
-    """Two other readers: of the selector itself, and of the text that we make of it."""
+def test_a_selector_matches_what_the_api_servers_parameter_matches(wanted: Any, expressions: Any, labels: Any) -> None:
+    """Compare with two other readers: of the selector, and of the text that we make of it."""
     picks = {"matchLabels": wanted, "matchExpressions": expressions}
     for other in (compile_selector(picks), parse_labels(selector.format_selector(picks))):
         assert selector.matches(picks, labels) is (other is None or other(labels))

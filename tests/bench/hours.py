@@ -19,10 +19,12 @@ from bizrq.kube.config import Endpoint, StaticCredentials
 from bizrq.process import quiet_collector
 from bizrq.settings import load
 from controller.hours.corrections import CorrectionTracker
+from controller.hours.page_writer import PageWriter
 from controller.hours.pod_intervals import IntervalCollector
 from controller.hours.record import RecordReconciler
 from controller.hours.record_store import RecordStore, StoredPage
 from controller.hours.retention import StatementRetention
+from controller.hours.tree_calendar import TreeCalendar
 from controller.usage.claim_payers import ClaimPayers
 from controller.usage.observed_usage import ObservedUsage
 from controller.watch.cluster import Cluster
@@ -73,11 +75,13 @@ class Office:
             self.cluster,
             self.stays,
             self.books,
+            TreeCalendar(
+                self.cluster.groups, self.books, lambda _group, _after: None, catalog=CATALOG, now=lambda: self.now
+            ),
+            PageWriter(self.books, identity="bench"),
             corrections,
             StatementRetention(client, 0),
             lambda _group, _after: None,
-            identity="bench",
-            now=lambda: self.now,
         )
         metadata = [ObjectMeta(name=f"g{n}", uid=f"g{n}", finalizers=[FINALIZER]) for n in range(groups)]
         self.groups = [GroupObject(each, GroupSpec(hard={f"cash/{GPU}": "1M"})) for each in metadata]

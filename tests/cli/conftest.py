@@ -1,4 +1,4 @@
-"""The command line against a bare API server, whose groups say what these tests wrote; run as a person runs it."""
+"""Run the command line as a person does, on a sandbox with groups whose status the tests wrote."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ _AGE = re.compile(r"\b\d+[smhd]\b")
 
 
 @dataclass(frozen=True)
-class Said:
-    """What a person was told: exit code, stdout, stderr."""
+class CommandResult:
+    """The result of a command: exit code, stdout, stderr."""
 
     code: int
     out: str
@@ -44,17 +44,17 @@ class Said:
 
     @property
     def plain(self) -> str:
-        """stdout without colours and without what fills lines up."""
+        """Return stdout without colours and trailing spaces."""
         return "\n".join(line.rstrip() for line in _ANSI.sub("", self.out).splitlines())
 
     @property
     def ageless(self) -> str:
-        """`plain`, with every age as AGO."""
+        """Return `plain` with every age replaced by AGO."""
         return _AGE.sub("AGO", self.plain)
 
 
 class _Screen(io.StringIO):
-    """What is written, as a terminal that can show what this encoding has."""
+    """An output stream that is a terminal with this encoding."""
 
     def __init__(self, encoding: str, *, is_terminal: bool) -> None:
         super().__init__()
@@ -73,10 +73,10 @@ _LOCK = threading.Lock()
 
 
 class Bizrq:
-    """`await bizrq("tree", width=80)`: as typed into a terminal of this width, or without one into a pipe."""
+    """Run a command: `await bizrq("tree", width=80)` on a terminal of this width, without `width` into a pipe."""
 
     def __init__(self, kubeconfig: Path, client: KubeClient) -> None:
-        """`client` is an administrator's, of the same API server."""
+        """`client` is an administrator's client of the same API server."""
         self.kubeconfig = kubeconfig
         self.client = client
 
@@ -87,13 +87,13 @@ class Bizrq:
         stdin: str = "",
         encoding: str = "utf-8",
         **environment: str,
-    ) -> Said:
+    ) -> CommandResult:
         out = _Screen(encoding, is_terminal=bool(width))
         return await asyncio.to_thread(self._run, [str(a) for a in arguments], out, width, stdin, environment)
 
     def _run(
         self, arguments: list[str], out: io.StringIO, width: int | None, stdin: str, environment: dict[str, str]
-    ) -> Said:
+    ) -> CommandResult:
         err = io.StringIO()
         shown = {"COLUMNS": str(width), "LINES": "60", "TERM": "xterm-256color"} if width else {}
         kept = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "COLUMNS", "FORCE_COLOR")}
@@ -112,7 +112,7 @@ class Bizrq:
                 code = ended.code if isinstance(ended.code, int) else 0 if ended.code is None else 1
             else:
                 code = 0
-        return Said(code, out.getvalue(), err.getvalue())
+        return CommandResult(code, out.getvalue(), err.getvalue())
 
 
 def promised(place: str, **amounts: str) -> Reservation:
@@ -153,16 +153,16 @@ async def bizrq(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Bizrq
 
 
 async def _own(client: KubeClient, name: str, **own: str) -> None:
-    """What a group's own workloads use, where its children have the rest."""
+    """Return what a group's own workloads use; its children hold the rest."""
     stored = await client.get(GROUPS, name)
     stored["status"]["selfUsed"] = named(dict(own))
     await client.replace(GROUPS, stored, subresource="status")
 
 
 async def _says(client: KubeClient, name: str, *conditions: tuple[str, str, str]) -> None:
-    """The conditions of a group, as a recount leaves them."""
+    """Return the conditions of a group as a recount writes them."""
     stored = await client.get(GROUPS, name)
-    since = {"reason": "Said", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+    since = {"reason": "CommandResult", "lastTransitionTime": "2026-01-01T00:00:00Z"}
     stored["status"]["conditions"] = [
         {"type": kind, "status": status, "message": message, **since} for kind, status, message in conditions
     ]
@@ -182,7 +182,7 @@ def nowhere(tmp_path: Path) -> Path:
 
 
 def written(folder: Path, *documents: Object) -> Path:
-    """A file of these manifests."""
+    """Write a file of these manifests."""
     path = folder / "manifests.yaml"
     path.write_text(yaml.safe_dump_all(documents), "utf-8")
     return path

@@ -1,4 +1,4 @@
-"""Every command, called well and badly; completion; and that none pays for what it does not use."""
+"""Every command with good and bad input, its start-up imports, and completion."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ HEAVY = (
 @pytest.mark.parametrize("width", [80, 160, None])
 @pytest.mark.parametrize("verb", VERBS)
 @on_the_loop
-async def test_help_says_what_a_verb_does_and_a_bad_flag_is_exit_2(bizrq: Bizrq, verb: str, width: int | None) -> None:
-    told = await bizrq(verb, "--help", width=width)
-    assert (told.code, told.err) == (0, "")
-    assert f"bizrq {verb}" in told.plain
-    assert width is None or all(len(line) <= width for line in told.plain.splitlines())
+async def test_help_describes_each_verb_and_a_bad_flag_is_exit_2(bizrq: Bizrq, verb: str, width: int | None) -> None:
+    result = await bizrq(verb, "--help", width=width)
+    assert (result.code, result.err) == (0, "")
+    assert f"bizrq {verb}" in result.plain
+    assert width is None or all(len(line) <= width for line in result.plain.splitlines())
     bad = await bizrq(verb, "--no-such-flag", width=width)
     assert (bad.code, bad.out) == (2, "")
     assert "No such option" in bad.err
@@ -49,11 +49,11 @@ async def test_help_says_what_a_verb_does_and_a_bad_flag_is_exit_2(bizrq: Bizrq,
 
 @on_the_loop
 async def test_version_is_one_line_and_an_unknown_verb_is_exit_2(bizrq: Bizrq) -> None:
-    said = await bizrq("version")
-    assert (said.code, said.out.count("\n"), said.err) == (0, 1, "")
-    said = await bizrq("fti")
-    assert (said.code, said.out) == (2, "")
-    assert "No such command 'fti'" in said.err
+    result = await bizrq("version")
+    assert (result.code, result.out.count("\n"), result.err) == (0, 1, "")
+    result = await bizrq("fti")
+    assert (result.code, result.out) == (2, "")
+    assert "No such command 'fti'" in result.err
 
 
 @pytest.mark.parametrize(
@@ -64,26 +64,26 @@ async def test_version_is_one_line_and_an_unknown_verb_is_exit_2(bizrq: Bizrq) -
     ],
 )
 @on_the_loop
-async def test_a_cluster_that_is_not_there_is_exit_3_in_one_line(bizrq: Bizrq, nowhere: Path, line: str) -> None:
-    said = await bizrq(*line.split(), "--kubeconfig", nowhere)
-    assert (said.code, said.out, said.err.count("\n")) == (3, "", 1)
-    assert said.err.startswith("bizrq: ")
-    assert "127.0.0.1:1" in said.err
-    said = await bizrq(*line.split(), "--kubeconfig", nowhere.with_name("none"))
-    assert (said.code, said.out, said.err.count("\n")) == (2, "", 1)
+async def test_an_unreachable_cluster_is_exit_3_in_one_line(bizrq: Bizrq, nowhere: Path, line: str) -> None:
+    result = await bizrq(*line.split(), "--kubeconfig", nowhere)
+    assert (result.code, result.out, result.err.count("\n")) == (3, "", 1)
+    assert result.err.startswith("bizrq: ")
+    assert "127.0.0.1:1" in result.err
+    result = await bizrq(*line.split(), "--kubeconfig", nowhere.with_name("none"))
+    assert (result.code, result.out, result.err.count("\n")) == (2, "", 1)
 
 
 @on_the_loop
-async def test_a_cluster_without_bizrq_is_told_how_to_get_it(tmp_path: Path, bizrq: Bizrq) -> None:
+async def test_a_cluster_without_bizrq_gets_a_hint_to_install_it(tmp_path: Path, bizrq: Bizrq) -> None:
     async with Sandbox(controllers=False) as box:
-        said = await bizrq("tree", "--kubeconfig", box.write_kubeconfig(tmp_path / "bare"))
-    assert said.code == 3
-    assert "bizrq is not installed in the cluster" in said.err
-    assert "bizrq install" in said.err
+        result = await bizrq("tree", "--kubeconfig", box.write_kubeconfig(tmp_path / "bare"))
+    assert result.code == 3
+    assert "bizrq is not installed in the cluster" in result.err
+    assert "bizrq install" in result.err
 
 
-def test_help_imports_nothing_heavy() -> None:
-    """B10: what takes long to import is imported where it is used."""
+def test_help_imports_no_heavy_module() -> None:
+    """B10: heavy modules are imported where they are used."""
     code = "import sys, bizrq.cli.main; print([m for m in sys.argv[1:] if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code, *HEAVY], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
@@ -92,8 +92,8 @@ def test_help_imports_nothing_heavy() -> None:
 @pytest.mark.parametrize(
     "line", ["tree", "report --hours", "explain nlp", "fit -f -", "correct nlp limits.cpu=1 --reason x"]
 )
-def test_a_verb_imports_nothing_that_it_does_not_need_for_its_first_request(line: str) -> None:
-    """B10: these take up to a second each, and are for processes, plugins and the sandbox."""
+def test_a_verb_imports_only_what_its_first_request_needs(line: str) -> None:
+    """B10: these modules take up to a second each; only processes, plugins and the sandbox need them."""
     code = (
         "import sys; from bizrq.cli.main import run\ntry: run()\nfinally: print([m for m in HEAVY if m in sys.modules])"
     )
@@ -106,20 +106,20 @@ def test_a_verb_imports_nothing_that_it_does_not_need_for_its_first_request(line
 
 @pytest.mark.parametrize("line", ["tree", "get -o yaml", "get --watch"])
 @on_the_loop
-async def test_who_reads_no_further_ends_it_without_a_word(bizrq: Bizrq, line: str) -> None:
-    """As `| head` does: nobody reads what is written."""
+async def test_a_closed_pipe_ends_the_command_silently(bizrq: Bizrq, line: str) -> None:
+    """As with `| head`."""
     reading, writing = os.pipe()
     os.close(reading)
     words = [str(BIN / "bizrq"), *line.split(), "--kubeconfig", str(bizrq.kubeconfig)]
     with os.fdopen(writing, "w") as closed:
         process = await asyncio.create_subprocess_exec(*words, stdout=closed, stderr=asyncio.subprocess.PIPE)
         async with asyncio.timeout(60):
-            _, said = await process.communicate()
-    assert said == b""
+            _, result = await process.communicate()
+    assert result == b""
 
 
 @on_the_loop
-async def test_ctrl_c_ends_a_request_that_nobody_answers(bizrq: Bizrq) -> None:
+async def test_ctrl_c_ends_a_request_without_a_response(bizrq: Bizrq) -> None:
     came, gone = asyncio.Event(), asyncio.Event()
 
     async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -135,15 +135,15 @@ async def test_ctrl_c_ends_a_request_that_nobody_answers(bizrq: Bizrq) -> None:
     async with asyncio.timeout(60):
         await came.wait()
         process.send_signal(signal.SIGINT)
-        _, said = await process.communicate()
+        _, result = await process.communicate()
         await gone.wait()
     server.close()
-    assert (process.returncode, said) == (130, b"")
+    assert (process.returncode, result) == (130, b"")
 
 
 @on_the_loop
 async def test_a_real_terminal_gets_bars_and_a_pipe_none(bizrq: Bizrq) -> None:
-    """The program itself, on a terminal of 80 columns as script(1) gives one."""
+    """Run the program on a pseudo-terminal of 80 columns made by script(1)."""
     if shutil.which("script") is None:
         pytest.skip("no script(1) on PATH")
     here = {**os.environ, "KUBECONFIG": str(bizrq.kubeconfig), "TERM": "xterm-256color"}
@@ -171,7 +171,7 @@ async def test_a_real_terminal_gets_bars_and_a_pipe_none(bizrq: Bizrq) -> None:
 )
 @on_the_loop
 async def test_kubectl_completes_verbs_flags_and_groups(bizrq: Bizrq, words: list[str], candidates: list[str]) -> None:
-    """As kubectl asks: candidates, then a directive (4: nothing else; 0: files, where there is none)."""
+    """As kubectl asks: candidates, then a directive (4: no files; 0: files if there are no candidates)."""
     here = {**os.environ, "KUBECONFIG": str(bizrq.kubeconfig)}
     done = await asyncio.to_thread(
         subprocess.run, [BIN / "kubectl_complete-bizrq", *words], capture_output=True, text=True, env=here, check=True
@@ -181,7 +181,7 @@ async def test_kubectl_completes_verbs_flags_and_groups(bizrq: Bizrq, words: lis
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh"])
-def test_shells_are_given_a_script_that_they_can_read(shell: str, tmp_path: Path) -> None:
+def test_completion_scripts_are_valid_in_their_shells(shell: str, tmp_path: Path) -> None:
     here = {**os.environ, "_BIZRQ_COMPLETE": f"source_{shell}"}
     done = subprocess.run([BIN / "bizrq"], capture_output=True, text=True, env=here, check=True)
     assert "_BIZRQ_COMPLETE" in done.stdout
@@ -193,7 +193,7 @@ def test_shells_are_given_a_script_that_they_can_read(shell: str, tmp_path: Path
 
 @pytest.mark.kubectl
 @on_the_loop
-async def test_as_a_plugin_it_is_the_same_program(bizrq: Bizrq, tmp_path: Path) -> None:
+async def test_the_kubectl_plugin_is_the_same_program(bizrq: Bizrq, tmp_path: Path) -> None:
     """kubectl finds it on PATH, and passes flags and exit codes on."""
 
     async def kubectl(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -1,4 +1,4 @@
-"""kubectl's flags on every verb that asks a cluster, and credentials that are no good."""
+"""kubectl's flags on every verb that uses a cluster, and bad credentials."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ VERBS = ("tree", "get", "report", "forecast", "audit", "describe nlp", "explain 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def forbidding() -> AsyncIterator[tuple[str, list[Any]]]:
-    """A server that lets nobody do anything, and the headers of what it was asked."""
+    """Yield the URL of a server that forbids everything, and the headers of the requests."""
     asked: list[Any] = []
 
     async def answer(request: web.Request) -> web.Response:
@@ -43,15 +43,17 @@ async def forbidding() -> AsyncIterator[tuple[str, list[Any]]]:
 
 
 @pytest.mark.parametrize("verb", [*VERBS, "fit -f -", "correct nlp requests.nvidia.com/gpu=1 --reason x", "uninstall"])
-async def test_who_may_not_is_told_by_the_api_server_in_one_line(bizrq: Bizrq, forbidding: Any, verb: str) -> None:
+async def test_a_forbidden_request_is_one_line_with_the_api_servers_message(
+    bizrq: Bizrq, forbidding: Any, verb: str
+) -> None:
     manifest = json.dumps({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {}})
-    said = await bizrq(*verb.split(), "--server", forbidding[0], stdin=manifest)
-    assert (said.code, said.out, said.err.count("\n")) == (3, "", 1), said
-    assert 'User "alice" cannot' in said.err
+    result = await bizrq(*verb.split(), "--server", forbidding[0], stdin=manifest)
+    assert (result.code, result.out, result.err.count("\n")) == (3, "", 1), result
+    assert 'User "alice" cannot' in result.err
 
 
 @pytest.mark.parametrize("verb", VERBS)
-async def test_a_verb_acts_for_another_and_with_a_token(bizrq: Bizrq, forbidding: Any, verb: str) -> None:
+async def test_a_verb_impersonates_and_uses_a_token(bizrq: Bizrq, forbidding: Any, verb: str) -> None:
     flags = ("--as", "alice", "--as-group", "ml", "--as-group", "dev", "--token", "t0", "-n", "x")
     await bizrq(*verb.split(), "-s", forbidding[0], *flags)
     headers = forbidding[1][-1]
@@ -59,13 +61,13 @@ async def test_a_verb_acts_for_another_and_with_a_token(bizrq: Bizrq, forbidding
     assert headers["Authorization"] == "Bearer t0"
 
 
-async def test_a_request_takes_no_longer_than_it_may(bizrq: Bizrq, forbidding: Any) -> None:
-    said = await bizrq("tree", "-s", f"{forbidding[0]}/slow", "--request-timeout", "1s")
-    assert (said.code, "within 1 s" in said.err) == (3, True)
+async def test_a_request_ends_at_its_timeout(bizrq: Bizrq, forbidding: Any) -> None:
+    result = await bizrq("tree", "-s", f"{forbidding[0]}/slow", "--request-timeout", "1s")
+    assert (result.code, "within 1 s" in result.err) == (3, True)
 
 
 @pytest.mark.parametrize(
-    ("flags", "code", "told"),
+    ("flags", "code", "expected"),
     [
         ("--cluster nope", 2, "names the cluster 'nope', which is not there"),
         ("--user nope", 2, "names the user 'nope', which is not there"),
@@ -75,17 +77,17 @@ async def test_a_request_takes_no_longer_than_it_may(bizrq: Bizrq, forbidding: A
         ("--server http://127.0.0.1:1", 3, "http://127.0.0.1:1 cannot be reached: Connection refused"),
     ],
 )
-async def test_a_flag_that_is_wrong_is_one_line(bizrq: Bizrq, flags: str, code: int, told: str) -> None:
-    said = await bizrq("tree", *flags.split())
-    assert (said.code, said.out, said.err.count("\n")) == (code, "", 1), said
-    assert told in said.err
+async def test_a_wrong_flag_is_one_line(bizrq: Bizrq, flags: str, code: int, expected: str) -> None:
+    result = await bizrq("tree", *flags.split())
+    assert (result.code, result.out, result.err.count("\n")) == (code, "", 1), result
+    assert expected in result.err
 
 
 PLUGIN = {"apiVersion": "client.authentication.k8s.io/v1", "interactiveMode": "Never"}
 
 
 @pytest.mark.parametrize(
-    ("cluster", "user", "told"),
+    ("cluster", "user", "expected"),
     [
         ({}, {"exec": {**PLUGIN, "command": "/no/such"}}, "the credentials plugin failed: "),
         (
@@ -104,10 +106,10 @@ PLUGIN = {"apiVersion": "client.authentication.k8s.io/v1", "interactiveMode": "N
         ),
     ],
 )
-async def test_credentials_that_are_no_good_are_one_line(
-    bizrq: Bizrq, tmp_path: Path, cluster: dict[str, Any], user: dict[str, Any], told: str
+async def test_bad_credentials_are_one_line(
+    bizrq: Bizrq, tmp_path: Path, cluster: dict[str, Any], user: dict[str, Any], expected: str
 ) -> None:
-    """Some are looked at when the first request needs them: no traceback then either."""
+    """Some are read only for the first request; that must print no traceback either."""
     path = tmp_path / "kubeconfig"
     document = {
         "current-context": "c",
@@ -117,6 +119,6 @@ async def test_credentials_that_are_no_good_are_one_line(
     }
     path.write_text(json.dumps(document))
     for verb in ("tree", "fit -f -"):
-        said = await bizrq(*verb.split(), "--kubeconfig", path, stdin='{"apiVersion": "v1", "kind": "Pod"}')
-        assert (said.code, said.out, said.err.count("\n")) == (2, "", 1), said
-        assert told in said.err
+        result = await bizrq(*verb.split(), "--kubeconfig", path, stdin='{"apiVersion": "v1", "kind": "Pod"}')
+        assert (result.code, result.out, result.err.count("\n")) == (2, "", 1), result
+        assert expected in result.err

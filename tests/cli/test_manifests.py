@@ -1,4 +1,4 @@
-"""`-f`: files, folders, several in one word, standard input; what is no manifest is said with its place."""
+"""`-f`: files, folders, several files in one flag, standard input; an invalid manifest is named with its place."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-async def test_folders_are_read_to_the_bottom_with_a_flag(bizrq: Bizrq, folder: Path) -> None:
+async def test_folders_are_read_recursively_with_a_flag(bizrq: Bizrq, folder: Path) -> None:
     assert (await bizrq("fit", "-f", folder)).plain == "fits Deployment default/chat, in nlp"
     assert (await bizrq("fit", "-R", "-f", folder)).plain.splitlines()[0] == FITS
-    said = await bizrq("usage", "-R", "-f", folder, "-o", "yaml")
-    assert [row["name"] for row in yaml.safe_load(said.out)] == ["less", "chat"]
+    result = await bizrq("usage", "-R", "-f", folder, "-o", "yaml")
+    assert [row["name"] for row in yaml.safe_load(result.out)] == ["less", "chat"]
     (folder / "chat.yaml").unlink()
-    said = await bizrq("fit", "-f", folder)
-    assert (said.code, "-R reads its subfolders too" in said.err) == (2, True)
+    result = await bizrq("fit", "-f", folder)
+    assert (result.code, "-R reads its subfolders too" in result.err) == (2, True)
 
 
-async def test_several_files_stand_in_one_word_or_come_from_standard_input(bizrq: Bizrq, folder: Path) -> None:
+async def test_several_files_are_given_in_one_flag_or_on_standard_input(bizrq: Bizrq, folder: Path) -> None:
     both = f"{folder / 'below' / 'less.yml'},{folder / 'chat.yaml'}"
     assert len((await bizrq("fit", "-f", both)).plain.splitlines()) == 2
     text = yaml.safe_dump_all([deployment("less", "vision"), None, deployment("chat", "nlp", 3)])
@@ -42,7 +42,7 @@ async def test_several_files_stand_in_one_word_or_come_from_standard_input(bizrq
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "expected"),
     [
         ("just text", "not a Kubernetes object"),
         ("kind: Deployment", "apiVersion is missing"),
@@ -58,17 +58,17 @@ async def test_several_files_stand_in_one_word_or_come_from_standard_input(bizrq
     ],
 )
 @pytest.mark.parametrize("verb", ["fit", "explain"])
-async def test_what_is_no_manifest_is_exit_2_in_one_line(
-    bizrq: Bizrq, tmp_path: Path, verb: str, text: str, told: str
+async def test_an_invalid_manifest_is_exit_2_in_one_line(
+    bizrq: Bizrq, tmp_path: Path, verb: str, text: str, expected: str
 ) -> None:
     path = tmp_path / "m.yaml"
     path.write_text(text)
-    said = await bizrq(verb, "-f", path)
-    assert (said.code, said.out, said.err.count("\n")) == (2, "", 1)
-    assert said.err.startswith(f"bizrq: {path}")
-    assert told in said.err
+    result = await bizrq(verb, "-f", path)
+    assert (result.code, result.out, result.err.count("\n")) == (2, "", 1)
+    assert result.err.startswith(f"bizrq: {path}")
+    assert expected in result.err
 
 
 async def test_a_url_is_not_fetched(bizrq: Bizrq) -> None:
-    said = await bizrq("fit", "-f", "https://example.invalid/web.yaml")
-    assert (said.code, "curl" in said.err) == (2, True)
+    result = await bizrq("fit", "-f", "https://example.invalid/web.yaml")
+    assert (result.code, "curl" in result.err) == (2, True)

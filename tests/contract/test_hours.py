@@ -7,7 +7,7 @@ import pytest
 from bizrq.api import hours as wire
 from bizrq.api.group import ObjectMeta
 from bizrq.hours.metering import RecordPage, UsageRate
-from bizrq.hours.periods import LIFETIME
+from bizrq.hours.periods import ALL_TIME
 from bizrq.kube.client import Conflict, Invalid, KubeClient
 from bizrq.store.hours import CARD_HOURS, STATEMENTS, pages, statements
 
@@ -36,7 +36,7 @@ async def test_a_record_is_written_on_the_version_that_was_read_and_stays_its_gr
 
 async def test_a_statement_is_never_edited(client: KubeClient, unique: str) -> None:
     lines = PAGE.periods[0]
-    assert lines.period == LIFETIME
+    assert lines.period == ALL_TIME
     made = wire.statement(wire.CardHoursSpec(unique, "8f3c"), PAGE, lines, PAGE.watermark)
     stored = await client.create(STATEMENTS, wire.to_json(made))
     stored["spec"]["total"] = {"requests.nvidia.com/gpu": "1"}

@@ -23,7 +23,7 @@ from bizrq.store.groups import GROUPS
 from bizrq.store.hours import CARD_HOURS, STATEMENTS
 from controller.watch.cluster import now_ms
 from sandbox.server import Sandbox
-from tests.cli.conftest import Bizrq, Said
+from tests.cli.conftest import Bizrq, CommandResult
 from tests.e2e.conftest import station_on
 from tests.support.cluster import Cluster, eventually, has_kinds
 from tests.support.objects import PODS, TFJOBS, Object, group, tfjob
@@ -215,7 +215,7 @@ async def test_a_correction_is_a_line_with_who_and_why(week: Week) -> None:
     assert line["who"]
     assert [each["lines"] for each in audited["checked"] if each["kind"] == "correction"] == [1]
     # Of hours that are not metered, or for a group that is none, nobody is credited.
-    said: Said = await week.bizrq("correct", "nlp", "limits.cpu=1", "--reason", "x")
+    said: CommandResult = await week.bizrq("correct", "nlp", "limits.cpu=1", "--reason", "x")
     assert (said.code, "has no hours of limits.cpu" in said.err) == (3, True), said
     said = await week.bizrq("correct", "npl", f"{GPU}=1", "--reason", "x")
     assert (said.code, "npl does not exist" in said.err) == (3, True), said

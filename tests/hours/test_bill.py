@@ -1,4 +1,4 @@
-"""Rows of a bill: everything stands in one row, whatever it is made out by."""
+"""Rows of a bill: every hour is in exactly one row, however the bill is grouped."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LINES = [
 GPU = "requests.nvidia.com/gpu"
 
 
-def test_rows_are_by_what_is_asked_for_the_largest_first() -> None:
+def test_rows_are_grouped_as_requested_with_the_largest_first() -> None:
     nano = 10**9
     found = [
         (r.workload, r.amount // nano)
@@ -47,19 +47,19 @@ def test_rows_are_by_what_is_asked_for_the_largest_first() -> None:
     assert (row.amount // nano, row.span, row.group) == (13, Period(0, 14), None)
 
 
-def test_a_models_hours_are_its_bases_and_only_by_model_their_own() -> None:
-    """Never both in one bill: a column that is summed says what was spent."""
+def test_hours_of_a_model_are_in_its_base_or_in_a_row_of_their_own() -> None:
+    """Never in both: the sum of a column is what was spent."""
     assert [r.resource for r in bill_rows(LINES, [], catalog=CATALOG)] == ["limits.cpu", GPU]
     by_model = [(r.model, r.amount) for r in bill_rows(LINES, [GroupBy.MODEL], catalog=CATALOG) if r.resource == GPU]
     assert by_model == [("", 7 * 10**9), ("A100", 6 * 10**9)]
 
 
-def test_of_a_model_whose_base_is_not_recorded_the_base_has_what_the_model_has() -> None:
+def test_a_base_without_hours_gets_those_of_its_models() -> None:
     assert split_by_model(res("cpu.A4=2"), CATALOG) == {("limits.cpu", "A4"): 2 * 10**9}
     assert split_by_model({"requests.nvidia.com/gpu.shared": 1}, CATALOG) == {("requests.nvidia.com/gpu.shared", ""): 1}
 
 
-def test_groups_above_have_what_is_below() -> None:
+def test_groups_include_their_subtree() -> None:
     above = {"nlp": ["corp", "ai"], "vision": ["corp"]}
     found = bill_rows(rolled_up(LINES, above.__getitem__), [GroupBy.GROUP], catalog=CATALOG)
     assert {r.group: r.amount // 10**9 for r in found if r.resource == GPU} == {
@@ -87,10 +87,8 @@ _LINES = st.lists(
 
 
 @given(_LINES, st.sampled_from(list(chain.from_iterable(combinations(GroupBy, n) for n in range(6)))))
-def test_whatever_a_bill_is_made_out_by_its_rows_add_up_to_the_same(
-    lines: list[BillLine], by: tuple[GroupBy, ...]
-) -> None:
-    """Conservation, exactly: no hour is lost or billed twice by the choice of rows."""
+def test_rows_add_up_to_the_same_total_however_they_are_grouped(lines: list[BillLine], by: tuple[GroupBy, ...]) -> None:
+    """No grouping loses an hour or bills it twice."""
     whole = {name: n for name, n in totals(bill_rows(lines, [], catalog=CATALOG)).items() if n}
     assert {name: n for name, n in totals(bill_rows(lines, by, catalog=CATALOG)).items() if n} == whole
     for name in (GPU, "limits.cpu"):

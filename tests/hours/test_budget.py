@@ -1,4 +1,4 @@
-"""What `spec.cash` may say, and what comes over of a period that closes."""
+"""The fields of `spec.cash`, and how many hours are carried into the next period."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ def terms(**said: Any) -> BudgetTerms:
     return parse_terms(**{"schedule": Schedule(), **plain, **said})
 
 
-def test_what_says_nothing_is_a_budget_of_a_lifetime_told_of_at_80_and_100_percent() -> None:
+def test_the_default_is_one_grant_with_thresholds_at_80_and_100_percent() -> None:
     assert terms() == DEFAULT_TERMS == BudgetTerms(thresholds=(80, 100))
 
 
-def test_everything_that_can_be_said() -> None:
+def test_all_fields_are_read() -> None:
     said = terms(
         schedule=Schedule("weekly"),
         fraction="50%",
@@ -41,7 +41,7 @@ SPANS = {"12h": 12 * HOUR, "1d12h": 36 * HOUR, "90m": HOUR * 3 // 2, "45s": 45_0
 
 
 @pytest.mark.parametrize("text", SPANS)
-def test_times_to_run(text: str) -> None:
+def test_run_times_are_parsed(text: str) -> None:
     assert parse_duration(text) == SPANS[text]
 
 
@@ -65,7 +65,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(("said", "message"), BAD, ids=[row[1][:50] for row in BAD])
-def test_what_cannot_be_meant_is_refused_in_words(said: dict[str, Any], message: str) -> None:
+def test_invalid_terms_are_rejected_with_a_message(said: dict[str, Any], message: str) -> None:
     with pytest.raises(BudgetTermsError) as error:
         terms(**said)
     assert str(error.value) == message
@@ -83,7 +83,7 @@ CARRIED = [
 
 
 @pytest.mark.parametrize(("why", "said", "hard", "used", "over"), CARRIED, ids=[row[0] for row in CARRIED])
-def test_what_comes_over(why: str, said: BudgetTerms, hard: str, used: str, over: str) -> None:
+def test_carried_hours(why: str, said: BudgetTerms, hard: str, used: str, over: str) -> None:
     assert carried_over(said, res(hard), res(used)) == res(over)
 
 
@@ -91,7 +91,7 @@ AMOUNTS = st.integers(0, 2**63 - 1)
 
 
 @given(AMOUNTS, AMOUNTS, st.integers(0, 100), st.none() | AMOUNTS)
-def test_no_more_comes_over_than_was_left(hard: int, used: int, rollover: int, cap: int | None) -> None:
+def test_no_more_is_carried_than_was_left(hard: int, used: int, rollover: int, cap: int | None) -> None:
     said = BudgetTerms(rollover=rollover, cap={} if cap is None else {"cash/x": cap})
     over = carried_over(said, {"cash/x": hard}, {"cash/x": used}).get("cash/x", 0)
     assert 0 <= over <= max(0, hard - used)

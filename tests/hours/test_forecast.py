@@ -1,4 +1,4 @@
-"""When hours are out, to the millisecond."""
+"""When a budget is exhausted, to the millisecond."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ H = 3_600_000
 
 
 @pytest.mark.parametrize(
-    ("told", "budget", "within", "hours"),
+    ("why", "budget", "within", "hours"),
     [
         ("what burns evenly", Budget(100 * H, 40 * H, 20), HORIZON, 3),
         ("nothing is left", Budget(100 * H, 100 * H, 0), HORIZON, 0),
@@ -32,8 +32,8 @@ H = 3_600_000
         ("a child beyond its own does", Budget(105 * H, 50 * H, 5, [Budget(40 * H, 0, 20)]), 4 * H, 2.2),
     ],
 )
-def test_hours_are_out_when(told: str, budget: Budget, within: int, hours: float | None) -> None:
-    assert time_to_exhaustion(budget, within) == (None if hours is None else int(hours * H)), told
+def test_hours_are_exhausted_at(why: str, budget: Budget, within: int, hours: float | None) -> None:
+    assert time_to_exhaustion(budget, within) == (None if hours is None else int(hours * H)), why
 
 
 _AMOUNTS = st.integers(0, 10**9)
@@ -47,7 +47,7 @@ _BUDGETS = st.recursive(
 
 
 @given(_BUDGETS, st.integers(1, 10**8))
-def test_it_is_the_first_moment_at_which_nothing_is_left(budget: Budget, within: int) -> None:
+def test_hours_are_exhausted_at_the_first_moment_without_any_left(budget: Budget, within: int) -> None:
     out = time_to_exhaustion(budget, within)
     if out is None:
         assert budget.used(within - 1) < budget.hard
@@ -57,6 +57,6 @@ def test_it_is_the_first_moment_at_which_nothing_is_left(budget: Budget, within:
         assert out == 0 or budget.used(out - 1) < budget.hard
 
 
-def test_those_who_burn_most_are_named_with_their_shares() -> None:
+def test_the_top_consumers_have_their_shares() -> None:
     assert top_consumers({"a": 1, "b": 6, "c": 2, "d": 1, "e": 0}) == [("b", 60), ("c", 20), ("a", 10)]
     assert top_consumers({"a": 0}) == []

@@ -85,7 +85,7 @@ def test_the_next_boundary(why: str, plan: Schedule, now: str, then: str) -> Non
     assert plan.next_boundary(at(now)) == at(then)
 
 
-def test_a_lifetime_has_no_boundary_and_the_calendar_an_end() -> None:
+def test_a_schedule_without_a_period_has_no_boundary_and_the_calendar_an_end() -> None:
     assert parse_schedule().next_boundary(at("2026-11-20T00:00Z")) is None
     assert parse_schedule("monthly").next_boundary(at("9999-12-31T00:00Z")) is None
 
@@ -115,7 +115,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(("words", "message"), BAD, ids=[row[1][:40] for row in BAD])
-def test_what_is_no_schedule_is_refused_in_words(words: tuple[str, str, str], message: str) -> None:
+def test_an_invalid_schedule_is_rejected_with_a_message(words: tuple[str, str, str], message: str) -> None:
     with pytest.raises(ScheduleError) as error:
         parse_schedule(*words)
     assert str(error.value) == message
@@ -126,12 +126,12 @@ WEEKLY, NOW = parse_schedule("weekly"), at("2026-11-18T00:00Z")
 OPEN = Period(at("2026-11-16T00:00Z"), at("2026-11-23T00:00Z"))
 
 
-def test_the_first_period_begins_with_everything_and_ends_at_the_next_boundary() -> None:
+def test_the_first_period_has_no_start_and_ends_at_the_next_boundary() -> None:
     assert first_period(WEEKLY, NOW) == Period(None, OPEN.end)
     assert first_period(parse_schedule(), NOW) == Period()
 
 
-def test_a_boundary_that_comes_too_soon_to_be_told_is_not_the_first() -> None:
+def test_a_boundary_without_notice_is_not_the_first() -> None:
     assert first_period(WEEKLY, at("2026-11-22T23:50Z")).end == at("2026-11-30T00:00Z")
     assert first_period(WEEKLY, at("2026-11-22T23:50Z") - 1).end == OPEN.end
     assert at("2026-11-22T23:50Z") + NOTICE == OPEN.end
@@ -139,7 +139,7 @@ def test_a_boundary_that_comes_too_soon_to_be_told_is_not_the_first() -> None:
 
 CHANGES = [
     ("nothing changed", WEEKLY, OPEN.end, "2026-11-30T00:00Z"),
-    ("an end that is over stays for whoever looks late", WEEKLY, at("2026-11-09T00:00Z"), "2026-11-16T00:00Z"),
+    ("an end in the past stays for a late look", WEEKLY, at("2026-11-09T00:00Z"), "2026-11-16T00:00Z"),
     ("days begin where the week ends", parse_schedule("daily"), OPEN.end, "2026-11-24T00:00Z"),
     ("a month begins with the next one", parse_schedule("monthly"), at("2026-12-01T00:00Z"), "2027-01-01T00:00Z"),
     ("a later weekday makes a longer week", parse_schedule("weekly", "", "2026-01-07"), at("2026-11-25T00:00Z"), None),
@@ -161,33 +161,33 @@ CHANGES = [
 
 
 @pytest.mark.parametrize(("why", "plan", "end", "then"), CHANGES, ids=[row[0] for row in CHANGES])
-def test_a_changed_schedule_begins_after_the_end_that_was_told(
+def test_a_changed_schedule_begins_after_the_published_end(
     why: str, plan: Schedule, end: int, then: str | None
 ) -> None:
-    told = OPEN if end >= (OPEN.end or 0) else Period(OPEN.start, end)
-    moved = rescheduled(plan, told, NOW)
+    published = OPEN if end >= (OPEN.end or 0) else Period(OPEN.start, end)
+    moved = rescheduled(plan, published, NOW)
     assert moved == Period(OPEN.start, end)
     if then is not None:
         assert next_period(plan, moved) == Period(end, None if then == "never" else at(then))
 
 
-def test_a_lifetime_ends_at_the_next_boundary_of_a_schedule_that_it_is_given() -> None:
+def test_a_budget_that_gets_periods_ends_at_the_next_boundary() -> None:
     assert rescheduled(WEEKLY, Period(), NOW) == Period(None, OPEN.end)
     assert rescheduled(WEEKLY, Period(OPEN.end, None), NOW) == Period(OPEN.end, at("2026-11-30T00:00Z"))
     assert rescheduled(parse_schedule(), Period(), NOW) == Period()
 
 
-def test_after_a_lifetime_comes_nothing() -> None:
+def test_no_period_follows_one_without_end() -> None:
     with pytest.raises(ValueError, match="lifetime"):
         next_period(WEEKLY, Period())
 
 
-def test_an_instant_reads_as_the_wall_clock_has_it() -> None:
+def test_a_time_is_formatted_by_the_wall_clock() -> None:
     assert periods.format_time(OPEN.end or 0, "Europe/Berlin") == "2026-11-23T01:00:00+01:00"
     assert periods.format_time(OPEN.end or 0) == "2026-11-23T00:00:00+00:00"
 
 
-def test_a_period_holds_its_start_and_not_its_end() -> None:
+def test_a_period_contains_its_start_and_not_its_end() -> None:
     start, end = OPEN.start or 0, OPEN.end or 0
     assert [OPEN.contains(each) for each in (start - 1, start, end - 1, end)] == [False, True, True, False]
     assert OPEN.overlap(start - HOUR, start + HOUR) == HOUR

@@ -1,14 +1,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 
 import pytest
 
-from bizrq.kube.client import KubeClient
-from bizrq.kube.config import Endpoint, StaticCredentials
-from tests.support.fake_server import FakeServer
+from tests.support.fake_server import client, server
 from tests.support.patience import PatientLoop
+
+__all__ = ["client", "server"]
 
 
 def pytest_asyncio_loop_factories(item: pytest.Item) -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
@@ -18,15 +18,3 @@ def pytest_asyncio_loop_factories(item: pytest.Item) -> dict[str, Callable[[], a
         if item.path.name in ("test_config.py", "test_on_clusters.py")
         else {"patient": PatientLoop}
     )
-
-
-@pytest.fixture
-async def server() -> AsyncIterator[FakeServer]:
-    async with FakeServer() as server:
-        yield server
-
-
-@pytest.fixture
-async def client(server: FakeServer) -> AsyncIterator[KubeClient]:
-    async with KubeClient(Endpoint(server.url, StaticCredentials({}))) as client:
-        yield client

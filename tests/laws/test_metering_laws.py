@@ -35,7 +35,7 @@ from bizrq.hours.metering import (
     period_total,
     with_running,
 )
-from bizrq.hours.periods import LIFETIME, Period
+from bizrq.hours.periods import ALL_TIME, Period
 from bizrq.units.quantity import NANO
 from bizrq.units.resources import nonzero
 from bizrq.units.resources import total as sum_of
@@ -60,8 +60,8 @@ class Pod:
     rate: UsageRate
     late: int = 0
 
-    def stay(self, now: int) -> Interval:
-        """What who watches it knows of it now."""
+    def interval(self, now: int) -> Interval:
+        """Return what a watch knows of the pod at `now`."""
         return Interval(self.start, self.end if self.end + self.late <= now else None, self.rate)
 
 
@@ -92,7 +92,7 @@ def written_and_read(page: RecordPage) -> RecordPage:
 
 def look(page: RecordPage, lives: Sequence[Pod], now: int, since: int) -> RecordPage:
     """What a controller does at `now` that has stored its look at `since`, and watched from there."""
-    seen = {pod.uid: pod.stay(now) for pod in lives if pod.start <= now and pod.gone > since}
+    seen = {pod.uid: pod.interval(now) for pod in lives if pod.start <= now and pod.gone > since}
     return advance(page, seen, now)
 
 
@@ -102,7 +102,7 @@ def all_of(page: RecordPage) -> dict[str, int]:
     return nonzero(sum_of([*(each.amounts for each in closed), *(period_total(page, lines) for lines in page.periods)]))
 
 
-def integral(lives: Sequence[Pod], until: int, period: Period = LIFETIME) -> dict[str, int]:
+def integral(lives: Sequence[Pod], until: int, period: Period = ALL_TIME) -> dict[str, int]:
     """What was occupied, from the pods' own times: the oracle."""
     parts = (
         {name: amount * period.overlap(pod.start, min(pod.end, until)) for name, amount in pod.rate.cost}
@@ -273,13 +273,13 @@ def test_a_pod_that_moves_is_charged_to_one_group_at_a_time(
         now += 7
         over = end if step == "end" else None
         if step in ("old", "end"):
-            left = next((part.until for part in old.split), moved)
+            left = next((segment.until for segment in old.split), moved)
             held = not any(new.running.values())
             old = written_and_read(
                 advance(old, {"a": Interval(T, over, None, left)}, now, holds=lambda _, held=held: held)
             )
         if step in ("new", "end") and not any(old.running.values()):
-            start = next((part.until for part in old.split), moved)
+            start = next((segment.until for segment in old.split), moved)
             new = written_and_read(advance(new, {"a": Interval(start, over, rate)}, now))
     halves = sum_of([period_total(old), period_total(new)])
     assert nonzero(halves) == nonzero({name: amount * (end - T) for name, amount in rate.cost})
@@ -296,7 +296,7 @@ def test_a_group_is_the_sum_of_its_pages(lives: list[Pod], looks: list[int], cou
         whole = look(whole, lives, now, since)
         pages = [look(page, lives[n::count], now, since) for n, page in enumerate(pages)]
         since = now
-        assert nonzero(group_total(pages, LIFETIME)) == nonzero(period_total(whole))
+        assert nonzero(group_total(pages, ALL_TIME)) == nonzero(period_total(whole))
 
 
 @given(pods(), LOOKS, st.lists(st.integers(0, 1), max_size=24))
@@ -339,17 +339,19 @@ def rate_of(workload: str, cards: int, model: str) -> UsageRate:
     return UsageRate(workload, tuple(sorted(cost.items())))
 
 
-def test_stays_that_change_all_the_time_leave_few_parts_and_every_hour() -> None:
-    """Somebody changes a label every second: each pod's last part waits for its end, and a thousand others."""
+def test_intervals_that_change_all_the_time_leave_few_segments_and_every_hour() -> None:
+    """Somebody changes a label every second: each pod's last segment waits for its end, and a thousand others."""
     rates = [rate_of("jobs.batch/a/train", 1, model) for model in ("A100", "T4")]
     page, count, changes = RecordPage(), 300, 12
     for second in range(changes + 1):
-        stays = {f"u{n}": Interval(T, None, rates[second % 2]) for n in range(count)}
-        page = advance(page, stays, T + second * 1000)
+        intervals = {f"u{n}": Interval(T, None, rates[second % 2]) for n in range(count)}
+        page = advance(page, intervals, T + second * 1000)
         assert period_total(page).get(GPU, 0) == count * second * 1000 * NANO
         assert written_and_read(page) == page
     assert len(page.split) == count + MAX_SEGMENTS
-    assert {part.uid for part in page.split if part.until == T + changes * 1000} == {f"u{n}" for n in range(count)}
+    assert {segment.uid for segment in page.split if segment.until == T + changes * 1000} == {
+        f"u{n}" for n in range(count)
+    }
     assert len(wire.status_of(page).split) < changes
 
 
@@ -402,8 +404,10 @@ def test_nothing_is_ever_charged_below_zero_and_no_watermark_goes_back(
     """Whatever the clock does: the looks are in no order, and ends come before starts."""
     page = RecordPage()
     for now, turned in looks:
-        stays = {p.uid: Interval(p.end, p.start, p.rate) if turned else Interval(p.start, None, p.rate) for p in lives}
-        after = advance(page, stays, now)
+        intervals = {
+            p.uid: Interval(p.end, p.start, p.rate) if turned else Interval(p.start, None, p.rate) for p in lives
+        }
+        after = advance(page, intervals, now)
         assert after.watermark >= page.watermark
         assert all(amount >= 0 for amount in period_total(after).values())
         page = after
@@ -416,7 +420,7 @@ def test_what_children_spent_is_their_parents_for_good_and_once(
     page = look(RecordPage(), lives, now, T - 1)
     expected, first = period_total(page), set[str]()
     for uid, cost, gone in children:
-        page = written_and_read(inherit(page, uid, f"child-{uid}", [ClosedPeriod(LIFETIME, cost)]))
+        page = written_and_read(inherit(page, uid, f"child-{uid}", [ClosedPeriod(ALL_TIME, cost)]))
         if uid not in first:
             first.add(uid)
             expected = sum_of([expected, cost])
@@ -440,5 +444,5 @@ def test_a_correction_counts_once_by_uid(lives: list[Pod], now: int, found: list
 
 @given(pods(), TIMES)
 def test_a_page_is_itself_after_it_was_written_and_read(lives: list[Pod], now: int) -> None:
-    page = inherit(look(RecordPage(), lives, now, T - 1), "child", "nlp", [ClosedPeriod(LIFETIME, {CPU: 1})])
+    page = inherit(look(RecordPage(), lives, now, T - 1), "child", "nlp", [ClosedPeriod(ALL_TIME, {CPU: 1})])
     assert written_and_read(page) == page

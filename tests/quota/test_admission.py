@@ -1,4 +1,4 @@
-"""Whether a change is admitted, for which reason it is not, and which promise it leaves."""
+"""Which changes are admitted, why others are rejected, and which reservation an admitted change leaves."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support.language import NOW, account, create, entry, grant, move, res
 
 def granted(verdict: Verdict) -> Reservation:
     assert isinstance(verdict, Granted), verdict
-    assert verdict.reservation is not None, "the change was let through without a promise"
+    assert verdict.reservation is not None, "the change was admitted without a reservation"
     return verdict.reservation
 
 
@@ -41,14 +41,16 @@ NOTHING_WORSE = [
     ("an update that asks for less", OVER, update("web", "cpu=4", "cpu=1")),
     ("an update of what costs nothing", OVER, update("web", "", "")),
     ("an update that gives up a resource", OVER, update("web", "cpu=4 gpu=1", "cpu=4")),
-    ("an update in a group that nobody has counted", account("nlp cpu=10", "?"), update("web", "cpu=4", "cpu=4")),
+    ("an update in a group that is not counted", account("nlp cpu=10", "?"), update("web", "cpu=4", "cpu=4")),
     ("an update that says too little, as before", OVER, stating(update("web", "cpu=4", "cpu=4"), {"limits.cpu": "c"})),
     ("a child that is lowered", OVER, grant("ai", "cpu=1", before="cpu=8")),
 ]
 
 
 @pytest.mark.parametrize(("why", "group", "charge"), NOTHING_WORSE, ids=[row[0] for row in NOTHING_WORSE])
-def test_what_makes_nothing_worse_is_let_through_without_a_promise(why: str, group: Account, charge: Charge) -> None:
+def test_a_change_that_needs_no_more_is_admitted_without_a_reservation(
+    why: str, group: Account, charge: Charge
+) -> None:
     assert decide(group, charge, NOW) == Granted(None)
 
 
@@ -140,7 +142,7 @@ REFUSED = [
         "limited: cash/limits.cpu=1,limits.cpu=10; left: cash/limits.cpu=0,limits.cpu=0",
     ),
     (
-        "a scale of what is only promised: of what was there used holds nothing",
+        "a scale of what is only reserved: used holds nothing of it",
         account("nlp cpu=10", "cpu=4", [entry("web", "cpu=4")]),
         update("web", "cpu=4", "cpu=8", roles=[role("pods cpu=1", 8)], roles_before=[role("pods cpu=1", 4)]),
         Reason.EXCEEDED,
@@ -148,7 +150,7 @@ REFUSED = [
         "left: limits.cpu=2; fits: 2 more replicas",
     ),
     (
-        "what is promised is used",
+        "reserved amounts count as used",
         account("nlp cpu=10", "cpu=4", [entry("api", "cpu=4")]),
         create("web", "cpu=4"),
         Reason.EXCEEDED,
@@ -193,7 +195,7 @@ REFUSED = [
         "quota nlp: another change of deployments.apps/team-a/web is under way that needs limits.cpu: try again",
     ),
     (
-        "too many promises",
+        "too many reservations",
         account("nlp cpu=10k", "", [entry(f"web-{n}", "cpu=1") for n in range(MAX_ENTRIES)]),
         create("web", "cpu=1"),
         Reason.FULL,
@@ -203,7 +205,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("why", "group", "charge", "reason", "message"), REFUSED, ids=[row[0] for row in REFUSED])
-def test_each_refusal_says_everything_in_one_line(
+def test_each_refusal_is_one_complete_line(
     why: str, group: Account, charge: Charge, reason: Reason, message: str
 ) -> None:
     verdict = refused(decide(group, charge, NOW))
@@ -212,8 +214,8 @@ def test_each_refusal_says_everything_in_one_line(
     assert verdict.code == (429 if message.endswith("try again") else 403)
 
 
-def test_of_several_reasons_the_first_in_order_is_given() -> None:
-    """Unknown, unstated, crossing changes, cash and ceilings together, earlier changes, too many promises."""
+def test_the_first_reason_in_order_is_returned() -> None:
+    """Reasons: unknown usage, unstated resources, conflicting changes, hours and ceilings, too many reservations."""
     entries = [entry(f"web-{n}", "cpu=1") for n in range(MAX_ENTRIES)]
     hard = "nlp cpu=10 cash/cpu=1"
     charge = stating(create("web", "cpu=20"), {"limits.cpu": ("c",)})
@@ -231,8 +233,8 @@ def test_of_several_reasons_the_first_in_order_is_given() -> None:
     assert refused(decide(busy, update("web", "cpu=1", "cpu=1 gpu=1"), NOW)).reason is Reason.BUSY
 
 
-def test_cards_of_no_model_are_refused_where_the_group_gives_out_models() -> None:
-    """Whatever models those are; not where it names none, nor where nothing grows."""
+def test_cards_without_a_model_are_rejected_where_the_group_limits_models() -> None:
+    """Admit them if the group limits no model, or if nothing grows."""
     charge = replace(create("web", "gpu=1"), unmodelled={"requests.nvidia.com/gpu": ("main",)})
     verdict = refused(decide(account("nlp gpu=8 requests.nvidia.com/gpu.A100=4"), charge, NOW))
     assert verdict.reason is Reason.UNSPECIFIED
@@ -244,8 +246,8 @@ def test_cards_of_no_model_are_refused_where_the_group_gives_out_models() -> Non
     )
 
 
-def test_what_several_writes_share_waits_for_none_of_them() -> None:
-    """A claim that two workloads name: together they need what the one that needs most does."""
+def test_writes_that_share_a_claim_do_not_wait_for_each_other() -> None:
+    """Two workloads name one claim: together they need as much as the one that needs most."""
     first = entry("s", "gpu=4", awaits="pods/team-a/a")
     charge = replace(create("s", "gpu=4"), pending_write=slot("pods/team-a/b"), is_shared=True)
     assert granted(decide(account("nlp gpu=4", "", [first]), charge, NOW)).slot == first.slot
@@ -301,26 +303,26 @@ ADMITTED = [
 
 
 @pytest.mark.parametrize(("why", "group", "charge"), ADMITTED, ids=[row[0] for row in ADMITTED])
-def test_what_fits_is_admitted_with_a_promise_of_the_whole_demand(why: str, group: Account, charge: Charge) -> None:
-    promise = granted(decide(group, charge, NOW))
-    assert promise.slot == charge.slot
-    assert promise.uid == charge.uid
-    assert promise.resource_version == charge.resource_version
-    assert promise.amount == charge.demand
-    assert promise.expires == NOW + LIFETIME
+def test_a_charge_that_fits_reserves_the_whole_demand(why: str, group: Account, charge: Charge) -> None:
+    reservation = granted(decide(group, charge, NOW))
+    assert reservation.slot == charge.slot
+    assert reservation.uid == charge.uid
+    assert reservation.resource_version == charge.resource_version
+    assert reservation.amount == charge.demand
+    assert reservation.expires == NOW + LIFETIME
 
 
-def test_deciding_changes_nothing_and_reserving_does() -> None:
+def test_decide_leaves_the_account_unchanged_and_reserve_changes_it() -> None:
     group = account("nlp cpu=10", "cpu=2")
-    promise = granted(decide(group, create("web", "cpu=4"), NOW))
+    reservation = granted(decide(group, create("web", "cpu=4"), NOW))
     assert group.reservations == []
     assert group.taken("limits.cpu") == 2 * 10**9
-    group.reserve(promise)
-    assert group.reservations == [promise]
+    group.reserve(reservation)
+    assert group.reservations == [reservation]
     assert group.taken("limits.cpu") == 6 * 10**9
 
 
-def test_a_running_copy_refuses_the_one_that_no_longer_fits() -> None:
+def test_a_running_copy_of_the_account_rejects_the_charge_that_no_longer_fits() -> None:
     group = account("nlp cpu=10")
     for name in ("a", "b"):
         group.reserve(granted(decide(group, create(name, "cpu=4"), NOW)))
@@ -333,11 +335,11 @@ def test_a_running_copy_refuses_the_one_that_no_longer_fits() -> None:
     [create("web", ""), move("web", ""), grant("nlp", ""), create("web", "gpu=0")],
     ids=["a workload", "a move", "a child group", "a zero"],
 )
-def test_whatever_enters_leaves_its_mark_even_if_it_costs_nothing(charge: Charge) -> None:
+def test_a_new_object_has_a_reservation_even_if_it_costs_nothing(charge: Charge) -> None:
     assert granted(decide(account("nlp cpu=10"), charge, NOW)).slot == charge.slot
 
 
-def test_a_group_is_charged_in_the_slot_that_has_its_name() -> None:
+def test_a_child_group_is_charged_in_the_slot_of_its_name() -> None:
     assert str(group_slot("nlp")) == "bizgroupresourcequotas.quota.biz.group//nlp"
     assert grant("nlp", "cpu=1").is_grant
     assert not create("web", "cpu=1").is_grant
@@ -353,14 +355,14 @@ def after(group: Account, *charges: Charge, now: int = NOW) -> list[Reservation]
     return group.reservations
 
 
-def test_the_same_create_seen_again_and_again_is_promised_once() -> None:
+def test_a_repeated_create_is_reserved_once() -> None:
     group = account("nlp cpu=10")
-    [promise] = after(group, *[create("web", "cpu=4")] * 582)
-    assert promise.amount == res("cpu=4")
+    [reservation] = after(group, *[create("web", "cpu=4")] * 582)
+    assert reservation.amount == res("cpu=4")
     assert group.taken("limits.cpu") == 4 * 10**9
 
 
-def test_creates_of_one_name_have_an_entry_each_and_the_largest_counts() -> None:
+def test_creates_of_one_name_have_a_reservation_each_and_the_largest_counts() -> None:
     group = account("nlp cpu=10")
     entries = after(
         group, create("web", "cpu=4", of="one"), create("web", "cpu=6", of="two"), create("web", "cpu=2", of="three")
@@ -369,7 +371,7 @@ def test_creates_of_one_name_have_an_entry_each_and_the_largest_counts() -> None
     assert group.taken("limits.cpu") == 6 * 10**9
 
 
-def test_the_largest_counts_for_each_resource_by_itself() -> None:
+def test_the_largest_reservation_is_found_for_each_resource_separately() -> None:
     group = account("nlp cpu=10 gpu=4")
     after(group, create("web", "cpu=4 gpu=1", of="one"), create("web", "cpu=1 gpu=3", of="two"))
     assert group.reserved == res("cpu=4 gpu=3")
@@ -377,25 +379,25 @@ def test_the_largest_counts_for_each_resource_by_itself() -> None:
 
 def test_updates_of_one_object_share_the_largest_amount_the_smallest_base_and_the_latest_version() -> None:
     group = account("nlp cpu=20 gpu=8", "cpu=5 gpu=2")
-    [promise] = after(
+    [reservation] = after(
         group,
         update("web", "cpu=5 gpu=2", "cpu=9 gpu=2", rv=8),
         update("web", "cpu=3 gpu=2", "cpu=6 gpu=4", rv=7),
     )
-    assert promise.amount == res("cpu=9 gpu=4")
-    assert promise.base == res("cpu=3 gpu=2")
-    assert promise.resource_version == 8
+    assert reservation.amount == res("cpu=9 gpu=4")
+    assert reservation.base == res("cpu=3 gpu=2")
+    assert reservation.resource_version == 8
     assert group.reserved == res("cpu=6 gpu=2")
 
 
-def test_updates_of_the_object_that_stood_there_before_do_not_share() -> None:
+def test_updates_of_an_earlier_object_of_the_name_do_not_share_a_reservation() -> None:
     group = account("nlp cpu=20", "cpu=5")
     entries = after(group, update("web", "cpu=2", "cpu=3", of="old"), update("web", "cpu=2", "cpu=4", of="new"))
     assert [(each.uid, each.resource_version) for each in entries] == [("new", 7), ("old", 7)]
 
 
 def shrunk() -> Account:
-    """cpu=10: A has 6, a raise of it to 7 is under way, and its shrinking to 1 is stored but not counted; B has 3."""
+    """Return an account of cpu=10. A has 6, is being raised to 7, and its stored 1 is not counted yet; B has 3."""
     group = account("nlp cpu=10 gpu=4", "cpu=9")
     group.reserve(granted(decide(group, update("a", "cpu=6", "cpu=7", rv=7), NOW)))
     assert decide(group, update("a", "cpu=6", "cpu=1", rv=7), NOW) == Granted(None)
@@ -404,7 +406,7 @@ def shrunk() -> Account:
 
 
 def test_a_change_of_one_resource_does_not_push_another_over_its_ceiling() -> None:
-    """The base falls to what is stored now, though `used` still has more: that would reserve the difference anew."""
+    """The base falls to the stored amount. `used` still has more, which would reserve the difference again."""
     group = shrunk()
     verdict = refused(decide(group, update("a", "cpu=1", "cpu=1 gpu=1", rv=8), NOW))
     assert (verdict.reason, verdict.code) == (Reason.BUSY, 429)
@@ -414,7 +416,7 @@ def test_a_change_of_one_resource_does_not_push_another_over_its_ceiling() -> No
     assert verdict.violations == ()
 
 
-def test_what_is_under_way_is_no_obstacle_once_it_was_counted_or_where_there_is_room() -> None:
+def test_a_pending_change_is_no_obstacle_once_it_is_counted_or_where_there_is_room() -> None:
     counted = account("nlp cpu=10 gpu=4", "cpu=4", [entry("a", "cpu=7", "cpu=1", rv=7)])
     granted(decide(counted, update("a", "cpu=1", "cpu=1 gpu=1", rv=8), NOW))
     wide = account("nlp cpu=15 gpu=4", "cpu=9", [entry("a", "cpu=7", "cpu=6", rv=7)])
@@ -422,12 +424,12 @@ def test_what_is_under_way_is_no_obstacle_once_it_was_counted_or_where_there_is_
     assert wide.taken("limits.cpu") == 15 * 10**9
 
 
-def test_what_is_asked_for_and_does_not_fit_is_a_violation_and_not_somebody_elses_change() -> None:
+def test_growth_that_does_not_fit_is_a_violation_and_not_an_earlier_change() -> None:
     verdict = refused(decide(shrunk(), update("a", "cpu=1", "cpu=2", rv=8), NOW))
     assert verdict.reason is Reason.EXCEEDED
 
 
-def test_an_update_never_shares_with_the_create_of_its_object() -> None:
+def test_an_update_never_shares_a_reservation_with_the_create_of_its_object() -> None:
     group = account("nlp cpu=20")
     entries = after(group, create("web", "cpu=4"), update("web", "cpu=4", "cpu=6"))
     assert [each.resource_version for each in entries] == [None, 7]
@@ -437,8 +439,8 @@ def test_an_update_never_shares_with_the_create_of_its_object() -> None:
 ONE, TWO = slot("podtemplates/team-a/one"), slot("podtemplates/team-a/two")
 
 
-def test_entries_that_await_different_objects_do_not_share() -> None:
-    """The second was counted with what the first awaits, as it is stored since."""
+def test_reservations_that_await_different_writes_are_not_merged() -> None:
+    """The count of the second includes what the first awaits, because it is stored by now."""
     group = account("nlp cpu=20")
     one = replace(update("web", "", "cpu=2"), pending_write=ONE)
     two = replace(update("web", "", "cpu=2"), pending_write=TWO, read_versions={ONE: (uid("web"), 8)})
@@ -451,8 +453,8 @@ def test_entries_that_await_different_objects_do_not_share() -> None:
     [{}, {ONE: (uid("web"), 7)}, {ONE: ("another", 9)}, {TWO: (uid("web"), 9)}],
     ids=["nothing", "the version that it was decided on", "another object of the name", "another object"],
 )
-def test_a_change_waits_for_another_that_it_was_not_counted_with(seen: dict[Slot, tuple[str, int]]) -> None:
-    """More pods, of a template that needs more: together they are more than each alone."""
+def test_a_change_waits_for_a_pending_change_that_its_count_did_not_include(seen: dict[Slot, tuple[str, int]]) -> None:
+    """One change adds pods, the other enlarges the template: together they cost more than each alone."""
     group = account("nlp cpu=20")
     after(group, replace(update("web", "cpu=1", "cpu=2"), pending_write=ONE))
     for charge in (update("web", "cpu=1", "cpu=4"), replace(update("web", "cpu=1", "cpu=2"), pending_write=TWO)):
@@ -466,13 +468,13 @@ def test_a_change_waits_for_another_that_it_was_not_counted_with(seen: dict[Slot
     assert isinstance(decide(group, update("web", "cpu=2", "cpu=1"), NOW), Granted)
 
 
-def test_what_is_charged_is_held_already_when_another_objects_create_makes_it_grow() -> None:
+def test_growth_by_another_objects_create_keeps_what_is_charged_already() -> None:
     group = account("nlp cpu=10", used="cpu=8")
     [entry] = after(group, replace(create("web", "cpu=10"), before=res("cpu=8"), is_new=False, pending_write=ONE))
     assert (entry.resource_version, entry.base) == (None, res("cpu=8"))
 
 
-def test_the_expiry_always_moves_or_storing_the_entry_would_be_no_write() -> None:
+def test_the_expiry_always_moves_so_that_storing_the_reservation_is_a_write() -> None:
     group = account("nlp cpu=10")
     charge = create("web", "cpu=4")
     [first] = after(group, charge)
@@ -507,7 +509,7 @@ BASES = [
         update("web", "cpu=1", "cpu=4"),
         "cpu=1",
     ),
-    ("an update of what a create only promises has none", [entry("web", "cpu=3")], update("web", "cpu=3", "cpu=4"), ""),
+    ("an update of what a create only reserves has none", [entry("web", "cpu=3")], update("web", "cpu=3", "cpu=4"), ""),
     (
         "each resource has its own",
         [entry("web", "cpu=4 gpu=4", "cpu=1 gpu=3", rv=5)],
@@ -531,11 +533,9 @@ BASES = [
 
 
 @pytest.mark.parametrize(("why", "entries", "charge", "base"), BASES, ids=[row[0] for row in BASES])
-def test_the_base_is_never_more_than_used_holds(
-    why: str, entries: list[Reservation], charge: Charge, base: str
-) -> None:
-    promise = granted(decide(account("nlp cpu=20 gpu=20", "cpu=5 gpu=5", entries), charge, NOW))
-    assert {name: amount for name, amount in promise.base.items() if amount} == res(base)
+def test_the_base_is_never_larger_than_used(why: str, entries: list[Reservation], charge: Charge, base: str) -> None:
+    reservation = granted(decide(account("nlp cpu=20 gpu=20", "cpu=5 gpu=5", entries), charge, NOW))
+    assert {name: amount for name, amount in reservation.base.items() if amount} == res(base)
 
 
 # -- How many more replicas would fit ----------------------------------------------------------------------------------
@@ -558,7 +558,7 @@ FITS = [
         "fits: 1 more replica",
     ),
     (
-        "the one role that grew, beside one that stays",
+        "the one role that grew, next to one that stays",
         update(
             "j",
             "cpu=2",
@@ -569,7 +569,7 @@ FITS = [
         "fits: 2 more replicas",
     ),
     (
-        "the one role that grew, beside one that shrinks",
+        "the one role that grew, next to one that shrinks",
         update(
             "j",
             "cpu=3",
@@ -584,9 +584,9 @@ FITS = [
         update("j", "cpu=2", "cpu=6", roles=[role("w cpu=3", 2)], roles_before=[role("w cpu=1", 2)]),
         "fits: 0 more replicas",
     ),
-    ("nobody knows where two roles grew", create("j", "cpu=4", roles=[role("w cpu=1", 2), role("m cpu=1", 2)]), None),
-    ("nobody knows of what has no roles", create("j", "cpu=4"), None),
-    ("nobody knows of a child group", grant("x", "cpu=40"), None),
+    ("unknown where two roles grew", create("j", "cpu=4", roles=[role("w cpu=1", 2), role("m cpu=1", 2)]), None),
+    ("unknown without roles", create("j", "cpu=4"), None),
+    ("unknown for a child group", grant("x", "cpu=40"), None),
 ]
 
 
@@ -600,21 +600,21 @@ def test_a_refusal_says_how_many_more_replicas_would_fit(why: str, charge: Charg
 # -- The bounds --------------------------------------------------------------------------------------------------------
 
 
-def test_a_full_account_still_takes_what_has_its_entry_already() -> None:
+def test_a_full_account_still_admits_a_charge_that_has_its_reservation() -> None:
     entries = [entry(f"web-{n}", "cpu=1", rv=5) for n in range(MAX_ENTRIES)]
     group = account("nlp cpu=10k", "", entries)
     assert refused(decide(group, create("other", "cpu=1"), NOW)).code == 429
     assert granted(decide(group, update("web-7", "cpu=1", "cpu=2"), NOW)).amount == res("cpu=2")
 
 
-def test_the_last_free_line_is_taken() -> None:
+def test_the_last_place_for_a_reservation_can_be_used() -> None:
     group = account("nlp cpu=10k", "", [entry(f"web-{n}", "cpu=1") for n in range(MAX_ENTRIES - 1)])
     after(group, create("other", "cpu=1"))
     assert refused(decide(group, create("another", "cpu=1"), NOW)).reason is Reason.FULL
 
 
-def test_an_account_is_full_by_bytes_too() -> None:
-    """The bound is of what is written: as JSON strings, with quotes and commas."""
+def test_an_account_is_also_full_by_bytes() -> None:
+    """The bound is for the written text: JSON strings with quotes and commas."""
     long = [entry(f"{'x' * 200}-{n:04}", "cpu=1") for n in range(1500)]
     size = sum(len(str(each)) + 3 for each in long)
     assert size > MAX_BYTES
@@ -624,7 +624,7 @@ def test_an_account_is_full_by_bytes_too() -> None:
     assert account("nlp cpu=10k", "", long[: enough + 1]).is_full()
 
 
-def test_bytes_are_counted_where_an_entry_is_replaced() -> None:
+def test_bytes_are_counted_when_a_reservation_is_replaced() -> None:
     names = " ".join(f"requests.example.com/{'x' * 50}-{n}=1" for n in range(100))
     group = account("nlp cpu=10k")
     for n in range(40):
@@ -635,8 +635,8 @@ def test_bytes_are_counted_where_an_entry_is_replaced() -> None:
     assert group.is_full()
 
 
-def test_an_object_with_more_names_than_an_entry_holds_is_refused_by_itself() -> None:
-    """It could not be stored, and neither could anybody's entry beside it."""
+def test_an_object_with_more_resource_names_than_a_reservation_holds_is_rejected() -> None:
+    """It could not be stored, nor could any other reservation of the group."""
     names = " ".join(f"requests.example.com/{'x' * 50}-{n}=1" for n in range(300))
     verdict = refused(decide(account("nlp cpu=10k"), create("web", names), NOW))
     assert verdict.code == 422
@@ -648,8 +648,8 @@ def test_an_object_with_more_names_than_an_entry_holds_is_refused_by_itself() ->
     assert len(str(granted(decide(account("nlp cpu=10k"), create("web", most), NOW)))) <= MAX_ENTRY
 
 
-def test_a_thousand_creates_of_one_name_are_decided_as_quickly_as_of_many() -> None:
-    """Counted in looks at an entry, not in seconds: what grows with the square of a slot would be far beyond."""
+def test_a_thousand_creates_of_one_name_are_decided_as_fast_as_of_many_names() -> None:
+    """Count reads of reservations instead of seconds. Quadratic growth would be far above the bound."""
     looks = 0
 
     class Watched(Reservation):
@@ -697,10 +697,10 @@ LINES = [
 ]
 
 
-@pytest.mark.parametrize(("promise", "line"), LINES, ids=[line for _, line in LINES])
-def test_an_entry_is_one_readable_line_and_back(promise: Reservation, line: str) -> None:
-    assert str(promise) == line
-    assert parse_reservation(line) == promise
+@pytest.mark.parametrize(("reservation", "line"), LINES, ids=[line for _, line in LINES])
+def test_a_reservation_is_one_line_that_reads_back(reservation: Reservation, line: str) -> None:
+    assert str(reservation) == line
+    assert parse_reservation(line) == reservation
 
 
 HEAD = "v1 deployments.apps/team-a/web uid=u until=2023-11-14T22:13:20Z"
@@ -744,22 +744,22 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize(("why", "line", "says"), HOSTILE, ids=[row[0] for row in HOSTILE])
-def test_a_line_that_is_no_entry_says_why(why: str, line: str, says: str) -> None:
+def test_a_line_that_is_no_reservation_is_rejected_with_the_reason(why: str, line: str, says: str) -> None:
     with pytest.raises(ReservationError, match=says):
         parse_reservation(line)
 
 
-def test_an_entry_may_say_a_time_in_any_zone() -> None:
+def test_a_reservation_may_have_a_time_in_any_zone() -> None:
     assert parse_timestamp("2023-11-14T23:13:20.5+01:00") == NOW + 500
     assert format_timestamp(NOW + 500) == "2023-11-14T22:13:20.500Z"
 
 
-def test_a_slot_is_written_with_an_empty_namespace_where_there_is_none() -> None:
+def test_the_slot_of_a_cluster_scoped_object_has_an_empty_namespace() -> None:
     assert Slot.parse("nodes//n1") == Slot("nodes", "", "n1")
     assert str(Slot("pods", "team-a", "p")) == "pods/team-a/p"
 
 
-def test_entries_are_listed_in_one_order_however_they_came() -> None:
+def test_reservations_are_always_listed_in_the_same_order() -> None:
     entries = [
         entry("web", "cpu=1", rv=9),
         entry("web", "cpu=1", of="b"),

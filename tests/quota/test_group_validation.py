@@ -1,4 +1,4 @@
-"""The rules of the tree, each with the words of its refusal, in the order in which they are checked."""
+"""The rules of the tree in the order of their checks, each with the text of its refusal."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ ALLOWED = [
 
 
 @pytest.mark.parametrize(("why", "change"), ALLOWED, ids=[row[0] for row in ALLOWED])
-def test_the_tree_allows(why: str, change: GroupWrite | GroupDelete) -> None:
+def test_a_group_write_is_admitted(why: str, change: GroupWrite | GroupDelete) -> None:
     assert validate(change) is None
 
 
@@ -205,13 +205,13 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("why", "change", "reason", "message"), REFUSED, ids=[row[0] for row in REFUSED])
-def test_the_tree_refuses(why: str, change: GroupWrite | GroupDelete, reason: Reason, message: str) -> None:
+def test_a_group_write_is_rejected(why: str, change: GroupWrite | GroupDelete, reason: Reason, message: str) -> None:
     verdict = refused(change)
     assert (verdict.reason, verdict.message) == (reason, message)
 
 
-def test_every_rule_speaks_in_order_and_the_first_gives_the_reason() -> None:
-    """Each change here mends what the one before was refused for first, and is refused for the next."""
+def test_rules_are_checked_in_order_and_the_first_violation_gives_the_reason() -> None:
+    """Each change mends the first violation of the change before, and is rejected for the next."""
     old = group("corp.", "")
     named = replace(old, name="corp")
     other = group("ai", "other", "cpu=10 gpu=1")
@@ -242,7 +242,7 @@ def test_every_rule_speaks_in_order_and_the_first_gives_the_reason() -> None:
     assert len({each.message for each in refusals}) == len(WRITE_RULES)
 
 
-def test_all_broken_rules_are_in_one_message_in_their_order() -> None:
+def test_one_message_lists_all_violations_in_order() -> None:
     change = GroupWrite(group("Ai", "Ai"), CORP["ai"], selector_error="group Ai: spec.namespaceSelector: bad")
     alone = [rule(change) for rule in SINGLE_GROUP_RULES]
     broken = [each.message for each in alone if each is not None]
@@ -262,14 +262,14 @@ def test_children_are_named_before_workloads() -> None:
     assert len(DELETE_RULES) == 2
 
 
-def test_what_a_change_breaks_by_itself_needs_no_parent() -> None:
+def test_rules_for_the_group_alone_need_no_parent() -> None:
     change = GroupWrite(group("nlp", "ai"))
     assert validate_alone(change) is None
     assert validate(change) is not None
     assert tuple(WRITE_RULES[: len(SINGLE_GROUP_RULES)]) == tuple(SINGLE_GROUP_RULES)
 
 
-def test_a_long_hostile_name_is_cut_short() -> None:
+def test_a_long_hostile_name_is_truncated() -> None:
     assert len(refused(GroupWrite(group("x" * 10_000))).message) < 300
 
 
@@ -286,11 +286,11 @@ LOWERED = [
 
 
 @pytest.mark.parametrize(("why", "hard", "taken", "listed"), LOWERED, ids=[row[0] for row in LOWERED])
-def test_a_hard_below_what_is_taken_is_a_warning(why: str, hard: str, taken: str, listed: str) -> None:
+def test_a_hard_below_usage_is_a_warning(why: str, hard: str, taken: str, listed: str) -> None:
     assert lowered_below(group("nlp", hard=hard), res(taken)) == (
         f"group nlp is over its quota now: {listed}; nothing that runs is stopped, growth is refused"
     )
 
 
-def test_a_hard_that_covers_what_is_taken_is_no_warning() -> None:
+def test_a_hard_that_covers_usage_is_no_warning() -> None:
     assert lowered_below(group("nlp", hard="cpu=10"), res("cpu=10 gpu=5")) is None

@@ -1,4 +1,4 @@
-"""Hours that are promised as a whole: what may a workload cost at most, is it left, and what does its promise hold."""
+"""Safe mode: the maximum cost of a workload, whether that is left, and what its reservation holds."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def safe(text: str, used: str = "", *entries: Reservation, **hours: object) -> A
 
 
 def running(charge: Charge, run: float | None, before: float | None = None) -> Charge:
-    """For so many hours, and before for so many."""
+    """Return the charge with a run time of `run` hours, and of `before` hours before the change."""
     lengths = [None if each is None else int(each * HOUR) for each in (run, before)]
     return replace(charge, max_run_time=lengths[0], max_run_time_before=lengths[1], run_bound_path=BY)
 
@@ -53,19 +53,19 @@ def refused(group: Account, charge: Charge) -> Denied:
 NLP = "nlp gpu=8 cash/gpu=100"
 
 
-def test_a_promise_holds_all_that_the_run_may_cost_at_every_name_that_is_metered() -> None:
+def test_a_reservation_holds_the_maximum_cost_of_the_run_for_each_metered_name() -> None:
     found = granted(safe(NLP), job("gpu=4 cpu=2", 24.5))
     assert found.amount == res("gpu=4 cpu=2 cash/gpu=98")
     assert parse_reservation(str(found)) == found
 
 
-def test_it_costs_to_the_nano_and_never_less_than_it_may() -> None:
+def test_the_maximum_cost_is_exact_and_rounded_up() -> None:
     assert max_cost({"x": 1}, 1) == {"cash/x": 1}
     assert max_cost({"x": 10**9}, 20 * 60_000) == {"cash/x": 333_333_334}
     assert remaining_commitment(res("gpu=2"), 3 * HOUR, HOUR) == res("cash/gpu=4")
 
 
-def test_a_run_counts_from_its_first_pod_where_that_came_a_moment_before() -> None:
+def test_a_run_starts_with_a_pod_that_was_scheduled_a_moment_earlier() -> None:
     assert run_start(100_000, None) == 100_000
     assert [run_start(100_000, at) for at in (100_500, 99_000, 70_000, 10_000)] == [100_000, 99_000, 70_000, 70_000]
     assert remaining_commitment(res("gpu=2"), 3 * HOUR, 4 * HOUR) == res("cash/gpu=0")
@@ -93,7 +93,7 @@ REFUSED = [
         "requested is what it may cost in 10h, used has what others may still cost",
     ),
     (
-        "one that would fit but for what is promised",
+        "one that would fit but for reservations",
         safe(NLP, "cash/gpu=40", entry("jobs.batch/team-a/other", "gpu=1 cash/gpu=30")),
         job("gpu=4", 10),
         Reason.CASH,
@@ -176,7 +176,7 @@ ADMITTED = [
     ),
     ("one that is not metered", safe(NLP, "cash/gpu=100"), create("web", "cpu=4")),
     ("one that takes what came over", safe(NLP, carried=res("cash/gpu=50")), job("gpu=6", 25)),
-    ("a child's budget beside what came over", safe(NLP, "cash/gpu=20"), grant("ai", "gpu=0 cash/gpu=80")),
+    ("a child's budget in addition to carried hours", safe(NLP, "cash/gpu=20"), grant("ai", "gpu=0 cash/gpu=80")),
 ]
 
 
@@ -194,12 +194,12 @@ NOTHING_WORSE = [
 
 
 @pytest.mark.parametrize(("why", "charge"), NOTHING_WORSE, ids=[row[0].replace(" ", "-") for row in NOTHING_WORSE])
-def test_what_makes_nothing_worse_is_let_through_whatever_is_left(why: str, charge: Charge) -> None:
+def test_a_change_that_needs_no_more_is_admitted_whatever_is_left(why: str, charge: Charge) -> None:
     assert decide(safe(NLP, "gpu=9 cash/gpu=200"), charge, NOW) == Granted(None)
 
 
-def test_what_came_over_is_taken_once() -> None:
-    """By what runs, by what is promised, then by the next: together they get hard and what came over, no more."""
+def test_carried_hours_are_spent_once() -> None:
+    """Running, reserved and next workloads together get `hard` plus carried hours, and no more."""
     group = safe(NLP, "cash/gpu=0", committed=res("cash/gpu=20"), carried=res("cash/gpu=50"))
     group.reserve(granted(group, job("gpu=1", 100)))
     assert refused(group, running(create("jobs.batch/team-a/b", "gpu=1"), 31)).violations[0].left == 30 * 10**9
@@ -207,7 +207,7 @@ def test_what_came_over_is_taken_once() -> None:
     assert refused(group, running(create("jobs.batch/team-a/c", "gpu=1"), 1)).reason is Reason.CASH
 
 
-def test_fifty_at_once_never_get_the_same_hours() -> None:
+def test_fifty_jobs_at_once_never_get_the_same_hours() -> None:
     group, admitted = safe("nlp gpu=100 cash/gpu=100"), 0
     for number in range(50):
         verdict = decide(group, running(create(f"jobs.batch/team-a/j{number}", "gpu=1"), 7), NOW)
@@ -217,15 +217,15 @@ def test_fifty_at_once_never_get_the_same_hours() -> None:
     assert admitted == 14
 
 
-def test_replicas_that_fit_are_those_whose_hours_do() -> None:
+def test_replicas_fit_only_if_their_hours_fit() -> None:
     group = safe(NLP, "cash/gpu=58")
     charge = replace(job("gpu=8", 6), roles=[role("main gpu=1", 8)])
     assert "fits: 7 more replicas" in refused(group, charge).message
     assert replicas_that_fit(group, charge) == 7
 
 
-def test_a_run_that_gets_shorter_and_wider_pays_for_as_long_as_it_may_run_now() -> None:
-    """Two replicas for ten hours have run for nine: one for nineteen needs ten hours more, and two were held."""
+def test_a_smaller_and_longer_run_pays_for_the_rest_of_its_new_run_time() -> None:
+    """Two replicas of ten hours have run for nine. One of nineteen hours needs ten more; two were held."""
     charge = running(update(JOB, "gpu=2", "gpu=1"), 19, 10)
     found = granted(safe(NLP, "gpu=2 cash/gpu=18", committed=res("cash/gpu=2")), charge)
     assert found.extra == res("gpu=0 cash/gpu=9")
@@ -255,8 +255,8 @@ def test_liens_are_what_all_workloads_may_still_cost() -> None:
     assert recount(snapshot()).committed == {}
 
 
-def test_what_is_spent_and_what_may_still_be_come_to_no_more_than_both_together() -> None:
-    """Nine jobs of ten hours each have run for some seconds: ten hours are left for the tenth, to the nano."""
+def test_rounded_hours_and_liens_add_up_to_the_exact_cost() -> None:
+    """Nine jobs of ten hours each have run for some seconds. Exactly ten hours are left for the tenth."""
     spent, still = 12_345_678_901, 90 * 10**9 - 12_345_678_901
     a = replace(counted(JOB, "gpu=9", "cash/gpu=90", ""), committed={"cash/requests.nvidia.com/gpu": still})
     exact, cash = {name("cash/gpu"): spent}, res("cash/gpu=12346m")
@@ -269,28 +269,28 @@ def test_what_is_spent_and_what_may_still_be_come_to_no_more_than_both_together(
     assert refused(group, job("gpu=1", 10.001)).reason is Reason.CASH
 
 
-def test_what_a_run_may_still_cost_is_not_held_of_the_parent_and_is_no_overrun() -> None:
-    """Its hours are within hard and what came over, which is outside the parent's sum; a child's budget is not."""
-    promised = [entry(JOB, "gpu=1 cash/gpu=140")]
-    assert held_by_child(res("gpu=8 cash/gpu=100"), res("gpu=1 cash/gpu=20"), promised) == res("gpu=8 cash/gpu=100")
+def test_a_lien_is_not_held_of_the_parent_and_is_no_overrun() -> None:
+    """Its hours are within `hard` plus carried hours, which the parent does not sum; a child's budget is summed."""
+    reservations = [entry(JOB, "gpu=1 cash/gpu=140")]
+    assert held_by_child(res("gpu=8 cash/gpu=100"), res("gpu=1 cash/gpu=20"), reservations) == res("gpu=8 cash/gpu=100")
     assert held_by_child(res("cash/gpu=100"), res("cash/gpu=20"), [entry("group ai", "cash/gpu=90")]) == res(
         "cash/gpu=110"
     )
-    found = recount(snapshot(entries=tuple(promised)))
+    found = recount(snapshot(entries=tuple(reservations)))
     assert not found.over
-    assert found.reservations == tuple(promised)
+    assert found.reservations == tuple(reservations)
 
 
-def test_no_lien_is_told_while_an_entry_does_not_say_what_its_own_may_be() -> None:
-    """It was made before hours were safe, or before the name was metered."""
+def test_no_liens_are_published_while_a_reservation_lacks_its_maximum_cost() -> None:
+    """It was made before the mode was safe, or before the name was metered."""
     assert recount(snapshot(entries=(entry(JOB, "gpu=1"),))).committed is None
     assert recount(snapshot(entries=(entry(JOB, "gpu=1 cash/gpu=0"),))).committed == {}
     assert recount(snapshot(entries=(entry(JOB, "cpu=1"),))).committed == {}
     assert recount(snapshot(entries=(entry("group ai", "gpu=1"),))).committed == {}
 
 
-def test_the_base_of_a_promise_of_hours_is_never_raised() -> None:
-    """What is counted has run for some time: so much of what it cost in all is no lien any more."""
+def test_the_base_of_reserved_hours_is_never_raised() -> None:
+    """A counted workload has run for some time, so that part of its cost is no lien any more."""
     runs = counted(JOB, "gpu=2", "cash/gpu=20", "cash/gpu=2")
     [kept] = recount(snapshot(runs, entries=(entry(JOB, "gpu=1 cash/gpu=19", "gpu=1 cash/gpu=10", rv=7),))).reservations
     assert kept.base == res("gpu=2 cash/gpu=10")
@@ -302,15 +302,15 @@ def test_the_base_of_a_promise_of_hours_is_never_raised() -> None:
 
 
 @pytest.mark.parametrize(("length", "text"), [(0, "0s"), (1, "1s"), (90_061_000, "1d1h1m1s"), (36 * HOUR, "1d12h")])
-def test_times_read_as_they_are_written(length: int, text: str) -> None:
+def test_durations_are_formatted(length: int, text: str) -> None:
     assert format_duration(length) == text
 
 
-# -- Several promises to one place -------------------------------------------------------------------------------------
+# -- Several reservations of one slot --------------------------------------------------------------------------------
 
 
-def test_what_one_name_may_spend_adds_up() -> None:
-    """The first may run and be gone before the second is made, and nobody has seen it."""
+def test_runs_of_several_objects_of_one_name_add_up() -> None:
+    """The first may run and be deleted, unseen, before the second is created."""
     group = safe(NLP)
     group.reserve(granted(group, job("gpu=1", 60)))
     again = replace(job("gpu=1", 50), uid="another")
@@ -320,7 +320,7 @@ def test_what_one_name_may_spend_adds_up() -> None:
     assert group.taken("requests.nvidia.com/gpu") == 10**9
 
 
-def test_an_update_of_what_was_just_created_needs_what_it_may_spend_more() -> None:
+def test_an_update_of_a_new_object_reserves_its_additional_cost() -> None:
     group = safe(NLP)
     group.reserve(granted(group, job("gpu=2", 30)))
     longer = running(update(JOB, "gpu=2", "gpu=1"), 60, 30)
@@ -328,7 +328,7 @@ def test_an_update_of_what_was_just_created_needs_what_it_may_spend_more() -> No
     assert group.taken("cash/requests.nvidia.com/gpu") == 90 * 10**9
 
 
-def test_the_same_update_seen_again_is_charged_once_and_one_upon_it_waits_until_it_is_seen() -> None:
+def test_a_repeated_update_is_charged_once_and_the_next_update_waits_for_its_count() -> None:
     group = safe(NLP, "gpu=4", committed=res("cash/gpu=40"))
     longer = running(update(JOB, "gpu=4", "gpu=4", rv=7), 15, 10)
     for _ in range(3):

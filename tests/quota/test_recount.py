@@ -1,4 +1,4 @@
-"""What a recount publishes, which promises it keeps, and what it finds wrong."""
+"""What a recount publishes, which reservations it keeps, and which drift it reports."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def counted(place: str, cost: str) -> CountedObject:
     return CountedObject(slot(place), uid(place), res(cost))
 
 
-def look(
+def recounted(
     hard: str,
     workloads: Sequence[CountedObject] = (),
     children: Sequence[CountedObject] = (),
@@ -28,8 +28,8 @@ def look(
     return recount(Snapshot(res(hard), UsageSums(workloads), children, entries, res(cash), res(published)))
 
 
-def test_used_is_what_the_workloads_use_and_what_the_children_hold() -> None:
-    found = look(
+def test_used_is_the_usage_of_own_workloads_and_the_budgets_of_children() -> None:
+    found = recounted(
         "cpu=100 gpu=16 cash/gpu=50",
         workloads=[counted("web", "cpu=4 gpu=1"), counted("api", "cpu=2")],
         children=[counted("group nlp", "cpu=10 gpu=4 cash/gpu=20")],
@@ -39,39 +39,39 @@ def test_used_is_what_the_workloads_use_and_what_the_children_hold() -> None:
     assert found.used == res("cpu=16 gpu=5 cash/gpu=23")
 
 
-def test_every_name_of_hard_is_published_and_no_other() -> None:
-    found = look("cpu=10 gpu=4", workloads=[counted("web", "cpu=4 mem=1Gi")])
+def test_exactly_the_names_of_hard_are_published() -> None:
+    found = recounted("cpu=10 gpu=4", workloads=[counted("web", "cpu=4 mem=1Gi")])
     assert found.used == res("cpu=4 gpu=0")
     assert found.self_used == res("cpu=4 gpu=0")
     assert list(found.used) == sorted(found.used)
 
 
 def test_an_empty_hard_publishes_nothing() -> None:
-    found = look("", workloads=[counted("web", "cpu=4")])
+    found = recounted("", workloads=[counted("web", "cpu=4")])
     assert (found.used, found.self_used, found.over, found.drift) == ({}, {}, {}, {})
 
 
-@pytest.mark.parametrize(("sighting", "kept"), [(AWAITED, True), (DELIVERED, False), (OVER, False)])
-def test_a_promise_goes_once_its_object_is_delivered_or_proved_over(sighting: WriteState, kept: bool) -> None:
-    promise = entry("web", "cpu=4")
-    found = look("cpu=10", entries=[(promise, sighting)])
-    assert (found.reservations == (promise,)) is kept
-    assert (found.dropped == (promise,)) is not kept
+@pytest.mark.parametrize(("state", "kept"), [(AWAITED, True), (DELIVERED, False), (OVER, False)])
+def test_a_reservation_is_dropped_when_its_object_is_observed_or_proved_gone(state: WriteState, kept: bool) -> None:
+    reservation = entry("web", "cpu=4")
+    found = recounted("cpu=10", entries=[(reservation, state)])
+    assert (found.reservations == (reservation,)) is kept
+    assert (found.dropped == (reservation,)) is not kept
 
 
-def test_promises_of_one_slot_that_await_different_objects_go_together() -> None:
-    """The second was counted from the very write that the first awaits, which is not in what is counted yet."""
+def test_reservations_of_one_slot_that_await_different_objects_are_dropped_together() -> None:
+    """The second includes the write that the first awaits, and that write is not counted yet."""
     first, second = entry("web", "cpu=4", rv=5), entry("web", "cpu=8", rv=6, awaits="podtemplates/team-a/t")
     other = entry("web", "cpu=3", of="another")
-    half = look("cpu=10", entries=[(first, AWAITED), (second, DELIVERED), (other, DELIVERED)])
+    half = recounted("cpu=10", entries=[(first, AWAITED), (second, DELIVERED), (other, DELIVERED)])
     assert [each.awaited_slot for each in half.reservations] == [slot("web"), slot("podtemplates/team-a/t")]
     assert half.dropped == (other,)
-    assert look("cpu=10", entries=[(first, OVER), (second, DELIVERED)]).reservations == ()
+    assert recounted("cpu=10", entries=[(first, OVER), (second, DELIVERED)]).reservations == ()
 
 
 BASES = [
-    ("nothing where nothing stands there", [], entry("web", "cpu=4"), ""),
-    ("what stands there", [counted("web", "cpu=3")], entry("web", "cpu=4", rv=5), "cpu=3"),
+    ("nothing where no object is counted", [], entry("web", "cpu=4"), ""),
+    ("the counted object", [counted("web", "cpu=3")], entry("web", "cpu=4", rv=5), "cpu=3"),
     (
         "no more than before, where less is counted",
         [counted("web", "cpu=1")],
@@ -85,28 +85,33 @@ BASES = [
         "cpu=3",
     ),
     (
-        "what stands there, be it another object",
+        "the counted object, even if it is another",
         [counted("web", "cpu=3")],
         entry("web", "cpu=4", of="another"),
         "cpu=3",
     ),
-    ("only what the promise is about", [counted("web", "cpu=3 gpu=1")], entry("web", "cpu=4", rv=5), "cpu=3"),
-    ("more than the promise, where it asks for less", [counted("web", "cpu=6")], entry("web", "cpu=4", rv=5), "cpu=6"),
+    ("only the resources of the reservation", [counted("web", "cpu=3 gpu=1")], entry("web", "cpu=4", rv=5), "cpu=3"),
+    (
+        "more than the reservation, where it asks for less",
+        [counted("web", "cpu=6")],
+        entry("web", "cpu=4", rv=5),
+        "cpu=6",
+    ),
     ("nothing where it has gone elsewhere", [counted("api", "cpu=3")], entry("web", "cpu=4", "cpu=3", rv=5), ""),
 ]
 
 
-@pytest.mark.parametrize(("why", "workloads", "promise", "base"), BASES, ids=[row[0] for row in BASES])
-def test_the_base_of_a_kept_promise_is_what_used_holds_for_its_slot(
-    why: str, workloads: list[CountedObject], promise: Reservation, base: str
+@pytest.mark.parametrize(("why", "workloads", "reservation", "base"), BASES, ids=[row[0] for row in BASES])
+def test_the_base_of_a_kept_reservation_is_the_usage_of_its_slot(
+    why: str, workloads: list[CountedObject], reservation: Reservation, base: str
 ) -> None:
-    [kept] = look("cpu=10 gpu=4", workloads, entries=[(promise, AWAITED)]).reservations
+    [kept] = recounted("cpu=10 gpu=4", workloads, entries=[(reservation, AWAITED)]).reservations
     assert kept.base == res(base)
-    assert (kept.amount, kept.expires, kept.uid) == (promise.amount, promise.expires, promise.uid)
+    assert (kept.amount, kept.expires, kept.uid) == (reservation.amount, reservation.expires, reservation.uid)
 
 
-def test_a_childs_promise_has_what_the_child_holds_as_its_base() -> None:
-    found = look(
+def test_the_base_of_a_childs_reservation_is_what_the_child_holds() -> None:
+    found = recounted(
         "cpu=10", children=[counted("group nlp", "cpu=4")], entries=[(entry("group nlp", "cpu=6", rv=3), AWAITED)]
     )
     assert found.reservations[0].base == res("cpu=4")
@@ -114,36 +119,36 @@ def test_a_childs_promise_has_what_the_child_holds_as_its_base() -> None:
 
 OVER_QUOTA = [
     ("what is used alone", [counted("web", "cpu=12")], [], "cpu=2"),
-    ("what is used and promised", [counted("web", "cpu=8")], [(entry("api", "cpu=3"), AWAITED)], "cpu=1"),
-    ("not what was promised and is delivered", [counted("web", "cpu=8")], [(entry("api", "cpu=3"), DELIVERED)], ""),
+    ("what is used and reserved", [counted("web", "cpu=8")], [(entry("api", "cpu=3"), AWAITED)], "cpu=1"),
+    ("not what was reserved and is observed", [counted("web", "cpu=8")], [(entry("api", "cpu=3"), DELIVERED)], ""),
     ("not what is exactly enough", [counted("web", "cpu=10")], [], ""),
 ]
 
 
 @pytest.mark.parametrize(("why", "workloads", "entries", "over"), OVER_QUOTA, ids=[row[0] for row in OVER_QUOTA])
-def test_a_group_is_over_by(
+def test_a_group_is_over_quota_by(
     why: str, workloads: list[CountedObject], entries: list[tuple[Reservation, WriteState]], over: str
 ) -> None:
-    assert look("cpu=10", workloads, entries=entries).over == res(over)
+    assert recounted("cpu=10", workloads, entries=entries).over == res(over)
 
 
 def test_hours_are_exhausted_at_their_ceiling() -> None:
     hard = "cpu=10 cash/cpu=5 cash/gpu=5 cash/mem=0"
-    assert look(hard, cash="cash/cpu=5 cash/gpu=4999m").exhausted == ("cash/limits.cpu", "cash/limits.memory")
+    assert recounted(hard, cash="cash/cpu=5 cash/gpu=4999m").exhausted == ("cash/limits.cpu", "cash/limits.memory")
 
 
 DRIFT = [
-    ("growth that nobody charged", "cpu=4", [], [counted("web", "cpu=7")], "cpu=3"),
+    ("growth that was not charged", "cpu=4", [], [counted("web", "cpu=7")], "cpu=3"),
     (
-        "growth beyond what was promised",
+        "growth beyond what was reserved",
         "cpu=4",
         [(entry("api", "cpu=2"), DELIVERED)],
         [counted("web", "cpu=7")],
         "cpu=1",
     ),
-    ("not growth that was promised", "cpu=4", [(entry("api", "cpu=3"), DELIVERED)], [counted("web", "cpu=7")], ""),
+    ("not growth that was reserved", "cpu=4", [(entry("api", "cpu=3"), DELIVERED)], [counted("web", "cpu=7")], ""),
     (
-        "not growth that two promises of one slot cover by the larger",
+        "not growth that two reservations of one slot cover by the larger",
         "cpu=4",
         [(entry("api", "cpu=3"), DELIVERED), (entry("api", "cpu=1", of="b"), AWAITED)],
         [counted("web", "cpu=7")],
@@ -159,7 +164,7 @@ DRIFT = [
 def test_drift_is(
     why: str, published: str, entries: list[tuple[Reservation, WriteState]], workloads: list[CountedObject], drift: str
 ) -> None:
-    found = look("cpu=10 cash/cpu=5", workloads, entries=entries, published=published, cash="cash/cpu=2")
+    found = recounted("cpu=10 cash/cpu=5", workloads, entries=entries, published=published, cash="cash/cpu=2")
     assert found.drift == res(drift)
 
 
@@ -167,9 +172,9 @@ HOLDING = [
     ("its hard", "cpu=10", "cpu=4", [], "cpu=10"),
     ("its hard before anybody has counted it", "cpu=10", "", [], "cpu=10"),
     ("what it uses, where hard was lowered below", "cpu=3", "cpu=8", [], "cpu=8"),
-    ("what it uses and has promised", "cpu=3", "cpu=2", [entry("web", "cpu=4")], "cpu=6"),
+    ("what it uses and has reserved", "cpu=3", "cpu=2", [entry("web", "cpu=4")], "cpu=6"),
     (
-        "of two promises of a slot the larger",
+        "of two reservations of a slot the larger",
         "cpu=3",
         "cpu=2",
         [entry("web", "cpu=4"), entry("web", "cpu=2", of="b")],

@@ -1,4 +1,4 @@
-"""How a refusal reads, and which HTTP code it has."""
+"""The text and the HTTP code of a refusal."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_a_refusal_says_requested_used_limited_left_and_what_would_fit() -> None
     ("fits", "end"),
     [(None, "left: pods=1"), (0, "fits: 0 more replicas"), (1, "fits: 1 more replica"), (2, "fits: 2 more replicas")],
 )
-def test_what_would_fit_is_counted_in_replicas_and_left_out_where_nobody_knows(fits: int | None, end: str) -> None:
+def test_headroom_is_in_replicas_and_omitted_where_unknown(fits: int | None, end: str) -> None:
     assert exceeded("nlp", [violation("pods", "3", "4", "5")], fits).message.endswith(f"; {end}")
 
 
@@ -43,11 +43,11 @@ def test_what_would_fit_is_counted_in_replicas_and_left_out_where_nobody_knows(f
         ("requests.nvidia.com/gpumem", "1Ki", "requests.nvidia.com/gpumem=1024"),
     ],
 )
-def test_amounts_read_as_kubectl_shows_them(resource: str, hard: str, text: str) -> None:
+def test_amounts_are_formatted_as_in_kubectl(resource: str, hard: str, text: str) -> None:
     assert f"limited: {text};" in exceeded("nlp", [violation(resource, "1", "1", hard)], None).message
 
 
-def test_nothing_is_left_of_what_is_overdrawn() -> None:
+def test_left_is_never_below_zero() -> None:
     assert violation("cpu", "1", "12", "10").left == 0
     assert exceeded("nlp", [violation("cpu", "1", "12", "10")], None).message.endswith("left: limits.cpu=0")
 
@@ -61,7 +61,7 @@ def test_nothing_is_left_of_what_is_overdrawn() -> None:
         (["cpu"], Reason.EXCEEDED),
     ],
 )
-def test_a_refusal_is_for_cash_where_it_is_for_cash_alone(resources: list[str], reason: Reason) -> None:
+def test_the_reason_is_cash_exhausted_only_if_hours_alone_are_exceeded(resources: list[str], reason: Reason) -> None:
     assert exceeded("nlp", [violation(each, "1", "1", "1") for each in resources], None).reason is reason
 
 
@@ -71,8 +71,8 @@ def test_unstated_resources_are_listed_with_their_containers_once_and_sorted() -
     assert verdict.reason is Reason.UNSPECIFIED
 
 
-def test_every_reason_has_the_code_that_its_client_needs() -> None:
-    """429 where sending it again may do, 422 where the object itself is wrong, else 403."""
+def test_every_reason_has_its_http_code() -> None:
+    """429 if a retry may succeed, 422 if the object itself is wrong, else 403."""
     codes = {reason: Denied(reason, "").code for reason in Reason}
     assert {reason for reason, code in codes.items() if code == 429} == {
         Reason.PARENT_NOT_RECONCILED,
@@ -112,8 +112,8 @@ def test_every_reason_has_the_code_that_its_client_needs() -> None:
     assert set(codes.values()) == {403, 422, 429}
 
 
-def test_reasons_are_stable_words_and_listed_in_the_order_in_which_they_are_checked() -> None:
-    """Metrics and alerts go by them."""
+def test_reasons_are_stable_and_in_the_order_of_checks() -> None:
+    """Metrics and alerts depend on them."""
     assert [str(reason) for reason in Reason] == [
         "Malformed",
         "GroupRequired",

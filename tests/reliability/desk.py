@@ -18,7 +18,7 @@ import orjson
 
 from bizrq.api import hours as wire
 from bizrq.hours.metering import InferredInterval, RecordPage, group_total
-from bizrq.hours.periods import LIFETIME
+from bizrq.hours.periods import ALL_TIME
 from bizrq.store.hours import pages
 from bizrq.units.quantity import NANO
 from bizrq.units.times import parse_timestamp
@@ -166,7 +166,7 @@ class Desk:
         """Until nothing runs by the record, and all that was seen is charged, to the millisecond."""
 
         def holds(record: list[RecordPage]) -> bool:
-            return not running(record) and group_total(record, LIFETIME) == {GPU: self.expected(record)}
+            return not running(record) and group_total(record, ALL_TIME) == {GPU: self.expected(record)}
 
         return await self.until(holds, f"{self.integral()} are charged")
 

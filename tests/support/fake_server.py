@@ -1,8 +1,7 @@
-"""An API server for tests of what talks to one: objects, one revision, list, watch, and the faults we ask
-for.
+"""A fake API server for tests of its clients: objects, one revision, list, watch, and the faults that a test asks for.
 
-It keeps its whole history, so that it can answer from the past, forget it (410) or go back to it (a
-restored etcd).
+It keeps its whole history, so that it can answer from the past, forget it (410) or go back to it (a restored etcd).
+A conftest imports the fixtures `server` and `client`.
 """
 
 from __future__ import annotations
@@ -11,11 +10,15 @@ import asyncio
 import copy
 import itertools
 import json
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Any, Self
 
+import pytest
 from aiohttp import web
+
+from bizrq.kube.client import KubeClient
+from bizrq.kube.config import Endpoint, StaticCredentials
 
 Object = dict[str, Any]
 RESOURCES = {
@@ -35,9 +38,7 @@ RESOURCES = {
 
 @dataclass
 class Watching:
-    """What a watch is told to do wrong, after `after` events: "gone", "break", "half line", "silence",
-    "error", "end".
-    """
+    """A fault of a watch after `after` events: "gone", "break", "half line", "silence", "error" or "end"."""
 
     fault: str
     after: int = 0
@@ -373,3 +374,17 @@ def _merged(base: Any, patch: Any) -> Any:
         else:
             result[key] = _merged(result.get(key), value)
     return result
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[FakeServer]:
+    """A fake API server."""
+    async with FakeServer() as server:
+        yield server
+
+
+@pytest.fixture
+async def client(server: FakeServer) -> AsyncIterator[KubeClient]:
+    """A client of the fake API server."""
+    async with KubeClient(Endpoint(server.url, StaticCredentials({}))) as client:
+        yield client

@@ -81,14 +81,14 @@ def test_live_pods_use_what_their_vector_says(recount_vector):
 def test_hours_are_what_their_vector_says(cash_vector):
     """Compare the hours that a record gains between its two reconciliations."""
     begin, end = parse_timestamp(cash_vector["from"]), parse_timestamp(cash_vector["to"])
-    before = advance(RecordPage(), stays(cash_vector, begin), begin)
-    after = advance(before, stays(cash_vector, end), end)
+    before = advance(RecordPage(), intervals(cash_vector, begin), begin)
+    after = advance(before, intervals(cash_vector, end), end)
     spent = growth(spent_of(after), spent_of(before))
     expected = {metered_resource(name): hours for name, hours in parse_resources(cash_vector["expectedHours"]).items()}
     assert {name: spent.get(name, 0) for name in expected} == {name: n * HOUR for name, n in expected.items()}
 
 
-def stays(vector: dict[str, Any], now: int) -> dict[str, Interval]:
+def intervals(vector: dict[str, Any], now: int) -> dict[str, Interval]:
     """Return the pods and the claims of a vector as a controller sees them at a moment."""
     config = settings(vector["config"]).counting
     around = ClaimContext(vector.get("labels", {}), "default", DocumentLookup([]), config)

@@ -90,8 +90,8 @@ def _statement(statement: Statement) -> CheckResult:
 def _page(page: CardHours, statements: Sequence[Statement]) -> CheckResult:
     """Check that a page matches its lines, and its closed periods their statements."""
     problems: list[str] = []
-    for lines in _periods(page):
-        _added(lines, problems)
+    for period in _periods(page):
+        _added(period, problems)
     uids = Counter(uid for _, _, since in _running(page, problems) for uid in since)
     problems += [f"{uid} is listed as running twice" for uid, times in uids.items() if times > 1]
     problems += [f"{uid} is listed both as running and as finished" for uid in page.status.finished if uid in uids]
@@ -126,18 +126,20 @@ def _group(group: GroupObject, pages: Sequence[CardHours]) -> CheckResult:
     return CheckResult("group", group.name, group.name, pages[0].status.open.start, len(own), tuple(problems))
 
 
-def _checked(kind: str, name: str, group: str, lines: StoredPeriod | StatementSpec, problems: list[str]) -> CheckResult:
-    count = len(lines.settled) + len(lines.late) + len(lines.corrections)
-    return CheckResult(kind, name, group, lines.start, count, tuple(dict.fromkeys(problems)))
+def _checked(
+    kind: str, name: str, group: str, period: StoredPeriod | StatementSpec, problems: list[str]
+) -> CheckResult:
+    count = len(period.settled) + len(period.late) + len(period.corrections)
+    return CheckResult(kind, name, group, period.start, count, tuple(dict.fromkeys(problems)))
 
 
 # Lines
 
 
-def _added(lines: StoredPeriod | StatementSpec, problems: list[str]) -> dict[str, int]:
-    settled = [amounts for _, amounts in _each(wire.parse_settled, lines.settled, problems)]
-    late = [amounts for _, _, amounts in _each(wire.parse_late, lines.late, problems)]
-    return total([*settled, *late, *(_amounts(each.amounts, problems) for each in lines.corrections)])
+def _added(period: StoredPeriod | StatementSpec, problems: list[str]) -> dict[str, int]:
+    settled = [amounts for _, amounts in _each(wire.parse_settled, period.settled, problems)]
+    late = [amounts for _, _, amounts in _each(wire.parse_late, period.late, problems)]
+    return total([*settled, *late, *(_amounts(each.amounts, problems) for each in period.corrections)])
 
 
 def _each(read: Callable[[str], T], texts: Iterable[str], problems: list[str]) -> Iterator[T]:
@@ -209,24 +211,24 @@ def remarks(records: HoursRecords, corrections: Iterable[CorrectionObject] = ())
         yield from _of_lines(statement.spec.group, statement.spec, statement.spec.inferred)
     for page in records.pages:
         # An inferred line stays in the record until a statement has it too.
-        for lines in page.status.closing:
-            yield from _of_lines(page.spec.group, lines, ())
+        for period in page.status.closing:
+            yield from _of_lines(page.spec.group, period, ())
         yield from _of_lines(page.spec.group, page.status.open, page.status.inferred)
         if page.status.inferred_earlier:
             yield _remark("inferred", page.spec.group, why=f"{page.status.inferred_earlier} more, no longer listed")
 
 
-def _of_lines(group: str, lines: StoredPeriod | StatementSpec, inferred: Iterable[str]) -> Iterator[dict[str, str]]:
+def _of_lines(group: str, period: StoredPeriod | StatementSpec, inferred: Iterable[str]) -> Iterator[dict[str, str]]:
     bad: list[str] = []  # reported already, for the object that has them
-    for each in lines.corrections:
+    for each in period.corrections:
         yield _remark("correction", group, each.at, each.by, _amounts(each.amounts, bad), each.reason)
-    for start, workload, amounts in _each(wire.parse_late, lines.late, bad):
+    for start, workload, amounts in _each(wire.parse_late, period.late, bad):
         yield _remark(
-            "late", group, lines.start or "", workload, amounts, f"belongs to the period from {start or 'the first'}"
+            "late", group, period.start or "", workload, amounts, f"belongs to the period from {start or 'the first'}"
         )
-    for workload, amounts in _each(wire.parse_settled, lines.settled, bad):
+    for workload, amounts in _each(wire.parse_settled, period.settled, bad):
         if workload.startswith(f"{GROUP_SLOT_KIND}/"):
-            yield _remark("inherited", group, lines.start or "", workload.rpartition("/")[2], amounts, "was deleted")
+            yield _remark("inherited", group, period.start or "", workload.rpartition("/")[2], amounts, "was deleted")
     for gone in _each(wire.parse_inferred, inferred, bad):
         length = parse_timestamp(gone.seen_gone) - parse_timestamp(gone.charged_to)
         more = {name: n * length for name, n in gone.cost.items()}

@@ -1,4 +1,4 @@
-"""`bizrq audit` on records and statements that are right, and on each kind of wrong."""
+"""`bizrq audit` on matching records and statements, and on each kind of mismatch."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ GONE = wire.inferred_line(wire.InferredLine(WEB, "uid-1", str(parse_timestamp(W1
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def bizrq(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Bizrq]:
-    """A cluster with the kinds and nothing in it."""
+    """Run commands on a cluster that has the CRDs and no objects."""
     path = tmp_path_factory.mktemp("audit") / "kubeconfig"
     async with (
         Sandbox(controllers=False, bookmark_seconds=0.2) as box,
@@ -69,8 +69,8 @@ inherited   right  {W2}  ocr          {GPU} 3.000   was deleted
 all 3 match their lines"""
 
 
-async def test_what_is_right_is_told_with_what_a_person_who_bills_wants_to_see(bizrq: Bizrq) -> None:
-    """What runs counts up to the last look, half a card for 10 hours here; what came over is not the group's own."""
+async def test_matching_records_are_listed_with_remarks_for_billing(bizrq: Bizrq) -> None:
+    """Running pods count up to the watermark: half a card for 10 hours here. Carried hours are not the group's own."""
     await has_group(bizrq, "right", "6")
     late = wire.late_line(W1, WEB, {GPU: -ONE // 2})
     lines = {"settled": [spent(WEB, "gpu=1"), spent(CHILD, "gpu=3")], "late": [late], "corrections": [CREDIT]}
@@ -87,9 +87,9 @@ async def test_what_is_right_is_told_with_what_a_person_who_bills_wants_to_see(b
             },
         ),
     )
-    said = await bizrq("audit", "right")
-    assert [line.split() for line in said.plain.splitlines()] == [line.split() for line in RIGHT.splitlines()]
-    assert (said.code, said.err) == (0, "")
+    result = await bizrq("audit", "right")
+    assert [line.split() for line in result.plain.splitlines()] == [line.split() for line in RIGHT.splitlines()]
+    assert (result.code, result.err) == (0, "")
     document = json.loads((await bizrq("audit", "right", "-o", "json")).out)
     assert document["equal"]
     assert [each["kind"] for each in document["checked"]] == ["statement", "record", "group"]
@@ -141,7 +141,7 @@ def of(name: str, **status: object) -> Object:
         ),
     ],
 )
-async def test_what_differs_is_said_and_is_exit_1(
+async def test_a_mismatch_is_reported_and_is_exit_1(
     bizrq: Bizrq, name: str, objects: list[Object], difference: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("bizrq.cli.verbs.audit._PAUSE", 0)
@@ -150,23 +150,23 @@ async def test_what_differs_is_said_and_is_exit_1(
     else:
         await bizrq.client.create(GROUPS, group(name, hours="100"))
     await stored(bizrq.client, *objects)
-    said = await bizrq("audit", name)
-    assert (said.code, said.err) == (1, "")
-    assert any(line.endswith(difference) for line in said.plain.splitlines()), said.plain
-    assert " 1 of " in f" {said.plain.splitlines()[-1]}"
+    result = await bizrq("audit", name)
+    assert (result.code, result.err) == (1, "")
+    assert any(line.endswith(difference) for line in result.plain.splitlines()), result.plain
+    assert " 1 of " in f" {result.plain.splitlines()[-1]}"
     assert not json.loads((await bizrq("audit", name, "-o", "json")).out)["equal"]
     rows = csv.DictReader(io.StringIO((await bizrq("audit", name, "-o", "csv")).out))
     assert [row["result"] for row in rows if row["result"] != "equal"] == [difference]
     assert (await bizrq("audit", name, "-o", "name")).out == f"bizgroupresourcequota.quota.biz.group/{name}\n"
-    # Who bills by it is told, too, where it cannot be read.
+    # `bizrq report` on the same record names the problem, too.
     if difference.startswith("no line"):
-        said = await bizrq("report", name, "--period", "all")
-        assert (said.code, said.out) == (2, "")
-        assert "run bizrq audit to find the line" in said.err
+        result = await bizrq("report", name, "--period", "all")
+        assert (result.code, result.out) == (2, "")
+        assert "run bizrq audit to find the line" in result.err
 
 
 async def corrected(bizrq: Bizrq, of: str, hours: str, applied: str = NOW) -> str:
-    """A correction as a person makes it, applied as the controller says; its uid."""
+    """Create a correction, mark it as applied, and return its uid."""
     spec = {"group": of, "hours": {GPU: hours}, "reason": "x", "by": "ann"}
     metadata = {"generateName": f"{of}-"}
     made = {"apiVersion": API_VERSION, "kind": CORRECTIONS.kind, "metadata": metadata, "spec": spec}
@@ -177,14 +177,14 @@ async def corrected(bizrq: Bizrq, of: str, hours: str, applied: str = NOW) -> st
     return made["metadata"]["uid"]
 
 
-async def test_a_correction_is_one_line_that_says_what_it_says(bizrq: Bizrq, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_correction_is_exactly_one_line_with_its_content(bizrq: Bizrq, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bizrq.cli.verbs.audit._PAUSE", 0)
     await bizrq.client.create(GROUPS, group("corrected", hours="100"))
     right, wrong, twice = [await corrected(bizrq, "corrected", hours) for hours in ("-1", "2", "3")]
     await corrected(bizrq, "corrected", "4", applied="")
-    said = {"by": "ann", "reason": "x"}
+    fields = {"by": "ann", "reason": "x"}
     line = {
-        uid: {"uid": uid, "amounts": {GPU: str(n * ONE)}, **said} for uid, n in ((right, -1), (wrong, 1), (twice, 3))
+        uid: {"uid": uid, "amounts": {GPU: str(n * ONE)}, **fields} for uid, n in ((right, -1), (wrong, 1), (twice, 3))
     }
     lines = [line[right], {**line[wrong], "by": "bob"}, line[twice]]
     await stored(
@@ -201,6 +201,6 @@ async def test_a_correction_is_one_line_that_says_what_it_says(bizrq: Bizrq, mon
     assert (waiting["who"], waiting["hours"]) == ("ann", f"{GPU} 4.000")
 
 
-async def test_nothing_to_check_is_said(bizrq: Bizrq) -> None:
+async def test_a_cluster_without_records_is_reported(bizrq: Bizrq) -> None:
     await bizrq.client.create(GROUPS, group("empty", hours="1"))
     assert (await bizrq("audit", "empty")).plain == "No hours are recorded, so there is nothing to check."

@@ -1,4 +1,4 @@
-"""`bizrq correct`: what it makes, in whose name, and what it does not make. Admission of it is tested apart."""
+"""`bizrq correct`: which object it creates, in whose name, and when it creates none."""
 
 from __future__ import annotations
 
@@ -41,18 +41,18 @@ async def specs(bizrq: Bizrq) -> list[Object]:
     return [each["spec"] for each in (await bizrq.client.list(CORRECTIONS))[0]]
 
 
-async def test_a_correction_is_made_in_ones_own_name_and_with_a_reason(bizrq: Bizrq) -> None:
-    said = await bizrq("correct", "nlp", f"cash/{GPU}=-12.5", "cpu=+1", "--reason", " the power failed ")
+async def test_a_correction_has_the_users_name_and_a_reason(bizrq: Bizrq) -> None:
+    result = await bizrq("correct", "nlp", f"cash/{GPU}=-12.5", "cpu=+1", "--reason", " the power failed ")
     [spec] = await specs(bizrq)
     by = spec["by"]
     assert spec == {
         "group": "nlp", "hours": {GPU: "-12.5", "requests.cpu": "1"}, "reason": "the power failed", "by": by,
     }  # fmt: skip
     assert by
-    name, _, told = said.out.partition(" ")
-    assert (said.code, said.err) == (0, "")
+    name, _, message = result.out.partition(" ")
+    assert (result.code, result.err) == (0, "")
     assert name.startswith("bizgroupcorrection.quota.biz.group/nlp-")
-    assert told == f"created: nlp {GPU} -12.5, requests.cpu 1, by {by}\n"
+    assert message == f"created: nlp {GPU} -12.5, requests.cpu 1, by {by}\n"
     for form, read in (("json", json.loads), ("yaml", yaml.safe_load)):
         made = read((await bizrq("correct", "nlp", f"{GPU}=2", "--reason", "x", "-o", form)).out)
         assert (made["kind"], made["spec"]["hours"]) == ("BizGroupCorrection", {GPU: "2"})
@@ -60,15 +60,15 @@ async def test_a_correction_is_made_in_ones_own_name_and_with_a_reason(bizrq: Bi
     assert named.startswith("bizgroupcorrection.quota.biz.group/nlp-")
 
 
-async def test_a_dry_run_makes_nothing(bizrq: Bizrq) -> None:
+async def test_a_dry_run_creates_nothing(bizrq: Bizrq) -> None:
     before = await specs(bizrq)
-    said = await bizrq("correct", "nlp", f"{GPU}=2", "--reason", "x", "--dry-run")
-    assert (said.code, "would be created: nlp" in said.out) == (0, True)
+    result = await bizrq("correct", "nlp", f"{GPU}=2", "--reason", "x", "--dry-run")
+    assert (result.code, "would be created: nlp" in result.out) == (0, True)
     assert await specs(bizrq) == before
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "expected"),
     [
         ([GPU, "--reason", "x"], f"{GPU}: expected RESOURCE=HOURS, for example requests.nvidia.com/gpu=-12.5"),
         (["requests.nvidia.com/gpux=1", "--reason", "x"], "requests.nvidia.com/gpu"),
@@ -79,16 +79,16 @@ async def test_a_dry_run_makes_nothing(bizrq: Bizrq) -> None:
         ([f"{GPU}=1"], "Missing option '--reason'"),
     ],
 )
-async def test_what_is_no_correction_is_said_before_anybody_is_asked(
-    bizrq: Bizrq, words: list[str], told: str, nowhere: Path
+async def test_an_invalid_correction_is_rejected_before_any_request(
+    bizrq: Bizrq, words: list[str], expected: str, nowhere: Path
 ) -> None:
-    said = await bizrq("correct", "nlp", *words, "--kubeconfig", nowhere)
-    assert (said.code, said.out) == (2, "")
-    assert told in said.err
+    result = await bizrq("correct", "nlp", *words, "--kubeconfig", nowhere)
+    assert (result.code, result.out) == (2, "")
+    assert expected in result.err
 
 
-async def test_who_may_not_is_told_the_right_that_is_missing(bizrq: Bizrq, tmp_path: Path) -> None:
-    """As RBAC refuses (k8s.io/apiserver/pkg/endpoints/handlers/responsewriters/errors.go)."""
+async def test_a_user_without_the_right_sees_which_right_is_missing(bizrq: Bizrq, tmp_path: Path) -> None:
+    """The text is that of RBAC (k8s.io/apiserver/pkg/endpoints/handlers/responsewriters/errors.go)."""
     message = f'{CORRECTIONS.key} is forbidden: User "bob" cannot create resource "{CORRECTIONS.plural}"'
 
     async def before(line: str) -> web.Response | None:
@@ -101,6 +101,6 @@ async def test_who_may_not_is_told_the_right_that_is_missing(bizrq: Bizrq, tmp_p
     async with Proxy(bizrq.kubeconfig) as proxy:
         proxy.before.append(before)
         path = proxy.write_kubeconfig(tmp_path / "proxied")
-        said = await bizrq("correct", "nlp", f"{GPU}=1", "--reason", "x", "--kubeconfig", path)
-    assert (said.code, said.out) == (3, "")
-    assert said.err == f"bizrq: {message}: correcting hours requires the verb create on {CORRECTIONS.key}\n"
+        result = await bizrq("correct", "nlp", f"{GPU}=1", "--reason", "x", "--kubeconfig", path)
+    assert (result.code, result.out) == (3, "")
+    assert result.err == f"bizrq: {message}: correcting hours requires the verb create on {CORRECTIONS.key}\n"

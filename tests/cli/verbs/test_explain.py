@@ -1,4 +1,4 @@
-"""`bizrq explain KIND/NAME`: of a stored workload who pays, what it costs, and whether one replica more would fit."""
+"""`bizrq explain KIND/NAME`: who pays for a stored workload, its cost, and whether one more replica would fit."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ Deployment default/chat
 @pytest.mark.parametrize(
     "words", ["deployment/chat", "Deployment chat", "deploy/chat", "deployments.apps chat", "deploy chat -n default"]
 )
-async def test_a_workload_is_named_as_kubectl_names_it(bizrq: Bizrq, words: str) -> None:
-    said = await bizrq("explain", *words.split(), width=100)
-    assert (said.code, said.plain, said.err) == (0, CHAT, "")
+async def test_a_workload_is_named_as_in_kubectl(bizrq: Bizrq, words: str) -> None:
+    result = await bizrq("explain", *words.split(), width=100)
+    assert (result.code, result.plain, result.err) == (0, CHAT, "")
 
 
-async def test_what_has_room_may_grow_and_what_has_no_replicas_only_costs(bizrq: Bizrq) -> None:
+async def test_one_more_replica_is_checked_and_a_workload_without_replicas_shows_its_cost(bizrq: Bizrq) -> None:
     search = (await bizrq("explain", "deploy/search")).plain.splitlines()
     assert search[-1] == "  One more replica fits, up to 4 replicas."
     await bizrq.client.create(TFJOBS, tfjob("train", "vision", 2))
@@ -43,7 +43,7 @@ async def test_what_has_room_may_grow_and_what_has_no_replicas_only_costs(bizrq:
     ]
 
 
-async def test_what_another_object_pays_for_says_so(bizrq: Bizrq) -> None:
+async def test_an_owned_object_names_the_object_that_pays(bizrq: Bizrq) -> None:
     chat = await bizrq.client.get(DEPLOYMENTS, "chat", "default")
     owner = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "chat", "uid": chat["metadata"]["uid"]}
     pod = {
@@ -54,35 +54,35 @@ async def test_what_another_object_pays_for_says_so(bizrq: Bizrq) -> None:
     }
     # Whose kind a Deployment does not make itself is trusted no more than any other.
     await bizrq.client.create(PODS, pod)
-    said = await bizrq("explain", "pod/made")
-    assert "so no group is charged" in said.out
+    result = await bizrq("explain", "pod/made")
+    assert "so no group is charged" in result.out
     replica_set = {**pod, "apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {**pod["metadata"], "name": "rs"}}
     replica_set["spec"] = {"selector": {"matchLabels": {"app": "x"}}, "template": template("1")}
     replica_set["spec"]["template"]["metadata"] = {"labels": {"app": "x"}}
     await bizrq.client.create(REPLICASETS, replica_set)
-    said = await bizrq("explain", "rs/rs")
+    result = await bizrq("explain", "rs/rs")
     assert (
-        said.plain.splitlines()[1]
+        result.plain.splitlines()[1]
         == "  Its owner Deployment default/chat is charged for it, in nlp: explain the owner instead."
     )
 
 
-async def test_what_costs_nothing_and_what_cannot_be_counted_say_why(bizrq: Bizrq) -> None:
+async def test_an_object_that_is_not_charged_or_not_countable_says_why(bizrq: Bizrq) -> None:
     lost, free = deployment("lost", "nobody"), deployment("free", None)
     for obj in (lost, free):
         await bizrq.client.create(DEPLOYMENTS, obj)
     await bizrq.client.create(ROLLOUTS, rollout("wrong", "vision", cpu="abc"))
-    for name, told in (
+    for name, expected in (
         ("deploy/lost", "It names the group nobody, which does not exist"),
         ("deploy/free", "so no group is charged"),
         ("rollout/wrong", "It cannot be counted"),
     ):
-        said = await bizrq("explain", name)
-        assert (said.code, told in said.out) == (0, True), said
+        result = await bizrq("explain", name)
+        assert (result.code, expected in result.out) == (0, True), result
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "expected"),
     [
         ("deploy/none", "there is no Deployment none in namespace default"),
         ("deploy/chat -n elsewhere", "there is no Deployment chat in namespace elsewhere"),
@@ -92,10 +92,10 @@ async def test_what_costs_nothing_and_what_cannot_be_counted_say_why(bizrq: Bizr
         ("nlp -f x", "give either a group"),
     ],
 )
-async def test_a_bad_name_is_exit_2_in_one_line(bizrq: Bizrq, words: str, told: str) -> None:
-    said = await bizrq("explain", *words.split())
-    assert (said.code, said.out, said.err.count("\n")) == (2, "", 1)
-    assert told in said.err
+async def test_a_bad_name_is_exit_2_in_one_line(bizrq: Bizrq, words: str, expected: str) -> None:
+    result = await bizrq("explain", *words.split())
+    assert (result.code, result.out, result.err.count("\n")) == (2, "", 1)
+    assert expected in result.err
 
 
 async def test_a_group_may_be_named_with_its_kind(bizrq: Bizrq) -> None:

@@ -1,4 +1,4 @@
-"""`bizrq fit` and `bizrq explain -f` as a person sees them; tests/webhooks/test_fit.py holds them against admission."""
+"""The output of `bizrq fit` and `bizrq explain -f`; tests/webhooks/test_fit.py compares them with admission."""
 
 from __future__ import annotations
 
@@ -61,41 +61,41 @@ def manifests(folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("width", [80, 160, None])
-async def test_fit_says_what_falls_short_and_who_could_spare_it(
+async def test_fit_lists_missing_amounts_and_groups_that_have_them_left(
     bizrq: Bizrq, tmp_path: Path, width: int | None
 ) -> None:
-    """In the order of the file: what the first one takes the second one has not."""
-    said = await bizrq("fit", "-f", manifests(tmp_path), width=width)
-    assert (said.code, said.plain, said.err) == (1, FIT, "")
+    """Manifests are checked in order: what the first takes is not left for the second."""
+    result = await bizrq("fit", "-f", manifests(tmp_path), width=width)
+    assert (result.code, result.plain, result.err) == (1, FIT, "")
 
 
-async def test_fit_as_json_is_as_the_design_says(bizrq: Bizrq, tmp_path: Path) -> None:
-    said = await bizrq("fit", "-f", manifests(tmp_path), "-o", "json")
-    first, second, *_ = json.loads(said.out)
+async def test_the_json_of_fit(bizrq: Bizrq, tmp_path: Path) -> None:
+    result = await bizrq("fit", "-f", manifests(tmp_path), "-o", "json")
+    first, second, *_ = json.loads(result.out)
     assert first == {
         "kind": "Deployment", "namespace": "default", "name": "first", "group": "vision", "fits": True,
         "violations": [], "maxReplicas": 12,
     }  # fmt: skip
     assert second["violations"] == [{"resource": "limits.cpu", "requested": "3", "used": "18", "hard": "20"}]
-    assert (said.code, second["fits"], second["maxReplicas"]) == (1, False, 2)
+    assert (result.code, second["fits"], second["maxReplicas"]) == (1, False, 2)
     assert second["message"].startswith("exceeded quota: vision, requested: limits.cpu=3,")
 
 
-async def test_all_that_fits_is_exit_0_and_shrinking_fits_whatever_is_over(bizrq: Bizrq, tmp_path: Path) -> None:
-    said = await bizrq("fit", "-f", written(tmp_path, deployment("chat", "nlp", 3)))
-    assert (said.code, said.plain) == (0, "fits Deployment default/chat, in nlp")
+async def test_everything_that_fits_is_exit_0_and_scaling_down_always_fits(bizrq: Bizrq, tmp_path: Path) -> None:
+    result = await bizrq("fit", "-f", written(tmp_path, deployment("chat", "nlp", 3)))
+    assert (result.code, result.plain) == (0, "fits Deployment default/chat, in nlp")
 
 
-async def test_replicas_that_the_file_leaves_out_are_those_that_are_stored(bizrq: Bizrq, tmp_path: Path) -> None:
-    """As `kubectl apply` leaves them, where an autoscaler decides."""
+async def test_omitted_replicas_are_those_of_the_stored_object(bizrq: Bizrq, tmp_path: Path) -> None:
+    """`kubectl apply` keeps them too, so that an autoscaler can decide."""
     chat = deployment("chat", "nlp", 1, cpu="2")
     del chat["spec"]["replicas"]
     [answer] = json.loads((await bizrq("fit", "-f", written(tmp_path, chat), "-o", "json")).out)
     assert answer["violations"] == [{"resource": "limits.cpu", "requested": "4", "used": "8", "hard": "10"}]
 
 
-async def test_groups_of_a_file_are_decided_with_it_and_then_charged(bizrq: Bizrq, tmp_path: Path) -> None:
-    """As if they were stored and counted by the time that the workloads come."""
+async def test_groups_in_the_file_are_admitted_first_and_then_charged(bizrq: Bizrq, tmp_path: Path) -> None:
+    """They are treated as stored and counted before the workloads."""
     hours = {"hours": "0", "gpu": "0"}
     path = written(
         tmp_path,
@@ -104,25 +104,25 @@ async def test_groups_of_a_file_are_decided_with_it_and_then_charged(bizrq: Bizr
         deployment("talk", "speech", 20),
         deployment("more", "speech", 6),
     )
-    said = await bizrq("fit", "-f", path)
-    assert said.plain.splitlines()[:3] == [
+    result = await bizrq("fit", "-f", path)
+    assert result.plain.splitlines()[:3] == [
         "fits BizGroupResourceQuota speech, in ai",
         "no   BizGroupResourceQuota music, in ai",
         "     limits.cpu: asks for 6 more, 5 of 60 left: 1 short",
     ]
-    assert "fits Deployment default/talk, in speech, up to 25 replicas" in said.plain
-    assert "no   Deployment default/more, in speech" in said.plain
+    assert "fits Deployment default/talk, in speech, up to 25 replicas" in result.plain
+    assert "no   Deployment default/more, in speech" in result.plain
 
 
-async def test_the_namespace_of_the_flag_is_that_of_what_names_none(bizrq: Bizrq, tmp_path: Path) -> None:
-    """And the namespace's default group pays for what has no label."""
+async def test_the_namespace_flag_applies_to_manifests_without_a_namespace(bizrq: Bizrq, tmp_path: Path) -> None:
+    """The namespace's default group pays for a workload without a label."""
     labels = {"biz.group.resource.quota": "vision"}
     metadata = {"name": "team-v", "labels": labels}
     await bizrq.client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
     web = deployment("web", None, 13)
     del web["metadata"]["namespace"]
-    said = await bizrq("fit", "-f", written(tmp_path, web), "-n", "team-v")
-    assert said.plain.startswith("no   Deployment team-v/web, in vision\n     limits.cpu: asks for 13 more, 12 of 20")
+    result = await bizrq("fit", "-f", written(tmp_path, web), "-n", "team-v")
+    assert result.plain.startswith("no   Deployment team-v/web, in vision\n     limits.cpu: asks for 13 more, 12 of 20")
 
 
 EXPLAIN = """\
@@ -139,30 +139,32 @@ Deployment default/chat
     its sibling vision has limits.cpu 12 left"""
 
 
-async def test_explain_says_of_a_manifest_who_pays_and_why_not(bizrq: Bizrq, tmp_path: Path) -> None:
-    said = await bizrq("explain", "-f", written(tmp_path, deployment("chat", "nlp", 9)), width=80)
-    assert (said.code, said.plain, said.err) == (0, EXPLAIN, "")
-    said = await bizrq("explain", "-f", "-", stdin=manifests(tmp_path).read_text())
-    assert "Neither it nor its namespace has the label biz.group.resource.quota, so no group is charged." in said.plain
+async def test_explain_names_the_payer_of_a_manifest_or_why_there_is_none(bizrq: Bizrq, tmp_path: Path) -> None:
+    result = await bizrq("explain", "-f", written(tmp_path, deployment("chat", "nlp", 9)), width=80)
+    assert (result.code, result.plain, result.err) == (0, EXPLAIN, "")
+    result = await bizrq("explain", "-f", "-", stdin=manifests(tmp_path).read_text())
+    assert (
+        "Neither it nor its namespace has the label biz.group.resource.quota, so no group is charged." in result.plain
+    )
 
 
-async def test_warnings_stand_below_what_they_are_about_and_in_the_document(bizrq: Bizrq, tmp_path: Path) -> None:
+async def test_warnings_are_below_their_manifest_and_in_the_json(bizrq: Bizrq, tmp_path: Path) -> None:
     path = written(tmp_path, deployment("web", "vision", namespace="nowhere"))
     for width in (60, None):
-        said = await bizrq("fit", "-f", path, width=width)
-        assert said.plain.splitlines()[1:] == ["     warning: there is no namespace nowhere: create it first"]
+        result = await bizrq("fit", "-f", path, width=width)
+        assert result.plain.splitlines()[1:] == ["     warning: there is no namespace nowhere: create it first"]
     [item] = json.loads((await bizrq("fit", "-f", path, "-o", "json")).out)
     assert item["warnings"] == ["there is no namespace nowhere: create it first"]
     assert "  warning: there is no namespace nowhere" in (await bizrq("explain", "-f", path)).out
 
 
-async def test_what_cannot_be_read_is_said_in_one_line(bizrq: Bizrq, tmp_path: Path, nowhere: Path) -> None:
+async def test_an_unreadable_manifest_is_one_line(bizrq: Bizrq, tmp_path: Path, nowhere: Path) -> None:
     bad = tmp_path / "bad.yaml"
     bad.write_text("a: [")
     deep = tmp_path / "deep.yaml"
     deep.write_text("[" * 100_000)
     good = written(tmp_path, deployment("web", "nlp"))
-    for arguments, code, told in (
+    for arguments, code, expected in (
         (["-f", tmp_path / "none.yaml"], 2, "none.yaml: No such file or directory"),
         (["-f", bad], 2, "bad.yaml: not YAML: "),
         (["-f", deep], 2, "deep.yaml: not YAML: nested more than 500 levels deep"),
@@ -172,72 +174,72 @@ async def test_what_cannot_be_read_is_said_in_one_line(bizrq: Bizrq, tmp_path: P
         (["-f", good, "--context", "other"], 2, "other"),
     ):
         for verb in ("fit", "explain"):
-            said = await bizrq(verb, *arguments)
-            assert (said.code, said.out) == (code, ""), said
-            assert said.err.startswith("bizrq: ")
-            assert told in said.err
-            assert said.err.count("\n") == 1
+            result = await bizrq(verb, *arguments)
+            assert (result.code, result.out) == (code, ""), result
+            assert result.err.startswith("bizrq: ")
+            assert expected in result.err
+            assert result.err.count("\n") == 1
     assert (await bizrq("explain")).err == "bizrq: give either a group, a workload as KIND/NAME, or manifests with -f\n"
     assert (await bizrq("fit")).code == 2
 
 
-async def test_a_folder_is_its_manifests(bizrq: Bizrq, tmp_path: Path) -> None:
+async def test_a_folder_stands_for_its_manifests(bizrq: Bizrq, tmp_path: Path) -> None:
     written(tmp_path, deployment("less", "vision"))
     assert (await bizrq("fit", "-f", tmp_path)).plain == "fits Deployment default/less, in vision, up to 12 replicas"
     (tmp_path / "manifests.yaml").unlink()
     assert "no .json, .yaml, .yml files in this folder" in (await bizrq("fit", "-f", tmp_path)).err
 
 
-async def test_who_may_charge_is_asked_of_whoever_runs_it(bizrq: Bizrq, tmp_path: Path) -> None:
-    """By the namespaces that a group picks, and by the verb `use` where the configuration asks for it."""
+async def test_the_user_of_the_command_needs_the_right_to_charge(bizrq: Bizrq, tmp_path: Path) -> None:
+    """The right depends on `namespaceSelector`, and on the verb `use` if the configuration requires it."""
     only = group("picky", "ai", cpu="5", hours="0", gpu="0")
     only["spec"]["namespaceSelector"] = {"matchLabels": {"team": "picky"}}
     config = tmp_path / "config"
     config.write_text("rights: {use: true}")
     path = written(tmp_path, only, deployment("web", "picky"), deployment("web2", "vision"))
-    said = await bizrq("fit", "-f", path, "--config", config)
-    assert "namespace default may not charge quota picky" in said.plain
-    assert "fits Deployment default/web2, in vision" in said.plain
+    result = await bizrq("fit", "-f", path, "--config", config)
+    assert "namespace default may not charge quota picky" in result.plain
+    assert "fits Deployment default/web2, in vision" in result.plain
 
 
-async def test_what_a_rollout_takes_its_template_from_grows_the_rollout(bizrq: Bizrq, tmp_path: Path) -> None:
-    """The Deployment is charged to nobody; whoever refers to it pays."""
+async def test_a_change_of_a_referenced_deployment_is_charged_to_its_rollout(bizrq: Bizrq, tmp_path: Path) -> None:
+    """The Deployment itself is not charged; the Rollout that refers to it pays."""
     shape = deployment("shape", None, 0)
     await bizrq.client.create(DEPLOYMENTS, shape)
     user = rollout("user", "vision", 4)
     del user["spec"]["template"]
     user["spec"]["workloadRef"] = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "shape"}
     await bizrq.client.create(ROLLOUTS, user)
-    said = await bizrq("fit", "-f", written(tmp_path, deployment("shape", None, 0, cpu="8")))
-    assert said.code == 1, said
-    assert said.plain.splitlines()[:3] == [
+    result = await bizrq("fit", "-f", written(tmp_path, deployment("shape", None, 0, cpu="8")))
+    assert result.code == 1, result
+    assert result.plain.splitlines()[:3] == [
         "no   Deployment default/shape, in vision",
         "     the charge is for Rollout default/user, which refers to Deployment shape",
         "     limits.cpu: asks for 28 more, 12 of 20 left: 16 short",
     ]
 
 
-async def test_a_claim_that_workloads_share_is_asked_for_once(bizrq: Bizrq, tmp_path: Path) -> None:
-    """By the first; the second needs no room for it, and another group's may not have it. A page tells it by itself."""
+async def test_a_shared_claim_is_charged_once(bizrq: Bizrq, tmp_path: Path) -> None:
+    """The first workload pays, the second needs nothing, and one of another group is rejected."""
     await Api(bizrq.client).group("lab", "corp", cpu="9", gpu="4")
     await bizrq.client.create(DEVICE_CLASSES, device_class("gpu"))
     await bizrq.client.create(CLAIMS, claim("cards", 4))
     users = [sharing(deployment(name, "lab", 1), "cards") for name in ("a", "b")]
-    said = await bizrq("fit", "-f", written(tmp_path, *users))
-    assert said.plain.splitlines() == [
+    result = await bizrq("fit", "-f", written(tmp_path, *users))
+    assert result.plain.splitlines() == [
         "fits Deployment default/a, in lab, up to 9 replicas",
         "fits Deployment default/b, in lab, up to 8 replicas",
     ]
     for user in users:
         await bizrq.client.create(DEPLOYMENTS, user)
-    said = await bizrq("fit", "-f", written(tmp_path, sharing(deployment("c", "vision", 1), "cards")))
-    assert "ResourceClaim 'cards' is charged to group lab, not to vision" in said.plain
+    result = await bizrq("fit", "-f", written(tmp_path, sharing(deployment("c", "vision", 1), "cards")))
+    assert "ResourceClaim 'cards' is charged to group lab, not to vision" in result.plain
     [page] = json.loads((await bizrq("describe", "lab", "-o", "json")).out)
-    told = {each["name"]: each["usage"].get("requests.nvidia.com/gpu") for each in page["workloads"]}
-    assert told == {"a": None, "b": None, "cards": "4"}
+    expected = {each["name"]: each["usage"].get("requests.nvidia.com/gpu") for each in page["workloads"]}
+    assert expected == {"a": None, "b": None, "cards": "4"}
 
 
-async def test_fit_and_explain_say_of_safe_hours_what_admission_would(bizrq: Bizrq, tmp_path: Path) -> None:
+async def test_fit_and_explain_decide_safe_mode_as_admission_does(bizrq: Bizrq, tmp_path: Path) -> None:
     made = group("prudent", gpu="8", hours="100")
     made["spec"]["cash"] = {"mode": "safe", "maxRunTime": "2d"}
     await bizrq.client.create(GROUPS, made)
@@ -249,18 +251,18 @@ async def test_fit_and_explain_say_of_safe_hours_what_admission_would(bizrq: Biz
     job = tfjob("train", "prudent", 4)
     job["spec"]["runPolicy"] = {"activeDeadlineSeconds": 20 * 3600}
     try:
-        said = await bizrq("fit", "-f", written(tmp_path, job))
-        assert said.out.splitlines()[:3] == [
+        result = await bizrq("fit", "-f", written(tmp_path, job))
+        assert result.out.splitlines()[:3] == [
             "no   TFJob default/train, in prudent",
             f"     {hours}: asks for 80 more, 60 of 100 left: 20 short",
             "     replicas: asks for 4, 3 would fit",
         ]
-        said = await bizrq("fit", "-f", written(tmp_path, job), "-o", "json")
-        [found] = json.loads(said.out)
+        result = await bizrq("fit", "-f", written(tmp_path, job), "-o", "json")
+        [found] = json.loads(result.out)
         assert found["violations"] == [{"resource": hours, "requested": "80", "used": "40", "hard": "100"}]
         assert found["message"].endswith("; next grant 2026-11-23T00:00:00+01:00")
-        said = await bizrq("explain", "-f", written(tmp_path, job), width=120)
-        assert next(line.split() for line in said.plain.splitlines() if hours in line) == [
+        result = await bizrq("explain", "-f", written(tmp_path, job), width=120)
+        assert next(line.split() for line in result.plain.splitlines() if hours in line) == [
             hours,
             "80",
             "0",
@@ -268,14 +270,14 @@ async def test_fit_and_explain_say_of_safe_hours_what_admission_would(bizrq: Biz
             "100",
         ]
         job["spec"]["runPolicy"] = {"activeDeadlineSeconds": 72 * 3600}
-        said = await bizrq("fit", "-f", written(tmp_path, job))
-        assert "set spec.runPolicy.activeDeadlineSeconds to 172800 or less" in said.out
+        result = await bizrq("fit", "-f", written(tmp_path, job))
+        assert "set spec.runPolicy.activeDeadlineSeconds to 172800 or less" in result.out
     finally:
         await bizrq.client.delete(GROUPS, "prudent")
 
 
 async def test_fit_of_a_group_that_others_write_sends_nothing_to_the_cluster(bizrq: Bizrq, tmp_path: Path) -> None:
-    """Admission asks for a hold of a group with reservations before it decides an edit; a dry run must not."""
+    """Admission writes a hold to a group with reservations before an edit; a dry run must not."""
     before = await bizrq.client.get(GROUPS, "nlp")
     assert before["status"]["reservations"]
     edited = group("nlp", "ai", cpu="12", gpu="4", hours="100", **{"limits.cpu.A4": "3"})
@@ -284,15 +286,15 @@ async def test_fit_of_a_group_that_others_write_sends_nothing_to_the_cluster(biz
 
 
 async def test_fit_charges_a_daemonset_for_the_nodes_of_the_cluster(bizrq: Bizrq, tmp_path: Path) -> None:
-    """Admission lists the nodes; a dry run that did not would say that any DaemonSet fits."""
+    """Admission lists the nodes. Without them a dry run would report that any DaemonSet fits."""
     for number in range(3):
         await bizrq.client.create(NODES, node(f"n{number}"))
     made = deployment("agent", "nlp", cpu="4")
     del made["spec"]["replicas"]
     try:
-        said = await bizrq("fit", "-f", written(tmp_path, {**made, "kind": "DaemonSet"}))
-        assert said.code == 1
-        assert "limits.cpu: asks for 12 more" in said.out
+        result = await bizrq("fit", "-f", written(tmp_path, {**made, "kind": "DaemonSet"}))
+        assert result.code == 1
+        assert "limits.cpu: asks for 12 more" in result.out
     finally:
         for number in range(3):
             await bizrq.client.delete(NODES, f"n{number}")

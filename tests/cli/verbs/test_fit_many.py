@@ -1,4 +1,4 @@
-"""`bizrq fit` on 100 manifests against 1,000 groups: groups are listed once, what is stored is read side by side."""
+"""`bizrq fit` on 100 manifests and 1,000 groups: it lists groups once and reads stored objects concurrently."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SECONDS = 2.0
 
 
 def many() -> list[Object]:
-    """A root and its children, each counted and half full."""
+    """Return a root and its children, each counted and half used."""
     hard = {"limits.cpu": "10", "pods": "50", "requests.nvidia.com/gpu": "4"}
     found: list[Object] = []
     for number in range(GROUPS):
@@ -38,7 +38,7 @@ def many() -> list[Object]:
 
 @pytest.fixture
 async def server(tmp_path: Path) -> AsyncIterator[tuple[Path, Counter[str]]]:
-    """A kubeconfig of a server that has these groups and nothing else, and what it is asked."""
+    """Yield the kubeconfig of a server that has only these groups, and a count of its requests."""
     asked: Counter[str] = Counter()
     body = json.dumps({"metadata": {"resourceVersion": "5000"}, "items": many()}).encode()
 

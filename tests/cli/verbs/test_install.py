@@ -1,4 +1,4 @@
-"""`bizrq install` and `uninstall`: on the sandbox, and on a real API server, which decodes what is sent strictly."""
+"""`bizrq install` and `uninstall` on the sandbox, and on a real API server, which decodes strictly."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def planned(config: str = "") -> list[Object]:
 
 @pytest.fixture
 def installed(cluster: Cluster, client: KubeClient) -> Bizrq:
-    """The command line on this cluster."""
+    """Run commands on this cluster."""
     return Bizrq(cluster.kubeconfig, client)
 
 
@@ -56,13 +56,13 @@ async def there(client: KubeClient, obj: Object) -> Object | None:
 async def test_install_twice_makes_everything_once_and_uninstall_takes_it_away(
     installed: Bizrq, client: KubeClient, cluster: Cluster, tmp_path: Path
 ) -> None:
-    """Groups and CRD stay; a bundle that bizrq-certs has written stays through a second install."""
+    """Groups and CRDs stay. A second install keeps the caBundle that bizrq-certs wrote."""
     config = tmp_path / "config.yaml"
     config.write_text("suspended: zero\n")
     flags = ("-n", HERE, "--no-wait", "--image", "bizrq:1", "--config", config)
-    said = await installed("install", *flags)
-    assert (said.code, said.err) == (0, "")
-    assert said.out.splitlines()[-1].startswith("validatingwebhookconfiguration.admissionregistration.k8s.io/bizrq ")
+    result = await installed("install", *flags)
+    assert (result.code, result.err) == (0, "")
+    assert result.out.splitlines()[-1].startswith("validatingwebhookconfiguration.admissionregistration.k8s.io/bizrq ")
     for obj in planned("suspended: zero\n"):
         assert await there(client, obj), obj
     registration = await client.get(REGISTRATIONS, "bizrq")
@@ -121,15 +121,13 @@ async def test_install_twice_makes_everything_once_and_uninstall_takes_it_away(
     assert (await installed("uninstall", "-n", HERE)).code == 0
 
 
-async def test_a_webhook_that_is_not_there_is_not_registered(
-    installed: Bizrq, client: KubeClient, cluster: Cluster
-) -> None:
-    """Nobody runs pods on this API server: registered now, the webhooks would refuse everything."""
+async def test_webhooks_without_pods_are_not_registered(installed: Bizrq, client: KubeClient, cluster: Cluster) -> None:
+    """No pod runs on this API server, so registered webhooks would reject everything."""
     if cluster.box is not None:
         pytest.skip("the sandbox has pods run that are none")
-    said = await installed("install", "-n", "default", "--timeout", "1")
-    assert said.code == 3
-    assert "no webhook became ready within 1 s, so none is registered and nothing is refused" in said.err
+    result = await installed("install", "-n", "default", "--timeout", "1")
+    assert result.code == 3
+    assert "no webhook became ready within 1 s, so none is registered and nothing is refused" in result.err
     with pytest.raises(NotFound):
         await client.get(REGISTRATIONS, "bizrq")
     gone = await installed("uninstall", "-n", "default")
@@ -137,24 +135,22 @@ async def test_a_webhook_that_is_not_there_is_not_registered(
     assert await client.get(NAMESPACES, "default")
 
 
-async def test_uninstall_with_the_crd_takes_groups_that_nobody_else_could_delete(
-    installed: Bizrq, client: KubeClient
-) -> None:
+async def test_uninstall_with_the_crd_also_deletes_groups_with_finalizers(installed: Bizrq, client: KubeClient) -> None:
     await has_kinds(client, crds.load())
     held = group("held", cpu="1")
     held["metadata"]["finalizers"] = [FINALIZER]
     await client.create(GROUPS, held)
-    said = await installed("uninstall", "-n", HERE, "--crd")
-    assert (said.code, said.err) == (0, "")
+    result = await installed("uninstall", "-n", HERE, "--crd")
+    assert (result.code, result.err) == (0, "")
     with pytest.raises(NotFound):
         await client.get(CRDS, "bizgroupresourcequotas.quota.biz.group")
 
 
 async def test_a_dry_run_prints_what_would_be_applied(installed: Bizrq) -> None:
-    said = await installed(
+    result = await installed(
         "install", "--dry-run", "-o", "yaml", "-n", HERE, "--image", "bizrq:1", "--kubeconfig", "none"
     )
-    assert list(yaml.safe_load_all(said.out)) == planned()
+    assert list(yaml.safe_load_all(result.out)) == planned()
     listed = json.loads((await installed("install", "--dry-run", "-o", "json", "-n", HERE, "--image", "bizrq:1")).out)
     assert listed["items"] == planned()
     names = (await installed("uninstall", "--dry-run", "-n", HERE)).out.split()
@@ -166,12 +162,12 @@ async def test_a_dry_run_prints_what_would_be_applied(installed: Bizrq) -> None:
 
 @pytest.mark.parametrize("arguments", [["--replicas", "0"], ["--timeout", "x"], ["--config", "none.yaml"]])
 async def test_a_bad_call_is_exit_2(installed: Bizrq, arguments: list[str]) -> None:
-    said = await installed("install", "--dry-run", *arguments)
-    assert (said.code, said.out) == (2, "")
+    result = await installed("install", "--dry-run", *arguments)
+    assert (result.code, result.out) == (2, "")
 
 
-async def test_what_is_installed_fits_together() -> None:
-    """Deployments start programs with flags that exist, under accounts that have rights, found by the Service."""
+async def test_installed_manifests_are_consistent() -> None:
+    """Deployments use existing flags and ServiceAccounts with rights, and the Service selects their pods."""
     config = "suspended: zero\n"
     objects = planned(config)
     by_kind = {kind: [o for o in objects if o["kind"] == kind] for kind in {o["kind"] for o in objects}}
@@ -201,8 +197,8 @@ async def test_what_is_installed_fits_together() -> None:
         assert called["port"] == port["port"] == ports[port["targetPort"]]
 
 
-async def test_another_configuration_is_another_pod() -> None:
-    """Processes read it once, when they start."""
+async def test_a_changed_configuration_restarts_the_pods() -> None:
+    """Processes read it only when they start."""
 
     def template(config: str) -> Object:
         found = {(o["kind"], o["metadata"]["name"]): o for o in planned(config)}

@@ -1,4 +1,4 @@
-"""What the verbs that look print, as a person sees it: in a terminal of 80 and of 160 columns, and in a pipe."""
+"""The output of verbs that read: on terminals of 80 and 160 columns, and in a pipe."""
 
 from __future__ import annotations
 
@@ -56,18 +56,18 @@ ai         limits.cpu       60    30     -       30         -    30
 
 
 async def test_a_tree_in_a_narrow_terminal_has_bars_and_what_is_left(bizrq: Bizrq) -> None:
-    said = await bizrq("tree", width=80)
-    assert (said.code, said.plain, said.err) == (0, NARROW, "")
-    assert all(len(line) <= 80 for line in said.plain.splitlines())
+    result = await bizrq("tree", width=80)
+    assert (result.code, result.plain, result.err) == (0, NARROW, "")
+    assert all(len(line) <= 80 for line in result.plain.splitlines())
 
 
-async def test_a_tree_cuts_no_name_and_no_number_however_narrow_it_is(bizrq: Bizrq) -> None:
-    """Bars go first; then the terminal breaks lines, as it does kubectl's."""
+async def test_a_narrow_tree_never_truncates_names_or_numbers(bizrq: Bizrq) -> None:
+    """Bars are dropped first; then the terminal wraps lines, as with kubectl."""
     narrow = (await bizrq("tree", width=40)).plain
     assert narrow.splitlines() == [f"{line[:42]}{line[52:]}" for line in NARROW.splitlines()]
 
 
-async def test_a_tree_of_one_resource_has_the_groups_that_name_it_and_those_above(bizrq: Bizrq) -> None:
+async def test_a_tree_of_one_resource_has_the_groups_that_limit_it_and_their_ancestors(bizrq: Bizrq) -> None:
     names = (await bizrq("tree", "-r", "limits.cpu.A4", "-o", "csv")).out.splitlines()
     assert [line.split(",")[0] for line in names[1:]] == ["nlp"]
     tree = (await bizrq("tree", "-r", "limits.cpu.A4")).plain.splitlines()
@@ -76,29 +76,29 @@ async def test_a_tree_of_one_resource_has_the_groups_that_name_it_and_those_abov
 
 
 @pytest.mark.parametrize("width", [80, 160])
-async def test_where_nothing_but_ascii_can_be_written_a_tree_is_drawn_with_that(bizrq: Bizrq, width: int) -> None:
-    said = await bizrq("tree", "ai", width=width, encoding="ascii")
-    assert said.out.isascii()
-    lines = said.plain.splitlines()
+async def test_a_tree_is_ascii_where_the_encoding_has_no_more(bizrq: Bizrq, width: int) -> None:
+    result = await bizrq("tree", "ai", width=width, encoding="ascii")
+    assert result.out.isascii()
+    lines = result.plain.splitlines()
     assert [line.split()[:2] for line in lines if "limits.cpu " in line][1:] == [
         ["|-", "nlp"],
         ["|-", "ocr"],
         ["`-", "vision"],
     ]
-    assert "####++.." in said.plain or "############++++...." in said.plain
+    assert "####++.." in result.plain or "############++++...." in result.plain
 
 
 async def test_a_tree_in_a_wide_terminal_has_every_number(bizrq: Bizrq) -> None:
     assert (await bizrq("tree", "nlp", width=160)).plain == WIDE
 
 
-async def test_a_tree_in_a_pipe_is_plain_whole_and_of_one_resource_where_that_is_asked_for(bizrq: Bizrq) -> None:
-    said = await bizrq("tree", "ai", "--resource", "limits.cpu")
-    assert said.plain == PIPE
-    assert "\x1b" not in said.out
+async def test_a_tree_in_a_pipe_is_plain_and_complete(bizrq: Bizrq) -> None:
+    result = await bizrq("tree", "ai", "--resource", "limits.cpu")
+    assert result.plain == PIPE
+    assert "\x1b" not in result.out
 
 
-async def test_over_quota_is_red_and_nothing_is_coloured_with_no_color(bizrq: Bizrq) -> None:
+async def test_over_quota_is_red_unless_no_color_is_set(bizrq: Bizrq) -> None:
     coloured = (await bizrq("tree", "nlp", width=80)).out
     assert re.search(r"\x1b\[31m█{8}", coloured)
     assert re.search(r"\x1b\[1;31m *-1", coloured)
@@ -107,7 +107,7 @@ async def test_over_quota_is_red_and_nothing_is_coloured_with_no_color(bizrq: Bi
     assert "████████     3     4    -1" in plain
 
 
-async def test_a_tree_as_json_is_as_the_design_says(bizrq: Bizrq) -> None:
+async def test_the_json_of_tree(bizrq: Bizrq) -> None:
     [nlp] = json.loads((await bizrq("tree", "nlp", "-o", "json")).out)
     assert nlp["resources"].pop("limits.cpu") == {
         "hard": "10", "used": "6", "selfUsed": "6", "reserved": "2", "left": "2"
@@ -133,7 +133,7 @@ NAME  PARENT  READY  OVER  SCARCEST       TAKEN  HARD  PERCENT  RESERVATIONS  CO
 nlp   ai      True   True  limits.cpu.A4      4     3     134%             1     AGO  AGO"""
 
 
-async def test_get_lists_groups_and_what_is_scarcest_in_them(bizrq: Bizrq) -> None:
+async def test_get_lists_groups_with_their_scarcest_resource(bizrq: Bizrq) -> None:
     assert re.sub(" +", " ", (await bizrq("get", width=80)).ageless) == re.sub(" +", " ", GET)
     # A line that a narrow terminal has no room for is broken by it, never cut.
     assert re.sub(" +", " ", (await bizrq("get", "nlp", "-o", "wide", width=80)).ageless) == re.sub(" +", " ", GET_WIDE)
@@ -200,8 +200,8 @@ Events:
 
 
 async def test_describe_is_a_page_about_a_group(bizrq: Bizrq) -> None:
-    said = await bizrq("describe", "nlp", width=80)
-    assert (said.ageless, said.err) == (DESCRIBE, "")
+    result = await bizrq("describe", "nlp", width=80)
+    assert (result.ageless, result.err) == (DESCRIBE, "")
     [page] = json.loads((await bizrq("describe", "nlp", "-o", "json")).out)
     assert [w["name"] for w in page["workloads"]] == ["chat", "search"]
     assert page["workloads"][0]["usage"]["limits.cpu.A4"] == "4"
@@ -223,30 +223,30 @@ corp > ai > nlp
   cash/requests.nvidia.com/gpu: 0 of 100 taken, 100 left"""
 
 
-async def test_explain_says_what_a_groups_budget_goes_into(bizrq: Bizrq) -> None:
-    said = await bizrq("explain", "nlp", width=80)
-    assert (said.plain, said.err) == (EXPLAIN, "")
+async def test_explain_shows_what_uses_a_groups_budget(bizrq: Bizrq) -> None:
+    result = await bizrq("explain", "nlp", width=80)
+    assert (result.plain, result.err) == (EXPLAIN, "")
     above = (await bizrq("explain", "ai", "-n", "x")).plain
     assert "16 granted to its children: vision 12 (4 of it left), nlp 4 (4 of it left)" in above
     assert "its parent corp has nothing left; siblings with some left: none" in above
 
 
 @pytest.mark.parametrize("verb", ["get", "tree", "report", "forecast", "audit", "describe", "explain"])
-async def test_a_group_that_is_not_there_is_said_with_those_that_are(bizrq: Bizrq, verb: str) -> None:
-    said = await bizrq(verb, "npl")
-    assert (said.code, said.out) == (2, "")
-    assert said.err == "bizrq: there is no group npl; there are: ai, corp, nlp, ocr, vision\n"
+async def test_a_missing_group_is_reported_with_existing_names(bizrq: Bizrq, verb: str) -> None:
+    result = await bizrq(verb, "npl")
+    assert (result.code, result.out) == (2, "")
+    assert result.err == "bizrq: there is no group npl; there are: ai, corp, nlp, ocr, vision\n"
 
 
-async def test_of_many_names_the_nearest_are_said() -> None:
+async def test_of_many_names_the_nearest_are_suggested() -> None:
     many = [f"team-{number}" for number in range(1000)]
     assert alternatives("teem-7", many).startswith("the nearest of 1000: team-7")
     assert alternatives("zzz", many) == "there are 1000, like team-0, team-1, team-2"
     assert alternatives("zzz", []) == "there are: none"
 
 
-async def test_models_of_configured_devices_are_told_with_the_configuration(bizrq: Bizrq, tmp_path: Path) -> None:
-    """Without it nobody can know that `.X1` is a model and no name of its own."""
+async def test_models_of_configured_devices_need_the_configuration(bizrq: Bizrq, tmp_path: Path) -> None:
+    """Without it `.X1` could be part of the name instead of a model."""
     npu = "requests.example.com/npu"
     config = tmp_path / "config.yaml"
     config.write_text("gpuResources: [example.com/npu]")
@@ -257,21 +257,23 @@ async def test_models_of_configured_devices_are_told_with_the_configuration(bizr
         report = (await bizrq("report", "npus", "-r", npu, "-o", "csv", "--config", config)).out.splitlines()
         assert [line.split(",")[2] for line in report[1:]] == [npu, f"{npu}.X1"]
         assert len((await bizrq("report", "npus", "-r", npu, "-o", "csv")).out.splitlines()) == 2
-        said = await bizrq("tree", "--config", tmp_path / "none")
-        assert (said.code, said.err.count("\n")) == (2, 1)
+        result = await bizrq("tree", "--config", tmp_path / "none")
+        assert (result.code, result.err.count("\n")) == (2, 1)
     finally:
         await bizrq.client.delete(GROUPS, "npus")
 
 
-async def test_a_resource_that_no_group_names_is_said_with_those_that_are(bizrq: Bizrq) -> None:
-    said = await bizrq("tree", "-r", "limits.memory")
-    assert (said.code, said.out) == (2, "")
-    assert said.err.startswith("bizrq: no group has a ceiling for limits.memory; there are: limits.cpu, limits.cpu.A4,")
+async def test_a_resource_that_no_group_limits_is_reported_with_those_that_are(bizrq: Bizrq) -> None:
+    result = await bizrq("tree", "-r", "limits.memory")
+    assert (result.code, result.out) == (2, "")
+    assert result.err.startswith(
+        "bizrq: no group has a ceiling for limits.memory; there are: limits.cpu, limits.cpu.A4,"
+    )
 
 
 @pytest.mark.parametrize("verb", ["tree", "get"])
-async def test_watching_shows_it_again_after_every_change_until_it_is_interrupted(bizrq: Bizrq, verb: str) -> None:
-    """A program of its own, since it is ended by a signal; Ctrl-C is no failure."""
+async def test_watch_prints_every_change_until_it_is_interrupted(bizrq: Bizrq, verb: str) -> None:
+    """It runs as a process because a signal ends it. Ctrl-C is no failure."""
     words = [verb, "vision", "-o", "csv", "--watch", "--kubeconfig", bizrq.kubeconfig]
     process = await asyncio.create_subprocess_exec(
         Path(sys.executable).with_name("bizrq"), *map(str, words), stdout=asyncio.subprocess.PIPE

@@ -1,4 +1,4 @@
-"""Bills of hours: what `bizrq report` says of records and statements, to people, spreadsheets and scripts."""
+"""Bills: what `bizrq report` prints of records and statements, for people, spreadsheets and scripts."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ OPEN = {"start": W2, "end": W3}
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def bizrq(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Bizrq]:
-    """corp > ai > nlp vision, a week at a time in Berlin; nlp's record has two pages; `old` is gone."""
+    """Run commands on corp > ai > nlp vision with weeks in Berlin; nlp's record has two pages; `old` is deleted."""
     path = tmp_path_factory.mktemp("bills") / "kubeconfig"
     async with (
         Sandbox(controllers=False, bookmark_seconds=0.2) as box,
@@ -87,9 +87,9 @@ vision  requests.nvidia.com/gpu  -2.000   -2.000      -5%
 TOTAL   requests.nvidia.com/gpu  42.501"""
 
 
-async def test_hours_by_group_have_what_each_spent_and_what_is_below(bizrq: Bizrq) -> None:
-    said = await bizrq("report", "--hours", "-r", "cash/requests.nvidia.com/gpu", width=80)
-    assert (said.code, said.plain, said.err) == (0, GROUP, "")
+async def test_hours_by_group_include_the_subtree(bizrq: Bizrq) -> None:
+    result = await bizrq("report", "--hours", "-r", "cash/requests.nvidia.com/gpu", width=80)
+    assert (result.code, result.plain, result.err) == (0, GROUP, "")
     assert (await bizrq("report", "ai", "--by", "group", "-r", GPU)).plain.splitlines()[2].split() == [
         "ai", GPU, "1.000", "42.501", "2%",
     ]  # fmt: skip
@@ -105,10 +105,10 @@ tfjobs.kubeflow.org/team-a/train                        requests.nvidia.com/gpu 
 TOTAL                                                   requests.nvidia.com/gpu  43.501"""
 
 
-async def test_hours_by_workload_are_exact_and_only_shown_rounded_up(bizrq: Bizrq) -> None:
-    """What runs is counted from the beginning of the period up to the last look; a page more is a line more."""
-    said = await bizrq("report", "nlp", "--by", "workload", width=160)
-    assert (re.sub(" +", " ", said.plain), said.err) == (re.sub(" +", " ", WORKLOAD), "")
+async def test_hours_by_workload_are_exact_and_rounded_up_only_for_display(bizrq: Bizrq) -> None:
+    """Running pods count from the start of the period up to the watermark; each page has its own lines."""
+    result = await bizrq("report", "nlp", "--by", "workload", width=160)
+    assert (re.sub(" +", " ", result.plain), result.err) == (re.sub(" +", " ", WORKLOAD), "")
     rows = json.loads((await bizrq("report", "nlp", "--by", "workload", "-r", GPU, "-o", "json")).out)
     assert [row["exact"] for row in rows] == [
         str(n * 10**9 * HOUR // 10 + over) for n, over in ((305, 0), (100, 1), (30, 0))
@@ -133,20 +133,20 @@ async def test_hours_by_workload_are_exact_and_only_shown_rounded_up(bizrq: Bizr
         ("--by group --by model --period 2026-11-09", "nlp,A100,20.000 nlp,,5.000 vision,,7.000"),
     ],
 )
-async def test_hours_are_billed_by_what_is_asked_for(bizrq: Bizrq, line: str, expected: str) -> None:
-    said = await bizrq("report", *line.split(), "-r", GPU, "-o", "csv")
-    rows = list(csv.DictReader(io.StringIO(said.out)))
+async def test_hours_are_grouped_as_requested(bizrq: Bizrq, line: str, expected: str) -> None:
+    result = await bizrq("report", *line.split(), "-r", GPU, "-o", "csv")
+    rows = list(csv.DictReader(io.StringIO(result.out)))
     by = [word for flag, word in zip(line.split(), line.split()[1:], strict=False) if flag == "--by"]
     order = [name for name in ("period", "group", "namespace", "workload", "model") if name in by]
     found = [",".join([*(row[name] for name in order), row["hours"]]) for row in rows]
     assert sorted(found) == sorted(expected.split(" "))
-    assert (said.code, {row["unit"] for row in rows}) == (0, {"hours"})
+    assert (result.code, {row["unit"] for row in rows}) == (0, {"hours"})
     # Somebody who bills a period by what may still change wants to know.
-    assert ("is not closed yet" in said.err) == ("all" in line or "last" in line or "-09" in line or "-12" in line)
+    assert ("is not closed yet" in result.err) == ("all" in line or "last" in line or "-09" in line or "-12" in line)
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "expected"),
     [
         ("--period soon", "expected current, last, all, or a date or time"),
         ("--period 2025-01-01", "periods begin: 2026-11-02, 2026-11-09, 2026-11-16"),
@@ -158,19 +158,19 @@ async def test_hours_are_billed_by_what_is_asked_for(bizrq: Bizrq, line: str, ex
         ("npl --hours", "there is no group npl; there are: ai, corp, nlp, vision"),
     ],
 )
-async def test_what_cannot_be_billed_is_said_in_one_line(bizrq: Bizrq, line: str, told: str) -> None:
-    said = await bizrq("report", *line.split())
-    assert (said.code, said.out) == (2, "")
-    assert told in " ".join(said.err.split())
+async def test_a_bill_that_cannot_be_made_is_one_line(bizrq: Bizrq, line: str, expected: str) -> None:
+    result = await bizrq("report", *line.split())
+    assert (result.code, result.out) == (2, "")
+    assert expected in " ".join(result.err.split())
 
 
-async def test_a_group_that_is_gone_is_found_by_its_statements(bizrq: Bizrq) -> None:
-    said = await bizrq("report", "old", "--period", "all", "-o", "name")
-    assert (said.code, said.out) == (0, "bizgroupresourcequota.quota.biz.group/old\n")
+async def test_a_deleted_group_is_found_by_its_statements(bizrq: Bizrq) -> None:
+    result = await bizrq("report", "old", "--period", "all", "-o", "name")
+    assert (result.code, result.out) == (0, "bizgroupresourcequota.quota.biz.group/old\n")
 
 
 class _Page(HTMLParser):
-    """What a browser would make of a page."""
+    """The elements of an HTML page."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -188,10 +188,10 @@ class _Page(HTMLParser):
         self.texts.append(text)
 
 
-async def test_the_page_has_every_bill_and_nothing_that_runs_or_loads(bizrq: Bizrq, tmp_path: Path) -> None:
+async def test_the_page_has_every_bill_and_no_script_or_link(bizrq: Bizrq, tmp_path: Path) -> None:
     file = tmp_path / "hours.html"
-    said = await bizrq("report", "--html", file)
-    assert (said.code, said.out) == (0, "")
+    result = await bizrq("report", "--html", file)
+    assert (result.code, result.out) == (0, "")
     text = file.read_text("utf-8")
     page = _Page(text)
     assert not {"script", "link", "img", "iframe", "object", "form"} & set(page.tags)
@@ -204,8 +204,8 @@ async def test_the_page_has_every_bill_and_nothing_that_runs_or_loads(bizrq: Biz
     )
     # Each chart has a title for who hears the page, and the same numbers in a table beside it.
     assert text.count('role="img" aria-label="') == page.tags.count("svg") == page.tags.count("figcaption") > 0
-    for told in ("43.501", "-2.000", "61.000", "By model", "A100", "2026-11-09"):
-        assert told in page.texts, told
+    for expected in ("43.501", "-2.000", "61.000", "By model", "A100", "2026-11-09"):
+        assert expected in page.texts, expected
     assert (await bizrq("report", "--html", "-")).out == text
 
 
@@ -218,9 +218,9 @@ vision  {GPU}    50.000    0.000   50.000  0.000  not before 2026-11-23
 nlp: {GPU} is used by deployments.apps/team-a/serve 100%"""
 
 
-async def test_a_forecast_says_when_a_budget_is_out_and_who_burns_it(bizrq: Bizrq) -> None:
-    said = await bizrq("forecast", width=160)
-    assert (said.code, said.plain, said.err) == (0, FORECAST, "")
+async def test_a_forecast_shows_when_a_budget_is_exhausted_and_by_whom(bizrq: Bizrq) -> None:
+    result = await bizrq("forecast", width=160)
+    assert (result.code, result.plain, result.err) == (0, FORECAST, "")
     [row] = json.loads((await bizrq("forecast", "nlp", "-o", "json")).out)
     assert row == {
         "group": "nlp", "resource": GPU, "budget": "100.000", "used": "43.501", "left": "56.499", "burn": "1.000",
@@ -229,17 +229,17 @@ async def test_a_forecast_says_when_a_budget_is_out_and_who_burns_it(bizrq: Bizr
     }  # fmt: skip
     assert yaml.safe_load((await bizrq("forecast", "nlp", "-o", "yaml")).out) == [row]
     assert (await bizrq("forecast", "-o", "name")).out == "bizgroupresourcequota.quota.biz.group/nlp\n"
-    [told] = csv.DictReader(io.StringIO((await bizrq("forecast", "nlp", "-o", "csv")).out))
-    assert told["workloads"] == f"{SERVE} 100%"
-    said = await bizrq("forecast", "-r", "limits.cpu")
-    assert (said.code, said.out) == (2, "")
-    assert "no group has a ceiling for cash/limits.cpu" in said.err
+    [row] = csv.DictReader(io.StringIO((await bizrq("forecast", "nlp", "-o", "csv")).out))
+    assert row["workloads"] == f"{SERVE} 100%"
+    result = await bizrq("forecast", "-r", "limits.cpu")
+    assert (result.code, result.out) == (2, "")
+    assert "no group has a ceiling for cash/limits.cpu" in result.err
 
 
 @pytest.mark.parametrize(
     ("line", "seen"), [("forecast", "\x1b[33m"), ("audit", "\x1b[32m"), ("report --hours", "\x1b[1m")]
 )
-async def test_colours_are_for_terminals_that_want_them(bizrq: Bizrq, line: str, seen: str) -> None:
+async def test_colours_are_printed_only_on_a_terminal_that_wants_them(bizrq: Bizrq, line: str, seen: str) -> None:
     for width in (80, 160):
         assert seen in (await bizrq(*line.split(), width=width)).out
     assert "\x1b[3" not in (await bizrq(*line.split(), width=80, NO_COLOR="1")).out

@@ -122,7 +122,7 @@ class Desk:
         moved = advance(page, found.intervals, found.at, holds=lambda uid: self.stays.is_awaited(uid, group))
 
         def stored() -> None:
-            self.stays.mark_stored(group, found.gone)
+            self.stays.mark_stored(group, found)
             self._learn(moved, group, found.seen)
 
         return moved, stored

@@ -8,7 +8,7 @@ import pytest
 
 from bizrq.api import hours as wire
 from bizrq.hours.metering import HOUR, group_total, period_total
-from bizrq.hours.periods import LIFETIME
+from bizrq.hours.periods import ALL_TIME
 from bizrq.kube.client import Invalid, NotFound
 from bizrq.store.groups import GROUPS
 from bizrq.store.hours import CARD_HOURS, STATEMENTS, statements
@@ -164,7 +164,7 @@ async def test_a_record_of_several_pages_is_the_sum_of_them_whoever_goes_on_with
         await books.uses("vision", hours="9")
         pages = await books.pages("vision")
         assert len(pages) == 3
-        assert group_total(map(wire.page_of, pages), LIFETIME) == card_hours(9)
+        assert group_total(map(wire.page_of, pages), ALL_TIME) == card_hours(9)
 
 
 async def test_a_record_of_a_group_that_was_taken_away_by_force_is_not_its_namesakes(books: Books) -> None:

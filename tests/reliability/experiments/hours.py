@@ -20,7 +20,7 @@ import orjson
 import crds
 from bizrq.api import hours as wire
 from bizrq.hours.metering import Interval, RecordPage, UsageRate, advance, group_total, period_total
-from bizrq.hours.periods import LIFETIME
+from bizrq.hours.periods import ALL_TIME
 from bizrq.kube.client import NotFound
 from bizrq.kube.lease import LEASES
 from bizrq.store.groups import GROUPS
@@ -143,7 +143,7 @@ async def _looked_at(desk: Desk, rounds: int) -> None:
             expected = desk.integral()
             await desk.until(
                 lambda record, gone=gone, expected=expected: (
-                    not gone & running(record) and group_total(record, LIFETIME).get(GPU) == expected
+                    not gone & running(record) and group_total(record, ALL_TIME).get(GPU) == expected
                 ),
                 f"{expected} are charged",
             )
@@ -252,7 +252,7 @@ async def _two_at_once(desk: Desk) -> int:
         assert gone.start == begun
         assert gone.charged_to - skew <= seen <= gone.seen_gone + skew
     expected = desk.expected(record)
-    assert group_total(record, LIFETIME) == {GPU: expected}, (group_total(record, LIFETIME), expected)
+    assert group_total(record, ALL_TIME) == {GPU: expected}, (group_total(record, ALL_TIME), expected)
     async with desk.controller(SKEWS[1]):
         before = await _counted(desk)
         await eventually(lambda: _is_newer(desk, before), PATIENCE, "the group is looked at")
