@@ -67,7 +67,7 @@ class Controller:
         config, catalog = settings.counting, settings.catalog
         of_counts_as = (key for way in config.counts_as for key in (way.annotation, way.times) if key)
         annotations = [*hami.counted_annotations(config), *of_counts_as]
-        self.cluster = Cluster(client, settings.registry, self.queue.add, annotations)
+        self.cluster = Cluster(client, settings.registry, self.queue.add, annotations, now)
         self._recorder = EventRecorder(client, "bizrq-controller")
         observed = ObservedUsage(self.cluster, config)
         record_store = RecordStore(client, lambda group: self.queue.add(group, UNHURRIED))

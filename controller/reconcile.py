@@ -36,7 +36,7 @@ from controller.usage.excess import ExcessUsage
 from controller.usage.findings import Findings
 from controller.usage.group_snapshot import GroupSnapshots
 from controller.usage.observed_usage import ObservedUsage
-from controller.usage.reservations import ReservationTracker, reserved_by_slot
+from controller.usage.reservations import ReservationTracker
 from controller.usage.usage_cache import UsageCache, UsageQuery
 from controller.usage.workload_cost import WorkloadCosts
 from controller.usage.workload_usage import PrepaidRun, UsageBuilder
@@ -88,9 +88,10 @@ class Reconciler:
         self._record_reconciler = record_reconciler
         self._catalog = catalog
         self._interval = recount_interval
+        self._now = now
         self._clock = clock
         excess = ExcessUsage(cluster, config)
-        costs = WorkloadCosts(cluster, excess, claim_payers, config, clock)
+        costs = WorkloadCosts(cluster, excess, claim_payers, config, now, clock)
         self._tracker = ReservationTracker(cluster, clock)
         self._versions = VersionTracker(cluster, record_store)
         self._usage_cache = UsageCache(cluster, costs, UsageBuilder(cluster, costs, observed), now)
@@ -126,7 +127,7 @@ class Reconciler:
         entries, _ = self._tracker.of(group)
         expired = await self._tracker.expired(group, entries)
         run = self._prepaid_run(group)
-        await self._refresh_usage(UsageQuery(name, run, reserved_by_slot(entries)))
+        await self._refresh_usage(UsageQuery(name, run))
         # From here to the write nothing awaits: this is the one snapshot.
         group = self._cluster.groups.cached(name)
         if group is None:
@@ -250,6 +251,7 @@ class Reconciler:
             reservations=sorted([*map(str, counted.reservations), *kept_texts]),
             counted_at=self._versions.counted_at(group.name),
             detached=wire.detached_lines(detached),
+            ending=sorted(findings.ending)[: wire.MAX_ENDING],
             observed_generation=group.metadata.generation,
             conditions=self._reporter.conditions(group, conditions(counted, hard, findings, hours, self._catalog)),
             cash=wire.with_committed(record.cash_status() if record is not None else None, counted.committed),
@@ -265,6 +267,7 @@ class Reconciler:
         return GroupStatus(
             reservations=group.status.reservations,
             detached=group.status.detached,
+            ending=group.status.ending,
             cash=group.status.cash,
             hold=group.status.hold,
             conditions=self._reporter.conditions(group, [("Ready", False, "Unreadable", problem)]),
@@ -281,6 +284,9 @@ class Reconciler:
         if report is not None:
             self._reporter.report(group, report.counted, report.findings, report.hours)
         again = [self._interval]
+        changes = self._usage_cache.of(group.name).again
+        if changes is not None:
+            again.append(max(0.1, (changes - self._now()) / 1000))
         if status.reservations:
             again.append(self._tracker.next_expiry(group.name, status.reservations))
         return min(again)

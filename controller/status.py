@@ -24,7 +24,7 @@ from bizrq.units.resources import Resources, nonzero
 from bizrq.units.times import format_timestamp
 from controller import metrics
 from controller.hours.budget_forecast import BudgetState
-from controller.usage.findings import _MISMATCH, Findings, _first_two
+from controller.usage.findings import _MISMATCH, OVERLAP, Findings, _first_two
 
 log = structlog.get_logger(__name__)
 
@@ -111,6 +111,8 @@ class StatusReporter:
         metrics.MISMATCHES.labels(group.name).set(len(findings.mismatches))
         said = {c.type: c.message for c in group.status.conditions}
         for kind, _, _, message in findings.conditions():
+            if kind == OVERLAP:
+                continue
             # A mismatch with other models is news, although the condition is true already.
             if said.get(kind) != message if kind == _MISMATCH else not was.get(kind):
                 self._recorder.event(reference, "Warning", kind, message)

@@ -20,7 +20,7 @@ from bizrq.quota.group_validation import Group as TreeGroup
 from bizrq.quota.recount import held_by_child
 from bizrq.quota.reservation import Reservation, parse_reservation
 from bizrq.units import names, quantity
-from bizrq.units.resources import text_of
+from bizrq.units.resources import nonzero, text_of
 from bizrq.units.slot import ReservationError, Slot
 from bizrq.units.times import format_timestamp
 
@@ -32,6 +32,8 @@ FINALIZER = f"{API_GROUP}/spent-hours"
 
 #: As many lines of `status.detached` as the CRD takes.
 MAX_DETACHED = 1_000
+#: As many lines of `status.ending`.
+MAX_ENDING = 200
 
 Hard = dict[str, str | int]
 
@@ -104,6 +106,7 @@ class GroupStatus(msgspec.Struct, omit_defaults=True, rename="camel"):
     reservations: list[str] = []
     counted_at: dict[str, str] = {}
     detached: list[str] = []
+    ending: list[str] = []
     last_reconcile_time: str | None = None
     observed_generation: int = 0
     conditions: list[Condition] = []
@@ -292,6 +295,16 @@ def detached_of(group: GroupObject) -> list[tuple[Slot, str]]:
         with suppress(ReservationError):
             found.append((Slot.parse(place), uid))
     return found
+
+
+def ending_line(slot: Slot, amounts: Mapping[str, int], until: int | None) -> str:
+    """Return a line of `status.ending`: what the pods of a slot take besides those that it asks for.
+
+    `until` is the moment in milliseconds at which the last of them has ended, None where the clock does not end it.
+    """
+    words = [f"{name}={amount}" for name, amount in text_of(nonzero(amounts)).items()]
+    end = [f"until={format_timestamp(until)}"] if until is not None else []
+    return " ".join((str(slot), *words, *end))
 
 
 def hold_patch(group: GroupObject, now: int) -> bytes:

@@ -9,6 +9,8 @@ from controller.usage.workload_usage import Messages
 
 #: The condition and event for workloads that use other devices than they declare.
 _MISMATCH = "ModelMismatch"
+#: The condition for pods that run besides the declared ones. Every rollout has some, so it has no event.
+OVERLAP = "Overlap"
 
 
 @dataclass(slots=True)
@@ -17,6 +19,9 @@ class Findings:
 
     problems: list[str] = field(default_factory=list)
     surplus: list[str] = field(default_factory=list)
+    overlap: list[str] = field(default_factory=list)
+    #: The lines of `status.ending`.
+    ending: list[str] = field(default_factory=list)
     unbounded: list[str] = field(default_factory=list)
     detached: list[str] = field(default_factory=list)
     claims: list[str] = field(default_factory=list)
@@ -29,6 +34,8 @@ class Findings:
         """Add the messages of one workload."""
         self.problems.extend([messages.problem] if messages.problem else ())
         self.surplus.extend([messages.excess] if messages.excess else ())
+        self.overlap.extend([messages.overlap] if messages.overlap else ())
+        self.ending.extend([messages.ending] if messages.ending else ())
         self.unbounded.extend(messages.unbounded)
         self.mismatches.extend(messages.mismatches)
 
@@ -38,6 +45,7 @@ class Findings:
             ("Uncountable", "Malformed", "", self.problems),
             (_MISMATCH, "UsesOthers", "", self.mismatches),
             ("Surplus", "BeyondOwner", "", self.surplus),
+            (OVERLAP, "PodsRunOn", "charged besides what the workloads ask for: ", self.overlap),
             ("Unbounded", "RunsOn", "no maximum run time, so their card-hours are not guaranteed: ", self.unbounded),
             (
                 "ForeignClaim",

@@ -11,15 +11,15 @@ until the next await is of that one moment.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 import structlog
 
 from bizrq.quota.recount import CountedObject, UsageSums
 from bizrq.units import quantity
-from bizrq.units.resources import Resources, add
-from bizrq.units.slot import Slot, group_slot
+from bizrq.units.resources import add
+from bizrq.units.slot import group_slot
 from controller import metrics
 from controller.usage.workload_cost import WorkloadCosts
 from controller.usage.workload_usage import NO_MESSAGES, PrepaidRun, UsageBuilder, WorkloadUsage
@@ -42,6 +42,8 @@ class GroupUsage:
         self.with_claims: dict[str, WorkloadUsage] = {}
         self.unknown: dict[str, WorkloadUsage] = {}
         self.transient: dict[str, WorkloadUsage] = {}
+        #: The workloads that the clock alone changes.
+        self.changing: dict[str, WorkloadUsage] = {}
         #: The workloads to count, and the workloads whose maximum run time alone is to be applied again.
         self.due = dict.fromkeys(due)
         self.to_reprice: dict[str, None] = {}
@@ -66,6 +68,7 @@ class GroupUsage:
             (self.with_claims, bool(usage.shared or usage.shown)),
             (self.unknown, usage.is_unknown),
             (self.transient, usage.is_transient),
+            (self.changing, usage.again is not None),
         )
         for kept, belongs in kinds:
             if belongs:
@@ -76,10 +79,20 @@ class GroupUsage:
     def drop(self, uid: str) -> None:
         """Remove a workload."""
         self._take_out(uid)
-        for lines in (self.usages, self.with_messages, self.with_claims, self.unknown, self.transient):
+        kinds = (self.with_messages, self.with_claims, self.unknown, self.transient, self.changing)
+        for lines in (self.usages, *kinds):
             lines.pop(uid, None)
         for marks in (self.due, self.to_reprice, self.unchecked):
             marks.pop(uid, None)
+
+    @property
+    def again(self) -> int | None:
+        """Return the first moment at which the clock alone changes the usage, in milliseconds since 1970."""
+        return min((usage.again for usage in self.changing.values() if usage.again is not None), default=None)
+
+    def changed_by(self, now: int) -> list[str]:
+        """Return the workloads that the clock has changed since they were counted."""
+        return [uid for uid, usage in self.changing.items() if usage.again is not None and usage.again <= now]
 
     def _take_out(self, uid: str) -> None:
         """Remove a workload from the sums, and from those of the check unless it is `unchecked`."""
@@ -91,11 +104,10 @@ class GroupUsage:
 
 
 class UsageQuery(NamedTuple):
-    """The input of a group's usage other than stored objects: its prepaid run, and the reservations of its status."""
+    """The input of a group's usage other than stored objects: its prepaid run."""
 
     group: str
     run: PrepaidRun | None = None
-    promised: Mapping[Slot, Resources] = {}
 
 
 class UsageCache:
@@ -148,7 +160,7 @@ class UsageCache:
         account = self.of(query.group)
         if account.run != query.run:
             account.to_reprice |= dict.fromkeys(account.usages)
-        account.due |= dict.fromkeys(account.transient)
+        account.due |= dict.fromkeys((*account.transient, *account.changed_by(self._now())))
         if check and account.usages:
             await self._begin_check(query.group, slices)
         while True:
@@ -266,7 +278,7 @@ class UsageCache:
         """Return the usage of a workload, counted from scratch. None where it is no longer the group's."""
         found = self._placement(uid)
         if found.adapter is not None and found.obj is not None and query.group in found.groups:
-            await self._costs.count(query.group, found.adapter, found.obj, query.promised)
+            await self._costs.count(query.group, found.adapter, found.obj)
             found = self._placement(uid)
         if found.adapter is None or found.obj is None or query.group not in found.groups:
             if found.obj is None:
@@ -319,7 +331,7 @@ class UsageCache:
             is_sure = not (self._dirty or self._below) and uid in account.unchecked and uid not in account.due
             if not is_sure:
                 account.due[uid] = None
-            elif known is None or not known.is_transient:
+            elif known is None or not (known.is_transient or uid in account.changed_by(self._now())):
                 self._report_drift(query.group, known.counted if known is not None else None, line.counted)
         self._put(query.group, uid, line)
 

@@ -1,34 +1,49 @@
 """The cost of one stored workload, with what it refers to and what hangs below it.
 
-This file alone decides when an excess below a workload is believed, and at what an uncountable workload is held.
-`bizrq.workloads.demand.counting` and `controller.usage.excess` count; `controller.usage.usage_cache` decides when.
+This file alone decides when a smaller demand is believed, and at what an uncountable workload is held.
+`bizrq.workloads.demand.counting` counts the workload, `controller.usage.excess` the objects below it, and
+`controller.usage.pod_charge` its pods; `controller.usage.usage_cache` decides when.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Final, NamedTuple
 
 import msgspec
 
-from bizrq.quota.reservation import LIFETIME
+from bizrq.kube.informer import Informer
 from bizrq.units.resources import Resources, add, growth, larger
 from bizrq.units.slot import Slot
 from bizrq.workloads.config import CountingConfig
 from bizrq.workloads.demand import counting
-from bizrq.workloads.kinds.declaration import Adapter, GroupKind
+from bizrq.workloads.kinds.declaration import Adapter
 from bizrq.workloads.lookup import Lookup, Reference, TrackingLookup
+from bizrq.workloads.ownership.lives import ends_at, is_live
+from bizrq.workloads.ownership.observation import has_observed
 from bizrq.workloads.pods.roles import has_ended
 from bizrq.workloads.validation import Malformed
+from controller.usage.below import Below, gather, kinds_below
 from controller.usage.claim_payers import ClaimPayers
-from controller.usage.excess import NO_EXCESS, Excess, ExcessUsage
+from controller.usage.excess import ExcessUsage, surplus_message
+from controller.usage.pod_charge import Overlap, PodCharges
 from controller.watch.cluster import CATCH_UP, Cluster, Object
+from controller.watch.informers import POD
 
 #: Seconds a read of what a workload refers to may take.
 _READ = 5.0
+#: Seconds for which the demand of a kind without `observedGeneration` counts after it fell, and after which a surplus
+#: is reported: watches of several kinds show one change within that.
+_LAG: Final = 3.0
+#: Seconds to wait for the watch of a workload whose pods are newer. Too short for a list.
+_AHEAD: Final = 0.5
 
 
 class WorkloadCost(msgspec.Struct, frozen=True):
-    """The cost of a stored object. `settled` is False if it can change without a watch event."""
+    """The cost of a stored object. `settled` is False if it can change without a watch event.
+
+    `resources` is its demand, and `excess` what it is charged beyond that for what is below it.
+    """
 
     settled: bool
     resources: Resources
@@ -37,13 +52,37 @@ class WorkloadCost(msgspec.Struct, frozen=True):
     problem: str = ""
     #: The references that it was counted by.
     asked: Collection[Reference] = ()
-    #: What the workload and all below it hold; the excess over its own demand, and that as text; whether the excess was
-    #: more than known; since when there is one.
-    held: Resources = msgspec.field(default_factory=dict)
     excess: Resources = msgspec.field(default_factory=dict)
     finding: str = ""
-    grown: bool = False
+    overlap: Overlap | None = None
+    #: The first moment at which the clock alone changes the charge, in milliseconds since 1970.
+    again: int | None = None
+
+
+class _Hold(NamedTuple):
+    """The demand that counts for a workload: the stored one, or a larger earlier one until that is observed.
+
+    `since` is when the stored one was first seen, on the clock, and `revision` that of the object then; 0 where the
+    stored demand counts. `lags` is True while a controller has to act on it, None where its kind does not say.
+    `is_behind` is True where all that is missing is a watch of what is below that has reached the revision.
+    """
+
+    counts: Resources
+    stored: Resources
     since: float = 0.0
+    revision: int = 0
+    lags: bool | None = False
+    is_behind: bool = False
+
+
+class _Count(NamedTuple):
+    """One count of a workload: its cost, and what that remembers. None where nothing below it was looked at."""
+
+    cost: WorkloadCost
+    hold: _Hold | None = None
+    below: Below | None = None
+    #: What fresh pods and other objects cost beyond the workload, in words.
+    surplus: str = ""
 
 
 class WorkloadCosts:
@@ -55,16 +94,24 @@ class WorkloadCosts:
         excess: ExcessUsage,
         claim_payers: ClaimPayers,
         config: CountingConfig,
+        now: Callable[[], int],
         clock: Callable[[], float],
     ) -> None:
+        """`now` returns milliseconds since 1970, `clock` seconds."""
         self._cluster = cluster
         self._excess = excess
+        self._pods = PodCharges(cluster, excess, config, now)
         self._claim_payers = claim_payers
         self._config = config
+        self._now_ms = now
         self._clock = clock
         self._counted: dict[str, WorkloadCost] = {}
         #: The last countable demand of each workload, by uid. An uncountable workload is held at it.
         self._last: dict[str, counting.Demand] = {}
+        self._holds: dict[str, _Hold] = {}
+        #: Since when each workload has a surplus, on the clock.
+        self._surplus_since: dict[str, float] = {}
+        self._informers_below: dict[str, list[Informer]] = {}
 
     def of(self, uid: str) -> WorkloadCost:
         """Return the last cost of a workload. Raises KeyError if it was never counted."""
@@ -74,14 +121,13 @@ class WorkloadCosts:
         """Return True if the workload could be counted at least once."""
         return uid in self._last
 
-    async def count(self, group: str, adapter: Adapter, obj: Object, promised: Mapping[Slot, Resources]) -> None:
+    async def count(self, group: str, adapter: Adapter, obj: Object) -> None:
         """Count a workload as it is stored now. If it changes during an await, count it again.
 
-        `promised` is what its group's status reserves for each slot: a workload that asks for less by now may still
-        have that much below it. Raises ApiError, Unreachable.
+        Raises ApiError, Unreachable.
         """
         uid, slot = obj["metadata"]["uid"], slot_of(adapter, obj)
-        cost = await self._cost(adapter, obj, promised.get(slot, {}))
+        cost = await self._cost(adapter, obj)
         known = self._counted.get(uid)
         self._claim_payers.drop(uid, set(known.shared if known is not None else ()).difference(cost.shared))
         self._counted[uid] = cost
@@ -96,67 +142,90 @@ class WorkloadCosts:
     def forget(self, uid: str) -> None:
         """Forget a workload that is gone."""
         known = self._counted.pop(uid, None)
-        self._last.pop(uid, None)
+        for memory in (self._last, self._holds, self._surplus_since):
+            memory.pop(uid, None)
         self._claim_payers.drop(uid, known.shared if known is not None else ())
 
-    async def _cost(self, adapter: Adapter, obj: Object, promised: Resources) -> WorkloadCost:
-        """Count a workload's demand, and the excess below it.
+    async def _cost(self, adapter: Adapter, obj: Object) -> WorkloadCost:
+        """Count a workload, from watches that agree.
 
-        An excess over what was known and `promised` is believed once the watches of all owners have caught up, because
-        one may be behind that of the pods. Everything is counted again then: references may have changed meanwhile, and
-        only workloads with cached usage are marked for that.
+        A smaller demand counts once the watches of what is below have reached it. A larger excess may be one whose
+        workload is not seen yet: that watch has a moment to show it. Everything is counted again then: references may
+        have changed meanwhile, and only workloads with cached usage are marked for that.
         """
         uid = obj["metadata"]["uid"]
-        cost, found = await self._now(adapter, obj)
-        if (
-            found is not None
-            and found.at_once
-            and growth(add(cost.resources, found.resources), self._held(uid, promised))
-        ):
-            await self._catch_up(found.kinds)
-            fresh = self._cluster.informers.workloads[adapter.resource].store.by_uid(uid)
-            if fresh is None or fresh["metadata"]["resourceVersion"] != obj["metadata"]["resourceVersion"]:
-                # It changed, so it is counted again, or it is gone.
-                return msgspec.structs.replace(cost, held=self._held(uid, promised) or cost.resources)
-            cost, found = await self._now(adapter, obj)
-        return cost if found is None else self._with_excess(uid, cost, found, promised)
+        found = await self._now(adapter, obj)
+        if late := self._late(adapter, found, self._counted.get(uid)):
+            for informer, revision, timeout in late:
+                await informer.catch_up(revision, timeout)
+            stored = self._cluster.informers.workloads[adapter.resource].store.by_uid(uid)
+            # One that has changed is counted again, and one that is gone is not.
+            if stored is not None and stored["metadata"]["resourceVersion"] == obj["metadata"]["resourceVersion"]:
+                found = await self._now(adapter, obj)
+        if found.hold is not None:
+            self._holds[uid] = found.hold
+        return self._with_finding(uid, found)
 
-    async def _now(self, adapter: Adapter, obj: Object) -> tuple[WorkloadCost, Excess | None]:
-        """Count a workload's demand and what is below it, both as of the moment of return.
+    def _late(
+        self, adapter: Adapter, found: _Count, known: WorkloadCost | None
+    ) -> list[tuple[Informer, int, float]]:
+        """Return the watches to wait for, to which revision, and for how many seconds at most."""
+        if found.hold is None or found.below is None:
+            return []
+        if found.hold.is_behind:
+            return [(each, found.hold.revision, CATCH_UP) for each in self._below(adapter)]
+        if not growth(found.cost.excess, known.excess if known is not None else {}):
+            return []
+        latest = self._pods.revision(found.below)
+        watches = (self._cluster.informers.workloads[adapter.resource], *self._below(adapter))
+        return [(each, latest, _AHEAD) for each in watches if each.installed and each.store.resource_version < latest]
 
-        A finished workload costs what its running pods cost. For a finished or uncountable workload the excess is not
-        looked for: None. Raises ApiError, Unreachable.
+    async def _now(self, adapter: Adapter, obj: Object) -> _Count:
+        """Count a workload and what is below it, all as of the moment of return.
+
+        A finished workload costs what its live pods cost. Raises ApiError, Unreachable.
         """
         uid = obj["metadata"]["uid"]
         asked: dict[Reference, None] = {}
-        counted: list[tuple[counting.Demand, Excess]] = []
+        counted: list[tuple[counting.Demand, _Count]] = []
 
         def count(found: Lookup) -> None:
             counted.clear()
             recording = TrackingLookup(found)
             try:
                 demand = self._demand(adapter, obj, recording)
-                counted.append((demand, self._excess.of(adapter, obj, demand.resources, recording)))
+                counted.append((demand, self._charged(adapter, obj, demand, recording)))
             finally:
                 asked.update(recording.asked)
 
         lookup = await self._cluster.resolver.resolve(count, _READ)
         try:
-            if counting.is_charged_for_pods(obj, adapter, self._config):
-                pods = [pod.plain() for pod in self._cluster.descendants.pods_of(obj)]
-                demand = counting.demand_of_live_pods(obj, pods, lookup, self._config)
-                settled = not pods and not lookup.has_read
-                return WorkloadCost(settled, demand.resources, demand.shared, asked=tuple(asked)), None
-            # A demand that could not be counted raises again.
-            demand, found = counted[0] if counted else (self._demand(adapter, obj, lookup), NO_EXCESS)
+            if not counted:
+                # A demand that could not be counted raises again.
+                count(lookup)
         except Malformed as error:
             demand = self._last.get(uid, counting.NO_DEMAND)
-            return WorkloadCost(False, demand.resources, demand.shared, str(error), tuple(asked)), None
-        self._last[uid] = demand
-        return WorkloadCost(not lookup.has_read, demand.resources, demand.shared, asked=tuple(asked)), found
+            return _Count(WorkloadCost(False, demand.resources, demand.shared, str(error), tuple(asked)))
+        demand, found = counted[0]
+        if not has_ended(obj, adapter):
+            self._last[uid] = demand
+        settled = found.cost.settled and not lookup.has_read
+        return found._replace(cost=msgspec.structs.replace(found.cost, settled=settled, asked=tuple(asked)))
 
     def _demand(self, adapter: Adapter, obj: Object, lookup: Lookup) -> counting.Demand:
-        """Return what a workload asks for, with children that may grow beyond it. Raises Malformed."""
+        """Return what a workload asks for, with children that may grow beyond it. Raises Malformed.
+
+        A pod is its own workload: it asks for as much as long as it is live. Of one that has ended, the claims of its
+        live pods count that others may name too.
+        """
+        pod = self._cluster.informers.pod(obj["metadata"]["uid"]) if (adapter.group, adapter.kind) == POD else None
+        if pod is not None and not is_live(pod.life(), self._now_ms()):
+            return counting.NO_DEMAND
+        if counting.is_charged_for_pods(obj, adapter, self._config):
+            claiming = (each for each in self._cluster.descendants.pods_of(obj) if "resourceClaims" in each.spec)
+            live = [each.plain() for each in claiming if is_live(each.life(), self._now_ms())]
+            shared = counting.demand_of_live_pods(obj, live, lookup, self._config).shared if live else {}
+            return counting.Demand(shared=shared)
         demand = counting.demand(obj, self._cluster.registry, lookup, self._config)
         if not adapter.grows or has_ended(obj, adapter):
             return demand
@@ -167,37 +236,89 @@ class WorkloadCosts:
         ]
         return counting.with_children(demand, made, adapter, self._config)
 
-    def _held(self, uid: str, promised: Resources) -> Resources:
-        """Return what a workload and all below it were known or promised to hold."""
-        known = self._counted.get(uid)
-        return larger(promised, known.held if known is not None else {})
-
-    def _with_excess(self, uid: str, cost: WorkloadCost, found: Excess, promised: Resources) -> WorkloadCost:
-        """Add to a cost what was `found` below the workload beyond it.
-
-        An excess over what was known counts at once. A smaller one remains of a larger demand, or of an earlier version
-        during a rolling update, and counts if it is still there after the lifetime of a reservation.
-        """
-        if not found.resources:
-            # During a surge there are more children than the workload asks for, and they remain when it asks for less.
-            return msgspec.structs.replace(cost, held=larger(larger(cost.resources, promised), found.below))
-        known, held = self._counted.get(uid), add(cost.resources, found.resources)
-        grown = (known is not None and known.grown) or (found.at_once and bool(growth(held, self._held(uid, promised))))
-        since = known.since if known is not None and known.since else self._clock()
-        if not grown and self._clock() - since < LIFETIME / 1000:
-            return msgspec.structs.replace(cost, settled=False, held=held, since=since)
-        return msgspec.structs.replace(
-            cost, held=held, since=since, grown=True, excess=found.resources, finding=found.finding
+    def _charged(self, adapter: Adapter, obj: Object, demand: counting.Demand, lookup: Lookup) -> _Count:
+        """Return what a workload with this demand is charged, with what is below it."""
+        pod = self._cluster.informers.pod(obj["metadata"]["uid"]) if (adapter.group, adapter.kind) == POD else None
+        if pod is not None:
+            end = ends_at(pod.life()) or None
+            return _Count(WorkloadCost(True, demand.resources, demand.shared, again=end))
+        ended = has_ended(obj, adapter)
+        if not adapter.creates or not adapter.pays or (ended and not self._is_charged_for_pods(adapter, obj)):
+            return _Count(WorkloadCost(True, demand.resources, demand.shared))
+        below = gather(self._cluster, adapter, obj)
+        hold = self._hold(adapter, obj, demand.resources, below, ended=ended)
+        between = self._excess.of(adapter, obj, below, demand.resources, lookup)
+        counts = larger(hold.counts, add(demand.resources, between.resources))
+        found = self._pods.of(adapter, obj, below, demand, counts, lookup, is_held=bool(hold.revision))
+        charge, again = found.weighed.charge, [found.weighed.again] if found.weighed.again is not None else []
+        if hold.lags is None:
+            again.append(self._now_ms() + round(1000 * max(0.1, hold.since + _LAG - self._clock())))
+        own = charge if ended else demand.resources
+        cost = WorkloadCost(
+            hold.lags is not None and not hold.is_behind,
+            own,
+            demand.shared,
+            excess=growth(charge, own),
+            overlap=found.overlap,
+            again=min(again, default=None),
         )
+        if hold.revision or ended:
+            return _Count(cost, hold, below)
+        findings = [between.finding] if between.finding else []
+        if found.surplus:
+            findings.append(surplus_message(adapter, obj, self._pods.latest(below), found.surplus))
+        return _Count(cost, hold, below, "; ".join(findings))
 
-    async def _catch_up(self, kinds: Iterable[GroupKind]) -> None:
-        """Wait until the stores of these kinds are no older than this moment. Raises ApiError, Unreachable."""
-        revision = await self._cluster.client.revision(self._cluster.informers.resource("pods"))
-        for kind in kinds:
-            adapter = self._cluster.registry.by_kind(*kind)
-            informer = self._cluster.informers.get(adapter.resource) if adapter is not None else None
-            if informer is not None:
-                await informer.catch_up(revision, CATCH_UP)
+    def _is_charged_for_pods(self, adapter: Adapter, obj: Object) -> bool:
+        return counting.is_charged_for_pods(obj, adapter, self._config)
+
+    def _hold(self, adapter: Adapter, obj: Object, stored: Resources, below: Below, *, ended: bool) -> _Hold:
+        """Return the demand that counts. One that has `ended` says itself that its controller makes no more pods."""
+        known = self._holds.get(obj["metadata"]["uid"])
+        if known is None or not growth(known.counts, stored):
+            return _Hold(stored, stored)
+        since, revision = known.since, known.revision
+        if not revision or known.stored != stored:
+            since, revision = self._clock(), int(obj["metadata"]["resourceVersion"])
+        hold = _Hold(larger(known.counts, stored), stored, since, revision)
+        observed = True if ended else _is_observed(obj, below)
+        if observed is False:
+            return hold._replace(lags=True)
+        if observed is None and self._clock() - since < _LAG:
+            return hold._replace(lags=None)
+        if any(each.store.resource_version < revision for each in self._below(adapter)):
+            return hold._replace(is_behind=True)
+        return _Hold(stored, stored)
+
+    def _with_finding(self, uid: str, found: _Count) -> WorkloadCost:
+        """Return the cost, with a surplus in words once it has lasted longer than watches lag."""
+        if not found.surplus:
+            self._surplus_since.pop(uid, None)
+            return found.cost
+        left = self._surplus_since.setdefault(uid, self._clock()) + _LAG - self._clock()
+        if left <= 0:
+            return msgspec.structs.replace(found.cost, finding=found.surplus)
+        due = self._now_ms() + round(1000 * left)
+        again = due if found.cost.again is None else min(found.cost.again, due)
+        return msgspec.structs.replace(found.cost, settled=False, again=again)
+
+    def _below(self, adapter: Adapter) -> Iterable[Informer]:
+        """Return the informers of the kinds that may be below a workload of this kind."""
+        known = self._informers_below.get(adapter.resource)
+        if known is None:
+            kinds = sorted(kinds_below(self._cluster, adapter))
+            known = self._informers_below[adapter.resource] = [self._cluster.informers.kinds[kind] for kind in kinds]
+        return [informer for informer in known if informer.installed]
+
+
+def _is_observed(obj: Object, below: Below) -> bool | None:
+    """Return True once the controllers of a workload and of all owners below it have observed what is stored.
+
+    None where the workload's own kind does not say.
+    """
+    if any(has_observed(owner) is False for owner in below.objects):
+        return False
+    return has_observed(obj)
 
 
 def slot_of(adapter: Adapter, obj: Object) -> Slot:

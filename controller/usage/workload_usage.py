@@ -9,16 +9,18 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
+from bizrq.api import group as wire
 from bizrq.hours.budget import BudgetTerms, max_cost, remaining_commitment, run_start
 from bizrq.quota.recount import CountedObject
 from bizrq.units.resources import Resources, add, growth, subtract_floor
 from bizrq.units.slot import Slot
-from bizrq.units.times import TimestampError, parse_timestamp
+from bizrq.units.times import TimestampError, format_timestamp, parse_timestamp
 from bizrq.workloads.kinds.declaration import Adapter
 from bizrq.workloads.lookup import Reference
 from bizrq.workloads.pods.roles import max_run_time, run_started_at
 from bizrq.workloads.validation import Malformed
 from controller.usage.observed_usage import ObservedUsage
+from controller.usage.pod_charge import Overlap
 from controller.usage.workload_cost import WorkloadCosts, slot_of
 from controller.watch.cluster import Cluster, Object
 from controller.watch.pods import Pod
@@ -43,6 +45,9 @@ class Messages:
 
     problem: str = ""
     excess: str = ""
+    overlap: str = ""
+    #: A line of `status.ending`.
+    ending: str = ""
     unbounded: tuple[str, ...] = ()
     mismatches: tuple[str, ...] = ()
 
@@ -56,7 +61,8 @@ class WorkloadUsage:
 
     `shared` is what it declares of claims that others may name too, `shown` what its pods show of them, and `committed`
     what each of those may cost where hours are prepaid. `is_transient`: it can change without a watch event.
-    `is_unknown`: the workload could never be counted. `asked` has all references that it was counted by.
+    `is_unknown`: the workload could never be counted. `asked` has all references that it was counted by. `again` is the
+    first moment at which the clock alone changes it, in milliseconds since 1970.
     """
 
     counted: CountedObject
@@ -67,6 +73,7 @@ class WorkloadUsage:
     is_unknown: bool = False
     is_transient: bool = False
     asked: Collection[Reference] = ()
+    again: int | None = None
 
     def equals(self, other: WorkloadUsage) -> bool:
         """Return True if both have equal amounts. Messages may differ by the order of pods."""
@@ -107,6 +114,8 @@ class UsageBuilder:
         words = Messages(
             f"{slot}: {cost.problem}" if cost.problem else "",
             cost.finding,
+            f"{slot}: {overlap_message(cost.overlap)}" if cost.overlap is not None else "",
+            wire.ending_line(slot, cost.overlap.amounts, cost.overlap.until) if cost.overlap is not None else "",
             tuple(map(str, unbounded)),
             tuple(f"{slot} {finding}" for finding in shown.findings),
         )
@@ -119,6 +128,7 @@ class UsageBuilder:
             bool(cost.problem) and not self._costs.was_counted(uid),
             not cost.settled or shown.is_transient,
             {*cost.asked, *asked},
+            cost.again,
         )
 
     def _with_commitment(
@@ -153,6 +163,15 @@ class UsageBuilder:
             return self._observed.cost(pod, obj)
         except Malformed:
             return {}
+
+
+def overlap_message(overlap: Overlap) -> str:
+    """Return what people read of pods that run besides those that a workload asks for."""
+    pods = [f"{overlap.ending} ending"] if overlap.ending else []
+    pods += [f"{overlap.beyond} that a rollout has had for more than ten minutes"] if overlap.beyond else []
+    since = f" since {format_timestamp(overlap.since)}" if overlap.since is not None else ""
+    until = f" until {format_timestamp(overlap.until)} at the latest" if overlap.until is not None else ""
+    return f"pods {' and '.join(pods)}{since}{until}"
 
 
 def _instant(text: str | None) -> int | None:

@@ -15,6 +15,7 @@ from bizrq.kube.client import KubeClient
 from bizrq.workloads.devices import hami
 from bizrq.workloads.kinds.registry import Registry
 from bizrq.workloads.lookup import ALL_NODES, reference_of
+from bizrq.workloads.ownership.observation import has_observed
 from controller.watch.descendants import Descendants
 from controller.watch.detached import DetachedObjects
 from controller.watch.indexes import claim_groups, labelled_group
@@ -24,6 +25,7 @@ from controller.watch.ownership import Ownership
 from controller.watch.placement import Placements
 from controller.watch.pods import Pod
 from controller.watch.releases import ReleaseTracker
+from controller.watch.vanished import VanishedPods
 
 log = structlog.get_logger(__name__)
 
@@ -56,7 +58,8 @@ class Cluster:
     """The informers and what they say about ownership; enqueues the groups that a change concerns.
 
     Each part decides one thing: `informers` what is watched, `ownership` who pays, `descendants` what an owner has
-    below it, `placements` which groups an object is charged to, `detached` and `releases` what a controller released.
+    below it, `vanished` which of its pods run on though they are gone, `placements` which groups an object is charged
+    to, `detached` and `releases` what a controller released.
     """
 
     def __init__(
@@ -65,10 +68,11 @@ class Cluster:
         registry: Registry,
         enqueue: Callable[[str, float], None],
         annotations: Iterable[str] = (),
+        now: Callable[[], int] = lambda: now_ms(),
     ) -> None:
         """`enqueue(group, after)` schedules a recount in `after` seconds.
 
-        `annotations` of pods are kept: those that count.
+        `annotations` of pods are kept: those that count. `now` returns milliseconds since 1970.
         """
         self.client = client
         self.registry = registry
@@ -85,6 +89,7 @@ class Cluster:
         self.releases = ReleaseTracker(self.informers, self.ownership, self.detached, self.dirty)
         self.placements = Placements(self.informers, self.ownership, self.detached, registry)
         self.descendants = Descendants(self.informers, registry)
+        self.vanished = VanishedPods(now)
         self._listeners: list[WatchListener] = []
         #: Counts the changes of objects that concern every workload, such as LimitRanges.
         self.context = 0
@@ -119,6 +124,7 @@ class Cluster:
         if changed is None:
             return
         respecified = moved or old is None or new is None or _content(old) != _content(new)
+        respecified = respecified or has_observed(old or {}) != has_observed(new or {})
         adapter = self.registry.of(changed)
         if not respecified and (adapter is None or not adapter.reads_status):
             return
@@ -131,6 +137,7 @@ class Cluster:
 
     def pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         """Enqueue the group that pays for a pod, if what it holds changed."""
+        self.vanished.record(old, new)
         seen = [pod.plain() if pod is not None else None for pod in (old, new)]
         if _ties(old) != _ties(new):
             self.releases.record(*seen)
@@ -211,11 +218,11 @@ def now_ms() -> int:
 
 
 def _holds(pod: Pod | None) -> object:
-    """Return a value that is equal as long as an active pod asks for the same on behalf of the same owner."""
-    if pod is None or not pod.is_active:
+    """Return a value that is equal as long as a pod asks for the same on behalf of the same owner, and for as long."""
+    if pod is None or pod.is_terminated:
         return None
     status = (pod.rest or {}).get("status") if pod.is_resized else None
-    return pod.owner, id(pod.spec), pod.labels, status
+    return pod.owner, id(pod.spec), pod.labels, status, pod.life() if pod.is_being_deleted else None
 
 
 def _ties(pod: Pod | None) -> object:

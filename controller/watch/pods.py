@@ -6,6 +6,7 @@ This file alone decides when a pod started and ended, by its own timestamps. It 
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterable
+from dataclasses import replace
 from functools import lru_cache
 from sys import intern
 from typing import Any
@@ -17,6 +18,7 @@ from bizrq.units.times import TimestampError, format_timestamp, parse_timestamp
 from bizrq.workloads.devices import hami
 from bizrq.workloads.labels import LABEL
 from bizrq.workloads.owners import controller_of
+from bizrq.workloads.ownership.lives import Life, life_of
 
 Object = dict[str, Any]
 
@@ -26,7 +28,11 @@ _SPEC = (
     *("nodeSelector", "affinity", "schedulerName", "schedulingGroup"),
 )
 _CONTAINER = ("name", "resources", "restartPolicy", "securityContext")
-_LABELS = (LABEL, hami.IGNORE)
+#: The version that a LeaderWorkerSet made a pod from; other kinds that surge have an owner for each version.
+_VERSION = "leaderworkerset.sigs.k8s.io/template-revision-hash"
+_LABELS = (LABEL, hami.IGNORE, _VERSION)
+#: A grace other than this one is kept.
+_GRACE = 30
 _METADATA = ("deletionTimestamp", "deletionGracePeriodSeconds")
 _STATUS = ("resourceClaimStatuses", "extendedResourceClaimStatus")
 
@@ -64,10 +70,25 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
     rest: Object | None
 
     @property
-    def is_active(self) -> bool:
-        """Return True unless the pod is finished or being deleted."""
-        leaving = (self.rest or {}).get("metadata", {}).get("deletionTimestamp") is not None
-        return self.phase not in ("Succeeded", "Failed") and not leaving
+    def is_being_deleted(self) -> bool:
+        return self.rest is not None and self.rest["metadata"].get("deletionTimestamp") is not None
+
+    @property
+    def is_terminated(self) -> bool:
+        """Return True if the pod has a terminal phase."""
+        return self.phase in ("Succeeded", "Failed")
+
+    @property
+    def version(self) -> str:
+        """Return the version that its maker's template had, where the pod itself has to tell; else ""."""
+        return str(self.labels.get(_VERSION, ""))
+
+    def life(self, gone: int | None = None) -> Life:
+        """Return the fields that decide if the pod is live. `gone` is the time at which it was found missing."""
+        metadata = self.rest["metadata"] if self.rest is not None else {}
+        spec = {"nodeName": self.node, "terminationGracePeriodSeconds": self.spec.get("terminationGracePeriodSeconds")}
+        found = life_of({"metadata": metadata, "spec": spec, "status": {"phase": self.phase}}, gone)
+        return replace(found, created=self.created)
 
     @property
     def is_resized(self) -> bool:
@@ -153,6 +174,8 @@ def trimmed_pod(pod: Object, shapes: SharedParts) -> Pod:
     for containers in ("containers", "initContainers"):
         if containers in counted:
             counted[containers] = [_only(container, _CONTAINER) for container in counted[containers] or ()]
+    if (grace := spec.get("terminationGracePeriodSeconds")) not in (None, _GRACE):
+        counted["terminationGracePeriodSeconds"] = grace
     labels = metadata.get("labels") or {}
     return Pod(
         metadata["uid"],

@@ -44,11 +44,12 @@ def trimmed_replicaset(replicaset: Object) -> Object:
     A Deployment keeps ten old ReplicaSets, so only counted fields stay.
     """
     keys = ("name", "namespace", "uid", "resourceVersion", "generation", "labels", "annotations", "ownerReferences")
+    times = ("creationTimestamp", "deletionTimestamp")
     spec, status = replicaset.get("spec") or {}, replicaset.get("status") or {}
     return {
         "apiVersion": "apps/v1",
         "kind": "ReplicaSet",
-        "metadata": {key: replicaset["metadata"][key] for key in keys if key in replicaset["metadata"]},
-        "spec": {key: spec[key] for key in ("replicas", "template") if key in spec},
+        "metadata": {key: replicaset["metadata"][key] for key in (*keys, *times) if key in replicaset["metadata"]},
+        "spec": {key: spec[key] for key in ("replicas", "selector", "template") if key in spec},
         "status": {key: status[key] for key in ("observedGeneration", "replicas") if key in status},
     }

@@ -5,7 +5,7 @@ This file alone has that formula. Amounts are integer nano-units by resource nam
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import NamedTuple
@@ -31,13 +31,17 @@ def slot_charge(
 
 
 class Held(NamedTuple):
-    """One pod of a slot with what it costs; `version` as in `overlap.Replica`, `awaited` as in `lives.stage`."""
+    """One pod of a slot with what it costs; `version` as in `overlap.Replica`, `awaited` as in `lives.stage`.
+
+    `many` equal pods may be given as one with the cost of one, unless some may be free (`may_be_free`).
+    """
 
     uid: str
     version: Hashable
     life: Life
     cost: Resources
     awaited: bool = False
+    many: int = 1
 
     @property
     def created(self) -> int | None:
@@ -48,7 +52,8 @@ class Held(NamedTuple):
 class Weighed:
     """The charge of a slot and its parts. `again` is the first moment at which the clock alone changes it.
 
-    `ending` and `free` are the uids of those pods, sorted; `beyond` is the charge without the demand.
+    `ending` and `free` are the uids of those pods, sorted; `fresh` is the number of fresh pods, and `beyond` the charge
+    without the demand.
     """
 
     charge: dict[str, int]
@@ -56,7 +61,13 @@ class Weighed:
     beyond: dict[str, int] = field(default_factory=dict)
     ending: tuple[str, ...] = ()
     free: tuple[str, ...] = ()
+    fresh: int = 0
     again: int | None = None
+
+
+def may_be_free(pods: Sequence[Held], declared: int) -> bool:
+    """Return True where more pods than declared, of several versions, may be fresh."""
+    return sum(pod.many for pod in pods) > declared and len({pod.version for pod in pods}) > 1
 
 
 def weigh(
@@ -79,12 +90,13 @@ def weigh(
     fresh = [pod for pod, found in stages if found is Stage.FRESH]
     ending = [pod for pod, found in stages if found is Stage.ENDING]
     spared = free(fresh, declared, now) if surges else []
+    number = sum(pod.many for pod in fresh)
     charge = slot_charge(
         demand,
-        total(pod.cost for pod in fresh),
-        smaller(total(pod.cost for pod in spared), demand),
-        total(pod.cost for pod in ending),
-        scale(per_pod, max(0, declared - len(fresh))),
+        _cost(fresh),
+        smaller(_cost(spared), demand),
+        _cost(ending),
+        scale(per_pod, max(0, declared - number)),
     )
     ends = [end for pod in (*fresh, *ending) if (end := ends_at(pod.life)) is not None]
     return Weighed(
@@ -93,5 +105,10 @@ def weigh(
         growth(charge, demand),
         tuple(sorted(pod.uid for pod in ending)),
         tuple(sorted(pod.uid for pod in spared)),
+        number,
         min((*ends, *(end for end in (until(spared),) if end is not None)), default=None),
     )
+
+
+def _cost(pods: Iterable[Held]) -> dict[str, int]:
+    return total(pod.cost if pod.many == 1 else scale(pod.cost, pod.many) for pod in pods)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from functools import cache
+from functools import cache, partial
 from itertools import count
 from typing import Any
 
@@ -36,14 +36,6 @@ NOW = 1_800_000_000_000
 KNOBS = {"gpuModels": {"A100": {"aliases": ["NVIDIA-A100"]}, "T4": {"aliases": ["Tesla-T4"]}}}
 GROUPS = ["a", "b"]
 PRODUCT = {0: "Tesla-T4", 1: "NVIDIA-A100"}
-
-
-class Quiet(KubeClient):
-    """An API server whose watches are as new as it is."""
-
-    async def revision(self, *_: object, **__: object) -> int:
-        await asyncio.sleep(0)
-        return 0
 
 
 @cache
@@ -141,11 +133,12 @@ class World(RuleBasedStateMachine):
         #: The last state of each object, deleted or not.
         self.known: dict[str, Object] = {}
         self.late: dict[str, list[tuple[str, Object]]] = {}
-        client = Quiet(Endpoint("http://127.0.0.1:1", StaticCredentials({})))
+        client = KubeClient(Endpoint("http://127.0.0.1:1", StaticCredentials({})))
         self.cluster = Cluster(client, knobs().registry, lambda _group, _after: None)
         self.seconds = 0.0
         for informer in self.cluster.informers.all:
             informer.installed = True
+            informer.catch_up = partial(_caught_up, informer)  # type: ignore[method-assign]
             informer.store._clock = lambda: self.seconds
         self.surplus = ExcessUsage(self.cluster, knobs().counting)
         self.costs = self._costs()
@@ -156,7 +149,7 @@ class World(RuleBasedStateMachine):
 
     def _costs(self) -> WorkloadCosts:
         claims = ClaimPayers(self.cluster.informers)
-        return WorkloadCosts(self.cluster, self.surplus, claims, knobs().counting, lambda: 0.0)
+        return WorkloadCosts(self.cluster, self.surplus, claims, knobs().counting, lambda: NOW, lambda: self.seconds)
 
     def _lines(self, costs: WorkloadCosts) -> UsageBuilder:
         return UsageBuilder(self.cluster, costs, ObservedUsage(self.cluster, knobs().counting))
@@ -336,13 +329,14 @@ class World(RuleBasedStateMachine):
 
     async def _counted_anew(self, group: str, run: PrepaidRun | None) -> dict[str, WorkloadUsage]:
         costs = self._costs()
-        costs._counted, costs._last = {**self.costs._counted}, {**self.costs._last}
+        for memory in ("_counted", "_last", "_holds", "_surplus_since"):
+            setattr(costs, memory, {**getattr(self.costs, memory)})
         users = self.costs._claim_payers._users
         costs._claim_payers._users = {place: {**of} for place, of in users.items()}
         lines = self._lines(costs)
         found: dict[str, WorkloadUsage] = {}
         for adapter, obj in self.cluster.placements.charged_to(group):
-            await costs.count(group, adapter, obj, {})
+            await costs.count(group, adapter, obj)
             found[obj["metadata"]["uid"]] = lines.of(adapter, obj, run, NOW)
         return found
 
@@ -370,6 +364,12 @@ class World(RuleBasedStateMachine):
 def _copy(obj: Object) -> Object:
     """Copy an object as a watch delivers it: its metadata is not shared."""
     return {**obj, "metadata": {**obj["metadata"]}}
+
+
+async def _caught_up(informer: Informer, revision: int, _timeout: float) -> bool:
+    """A watch that shows no more while somebody waits for it."""
+    await asyncio.sleep(0)
+    return informer.store.resource_version >= revision
 
 
 def _uids(cluster: Cluster) -> set[str]:

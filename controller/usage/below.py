@@ -1,0 +1,101 @@
+"""The objects below one workload, level by level: what each owner among them made, and which of them make pods.
+
+This file alone walks down from a workload. It does not know costs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from bizrq.workloads.kinds.declaration import Adapter, GroupKind
+from bizrq.workloads.owners import MAX_HOPS
+from controller.watch.cluster import Cluster
+from controller.watch.informers import POD
+
+Object = dict[str, Any]
+#: Objects from the workload down to one below it, each with its adapter.
+Path = tuple[tuple[Adapter, Object], ...]
+
+
+@dataclass(slots=True)
+class Owner:
+    """An object that answers for others below it, with those of them that are not pods."""
+
+    path: Path
+    children: list[tuple[Adapter, Object]] = field(default_factory=list)
+
+    @property
+    def uid(self) -> str:
+        return self.path[-1][1]["metadata"]["uid"]
+
+    @property
+    def above(self) -> str:
+        """The uid of the owner that answers for this one; "" for the workload itself."""
+        kind = self.path[-1][0].group, self.path[-1][0].kind
+        return next((o["metadata"]["uid"] for maker, o in reversed(self.path[:-1]) if kind in maker.creates), "")
+
+
+@dataclass(slots=True)
+class Below:
+    """What is below a workload: the owners by uid, the workload first, and the paths to those that make pods."""
+
+    owners: dict[str, Owner] = field(default_factory=dict)
+    makers: list[Path] = field(default_factory=list)
+
+    @property
+    def objects(self) -> Iterator[Object]:
+        """Yield the workload and all below it that are not pods."""
+        for owner in self.owners.values():
+            yield owner.path[-1][1]
+
+
+def gather(cluster: Cluster, adapter: Adapter, workload: Object) -> Below:
+    """Collect what is below a workload, by the owner that answers for it."""
+    found = Below()
+    level: list[Path] = [((adapter, workload),)]
+    for _ in range(MAX_HOPS):
+        if not level:
+            break
+        level = [below for path in level for below in _gather_below(cluster, path, found)]
+    return found
+
+
+def kinds_below(cluster: Cluster, adapter: Adapter) -> set[GroupKind]:
+    """Return the watched kinds that may be below an object of this kind."""
+    found: set[GroupKind] = set()
+    todo = [adapter]
+    while todo:
+        above = todo.pop()
+        for made in {*above.creates, *above.passes} - found:
+            maker = cluster.registry.by_kind(*made)
+            if maker is not None and made in cluster.informers.kinds:
+                found.add(made)
+                # Pods of few kinds own objects.
+                todo.extend([maker] if made != POD or "Pod" in adapter.pods.owner_chain else ())
+    return found
+
+
+def _gather_below(cluster: Cluster, path: Path, found: Below) -> list[Path]:
+    """Collect the direct children of the last object of a path. Returns the paths to look below next."""
+    adapter, _ = path[0]
+    maker, owner = path[-1]
+    below: list[Path] = []
+    for made in sorted({*maker.creates, *maker.passes}):
+        child = cluster.registry.by_kind(*made)
+        answers = next((n for n in range(len(path), 0, -1) if made in path[n - 1][0].creates), 0)
+        if child is None or not answers:
+            continue
+        uid = path[answers - 1][1]["metadata"]["uid"]
+        answering = found.owners.setdefault(uid, Owner(path[:answers]))
+        if made == POD:
+            found.makers.append(path)
+            if "Pod" in adapter.pods.owner_chain:
+                pods = cluster.descendants.pods_made_by(owner["metadata"]["uid"])
+                below.extend((*path, (child, pod.plain())) for pod in pods)
+        else:
+            for obj in cluster.descendants.made_by(owner, made):
+                answering.children.append((child, obj))
+                below.append((*path, (child, obj)))
+    return below

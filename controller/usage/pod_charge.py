@@ -1,0 +1,226 @@
+"""What a workload is charged for its pods, those that are ending and those that vanished among them.
+
+This file alone gathers the pods below a workload for `bizrq.workloads.ownership.charge.weigh`: what each costs, of
+which version it is, and if its controller waits for it. Most pods are alike, so they are weighed by class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from bizrq.units.quantity import NANO
+from bizrq.units.resources import Resources, add, growth, nonzero, smaller, total
+from bizrq.workloads.config import CountingConfig
+from bizrq.workloads.demand.counting import Demand
+from bizrq.workloads.kinds.declaration import Adapter
+from bizrq.workloads.lookup import Lookup
+from bizrq.workloads.ownership.charge import Held, Weighed, may_be_free, weigh
+from bizrq.workloads.ownership.lives import Life, ends_at
+from bizrq.workloads.ownership.overlap import FREE_FOR
+from bizrq.workloads.ownership.waiting import current_version, is_awaited
+from controller.usage.below import Below, Path
+from controller.usage.excess import ExcessUsage
+from controller.watch.cluster import Cluster
+from controller.watch.informers import POD, REPLICASET
+from controller.watch.pods import Pod
+
+Object = dict[str, Any]
+
+#: The life of a pod that nobody deletes, where its age does not matter.
+_RUNS = Life()
+#: Up to this many pods are compared one by one for the latest.
+_FEW = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Overlap:
+    """Pods that run besides the declared ones: those that are `ending`, and those `beyond` the ten free minutes.
+
+    `since` is the first moment of that. `until` is the last end by the clock, None where only an event ends it. Times
+    are milliseconds since 1970.
+    """
+
+    ending: int
+    beyond: int
+    amounts: Resources
+    since: int | None = None
+    until: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PodCharge:
+    """The charge of a workload with its pods.
+
+    `surplus` is what fresh pods cost beyond the workload that no overlap of versions explains.
+    """
+
+    weighed: Weighed
+    overlap: Overlap | None = None
+    surplus: Resources | None = None
+
+
+class PodCharges:
+    """Weighs workloads with their pods."""
+
+    def __init__(self, cluster: Cluster, excess: ExcessUsage, config: CountingConfig, now: Callable[[], int]) -> None:
+        """`now` returns milliseconds since 1970."""
+        self._cluster = cluster
+        self._excess = excess
+        self._config = config
+        self._now = now
+
+    def of(
+        self,
+        adapter: Adapter,
+        workload: Object,
+        below: Below,
+        demand: Demand,
+        asked: Resources,
+        lookup: Lookup,
+        *,
+        is_held: bool,
+    ) -> PodCharge:
+        """Return the charge of a workload that declares `demand` and may have pods for all that is `asked`.
+
+        `is_held` says that this includes an earlier, larger demand. Raises nothing: a pod that cannot be counted costs
+        nothing.
+        """
+        declared = demand.resources.get("pods", 0) // NANO
+        surges = adapter.surge is not None and self._config.surge != "count"
+        held = self._held(workload, below, lookup)
+        several = surges and may_be_free(held, declared)
+        if several:
+            held = self._held(workload, below, lookup, singly=True)
+        # An earlier demand covers the pods that are missing of a smaller one.
+        missing = {} if is_held else _per_pod(demand)
+        weighed = weigh(asked, declared, held, self._now(), surges=several, per_pod=missing)
+        return _charge(held, weighed, declared, asked, several=several)
+
+    def latest(self, below: Below) -> str:
+        """Return the latest pod as text. Of very many pods, only one of each class is compared."""
+        found = ("", "")
+        for path in below.makers:
+            classes = self._cluster.descendants.grouped_pods_made_by(path[-1][1]["metadata"]["uid"])
+            few = sum(many for _, many in classes) <= _FEW
+            for pod in self._pods(path) if few else [pod for pod, _ in classes]:
+                if not pod.is_terminated and not pod.is_being_deleted:
+                    found = max(found, (str(pod.created or 0).zfill(15), f"Pod {pod.name}"))
+        return found[1]
+
+    def revision(self, below: Below) -> int:
+        """Return the revision of the latest change of a pod."""
+        return max((pod.revision for path in below.makers for pod in self._pods(path)), default=0)
+
+    def _pods(self, path: Path) -> Iterable[Pod]:
+        return self._cluster.descendants.pods_made_by(path[-1][1]["metadata"]["uid"])
+
+    def _held(self, workload: Object, below: Below, lookup: Lookup, *, singly: bool = False) -> list[Held]:
+        """Return the pods below a workload: by class, but those that are being deleted one by one; or all `singly`."""
+        costs: dict[object, Resources] = {}
+        found: dict[object, Held] = {}
+        versions = _CurrentVersions(below)
+        for path in below.makers:
+            maker = path[-1][1]["metadata"]["uid"]
+            of_maker = maker if len(path) > 1 else ""
+            for pod, many, life in self._classes(maker, singly=singly):
+                sort = (id(pod), 0) if pod.is_resized else (id(pod.spec), id(pod.labels))
+                # The version of a pod that does not tell is that of its maker.
+                key: object = (sort, of_maker) if life is _RUNS else pod.uid
+                known = found.get(key)
+                if known is not None:
+                    found[key] = known._replace(many=known.many + many)
+                    continue
+                if sort not in costs:
+                    costs[sort] = self._excess.cost(pod.plain(), self._pod_adapter(), workload, lookup)
+                awaited = life.is_being_deleted and _is_waited_for(workload, path, pod, versions)
+                found[key] = Held(pod.uid, pod.version or of_maker, life, costs[sort], awaited, many)
+        return list(found.values())
+
+    def _classes(self, maker: str, *, singly: bool) -> Iterator[tuple[Pod, int, Life]]:
+        """Yield a pod of each class that an object made, without terminated ones, and each pod that vanished."""
+        pods = self._cluster.descendants
+        for pod, many in [(p, 1) for p in pods.pods_made_by(maker)] if singly else pods.grouped_pods_made_by(maker):
+            if not pod.is_terminated:
+                yield pod, many, pod.life() if singly or pod.is_being_deleted else _RUNS
+        for pod, life in self._cluster.vanished.of(maker):
+            yield pod, 1, life
+
+    def _pod_adapter(self) -> Adapter:
+        found = self._cluster.registry.by_kind(*POD)
+        if found is None:
+            raise LookupError("pods are no kind of the registry")
+        return found
+
+
+class _CurrentVersions:
+    """The uid of the ReplicaSet that has a Deployment's template now, looked for once where a pod asks."""
+
+    def __init__(self, below: Below) -> None:
+        self._below = below
+        self._known: dict[str, str | None] = {}
+
+    def is_old(self, owner: Object, maker: Object) -> bool:
+        uid = owner["metadata"]["uid"]
+        if uid not in self._known:
+            self._known[uid] = current_version(owner, [child for _, child in self._below.owners[uid].children])
+        return maker["metadata"]["uid"] != self._known[uid]
+
+
+def _is_waited_for(workload: Object, path: Path, pod: Pod, versions: _CurrentVersions) -> bool:
+    """Return True where no controller makes another pod while this one is being deleted."""
+    if workload["metadata"].get("deletionTimestamp") is not None:
+        # Controllers make nothing for an object that is being deleted.
+        return True
+    adapter, maker = path[-1]
+    if maker["metadata"].get("deletionTimestamp") is not None:
+        return False
+    if (adapter.group, adapter.kind) == REPLICASET and len(path) > 1:
+        owner = path[-2][1]
+        return is_awaited(owner, pod.name, is_old=versions.is_old(owner, maker))
+    return is_awaited(maker, pod.name, is_old=False)
+
+
+def _per_pod(demand: Demand) -> Resources:
+    """Return the cost of the next pod of a workload; of several kinds of pods the least per resource."""
+    roles = [role.per_pod for role in demand.roles if role.replicas]
+    if not roles:
+        return {}
+    found = roles[0]
+    for each in roles[1:]:
+        found = smaller(found, each)
+    return found
+
+
+def _charge(held: list[Held], weighed: Weighed, declared: int, asked: Resources, *, several: bool) -> PodCharge:
+    """Sort what is charged beyond the workload into overlap and surplus."""
+    if not weighed.beyond:
+        return PodCharge(weighed)
+    gone = set(weighed.ending)
+    ending = [pod for pod in held if pod.uid in gone]
+    amounts = total(pod.cost for pod in ending)
+    fresh = nonzero(growth(growth(weighed.charge, amounts), asked))
+    beyond = [pod for pod in held if pod.uid not in gone] if several and fresh else []
+    number = max(0, weighed.fresh - declared - len(weighed.free)) if beyond else 0
+    if not ending and not number:
+        return PodCharge(weighed, surplus=fresh)
+    since = [_deleted_at(pod.life) for pod in ending]
+    if number:
+        ages = sorted((pod.created or 0 for pod in beyond), reverse=True)[: weighed.fresh - declared]
+        since += [age + FREE_FOR for age in ages[len(weighed.free) :] if age]
+    ends = [ends_at(pod.life) for pod in ending]
+    known = [end for end in ends if end is not None]
+    overlap = Overlap(
+        len(ending),
+        number,
+        add(amounts, fresh) if number else amounts,
+        min((at for at in since if at is not None), default=None),
+        max(known) if known and len(known) == len(ends) and not number else None,
+    )
+    return PodCharge(weighed, overlap, None if number else fresh)
+
+
+def _deleted_at(life: Life) -> int | None:
+    """Return when a pod was deleted: `deletionTimestamp` has the grace in it."""
+    return life.gone if life.gone is not None or life.deleted is None else life.deleted - (life.grace or 0)

@@ -1,0 +1,82 @@
+"""Pods that are gone from the API while their node may still run them: deleted by force, or without a terminal phase.
+
+This file alone decides which pods these are, and remembers them until their grace is over. It does not know who pays.
+A controller that starts anew knows none of them.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from bizrq.workloads.ownership.lives import Life, ends_at
+from controller.watch.pods import Pod
+
+#: More than a cluster deletes by force within a grace. Beyond this those that end first are forgotten.
+MOST = 20_000
+
+
+class Vanished(NamedTuple):
+    """A pod as it was last seen. Its `life` says since when it is gone, and so until when it is live."""
+
+    pod: Pod
+    life: Life
+
+
+class VanishedPods:
+    """Remembers vanished pods by the uid of their controller; one without a controller by its own."""
+
+    def __init__(self, now: Callable[[], int]) -> None:
+        """`now` returns milliseconds since 1970."""
+        self._now = now
+        self._by_owner: dict[str, dict[str, Vanished]] = {}
+        #: The end, owner and uid of each, the earliest first. Entries of pods that came back stay until they end.
+        self._ends: list[tuple[int, str, str]] = []
+
+    def record(self, old: Pod | None, new: Pod | None) -> None:
+        """Record a change of the watch: a pod that goes may run on; one that is there has not vanished."""
+        self._forget_ended()
+        if new is not None:
+            if self._ends:
+                self._drop(_owner(new), new.uid)
+        elif old is not None and (end := self._end(old)) is not None:
+            found = Vanished(old, old.life(self._now()))
+            self._by_owner.setdefault(_owner(old), {})[old.uid] = found
+            heapq.heappush(self._ends, (end, _owner(old), old.uid))
+            if len(self._ends) > MOST:
+                self._drop(*heapq.heappop(self._ends)[1:])
+
+    def of(self, owner: str) -> Sequence[Vanished]:
+        """Return the vanished pods of a controller, or the vanished pod that has this uid and no controller."""
+        self._forget_ended()
+        return tuple(self._by_owner.get(owner, {}).values())
+
+    def _end(self, pod: Pod) -> int | None:
+        """Return the moment up to which a pod that has gone now is live; None where its node has stopped it.
+
+        The kubelet deletes a pod once all containers have stopped, and that shows in its last status. One that was gone
+        only when its grace was over has been stopped as well.
+        """
+        now = self._now()
+        if pod.ended is not None:
+            return None
+        before = pod.life()
+        if before.deleted is not None and not before.is_forced and before.deleted <= now:
+            return None
+        end = ends_at(pod.life(now))
+        return end if end is not None and end > now else None
+
+    def _forget_ended(self) -> None:
+        while self._ends and self._ends[0][0] <= self._now():
+            self._drop(*heapq.heappop(self._ends)[1:])
+
+    def _drop(self, owner: str, uid: str) -> None:
+        pods = self._by_owner.get(owner, {})
+        pods.pop(uid, None)
+        if not pods:
+            self._by_owner.pop(owner, None)
+
+
+def _owner(pod: Pod) -> str:
+    return pod.owner.uid if pod.owner is not None else pod.uid

@@ -1,0 +1,276 @@
+"""What a workload is charged for its pods (docs/ownership-rules.md), on a cluster in memory with a clock."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bizrq.units.quantity import NANO
+from bizrq.units.times import format_timestamp
+from controller.usage.workload_usage import overlap_message
+from tests.controller.usage.test_excess import Memory, pod, replica_set
+from tests.support.objects import Object, deployment, template
+
+GRACE = 30
+
+
+@pytest.fixture
+def memory() -> Memory:
+    return Memory()
+
+
+def at(memory: Memory, seconds: float) -> str:
+    """Return the time `seconds` from now."""
+    return format_timestamp(memory.now + round(seconds * 1000))
+
+
+def run(memory: Memory, name: str, owner: Object, cpu: Any = "1", *, age: float = 3600, **spec: Any) -> Object:
+    """Store a pod of this owner that is bound and has run for `age` seconds."""
+    made = pod(name, cpu)
+    made["spec"] = {**made["spec"], "nodeName": "n", **spec}
+    return memory.put(made, owner, creationTimestamp=at(memory, -age))
+
+
+def deleted(memory: Memory, made: Object, grace: int = GRACE, *, ago: float = 0) -> Object:
+    """Delete a pod that ends within its grace."""
+    going = {"deletionTimestamp": at(memory, grace - ago), "deletionGracePeriodSeconds": grace}
+    return memory.put({**made, "metadata": {**made["metadata"], **going}})
+
+
+def observed(memory: Memory, obj: Object, generation: int = 1, **spec: Any) -> Object:
+    """Store another spec of an object, which its controller has observed."""
+    metadata = {key: value for key, value in obj["metadata"].items() if key != "resourceVersion"}
+    stored = {**obj, "metadata": metadata, "spec": {**obj["spec"], **spec}}
+    return memory.put({**stored, "status": {"observedGeneration": generation}}, generation=generation)
+
+
+def web_with(memory: Memory, pods: int = 5, **spec: Any) -> tuple[Object, Object]:
+    """Return a Deployment of five cores and its ReplicaSet, with so many of its pods."""
+    web = memory.put(deployment("web", "nlp", 5))
+    web = observed(memory, web, **spec)
+    below = memory.put(replica_set("web-1", 5), web)
+    for number in range(pods):
+        run(memory, f"web-1-{number}", below)
+    return web, below
+
+
+def stateful_set(memory: Memory) -> tuple[Object, list[Object]]:
+    made = memory.put({**deployment("db", "nlp", 5), "kind": "StatefulSet"})
+    return made, [run(memory, f"db-{number}", made) for number in range(5)]
+
+
+def test_a_settled_workload_is_charged_its_demand(memory: Memory) -> None:
+    web, _ = web_with(memory)
+    found = memory.cost(web)
+    assert (memory.charge(web), found.excess, found.overlap, found.again) == (5, {}, None, None)
+
+
+def test_surge_is_free_for_ten_minutes(memory: Memory) -> None:
+    web, _ = web_with(memory)
+    newer = memory.put(replica_set("web-2", 2), web)
+    for name in "ab":
+        run(memory, name, newer, age=60)
+    assert memory.charge(web) == 5
+    assert memory.cost(web).again == memory.now + 9 * 60_000
+    memory.wait(9 * 60)
+    found = memory.cost(web)
+    assert memory.charge(web) == 7
+    assert found.overlap is not None
+    assert overlap_message(found.overlap) == (
+        f"pods 2 that a rollout has had for more than ten minutes since {at(memory, 0)}"
+    )
+    assert not memory.finding(web)
+
+
+def test_pods_of_one_version_are_not_free(memory: Memory) -> None:
+    web, below = web_with(memory)
+    run(memory, "forged", below, age=1)
+    assert memory.charge(web) == 6
+    assert "asks for more than it does: limits.cpu=1" in memory.finding(web)
+
+
+def test_surge_that_counts_as_demand_is_not_free() -> None:
+    memory = Memory({"surge": "count"})
+    web, _ = web_with(memory)
+    newer = memory.put(replica_set("web-2", 3), web)
+    for name in "abc":
+        run(memory, name, newer, age=60)
+    # A quarter of five, rounded up.
+    assert memory.cost(web).resources["pods"] == 7 * NANO
+    assert memory.charge(web) == 8
+
+
+def test_scaled_to_nothing_and_back_counts_both(memory: Memory) -> None:
+    web, below = web_with(memory, 0)
+    for number in range(5):
+        deleted(memory, run(memory, f"old-{number}", below), 86400)
+        run(memory, f"new-{number}", below, age=1)
+    assert memory.charge(web) == 10
+    found = memory.cost(web).overlap
+    assert found is not None
+    assert (found.ending, found.amounts["limits.cpu"]) == (5, 5 * NANO)
+    assert found.since == memory.now
+    # The grace counts twice, as natively: it is in the deletionTimestamp already.
+    assert memory.cost(web).again == found.until == memory.now + 2 * 86_400_000
+    memory.wait(2 * 86400)
+    assert memory.charge(web) == 5
+
+
+def test_a_template_shrunk_to_nothing_counts_what_runs(memory: Memory) -> None:
+    web, _ = web_with(memory, 4)
+    web = observed(memory, web, 2, template=template("1m"), paused=True)
+    newer = memory.put(replica_set("web-2", 1, "1m"), web)
+    deleted(memory, run(memory, "old", memory.put(replica_set("web-1", 4), web)))
+    # One pod of 1m is missing.
+    assert memory.charge(web) == 5.001
+    run(memory, "new", newer, "1m", age=1)
+    assert memory.charge(web) == 5.001
+
+
+def test_a_stateful_set_waits_for_its_pod(memory: Memory) -> None:
+    db, pods = stateful_set(memory)
+    deleted(memory, pods[0], 86400)
+    assert memory.charge(db) == 5
+
+
+def test_a_stateful_set_does_not_wait_for_a_pod_out_of_its_range(memory: Memory) -> None:
+    db, pods = stateful_set(memory)
+    db = memory.put({**db, "spec": {**db["spec"], "replicas": 4}})
+    deleted(memory, pods[4])
+    assert memory.charge(db) == 5
+
+
+def test_a_pod_on_a_lost_node_is_over_past_its_grace(memory: Memory) -> None:
+    db, pods = stateful_set(memory)
+    deleted(memory, pods[0], ago=3 * GRACE)
+    assert memory.charge(db) == 5
+    web, below = web_with(memory)
+    deleted(memory, run(memory, "lost", below), ago=3 * GRACE)
+    assert memory.charge(web) == 5
+
+
+def test_three_delete_loops_count_three_times(memory: Memory) -> None:
+    web, below = web_with(memory)
+    for number in range(15):
+        deleted(memory, run(memory, f"old-{number}", below))
+    assert memory.charge(web) == 20
+
+
+def test_under_recreate_the_old_version_is_awaited(memory: Memory) -> None:
+    web, below = web_with(memory, 0, strategy={"type": "Recreate"})
+    web = observed(memory, web, 2, template=template("2"))
+    for number in range(5):
+        deleted(memory, run(memory, f"old-{number}", below))
+    memory.put(replica_set("web-2", 0, "2"), web)
+    assert memory.charge(web) == 10
+    # One of the present version has another pod in its place.
+    web = observed(memory, web, 3, template=template("1"))
+    assert memory.charge(web) == 10
+
+
+def test_a_workload_that_is_being_deleted_makes_no_other_pods(memory: Memory) -> None:
+    web, below = web_with(memory, 0)
+    for number in range(5):
+        deleted(memory, run(memory, f"old-{number}", below))
+    web = memory.put({**web, "metadata": {**web["metadata"], "deletionTimestamp": at(memory, 0)}})
+    assert memory.charge(web) == 5
+
+
+def job(memory: Memory, parallelism: int = 5, *, suspend: bool = False, **spec: Any) -> Object:
+    spec = {"parallelism": parallelism, "suspend": suspend, "template": template(), **spec}
+    made = deployment("train", "nlp")
+    return memory.put({**made, "apiVersion": "batch/v1", "kind": "Job", "spec": spec})
+
+
+def test_a_job_that_is_suspended_and_resumed_counts_the_pods_of_before(memory: Memory) -> None:
+    train = job(memory)
+    pods = [run(memory, f"old-{number}", train) for number in range(5)]
+    assert memory.charge(train) == 5
+    train = job(memory, suspend=True)
+    for each in pods:
+        deleted(memory, each, 86400)
+    assert memory.charge(train) == 10, "its controller may not have seen that yet"
+    assert memory.cost(train).again == memory.now + 3000
+    memory.wait(3)
+    assert memory.charge(train) == 5
+    assert memory.charge(job(memory)) == 10
+
+
+def test_a_job_may_wait_for_its_pods(memory: Memory) -> None:
+    train = job(memory, podReplacementPolicy="Failed")
+    deleted(memory, run(memory, "old", train), 86400)
+    assert memory.charge(train) == 5
+
+
+def test_a_demand_that_fell_counts_until_it_is_observed(memory: Memory) -> None:
+    web, below = web_with(memory)
+    assert memory.charge(web) == 5
+    lagging = memory.put({**web, "spec": {**web["spec"], "replicas": 2}}, generation=2, resourceVersion="90")
+    found = memory.cost(lagging)
+    assert (found.resources["limits.cpu"], found.excess["limits.cpu"]) == (2 * NANO, 3 * NANO)
+    assert not memory.finding(lagging)
+    memory.wait(3600)
+    assert memory.charge(lagging) == 5
+    web = observed(memory, web, 2, replicas=2)
+    memory.put({**replica_set("web-1", 2), "status": {"observedGeneration": 1}}, web, generation=2)
+    assert memory.charge(web) == 5, "the ReplicaSet's controller lags"
+    memory.put({**replica_set("web-1", 2), "status": {"observedGeneration": 2}}, web, generation=2)
+    for number in range(3):
+        memory.drop(memory.put({**run(memory, f"web-1-{number}", below), "status": {"phase": "Succeeded"}}))
+    assert memory.charge(web) == 2
+
+
+def test_a_demand_that_fell_counts_until_the_pods_are_as_new(memory: Memory) -> None:
+    web = memory.put(deployment("web", "nlp", 5))
+    assert memory.charge(web) == 5
+    informer, waited = memory.cluster.informers.pods, []
+    informer.installed = True
+
+    async def catch_up(revision: int, _timeout: float) -> bool:
+        waited.append(revision)
+        return False
+
+    informer.catch_up = catch_up  # type: ignore[method-assign]
+    web = observed(memory, web, 2, replicas=2)
+    assert memory.charge(web) == 5
+    assert {*waited} == {int(web["metadata"]["resourceVersion"])}
+    assert not memory.cost(web).settled
+    informer.store.resource_version = 10**6
+    assert memory.charge(web) == 2
+
+
+def test_what_a_controller_lags_behind_is_held_after_a_restart(memory: Memory) -> None:
+    """Nothing says what was asked for before but what is below."""
+    web = memory.put({**deployment("web", "nlp", 2), "status": {"observedGeneration": 1}}, generation=2)
+    memory.put(replica_set("web-1", 5), web)
+    assert memory.charge(web) >= 4
+
+
+def test_a_pod_that_is_deleted_by_force_is_charged_for_its_grace(memory: Memory) -> None:
+    web, below = web_with(memory)
+    forced = run(memory, "forced", below, terminationGracePeriodSeconds=600)
+    assert memory.charge(web) == 6
+    memory.drop(forced)
+    assert memory.charge(web) == 6
+    assert memory.cost(web).again == memory.now + 600_000
+    memory.wait(600)
+    assert memory.charge(web) == 5
+
+
+def test_a_pod_that_has_ended_or_has_no_node_leaves_nothing(memory: Memory) -> None:
+    web, below = web_with(memory)
+    ended = run(memory, "ended", below)
+    memory.drop(memory.put({**ended, "status": {"phase": "Failed"}}))
+    memory.drop(memory.put(pod("pending", phase="Pending"), below))
+    assert memory.charge(web) == 5
+
+
+def test_a_bare_pod_is_charged_while_it_is_live(memory: Memory) -> None:
+    bare = memory.put({**pod("bare"), "spec": {**pod("bare")["spec"], "nodeName": "n"}})
+    assert memory.charge(bare) == 1
+    bare = deleted(memory, bare)
+    assert memory.charge(bare) == 1
+    assert memory.cost(bare).again == memory.now + 2 * GRACE * 1000
+    memory.wait(2 * GRACE)
+    assert memory.charge(bare) == 0
