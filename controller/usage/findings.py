@@ -16,6 +16,7 @@ class Findings:
     """Messages about a group's workloads, by subject."""
 
     problems: list[str] = field(default_factory=list)
+    unreadable: list[str] = field(default_factory=list)
     surplus: list[str] = field(default_factory=list)
     unbounded: list[str] = field(default_factory=list)
     detached: list[str] = field(default_factory=list)
@@ -28,6 +29,7 @@ class Findings:
     def add(self, messages: Messages) -> None:
         """Add the messages of one workload."""
         self.problems.extend([messages.problem] if messages.problem else ())
+        self.unreadable.extend([messages.unreadable] if messages.unreadable else ())
         self.surplus.extend([messages.excess] if messages.excess else ())
         self.unbounded.extend(messages.unbounded)
         self.mismatches.extend(messages.mismatches)
@@ -36,6 +38,7 @@ class Findings:
         """Return a true condition for each subject with messages. Its type is also the reason of the event."""
         kinds = (
             ("Uncountable", "Malformed", "", self.problems),
+            ("CountedAtMost", "Malformed", "counted as the largest that it can mean: ", self.unreadable),
             (_MISMATCH, "UsesOthers", "", self.mismatches),
             ("Surplus", "BeyondOwner", "", self.surplus),
             ("Unbounded", "RunsOn", "no maximum run time, so their card-hours are not guaranteed: ", self.unbounded),

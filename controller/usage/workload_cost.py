@@ -35,6 +35,8 @@ class WorkloadCost(msgspec.Struct, frozen=True):
     #: The cost of claims that other workloads may name too, as in `counting.Demand`.
     shared: Mapping[Slot, Resources] = msgspec.field(default_factory=dict)
     problem: str = ""
+    #: Which fields count as the largest that they can mean, because they cannot be read.
+    unreadable: str = ""
     #: The references that it was counted by.
     asked: Collection[Reference] = ()
     #: What the workload and all below it hold; the excess over its own demand, and that as text; whether the excess was
@@ -151,9 +153,11 @@ class WorkloadCosts:
             demand, found = counted[0] if counted else (self._demand(adapter, obj, lookup), NO_EXCESS)
         except Malformed as error:
             demand = self._last.get(uid, counting.NO_DEMAND)
-            return WorkloadCost(False, demand.resources, demand.shared, str(error), tuple(asked)), None
+            return WorkloadCost(False, demand.resources, demand.shared, str(error), asked=tuple(asked)), None
         self._last[uid] = demand
-        return WorkloadCost(not lookup.has_read, demand.resources, demand.shared, asked=tuple(asked)), found
+        unreadable = "; ".join(demand.unreadable)
+        settled = not lookup.has_read
+        return WorkloadCost(settled, demand.resources, demand.shared, "", unreadable, tuple(asked)), found
 
     def _demand(self, adapter: Adapter, obj: Object, lookup: Lookup) -> counting.Demand:
         """Return what a workload asks for, with children that may grow beyond it. Raises Malformed."""

@@ -42,6 +42,7 @@ class Messages:
     """Messages about one workload."""
 
     problem: str = ""
+    unreadable: str = ""
     excess: str = ""
     unbounded: tuple[str, ...] = ()
     mismatches: tuple[str, ...] = ()
@@ -106,6 +107,7 @@ class UsageBuilder:
                     )
         words = Messages(
             f"{slot}: {cost.problem}" if cost.problem else "",
+            f"{slot}: {cost.unreadable}" if cost.unreadable else "",
             cost.finding,
             tuple(map(str, unbounded)),
             tuple(f"{slot} {finding}" for finding in shown.findings),
