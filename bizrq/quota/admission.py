@@ -11,7 +11,7 @@ from functools import partial
 from typing import NamedTuple
 
 from bizrq.quota.account import MAX_BYTES, MAX_ENTRIES, Account
-from bizrq.quota.change import Charge
+from bizrq.quota.change import Charge, surge_remarks
 from bizrq.quota.headroom import replicas_that_fit
 from bizrq.quota.new_reservation import added, reservation_for
 from bizrq.quota.prepaid import has_pending_change, remarks, unbounded_runtime, with_max_cost
@@ -130,7 +130,8 @@ def growth_fits(given: Input) -> Denied | None:
             violations.append(Violation(name, amount, account.taken(name), ceiling(name)))
     if not violations:
         return None
-    return exceeded(account.group, violations, replicas_that_fit(account, charge), remarks(account, charge, violations))
+    notes = [*surge_remarks(charge), *remarks(account, charge, violations)]
+    return exceeded(account.group, violations, replicas_that_fit(account, charge), notes)
 
 
 def earlier_change_still_fits(given: Input) -> Denied | None:

@@ -12,11 +12,17 @@ from bizrq.units.slot import GROUP_SLOT_KIND, Slot
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """One set of equal pods of a workload."""
+    """One set of equal pods of a workload; `surge` of them are charged in addition to the declared ones."""
 
     name: str
     replicas: int
     per_pod: Resources
+    surge: int = 0
+
+
+def surge_remark(role: str, pods: int, surge: int) -> str:
+    """Return what people read of surge that is charged."""
+    return f"{surge} of the {pods} pods of {role} are surge"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,3 +86,8 @@ class Charge:
         return self.max_run_time_before is not None and (
             self.max_run_time is None or self.max_run_time > self.max_run_time_before
         )
+
+
+def surge_remarks(charge: Charge) -> list[str]:
+    """Return what people read of surge that is charged, for each role that has some."""
+    return [surge_remark(role.name, role.replicas, role.surge) for role in charge.roles if role.surge]

@@ -11,10 +11,13 @@ from bizrq.units.resources import growth
 
 
 def replicas_that_fit(account: Account, charge: Charge) -> int | None:
-    """Return how many more replicas of the one role that grew would fit; None where several grew or none did."""
+    """Return how many more replicas of the one role that grew would fit; None where several grew or none did.
+
+    None also where surge is charged: its pods do not grow with the replicas.
+    """
     charge = with_max_cost(account, charge)
     grown = role_that_grew(charge)
-    if grown is None:
+    if grown is None or grown[0].surge:
         return None
     role, was = grown
     holds, most = base_held(account, charge), None
@@ -46,7 +49,8 @@ def role_that_grew(charge: Charge) -> tuple[Role, int] | None:
     if len(grown) != 1:
         return None
     [role] = grown
-    return role, old.get(role.name, nothing).replicas
+    was = old.get(role.name, nothing)
+    return role, was.replicas - was.surge
 
 
 def _cost(role: Role) -> dict[str, int]:

@@ -18,6 +18,7 @@ class Findings:
     """Messages about a group's workloads, by subject."""
 
     problems: list[str] = field(default_factory=list)
+    unreadable: list[str] = field(default_factory=list)
     surplus: list[str] = field(default_factory=list)
     overlap: list[str] = field(default_factory=list)
     #: The lines of `status.ending`.
@@ -33,6 +34,7 @@ class Findings:
     def add(self, messages: Messages) -> None:
         """Add the messages of one workload."""
         self.problems.extend([messages.problem] if messages.problem else ())
+        self.unreadable.extend([messages.unreadable] if messages.unreadable else ())
         self.surplus.extend([messages.excess] if messages.excess else ())
         self.overlap.extend([messages.overlap] if messages.overlap else ())
         self.ending.extend([messages.ending] if messages.ending else ())
@@ -43,6 +45,7 @@ class Findings:
         """Return a true condition for each subject with messages. Its type is also the reason of the event."""
         kinds = (
             ("Uncountable", "Malformed", "", self.problems),
+            ("CountedAtMost", "Malformed", "counted as the largest that it can mean: ", self.unreadable),
             (_MISMATCH, "UsesOthers", "", self.mismatches),
             ("Surplus", "BeyondOwner", "", self.surplus),
             (OVERLAP, "PodsRunOn", "charged besides what the workloads ask for: ", self.overlap),

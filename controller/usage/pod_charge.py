@@ -87,7 +87,7 @@ class PodCharges:
         `is_held` says that this includes an earlier, larger demand. Raises nothing: a pod that cannot be counted costs
         nothing.
         """
-        declared = demand.resources.get("pods", 0) // NANO
+        declared = demand.resources.get("pods", 0) // NANO - sum(role.surge for role in demand.roles)
         surges = adapter.surge is not None and self._config.surge != "count"
         held = self._held(workload, below, lookup)
         several = surges and may_be_free(held, declared)

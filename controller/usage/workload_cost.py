@@ -50,6 +50,8 @@ class WorkloadCost(msgspec.Struct, frozen=True):
     #: The cost of claims that other workloads may name too, as in `counting.Demand`.
     shared: Mapping[Slot, Resources] = msgspec.field(default_factory=dict)
     problem: str = ""
+    #: Which fields count as the largest that they can mean, because they cannot be read.
+    unreadable: str = ""
     #: The references that it was counted by.
     asked: Collection[Reference] = ()
     excess: Resources = msgspec.field(default_factory=dict)
@@ -205,12 +207,14 @@ class WorkloadCosts:
                 count(lookup)
         except Malformed as error:
             demand = self._last.get(uid, counting.NO_DEMAND)
-            return _Count(WorkloadCost(False, demand.resources, demand.shared, str(error), tuple(asked)))
+            return _Count(WorkloadCost(False, demand.resources, demand.shared, str(error), asked=tuple(asked)))
         demand, found = counted[0]
         if not has_ended(obj, adapter):
             self._last[uid] = demand
         settled = found.cost.settled and not lookup.has_read
-        return found._replace(cost=msgspec.structs.replace(found.cost, settled=settled, asked=tuple(asked)))
+        unreadable = "; ".join(demand.unreadable)
+        cost = msgspec.structs.replace(found.cost, settled=settled, unreadable=unreadable, asked=tuple(asked))
+        return found._replace(cost=cost)
 
     def _demand(self, adapter: Adapter, obj: Object, lookup: Lookup) -> counting.Demand:
         """Return what a workload asks for, with children that may grow beyond it. Raises Malformed.

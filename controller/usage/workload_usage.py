@@ -44,6 +44,7 @@ class Messages:
     """Messages about one workload."""
 
     problem: str = ""
+    unreadable: str = ""
     excess: str = ""
     overlap: str = ""
     #: A line of `status.ending`.
@@ -113,6 +114,7 @@ class UsageBuilder:
                     )
         words = Messages(
             f"{slot}: {cost.problem}" if cost.problem else "",
+            f"{slot}: {cost.unreadable}" if cost.unreadable else "",
             cost.finding,
             f"{slot}: {overlap_message(cost.overlap)}" if cost.overlap is not None else "",
             wire.ending_line(slot, cost.overlap.amounts, cost.overlap.until) if cost.overlap is not None else "",

@@ -146,6 +146,17 @@ async def test_what_cannot_be_counted_is_told_and_does_not_hold_up_the_rest(book
         assert "rollouts.argoproj.io/default/bad" in await books.told("Uncountable")
 
 
+async def test_a_surge_that_cannot_be_read_is_counted_at_its_largest_and_told(books: Books) -> None:
+    async with books.controller():
+        await books.group("nlp", cpu="100")
+        bad = rollout("bad", "nlp", 2)
+        bad["spec"]["strategy"] = {"canary": {"maxSurge": "at most 30"}}
+        await books.create(bad)
+        await books.uses("nlp", cpu="30")
+        told = await books.told("CountedAtMost")
+        assert "rollouts.argoproj.io/default/bad: spec.strategy.canary.maxSurge: must be a whole number" in told
+
+
 async def test_a_hard_that_cannot_be_read_makes_the_group_not_ready_and_nothing_crashes(books: Books) -> None:
     """An unreadable group was stored while the webhook was away; CEL does not know our resource names."""
     async with books.controller():

@@ -224,6 +224,39 @@ async def detach(team: Team, name: str) -> None:
     await team.client.patch(PODS, name, change, namespace=team.name)
 
 
+# A large surge.
+
+
+def of_surge(most: int) -> Object:
+    return {"spec": {"strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": most}}}}
+
+
+async def test_a_surge_beyond_the_replicas_is_charged_before_a_paused_rollout_can_use_it(team: Team) -> None:
+    """A paused rollout is scaled up to its replicas and its surge together."""
+
+    async def patch(change: Object) -> None:
+        await team.client.patch(DEPLOYMENTS, "web", change, namespace=team.name)
+
+    async def live() -> int:
+        found = (await team.client.list(PODS, team.name))[0]
+        return sum(1 for pod in found if "deletionTimestamp" not in pod["metadata"])
+
+    await team.pods(DEPLOYMENTS, team.deployment(1), 1)
+    assert "199 of the 200 pods of main are surge" in (await refusal(patch(of_surge(200)))).message
+    await patch(of_surge(3))
+    await team.uses("3")
+    container = {"name": "main", "image": "other", "resources": template("1")["spec"]["containers"][0]["resources"]}
+    await patch({"spec": {"template": {"spec": {"containers": [container]}}}})
+    await patch({"spec": {"paused": True}})
+    assert "exceeded quota" in (await refusal(patch({"spec": {"replicas": 5}}))).message
+    await patch({"spec": {"replicas": 2}})
+    await team.uses("3")
+    # Two pods may be free.
+    assert await live() <= 5
+    await patch({"spec": {"paused": False, **of_surge(1)["spec"]}})
+    await team.uses("2")
+
+
 # A bare pod, a forged owner, /scale, no limits given.
 
 

@@ -122,7 +122,7 @@ def target_version(request: Request, new: Mapping[str, Any], old: Mapping[str, A
 
 def charged_roles(demand: Demand) -> tuple[Role, ...]:
     """Return the roles of a demand as a charge lists them."""
-    return tuple(Role(role.name, role.replicas, role.per_pod) for role in demand.roles)
+    return tuple(Role(role.name, role.replicas, role.per_pod, role.surge) for role in demand.roles)
 
 
 def deadline_path(adapter: Adapter) -> str:

@@ -301,10 +301,13 @@ class WorkloadHandler:
 
         Raises Malformed.
         """
+        before = None
         if write.old is not None:
-            self._before(write.old, charged_group(write.old, lookup), lookup)
+            before = self._before(write.old, charged_group(write.old, lookup), lookup)
         asked = TrackingLookup(lookup)
-        return counting.demand(write.new, self._registry, asked, self._config), asked
+        demand = counting.demand(write.new, self._registry, asked, self._config)
+        counting.check_readable(demand, before)
+        return demand, asked
 
     def _before(self, old: Object | None, group: str | None, lookup: Lookup) -> Demand | None:
         """Return what the stored object costs this group; None where there is none, or another group pays."""

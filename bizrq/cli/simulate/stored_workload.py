@@ -41,7 +41,8 @@ class StoredWorkload:
     """A stored workload with its cost in nano-units, or the `error` why it cannot be counted.
 
     `above` is the owner that is charged for it, "" if it is charged itself. `group` is the charged group, and `account`
-    its account if the group exists. `more` is the outcome for one more replica, None if it has no replicas.
+    its account if the group exists. `more` is the outcome for one more replica, None if it has no replicas. `remarks`
+    explain the cost.
     """
 
     kind: str
@@ -55,6 +56,7 @@ class StoredWorkload:
     error: str = ""
     has_ended: bool = False
     more: DryRunOutcome | None = None
+    remarks: Sequence[str] = ()
 
 
 async def find_workload(
@@ -105,9 +107,14 @@ def _counted(
         return found
     found = replace(found, has_ended=not counting.is_live(obj, adapter))
     try:
-        return replace(found, cost=dict(counting.total_demand(count(lookup))))
+        demand = count(lookup)
     except Malformed as error:
         return replace(found, error=str(error))
+    remarks = [
+        *counting.surge_remarks(demand),
+        *(f"counted as the largest that it can mean: {problem}" for problem in demand.unreadable),
+    ]
+    return replace(found, cost=dict(counting.total_demand(demand)), remarks=remarks)
 
 
 async def _read(client: KubeClient, adapter: Adapter, namespace: str, name: str) -> Object:

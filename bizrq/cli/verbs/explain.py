@@ -138,6 +138,7 @@ def _explain_workload(kind: str, namespace: str, name: str, settings: Settings, 
             console, [f"It cannot be counted, so it counts as zero and cannot grow: {found.error}"], 2
         )
     _print_rows(("costs", "left", "hard"), cost_rows(found))
+    terminal.print_sentences(console, found.remarks, 2)
     if found.more is not None:
         _answer(console, found.more, "One more replica fits", "One more replica does not fit:")
     if unread:

@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from bizrq.quota.change import surge_remark
 from bizrq.units import resources
 from bizrq.units.names import base_and_model
 from bizrq.units.quantity import MAX, NANO
@@ -27,7 +28,7 @@ from bizrq.workloads.labels import LABEL, labels_of
 from bizrq.workloads.lookup import ALL_NODES, EmptyLookup, Lookup, Reference, TrackingLookup, group_and_version
 from bizrq.workloads.owners import payer
 from bizrq.workloads.pods.eligibility import eligible_count, placement
-from bizrq.workloads.pods.podspec import IMPLICIT_CLASS, PodCost, pod_cost
+from bizrq.workloads.pods.podspec import IMPLICIT_CLASS, PodCost, grace_problem, pod_cost
 from bizrq.workloads.pods.roles import PodSet, has_ended, is_suspended, max_run_time, pod_set_of_template, pod_sets
 from bizrq.workloads.pods.surge import with_policies
 from bizrq.workloads.validation import Malformed, describe_value, expect_count, expect_map, malformed
@@ -35,11 +36,15 @@ from bizrq.workloads.validation import Malformed, describe_value, expect_count, 
 
 @dataclass(frozen=True, slots=True)
 class RoleDemand:
-    """One set of equal pods: their number, and the cost of one under every emitted name, in nano-units."""
+    """One set of equal pods: their number, and the cost of one under every emitted name, in nano-units.
+
+    `surge` of them are charged in addition to the declared ones (`pods.surge`).
+    """
 
     name: str
     replicas: int
     per_pod: Resources
+    surge: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +54,8 @@ class Demand:
     `shared` is the cost of claims that other workloads may use too, by slot; each counts once. `missing` lists, for
     requests.cpu, limits.cpu, requests.memory and limits.memory, the containers that do not state it. `unmodelled`
     lists, for names of cards, the roles without a model where strict_models needs one. `run` is the longest run in
-    milliseconds; None without a bound.
+    milliseconds; None without a bound. `unreadable` says which fields count as the largest that they can mean, because
+    they cannot be read (docs/counting.md, "Checked input").
     """
 
     resources: Resources = field(default_factory=dict)
@@ -58,6 +64,7 @@ class Demand:
     missing: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     unmodelled: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     run: int | None = None
+    unreadable: tuple[str, ...] = ()
 
 
 NO_DEMAND = Demand()
@@ -105,10 +112,12 @@ def own_demand(obj: dict[str, Any], adapter: Adapter, lookup: Lookup, config: Co
     missing: dict[str, list[str]] = {}
     unmodelled: dict[str, list[str]] = {}
     shared: dict[Slot, Resources] = {}
-    for pods in with_policies(obj, adapter, _pod_sets(obj, adapter, around.namespace, lookup), config):
+    sets, unreadable = with_policies(obj, adapter, _pod_sets(obj, adapter, around.namespace, lookup), config)
+    for pods in sets:
+        unreadable += grace_problem(pods.spec, pods.path)
         cost = pod_cost(pods.spec, pods.path, around.namespace, lookup)
         per_pod = charged_cost(cost, pods, around)
-        roles.append(RoleDemand(pods.name, pods.count, per_pod))
+        roles.append(RoleDemand(pods.name, pods.count, per_pod, pods.surge))
         if pods.count:
             claims = dra.shared_claims_cost(pods, around.of(pods)) if pods.spec.get("resourceClaims") else {}
             shared = larger_by_slot(shared, claims)
@@ -126,7 +135,24 @@ def own_demand(obj: dict[str, Any], adapter: Adapter, lookup: Lookup, config: Co
         {name: tuple(containers) for name, containers in missing.items()},
         {name: tuple(names) for name, names in unmodelled.items()},
         run,
+        unreadable,
     )
+
+
+def check_readable(demand: Demand, stored: Demand | None) -> None:
+    """Raise Malformed where a field cannot be read that the stored object, None where there is none, does not have so.
+
+    So a person cannot write such a field, and an object that has one already may still be changed otherwise.
+    """
+    known = stored.unreadable if stored is not None else ()
+    for problem in demand.unreadable:
+        if problem not in known:
+            raise Malformed(problem)
+
+
+def surge_remarks(demand: Demand) -> list[str]:
+    """Return how many pods of each role are surge that is charged."""
+    return [surge_remark(role.name, role.replicas, role.surge) for role in demand.roles if role.surge]
 
 
 def total_demand(demand: Demand) -> Resources:

@@ -6,7 +6,7 @@ function as admission, and knows no cluster.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,7 +27,10 @@ from bizrq.workloads.validation import Malformed, describe_value, expect_map, ma
 
 @dataclass(frozen=True, slots=True)
 class UsageRow:
-    """One document of a counted kind: its cost in canonical text by resource, or why it cannot be counted."""
+    """One document of a counted kind: its cost in canonical text by resource, or why it cannot be counted.
+
+    `surge` says how many of its pods are surge that is charged.
+    """
 
     api_version: str
     kind: str
@@ -36,6 +39,7 @@ class UsageRow:
     group: str | None
     usage: Mapping[str, str] | None = None
     error: str | None = None
+    surge: Sequence[str] = ()
 
     def as_json(self) -> dict[str, Any]:
         """Return the item that `bizrq usage -o json` prints."""
@@ -46,7 +50,10 @@ class UsageRow:
             "name": self.name,
             "group": self.group,
         }
-        return {**item, "usage": dict(self.usage or {})} if self.error is None else {**item, "error": self.error}
+        if self.error is not None:
+            return {**item, "error": self.error}
+        item["usage"] = dict(self.usage or {})
+        return {**item, "surge": list(self.surge)} if self.surge else item
 
 
 def usage(documents: Iterable[object], config: CountingConfig, registry: Registry) -> list[UsageRow]:
@@ -63,12 +70,13 @@ def usage(documents: Iterable[object], config: CountingConfig, registry: Registr
     def payer_of(workload: dict[str, Any]) -> str | None:
         return charged_group(workload, cluster)
 
-    def of_workload(workload: dict[str, Any], group: str | None) -> Resources:
-        return shared.charged(workload, group, _demand(workload, kinds, cluster, config))
+    def of_workload(workload: dict[str, Any], group: str | None) -> tuple[Resources, Sequence[str]]:
+        found = _demand(workload, kinds, cluster, config)
+        return shared.charged(workload, group, found), counting.surge_remarks(found)
 
-    def of_claim(claim: dict[str, Any], _group: str | None) -> Resources:
+    def of_claim(claim: dict[str, Any], _group: str | None) -> tuple[Resources, Sequence[str]]:
         around = ClaimContext(labels_of(claim), counting.namespace_of(claim), cluster, config)
-        return shared.left(claim, dra.claim_cost(claim, around))
+        return shared.left(claim, dra.claim_cost(claim, around)), ()
 
     rows: dict[int, UsageRow] = {}
     for number, document in enumerate(found):
@@ -147,7 +155,7 @@ def _row(
     document: dict[str, Any],
     find: Callable[[dict[str, Any]], dict[str, Any]],
     payer_of: Callable[[dict[str, Any]], str | None],
-    cost_of: Callable[[dict[str, Any], str | None], Resources],
+    cost_of: Callable[[dict[str, Any], str | None], tuple[Resources, Sequence[str]]],
 ) -> UsageRow:
     """Return the row of a document; `find` returns the object that the document means."""
     metadata = document.get("metadata")
@@ -155,10 +163,11 @@ def _row(
     group: str | None = None
     cost: Resources | None = None
     error: str | None = None
+    surge: Sequence[str] = ()
     try:
         obj = find(document)
         group = payer_of(obj)
-        cost = cost_of(obj, group)
+        cost, surge = cost_of(obj, group)
     except Malformed as wrong:
         error = str(wrong)
     return UsageRow(
@@ -169,6 +178,7 @@ def _row(
         group=group,
         usage=None if cost is None else text_of(nonzero(cost)),
         error=error,
+        surge=surge,
     )
 
 
@@ -185,7 +195,9 @@ def _demand(workload: dict[str, Any], kinds: Registry, cluster: DocumentLookup, 
             if isinstance(uid, str) and uid and is_descendant(pod, uid, namespace, cluster)
         ]
         return counting.demand_of_live_pods(workload, pods, cluster, config)
-    return counting.demand(workload, kinds, cluster, config)
+    found = counting.demand(workload, kinds, cluster, config)
+    counting.check_readable(found, None)
+    return found
 
 
 def is_scale(document: Mapping[str, Any]) -> bool:

@@ -1,6 +1,7 @@
-"""Decide which pods are free while a new version replaces an old one, and how much declared surge is demand.
+"""Decide which pods are free while a new version replaces an old one.
 
-This file alone decides that. Times are integer milliseconds.
+This file alone decides that. Times are integer milliseconds. `bizrq.workloads.pods.surge` decides how much declared
+surge is demand.
 """
 
 from __future__ import annotations
@@ -44,14 +45,6 @@ def free(fresh: Sequence[R], declared: int, now: int) -> list[R]:
 def until(pods: Iterable[Replica]) -> int | None:
     """Return the moment at which the first of these free pods is free no longer; None where there is none."""
     return min((pod.created + FREE_FOR for pod in pods if pod.created is not None), default=None)
-
-
-def surge_demand(declared: int, surge: int) -> int:
-    """Return how many pods of a declared surge are demand: those beyond `declared`, while any are declared.
-
-    So `maxSurge: 200` with two replicas is charged when it is written.
-    """
-    return max(0, surge - declared) if declared > 0 else 0
 
 
 def _age(pod: Replica, now: int) -> int:

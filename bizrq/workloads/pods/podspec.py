@@ -35,6 +35,9 @@ from bizrq.workloads.validation import (
 #: The resources that containers may have to state (docs/counting.md, "Missing cpu and memory").
 MUST_SAY: Final = (("requests", "cpu"), ("requests", "memory"), ("limits", "cpu"), ("limits", "memory"))
 
+#: The longest grace period that the API has room for, in seconds.
+_MAX_GRACE: Final = 2**63 - 1
+
 #: The prefix of the implicit resource of a DRA device class.
 IMPLICIT_CLASS: Final = "deviceclass.resource.kubernetes.io/"
 
@@ -112,6 +115,15 @@ def pod_cost(spec: Mapping[str, Any], path: str, namespace: str, lookup: Lookup)
         if limits.get(name):
             limits[name] += amount
     return PodCost(requests, limits, _missing((*containers, *inits), pod_requests, pod_limits), containers, inits)
+
+
+def grace_problem(spec: Mapping[str, Any], path: str) -> tuple[str, ...]:
+    """Return why the grace period of a pod cannot be read; nothing if it can."""
+    grace = spec.get("terminationGracePeriodSeconds")
+    if grace is None or (type(grace) is int and 0 <= grace <= _MAX_GRACE):
+        return ()
+    where, shown = f"{path}.terminationGracePeriodSeconds", describe_value(grace)
+    return (f"{where}: must be a whole number of seconds from 0, not {shown}",)
 
 
 def _containers(value: object, path: str, *, init: bool) -> list[Container]:

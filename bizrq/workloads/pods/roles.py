@@ -38,7 +38,10 @@ from bizrq.workloads.validation import (
 
 @dataclass(frozen=True, slots=True)
 class PodSet:
-    """`count` equal pods: their PodSpec, its path in the object, and their annotations and labels."""
+    """`count` equal pods: their PodSpec, its path in the object, and their annotations and labels.
+
+    `surge` of them are charged in addition to the declared ones.
+    """
 
     name: str
     count: int
@@ -46,6 +49,7 @@ class PodSet:
     path: str
     annotations: Mapping[str, Any] = field(default_factory=dict)
     labels: Mapping[str, Any] = field(default_factory=dict)
+    surge: int = 0
 
     @property
     def is_own(self) -> bool:

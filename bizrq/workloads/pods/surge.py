@@ -1,7 +1,7 @@
 """Count pods that a workload may have for a while in addition to those that it asks for.
 
-This file alone knows how many pods an update adds (policy `surge: count`), and how far an elastic job may grow (policy
-`elastic: max`). By default neither is charged.
+This file alone knows how many pods an update adds, which of them are charged, and how far an elastic job may grow
+(policy `elastic: max`). By default only surge beyond the declared pods is charged, with `surge: count` all of it.
 """
 
 from __future__ import annotations
@@ -9,34 +9,48 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from bizrq.workloads.config import CountingConfig
 from bizrq.workloads.kinds.declaration import Adapter
 from bizrq.workloads.pods.roles import PodSet
 from bizrq.workloads.validation import (
     MAX_COUNT,
+    Malformed,
     describe_value,
     expect_bool,
     expect_count,
+    expect_list,
     expect_map,
     expect_text,
     get_path,
     malformed,
 )
 
+T = TypeVar("T")
+
 _PERCENT = re.compile(r"([0-9]{1,5})%", re.ASCII)
+_NUMBER = re.compile(r"[0-9]{1,9}", re.ASCII)
+
+
+def surge_demand(declared: int, surge: int) -> int:
+    """Return how many pods of a declared surge are demand: those beyond `declared`, while any are declared.
+
+    So `maxSurge: 200` with two replicas is charged when it is written (docs/ownership-rules.md, law 4).
+    """
+    return max(0, surge - declared) if declared > 0 else 0
 
 
 def with_policies(
     obj: dict[str, Any], adapter: Adapter, sets: Sequence[PodSet], config: CountingConfig
-) -> Sequence[PodSet]:
-    """Return the sets of pods with the counts that the policies charge. Raises Malformed."""
+) -> tuple[Sequence[PodSet], tuple[str, ...]]:
+    """Return the sets of pods with the counts that are charged, and what of the surge cannot be read.
+
+    A field of the surge that cannot be read counts as the largest that it can mean. Raises Malformed for all others.
+    """
     if config.elastic == "max" and adapter.elastic_max is not None:
         sets = _grown(obj, adapter, sets)
-    if config.surge == "count" and adapter.surge is not None:
-        sets = _surged(obj, adapter.surge, sets)
-    return sets
+    return _surged(obj, adapter.surge, sets, config) if adapter.surge is not None else (sets, ())
 
 
 def _grown(obj: dict[str, Any], adapter: Adapter, sets: Sequence[PodSet]) -> Sequence[PodSet]:
@@ -49,67 +63,123 @@ def _grown(obj: dict[str, Any], adapter: Adapter, sets: Sequence[PodSet]) -> Seq
     return [replace(s, count=max(s.count, number)) if s.name.casefold() == role else s for s in sets]
 
 
-def _surged(obj: dict[str, Any], how: str, sets: Sequence[PodSet]) -> Sequence[PodSet]:
+def _surged(
+    obj: dict[str, Any], how: str, sets: Sequence[PodSet], config: CountingConfig
+) -> tuple[Sequence[PodSet], tuple[str, ...]]:
     spec = expect_map(obj.get("spec"), "spec")
     given = spec.get("replicas")
     replicas = 1 if given is None else expect_count(given, "spec.replicas")
     rule = SURGES[how]
     if not rule.by_replicas:
         replicas = 1
-    more = rule.more(spec, replicas)
+    fields = _Fields(replicas)
+    surge = rule.more(spec, fields)
+    problems = tuple(fields.problems)
+    if problems:
+        surge = max(replicas, surge)
+    more = surge if config.surge == "count" else surge_demand(replicas, surge)
     if not replicas or not more:
-        return sets
-    surged = [replace(s, count=s.count // replicas * (replicas + more)) for s in sets]
+        return sets, problems
+    surged = [replace(s, count=s.count + s.count // replicas * more, surge=s.count // replicas * more) for s in sets]
     if any(s.count > MAX_COUNT for s in surged):
         raise malformed("spec", f"asks for more than {MAX_COUNT} pods")
-    return surged
+    return surged, problems
 
 
-def _of_deployment(spec: dict[str, Any], replicas: int) -> int:
-    strategy = expect_map(spec.get("strategy"), "spec.strategy")
-    if expect_text(strategy.get("type"), "spec.strategy.type") == "Recreate":
+class _Fields:
+    """Reads the fields of a surge. Each that cannot be read is a problem, and counts as the largest it can mean."""
+
+    def __init__(self, replicas: int) -> None:
+        self.replicas = replicas
+        self.problems: list[str] = []
+
+    def map(self, value: object, path: str) -> dict[str, Any]:
+        return self._read(expect_map, value, path, {})
+
+    def list(self, value: object, path: str) -> Sequence[Any]:
+        return self._read(expect_list, value, path, ())
+
+    def text(self, value: object, path: str) -> str:
+        return self._read(expect_text, value, path, "")
+
+    def bool(self, value: object, path: str) -> bool:
+        return self._read(expect_bool, value, path, False)
+
+    def number(self, value: object, default: int | str, path: str) -> int:
+        """Return a number, or a percentage of the replicas, rounded up."""
+        given = default if value is None else value
+        if not isinstance(given, str):
+            return self._read(expect_count, given, path, self.replicas)
+        if match := _PERCENT.fullmatch(given):
+            return self.percent(int(match[1]))
+        shown = describe_value(given)
+        self.problems.append(f"{path}: must be a whole number or a percentage, not {shown}")
+        number = _NUMBER.search(shown)
+        # Some controllers read "200" as a percentage.
+        return max(int(number[0]), self.percent(int(number[0]))) if number else self.replicas
+
+    def percent(self, percentage: int) -> int:
+        return -(-self.replicas * percentage // 100)
+
+    def _read(self, expect: Callable[[object, str], T], value: object, path: str, otherwise: T) -> T:
+        try:
+            return expect(value, path)
+        except Malformed as error:
+            self.problems.append(str(error))
+            return otherwise
+
+
+def _of_deployment(spec: dict[str, Any], fields: _Fields) -> int:
+    strategy = fields.map(spec.get("strategy"), "spec.strategy")
+    if fields.text(strategy.get("type"), "spec.strategy.type") == "Recreate":
         return 0
     path = "spec.strategy.rollingUpdate"
-    return _of(expect_map(strategy.get("rollingUpdate"), path).get("maxSurge"), "25%", replicas, f"{path}.maxSurge")
+    rolling = fields.map(strategy.get("rollingUpdate"), path)
+    return fields.number(rolling.get("maxSurge"), "25%", f"{path}.maxSurge")
 
 
-def _of_rollout(spec: dict[str, Any], replicas: int) -> int:
-    """Return all replicas where traffic is switched or shared and the old version stays; else the canary's surge."""
-    strategy = expect_map(spec.get("strategy"), "spec.strategy")
-    canary = expect_map(strategy.get("canary"), "spec.strategy.canary")
-    shrinks = expect_bool(canary.get("dynamicStableScale"), "spec.strategy.canary.dynamicStableScale")
-    if strategy.get("blueGreen") is not None or (canary.get("trafficRouting") is not None and not shrinks):
-        return replicas
-    return _of(canary.get("maxSurge"), "25%", replicas, "spec.strategy.canary.maxSurge")
+def _of_rollout(spec: dict[str, Any], fields: _Fields) -> int:
+    """Return all replicas where traffic is switched or shared and the old version stays; else the canary's surge.
+
+    A preview or a step of the canary may state a larger number (Argo Rollouts, `utils/replicaset`).
+    """
+    strategy = fields.map(spec.get("strategy"), "spec.strategy")
+    if strategy.get("blueGreen") is not None:
+        path = "spec.strategy.blueGreen"
+        preview = fields.map(strategy["blueGreen"], path).get("previewReplicaCount")
+        return max(fields.replicas, fields.number(preview, 0, f"{path}.previewReplicaCount"))
+    path = "spec.strategy.canary"
+    canary = fields.map(strategy.get("canary"), path)
+    shrinks = fields.bool(canary.get("dynamicStableScale"), f"{path}.dynamicStableScale")
+    surge = fields.number(canary.get("maxSurge"), "25%", f"{path}.maxSurge")
+    if canary.get("trafficRouting") is None:
+        return surge
+    most = surge if shrinks else fields.replicas
+    for index, step in enumerate(fields.list(canary.get("steps"), f"{path}.steps")):
+        where = f"{path}.steps[{index}]"
+        scale = fields.map(fields.map(step, where).get("setCanaryScale"), f"{where}.setCanaryScale")
+        most = max(most, fields.number(scale.get("replicas"), 0, f"{where}.setCanaryScale.replicas"))
+        weight = fields.number(scale.get("weight"), 0, f"{where}.setCanaryScale.weight")
+        most = max(most, fields.percent(weight))
+    return most
 
 
-def _of_leaderworkerset(spec: dict[str, Any], replicas: int) -> int:
+def _of_leaderworkerset(spec: dict[str, Any], fields: _Fields) -> int:
     path = "spec.rolloutStrategy.rollingUpdateConfiguration"
-    strategy = expect_map(spec.get("rolloutStrategy"), "spec.rolloutStrategy")
-    rolling = expect_map(strategy.get("rollingUpdateConfiguration"), path)
-    return _of(rolling.get("maxSurge"), 0, replicas, f"{path}.maxSurge")
-
-
-def _of(given: object, default: int | str, replicas: int, path: str) -> int:
-    """Return a number, or a percentage of the replicas, rounded up."""
-    value = default if given is None else given
-    if isinstance(value, str):
-        match = _PERCENT.fullmatch(value)
-        if match is None:
-            raise malformed(path, f"must be a whole number or a percentage, not {describe_value(value)}")
-        return -(-replicas * int(match[1]) // 100)
-    return expect_count(value, path)
+    strategy = fields.map(spec.get("rolloutStrategy"), "spec.rolloutStrategy")
+    rolling = fields.map(strategy.get("rollingUpdateConfiguration"), path)
+    return fields.number(rolling.get("maxSurge"), 0, f"{path}.maxSurge")
 
 
 @dataclass(frozen=True, slots=True)
 class SurgeRule:
     """How many more replicas an update may add. `description` is for the table of docs/kinds.md.
 
-    `more` takes the object's spec and its replicas. Without `by_replicas` the whole object is one replica.
+    `more` takes the object's spec. Without `by_replicas` the whole object is one replica.
     """
 
     description: str
-    more: Callable[[dict[str, Any], int], int]
+    more: Callable[[dict[str, Any], _Fields], int]
     by_replicas: bool = True
 
 
@@ -118,7 +188,8 @@ SURGES: Final[Mapping[str, SurgeRule]] = {
     "deployment": SurgeRule("`maxSurge` of its rolling update", _of_deployment),
     "leaderworkerset": SurgeRule("`maxSurge` groups", _of_leaderworkerset),
     "rollout": SurgeRule(
-        "the canary's `maxSurge`; all over again where traffic is routed or for blue-green", _of_rollout
+        "the canary's `maxSurge`; all over again, or what a step or preview adds, where traffic is routed",
+        _of_rollout,
     ),
-    "twice": SurgeRule("a second cluster", lambda _spec, _replicas: 1, by_replicas=False),
+    "twice": SurgeRule("a second cluster", lambda _spec, _fields: 1, by_replicas=False),
 }

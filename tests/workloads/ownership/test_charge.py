@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from bizrq.units.resources import Resources, growth, nonzero, subtract_floor, total
 from bizrq.workloads.ownership.charge import Held, slot_charge, weigh
 from bizrq.workloads.ownership.lives import Life
-from bizrq.workloads.ownership.overlap import FREE_FOR, free, surge_demand
+from bizrq.workloads.ownership.overlap import FREE_FOR, free
+from bizrq.workloads.pods.surge import surge_demand
 from tests.support.language import res
 
 NOW = 1_700_000_000_000

@@ -6,11 +6,14 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from bizrq.builtin import builtin_registry
 from bizrq.units.quantity import NANO
 from bizrq.workloads.config import GpuModel
 from bizrq.workloads.demand import counting
+from bizrq.workloads.demand.counting import check_readable
 from bizrq.workloads.labels import LABEL, MODEL_LABELS
 from bizrq.workloads.lookup import DocumentLookup, EmptyLookup
 from bizrq.workloads.validation import Malformed
@@ -311,10 +314,75 @@ def test_pods_that_replace_others_are_charged_where_the_policy_says_so(obj, pods
     assert count(obj).resources.get("pods", 0) <= pods * NANO
 
 
-def test_a_surge_that_is_no_number_is_refused():
-    assert "maxSurge: must be a whole number or a percentage" in refusal(
-        updating({"rollingUpdate": {"maxSurge": "lots"}}), config=SURGE
+def canary(replicas: int = 2, **strategy: Any) -> Object:
+    return updating({"canary": strategy}, replicas, make=rollout)
+
+
+BEYOND = [
+    ("more than the replicas", updating({"rollingUpdate": {"maxSurge": 200}}, 2), 200),
+    ("as many as the replicas", updating({"rollingUpdate": {"maxSurge": 5}}), 5),
+    ("a percentage of the replicas", updating({"rollingUpdate": {"maxSurge": "250%"}}, 2), 5),
+    ("one after the other", updating({"type": "Recreate", "rollingUpdate": {"maxSurge": 200}}), 5),
+    ("of nothing nothing", updating({"rollingUpdate": {"maxSurge": 200}}, 0), 0),
+    ("a canary", canary(maxSurge=200), 200),
+    ("a step of a canary with its own traffic", canary(trafficRouting={}, steps=[
+        {"setWeight": 5}, {"setCanaryScale": {"replicas": 50}}, {"setCanaryScale": {"weight": 5000}}]), 100),
+    ("a step without traffic", canary(steps=[{"setCanaryScale": {"replicas": 50}}]), 2),
+    ("a preview", updating({"blueGreen": {"previewReplicaCount": 9}}, 2, make=rollout), 9),
+    ("groups", workload("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", {
+        "replicas": 2, "leaderWorkerTemplate": {"size": 3, "workerTemplate": POD},
+        "rolloutStrategy": {"rollingUpdateConfiguration": {"maxSurge": 5}}}), 15),
+    ("two clusters", workload("ray.io/v1", "RayService", {"rayClusterConfig": CLUSTER}), 1),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("obj", "pods"), [row[1:] for row in BEYOND], ids=[row[0] for row in BEYOND])
+def test_surge_beyond_the_declared_pods_is_charged_while_any_are_declared(obj, pods):
+    found = count(obj)
+    assert found.resources.get("pods", 0) == pods * NANO
+    assert sum(role.replicas for role in found.roles) == pods
+    assert (
+        sum(role.replicas - role.surge for role in found.roles)
+        == count(without_strategy(obj)).resources.get("pods", 0) // NANO
     )
+
+
+def without_strategy(obj: Object) -> Object:
+    return {**obj, "spec": {k: v for k, v in obj["spec"].items() if k not in ("strategy", "rolloutStrategy")}}
+
+
+@given(st.integers(0, 500), st.integers(0, 500), st.integers(0, 500))
+def test_fewer_replicas_never_ask_for_more_while_any_are_left(surge, some, others):
+    def pods(replicas: int) -> int:
+        return count(updating({"rollingUpdate": {"maxSurge": surge}}, replicas)).resources.get("pods", 0) // NANO
+
+    fewer, more = sorted((some, others))
+    assert pods(fewer) <= pods(more)
+
+
+UNREADABLE = [
+    ("lots", updating({"rollingUpdate": {"maxSurge": "lots"}}), "rollingUpdate.maxSurge: must be a whole number or", 5),
+    ("negative", updating({"rollingUpdate": {"maxSurge": -3}}), "rollingUpdate.maxSurge: must not be negative", 5),
+    ("a number as text", updating({"rollingUpdate": {"maxSurge": "200"}}), "not '200'", 200),
+    ("text with a number", updating({"rollingUpdate": {"maxSurge": "about 70 %"}}), "not 'about 70 %'", 70),
+    ("the strategy", updating("fast"), "spec.strategy: must be a map, not 'fast'", 5),
+    ("the type", updating({"type": 3, "rollingUpdate": {"maxSurge": 9}}), "spec.strategy.type: must be a string", 9),
+    ("one of two steps", canary(trafficRouting={}, steps=[{"setCanaryScale": {"replicas": "x"}}, {"setCanaryScale": {
+        "replicas": 30}}]), "canary.steps[0].setCanaryScale.replicas: must be a whole number", 30),
+    ("the grace period", deployment(2, template("cpu=1", terminationGracePeriodSeconds=-1)),
+     "spec.template.spec.terminationGracePeriodSeconds: must be a whole number of seconds from 0, not -1", 2),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("obj", "why", "pods"), [row[1:] for row in UNREADABLE], ids=[row[0] for row in UNREADABLE])
+def test_what_cannot_be_read_of_an_update_counts_as_the_largest_that_it_can_mean(obj, why, pods):
+    found = count(obj)
+    assert found.resources.get("pods", 0) == pods * NANO
+    assert len(found.unreadable) == 1
+    assert why in found.unreadable[0]
+    with pytest.raises(Malformed):
+        check_readable(found, count(without_strategy(deployment(2, "cpu=1"))))
+    check_readable(found, found)
 
 
 def test_an_elastic_job_may_be_charged_the_most_it_grows_to():
