@@ -57,6 +57,5 @@ def show(rows: list[UsageRow]) -> None:
         for resource, amount in (row.usage or {"-": "0"}).items():
             cells.append([*first, resource, amount])
             first = ["", ""]
-        for remark in row.surge:
-            cells.append(["", "", "", remark])
+        cells.extend(["", "", "", remark] for remark in row.surge)
     print_table(("workload", "group", "resource", "amount"), cells, right=("amount",))
