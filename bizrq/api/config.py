@@ -91,7 +91,7 @@ def parse(document: object) -> Configuration:
 
 
 def _problem(problem: dict[str, Any]) -> str:
-    """One of pydantic's complaints in a line that says what to write."""
+    """Return an error of pydantic as one line that says what to write."""
     where = ".".join(str(part)[:64] for part in problem["loc"])
     if problem["type"] == "extra_forbidden":
         known = _keys(problem["loc"])
