@@ -1,6 +1,6 @@
-"""A label selector as a group's spec carries one: what may stand in it, what it picks, how it reads.
+"""The label selector in a group's spec: which fields it may have, what it matches, and its text.
 
-This file alone decides which labels a metav1.LabelSelector picks (apimachinery `labels/selector.go`). It does not
+This file alone decides which labels a metav1.LabelSelector matches (apimachinery `labels/selector.go`). It does not
 know whose labels they are.
 """
 
