@@ -30,35 +30,35 @@ log = structlog.get_logger(__name__)
 
 
 def is_ours(configuration: dict[str, Any]) -> bool:
-    """`bizrq` and `bizrq-…`."""
+    """Return True for a configuration named `bizrq` or `bizrq-…`."""
     name = (configuration.get("metadata") or {}).get("name") or ""
     return name == NAME or name.startswith(f"{NAME}-")
 
 
 def patch(configuration: dict[str, Any], bundle: bytes, names: Collection[str]) -> list[dict[str, Any]]:
-    """JSON patch (RFC 6902) that gives `bundle` (PEM) to the webhooks that a certificate for `names` can serve.
+    """Return a JSON patch (RFC 6902) that gives `bundle` (PEM) to the webhooks that a certificate for `names` serves.
 
-    Each webhook is tested by name before it is touched, because a patch knows it by its place in the list only and
-    the list may have changed. [] when every one has the bundle already.
+    A patch addresses a webhook by its index, and the list may have changed, so the patch first tests each webhook's
+    name. [] if all have the bundle already.
     """
     wanted = base64.b64encode(bundle).decode()
     operations: list[dict[str, Any]] = []
-    for place, webhook in enumerate(configuration.get("webhooks") or ()):
+    for index, webhook in enumerate(configuration.get("webhooks") or ()):
         client_config = webhook.get("clientConfig") or {}
         if _server_name(client_config) not in names or client_config.get("caBundle") == wanted:
             continue
         verb = "replace" if "caBundle" in client_config else "add"
         operations += [
-            {"op": "test", "path": f"/webhooks/{place}/name", "value": webhook["name"]},
-            {"op": verb, "path": f"/webhooks/{place}/clientConfig/caBundle", "value": wanted},
+            {"op": "test", "path": f"/webhooks/{index}/name", "value": webhook["name"]},
+            {"op": verb, "path": f"/webhooks/{index}/clientConfig/caBundle", "value": wanted},
         ]
-    # The library checks the patch against the very object it was made for.
+    # The library checks that the patch applies to this object.
     jsonpatch.apply_patch(configuration, operations)
     return operations
 
 
 def announced_bundles(configurations: Iterable[dict[str, Any]], names: Collection[str]) -> list[bytes]:
-    """Return the bundle of each webhook that is ours to serve; b"" for one that has none or a broken one."""
+    """Return the bundle of each webhook that we serve; b"" for a missing or broken one."""
     return [
         _decoded((webhook.get("clientConfig") or {}).get("caBundle"))
         for configuration in configurations
@@ -70,7 +70,7 @@ def announced_bundles(configurations: Iterable[dict[str, Any]], names: Collectio
 async def inject(client: KubeClient, name: str, bundle: bytes, names: Collection[str]) -> dict[str, Any] | None:
     """Write `bundle` into the configuration `name`; return the object after that, None if there is none.
 
-    When the list of webhooks changed between our read and our patch, its `test` fails, and both are done again.
+    If the list of webhooks changed between read and patch, the `test` of the patch fails and both are repeated.
     Raises ApiError, Unreachable.
     """
     for attempt in range(1, ATTEMPTS + 1):

@@ -1,4 +1,7 @@
-"""The process `bizrq-certs`: keeps a serving certificate valid, and its CA known to the verifiers."""
+"""The process `bizrq-certs`: it keeps a serving certificate valid, and its CA in the webhook configurations.
+
+This file alone decides when a pass runs, and in which order it reads, decides and writes.
+"""
 
 from __future__ import annotations
 
@@ -25,14 +28,16 @@ from certs.store import read_directory, write_directory
 #: How often everything is checked again; a changed webhook configuration is checked at once.
 PASS_SECONDS = 30.0
 
-EXPIRES = Gauge("bizrq_certificate_expiration_timestamp_seconds", "When it ends, Unix time", ["certificate"])
-PASSES = Counter("bizrq_certs_reconcile_total", "Looks at certificates and webhook configurations", ["result"])
+EXPIRES = Gauge(
+    "bizrq_certificate_expiration_timestamp_seconds", "Expiration of a certificate as Unix time", ["certificate"]
+)
+PASSES = Counter("bizrq_certs_reconcile_total", "Passes over certificates and configurations", ["result"])
 
 log = structlog.get_logger(__name__)
 
 
 class CertificateKeeper:
-    """Gathers files and what verifiers have, decides by `rotation`, writes both."""
+    """Gathers files and announced bundles, decides by `rotation`, writes both."""
 
     def __init__(
         self,
@@ -53,9 +58,9 @@ class CertificateKeeper:
         self._now = now
 
     async def run_pass(self, *, rotate: bool = False) -> None:
-        """One pass. Files that no Secret shares are kept valid while the API server is away; that is raised at the end.
+        """Run one pass. Without a Secret, files are kept valid even while the API server is away.
 
-        Raises ApiError, Unreachable, OSError, CertificateError.
+        An error of the API server is raised at the end. Raises ApiError, Unreachable, OSError, CertificateError.
         """
         away: ApiError | Unreachable | None = None
         announced: list[bytes] = []
@@ -74,7 +79,7 @@ class CertificateKeeper:
             except (ApiError, Unreachable) as error:
                 away, announced = error, [b""]
         shared = await self._shared()
-        # Before there is a Secret, what the directory has is what is to be shared.
+        # Without a Secret yet, the files of the directory are the ones to share.
         before = shared.files if shared is not None and shared.files else read_directory(self._cert_dir)
         files = rotation.advance(before, self._names, self._now(), announced=announced, rotate=rotate)
         self._report(before, files)
@@ -103,7 +108,7 @@ class CertificateKeeper:
             log.info("certificates changed", files=changed, cas=len(state.bundle))
 
     async def run(self) -> None:
-        """Passes for ever: every half minute, and whenever a webhook configuration changes."""
+        """Run passes until cancelled: every half minute, and whenever a webhook configuration changes."""
         changed = asyncio.Event()
         async with _watching(self._client, changed):
             while True:
@@ -113,7 +118,7 @@ class CertificateKeeper:
                 except (ApiError, Unreachable, ConfigError, CertificateError, OSError) as error:
                     PASSES.labels("failed").inc()
                     log.warning("certificates not fully kept; trying again", error=str(error))
-                # A moment to let a burst of changes pass, so that a fight over the bundle is a slow one.
+                # Wait out a burst of changes, so that two writers of the bundle do not fight fast.
                 await asyncio.sleep(0.5)
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(changed.wait(), PASS_SECONDS)
@@ -126,11 +131,11 @@ async def _watching(client: KubeClient | None, changed: asyncio.Event) -> AsyncI
         yield
         return
 
-    def tell(old: dict[str, Any] | None, new: dict[str, Any] | None) -> None:
+    def on_change(old: dict[str, Any] | None, new: dict[str, Any] | None) -> None:
         if new is not None and cabundle.is_ours(new):
             changed.set()
 
-    task = asyncio.create_task(Informer(client, cabundle.CONFIGURATIONS, on_change=tell).run())
+    task = asyncio.create_task(Informer(client, cabundle.CONFIGURATIONS, on_change=on_change).run())
     try:
         yield
     finally:
@@ -200,7 +205,7 @@ def certs(
 
 
 def _names(given: Sequence[str] | None, namespace: str) -> list[str]:
-    """Raises CertificateError for what no certificate can carry."""
+    """Return the names for the certificate. Raises CertificateError for a name that no certificate can have."""
     service = f"bizrq-webhooks.{namespace}.svc"
     names = [name.strip() for text in given or [f"{service},{service}.cluster.local"] for name in text.split(",")]
     names = list(dict.fromkeys(name.lower() for name in names if name))

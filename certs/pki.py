@@ -41,7 +41,7 @@ class Pair:
 
     @property
     def key_pem(self) -> bytes:
-        """PKCS 8, unencrypted: guarded by the mode of its file."""
+        """Return the key as unencrypted PKCS 8. The mode of its file protects it."""
         return self.key.private_bytes(
             serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
         )
@@ -98,7 +98,7 @@ def covers(certificate: x509.Certificate, names: Iterable[str]) -> bool:
 
 
 def check_names(names: Sequence[str]) -> None:
-    """Raises CertificateError for names that no certificate can carry, and for none."""
+    """Raise CertificateError for an empty list, or for a name that no certificate can have."""
     _alternatives(names)
 
 
@@ -119,12 +119,12 @@ def pem(certificate: x509.Certificate) -> bytes:
 
 
 def bundle_pem(certificates: Iterable[x509.Certificate]) -> bytes:
-    """Several CAs in one file, as a caBundle may have them."""
+    """Return several CAs in one file, as in a caBundle."""
     return b"".join(pem(certificate) for certificate in certificates)
 
 
 def read_certificates(text: bytes, what: str) -> list[x509.Certificate]:
-    """At least one certificate; `what` names the source in a CertificateError."""
+    """Return the certificates of a PEM file, at least one. `what` names the source in a CertificateError."""
     try:
         return x509.load_pem_x509_certificates(text)
     except ValueError:

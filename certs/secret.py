@@ -1,7 +1,7 @@
 """The certificate files in a Secret, where several processes and pods share them.
 
-This file alone decides how a Secret stores files. The Secret is the truth where there is one: a process that wants to
-change it writes against the version that it decided on, so that of two processes that rotate one wins.
+This file alone decides how a Secret stores files. If a Secret exists, it is the source: a
+process that changes it writes on the version that it decided on. So if two processes rotate, one wins.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ SECRETS = Resource("", "v1", "secrets", "Secret")
 
 @dataclass
 class SharedFiles:
-    """The files of one Secret, and the object that they were read from (None: there is none yet)."""
+    """The files of one Secret, and the object that they were read from; None if it does not exist yet."""
 
     files: dict[str, bytes]
     held: dict[str, Any] | None
 
 
 async def read_secret(client: KubeClient, namespace: str, name: str) -> SharedFiles:
-    """Raises ApiError, Unreachable. What is not base64 counts as absent."""
+    """Read the files. A value that is not base64 counts as absent. Raises ApiError, Unreachable."""
     try:
         held = await client.get(SECRETS, name, namespace)
     except NotFound:
@@ -45,7 +45,7 @@ async def read_secret(client: KubeClient, namespace: str, name: str) -> SharedFi
 async def write_secret(
     client: KubeClient, namespace: str, name: str, files: Mapping[str, bytes], shared: SharedFiles
 ) -> None:
-    """Raises Conflict or AlreadyExists where another was faster, and the other ApiErrors, Unreachable."""
+    """Write the files. Raises Conflict or AlreadyExists if another process was faster, other ApiErrors, Unreachable."""
     data = {key: base64.b64encode(content).decode() for key, content in files.items()}
     if shared.held is not None:
         foreign = {key: text for key, text in (shared.held.get("data") or {}).items() if key not in FILES}

@@ -37,10 +37,10 @@ def read_directory(directory: Path) -> dict[str, bytes]:
 
 
 def write_directory(directory: Path, files: Mapping[str, bytes]) -> None:
-    """Writes what differs, each file whole or not at all, keys with mode 0600, and removes a key that has ended.
+    """Write changed files atomically, keys with mode 0600, and remove files that are not in `files`.
 
-    The bundle comes first and the serving certificate last, so that no server uses what is not announced. A key and
-    its certificate are two files: who reads between the two sees a pair that does not match, and reads again.
+    The bundle comes first and the serving certificate last, so that no server uses a certificate that is not announced.
+    A key and its certificate are two files: a process that reads between the writes sees a mismatch, and reads again.
     Raises OSError.
     """
     directory.mkdir(mode=0o755, parents=True, exist_ok=True)
@@ -73,15 +73,15 @@ def _replace(path: Path, content: bytes, mode: int) -> None:
 class ServingCertificate:
     """The TLS context of a server whose tls.crt and tls.key are replaced from time to time.
 
-    `context` is one object for the server's whole life; new handshakes use the newest pair that fits together, and
-    connections that stand are not touched.
+    `context` is one object for the server's whole life; new handshakes use the newest matching pair, and open
+    connections continue.
     """
 
     def __init__(self, cert_dir: Path, *, poll: float = POLL_SECONDS) -> None:
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self.context.minimum_version = ssl.TLSVersion.TLSv1_2
         self.context.set_alpn_protocols(["http/1.1"])
-        # An API server keeps no sessions: a ticket is written and read for nothing with each handshake.
+        # An API server keeps no TLS sessions, so tickets would be useless work in each handshake.
         self.context.num_tickets = 0
         self.expires_at: datetime | None = None
         self.reloads = 0
@@ -93,7 +93,7 @@ class ServingCertificate:
         self._problem = ""
 
     def load(self) -> bool:
-        """Takes the pair on disk, if it is another one than before. Raises CertificateError, keeping what it had."""
+        """Load the pair on disk if it has changed. Raises CertificateError, and then keeps the pair that it had."""
         signature = self._signature()
         try:
             pair = self._certificate.read_bytes(), self._key.read_bytes()
@@ -109,17 +109,17 @@ class ServingCertificate:
             changed = True
         else:
             changed = False
-        # Remembered only now: a pair that does not fit yet is looked at again.
+        # Only now: a pair that does not match yet is loaded again later.
         self._looked_at, self._problem = signature, ""
         return changed
 
     async def wait(self) -> None:
-        """Until there is a pair to serve: another process may still be making it."""
+        """Wait until there is a pair to serve: another process may still be making it."""
         while not self._try_load():  # noqa: ASYNC110 (files send no events)
             await asyncio.sleep(min(self._poll, 0.2))
 
     async def watch(self) -> None:
-        """Takes new pairs as they come, until cancelled."""
+        """Load new pairs as they appear, until cancelled."""
         while True:
             await asyncio.sleep(self._poll)
             if self._signature() != self._looked_at:
@@ -136,7 +136,7 @@ class ServingCertificate:
         return True
 
     def _take(self, certificate: bytes, key: bytes) -> datetime:
-        """The live context is given only a pair that another one has taken: OpenSSL drops a key that does not fit."""
+        """Load a pair into the context after a test in another one: OpenSSL drops a key that does not match."""
         leaf = pki.read_certificates(certificate, str(self._certificate))[0]
         with tempfile.TemporaryDirectory(prefix="bizrq-") as private:
             chain_file, key_file = Path(private, CERTIFICATE), Path(private, KEY)
@@ -157,7 +157,7 @@ class ServingCertificate:
 
 
 def _refuse_password() -> str:
-    """An encrypted key would make OpenSSL ask on the terminal."""
+    """Raise CertificateError: for an encrypted key OpenSSL would otherwise ask on the terminal."""
     raise CertificateError("the key is encrypted; give one without a password")
 
 

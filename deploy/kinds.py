@@ -1,4 +1,7 @@
-"""Print the table of docs/kinds.md from the declarations of kinds."""
+"""Print the table of docs/kinds.md from the declarations of kinds.
+
+Replace the table in the page with the output; a test compares them.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 #!/bin/sh
-# A kubeconfig for each process, with a token of its own service account, made from k3s' administrator's one.
-# For docker-compose.yml; in a cluster a pod has its service account anyway.
+# Write a kubeconfig for each process, with a token of its service account, from the administrator's kubeconfig of k3s.
+# For docker-compose.yml. In a cluster the pods have their service accounts.
 #   kubeconfigs.sh ADMIN_KUBECONFIG SERVER DIRECTORY
 set -eu
 admin=$1
@@ -15,7 +15,7 @@ for process in webhooks controller certs; do
     sleep 1
   done
   cp "$admin" "$file"
-  # Cluster, context and user of k3s' kubeconfig are all called default. Nothing of the administrator's stays.
+  # Cluster, context and user of k3s' kubeconfig are all named default. Remove the administrator's credentials.
   kubectl config --kubeconfig "$file" set-cluster default --server="$server"
   kubectl config --kubeconfig "$file" delete-user default
   kubectl config --kubeconfig "$file" set-credentials "$account" --token="$token"

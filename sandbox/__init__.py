@@ -6,7 +6,7 @@ tests and kubectl (1.29 and later) in them go; `tests/contract` runs the same as
 It has
 - create, get, list, update, patch (JSON, merge, strategic), delete, watch (bookmarks, 410, initial events),
   resourceVersion conflicts, generation, generateName, finalizers, dry run, pages, selectors;
-- the subresources status, scale, binding and resize;
+- the subresources status, scale, binding, eviction (without budgets) and resize;
 - custom resources: the schema keywords that our definitions use, defaults, pruning, CEL rules, printer columns, more
   than one version without conversion;
 - validating webhooks over TLS: selectors, match conditions, timeouts, failure policies, asked again after a conflict;

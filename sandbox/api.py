@@ -460,6 +460,23 @@ class Api:
                 continue
             return
 
+    async def evict(self, call: Call, namespace: str, name: str, body: Json) -> None:
+        """Evict a pod (POST pods/NAME/eviction): admitted as an eviction, deleted as a delete. No budget forbids it."""
+        pods = self._resource("", "pods")
+        options = body.get("deleteOptions") or {}
+        item = self.get(pods, namespace, name)
+        await self.webhooks.review(
+            call,
+            Attributes(
+                "CREATE", pods, "eviction", ("policy", "v1", "Eviction"), namespace, name,
+                {"kind": "Eviction", "apiVersion": "policy/v1", **body}, None, _options("CreateOptions", call, None),
+            ),
+        )  # fmt: skip
+        if not call.dry_run and self.store.get(PODS, namespace, name) is item:
+            self._delete_unadmitted(pods, item, options)
+        elif not call.dry_run:
+            raise conflict("", "pods", name)
+
     # Deleting
 
     async def delete(
@@ -597,10 +614,10 @@ class Api:
 
         await self._update(Call(SYSTEM), crd_resource, "", name, "", released, None)
 
-    def _delete_unadmitted(self, resource: Resource, item: Item) -> None:
+    def _delete_unadmitted(self, resource: Resource, item: Item, options: Json | None = None) -> None:
         meta = item.obj["metadata"]
         key = (meta.get("namespace", ""), meta["name"])
-        obj, _ = self._marked(resource, item.obj, {})
+        obj, _ = self._marked(resource, item.obj, options or {})
         if obj is None:
             self.store.remove(resource.store, key, item.version)
         elif obj != item.obj:

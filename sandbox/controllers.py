@@ -13,9 +13,11 @@ from typing import Any
 
 import orjson
 
+from sandbox import rollouts
 from sandbox.admission import Call, User
 from sandbox.api import Api
 from sandbox.kinds import PODS, Resource
+from sandbox.selectors import Matcher, compile_selector
 from sandbox.status import ApiError
 from sandbox.storage import Item, Kind
 
@@ -24,14 +26,23 @@ Json = dict[str, Any]
 REPLICASETS: Kind = ("apps", "replicasets")
 REPLICATION_CONTROLLERS: Kind = ("", "replicationcontrollers")
 DAEMONSETS: Kind = ("apps", "daemonsets")
+STATEFULSETS: Kind = ("apps", "statefulsets")
+JOBS: Kind = ("batch", "jobs")
+#: The kind that each controller claims by its selector.
+_CLAIMED: dict[Kind, Kind] = {
+    ("apps", "deployments"): REPLICASETS,
+    ("argoproj.io", "rollouts"): REPLICASETS,
+    **dict.fromkeys((REPLICASETS, REPLICATION_CONTROLLERS, STATEFULSETS, DAEMONSETS, JOBS), PODS),
+}
 _HASH_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 
 
 @dataclass(frozen=True)
 class Children:
-    """The objects that a uid controls, by kind; kept by the manager."""
+    """The objects that a uid controls, by kind, and those of a namespace that nothing controls; kept by the manager."""
 
     of: Callable[[str, Kind], list[Item]]
+    orphans: Callable[[Kind, str], list[Item]]
 
 
 def service_account(name: str) -> Call:
@@ -62,6 +73,17 @@ def active(pod: Json) -> bool:
 def ready(pod: Json) -> bool:
     conditions = _status(pod).get("conditions") or ()
     return active(pod) and any(c.get("type") == "Ready" and c.get("status") == "True" for c in conditions)
+
+
+def matcher(kind: Kind, obj: Json) -> Matcher | None:
+    """Return the selector by which a controller claims its children; None claims nothing."""
+    selector = _spec(obj).get("selector")
+    if kind == REPLICATION_CONTROLLERS:
+        selector = {"matchLabels": selector or (_spec(obj).get("template") or {}).get("metadata", {}).get("labels")}
+    try:
+        return compile_selector(selector if isinstance(selector, dict) else None)
+    except ApiError:
+        return None
 
 
 def owner_reference(owner: Json) -> Json:
@@ -128,7 +150,46 @@ class Controllers:
         # Source: kubernetes plugin/pkg/auth/authorizer/rbac/bootstrappolicy/controller_policy.go.
         name_of_account = "replication" if kind == REPLICATION_CONTROLLERS else resource.singular
         call = service_account(f"{name_of_account}-controller")
+        await self._claim(call, kind, item.obj)
         await self._by_kind[kind](call, resource, item.obj)
+
+    def claims(self, kind: Kind, child: Kind, obj: Json, orphan: Json) -> bool:
+        """Return True where an object would adopt an orphan (kubernetes pkg/controller/controller_ref_manager.go)."""
+        if _CLAIMED.get(kind) != child or "deletionTimestamp" in obj["metadata"]:
+            return False
+        if "deletionTimestamp" in orphan["metadata"] or (child == PODS and ended(orphan)):
+            return False
+        matches = matcher(kind, obj)
+        if matches is None or not matches(orphan["metadata"].get("labels") or {}):
+            return False
+        return kind != STATEFULSETS or _is_member(obj, orphan)
+
+    async def _claim(self, call: Call, kind: Kind, obj: Json) -> None:
+        """Release the children that the selector no longer matches, and adopt orphans that it does."""
+        child, matches = _CLAIMED.get(kind), matcher(kind, obj)
+        if child is None or matches is None:
+            return
+        meta = obj["metadata"]
+        for item in self._children.of(meta["uid"], child):
+            if "deletionTimestamp" in item.obj["metadata"] or (child == PODS and ended(item.obj)):
+                continue
+            if not matches(item.obj["metadata"].get("labels") or {}):
+                owners = item.obj["metadata"].get("ownerReferences") or ()
+                await self._own(call, child, item.obj, [each for each in owners if each.get("uid") != meta["uid"]])
+        for item in self._children.orphans(child, meta["namespace"]):
+            if self.claims(kind, child, obj, item.obj):
+                owners = item.obj["metadata"].get("ownerReferences") or ()
+                await self._own(call, child, item.obj, [*owners, owner_reference(obj)])
+
+    async def _own(self, call: Call, kind: Kind, obj: Json, owners: list[Json]) -> None:
+        meta = obj["metadata"]
+        body = {"metadata": {"uid": meta["uid"], "ownerReferences": owners or None}}
+        resource = self._builtin(*kind)
+        try:
+            await self._api.patch(call, resource, meta["namespace"], meta["name"], "application/merge-patch+json", body)
+        except ApiError as error:
+            if error.code != 404:
+                raise
 
     # Writing
 
@@ -198,31 +259,59 @@ class Controllers:
     # Deployments and Rollouts
 
     async def _deployment(self, call: Call, resource: Resource, obj: Json) -> None:
-        """Keep one ReplicaSet for the current template; scale the others to 0 once it is ready."""
-        spec, meta = _spec(obj), obj["metadata"]
-        template = spec.get("template")
-        wanted = spec.get("replicas", 1)
-        owned = [item.obj for item in self._children.of(meta["uid"], REPLICASETS)]
-        current: Json | None = None
-        if isinstance(template, dict):
-            digest = _template_hash(template)
-            current = next((rs for rs in owned if rs["metadata"]["name"] == f"{meta['name']}-{digest}"), None)
+        """Bring the ReplicaSets one step on: recreate, roll or scale, as the strategy says."""
+        spec, template = _spec(obj), _spec(obj).get("template")
+        owned = sorted(
+            (item.obj for item in self._children.of(obj["metadata"]["uid"], REPLICASETS)),
+            key=lambda rs: (rs["metadata"]["creationTimestamp"], int(_revision(rs)), rs["metadata"]["name"]),
+        )
+        current = next((rs for rs in owned if _is_current(resource, obj, rs)), None)
+        limits = _limits(resource, spec)
+        status = self._deployment_status(resource, obj, owned, current)
+        if isinstance(template, dict) and "deletionTimestamp" not in obj["metadata"]:
             if current is None and not spec.get("paused"):
-                await self._create_replica_set(call, resource, obj, digest, wanted, len(owned))
-                return
-        if current is not None:
-            await self._scale_replica_set(call, current, wanted)
-            if _status(current).get("readyReplicas", 0) >= wanted:
-                for old in owned:
-                    if old is not current:
-                        await self._scale_replica_set(call, old, 0)
-        await self._write_status(call, resource, obj, self._deployment_status(resource, obj, owned, current))
+                if not await self._make_way(call, obj, owned, limits):
+                    replicas = rollouts.first_size(limits, [rollouts.size(rs) for rs in owned])
+                    if not await self._create_replica_set(call, resource, obj, replicas, limits, owned):
+                        status["collisionCount"] = status.get("collisionCount", 0) + 1
+            elif owned:
+                await self._next_sizes(call, obj, owned, current, limits)
+        await self._write_status(call, resource, obj, status)
+
+    async def _next_sizes(
+        self, call: Call, obj: Json, owned: list[Json], current: Json | None, limits: rollouts.Bounds
+    ) -> None:
+        sizes = [rollouts.size(rs) for rs in owned]
+        newest = owned.index(current) if current is not None else None
+        if newest is None or _spec(obj).get("paused") or rollouts.is_scaled(limits, sizes):
+            wanted = rollouts.scaled(limits, sizes, newest, _status(obj).get("replicas", 0))
+        elif await self._make_way(call, obj, [rs for rs in owned if rs is not current], limits):
+            return
+        else:
+            old = [number for number in range(len(owned)) if number != newest]
+            grown, others = rollouts.rolled(limits, sizes[newest], [sizes[number] for number in old])
+            wanted = [0] * len(owned)
+            wanted[newest] = grown
+            for number, replicas in zip(old, others, strict=True):
+                wanted[number] = replicas
+        for replica_set, replicas in zip(owned, wanted, strict=True):
+            await self._scale_replica_set(call, replica_set, replicas, limits)
+
+    async def _make_way(self, call: Call, obj: Json, old: list[Json], limits: rollouts.Bounds) -> bool:
+        """Under Recreate, scale the old ReplicaSets to 0 and return True until their pods are gone."""
+        if (_spec(obj).get("strategy") or {}).get("type") != "Recreate":
+            return False
+        for replica_set in old:
+            await self._scale_replica_set(call, replica_set, 0, limits)
+        return any(not ended(pod) for replica_set in old for pod in self._pods(replica_set))
 
     async def _create_replica_set(
-        self, call: Call, resource: Resource, obj: Json, digest: str, replicas: int, earlier: int
-    ) -> None:
+        self, call: Call, resource: Resource, obj: Json, replicas: int, limits: rollouts.Bounds, owned: list[Json]
+    ) -> bool:
+        """Create the ReplicaSet of the present template; False where another has its name."""
         spec, meta = _spec(obj), obj["metadata"]
-        key = "pod-template-hash" if resource.group == "apps" else "rollouts-pod-template-hash"
+        digest = _template_hash(spec["template"], _status(obj).get("collisionCount"))
+        key = _HASH_LABELS[resource.group == "apps"]
         template = dict(spec["template"])
         inner = dict(template.get("metadata") or {})
         inner["labels"] = {**(inner.get("labels") or {}), key: digest}
@@ -230,13 +319,14 @@ class Controllers:
         selector = spec.get("selector") or {}
         labels = {**(selector.get("matchLabels") or {}), key: digest}
         prefix = "deployment.kubernetes.io" if resource.group == "apps" else "rollout.argoproj.io"
+        revision = 1 + max((int(_revision(rs)) for rs in owned), default=0)
         body = {
             "apiVersion": "apps/v1",
             "kind": "ReplicaSet",
             "metadata": {
                 "name": f"{meta['name']}-{digest}",
                 "labels": inner["labels"],
-                "annotations": {f"{prefix}/revision": str(earlier + 1)},
+                "annotations": {f"{prefix}/revision": str(revision), **_noted(limits)},
                 "ownerReferences": [owner_reference(obj)],
             },
             "spec": {
@@ -245,13 +335,21 @@ class Controllers:
                 "template": template,
             },
         }
-        await self._api.create(call, self._builtin(*REPLICASETS), meta["namespace"], body)
+        try:
+            await self._api.create(call, self._builtin(*REPLICASETS), meta["namespace"], body)
+        except ApiError as error:
+            if error.reason != "AlreadyExists":
+                raise
+            return False
+        return True
 
-    async def _scale_replica_set(self, call: Call, replica_set: Json, replicas: int) -> None:
-        if _spec(replica_set).get("replicas") == replicas:
-            return
+    async def _scale_replica_set(self, call: Call, replica_set: Json, replicas: int, limits: rollouts.Bounds) -> None:
         meta = replica_set["metadata"]
-        change = {"spec": {"replicas": replicas}}
+        noted = _noted(limits) if replicas else {}
+        annotations = meta.get("annotations") or {}
+        if _spec(replica_set).get("replicas") == replicas and noted.items() <= annotations.items():
+            return
+        change = {"spec": {"replicas": replicas}, "metadata": {"annotations": noted}}
         await self._api.patch(
             call,
             self._builtin(*REPLICASETS),
@@ -276,6 +374,8 @@ class Controllers:
             "availableReplicas": available,
         }
         status: Json = {"observedGeneration": generation, **_above_zero(counts)}
+        if "collisionCount" in _status(obj):
+            status["collisionCount"] = _status(obj)["collisionCount"]
         if resource.group != "apps":  # a Rollout's generation is a string, and its scale reads the other two
             labels = (_spec(obj).get("selector") or {}).get("matchLabels") or {}
             selector = ",".join(f"{k}={v}" for k, v in sorted(labels.items()))
@@ -347,14 +447,15 @@ class Controllers:
             if wanted_labels.items() <= (item.obj["metadata"].get("labels") or {}).items()
             and all(_tolerated(taint, tolerations) for taint in _spec(item.obj).get("taints") or ())
         ]
-        pods = {pinned_node(pod): pod for pod in self._pods(obj) if active(pod)}
+        # One that is being deleted keeps its node until it is gone (podsShouldBeOnNode).
+        pods = {pinned_node(pod): pod for pod in self._pods(obj) if not ended(pod)}
         for node in nodes:
             if node not in pods:
                 affinity = _node_affinity(node)
                 pinned = {**template, "spec": {**(template.get("spec") or {}), "affinity": affinity}}
                 await self._create_pod(call, obj, pinned)
         for node, pod in pods.items():
-            if node not in nodes:
+            if node not in nodes and active(pod):
                 await self._delete_pod(call, pod)
         status = {
             "observedGeneration": obj["metadata"].get("generation", 0),
@@ -486,9 +587,11 @@ def _job_state(spec: Json, pods: list[Json]) -> str:
 def _job_size(spec: Json, pods: list[Json]) -> int:
     """Return how many pods a job that is running has at once."""
     counts, parallelism, completions = _count(pods, _JOB_COUNTS), spec.get("parallelism", 1), spec.get("completions")
+    if spec.get("podReplacementPolicy") == "Failed":
+        parallelism -= sum(not ended(pod) and not active(pod) for pod in pods)
     if completions is not None:
-        return min(parallelism, completions - counts["succeeded"])
-    return counts["active"] if counts["succeeded"] else parallelism
+        return max(0, min(parallelism, completions - counts["succeeded"]))
+    return counts["active"] if counts["succeeded"] else max(0, parallelism)
 
 
 def _tfjob_state(roles: Json, statuses: Json, pods: list[Json]) -> str:
@@ -499,8 +602,55 @@ def _tfjob_state(roles: Json, statuses: Json, pods: list[Json]) -> str:
     return "Running" if any(map(ready, pods)) else "Created"
 
 
-def _template_hash(template: Json) -> str:
-    digest = hashlib.sha256(orjson.dumps(template, option=orjson.OPT_SORT_KEYS)).digest()
+_HASH_LABELS = ("rollouts-pod-template-hash", "pod-template-hash")
+
+
+def _limits(resource: Resource, spec: Json) -> rollouts.Bounds:
+    """Return a Deployment's bounds; a Rollout makes all new pods before the old ones go."""
+    if resource.group == "apps":
+        return rollouts.bounds(spec)
+    replicas = spec.get("replicas", 1)
+    return rollouts.Bounds(replicas, replicas, 0)
+
+
+def _noted(limits: rollouts.Bounds) -> dict[str, str]:
+    return {rollouts.DESIRED: str(limits.replicas), rollouts.MAX: str(limits.replicas + limits.surge)}
+
+
+def _revision(replica_set: Json) -> str:
+    annotations = replica_set["metadata"].get("annotations") or {}
+    found = next((value for key, value in annotations.items() if key.endswith("/revision")), "")
+    return found if found.isascii() and found.isdigit() else "0"
+
+
+def _is_current(resource: Resource, obj: Json, replica_set: Json) -> bool:
+    """Return True where a ReplicaSet has the template but for the hash (EqualIgnoreHash).
+
+    A Rollout's template has no defaults in it, so that its ReplicaSets are known by their names.
+    """
+    template = _spec(obj).get("template")
+    if resource.group == "apps":
+        return _without_hash(_spec(replica_set).get("template")) == _without_hash(template)
+    digest = _template_hash(template, _status(obj).get("collisionCount")) if isinstance(template, dict) else ""
+    return replica_set["metadata"]["name"] == f"{obj['metadata']['name']}-{digest}"
+
+
+def _without_hash(template: Any) -> Any:
+    if not isinstance(template, dict):
+        return template
+    meta = template.get("metadata") or {}
+    labels = {key: value for key, value in (meta.get("labels") or {}).items() if key not in _HASH_LABELS}
+    return {**template, "metadata": {**meta, "labels": labels}}
+
+
+def _is_member(stateful_set: Json, pod: Json) -> bool:
+    """Return True where the pod has the name of one of the StatefulSet's (isMemberOf)."""
+    name, dash, ordinal = pod["metadata"]["name"].rpartition("-")
+    return bool(dash) and name == stateful_set["metadata"]["name"] and ordinal.isascii() and ordinal.isdigit()
+
+
+def _template_hash(template: Json, collisions: int | None = None) -> str:
+    digest = hashlib.sha256(orjson.dumps([template, collisions or 0], option=orjson.OPT_SORT_KEYS)).digest()
     return "".join(_HASH_LETTERS[byte % len(_HASH_LETTERS)] for byte in digest[:10])
 
 

@@ -100,6 +100,8 @@ def _subresources(resource: Resource) -> list[Json]:
         found.append(entry("status", resource.kind, ["get", "patch", "update"]))
     if "binding" in resource.subresources:
         found.append(entry("binding", "Binding", ["create"]))
+    if "eviction" in resource.subresources:
+        found.append(entry("eviction", "Eviction", ["create"], group="policy", version="v1"))
     if "resize" in resource.subresources:
         found.append(entry("resize", resource.kind, ["get", "patch", "update"]))
     if "finalize" in resource.subresources:

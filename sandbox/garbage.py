@@ -51,10 +51,7 @@ class Collector:
         resource = self._api.kinds.by_kind(owner["apiVersion"], owner["kind"])
         if resource is None:
             # The owner's kind is not served (any more, or in this version): keep what cannot be looked up.
-            group = owner["apiVersion"].rpartition("/")[0]
-            resource = self._api.kinds.by_group_kind(group, owner["kind"])
-            if resource is None:
-                return True
+            return True
         item = self._api.store.get(resource.store, namespace if resource.namespaced else "", owner["name"])
         return item is not None and item.obj["metadata"]["uid"] == owner["uid"]
 

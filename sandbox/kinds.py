@@ -120,7 +120,7 @@ BUILTINS: tuple[Resource, ...] = (
              verbs=("create", "delete", "get", "list", "patch", "update", "watch")),
     _builtin("", "v1", "Node", "nodes", "no", namespaced=False, status=True),
     _builtin("", "v1", "Pod", "pods", "po", all_=True, status=True, generation=True,
-             subresources=("binding", "resize")),
+             subresources=("binding", "eviction", "resize")),
     _builtin("", "v1", "Service", "services", "svc", all_=True, status=True),
     _builtin("", "v1", "ConfigMap", "configmaps", "cm"),
     _builtin("", "v1", "Secret", "secrets"),
@@ -199,9 +199,6 @@ class Kinds:
 
     def by_kind(self, api_version: str, kind: str) -> Resource | None:
         return next((r for r in self._served.values() if r.api_version == api_version and r.kind == kind), None)
-
-    def by_group_kind(self, group: str, kind: str) -> Resource | None:
-        return next((r for r in self._served.values() if r.group == group and r.kind == kind), None)
 
     def groups(self) -> dict[str, list[str]]:
         """Return each group's versions, in order of preference; the core group is ""."""

@@ -1,7 +1,8 @@
 """Stand in for scheduler and kubelet: bind pods to nodes, run them and end them.
 
 It decides a pod's status. A pod annotated `sandbox.bizrq/run-seconds` ends Succeeded that many seconds of the
-sandbox's clock after it was scheduled, at exactly that time; any other pod runs until it is deleted.
+sandbox's clock after it was scheduled, at exactly that time; any other pod runs until it is deleted. One annotated
+`sandbox.bizrq/stop-seconds` takes so long to stop, at most its grace period; any other stops at once.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from sandbox.status import ApiError
 Json = dict[str, Any]
 
 RUN_SECONDS = "sandbox.bizrq/run-seconds"
+STOP_SECONDS = "sandbox.bizrq/stop-seconds"
 FAIL = "sandbox.bizrq/fail"  # annotated "true", the pod ends Failed instead
 NODES: tuple[tuple[str, str | None, int], ...] = (
     ("node-1", "NVIDIA-A100-SXM4-80GB", 8),
@@ -74,7 +76,7 @@ class Kubelet:
     def __init__(self, api: Api) -> None:
         self._api = api
         self._ends: list[tuple[datetime, str, str, str]] = []  # a heap
-        self._expected: set[str] = set()  # the uids in it
+        self._expected: set[tuple[datetime, str]] = set()  # the times and uids in it
         self._next = 0
         self._address = 0
         self._scheduler = Call(User("system:kube-scheduler", ("system:authenticated",)))
@@ -103,17 +105,17 @@ class Kubelet:
     async def end_due(self) -> None:
         while self._ends and self._ends[0][0] <= self._api.clock.now():
             when, namespace, name, uid = heapq.heappop(self._ends)
-            self._expected.discard(uid)
+            self._expected.discard((when, uid))
             item = self._api.store.get(PODS, namespace, name)
-            if item is None or item.obj["metadata"]["uid"] != uid or ended(item.obj):
-                continue
-            if "deletionTimestamp" in item.obj["metadata"]:
+            if item is None or item.obj["metadata"]["uid"] != uid:
                 continue
             try:
-                await self._write(item.obj, _ended(item.obj, rfc3339(when)))
+                if "deletionTimestamp" in item.obj["metadata"]:
+                    await self._remove(item.obj)
+                elif not ended(item.obj):
+                    await self._write(item.obj, _ended(item.obj, rfc3339(when)))
             except ApiError:  # refused: the end is still due
-                self._expected.add(uid)
-                heapq.heappush(self._ends, (when, namespace, name, uid))
+                self._due_at(when, item.obj)
                 raise
 
     async def _bind(self, pod: Json) -> None:
@@ -191,14 +193,20 @@ class Kubelet:
             end = parse_time(scheduled["lastTransitionTime"]) + timedelta(seconds=float(seconds))
         except (ValueError, OverflowError):
             return
+        self._due_at(end, pod)
+
+    def _due_at(self, when: datetime, pod: Json) -> None:
         meta = pod["metadata"]
-        if meta["uid"] not in self._expected:
-            self._expected.add(meta["uid"])
-            heapq.heappush(self._ends, (end, meta["namespace"], meta["name"], meta["uid"]))
+        if (when, meta["uid"]) not in self._expected:
+            self._expected.add((when, meta["uid"]))
+            heapq.heappush(self._ends, (when, meta["namespace"], meta["name"], meta["uid"]))
 
     async def _remove(self, pod: Json) -> None:
         """End the containers of a pod that is being deleted, and remove it unless finalizers hold it."""
         meta = pod["metadata"]
+        if not ended(pod) and (stops := _stops(pod)) > self._api.clock.now():
+            self._due_at(stops, pod)
+            return
         if not ended(pod) and (pod.get("status") or {}).get("containerStatuses"):
             await self._write(pod, _ended(pod, self._api.clock.stamp()))
         if meta.get("deletionGracePeriodSeconds") == 0:
@@ -226,6 +234,17 @@ class Kubelet:
         except ApiError as error:
             if error.code != 404:
                 raise
+
+
+def _stops(pod: Json) -> datetime:
+    """Return when the containers of a pod that is being deleted have stopped."""
+    meta = pod["metadata"]
+    latest, grace = parse_time(meta["deletionTimestamp"]), meta.get("deletionGracePeriodSeconds") or 0
+    try:
+        takes = float((meta.get("annotations") or {}).get(STOP_SECONDS, 0))
+    except ValueError:
+        takes = 0.0
+    return latest - timedelta(seconds=grace - min(max(takes, 0.0), grace))
 
 
 def _kubelet_call(pod: Json) -> Call:

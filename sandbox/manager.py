@@ -14,7 +14,7 @@ import structlog
 
 from sandbox.admission import Call
 from sandbox.api import SYSTEM, Api
-from sandbox.controllers import DAEMONSETS, Children, Controllers
+from sandbox.controllers import DAEMONSETS, REPLICASETS, Children, Controllers
 from sandbox.garbage import Collector, empty_namespace
 from sandbox.kinds import NAMESPACES, PODS
 from sandbox.kubelet import NODES, Kubelet, node
@@ -24,6 +24,7 @@ from sandbox.storage import ADDED, DELETED, Event, Item, Kind
 Json = dict[str, Any]
 Task = tuple[str, Kind, str, str]  # action, kind, namespace, name
 
+_CLAIMED = (PODS, REPLICASETS)
 _WORKERS = 4
 _FIRST_RETRY, _LAST_RETRY = 0.05, 5.0
 
@@ -41,9 +42,11 @@ class Manager:
         self._retries: dict[Task, int] = {}
         self._timers: set[asyncio.TimerHandle] = set()
         self._owned: defaultdict[str, dict[tuple[Kind, str, str], None]] = defaultdict(dict)
+        #: Pods and ReplicaSets without a controller, by kind and namespace.
+        self._orphaned: defaultdict[tuple[Kind, str], dict[str, None]] = defaultdict(dict)
         self._kubelet = Kubelet(api)
         self._ends_moved = asyncio.Event()
-        self._controllers = Controllers(api, Children(self._children))
+        self._controllers = Controllers(api, Children(self._children, self._orphans))
         self._collector = Collector(api, self._dependents)
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -87,7 +90,10 @@ class Manager:
                 self._add(("namespace", kind, "", name))
             if "deletionTimestamp" in meta or (event.type == ADDED and meta.get("ownerReferences")):
                 self._add(("collect", kind, namespace, name))
-        for owner in meta.get("ownerReferences") or ():
+        if kind in _CLAIMED and event.type != DELETED and not _controller(meta):
+            self._offer(kind, event)
+        before = event.before.obj["metadata"] if event.before is not None else {}
+        for owner in (*(meta.get("ownerReferences") or ()), *(before.get("ownerReferences") or ())):
             resource = self._api.kinds.by_kind(owner.get("apiVersion", ""), owner.get("kind", ""))
             if resource is None:
                 continue
@@ -96,6 +102,30 @@ class Manager:
                 self._add(("control", resource.store, where, owner["name"]))
             if event.type == DELETED:
                 self._add(("collect", resource.store, where, owner["name"]))
+                if resource.store == REPLICASETS:
+                    self._wake_makers(namespace, owner["name"])
+
+    def _wake_makers(self, namespace: str, name: str) -> None:
+        """Queue what owns a ReplicaSet: under Recreate it waits until the pods are gone."""
+        item = self._api.store.get(REPLICASETS, namespace, name)
+        for owner in (item.obj["metadata"].get("ownerReferences") or ()) if item is not None else ():
+            resource = self._api.kinds.by_kind(owner.get("apiVersion", ""), owner.get("kind", ""))
+            if resource is not None and self._controllers.handles(resource.store):
+                self._add(("control", resource.store, namespace, owner["name"]))
+
+    def _offer(self, kind: Kind, event: Event) -> None:
+        """Queue the controllers that would adopt an object that nothing controls."""
+        namespace, _ = event.key
+        meta = event.item.obj["metadata"]
+        before = event.before.obj["metadata"] if event.before is not None else None
+        if before is not None and all(before.get(f) == meta.get(f) for f in ("labels", "ownerReferences")):
+            return
+        for resource in self._api.kinds:
+            if not self._controllers.handles(resource.store):
+                continue
+            for item in self._api.store.items(resource.store, namespace):
+                if self._controllers.claims(resource.store, kind, item.obj, event.item.obj):
+                    self._add(("control", resource.store, namespace, item.obj["metadata"]["name"]))
 
     def _index(self, kind: Kind, event: Event) -> None:
         entry = (kind, *event.key)
@@ -105,6 +135,15 @@ class Manager:
         if event.type != DELETED:
             for owner in event.item.obj["metadata"].get("ownerReferences") or ():
                 self._owned[owner.get("uid", "")][entry] = None
+        if kind in _CLAIMED:
+            namespace, name = event.key
+            self._orphaned[kind, namespace].pop(name, None)
+            if event.type != DELETED and not _controller(event.item.obj["metadata"]):
+                self._orphaned[kind, namespace][name] = None
+
+    def _orphans(self, kind: Kind, namespace: str) -> list[Item]:
+        found = (self._api.store.get(kind, namespace, name) for name in self._orphaned.get((kind, namespace), ()))
+        return [item for item in found if item is not None]
 
     def _dependents(self, uid: str) -> list[tuple[Kind, Item]]:
         found: list[tuple[Kind, Item]] = []
@@ -202,3 +241,7 @@ class Manager:
             except ApiError as error:
                 log.debug("a pod could not be ended", message=error.message)
                 await asyncio.sleep(_FIRST_RETRY)
+
+
+def _controller(meta: Json) -> Json | None:
+    return next((owner for owner in meta.get("ownerReferences") or () if owner.get("controller")), None)

@@ -217,6 +217,11 @@ class Routes:
                 raise method_not_allowed()
             await self._api.bind(call, target.namespace or "", target.name, await _body(request))
             return _json({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}, 201)
+        if name == "eviction":
+            if request.method != "POST":
+                raise method_not_allowed()
+            await self._api.evict(call, target.namespace or "", target.name, await _body(request))
+            return _json({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}, 201)
         match request.method:
             case "GET":
                 return self._shown(request, resource, self._api.get(*_key(target)), name)

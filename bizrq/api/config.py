@@ -1,7 +1,7 @@
 """The configuration (`--config`): the document that says how workloads are counted.
 
-This file alone decides what may stand in it. An unknown key is an error that names the nearest; nothing is guessed,
-nothing is skipped. What it comes to is `bizrq.settings`'.
+This file alone decides which keys it may have. An unknown key is an error that suggests the nearest key; nothing is
+guessed or skipped. `bizrq.settings` turns a configuration into settings.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def parse(document: object) -> Configuration:
 
 
 def _problem(problem: dict[str, Any]) -> str:
-    """One of pydantic's complaints in a line that says what to write."""
+    """Return an error of pydantic as one line that says what to write."""
     where = ".".join(str(part)[:64] for part in problem["loc"])
     if problem["type"] == "extra_forbidden":
         known = _keys(problem["loc"])

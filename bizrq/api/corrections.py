@@ -43,7 +43,7 @@ class CorrectionUnreadable(ValueError):
 
 
 def from_dict(obj: Mapping[str, Any]) -> CorrectionObject:
-    """One correction from parsed JSON; raises CorrectionUnreadable."""
+    """Return one correction from parsed JSON. Raises CorrectionUnreadable."""
     try:
         return msgspec.convert(obj, CorrectionObject)
     except msgspec.MsgspecError as error:

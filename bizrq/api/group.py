@@ -184,7 +184,7 @@ def has_schedule(group: GroupObject) -> bool:
 
 
 def terms_of(group: GroupObject, catalog: names.Catalog) -> BudgetTerms:
-    """`spec.cash` as it is meant; raises GroupUnreadable."""
+    """Return the terms that `spec.cash` states. Raises GroupUnreadable."""
     asked = group.spec.cash
     if asked is None:
         return budget.DEFAULT_TERMS

@@ -132,17 +132,17 @@ class Statement(msgspec.Struct, rename="camel"):
 
 
 def record_of(obj: Mapping[str, Any]) -> CardHours:
-    """One page from parsed JSON; raises HoursUnreadable."""
+    """Return one page from parsed JSON. Raises HoursUnreadable."""
     return _convert(obj, CardHours, CARD_HOURS)
 
 
 def statement_of(obj: Mapping[str, Any]) -> Statement:
-    """One statement from parsed JSON; raises HoursUnreadable."""
+    """Return one statement from parsed JSON. Raises HoursUnreadable."""
     return _convert(obj, Statement, STATEMENT)
 
 
 def to_json(obj: CardHours | Statement) -> dict[str, Any]:
-    """As JSON has it."""
+    """Return the object as JSON values."""
     return msgspec.to_builtins(obj)
 
 
@@ -153,11 +153,11 @@ def _convert(obj: Mapping[str, Any], shape: type[_Shape], kind: str) -> _Shape:
         raise HoursUnreadable(f"not a {kind}: {error}") from None
 
 
-# Lines. Their words are parted by single spaces; no name of a kind, a namespace, an object or a resource has one.
+# Lines. Single spaces separate their words; no name of a kind, a namespace, an object or a resource has a space.
 
 
 class RunningLine(NamedTuple):
-    """All that runs for one workload at one cost: the start of each, in milliseconds, by uid.
+    """The running intervals of one workload at one cost: the start of each, in milliseconds, by uid.
 
     For a claim the uid is followed by `@` and the time of its allocation.
     """
@@ -168,7 +168,7 @@ class RunningLine(NamedTuple):
 
 
 class InferredLine(NamedTuple):
-    """A stay that vanished unseen: charged to the last time it was known to live; it was gone at the next look."""
+    """An interval whose end nobody saw: charged up to the last look that found it. `seen_gone` is the next look."""
 
     workload: str
     uid: str
@@ -179,7 +179,7 @@ class InferredLine(NamedTuple):
 
 
 def settled_line(workload: str, amounts: Mapping[str, int]) -> str:
-    """`KIND/NAMESPACE/NAME RESOURCE=AMOUNT…`, sorted; KIND is `plural.group`, or `others` for what is folded."""
+    """Format `KIND/NAMESPACE/NAME RESOURCE=AMOUNT…`, sorted. KIND is `plural.group`, or `others` for folded lines."""
     return " ".join([workload, *(f"{name}={amount}" for name, amount in sorted(amounts.items()))])
 
 
@@ -190,25 +190,28 @@ def parse_settled(line: str) -> tuple[str, dict[str, int]]:
 
 
 def late_line(start: str | None, workload: str, amounts: Mapping[str, int]) -> str:
-    """As a settled line, after the start of the closed period that it belongs to; `-` is from the beginning."""
+    """Format a settled line after the start of its closed period; `-` is a period from the beginning."""
     return f"{start or '-'} {settled_line(workload, amounts)}"
 
 
 def parse_late(line: str) -> tuple[str | None, str, dict[str, int]]:
-    """The start of the closed period (None: from the beginning), the workload, and how much; may be below 0."""
+    """Return the start of the closed period (None: from the beginning), the workload, and amounts; may be below 0.
+
+    Raises HoursUnreadable.
+    """
     start, _, rest = line.partition(" ")
     workload, amounts = parse_settled(rest)
     return (None if start == "-" else start), workload, amounts
 
 
 def running_line(workload: str, cost: Mapping[str, str], since: Mapping[str, int]) -> str:
-    """`KIND/NAMESPACE/NAME RESOURCE=QUANTITY… : UID@START…`; `cost` as canonical texts."""
+    """Format `KIND/NAMESPACE/NAME RESOURCE=QUANTITY… : UID@START…`; `cost` has canonical texts."""
     costs = [f"{name}={value}" for name, value in sorted(cost.items())]
     return " ".join([workload, *costs, ":", *(f"{uid}@{start}" for uid, start in sorted(since.items()))])
 
 
 def parse_running(line: str) -> RunningLine:
-    """Raises HoursUnreadable."""
+    """Parse a line of `running_line`. Raises HoursUnreadable."""
     head, colon, tail = line.partition(" : ")
     if not colon:
         raise HoursUnreadable(f"{line[:80]!r} has no ' : '")
@@ -227,7 +230,7 @@ def inferred_line(found: InferredLine) -> str:
 
 
 def parse_inferred(line: str) -> InferredLine:
-    """Raises HoursUnreadable."""
+    """Parse a line of `inferred_line`. Raises HoursUnreadable."""
     words = line.split(" ")
     if len(words) < 4 or not words[2].startswith("charged-to=") or not words[3].startswith("seen-gone="):
         raise HoursUnreadable(f"{line[:80]!r} tells no bounds")
@@ -245,7 +248,7 @@ def segment_lines(segments: Iterable[Segment]) -> Iterator[str]:
 
 
 def parse_segments(line: str) -> list[Segment]:
-    """Raises HoursUnreadable."""
+    """Parse a line of `segment_lines`. Raises HoursUnreadable."""
     until, _, rest = line.partition(" ")
     if not until.startswith("until="):
         raise HoursUnreadable(f"{line[:80]!r} tells no end")
@@ -255,17 +258,17 @@ def parse_segments(line: str) -> list[Segment]:
 
 
 def format_amounts(amounts: Mapping[str, int]) -> Amounts:
-    """Integers as they are written: JSON numbers of this size are not everybody's."""
+    """Format integers as text: not every reader of JSON has numbers of this size."""
     return {name: str(amount) for name, amount in sorted(amounts.items())}
 
 
 def parse_amounts(stored: Mapping[str, str]) -> dict[str, int]:
-    """Raises HoursUnreadable."""
+    """Parse amounts by resource. Raises HoursUnreadable."""
     return {name: parse_integer(text) for name, text in stored.items()}
 
 
 def parse_integer(text: str) -> int:
-    """Raises HoursUnreadable."""
+    """Parse an integer, which may be below 0. Raises HoursUnreadable."""
     digits = text.removeprefix("-")
     if not (digits.isascii() and digits.isdigit() and len(digits) <= 60):
         raise HoursUnreadable(f"{text[:80]!r} is no amount")
@@ -395,7 +398,7 @@ def statement(
 
 
 def format_spent(amounts: Mapping[str, int]) -> str:
-    """Nano-units x milliseconds for people: `requests.nvidia.com/gpu=12.5h`, by resource."""
+    """Format nano-units x milliseconds for people: `requests.nvidia.com/gpu=12.5h`, by resource."""
     found = [(name, value) for name in sorted(amounts) for value in to_hours({name: amounts[name]}).values()]
     return " ".join(f"{name}={_decimal(name, value)}h" for name, value in found)
 

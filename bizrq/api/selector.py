@@ -1,6 +1,6 @@
-"""A label selector as a group's spec carries one: what may stand in it, what it picks, how it reads.
+"""The label selector in a group's spec: which fields it may have, what it matches, and its text.
 
-This file alone decides which labels a metav1.LabelSelector picks (apimachinery `labels/selector.go`). It does not
+This file alone decides which labels a metav1.LabelSelector matches (apimachinery `labels/selector.go`). It does not
 know whose labels they are.
 """
 
@@ -46,7 +46,7 @@ def format_selector(selector: Mapping[str, Any]) -> str:
 
 
 def validate(selector: object) -> None:
-    """Raises SelectorError for what is no selector: the first thing that is wrong, by its path."""
+    """Raise SelectorError for the first invalid field of a selector, with its path."""
     if not isinstance(selector, Mapping):
         raise SelectorError("must be a map with matchLabels or matchExpressions")
     if unknown := sorted(set(map(str, selector)) - {"matchLabels", "matchExpressions"}):
@@ -103,7 +103,7 @@ def _check_value(path: str, value: object) -> None:
 
 
 def _holds(expression: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
-    """One checked expression. A label that is not there is in no set, so NotIn holds."""
+    """Return True if a valid expression matches. An absent label is in no set, so NotIn matches."""
     key = expression["key"]
     match expression["operator"]:
         case "In":

@@ -57,9 +57,8 @@ def _cluster_roles(registry: Registry) -> Iterator[RbacManifest]:
     """Yield the roles that hold in the whole cluster."""
     yield RbacManifest(
         _role(COUNTED, counting_rules(registry)),
-        "What both webhooks and controller read to count: groups, the charged kinds, what those refer to, and\n"
-        "nodes for DaemonSets;\n"
-        "reservations and counts are status, and nobody here writes a spec.",
+        "Webhooks and controller read groups, the charged kinds, the objects that those refer to, and nodes for\n"
+        "DaemonSets. They write only the status of groups: reservations and counts.",
     )
     use = [
         rule("", ["namespaces"], "get"),
@@ -68,8 +67,8 @@ def _cluster_roles(registry: Registry) -> Iterator[RbacManifest]:
     ]
     yield RbacManifest(
         _role(WEBHOOKS, use),
-        "Who may charge a group from where: a refusal is decided on a fresh read, and the API server knows\n"
-        "who has which right. A patch of the status lets a person's edit pass.",
+        "The webhooks read the namespace of a request before they refuse it, and ask the API server whether a\n"
+        "user has a right on a group. A patch of the status holds back reservations while a person edits the group.",
     )
     record = [
         rule(GROUPS.group, [GROUPS.plural], "patch"),
@@ -82,15 +81,14 @@ def _cluster_roles(registry: Registry) -> Iterator[RbacManifest]:
     ]
     yield RbacManifest(
         _role(CONTROLLER, record),
-        "A group that spent hours gets a finalizer; its record moves, its statements are written once, and\n"
-        "deleted when they are old; what people correct becomes a line of it and is told to be.\n"
-        "Slices tell with the nodes which devices pods really have.",
+        "The controller adds a finalizer to a group with a record of hours, advances the record, creates\n"
+        "statements, deletes old ones, and marks corrections as applied. ResourceSlices show which devices pods got.",
     )
     bundle = [
         rule("admissionregistration.k8s.io", ["validatingwebhookconfigurations"], "list", "watch"),
         rule("admissionregistration.k8s.io", ["validatingwebhookconfigurations"], "get", "patch", names=["bizrq"]),
     ]
-    yield RbacManifest(_role(CERTS, bundle), "The caBundle.")
+    yield RbacManifest(_role(CERTS, bundle), "bizrq-certs writes the caBundle of our registration.")
 
 
 def _namespaced_roles(namespace: str) -> Iterator[RbacManifest]:
@@ -104,7 +102,7 @@ def _namespaced_roles(namespace: str) -> Iterator[RbacManifest]:
         namespace,
         lease,
         (CONTROLLER, namespace),
-        "The controller's Lease. A create cannot be bound to a name.",
+        "The controller's Lease. RBAC cannot restrict a create to a name.",
     )
     listed = [
         rule("", ["configmaps"], "create"),
@@ -124,7 +122,7 @@ def _namespaced_roles(namespace: str) -> Iterator[RbacManifest]:
         CLUSTER_NAMESPACE,
         [rule("", ["events"], "create", "patch")],
         (CONTROLLER, namespace),
-        "Groups stand in no namespace, so events about them stand in default.",
+        "Groups are cluster-scoped, so events about them are in the namespace default.",
     )
 
 

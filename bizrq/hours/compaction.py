@@ -1,7 +1,7 @@
 """The bounds of a record of hours: its lines, and the amounts in them.
 
-This file alone decides what is folded where there is more: the smallest first, and no amount is lost. It does not know
-what a line is for; amounts are integers by resource.
+This file alone decides what is folded beyond the bounds: the smallest lines first, and no amount is lost. It does not
+know what a line is for; amounts are integers by resource.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from bizrq.units.resources import total as sum_of
 MAX_LINES = 300
 MAX_INFERRED = 100
 MAX_AMOUNTS = 3_000
-#: Whose line the smallest shares of others' lines are folded into; a namespace may follow.
+#: The name of lines that others are folded into; a namespace may follow.
 OTHERS = "others"
 
 _Start = TypeVar("_Start")

@@ -1,6 +1,6 @@
-"""When hours are out, if what runs now goes on running: and by whose workloads.
+"""The forecast of a budget: when its hours are exhausted at the present rate, and by whose workloads.
 
-This file alone decides how a budget is foreseen. One resource at a time; amounts are nano-units x milliseconds, a burn
+This file alone decides how that is computed, for one resource at a time. Amounts are nano-units x milliseconds, a burn
 is nano-units, times are integer milliseconds. It knows no objects and no clocks.
 """
 

@@ -185,7 +185,7 @@ class _Advance:
     def __init__(self, page: RecordPage, intervals: Mapping[str, Interval], now: int) -> None:
         self._page, self._intervals, self._now = page, intervals, now
         self._seen = max(page.watermark, now)
-        self._writer = _PageWriter(page)
+        self._builder = _PageBuilder(page)
         self._running: dict[UsageRate, Mapping[str, int]] = {}
         self._entering: dict[UsageRate, dict[str, int]] = {}
         self._ends: dict[str, int] = {}
@@ -202,7 +202,7 @@ class _Advance:
                     self._infer_end(rate, uid, since[uid])
                 elif interval.end is not None:
                     self._ends[uid] = interval.end
-                    self._writer.settle(rate, since[uid], _charged_to(interval, interval.end))
+                    self._builder.settle(rate, since[uid], _charged_to(interval, interval.end))
                 else:
                     self._cut(rate, uid, since[uid], interval)
 
@@ -220,9 +220,9 @@ class _Advance:
             if interval.end is not None:
                 self._ends[uid] = interval.end
                 if interval.rate is not None and (interval.moved_at is None or uid not in before):
-                    self._writer.settle(interval.rate, start, _charged_to(interval, interval.end), known=False)
+                    self._builder.settle(interval.rate, start, _charged_to(interval, interval.end), known=False)
             elif interval.moved_at is None and interval.rate is not None:
-                self._writer.begin(interval.rate, start)
+                self._builder.begin(interval.rate, start)
                 self._entering.setdefault(interval.rate, {})[uid] = start
 
     def settle_segments(self, holds: Callable[[str], bool]) -> None:
@@ -233,10 +233,10 @@ class _Advance:
             end = self._ends.get(segment.uid)
             may_end = self._seen < segment.until + GRACE or holds(segment.uid)
             if end is None and index not in early and may_end:
-                self._writer.split.append(segment)
+                self._builder.split.append(segment)
             else:
                 until = segment.until if end is None else min(end, segment.until)
-                self._writer.settle(segment.rate, segment.start, until, segment.until)
+                self._builder.settle(segment.rate, segment.start, until, segment.until)
 
     def result(self) -> RecordPage:
         for rate, since in self._entering.items():
@@ -247,9 +247,9 @@ class _Advance:
         return replace(
             page,
             watermark=self._seen,
-            periods=tuple(_folded(totals, workloads) for totals in self._writer.totals()),
+            periods=tuple(_folded(totals, workloads) for totals in self._builder.totals()),
             running=running,
-            split=tuple(self._writer.split),
+            split=tuple(self._builder.split),
             finished=frozenset(uid for uid in (*page.finished, *self._ends) if uid in self._intervals),
             inferred=inferred[-MAX_INFERRED:],
             inferred_earlier=page.inferred_earlier + len(inferred[:-MAX_INFERRED]),
@@ -258,12 +258,12 @@ class _Advance:
     def _infer_end(self, rate: UsageRate, uid: str, start: int) -> None:
         end = self._ends[uid] = max(start, min(self._page.watermark, self._now))
         self._inferred.append(InferredInterval(uid, start, end, self._now, rate))
-        self._writer.settle(rate, start, end)
+        self._builder.settle(rate, start, end)
 
     def _cut(self, rate: UsageRate, uid: str, start: int, interval: Interval) -> None:
         """End a running segment: the interval goes on at another rate, or in another group's record."""
         at = max(start, self._seen if interval.moved_at is None else interval.moved_at)
-        self._writer.cut(rate, at)
+        self._builder.cut(rate, at)
         if at > start:
             self._segments.append(Segment(uid, start, at, rate))
         if interval.moved_at is None and interval.rate is not None:
@@ -285,8 +285,8 @@ def _charged_to(interval: Interval, end: int) -> int:
     return end if interval.moved_at is None else min(interval.moved_at, end)
 
 
-class _PageWriter:
-    """Writes into copies of a page's totals: of each interval, to each period what overlaps it."""
+class _PageBuilder:
+    """Adds intervals to copies of a page's totals: to each period the time that overlaps it."""
 
     def __init__(self, page: RecordPage) -> None:
         self._periods = list(page.periods)

@@ -19,8 +19,8 @@ from controller.watch.pods import Pod
 
 Object = dict[str, Any]
 
-User: TypeAlias = tuple[Pod, Adapter, Object]
-"""A pod, and the workload that pays for it."""
+ClaimUser: TypeAlias = tuple[Pod, Adapter, Object]
+"""A pod that uses a claim, and the workload that the pod belongs to."""
 
 
 class ClaimAllocations:
@@ -35,7 +35,7 @@ class ClaimAllocations:
         self._now = now
         #: The group and user that pay for an allocated claim, by uid; and when an allocation without a timestamp was
         #: first seen.
-        self._payers: dict[str, tuple[str, User]] = {}
+        self._payers: dict[str, tuple[str, ClaimUser]] = {}
         self._seen: dict[str, int] = {}
 
     def name(self, claim: Object) -> str | None:
@@ -59,13 +59,13 @@ class ClaimAllocations:
         claim = self._cluster.informers.claims.store.by_uid(uid) if allocation else None
         return claim if claim is not None and self.name(claim) == name else None
 
-    def payer(self, claim: Object) -> tuple[str, User] | None:
+    def payer(self, claim: Object) -> tuple[str, ClaimUser] | None:
         """Return the group that pays for an allocated claim, and one of its pods that uses the claim.
 
         That is the group that pays for the claim as an object; else the one with the oldest workload that uses it.
         Where no pod is left it is the last payer: a claim outlives its pods until it is deallocated.
         """
-        first: dict[str, tuple[tuple[str, str], User]] = {}
+        first: dict[str, tuple[tuple[str, str], ClaimUser]] = {}
         for pod in self._observed.pods_using(claim):
             workload = self._cluster.ownership.workload_of(pod.plain())
             group = self._cluster.ownership.group_of(workload[1]) if workload else None
@@ -81,7 +81,7 @@ class ClaimAllocations:
         found = self._payers[claim["metadata"]["uid"]] = payer, first[payer][1]
         return found
 
-    def note_payer(self, claim: Object, group: str, user: User) -> None:
+    def note_payer(self, claim: Object, group: str, user: ClaimUser) -> None:
         """Remember the payer of a claim unless one is known."""
         self._payers.setdefault(claim["metadata"]["uid"], (group, user))
 

@@ -13,7 +13,7 @@ import structlog
 from bizrq.hours.metering import Interval, UsageRate
 from bizrq.units.resources import Resources
 from bizrq.workloads.validation import Malformed
-from controller.hours.allocations import ClaimAllocations, User, workload_name
+from controller.hours.allocations import ClaimAllocations, ClaimUser, workload_name
 from controller.hours.collected import Collection, HandOver
 from controller.hours.pod_rates import PodRates
 from controller.hours.record_store import StoredPage
@@ -62,7 +62,7 @@ class ClaimIntervals:
         for group in {payer[0] for payer in pay if payer is not None}:
             self._enqueue(group, 0.0)
 
-    def _note_deallocation(self, claim: Object, key: str, payer: tuple[str, User] | None) -> None:
+    def _note_deallocation(self, claim: Object, key: str, payer: tuple[str, ClaimUser] | None) -> None:
         """Note that a claim's devices are free again. The watch says so only once."""
         end = self._now()
         self._transitions.note_end(key, end)
@@ -85,7 +85,7 @@ class ClaimIntervals:
                     looked_at.add(uid)
                     self._add(collection, claim, user)
 
-    def _add(self, collection: Collection, claim: Object, user: User) -> None:
+    def _add(self, collection: Collection, claim: Object, user: ClaimUser) -> None:
         """Add one allocated claim, unless another group pays for it or it cannot be counted."""
         payer, user = self._allocations.payer(claim) or (collection.group, user)
         key = self._allocations.name(claim)
@@ -122,7 +122,7 @@ class ClaimIntervals:
         payer = self._allocations.payer(claim) if claim is not None else None
         return payer[0] if payer is not None else None
 
-    def _cost(self, claim: Object, user: User) -> tuple[int, Resources] | None:
+    def _cost(self, claim: Object, user: ClaimUser) -> tuple[int, Resources] | None:
         """Return since when a claim is charged to the user's workload, and what it occupies.
 
         None where it cannot be counted.

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from bizrq.hours.metering import Interval, RecordPage
 from bizrq.units.slot import Slot
-from controller.hours.allocations import User
+from controller.hours.allocations import ClaimUser
 from controller.hours.metered_names import MeteredNames
 from controller.hours.record_store import RecordStore, StoredPage
 from controller.watch.time_slice import Yielder
@@ -20,13 +20,13 @@ from controller.watch.time_slice import Yielder
 class CollectedIntervals:
     """One consistent snapshot of the intervals that a group pays for, at the time `at` in milliseconds.
 
-    `seen` has the revisions of pods and claims that it shows, `gone` the keys of finished intervals that it includes.
+    `seen` has the revisions of pods and claims that it shows, `finished` the keys of finished intervals in it.
     """
 
     intervals: dict[str, Interval] = field(default_factory=dict)
     at: int = 0
     seen: dict[str, int] = field(default_factory=dict)
-    gone: frozenset[str] = frozenset()
+    finished: frozenset[str] = frozenset()
     #: Groups whose records still have intervals that run for this one.
     awaited: set[str] = field(default_factory=set)
     #: Pods that are charged though their workload is gone, as text.
@@ -72,7 +72,7 @@ class Collection:
     names: MeteredNames
     found: CollectedIntervals = field(default_factory=CollectedIntervals)
     #: The pods of the group that may have claims, by uid.
-    with_claims: dict[str, User] = field(default_factory=dict)
+    with_claims: dict[str, ClaimUser] = field(default_factory=dict)
 
 
 class HandOver:

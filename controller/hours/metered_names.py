@@ -41,7 +41,7 @@ class MeteredNames:
 
     @cached_property
     def _models(self) -> set[str]:
-        """The models that the record has."""
+        """Return the models that the record has."""
         pages = [stored_page.page for stored_page in self._stored_pages]
         rates = {rate for page in pages for rate in (*page.running, *(segment.rate for segment in page.split))}
         found = {name for rate in rates for name, _ in rate.cost}

@@ -1,6 +1,6 @@
 """Writes of a record's pages and of the statements of its closed periods.
 
-This file alone decides when a page is written, that several pages are claimed before any of them changes, and that the
+This file alone decides when a page is written, that several pages are signed before any of them changes, and that the
 statement of a period is stored before the period is dropped from its page.
 """
 
@@ -22,12 +22,12 @@ class PageWriter:
     """Writes pages that changed, and pages with running intervals every `interval` milliseconds."""
 
     def __init__(self, record_store: RecordStore, *, identity: str, cash_interval: float = 60.0) -> None:
-        """`identity` names this controller in pages that it claims. `cash_interval` is in seconds."""
+        """`identity` names this controller in pages that it signs. `cash_interval` is in seconds."""
         self._record_store = record_store
         self._identity = identity
         self.interval = int(cash_interval * 1000)
 
-    async def claim(self, group: GroupObject, stored_pages: Sequence[StoredPage]) -> list[StoredPage]:
+    async def sign(self, group: GroupObject, stored_pages: Sequence[StoredPage]) -> list[StoredPage]:
         """Return the pages. Of several, each is first written with our identity: another controller's writes then fail.
 
         Creates a page that was announced and not created. Raises ApiError, Unreachable.
@@ -35,13 +35,13 @@ class PageWriter:
         if stored_pages[0].pages == 1:
             return list(stored_pages)
         numbers = {stored_page.spec.page: stored_page for stored_page in stored_pages}
-        claimed: list[StoredPage] = []
+        signed: list[StoredPage] = []
         for number in range(stored_pages[0].pages):
             stored_page = numbers.get(number) or await self._record_store.create(group, number)
             if stored_page.writer != self._identity:
                 stored_page = await self._record_store.write(stored_page, stored_page.page, writer=self._identity)
-            claimed.append(stored_page)
-        return claimed
+            signed.append(stored_page)
+        return signed
 
     async def add_page(self, group: GroupObject, stored_pages: Sequence[StoredPage]) -> None:
         """Announce one more page, then create it. Raises ApiError, Unreachable."""

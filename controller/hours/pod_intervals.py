@@ -88,7 +88,7 @@ class IntervalCollector:
 
     def mark_stored(self, group: str, collected: CollectedIntervals) -> None:
         """Forget finished intervals that the group's record has taken over, and remember pods without a workload."""
-        self._transitions.mark_stored(group, collected.gone)
+        self._transitions.mark_stored(group, collected.finished)
         known = self._unowned.get(group, {})
         self._unowned[group] = {pod: known.get(pod, collected.at) for pod in collected.unowned}
 
@@ -210,7 +210,7 @@ class IntervalCollector:
             rate = self._rates.of_cost(workload, finished.cost, collection.names)
             found.intervals[key] = Interval(start, finished.interval.end, rate)
             added.append(key)
-        found.gone = frozenset(added)
+        found.finished = frozenset(added)
 
     def _add_recorded(self, collection: Collection, missing: Iterable[str]) -> None:
         """Add what is known of intervals that the record has and the group's workloads do not."""

@@ -113,7 +113,7 @@ class RecordReconciler:
     async def _prepare(
         self, group: GroupObject, tracked: Collection[str]
     ) -> tuple[list[StoredPage], Sequence[Period]] | RecordResult:
-        """Return the group's pages, claimed and ready to be moved on, and the periods of its tree.
+        """Return the group's pages, signed and ready to be moved on, and the periods of its tree.
 
         A RecordResult where there is nothing to move on, or where one step had to come first.
         """
@@ -134,7 +134,7 @@ class RecordReconciler:
         calendar = self._calendar.periods(group, stored_pages[0].page)
         if calendar is None:
             return RecordResult(False, 1.0)
-        return await self._writer.claim(group, stored_pages), calendar
+        return await self._writer.sign(group, stored_pages), calendar
 
     async def _advance(
         self,

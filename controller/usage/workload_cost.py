@@ -168,9 +168,7 @@ class WorkloadCosts:
             self._holds[uid] = found.hold
         return self._with_finding(uid, found)
 
-    def _late(
-        self, adapter: Adapter, found: _Count, known: WorkloadCost | None
-    ) -> list[tuple[Informer, int, float]]:
+    def _late(self, adapter: Adapter, found: _Count, known: WorkloadCost | None) -> list[tuple[Informer, int, float]]:
         """Return the watches to wait for, to which revision, and for how many seconds at most."""
         if found.hold is None or found.below is None:
             return []

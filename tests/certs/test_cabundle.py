@@ -1,4 +1,4 @@
-"""The bundle reaches our webhooks and no other, however the configuration changes meanwhile."""
+"""The bundle is written to our webhooks only, however the configuration changes meanwhile."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def webhook(name: str, **client_config: Any) -> dict[str, Any]:
     return {"name": name, "clientConfig": client_config or service}
 
 
-def test_each_webhook_of_ours_is_tested_by_name_and_then_patched() -> None:
+def test_each_of_our_webhooks_is_tested_by_name_and_then_patched() -> None:
     configuration = {
         "webhooks": [
             webhook("a"),
@@ -48,17 +48,17 @@ def test_each_webhook_of_ours_is_tested_by_name_and_then_patched() -> None:
     assert cabundle.announced_bundles([after], NAMES) == [BUNDLE] * 3
 
 
-def test_a_configuration_without_webhooks_needs_nothing() -> None:
+def test_a_configuration_without_webhooks_needs_no_patch() -> None:
     assert cabundle.patch({"metadata": {"name": "bizrq"}}, BUNDLE, NAMES) == []
     assert cabundle.announced_bundles([{"webhooks": None}], NAMES) == []
 
 
 @pytest.mark.parametrize(("name", "ours"), [("bizrq", True), ("bizrq-extra", True), ("bizrqs", False), ("x", False)])
-def test_our_configurations_are_known_by_name(name: str, ours: bool) -> None:
+def test_our_configurations_are_found_by_name(name: str, ours: bool) -> None:
     assert cabundle.is_ours({"metadata": {"name": name}}) is ours
 
 
-async def test_the_bundle_is_injected_and_then_left_alone(server: FakeServer, client: KubeClient) -> None:
+async def test_the_bundle_is_injected_once(server: FakeServer, client: KubeClient) -> None:
     server.put(PLURAL, "bizrq", "", webhooks=[webhook("a")])
     after = await cabundle.inject(client, "bizrq", BUNDLE, NAMES)
     assert after is not None

@@ -1,4 +1,4 @@
-"""The process bizrq-certs: what it leaves on disk and in a cluster, and how it says what is wrong."""
+"""The process bizrq-certs: what it writes to disk and to a cluster, and its error messages."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def outside_a_cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     structlog.reset_defaults()  # the process logs to the stderr that the test runner has closed by now
 
 
-def test_once_without_a_cluster_makes_the_files_and_then_leaves_them(tmp_path: Path) -> None:
+def test_once_without_a_cluster_creates_the_files_and_keeps_them(tmp_path: Path) -> None:
     result = certs("--cert-dir", str(tmp_path / "c"), "--names", "webhooks.svc,127.0.0.1", "--once")
     assert result.exit_code == 0, result.output
     files = read_directory(tmp_path / "c")
@@ -76,7 +76,7 @@ def test_a_directory_that_cannot_be_written_is_exit_2(tmp_path: Path) -> None:
     assert "bizrq-certs: " in result.output
 
 
-def test_a_cluster_that_is_away_is_exit_3_but_the_files_are_made(tmp_path: Path) -> None:
+def test_an_unreachable_cluster_is_exit_3_but_the_files_are_created(tmp_path: Path) -> None:
     kubeconfig = tmp_path / "kubeconfig"
     kubeconfig.write_text(
         "current-context: a\ncontexts: [{name: a, context: {cluster: a}}]\n"
@@ -127,7 +127,7 @@ async def test_pods_share_the_files_by_a_secret(server: FakeServer, client: Kube
     assert base64.b64decode(secret["data"][CERTIFICATE]) == read_directory(tmp_path / "0")[CERTIFICATE]
 
 
-async def test_a_bundle_that_somebody_removes_comes_back_at_once(
+async def test_a_removed_bundle_is_written_again_at_once(
     server: FakeServer, client: KubeClient, tmp_path: Path
 ) -> None:
     keeper = CertificateKeeper(tmp_path, NAMES, client, namespace="bizrq-system")
@@ -145,9 +145,7 @@ async def test_a_bundle_that_somebody_removes_comes_back_at_once(
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_names_that_no_webhook_is_reached_by_are_told(
-    server: FakeServer, client: KubeClient, tmp_path: Path
-) -> None:
+async def test_names_of_no_webhook_are_reported(server: FakeServer, client: KubeClient, tmp_path: Path) -> None:
     server.put(PLURAL, "bizrq", "", webhooks=[webhook("a")])
     keeper = CertificateKeeper(tmp_path, ["elsewhere.svc"], client, namespace="bizrq-system")
     with structlog.testing.capture_logs() as logs:

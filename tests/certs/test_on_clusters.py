@@ -1,4 +1,4 @@
-"""A real API server goes on calling a webhook while its certificate and its authority rotate."""
+"""A real API server calls a webhook without failures while its certificate and CA rotate."""
 
 from __future__ import annotations
 
@@ -55,9 +55,7 @@ def registration(name: str, url: str) -> dict[str, Any]:
     }
 
 
-async def test_no_call_fails_while_certificate_and_authority_rotate(
-    kube: KubeClient, unique: str, tmp_path: Path
-) -> None:
+async def test_no_call_fails_while_certificate_and_ca_rotate(kube: KubeClient, unique: str, tmp_path: Path) -> None:
     now = datetime.now(UTC)
     keeper = CertificateKeeper(tmp_path, NAMES, kube, namespace="bizrq-system", now=lambda: now)
     certificate = ServingCertificate(tmp_path, poll=0.02)
@@ -93,7 +91,7 @@ async def test_no_call_fails_while_certificate_and_authority_rotate(
             await asyncio.sleep(0.01)
 
     async def more(count: int) -> None:
-        """Wait until so many more objects were made."""
+        """Wait until this many more objects were created."""
         until = made + count
 
         async def are() -> bool:
@@ -142,7 +140,7 @@ async def test_no_call_fails_while_certificate_and_authority_rotate(
 
 
 async def _is_called(kube: KubeClient, name: str, served: list[str]) -> None:
-    """An API server takes a moment to learn of a registration, and of its bundle."""
+    """Wait until the API server calls the webhook: it learns of a registration and its bundle after a moment."""
     metadata = {"name": f"probe-{name}", "namespace": "default", "labels": {"certs-test": name}}
     probe = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}
 

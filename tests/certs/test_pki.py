@@ -1,4 +1,4 @@
-"""Certificates that real TLS stacks accept, for the names they are for and as long as they are meant to be."""
+"""TLS stacks accept our certificates for their names and during their lifetime only."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NAMES = ["bizrq-webhooks.bizrq-system.svc", "127.0.0.1", "::1"]
 
 
 def handshake(serving: Pair, bundle: bytes, name: str, tmp_path: Path) -> str:
-    """A TLS handshake between Python's server and client; the verified server's common name."""
+    """Make a TLS handshake between Python's server and client, and return the common name of the verified server."""
     (tmp_path / "crt").write_bytes(serving.certificate_pem)
     (tmp_path / "key").write_bytes(serving.key_pem)
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -52,7 +52,7 @@ def test_a_serving_certificate_is_accepted_for_each_of_its_names(name: str, tmp_
     assert handshake(pki.make_serving(ca, NAMES, NOW), ca.certificate_pem, name, tmp_path) == NAMES[0]
 
 
-def test_it_is_refused_for_another_name_and_by_another_authority(tmp_path: Path) -> None:
+def test_a_serving_certificate_is_rejected_for_another_name_and_by_another_ca(tmp_path: Path) -> None:
     ca, other = pki.make_ca(NOW), pki.make_ca(NOW)
     serving = pki.make_serving(ca, NAMES, NOW)
     with pytest.raises(ssl.SSLCertVerificationError, match="Hostname mismatch"):
@@ -63,7 +63,7 @@ def test_it_is_refused_for_another_name_and_by_another_authority(tmp_path: Path)
     assert handshake(serving, both, NAMES[0], tmp_path)
 
 
-def test_a_clock_that_is_behind_by_less_than_an_hour_already_accepts_it(tmp_path: Path) -> None:
+def test_a_clock_less_than_an_hour_behind_accepts_a_new_certificate(tmp_path: Path) -> None:
     later = NOW + timedelta(minutes=59)
     ca = pki.make_ca(later)
     assert handshake(pki.make_serving(ca, NAMES, later), ca.certificate_pem, NAMES[0], tmp_path)
@@ -79,7 +79,7 @@ def test_renewal_is_due_in_the_last_third() -> None:
     assert pki.needs_renewal(serving, NOW - timedelta(days=1))
 
 
-def test_nothing_outlives_the_authority_that_signed_it() -> None:
+def test_no_certificate_outlives_its_ca() -> None:
     ca = pki.make_ca(NOW)
     late = NOW + timedelta(days=360)
     serving = pki.make_serving(ca, NAMES, late).certificate
@@ -90,7 +90,7 @@ def test_nothing_outlives_the_authority_that_signed_it() -> None:
     "names",
     [[], [""], ["a b"], ["-a"], ["a..b"], ["ä.svc"], ["a" * 64], [".".join(["a" * 60] * 5)], ["*.svc"]],
 )
-def test_a_name_that_no_certificate_can_carry_is_refused(names: list[str]) -> None:
+def test_a_name_that_no_certificate_can_have_is_rejected(names: list[str]) -> None:
     with pytest.raises(CertificateError):
         pki.make_serving(pki.make_ca(NOW), names, NOW)
 
@@ -101,7 +101,7 @@ def test_covers_compares_names_and_addresses() -> None:
     assert not pki.covers(serving, ["127.0.0.2"])
 
 
-def test_what_is_no_certificate_or_key_is_said_in_one_line() -> None:
+def test_an_invalid_certificate_or_key_is_a_one_line_error() -> None:
     with pytest.raises(CertificateError, match=r"ca.crt holds no PEM certificate"):
         pki.read_certificates(b"hello", "ca.crt")
     with pytest.raises(CertificateError, match=r"ca.key holds no unencrypted PEM private key"):

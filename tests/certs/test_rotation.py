@@ -1,4 +1,4 @@
-"""Whoever verifies knows the authority of whatever is served, at every step and after every crash."""
+"""Verifiers know the CA of the served certificate at every step and after every crash."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ def verifies(bundle: bytes, certificate: bytes, at: datetime) -> bool:
     )
 
 
-def test_an_empty_directory_gets_everything_and_then_nothing_is_due() -> None:
+def test_an_empty_directory_gets_all_files_and_then_nothing_is_due() -> None:
     files = advance({}, NAMES, NOW)
     assert set(files) == {CA_BUNDLE, CA_KEY, CERTIFICATE, KEY}
     assert verifies(files[CA_BUNDLE], files[CERTIFICATE], NOW)
     assert advance(files, NAMES, NOW + timedelta(hours=1)) == files
 
 
-def test_another_name_is_another_serving_certificate_of_the_same_authority() -> None:
+def test_a_changed_name_gets_a_new_serving_certificate_of_the_same_ca() -> None:
     files = advance({}, NAMES, NOW)
     more = advance(files, [*NAMES, "10.0.0.1"], NOW)
     assert more[CA_BUNDLE] == files[CA_BUNDLE]
     assert more[CERTIFICATE] != files[CERTIFICATE]
 
 
-def test_a_new_authority_is_announced_first_then_signs_then_the_old_one_leaves() -> None:
+def test_a_new_ca_is_announced_then_signs_and_then_the_old_one_is_removed() -> None:
     files = advance({}, NAMES, NOW)
     at = NOW + 250 * DAY
     announcing = advance(advance(files, NAMES, at), NAMES, at)
@@ -63,12 +63,12 @@ def test_a_new_authority_is_announced_first_then_signs_then_the_old_one_leaves()
     assert alone[CERTIFICATE] == signed[CERTIFICATE]
 
 
-def test_asked_for_a_rotation_begins_before_it_is_due() -> None:
+def test_a_requested_rotation_begins_before_it_is_due() -> None:
     files = advance({}, NAMES, NOW)
     assert NEXT_CA_KEY in advance(files, NAMES, NOW, rotate=True)
 
 
-def test_a_lost_authority_key_is_replaced_without_a_moment_of_distrust() -> None:
+def test_a_lost_ca_key_is_replaced_while_served_certificates_stay_trusted() -> None:
     files = advance({}, NAMES, NOW)
     lost = {name: files[name] for name in files if name != CA_KEY}
     after = advance(lost, NAMES, NOW, announced=[files[CA_BUNDLE]])
@@ -81,7 +81,7 @@ def test_a_lost_authority_key_is_replaced_without_a_moment_of_distrust() -> None
 
 @pytest.mark.parametrize("broken", [CA_BUNDLE, CA_KEY, CERTIFICATE, KEY])
 @pytest.mark.parametrize("content", [b"", b"rubbish", None])
-def test_a_broken_file_is_made_anew(broken: str, content: bytes | None) -> None:
+def test_a_broken_file_is_created_again(broken: str, content: bytes | None) -> None:
     files = dict(advance({}, NAMES, NOW))
     del files[broken]
     if content is not None:
@@ -92,7 +92,7 @@ def test_a_broken_file_is_made_anew(broken: str, content: bytes | None) -> None:
     assert verifies(after[CA_BUNDLE], after[CERTIFICATE], NOW + SETTLE)
 
 
-def test_everything_expired_begins_anew() -> None:
+def test_expired_files_are_all_created_again() -> None:
     files = advance({}, NAMES, NOW)
     after = advance(files, NAMES, NOW + 1000 * DAY)
     assert verifies(after[CA_BUNDLE], after[CERTIFICATE], NOW + 1000 * DAY)
@@ -108,10 +108,10 @@ def test_everything_expired_begins_anew() -> None:
     ),
     injected=st.lists(st.booleans(), min_size=25, max_size=25),
 )
-def test_in_every_history_the_announced_bundle_verifies_what_is_served(
+def test_in_every_history_the_announced_bundle_verifies_the_served_certificate(
     gaps: list[timedelta], injected: list[bool]
 ) -> None:
-    """What verifiers have is the bundle of this pass or, where telling them failed, an older one."""
+    """Verifiers have the bundle of this pass, or an older one if the write to them failed."""
     now = NOW
     files = advance({}, NAMES, now)
     announced = files[CA_BUNDLE]
@@ -126,7 +126,7 @@ def test_in_every_history_the_announced_bundle_verifies_what_is_served(
             announced = files[CA_BUNDLE]
 
 
-def test_a_write_that_is_cut_anywhere_leaves_files_to_go_on_from(
+def test_after_a_write_that_is_cut_anywhere_the_next_pass_continues(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import certs.store as store

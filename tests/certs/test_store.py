@@ -1,4 +1,4 @@
-"""A server serves the newest pair without a restart and without one failed call."""
+"""A server serves the newest pair without a restart and without a failed call."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def serving(certificate: ServingCertificate) -> AsyncIterator[str]:
 
 
 async def served_serial(url: str, bundle: bytes) -> int:
-    """The serial number of what a fresh connection is shown, verified by `bundle`."""
+    """Return the serial number of the certificate on a new connection, verified by `bundle`."""
     context = ssl.create_default_context(cadata=bundle.decode())
     port = int(url.rsplit(":", 1)[1].strip("/"))
     _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context, server_hostname="127.0.0.1")
@@ -61,7 +61,7 @@ def serial(files: rotation.Files) -> int:
     return pki.read_certificates(files[CERTIFICATE], "")[0].serial_number
 
 
-async def test_authority_and_certificate_rotate_under_load_without_a_failed_call(tmp_path: Path) -> None:
+async def test_ca_and_certificate_rotate_under_load_without_a_failed_call(tmp_path: Path) -> None:
     now = datetime.now(UTC)
     files = advance({}, NAMES, now)
     write_directory(tmp_path, files)
@@ -110,7 +110,7 @@ async def test_authority_and_certificate_rotate_under_load_without_a_failed_call
     assert len(pki.read_certificates(bundle, "")) == 1
 
 
-async def test_a_symlink_that_a_kubelet_swaps_is_noticed(tmp_path: Path) -> None:
+async def test_a_symlink_that_a_kubelet_swaps_is_reloaded(tmp_path: Path) -> None:
     now = datetime.now(UTC)
     first = advance({}, NAMES, now)
     second = advance({name: first[name] for name in ("ca.crt", "ca.key")}, NAMES, now)
@@ -128,7 +128,7 @@ async def test_a_symlink_that_a_kubelet_swaps_is_noticed(tmp_path: Path) -> None
         await until_served(url, first[CA_BUNDLE], serial(second))
 
 
-async def test_a_pair_that_does_not_fit_is_not_taken_until_it_fits(tmp_path: Path) -> None:
+async def test_a_mismatched_pair_is_loaded_only_once_it_matches(tmp_path: Path) -> None:
     now = datetime.now(UTC)
     first = advance({}, NAMES, now)
     second = advance({name: first[name] for name in ("ca.crt", "ca.key")}, NAMES, now)
@@ -150,7 +150,7 @@ async def test_a_pair_that_does_not_fit_is_not_taken_until_it_fits(tmp_path: Pat
         assert await served_serial(url, first[CA_BUNDLE]) == serial(second)
 
 
-async def test_the_server_waits_for_a_pair_that_is_still_being_made(tmp_path: Path) -> None:
+async def test_the_server_waits_for_a_pair_that_is_still_being_created(tmp_path: Path) -> None:
     certificate = ServingCertificate(tmp_path / "later", poll=0.01)
     with pytest.raises(CertificateError, match="cannot be read"):
         certificate.load()
@@ -162,7 +162,7 @@ async def test_the_server_waits_for_a_pair_that_is_still_being_made(tmp_path: Pa
     assert certificate.expires_at is not None
 
 
-def test_an_encrypted_key_is_refused_rather_than_asked_for(tmp_path: Path) -> None:
+def test_an_encrypted_key_is_rejected_without_a_prompt(tmp_path: Path) -> None:
     from cryptography.hazmat.primitives import serialization
 
     pair = pki.make_ca(datetime.now(UTC))

@@ -25,6 +25,7 @@ from bizrq.quota.reservation import parse_reservation
 from bizrq.quota.verdict import BAD_OBJECT, RETRYABLE, Reason
 from bizrq.settings import settings
 from bizrq.workloads.describe import table
+from bizrq.workloads.kinds.reader import KEYS, ROLE_KEYS
 from certs.main import certs
 from controller.main import control
 from tests.support.catalog import CATALOG
@@ -185,6 +186,13 @@ def test_configuration_has_every_key_and_no_other() -> None:
         if isinstance(kind, type) and issubclass(kind, BaseModel) and kind.__module__ == Configuration.__module__:
             expected |= keys(kind)
     assert told == expected
+
+
+def test_the_grammar_of_kinds_has_every_key_and_no_other() -> None:
+    """The first cells of the two tables are the keys of a declaration and of its roles, in any order."""
+    tables = re.findall(r"\n\| key \| value \|\n((?:\|.*\n)+)", page("docs/adapters.md"))
+    listed = [re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE) for table in tables]
+    assert [sorted(found) for found in listed] == [sorted(KEYS), sorted(ROLE_KEYS)]
 
 
 @pytest.mark.parametrize("name", ["docs/configuration.md", "docs/adapters.md"])

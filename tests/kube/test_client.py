@@ -69,7 +69,7 @@ def test_a_name_that_would_leave_its_path_is_refused(name: str) -> None:
         (400, "BadRequest", ApiError),
     ],
 )
-def test_answers_become_typed_errors(status: int, reason: str, kind: type[ApiError]) -> None:
+def test_error_responses_become_typed_errors(status: int, reason: str, kind: type[ApiError]) -> None:
     body = {"kind": "Status", "code": status, "reason": reason, "message": "no\nway", "details": {"a": 1}}
     error = error_from(status, json.dumps(body).encode())
     assert type(error) is kind
@@ -78,7 +78,7 @@ def test_answers_become_typed_errors(status: int, reason: str, kind: type[ApiErr
 
 
 @pytest.mark.parametrize("body", [b"", b"<html>", b"[1]", b"null", b'{"kind":"Status","details":7}', b"\xff"])
-def test_any_body_makes_an_error(body: bytes) -> None:
+def test_any_response_body_becomes_an_error(body: bytes) -> None:
     assert error_from(503, body).status == 503
     assert isinstance(error_from(503, body), ServerError)
 
@@ -113,7 +113,7 @@ async def test_a_read_waits_out_throttling_and_a_write_does_not(server: FakeServ
     assert len(server.requests) == before + 1
 
 
-async def test_a_read_is_not_tried_for_ever_nor_beyond_its_timeout(server: FakeServer, client: KubeClient) -> None:
+async def test_a_read_is_retried_a_few_times_and_within_its_timeout(server: FakeServer, client: KubeClient) -> None:
     server.refuse("GET", 500, times=50)
     with pytest.raises(ServerError):
         await client.get(DEPLOYMENTS, "web", "default")
@@ -125,7 +125,7 @@ async def test_a_read_is_not_tried_for_ever_nor_beyond_its_timeout(server: FakeS
             await client.get(DEPLOYMENTS, "web", "default", timeout=5)
 
 
-async def test_a_slow_answer_is_unreachable_in_time_and_names_the_server(
+async def test_a_slow_response_is_unreachable_in_time_and_names_the_server(
     server: FakeServer, client: KubeClient
 ) -> None:
     server.delay = 1
@@ -184,7 +184,7 @@ async def test_an_expired_credential_is_renewed_once_even_for_a_write(server: Fa
             await client.create(DEPLOYMENTS, {"metadata": {"name": "x", "namespace": "a"}})
 
 
-async def test_who_asks_says_so_and_ignores_the_environments_proxy(
+async def test_requests_have_a_user_agent_and_ignore_the_environments_proxy(
     server: FakeServer, client: KubeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
@@ -192,7 +192,7 @@ async def test_who_asks_says_so_and_ignores_the_environments_proxy(
     assert server.headers[0]["User-Agent"].startswith("bizrq/0")
 
 
-async def test_an_answer_that_is_no_json_is_one_clear_line(server: FakeServer) -> None:
+async def test_a_response_that_is_no_json_is_a_one_line_error(server: FakeServer) -> None:
     async def serve(_: web.Request) -> web.Response:
         return web.Response(text="<html>login</html>")
 

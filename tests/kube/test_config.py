@@ -55,7 +55,7 @@ async def test_files_are_relative_to_the_kubeconfig_and_data_wins(tmp_path: Path
     assert (await endpoint.credentials.identity(rejected=True)).authorization == "Bearer t2"
 
 
-async def test_passwords_and_nobody(tmp_path: Path) -> None:
+async def test_basic_authentication_and_anonymous_users(tmp_path: Path) -> None:
     path = write(tmp_path / "config", users=[{"name": "u", "user": {"username": "a", "password": "b"}}])
     identity = await config.from_kubeconfig(path).credentials.identity()
     assert identity.authorization == "Basic YTpi"
@@ -87,7 +87,7 @@ def test_the_first_file_of_a_list_wins_and_missing_ones_are_skipped(tmp_path: Pa
         ),
     ],
 )
-def test_what_is_wrong_is_said_in_one_line(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
+def test_an_invalid_kubeconfig_is_a_one_line_error(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said) as caught:
         config.from_kubeconfig(write(tmp_path / "config", **changes))
     assert "\n" not in str(caught.value)
@@ -129,7 +129,7 @@ async def test_an_exec_plugin_is_asked_once_and_again_when_its_token_is_rejected
     assert (await credentials.identity(rejected=True)).authorization == "Bearer t2"
 
 
-async def test_a_plugin_that_fails_is_one_clear_line(tmp_path: Path, server: FakeServer) -> None:
+async def test_a_failing_plugin_is_a_one_line_error(tmp_path: Path, server: FakeServer) -> None:
     credentials = config.from_kubeconfig(plugin(tmp_path, "echo no login >&2; exit 3")).credentials
     with pytest.raises(ConfigError, match=r"credentials plugin failed: .*no login"):
         await credentials.identity()
@@ -146,7 +146,7 @@ def test_outside_a_cluster_the_service_account_is_missed(monkeypatch: pytest.Mon
 
 
 def test_a_user_without_a_name_has_no_home_and_no_kubeconfig_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A container that runs as a numeric user has no HOME."""
+    """A container with a numeric user has no HOME."""
 
     def nobody(uid: int) -> None:
         raise KeyError(uid)
@@ -158,8 +158,8 @@ def test_a_user_without_a_name_has_no_home_and_no_kubeconfig_there(monkeypatch: 
         config.from_environment()
 
 
-async def test_https_is_trusted_by_the_named_authority_only(tmp_path: Path) -> None:
-    """Without a CA the system's roots decide, and a failed handshake is no connection."""
+async def test_https_trusts_only_the_named_ca(tmp_path: Path) -> None:
+    """Without a CA the system's roots are trusted. A failed handshake is no connection."""
     async with FakeServer() as server:
         url = server.url.replace("http://", "https://")
         path = write(tmp_path / "config", clusters=[{"name": "c", "cluster": {"server": url}}])

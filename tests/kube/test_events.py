@@ -22,7 +22,9 @@ def events(server: FakeServer) -> list[dict[str, Any]]:
     return list(server.objects("events").values())
 
 
-async def test_an_event_about_a_cluster_scoped_object_stands_in_default(server: FakeServer, client: KubeClient) -> None:
+async def test_an_event_about_a_cluster_scoped_object_is_in_the_namespace_default(
+    server: FakeServer, client: KubeClient
+) -> None:
     async with EventRecorder(client, "bizrq-controller") as recorder:
         recorder.event(GROUP, "Warning", "OverQuota", "limits.cpu is\nover")
     (event,) = events(server)
@@ -37,7 +39,7 @@ async def test_an_event_about_a_cluster_scoped_object_stands_in_default(server: 
     assert event["source"] == {"component": "bizrq-controller"}
 
 
-async def test_an_event_about_a_workload_stands_in_its_namespace(server: FakeServer, client: KubeClient) -> None:
+async def test_an_event_about_a_workload_is_in_its_namespace(server: FakeServer, client: KubeClient) -> None:
     async with EventRecorder(client, "c") as recorder:
         recorder.event(WEB, "Normal", "Settled", "ok")
     assert events(server)[0]["metadata"]["namespace"] == "team-a"
@@ -72,7 +74,7 @@ async def test_one_object_cannot_flood_the_cluster(server: FakeServer, client: K
     assert recorder.dropped == 75
 
 
-async def test_unlike_messages_of_one_reason_become_one_event(server: FakeServer, client: KubeClient) -> None:
+async def test_different_messages_of_one_reason_become_one_event(server: FakeServer, client: KubeClient) -> None:
     async with EventRecorder(client, "c") as recorder:
         for i in range(20):
             recorder.event(WEB, "Warning", "Denied", f"attempt {i}")
@@ -81,7 +83,7 @@ async def test_unlike_messages_of_one_reason_become_one_event(server: FakeServer
     assert texts[-1] == "(combined from similar events): attempt 19"
 
 
-async def test_a_server_that_throttles_gets_it_later_and_one_that_refuses_never(
+async def test_an_event_is_sent_again_after_throttling_and_dropped_after_a_rejection(
     server: FakeServer, client: KubeClient
 ) -> None:
     server.refuse("POST", 429)
@@ -99,7 +101,7 @@ async def test_a_server_that_throttles_gets_it_later_and_one_that_refuses_never(
     assert [event["reason"] for event in events(server)] == ["A", "C"]
 
 
-async def test_an_event_that_expired_in_the_cluster_is_written_anew(server: FakeServer, client: KubeClient) -> None:
+async def test_an_event_that_expired_in_the_cluster_is_created_again(server: FakeServer, client: KubeClient) -> None:
     async with EventRecorder(client, "c") as recorder:
         recorder.event(WEB, "Normal", "A", "x")
         while not events(server):
@@ -110,7 +112,7 @@ async def test_an_event_that_expired_in_the_cluster_is_written_anew(server: Fake
     assert [event["count"] for event in events(server)] == [1]
 
 
-async def test_nothing_raises_or_waits_when_the_server_is_away() -> None:
+async def test_an_unreachable_server_neither_raises_nor_blocks() -> None:
     async with KubeClient(Endpoint("http://127.0.0.1:9", StaticCredentials({}))) as client:
         recorder = EventRecorder(client, "c", first_pause=60)
         recorder.event(WEB, "Normal", "A", "x")

@@ -104,7 +104,7 @@ async def test_follows_additions_changes_and_deletions(server: FakeServer, clien
         assert f.store.deleted_at(gone) is None
 
 
-async def test_objects_read_from_a_list_say_their_kind(server: FakeServer, client: KubeClient) -> None:
+async def test_objects_from_a_list_have_their_kind(server: FakeServer, client: KubeClient) -> None:
     server.streams = False
     server.put("deployments", "a")
     async with following(client) as f:
@@ -123,7 +123,9 @@ async def test_each_event_moves_the_snapshot_forward(server: FakeServer, client:
         assert f.informer.lists == 1
 
 
-async def test_what_ends_within_a_streamed_list_is_not_in_it(server: FakeServer, client: KubeClient) -> None:
+async def test_an_object_deleted_during_a_streamed_list_is_not_in_the_store(
+    server: FakeServer, client: KubeClient
+) -> None:
     server.short_lived = True
     server.put("deployments", "a")
     async with following(client) as f:
@@ -146,7 +148,7 @@ async def test_a_server_that_repeats_history_changes_nothing(server: FakeServer,
         assert f.told == [("added", "uid-1"), ("changed", "uid-1")]
 
 
-async def test_a_name_used_again_without_a_word_of_its_deletion_is_still_told_as_one(
+async def test_a_reused_name_without_a_deletion_event_is_still_reported_as_a_deletion(
     server: FakeServer, client: KubeClient
 ) -> None:
     server.losing = "DELETED"
@@ -159,7 +161,7 @@ async def test_a_name_used_again_without_a_word_of_its_deletion_is_still_told_as
         assert f.store.by_uid(first) is None
 
 
-async def test_a_watch_that_hangs_is_cut_and_in_the_end_a_list_tells(server: FakeServer, client: KubeClient) -> None:
+async def test_a_hanging_watch_is_cut_and_a_list_catches_up(server: FakeServer, client: KubeClient) -> None:
     server.watch_faults = [Watching("silence", 1), *[Watching("silence")] * 10]
     server.streams = False
     server.put("deployments", "a")
@@ -201,9 +203,7 @@ async def test_a_watch_that_goes_wrong_loses_nothing(
 
 
 @pytest.mark.parametrize("fault", ["gone", "break", "half line", "silence", "error", "end"])
-async def test_a_streamed_list_that_goes_wrong_is_made_again(
-    server: FakeServer, client: KubeClient, fault: str
-) -> None:
+async def test_a_failed_streamed_list_is_repeated(server: FakeServer, client: KubeClient, fault: str) -> None:
     server.watch_faults = [Watching(fault, 1), Watching(fault, 1)]
     server.put("deployments", "a")
     server.put("deployments", "b")
@@ -212,9 +212,7 @@ async def test_a_streamed_list_that_goes_wrong_is_made_again(
         assert "GET /apis/apps/v1/deployments" in server.requests
 
 
-async def test_deletions_missed_while_history_was_forgotten_are_told_once(
-    server: FakeServer, client: KubeClient
-) -> None:
+async def test_deletions_missed_before_a_compaction_are_reported_once(server: FakeServer, client: KubeClient) -> None:
     doomed = server.put("deployments", "doomed")["metadata"]["uid"]
     async with following(client) as f:
         await server.stop()
@@ -227,7 +225,7 @@ async def test_deletions_missed_while_history_was_forgotten_are_told_once(
         assert f.store.deleted_at(doomed) is not None
 
 
-async def test_a_name_that_was_used_again_is_a_deletion_and_an_addition(server: FakeServer, client: KubeClient) -> None:
+async def test_a_reused_name_is_a_deletion_and_an_addition(server: FakeServer, client: KubeClient) -> None:
     first = server.put("deployments", "web")["metadata"]["uid"]
     async with following(client) as f:
         await server.stop()
@@ -242,7 +240,7 @@ async def test_a_name_that_was_used_again_is_a_deletion_and_an_addition(server: 
         assert held["metadata"]["uid"] == second
 
 
-async def test_one_stale_list_is_not_believed(server: FakeServer, client: KubeClient) -> None:
+async def test_one_stale_list_is_ignored(server: FakeServer, client: KubeClient) -> None:
     server.streams = False
     early = server.revision
     server.put("deployments", "a")
@@ -256,7 +254,7 @@ async def test_one_stale_list_is_not_believed(server: FakeServer, client: KubeCl
 
 
 @pytest.mark.parametrize("away", [True, False])
-async def test_a_restored_server_is_followed_back_and_reported(
+async def test_a_restored_server_rolls_the_store_back_and_is_reported(
     server: FakeServer, client: KubeClient, away: bool
 ) -> None:
     server.put("deployments", "a", replicas=1)
@@ -291,7 +289,7 @@ async def test_a_restored_server_without_bookmarks_is_noticed_when_its_watch_bre
         await until(lambda: f.equals(server) and f.store.epoch == 1)
 
 
-async def test_a_server_that_answers_503_for_a_while_counts_as_away(server: FakeServer, client: KubeClient) -> None:
+async def test_a_server_restored_during_answers_of_503_is_noticed(server: FakeServer, client: KubeClient) -> None:
     dump = server.revision
     uid = server.put("deployments", "a", replicas=1)["metadata"]["uid"]
     async with following(client, pace=PATIENT) as f:
@@ -382,7 +380,7 @@ async def test_catch_up_fails_where_the_servers_own_revision_is_lower(server: Fa
         assert await waiting
 
 
-async def test_many_who_catch_up_share_a_list(server: FakeServer, client: KubeClient) -> None:
+async def test_concurrent_calls_of_catch_up_share_a_list(server: FakeServer, client: KubeClient) -> None:
     server.bookmark_every = None
     async with following(client) as f:
         lists = f.informer.lists
@@ -407,7 +405,7 @@ async def test_a_failing_handler_is_counted_and_the_next_change_still_arrives(
         assert f.informer.handler_errors == 2
 
 
-async def test_throttling_and_failures_are_waited_out(server: FakeServer, client: KubeClient) -> None:
+async def test_throttling_and_failures_are_retried(server: FakeServer, client: KubeClient) -> None:
     server.streams = False
     server.refuse("GET", 429, times=2, Retry_After="0.05")
     server.refuse("GET", 500, times=3)
@@ -419,7 +417,9 @@ async def test_throttling_and_failures_are_waited_out(server: FakeServer, client
         await until(lambda: f.equals(server))
 
 
-async def test_pages_whose_revision_was_compacted_are_read_again_whole(server: FakeServer, client: KubeClient) -> None:
+async def test_a_list_is_repeated_if_the_revision_of_its_pages_was_compacted(
+    server: FakeServer, client: KubeClient
+) -> None:
     for i in range(7):
         server.put("deployments", f"d{i}")
     items, revision = await client.list(DEPLOYMENTS, limit=2)

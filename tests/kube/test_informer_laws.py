@@ -138,6 +138,6 @@ async def take(step: object, server: FakeServer, f: Follower) -> None:
 
 @settings(max_examples=8, suppress_health_check=[HealthCheck.too_slow])
 @given(steps=st.lists(STEPS, max_size=14), streams=st.booleans())
-def test_the_store_ends_up_as_the_server_and_each_deletion_is_told_once(steps: list[object], streams: bool) -> None:
+def test_the_store_equals_the_server_and_each_deletion_is_reported_once(steps: list[object], streams: bool) -> None:
     with asyncio.Runner(loop_factory=PatientLoop) as runner:
         runner.run(play(steps, streams))

@@ -30,7 +30,7 @@ def candidate(client: KubeClient, identity: str, clock: Clock) -> Candidate:
     return Candidate(client, "bizrq-system", "controller", identity, 15, clock)
 
 
-async def test_the_first_takes_the_lease_and_the_second_waits_its_whole_duration(
+async def test_the_first_gets_the_lease_and_the_second_waits_its_whole_duration(
     server: FakeServer, client: KubeClient
 ) -> None:
     clock = Clock()
@@ -77,7 +77,7 @@ async def test_two_processes_of_one_name_do_not_both_lead(server: FakeServer, cl
     assert await first.attempt(1)
 
 
-async def test_of_two_who_see_it_expired_one_wins(server: FakeServer, client: KubeClient) -> None:
+async def test_one_of_two_candidates_gets_an_expired_lease(server: FakeServer, client: KubeClient) -> None:
     clock = Clock()
     a, b, c = (candidate(client, name, clock) for name in "abc")
     await a.attempt(1)
@@ -86,7 +86,7 @@ async def test_of_two_who_see_it_expired_one_wins(server: FakeServer, client: Ku
     assert sorted(await asyncio.gather(b.attempt(1), c.attempt(1))) == [False, True]
 
 
-async def test_a_write_whose_answer_was_lost_is_recognised_as_ours(server: FakeServer, client: KubeClient) -> None:
+async def test_a_write_whose_response_was_lost_is_recognised_as_ours(server: FakeServer, client: KubeClient) -> None:
     server.slow_answers = 0.3
     a = candidate(client, "a", Clock())
     assert not await a.attempt(0.1)
@@ -96,12 +96,12 @@ async def test_a_write_whose_answer_was_lost_is_recognised_as_ours(server: FakeS
 
 
 @pytest.mark.parametrize("fault", [500, 429, 409, 403])
-async def test_a_server_that_refuses_makes_nobody_leader(server: FakeServer, client: KubeClient, fault: int) -> None:
+async def test_nobody_leads_if_the_server_rejects_writes(server: FakeServer, client: KubeClient, fault: int) -> None:
     server.refuse("leases", fault, times=20)
     assert not await candidate(client, "a", Clock()).attempt(0.3)
 
 
-async def test_release_lets_the_next_one_begin_at_once(server: FakeServer, client: KubeClient) -> None:
+async def test_after_a_release_the_next_one_leads_at_once(server: FakeServer, client: KubeClient) -> None:
     clock = Clock()
     a, b = candidate(client, "a", clock), candidate(client, "b", clock)
     await a.attempt(1)
@@ -141,7 +141,7 @@ def leading(client: KubeClient, identity: str, work: Callable[[], Awaitable[None
     )
 
 
-async def test_never_two_at_work_while_the_server_comes_and_goes(server: FakeServer) -> None:
+async def test_never_two_lead_while_the_server_comes_and_goes(server: FakeServer) -> None:
     at_work: set[str] = set()
     seen: set[str] = set()
 
@@ -185,7 +185,7 @@ async def test_never_two_at_work_while_the_server_comes_and_goes(server: FakeSer
         assert all(isinstance(result, asyncio.CancelledError) for result in results), results
 
 
-async def test_work_that_ends_or_fails_releases_and_is_told(server: FakeServer, client: KubeClient) -> None:
+async def test_work_that_ends_or_fails_releases_the_lease(server: FakeServer, client: KubeClient) -> None:
     async def ends() -> None:
         return
 

@@ -89,7 +89,7 @@ async def test_a_quiet_kind_catches_up_with_what_another_kind_did(kube: KubeClie
         assert not await informer.catch_up(revision + 1_000_000, 0.5)
 
 
-async def test_refusals_have_their_types(kube: KubeClient, unique: str) -> None:
+async def test_rejections_have_their_types(kube: KubeClient, unique: str) -> None:
     made = await kube.create(CONFIGMAPS, config_map(unique, x="1"))
     await kube.replace(CONFIGMAPS, {**made, "data": {"x": "2"}})
     test = [{"op": "test", "path": "/data/x", "value": "9"}]
@@ -129,7 +129,7 @@ async def test_pages_are_one_consistent_list(kube: KubeClient, unique: str) -> N
         await kube.delete(CONFIGMAPS, name, "default")
 
 
-async def test_a_kind_is_picked_up_when_it_is_installed_and_let_go_with_it(kube: KubeClient) -> None:
+async def test_a_kind_is_watched_while_it_is_installed(kube: KubeClient) -> None:
     schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     definition = {
         "apiVersion": "apiextensions.k8s.io/v1",

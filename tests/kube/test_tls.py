@@ -28,7 +28,7 @@ PODS = Resource("", "v1", "pods", "Pod")
 
 @pytest.fixture
 async def url(tmp_path: Path) -> AsyncIterator[str]:
-    """A server for the name kubernetes.default.svc that answers with the client certificate's subject."""
+    """Yield the URL of a server named kubernetes.default.svc that returns the subject of the client certificate."""
     serving = pki.make_serving(CA, ["kubernetes.default.svc"], NOW)
     (tmp_path / "crt").write_bytes(serving.certificate_pem)
     (tmp_path / "key").write_bytes(serving.key_pem)
@@ -72,9 +72,7 @@ def trusting(url: str, authority: pki.Pair, **more: Any) -> dict[str, Any]:
     return {"server": url, "certificate-authority-data": encoded(authority.certificate_pem), **more}
 
 
-async def test_a_server_of_the_named_authority_is_trusted_by_the_name_that_is_asked_for(
-    url: str, tmp_path: Path
-) -> None:
+async def test_a_server_is_trusted_by_the_named_ca_and_its_name(url: str, tmp_path: Path) -> None:
     async with client(tmp_path, trusting(url, CA, **{"tls-server-name": "kubernetes.default.svc"})) as kube:
         assert (await kube.list(PODS))[1] == "1"
 
@@ -83,7 +81,7 @@ async def test_a_server_of_the_named_authority_is_trusted_by_the_name_that_is_as
     ("authority", "name"),
     [(OTHER, "kubernetes.default.svc"), (CA, "kubernetes.elsewhere.svc"), (CA, None)],
 )
-async def test_another_authority_or_name_is_no_connection(
+async def test_another_ca_or_name_is_no_connection(
     url: str, tmp_path: Path, authority: pki.Pair, name: str | None
 ) -> None:
     more = {"tls-server-name": name} if name else {}
@@ -93,12 +91,12 @@ async def test_another_authority_or_name_is_no_connection(
         assert not caught.value.sent
 
 
-async def test_verification_is_skipped_only_where_the_kubeconfig_says_so(url: str, tmp_path: Path) -> None:
+async def test_verification_is_skipped_only_if_the_kubeconfig_says_so(url: str, tmp_path: Path) -> None:
     async with client(tmp_path, {"server": url, "insecure-skip-tls-verify": True}) as kube:
         assert (await kube.list(PODS))[1] == "1"
 
 
-async def test_a_client_certificate_is_shown_and_leaves_no_file_behind(
+async def test_a_client_certificate_is_sent_and_leaves_no_file_behind(
     url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = tmp_path / "tmp"

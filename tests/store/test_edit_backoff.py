@@ -32,11 +32,11 @@ def busy(generation: int, held: int | None = None, ago: int = 0, entries: tuple[
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_holds_rest_longer_where_the_edit_did_not_land(case: str, group: GroupObject, may: bool) -> None:
+def test_holds_wait_longer_after_an_edit_that_failed(case: str, group: GroupObject, may: bool) -> None:
     assert needs_hold(group, NOW) is may
 
 
-def test_writers_wait_until_the_edit_has_landed_or_the_hold_is_over() -> None:
+def test_writers_wait_until_the_edit_is_stored_or_the_hold_ends() -> None:
     clock = [0.0]
     holds = EditBackoff(lambda: clock[0])
     assert holds.remaining(busy(1, held=1)) == HOLD

@@ -70,7 +70,7 @@ async def test_a_group_of_the_same_name_under_another_parent_changes_its_place(
         assert (set(store.child_names("corp")), set(store.child_names("web"))) == (set(), {"nlp"})
 
 
-async def test_a_fresh_read_brings_a_child_before_the_watch_does(server: FakeServer, client: KubeClient) -> None:
+async def test_a_fresh_read_adds_a_child_before_the_watch(server: FakeServer, client: KubeClient) -> None:
     put(server, "nlp", "corp")
     store = GroupStore(client)
     assert await store.read("nlp", 5) is not None

@@ -25,7 +25,7 @@ SETTINGS = settings({"adapters": [TRAINER]})
 
 
 class Objects:
-    """An API server with these objects by path: 403 for paths that start with `forbidden`, else 404."""
+    """A fake API server with these objects by path: 403 for paths that start with `forbidden`, else 404."""
 
     def __init__(self) -> None:
         self.at: dict[str, Object] = {}
@@ -96,7 +96,7 @@ async def test_an_owner_of_every_registered_kind_is_read(
     assert found.get(adapter.group, adapter.kind, "default", "owner") == objects.at[path]
 
 
-async def test_what_a_charged_kind_of_ones_own_made_is_paid_by_it(related: ReferenceResolver, objects: Objects) -> None:
+async def test_a_configured_kind_pays_for_its_children(related: ReferenceResolver, objects: Objects) -> None:
     made = owned(deployment("web", "nlp", 3), "ml.example.com/v1", "Trainer")
     assert (await cost(related, made))["limits.cpu"] == 3 * 10**9
     labels = {"biz.group.resource.quota": "nlp"}
@@ -106,7 +106,7 @@ async def test_what_a_charged_kind_of_ones_own_made_is_paid_by_it(related: Refer
     assert (await cost(related, owned(made, "ml.example.com/v1", "Trainer", "forged")))["limits.cpu"] == 3 * 10**9
 
 
-async def test_an_owner_that_nobody_may_read_exempts_nothing_and_stops_nothing(
+async def test_an_owner_without_the_right_to_read_it_neither_exempts_nor_fails(
     related: ReferenceResolver, objects: Objects
 ) -> None:
     """A reference to a kind that we may not read must not stop the recount of the group."""
@@ -116,9 +116,7 @@ async def test_an_owner_that_nobody_may_read_exempts_nothing_and_stops_nothing(
     assert objects.asked == ["/apis/serving.kserve.io/v1beta1/namespaces/default/inferenceservices/owner"]
 
 
-async def test_what_a_workload_needs_and_nobody_may_read_is_an_error_not_nothing(
-    related: ReferenceResolver, objects: Objects
-) -> None:
+async def test_a_forbidden_reference_of_a_workload_is_an_error(related: ReferenceResolver, objects: Objects) -> None:
     objects.forbidden = ("/apis/apps/",)
     made = rollout("web", "nlp")
     del made["spec"]["template"]
@@ -127,9 +125,7 @@ async def test_what_a_workload_needs_and_nobody_may_read_is_an_error_not_nothing
         await cost(related, made)
 
 
-async def test_an_owner_of_a_kind_that_nobody_knows_is_not_asked_for(
-    related: ReferenceResolver, objects: Objects
-) -> None:
+async def test_an_owner_of_an_unknown_kind_is_not_read(related: ReferenceResolver, objects: Objects) -> None:
     made = owned(deployment("web", "nlp", 3), "unknown.example.com/v1", "Thing")
     assert (await cost(related, made))["limits.cpu"] == 3 * 10**9
     assert objects.asked == []

@@ -73,7 +73,7 @@ class FakeServer:
     # What a test does to the cluster
 
     def objects(self, plural: str, at: int | None = None) -> dict[tuple[str, str], Object]:
-        """The state now or at a revision, by (namespace, name)."""
+        """Return the objects of a kind now or at a revision, by (namespace, name)."""
         state: dict[tuple[str, str], Object] = {}
         for revision, kind, of, obj in self.history:
             if of != plural or (at is not None and revision > at):
@@ -113,28 +113,28 @@ class FakeServer:
         self._tell()
 
     def tick(self, revisions: int = 1) -> None:
-        """Something else in the cluster changed."""
+        """Move the revision on, as if another object changed."""
         self.revision += revisions
         self._tell()
 
     def compact(self) -> None:
-        """History is forgotten up to now: whoever asks for older events gets 410."""
+        """Forget the history up to now: a request for older events gets 410."""
         self.compacted = self.revision
 
     def restore(self, revision: int) -> None:
-        """etcd comes back from an old dump, as if nothing after `revision` had been."""
+        """Restore etcd from an old backup, as if nothing had happened after `revision`."""
         self.history = [entry for entry in self.history if entry[0] <= revision]
         self.revision = revision
         self.compacted = 0
         self._tell()
 
     def cut(self) -> None:
-        """Breaks every watch, as a load balancer does that is configured anew."""
+        """Break every watch, as a load balancer does after a change of its configuration."""
         for transport in self._watching:
             transport.abort()
 
     def refuse(self, verb: str, status: int, times: int = 1, **headers: str) -> None:
-        """The next requests whose "VERB path" holds `verb` are refused, with headers such as Retry_After."""
+        """Refuse the next requests whose "VERB path" contains `verb`, with headers such as Retry_After."""
         named = {key.replace("_", "-"): value for key, value in headers.items()}
         self.refusals.extend([(lambda request, verb=verb: verb in request, status, named)] * times)
 
@@ -162,7 +162,7 @@ class FakeServer:
         self._port = self._runner.addresses[0][1]
 
     async def stop(self) -> None:
-        """As kill -9 would; start() comes back on the same port."""
+        """Stop as by kill -9. start() listens on the same port again."""
         if self._runner is not None:
             await self._runner.cleanup()
             self._runner = None
@@ -378,13 +378,13 @@ def _merged(base: Any, patch: Any) -> Any:
 
 @pytest.fixture
 async def server() -> AsyncIterator[FakeServer]:
-    """A fake API server."""
+    """Yield a fake API server."""
     async with FakeServer() as server:
         yield server
 
 
 @pytest.fixture
 async def client(server: FakeServer) -> AsyncIterator[KubeClient]:
-    """A client of the fake API server."""
+    """Yield a client of the fake API server."""
     async with KubeClient(Endpoint(server.url, StaticCredentials({}))) as client:
         yield client

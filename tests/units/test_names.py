@@ -1,4 +1,4 @@
-"""Which names may stand in `hard`, what they are called otherwise, and what a refusal says."""
+"""Which names `hard` accepts, their other spellings, and the messages for other names."""
 
 import time
 
@@ -84,8 +84,8 @@ CONFIGURED = CATALOG.extended(
         f"cash/{A_CLASS}",
     ],
 )
-def test_a_known_name_is_its_own_spelling(name: str) -> None:
-    """These are all that docs/resources.md lists."""
+def test_a_known_name_is_canonical(name: str) -> None:
+    """docs/resources.md lists the same names."""
     assert normalize(name, CATALOG) == name
 
 
@@ -99,8 +99,8 @@ def test_a_known_name_is_its_own_spelling(name: str) -> None:
         ("cash/cpu", "cash/requests.cpu"),
     ],
 )
-def test_what_kubernetes_reads_as_requests_is_read_as_requests(given: str, read: str) -> None:
-    """Natively `cpu` in a quota is requests.cpu."""
+def test_names_that_kubernetes_reads_as_requests_are_read_as_requests(given: str, read: str) -> None:
+    """In a ResourceQuota `cpu` is requests.cpu."""
     assert normalize(given, CATALOG) == read
 
 
@@ -173,8 +173,8 @@ def test_what_kubernetes_reads_as_requests_is_read_as_requests(given: str, read:
         ("limits.example.com/" + "x" * 64, "like limits.example.com/npu"),
     ],
 )
-def test_an_unknown_name_is_refused_with_what_to_write(name: str, advice: str) -> None:
-    """The nearest valid name, or the step that is missing."""
+def test_an_unknown_name_is_rejected_with_a_suggestion(name: str, advice: str) -> None:
+    """The message names the nearest valid name, or the missing step."""
     with pytest.raises(UnknownResource) as caught:
         normalize(name, CATALOG)
     assert "unknown resource name: " in str(caught.value)
@@ -196,19 +196,19 @@ def test_an_unknown_name_is_refused_with_what_to_write(name: str, advice: str) -
     ],
 )
 def test_configuration_adds_names(name: str) -> None:
-    """`gpuResources`, adapters and `deviceClassMappings`."""
+    """`gpuResources`, `adapters` and `deviceClassMappings` add names."""
     assert normalize(name, CONFIGURED) == name
 
 
-def test_a_class_that_is_no_gpu_takes_no_model() -> None:
-    """Only classes that are mapped to a GPU's name do."""
+def test_a_device_class_that_is_no_gpu_has_no_models() -> None:
+    """Only classes that are mapped to the name of a GPU have models."""
     assert not is_model_base("nic.example.com.deviceclass.resource.k8s.io/devices", CONFIGURED)
     with pytest.raises(UnknownResource, match="takes no model"):
         normalize("nic.example.com.deviceclass.resource.k8s.io/devices.A100", CONFIGURED)
 
 
-def test_what_no_adapter_counts_cannot_be_limited() -> None:
-    """The kinds that are given are all there are."""
+def test_a_kind_that_is_not_charged_cannot_be_limited() -> None:
+    """Only the given kinds can be limited."""
     with pytest.raises(UnknownResource, match=r"did you mean count/widgets\.example\.com\?"):
         normalize("count/gadgets.example.com", CONFIGURED)
     with pytest.raises(UnknownResource):
@@ -226,8 +226,8 @@ def test_what_no_adapter_counts_cannot_be_limited() -> None:
         {"device_classes": {"GPU": "nvidia.com/gpu"}},
     ],
 )
-def test_configuration_that_cannot_be_names_is_refused(more: dict) -> None:
-    """With what to write."""
+def test_configuration_with_invalid_names_is_rejected(more: dict) -> None:
+    """The message says what to write."""
     with pytest.raises(UnknownResource, match=": write "):
         CATALOG.extended(**more)
 
@@ -258,7 +258,7 @@ def test_configuration_that_cannot_be_names_is_refused(more: dict) -> None:
     ],
 )
 def test_models_are_for_cpu_memory_gpus_and_cards(base: str, takes: bool) -> None:
-    """Not for network cards, pages or pods; a name with a model takes no second one."""
+    """Network cards, pages and pods have no models, and a name has at most one model."""
     assert is_model_base(base, CATALOG) is takes
 
 
@@ -276,15 +276,15 @@ def test_models_are_for_cpu_memory_gpus_and_cards(base: str, takes: bool) -> Non
         ("count/widgets.example.com", None),
     ],
 )
-def test_a_model_of_a_configured_base_is_one_and_without_configuration_a_name_of_its_own(
+def test_a_configured_base_has_models_and_without_configuration_the_name_is_a_resource(
     name: str, split: tuple[str, str] | None
 ) -> None:
     assert base_and_model(name, CONFIGURED) == split
     assert base_and_model(name, CATALOG) is None
 
 
-def test_a_model_is_emitted_after_its_base() -> None:
-    """A4 is not A40, and neither is taken apart again."""
+def test_the_name_of_a_model_is_its_base_and_the_model() -> None:
+    """A4 is not A40, and neither is split again."""
     assert model_name("limits.cpu", "A4", CATALOG) == "limits.cpu.A4"
     assert model_name("requests.nvidia.com/gpu", "A100-80G.v2", CATALOG) == "requests.nvidia.com/gpu.A100-80G.v2"
     assert model_name("requests.nvidia.com/mig-1g.5gb", "A100", CATALOG) == "requests.nvidia.com/mig-1g.5gb.A100"
@@ -302,8 +302,8 @@ def test_a_model_is_emitted_after_its_base() -> None:
         ("requests.example.com/npu", "shared"),
     ],
 )
-def test_a_model_that_makes_another_resources_name_is_refused(base: str, model: str) -> None:
-    """Else a label would charge, or hide in, what is somebody else's."""
+def test_a_model_that_makes_the_name_of_another_resource_is_rejected(base: str, model: str) -> None:
+    """Otherwise a label could charge another resource, or hide in it."""
     with pytest.raises(UnknownResource, match="is another resource's name"):
         model_name(base, model, CONFIGURED)
 
@@ -315,8 +315,8 @@ def test_a_model_is_a_label_value(model: str) -> None:
         model_name("limits.cpu", model, CATALOG)
 
 
-def test_hours_have_a_name_of_their_own() -> None:
-    """There and back."""
+def test_hours_have_their_own_names() -> None:
+    """The name of hours converts to the metered name and back."""
     assert names.cash_name("limits.cpu") == "cash/limits.cpu"
     assert names.is_cash("cash/limits.cpu")
     assert not names.is_cash("limits.cpu")
@@ -324,7 +324,7 @@ def test_hours_have_a_name_of_their_own() -> None:
 
 
 def test_a_hard_is_read_by_canonical_name() -> None:
-    """In nano-units, sorted, from texts and integers."""
+    """Amounts are in nano-units, sorted, from texts and integers."""
     hard = {
         "pods": 5,
         "cpu": "500m",
@@ -364,8 +364,8 @@ def test_a_hard_is_read_by_canonical_name() -> None:
         ("requests.nvidia.com/gpux", "1", "requests.nvidia.com/gpux: unknown resource name: did you mean"),
     ],
 )
-def test_a_bad_amount_or_name_is_refused(name: str, value: object, problem: str) -> None:
-    """By name, in native words where there are some."""
+def test_a_bad_amount_or_name_is_rejected(name: str, value: object, problem: str) -> None:
+    """The message has the name, and Kubernetes' own words where it has any."""
     with pytest.raises(InvalidHard) as caught:
         parse_hard({"requests.memory": "1Gi", name: value}, CATALOG)
     assert len(caught.value.problems) == 1
@@ -384,15 +384,15 @@ def test_a_bad_amount_or_name_is_refused(name: str, value: object, problem: str)
         ("limits.cpu", 0, 0),
     ],
 )
-def test_whole_things_may_be_written_otherwise_and_hours_and_cards_in_parts(
+def test_whole_units_have_several_spellings_and_hours_and_cards_may_be_fractions(
     name: str, value: object, units: float
 ) -> None:
     """1000m pods are one pod; half a card is a fair share of one."""
     assert parse_hard({name: value}, CATALOG) == {name: int(units * NANO)}
 
 
-def test_all_problems_are_named_at_once_in_order() -> None:
-    """One bad name among good ones refuses the whole."""
+def test_all_problems_are_reported_at_once_in_order() -> None:
+    """One bad name rejects all of `hard`."""
     with pytest.raises(InvalidHard) as caught:
         parse_hard(
             {"pods": "x", "limits.cpu": "1", "cpu": "1", "requests.cpu": "2", "Limits.cpu": "3", "limits.memory": -1},
@@ -409,7 +409,7 @@ def test_all_problems_are_named_at_once_in_order() -> None:
 
 
 def test_256_names_are_allowed_and_no_more() -> None:
-    """Counted before any is looked at."""
+    """The count is checked before any name."""
     hard = {f"requests.example.com/r{index}": 1 for index in range(256)}
     assert len(parse_hard(hard, CATALOG)) == 256
     with pytest.raises(InvalidHard, match="has 257 names: at most 256"):
@@ -418,7 +418,7 @@ def test_256_names_are_allowed_and_no_more() -> None:
 
 @pytest.mark.parametrize("hard", [None, [], "limits.cpu", 3, [("limits.cpu", "1")]])
 def test_a_hard_is_a_map(hard: object) -> None:
-    """And nothing else."""
+    """Any other type is rejected."""
     with pytest.raises(InvalidHard, match="must be a map"):
         parse_hard(hard, CATALOG)
 
@@ -436,8 +436,8 @@ def test_a_hard_is_a_map(hard: object) -> None:
     ],
     ids=["devices", "kinds", "dots", "no-vendor", "surrogates", "long", "integers"],
 )
-def test_256_hostile_names_are_refused_quickly_and_briefly(many) -> None:
-    """In well under a tenth of a second of this thread's time, with each name cut short."""
+def test_256_hostile_names_are_rejected_fast_with_a_short_message(many) -> None:
+    """It takes less than a tenth of a second of this thread's CPU, and truncates each name."""
     hard = {many(index): "1" for index in range(256)}
     spent = []
     for _ in range(3):
@@ -459,8 +459,8 @@ pieces = st.sampled_from([*_PIECES.split(), "\n", " "])
 
 @settings(max_examples=400)
 @given(st.text(max_size=420) | st.lists(pieces, max_size=8).map("".join))
-def test_any_name_is_refused_or_has_one_spelling(name: str) -> None:
-    """The spelling of a spelling is itself, and nothing else is raised."""
+def test_any_name_is_rejected_or_has_one_canonical_form(name: str) -> None:
+    """The canonical form of a canonical name is itself, and no other error is raised."""
     try:
         known = normalize(name, CONFIGURED)
     except UnknownResource:
@@ -483,8 +483,8 @@ MODELS = ["A4", "A40", "shared", "shared.A100", "me", "me.all.x", "1", "vMem", "
 
 @settings(max_examples=400)
 @given(st.lists(st.tuples(st.sampled_from(BASES), st.sampled_from(MODELS)), min_size=2, max_size=40, unique=True))
-def test_what_workloads_emit_can_stand_in_hard_and_is_nobody_elses(uses: list[tuple[str, str]]) -> None:
-    """No two pairs of a base and a model emit one name, and none emits a base."""
+def test_names_of_models_are_valid_in_hard_and_unique(uses: list[tuple[str, str]]) -> None:
+    """No two pairs of base and model have one name, and no pair has the name of a base."""
     emitted = {}
     for base, model in uses:
         try:

@@ -1,4 +1,4 @@
-"""Quantities are read and written as Kubernetes does, and what it would cap is refused."""
+"""Quantities are parsed and formatted as in Kubernetes. Amounts that Kubernetes would cap are rejected."""
 
 import time
 
@@ -90,7 +90,7 @@ KI, MI, GI = 1 << 10, 1 << 20, 1 << 30
     ],
 )
 def test_a_text_means_what_it_means_to_kubernetes(given: str, nano: int, fmt: Format, shown: str) -> None:
-    """Amount, remembered format and canonical text."""
+    """Compare amount, format and canonical text."""
     assert parse_with_format(given) == (nano, fmt)
     assert canonical(nano, fmt) == shown
 
@@ -143,8 +143,8 @@ def test_a_text_means_what_it_means_to_kubernetes(given: str, nano: int, fmt: Fo
         "e-10",
     ],
 )
-def test_what_kubernetes_cannot_read_is_refused(given: str) -> None:
-    """The message shows what was given in ASCII, and what to write."""
+def test_a_text_that_kubernetes_cannot_read_is_rejected(given: str) -> None:
+    """The message shows the input in ASCII, and what to write."""
     with pytest.raises(QuantityError) as caught:
         parse(given)
     message = str(caught.value)
@@ -177,8 +177,8 @@ def test_what_kubernetes_cannot_read_is_refused(given: str) -> None:
         pytest.param(10**5000, id="10**5000"),
     ],
 )
-def test_beyond_two_to_the_63_is_refused_not_capped(given: object) -> None:
-    """Kubernetes caps or carries these on; nothing large is built to find out."""
+def test_an_amount_beyond_two_to_the_63_is_rejected_not_capped(given: object) -> None:
+    """Kubernetes caps or accepts these. No large number is built to find out."""
     with pytest.raises(QuantityError, match="beyond 9223372036854775807"):
         parse(given)
 
@@ -186,8 +186,8 @@ def test_beyond_two_to_the_63_is_refused_not_capped(given: object) -> None:
 @pytest.mark.parametrize(
     "given", ["1E99999999999999999999", "1e-4294967296", "1e-2147483648", "1e-9223372036854775809"]
 )
-def test_an_exponent_that_kubernetes_cannot_hold_is_refused(given: str) -> None:
-    """It would wrap to 32 bits there: 1e-4294967296 runs as 1, so that counting it as 1n would be a way round."""
+def test_an_exponent_beyond_32_bits_is_rejected(given: str) -> None:
+    """Kubernetes wraps it to 32 bits: 1e-4294967296 runs as 1, so counting it as 1n would be a bypass."""
     with pytest.raises(QuantityError, match="exponent out of range"):
         parse(given)
 
@@ -197,13 +197,13 @@ def test_an_exponent_that_kubernetes_cannot_hold_is_refused(given: str) -> None:
     [(3, 3 * NANO), (0, 0), (-2, -2 * NANO), (0.5, 500_000_000), (2.0, 2 * NANO), (1e-7, 100), (1e18, 10**27)],
 )
 def test_numbers_of_json_are_quantities_too(given: object, nano: int) -> None:
-    """An int is whole units; a float is what its shortest text says."""
+    """An int is whole units; a float is parsed from its shortest text."""
     assert parse(given) == nano
 
 
 @pytest.mark.parametrize("given", [True, False, None, [], {}, b"1", float("nan"), float("inf"), (1,)])
 def test_nothing_else_is_a_quantity(given: object) -> None:
-    """A bool is no 1, and null no 0."""
+    """True is not 1, and null is not 0."""
     with pytest.raises(QuantityError, match="is not a quantity: write"):
         parse(given)
 
@@ -227,8 +227,8 @@ def test_nothing_else_is_a_quantity(given: object) -> None:
     ],
     ids=lambda given: ascii(given)[:12],
 )
-def test_hostile_input_is_answered_at_once_and_shortly(given: object) -> None:
-    """Under 5 ms of this thread's own time, and under 200 characters."""
+def test_hostile_input_is_rejected_fast_with_a_short_message(given: object) -> None:
+    """It takes less than 5 ms of this thread's CPU, and the message has less than 200 characters."""
     spent = []
     for _ in range(3):
         before = time.thread_time()
@@ -262,7 +262,7 @@ def amount_or_refusal(given: object) -> int | str:
     ],
 )
 def test_an_amount_has_one_text_in_each_format(nano: int, fmt: Format, shown: str) -> None:
-    """Also sums beyond what can be parsed: they get the text that newer Kubernetes gives them, never a wrong one."""
+    """Sums that cannot be parsed again get the text of newer Kubernetes versions, never a wrong one."""
     assert canonical(nano, fmt) == shown
 
 
@@ -281,15 +281,15 @@ def test_an_amount_has_one_text_in_each_format(nano: int, fmt: Format, shown: st
         ("cash/limits.cpu", 10_000, "10k"),
     ],
 )
-def test_bytes_are_shown_in_powers_of_1024_and_the_rest_in_powers_of_1000(
+def test_bytes_are_formatted_in_powers_of_1024_and_the_rest_in_powers_of_1000(
     resource: str, units: int, shown: str
 ) -> None:
-    """With a model or as hours, too."""
+    """The same holds for names with a model, and for hours."""
     assert quantity.text(resource, units * NANO) == shown
 
 
-def test_hours_of_bytes_that_are_not_whole_are_shown_exactly() -> None:
-    """Rather in small decimal units than rounded."""
+def test_fractional_hours_of_bytes_are_formatted_exactly() -> None:
+    """They use small decimal units instead of rounding."""
     assert quantity.text("cash/limits.memory", 1536 * NANO + 500_000_000) == "1536500m"
 
 
@@ -297,6 +297,6 @@ def test_hours_of_bytes_that_are_not_whole_are_shown_exactly() -> None:
     ("nano", "rounded"),
     [(0, 0), (1, 10**6), (10**6, 10**6), (10**6 + 1, 2 * 10**6), (-1, -(10**6)), (-(10**6), -(10**6))],
 )
-def test_milli_is_rounded_to_away_from_zero(nano: int, rounded: int) -> None:
-    """Asking for a little is never asking for nothing."""
+def test_amounts_are_rounded_to_milli_away_from_zero(nano: int, rounded: int) -> None:
+    """A small request never becomes zero."""
     assert round_up_milli(nano) == rounded

@@ -1,7 +1,7 @@
 """Read declarations of kinds: `kinds.yaml`, and `adapters` of the configuration.
 
-This file alone knows their grammar, which the head of `kinds.yaml` explains. It does not read workload objects:
-`pods.roles` applies the declarations.
+This file alone knows their grammar (docs/adapters.md, "The grammar"). It does not read workload objects: `pods.roles`
+applies the declarations.
 """
 
 from __future__ import annotations
@@ -108,10 +108,12 @@ def _text(value: object, where: str) -> str:
     return value
 
 
-_KEYS = (
+#: The keys of a declaration and of a role.
+KEYS = (
     "match", "root", "roles", "zeroWhen", "finishedWhen", "deadline", "scale", "creates", "passes", "grows", "beside",
     "pods", "elasticMax", "surge", "code", "childRoles", "lingers", "pays", "perNode", "estimate", "override",
 )  # fmt: skip
+ROLE_KEYS = ("name", "forEach", "key", "when", "skipWhen", "count", "template", "podSpec", "inject", "code")
 
 
 def read_adapters(entries: object, where: str, codes: Codes) -> list[tuple[Adapter, bool]]:
@@ -125,7 +127,7 @@ def read_adapters(entries: object, where: str, codes: Codes) -> list[tuple[Adapt
 
 
 def _adapter(codes: Codes, value: object, where: str) -> tuple[Adapter, bool]:
-    entry = _Entry(value, where, _KEYS)
+    entry = _Entry(value, where, KEYS)
     match = _Entry(entry.map("match"), entry.path("match"), ("group", "kind", "resource", "versions"))
     versions = match.all("versions", _text)
     if not versions:
@@ -182,11 +184,7 @@ class _Reader:
         return place
 
     def role(self, value: object, where: str) -> RoleDeclaration:
-        entry = _Entry(
-            value,
-            where,
-            ("name", "forEach", "key", "when", "skipWhen", "count", "template", "podSpec", "inject", "code"),
-        )
+        entry = _Entry(value, where, ROLE_KEYS)
         if "forEach" not in entry and "name" not in entry:
             raise DeclarationError(f"{where}: give the role a name, or forEach")
         template = entry.all("template", self.at)
