@@ -10,7 +10,7 @@ from bizrq.quota.recount import CountedObject, Recount, Snapshot, UsageSums, Wri
 from bizrq.quota.reservation import Reservation
 from tests.support.language import entry, res, slot, uid
 
-AWAITED, DELIVERED, OVER = WriteState.PENDING, WriteState.OBSERVED, WriteState.EXPIRED
+PENDING, OBSERVED, EXPIRED = WriteState.PENDING, WriteState.OBSERVED, WriteState.EXPIRED
 
 
 def counted(place: str, cost: str) -> CountedObject:
@@ -51,7 +51,7 @@ def test_an_empty_hard_publishes_nothing() -> None:
     assert (found.used, found.self_used, found.over, found.drift) == ({}, {}, {}, {})
 
 
-@pytest.mark.parametrize(("state", "kept"), [(AWAITED, True), (DELIVERED, False), (OVER, False)])
+@pytest.mark.parametrize(("state", "kept"), [(PENDING, True), (OBSERVED, False), (EXPIRED, False)])
 def test_a_reservation_is_dropped_when_its_object_is_observed_or_proved_gone(state: WriteState, kept: bool) -> None:
     reservation = entry("web", "cpu=4")
     found = recounted("cpu=10", entries=[(reservation, state)])
@@ -63,10 +63,10 @@ def test_reservations_of_one_slot_that_await_different_objects_are_dropped_toget
     """The second includes the write that the first awaits, and that write is not counted yet."""
     first, second = entry("web", "cpu=4", rv=5), entry("web", "cpu=8", rv=6, awaits="podtemplates/team-a/t")
     other = entry("web", "cpu=3", of="another")
-    half = recounted("cpu=10", entries=[(first, AWAITED), (second, DELIVERED), (other, DELIVERED)])
+    half = recounted("cpu=10", entries=[(first, PENDING), (second, OBSERVED), (other, OBSERVED)])
     assert [each.awaited_slot for each in half.reservations] == [slot("web"), slot("podtemplates/team-a/t")]
     assert half.dropped == (other,)
-    assert recounted("cpu=10", entries=[(first, OVER), (second, DELIVERED)]).reservations == ()
+    assert recounted("cpu=10", entries=[(first, EXPIRED), (second, OBSERVED)]).reservations == ()
 
 
 BASES = [
@@ -105,22 +105,22 @@ BASES = [
 def test_the_base_of_a_kept_reservation_is_the_usage_of_its_slot(
     why: str, workloads: list[CountedObject], reservation: Reservation, base: str
 ) -> None:
-    [kept] = recounted("cpu=10 gpu=4", workloads, entries=[(reservation, AWAITED)]).reservations
+    [kept] = recounted("cpu=10 gpu=4", workloads, entries=[(reservation, PENDING)]).reservations
     assert kept.base == res(base)
     assert (kept.amount, kept.expires, kept.uid) == (reservation.amount, reservation.expires, reservation.uid)
 
 
 def test_the_base_of_a_childs_reservation_is_what_the_child_holds() -> None:
     found = recounted(
-        "cpu=10", children=[counted("group nlp", "cpu=4")], entries=[(entry("group nlp", "cpu=6", rv=3), AWAITED)]
+        "cpu=10", children=[counted("group nlp", "cpu=4")], entries=[(entry("group nlp", "cpu=6", rv=3), PENDING)]
     )
     assert found.reservations[0].base == res("cpu=4")
 
 
 OVER_QUOTA = [
     ("what is used alone", [counted("web", "cpu=12")], [], "cpu=2"),
-    ("what is used and reserved", [counted("web", "cpu=8")], [(entry("api", "cpu=3"), AWAITED)], "cpu=1"),
-    ("not what was reserved and is observed", [counted("web", "cpu=8")], [(entry("api", "cpu=3"), DELIVERED)], ""),
+    ("what is used and reserved", [counted("web", "cpu=8")], [(entry("api", "cpu=3"), PENDING)], "cpu=1"),
+    ("not what was reserved and is observed", [counted("web", "cpu=8")], [(entry("api", "cpu=3"), OBSERVED)], ""),
     ("not what is exactly enough", [counted("web", "cpu=10")], [], ""),
 ]
 
@@ -142,15 +142,15 @@ DRIFT = [
     (
         "growth beyond what was reserved",
         "cpu=4",
-        [(entry("api", "cpu=2"), DELIVERED)],
+        [(entry("api", "cpu=2"), OBSERVED)],
         [counted("web", "cpu=7")],
         "cpu=1",
     ),
-    ("not growth that was reserved", "cpu=4", [(entry("api", "cpu=3"), DELIVERED)], [counted("web", "cpu=7")], ""),
+    ("not growth that was reserved", "cpu=4", [(entry("api", "cpu=3"), OBSERVED)], [counted("web", "cpu=7")], ""),
     (
         "not growth that two reservations of one slot cover by the larger",
         "cpu=4",
-        [(entry("api", "cpu=3"), DELIVERED), (entry("api", "cpu=1", of="b"), AWAITED)],
+        [(entry("api", "cpu=3"), OBSERVED), (entry("api", "cpu=1", of="b"), PENDING)],
         [counted("web", "cpu=7")],
         "",
     ),

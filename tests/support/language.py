@@ -24,25 +24,25 @@ NOW = 1_700_000_000_000
 
 
 def at(text: str) -> int:
-    """`2026-11-23T00:00Z` in milliseconds since 1970."""
+    """Return a time such as `2026-11-23T00:00Z` in milliseconds since 1970."""
     return parse_timestamp(text)
 
 
 def name(word: str) -> str:
-    """`gpu.A100` is `requests.nvidia.com/gpu.A100`, `cash/cpu` is `cash/limits.cpu`; other names are themselves."""
+    """Expand `gpu.A100` to `requests.nvidia.com/gpu.A100` and `cash/cpu` to `cash/limits.cpu`; keep other names."""
     prefix, rest = ("cash/", word[5:]) if word.startswith("cash/") else ("", word)
     base, dot, model = rest.partition(".")
     return prefix + (SHORT[base] + dot + model if base in SHORT else rest)
 
 
 def res(text: str) -> dict[str, int]:
-    """`cpu=4 mem=8Gi` by full name, in nano-units."""
+    """Parse `cpu=4 mem=8Gi` to nano-units by full name."""
     pairs = [word.partition("=") for word in text.split()]
     return {name(key): quantity.parse(amount) for key, _, amount in pairs}
 
 
 def slot(text: str) -> Slot:
-    """`web` is a Deployment of team-a, `group nlp` the place of a child group, `a/b/c` any other."""
+    """Return a slot: `web` is a Deployment of team-a, `group nlp` a child group, `a/b/c` any other."""
     if text.startswith("group "):
         return group_slot(text.removeprefix("group "))
     return Slot.parse(text) if "/" in text else Slot("deployments.apps", "team-a", text)
@@ -62,14 +62,17 @@ def entry(
     awaits: str = "",
     expires: int = NOW,
 ) -> Reservation:
-    """A promise to a slot; `of` is the uid where it is not the slot's usual one, `rv` makes it an update's."""
+    """Return a reservation of a slot. `of` is the uid if it is not the slot's usual one; `rv` makes it an update's."""
     return Reservation(
         slot(place), of or uid(place), rv, expires, res(amount), res(base), slot(awaits) if awaits else None
     )
 
 
 def account(text: str, used: str = "", entries: Iterable[Reservation] = ()) -> Account:
-    """`nlp cpu=10 gpu=4`: a group with its `hard`; of `used` what is not named is 0, and `used="?"` is unknown."""
+    """Return the account of `nlp cpu=10 gpu=4`, a group with its `hard`.
+
+    Names that `used` omits are 0; `used="?"` is unknown.
+    """
     group, _, hard = text.partition(" ")
     ceilings = res(hard)
     known: Mapping[str, int] = {} if used == "?" else {**dict.fromkeys(ceilings, 0), **res(used)}
@@ -103,19 +106,19 @@ def update(
 
 
 def move(place: str, demand: str, *, rv: int = 7, of: str = "") -> Charge:
-    """A stored object whose label now names this group."""
+    """Return the charge for a stored object whose label now names this group."""
     return Charge(slot(place), of or uid(place), rv, res(demand))
 
 
 def grant(group: str, hard: str, before: str | None = None, *, rv: int = 7) -> Charge:
-    """A child group that is created with this `hard`, or changed to it."""
+    """Return the charge for a child group that is created with this `hard`, or changed to it."""
     if before is None:
         return create(f"group {group}", hard)
     return update(f"group {group}", before, hard, rv=rv)
 
 
 def role(text: str, replicas: int) -> Role:
-    """`role("worker cpu=1 gpu=1", 8)`."""
+    """Return a role, for example of `role("worker cpu=1 gpu=1", 8)`."""
     title, _, per_pod = text.partition(" ")
     return Role(title, replicas, res(per_pod))
 
@@ -125,7 +128,7 @@ def without_expiry(entries: Iterable[Reservation]) -> list[Reservation]:
 
 
 def tree(text: str, hard: str = "") -> dict[str, Group]:
-    """`corp > ai > nlp vision`: groups by name, the last generation side by side; all with the same `hard`."""
+    """Return the groups of `corp > ai > nlp vision` by name: `nlp` and `vision` are siblings, with the same `hard`."""
     groups: dict[str, Group] = {}
     parent = ""
     for generation in text.split(">"):
