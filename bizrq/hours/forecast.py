@@ -19,7 +19,7 @@ MAX_NAMED = 3
 class Budget:
     """A group's hours of one resource: the ceiling, what its own workloads have spent, and their burn now.
 
-    What came over from another period is not in `spent`, which may so be below 0.
+    Hours carried from another period are subtracted from `spent`, which may so be below 0.
     """
 
     hard: int

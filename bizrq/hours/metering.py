@@ -105,8 +105,8 @@ class PeriodTotals:
     """The sums of one period that is not closed. Intervals that still run are not in them.
 
     `settled` has the lines of workloads: what ended in the period. `late` has lines of periods that were closed before
-    that was known, by their start; below 0 where a running interval had been charged beyond its end. `carried` is what
-    came over from the period before, in nano-units x hours by `cash/` name, and no part of the sum.
+    that was known, by their start; below 0 where a running interval had been charged beyond its end. `carried` is the
+    rollover from the period before, in nano-units x hours by `cash/` name, and no part of the sum.
     """
 
     period: Period = ALL_TIME

@@ -159,9 +159,9 @@ UNREADABLE = [
 ]
 
 
-@pytest.mark.parametrize(("why", "sent", "says"), UNREADABLE, ids=[row[0] for row in UNREADABLE])
-def test_bytes_that_are_no_group_are_rejected(why: str, sent: bytes, says: str) -> None:
-    with pytest.raises(GroupUnreadable, match=says):
+@pytest.mark.parametrize(("why", "sent", "expected"), UNREADABLE, ids=[row[0] for row in UNREADABLE])
+def test_bytes_that_are_no_group_are_rejected(why: str, sent: bytes, expected: str) -> None:
+    with pytest.raises(GroupUnreadable, match=expected):
         wire.decode(sent)
 
 
@@ -186,11 +186,11 @@ SAYS = [
 ]
 
 
-@pytest.mark.parametrize(("why", "parts", "says"), SAYS, ids=[row[0] for row in SAYS])
-def test_an_unreadable_group_names_the_field(why: str, parts: dict[str, Any], says: str) -> None:
+@pytest.mark.parametrize(("why", "parts", "expected"), SAYS, ids=[row[0] for row in SAYS])
+def test_an_unreadable_group_names_the_field(why: str, parts: dict[str, Any], expected: str) -> None:
     with pytest.raises(GroupUnreadable) as found:
         wire.account_of(group(**parts), CATALOG)
-    assert str(found.value).startswith(says)
+    assert str(found.value).startswith(expected)
 
 
 UIDS = st.uuids().map(str)

@@ -188,16 +188,16 @@ def test_a_refusal_has_the_message_for_kubectl_and_its_resources() -> None:
 
 
 @pytest.mark.parametrize(
-    ("reason", "code", "says"),
+    ("reason", "code", "expected"),
     [
         (Reason.NO_GROUP, 403, "Forbidden"),
         (Reason.MALFORMED, 422, "Invalid"),
         (Reason.IMMUTABLE, 422, "Invalid"),
     ],
 )
-def test_a_refusal_without_numbers_has_no_details(reason: Reason, code: int, says: str) -> None:
+def test_a_refusal_without_numbers_has_no_details(reason: Reason, code: int, expected: str) -> None:
     answer = response(review.denied("8f3c", Denied(reason, "because")))
-    assert answer["status"] == {"code": code, "reason": says, "message": "because"}
+    assert answer["status"] == {"code": code, "reason": expected, "message": "because"}
 
 
 @pytest.mark.parametrize("reason", [Reason.FULL, Reason.TIMEOUT])

@@ -23,8 +23,8 @@ LEVELS = [
     ("beyond", level("100", "250"), 100),
     ("nothing granted, and something spent", level("0", "1m"), 100),
     ("nothing granted, nothing spent", level("0", "0"), 0),
-    ("all handed down to children", level("100", "100", "0"), 0),
-    ("handed down, and some spent", level("100", "100", "1"), 100),
+    ("all granted to children", level("100", "100", "0"), 0),
+    ("all granted to children, and some spent", level("100", "100", "1"), 100),
 ]
 
 

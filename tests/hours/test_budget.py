@@ -15,9 +15,9 @@ from tests.support.language import res
 HOUR = 3_600_000
 
 
-def terms(**said: Any) -> BudgetTerms:
+def terms(**fields: Any) -> BudgetTerms:
     plain: dict[str, Any] = {"fraction": None, "cap": {}, "mode": "", "max_run_time": "", "thresholds": None}
-    return parse_terms(**{"schedule": Schedule(), **plain, **said})
+    return parse_terms(**{"schedule": Schedule(), **plain, **fields})
 
 
 def test_the_default_is_one_grant_with_thresholds_at_80_and_100_percent() -> None:
@@ -25,7 +25,7 @@ def test_the_default_is_one_grant_with_thresholds_at_80_and_100_percent() -> Non
 
 
 def test_all_fields_are_read() -> None:
-    said = terms(
+    budget_terms = terms(
         schedule=Schedule("weekly"),
         fraction="50%",
         cap=res("cash/gpu=100"),
@@ -33,7 +33,7 @@ def test_all_fields_are_read() -> None:
         max_run_time="12h",
         thresholds=[100, 50, 50],
     )
-    assert said == BudgetTerms(Schedule("weekly"), 50, res("cash/gpu=100"), True, 12 * HOUR, (50, 100))
+    assert budget_terms == BudgetTerms(Schedule("weekly"), 50, res("cash/gpu=100"), True, 12 * HOUR, (50, 100))
     assert terms(fraction="", thresholds=[]) == BudgetTerms(rollover=100, thresholds=())
 
 
@@ -64,10 +64,10 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("said", "message"), BAD, ids=[row[1][:50] for row in BAD])
-def test_invalid_terms_are_rejected_with_a_message(said: dict[str, Any], message: str) -> None:
+@pytest.mark.parametrize(("fields", "message"), BAD, ids=[row[1][:50] for row in BAD])
+def test_invalid_terms_are_rejected_with_a_message(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(BudgetTermsError) as error:
-        terms(**said)
+        terms(**fields)
     assert str(error.value) == message
 
 
@@ -82,9 +82,9 @@ CARRIED = [
 ]
 
 
-@pytest.mark.parametrize(("why", "said", "hard", "used", "over"), CARRIED, ids=[row[0] for row in CARRIED])
-def test_carried_hours(why: str, said: BudgetTerms, hard: str, used: str, over: str) -> None:
-    assert carried_over(said, res(hard), res(used)) == res(over)
+@pytest.mark.parametrize(("why", "budget_terms", "hard", "used", "carried"), CARRIED, ids=[row[0] for row in CARRIED])
+def test_carried_hours(why: str, budget_terms: BudgetTerms, hard: str, used: str, carried: str) -> None:
+    assert carried_over(budget_terms, res(hard), res(used)) == res(carried)
 
 
 AMOUNTS = st.integers(0, 2**63 - 1)
@@ -92,8 +92,8 @@ AMOUNTS = st.integers(0, 2**63 - 1)
 
 @given(AMOUNTS, AMOUNTS, st.integers(0, 100), st.none() | AMOUNTS)
 def test_no_more_is_carried_than_was_left(hard: int, used: int, rollover: int, cap: int | None) -> None:
-    said = BudgetTerms(rollover=rollover, cap={} if cap is None else {"cash/x": cap})
-    over = carried_over(said, {"cash/x": hard}, {"cash/x": used}).get("cash/x", 0)
-    assert 0 <= over <= max(0, hard - used)
-    assert cap is None or over <= cap
-    assert over * 100 <= max(0, hard - used) * rollover
+    budget_terms = BudgetTerms(rollover=rollover, cap={} if cap is None else {"cash/x": cap})
+    carried = carried_over(budget_terms, {"cash/x": hard}, {"cash/x": used}).get("cash/x", 0)
+    assert 0 <= carried <= max(0, hard - used)
+    assert cap is None or carried <= cap
+    assert carried * 100 <= max(0, hard - used) * rollover

@@ -14,16 +14,16 @@ H = 3_600_000
 @pytest.mark.parametrize(
     ("why", "budget", "within", "hours"),
     [
-        ("what burns evenly", Budget(100 * H, 40 * H, 20), HORIZON, 3),
+        ("a steady burn", Budget(100 * H, 40 * H, 20), HORIZON, 3),
         ("nothing is left", Budget(100 * H, 100 * H, 0), HORIZON, 0),
         ("more is spent than there was", Budget(100 * H, 120 * H, 1), HORIZON, 0),
         ("nothing runs", Budget(100 * H, 40 * H, 0), HORIZON, None),
         ("the period ends before", Budget(100 * H, 40 * H, 20), 3 * H, None),
         ("it ends a millisecond after", Budget(100 * H, 40 * H, 20), 3 * H + 1, 3),
-        ("what came over is spent first", Budget(100 * H, -20 * H, 20), HORIZON, 6),
+        ("carried hours are spent first", Budget(100 * H, -20 * H, 20), HORIZON, 6),
         ("a child holds its ceiling", Budget(100 * H, 40 * H, 20, [Budget(40 * H, 0, 0)]), HORIZON, 1),
         (
-            "a child that burns inside its own takes no more",
+            "a child that spends within its ceiling takes no more",
             Budget(100 * H, 0, 0, [Budget(90 * H, 0, 9)]),
             10 * H,
             None,

@@ -22,7 +22,7 @@ BOUNDARIES = [
     ("a boundary is followed by the next", parse_schedule("daily"), "2026-11-21T00:00Z", "2026-11-22T00:00Z"),
     ("weeks begin on Mondays", parse_schedule("weekly"), "2026-11-20T13:00Z", "2026-11-23T00:00Z"),
     ("months on the first", parse_schedule("monthly"), "2026-11-20T13:00Z", "2026-12-01T00:00Z"),
-    ("or where the anchor says", parse_schedule("weekly", "", "2026-01-07"), "2026-11-20T13:00Z", "2026-11-25T00:00Z"),
+    ("or at the anchor", parse_schedule("weekly", "", "2026-01-07"), "2026-11-20T13:00Z", "2026-11-25T00:00Z"),
     ("at its time", parse_schedule("daily", "", "2026-01-07T09:30"), "2026-11-20T09:30Z", "2026-11-21T09:30Z"),
     ("to the second", parse_schedule("daily", "", "2026-01-07T09:30:07"), "2026-11-20T09:30Z", "2026-11-20T09:30:07Z"),
     ("an anchor may lie ahead", parse_schedule("weekly", "", "2030-01-02"), "2026-11-20T13:00Z", "2026-11-25T00:00Z"),

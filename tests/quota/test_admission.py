@@ -42,7 +42,7 @@ NOTHING_WORSE = [
     ("an update of what costs nothing", OVER, update("web", "", "")),
     ("an update that gives up a resource", OVER, update("web", "cpu=4 gpu=1", "cpu=4")),
     ("an update in a group that is not counted", account("nlp cpu=10", "?"), update("web", "cpu=4", "cpu=4")),
-    ("an update that says too little, as before", OVER, stating(update("web", "cpu=4", "cpu=4"), {"limits.cpu": "c"})),
+    ("an update without requests, as before", OVER, stating(update("web", "cpu=4", "cpu=4"), {"limits.cpu": "c"})),
     ("a child that is lowered", OVER, grant("ai", "cpu=1", before="cpu=8")),
 ]
 
@@ -134,7 +134,7 @@ REFUSED = [
         "limited: limits.cpu=10,limits.cpu.A4=4; left: limits.cpu=2,limits.cpu.A4=0; fits: 0 more replicas",
     ),
     (
-        "too much with hours spent as well is no refusal for cash alone",
+        "a ceiling and hours that are both exceeded are not CashExhausted",
         account("nlp cpu=10 cash/cpu=1", "cpu=10 cash/cpu=1"),
         create("web", "cpu=1"),
         Reason.EXCEEDED,
@@ -498,7 +498,7 @@ BASES = [
     ),
     ("an update has what the stored object costs", [], update("web", "cpu=3", "cpu=4"), "cpu=3"),
     (
-        "an update has the entry's where that is smaller",
+        "an update has that of its reservation if it is smaller",
         [entry("web", "cpu=3", "cpu=1", rv=5)],
         update("web", "cpu=3", "cpu=4"),
         "cpu=1",
@@ -524,7 +524,7 @@ BASES = [
     ),
     ("what moves in has none", [], move("web", "cpu=4"), ""),
     (
-        "what moves back has none, whatever its entry says",
+        "a move back has none, whatever its reservation has",
         [entry("web", "cpu=4", "cpu=4", rv=5)],
         move("web", "cpu=4"),
         "",
@@ -548,7 +548,7 @@ FITS = [
     ),
     ("one", create("j", "cpu=4", roles=[role("w cpu=2", 2)]), "fits: 1 more replica"),
     (
-        "as many as the scarcest resource lets",
+        "as many as the scarcest resource allows",
         create("j", "cpu=3 gpu=3", roles=[role("w cpu=1 gpu=1", 3)]),
         "fits: 1 more replica",
     ),
@@ -590,11 +590,11 @@ FITS = [
 ]
 
 
-@pytest.mark.parametrize(("why", "charge", "says"), FITS, ids=[row[0] for row in FITS])
-def test_a_refusal_says_how_many_more_replicas_would_fit(why: str, charge: Charge, says: str | None) -> None:
+@pytest.mark.parametrize(("why", "charge", "expected"), FITS, ids=[row[0] for row in FITS])
+def test_a_refusal_says_how_many_more_replicas_would_fit(why: str, charge: Charge, expected: str | None) -> None:
     group = account("nlp cpu=10 cpu.A4=4 gpu=4", "cpu=8 cpu.A4=3 gpu=3")
     message = refused(decide(group, charge, NOW)).message
-    assert (says is None and "fits" not in message) or message.endswith(f"; {says}")
+    assert (expected is None and "fits" not in message) or message.endswith(f"; {expected}")
 
 
 # -- The bounds --------------------------------------------------------------------------------------------------------
@@ -728,7 +728,7 @@ HOSTILE = [
     ("a version of other digits", HEAD + " rv=٣", "is no resourceVersion"),
     ("a version that is too long", HEAD + " rv=" + "9" * 20, "is no resourceVersion"),
     ("an awaited object that is no slot", HEAD + " awaits=web", "is no slot"),
-    ("a word that says nothing", HEAD + " limits.cpu", "cannot read"),
+    ("a word without an amount", HEAD + " limits.cpu", "cannot read"),
     ("an empty word", HEAD + "  limits.cpu=1", "cannot read"),
     ("a nameless amount", HEAD + " =1", "cannot read"),
     ("a name twice", HEAD + " limits.cpu=1 limits.cpu=2", "cannot read"),
@@ -743,9 +743,9 @@ HOSTILE = [
 ]
 
 
-@pytest.mark.parametrize(("why", "line", "says"), HOSTILE, ids=[row[0] for row in HOSTILE])
-def test_a_line_that_is_no_reservation_is_rejected_with_the_reason(why: str, line: str, says: str) -> None:
-    with pytest.raises(ReservationError, match=says):
+@pytest.mark.parametrize(("why", "line", "expected"), HOSTILE, ids=[row[0] for row in HOSTILE])
+def test_a_line_that_is_no_reservation_is_rejected_with_the_reason(why: str, line: str, expected: str) -> None:
+    with pytest.raises(ReservationError, match=expected):
         parse_reservation(line)
 
 

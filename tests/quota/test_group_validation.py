@@ -62,9 +62,9 @@ ALLOWED = [
         "a change under a parent that is being deleted",
         GroupWrite(group("nlp", "ai"), CORP["nlp"], replace(CORP["ai"], deleting=True)),
     ),
-    ("a root that says when hours are granted", GroupWrite(replace(group("corp"), has_schedule=True))),
+    ("a root that sets a schedule of hours", GroupWrite(replace(group("corp"), has_schedule=True))),
     (
-        "a change of a child that says so already",
+        "a change of a child that already has a schedule",
         GroupWrite(
             replace(group("ai", "corp", "cpu=1"), has_schedule=True),
             replace(CORP["ai"], has_schedule=True),
@@ -83,7 +83,7 @@ def test_a_group_write_is_admitted(why: str, change: GroupWrite | GroupDelete) -
 BAD_NAME = "use at most 63 of a-z, 0-9, '-' and '.', with a letter or digit at both ends"
 REFUSED = [
     (
-        "a child that says when hours are granted",
+        "a child that sets a schedule of hours",
         GroupWrite(replace(group("ai", "corp"), has_schedule=True), CORP["ai"], CORP["corp"]),
         Reason.BAD_CASH,
         "group ai: only a root sets spec.cash.period, timeZone and anchor, since a tree's hours are granted together: "

@@ -142,7 +142,7 @@ REFUSED = [
         "spec.cash.maxRunTime of the group set",
     ),
     (
-        "anything, while no recount has said what runs may still cost",
+        "anything, before a recount has published the liens",
         safe(NLP, committed=None),
         job("gpu=1", 1),
         Reason.NOT_RECONCILED,
@@ -175,7 +175,7 @@ ADMITTED = [
         job("gpu=4", None),
     ),
     ("one that is not metered", safe(NLP, "cash/gpu=100"), create("web", "cpu=4")),
-    ("one that takes what came over", safe(NLP, carried=res("cash/gpu=50")), job("gpu=6", 25)),
+    ("one that takes carried hours", safe(NLP, carried=res("cash/gpu=50")), job("gpu=6", 25)),
     ("a child's budget in addition to carried hours", safe(NLP, "cash/gpu=20"), grant("ai", "gpu=0 cash/gpu=80")),
 ]
 
