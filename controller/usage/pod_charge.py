@@ -30,6 +30,8 @@ Object = dict[str, Any]
 
 #: The life of a pod that nobody deletes, where its age does not matter.
 _RUNS = Life()
+#: The first moment of the year 10000. A grace may be longer, and RFC 3339 has no such year.
+_LAST = 253_402_300_800_000
 #: Up to this many pods are compared one by one for the latest.
 _FEW = 500
 
@@ -215,8 +217,8 @@ def _charge(held: list[Held], weighed: Weighed, declared: int, asked: Resources,
         len(ending),
         number,
         add(amounts, fresh) if number else amounts,
-        min((at for at in since if at is not None), default=None),
-        max(known) if known and len(known) == len(ends) and not number else None,
+        _on_the_calendar(min((at for at in since if at is not None), default=None)),
+        _on_the_calendar(max(known)) if known and len(known) == len(ends) and not number else None,
     )
     return PodCharge(weighed, overlap, None if number else fresh)
 
@@ -224,3 +226,8 @@ def _charge(held: list[Held], weighed: Weighed, declared: int, asked: Resources,
 def _deleted_at(life: Life) -> int | None:
     """Return when a pod was deleted: `deletionTimestamp` has the grace in it."""
     return life.gone if life.gone is not None or life.deleted is None else life.deleted - (life.grace or 0)
+
+
+def _on_the_calendar(at: int | None) -> int | None:
+    """Return a time that can be written; None for another."""
+    return at if at is not None and 0 <= at < _LAST else None

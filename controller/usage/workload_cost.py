@@ -223,7 +223,7 @@ class WorkloadCosts:
         pod = self._cluster.informers.pod(obj["metadata"]["uid"]) if (adapter.group, adapter.kind) == POD else None
         if pod is not None and not is_live(pod.life(), self._now_ms()):
             return counting.NO_DEMAND
-        if counting.is_charged_for_pods(obj, adapter, self._config):
+        if self._is_charged_for_pods(adapter, obj):
             claiming = (each for each in self._cluster.descendants.pods_of(obj) if "resourceClaims" in each.spec)
             live = [each.plain() for each in claiming if is_live(each.life(), self._now_ms())]
             shared = counting.demand_of_live_pods(obj, live, lookup, self._config).shared if live else {}
@@ -250,9 +250,13 @@ class WorkloadCosts:
         below = gather(self._cluster, adapter, obj)
         hold = self._hold(adapter, obj, demand.resources, below, ended=ended)
         between = self._excess.of(adapter, obj, below, demand.resources, lookup)
-        counts = larger(hold.counts, add(demand.resources, between.resources))
-        found = self._pods.of(adapter, obj, below, demand, counts, lookup, is_held=bool(hold.revision))
-        charge, again = found.weighed.charge, [found.weighed.again] if found.weighed.again is not None else []
+        asked = add(demand.resources, between.resources)
+        if hold.lags:
+            # Its controller may make pods for the earlier demand besides those that are ending.
+            asked = larger(hold.counts, asked)
+        found = self._pods.of(adapter, obj, below, demand, asked, lookup, is_held=bool(hold.lags))
+        charge = larger(hold.counts, found.weighed.charge)
+        again = [found.weighed.again] if found.weighed.again is not None else []
         if hold.lags is None:
             again.append(self._now_ms() + round(1000 * max(0.1, hold.since + _LAG - self._clock())))
         own = charge if ended else demand.resources
@@ -272,7 +276,8 @@ class WorkloadCosts:
         return _Count(cost, hold, below, "; ".join(findings))
 
     def _is_charged_for_pods(self, adapter: Adapter, obj: Object) -> bool:
-        return counting.is_charged_for_pods(obj, adapter, self._config)
+        """Return True for a workload that has ended and is charged for its live pods, whatever its kind."""
+        return self._config.terminal == "live-pods" and has_ended(obj, adapter)
 
     def _hold(self, adapter: Adapter, obj: Object, stored: Resources, below: Below, *, ended: bool) -> _Hold:
         """Return the demand that counts. One that has `ended` says itself that its controller makes no more pods."""

@@ -188,13 +188,15 @@ def test_a_job_that_is_suspended_and_resumed_counts_the_pods_of_before(memory: M
     pods = [run(memory, f"old-{number}", train) for number in range(5)]
     assert memory.charge(train) == 5
     train = job(memory, suspend=True)
-    for each in pods:
-        deleted(memory, each, 86400)
-    assert memory.charge(train) == 10, "its controller may not have seen that yet"
-    assert memory.cost(train).again == memory.now + 3000
-    memory.wait(3)
     assert memory.charge(train) == 5
-    assert memory.charge(job(memory)) == 10
+    memory.drop(memory.put({**pods[0], "status": {"phase": "Succeeded"}}))
+    assert memory.charge(train) == 5, "its controller may not have seen that yet"
+    assert memory.cost(train).again == memory.now + 3000
+    for each in pods[1:]:
+        deleted(memory, each, 86400)
+    memory.wait(3)
+    assert memory.charge(train) == 4
+    assert memory.charge(job(memory)) == 9
 
 
 def test_a_job_may_wait_for_its_pods(memory: Memory) -> None:
@@ -274,3 +276,15 @@ def test_a_bare_pod_is_charged_while_it_is_live(memory: Memory) -> None:
     assert memory.cost(bare).again == memory.now + 2 * GRACE * 1000
     memory.wait(2 * GRACE)
     assert memory.charge(bare) == 0
+
+
+def test_a_grace_beyond_the_calendar_is_no_time_that_is_shown(memory: Memory) -> None:
+    web, below = web_with(memory)
+    memory.drop(run(memory, "forced", below, terminationGracePeriodSeconds=2**63 - 1))
+    going = {"deletionTimestamp": at(memory, 5), "deletionGracePeriodSeconds": 2**63 - 1}
+    memory.put(run(memory, "old", below), below, **going)
+    assert memory.charge(web) == 7
+    found = memory.cost(web).overlap
+    assert found is not None
+    assert (found.ending, found.since, found.until) == (2, None, None)
+    assert overlap_message(found) == "pods 2 ending"
