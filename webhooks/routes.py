@@ -17,6 +17,7 @@ from webhooks.charging.authorization import Authorizer
 from webhooks.charging.charger import Charger
 from webhooks.charging.context import Context
 from webhooks.charging.deadline import Deadline
+from webhooks.charging.freshness import Freshness
 from webhooks.charging.group_commit import Reserver
 from webhooks.charging.grown_children import GrownChildren
 from webhooks.charging.owner_trust import OwnerTrust
@@ -47,13 +48,22 @@ def handlers(
     namespace: str,
 ) -> Mapping[str, Handler]:
     """Return each path with its handler; `namespace` is where bizrq itself runs."""
+    freshness = Freshness(resolver, groups, settings.catalog)
     context = Context(
-        settings.registry, settings.counting, settings.catalog, resolver, client, groups, reserver, authorizer
+        registry=settings.registry,
+        config=settings.counting,
+        catalog=settings.catalog,
+        resolver=resolver,
+        freshness=freshness,
+        client=client,
+        groups=groups,
+        reserver=reserver,
+        authorizer=authorizer,
     )
     users = ReferenceUsers(context)
     claims = SharedClaims(context, users)
     children = GrownChildren(context, claims)
-    charger = Charger(authorizer, reserver)
+    charger = Charger(authorizer, reserver, freshness)
     owner_trust = OwnerTrust(context, settings.controllers)
     exempt = registration.exempt_namespaces(namespace)
     workloads = WorkloadHandler(context, charger, claims, children, owner_trust, exempt=exempt)

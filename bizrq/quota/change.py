@@ -39,7 +39,8 @@ class Charge:
     of cards without a model, with the roles that ask for them.
 
     `max_run_time` is the longest run in milliseconds, None where nothing bounds it; `max_run_time_before` is that of
-    the stored object. `run_bound_path` is the field that bounds the run, "" for a kind without one.
+    the stored object. `run_bound_path` is the field that bounds the run, "" for a kind without one. `stated` are the
+    requests and limits that all containers state, None where there are no pods.
     """
 
     slot: Slot
@@ -58,6 +59,7 @@ class Charge:
     run_bound_path: str = ""
     unmodelled: Mapping[str, Sequence[str]] = field(default_factory=dict)
     is_shared: bool = False
+    stated: frozenset[str] | None = frozenset()
 
     @property
     def is_grant(self) -> bool:

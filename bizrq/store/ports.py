@@ -6,7 +6,7 @@ for a real cluster, and a dry run implements them in memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
 from typing import Any, Protocol
 
@@ -99,6 +99,11 @@ class ReferenceLookup(Lookup, Protocol):
         """Return True if an answer depends on an object that no watch keeps current."""
         ...
 
+    @property
+    def watched(self) -> Collection[Reference]:
+        """Return the references that were answered from a watch, which may be behind."""
+        ...
+
 
 class ReferenceReader(Protocol):
     """Resolve the objects to which a workload refers."""
@@ -124,6 +129,9 @@ class ReferenceReader(Protocol):
         """
         ...
 
-    async def reread(self, reference: Reference, timeout: float) -> Mapping[Reference, Object | None]:
-        """Return the stored object if it differs from the watched one, for `resolve`. Raise ApiError or Unreachable."""
+    async def is_current(self, lookup: Lookup, references: Collection[Reference], timeout: float) -> bool:
+        """Return True if the lookup answered these as they are stored now. Raise ApiError or Unreachable.
+
+        Otherwise the next lookups have newer answers.
+        """
         ...

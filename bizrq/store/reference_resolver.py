@@ -1,22 +1,24 @@
 """The objects to which workloads refer: kept by a watch if they are few, else read on demand.
 
-This file alone decides whether a reference is answered from memory or by a read. It does not know what the answer
-means.
+This file alone decides whether a reference is answered from memory or by a read, and when a watched object is current.
+It does not know what the answer means.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
-from bizrq.kube.client import Forbidden, KubeClient, NotFound, Resource
+from bizrq.kube.client import Forbidden, KubeClient, NotFound, Resource, Unreachable, revision_of
 from bizrq.kube.informer import Informer
 from bizrq.store.groups import without_managed_fields
+from bizrq.store.shared_reads import SharedReads
 from bizrq.workloads.kinds.declaration import Adapter, GroupKind
 from bizrq.workloads.kinds.registry import Registry
-from bizrq.workloads.lookup import ALL_NODES, Lookup, Reference, TrackingLookup
+from bizrq.workloads.lookup import ALL_NODES, Lookup, OverlayLookup, Reference, TrackingLookup
 
 Object = dict[str, Any]
 
@@ -52,6 +54,8 @@ READ = (
 _NEEDED = frozenset((resource.group, resource.kind) for resource in READ)
 #: The most rounds of reads for one object. A charged object refers to few others.
 _ROUNDS = 5
+#: Seconds that a read which several wait for may take.
+_SHARED_READ = 5.0
 
 
 def resource_of(adapter: Adapter, version: str = "") -> Resource:
@@ -62,6 +66,14 @@ def resource_of(adapter: Adapter, version: str = "") -> Resource:
 def resources_of(adapter: Adapter) -> tuple[Resource, ...]:
     """Return the resource in each version of the kind. The first version that a cluster serves has all objects."""
     return tuple(resource_of(adapter, version) for version in adapter.versions)
+
+
+class _Newer(NamedTuple):
+    """What a read found that the watch has not shown: all objects of a reference, at a revision of an epoch."""
+
+    objects: Sequence[Object]
+    revision: int
+    epoch: int
 
 
 class ReferenceResolver:
@@ -96,6 +108,9 @@ class ReferenceResolver:
             for resource in WATCHED
         }
         self._watched = {**kept, **self._own}
+        #: What is newer than the watches. An entry counts until its watch has reached the entry's revision.
+        self._newer: dict[Reference, _Newer] = {}
+        self._reads = SharedReads(self._read_current)
 
     def resource_of_kind(self, group: str, kind: str) -> Resource | None:
         """Return the resource of a kind that counting may ask for by name; None for any other kind."""
@@ -119,7 +134,7 @@ class ReferenceResolver:
     @property
     def cached_lookup(self) -> ResolvedLookup:
         """Return a lookup that answers from memory alone."""
-        return ResolvedLookup(self._watched, {})
+        return ResolvedLookup(self, {})
 
     async def resolve(
         self,
@@ -134,8 +149,9 @@ class ReferenceResolver:
         caller's own count raises them again. Raise ApiError or Unreachable.
         """
         read: dict[Reference, Object | None] = {}
+        answers: dict[Reference, Sequence[Object]] = {}
         for _ in range(_ROUNDS):
-            recording = TrackingLookup(self._known(read, fresh))
+            recording = TrackingLookup(self._known(read, fresh, answers))
             with contextlib.suppress(ValueError):
                 count(recording)
             wanted = [ref for ref in recording.asked if ref not in read and ref not in fresh and self._is_to_read(ref)]
@@ -144,22 +160,73 @@ class ReferenceResolver:
             read |= await self._read_all(wanted, timeout)
         else:
             with contextlib.suppress(ValueError):
-                count(self._known(read, fresh))
-        return self._known(read, fresh)
+                count(self._known(read, fresh, answers))
+        return self._known(read, fresh, answers)
 
-    async def reread(self, reference: Reference, timeout: float) -> Mapping[Reference, Object | None]:
-        """Return the stored object if it differs from the watched one, for `resolve`. Raise ApiError or Unreachable."""
-        group, kind, namespace, name = reference
-        resource = next(r for r in WATCHED if (r.group, r.kind) == (group, kind))
+    async def is_current(self, lookup: Lookup, references: Collection[Reference], timeout: float) -> bool:
+        """Return True if the lookup answered these watched references as they are stored now.
+
+        Otherwise the lookups that follow have newer answers. All who ask for one reference at a moment share a read.
+        Raise ApiError or Unreachable.
+        """
+        while isinstance(lookup, OverlayLookup):
+            lookup = lookup.beneath
+        if not isinstance(lookup, ResolvedLookup):
+            return True
+        answered = [reference for reference in references if reference in lookup.watched]
         try:
-            stored = without_managed_fields(await self._client.get(resource, name, namespace or None, timeout=timeout))
-        except NotFound:
-            stored = None
-        return {} if stored == self.cached_lookup.get(*reference) else {reference: stored}
+            async with asyncio.timeout(timeout):
+                await asyncio.gather(*map(self._reads.of, answered))
+        except TimeoutError:
+            raise Unreachable(f"{self._client.server} did not answer in time", sent=True) from None
+        return all(_same(lookup.answered(reference), self.watched_now(reference)) for reference in answered)
 
-    def _known(self, read: dict[Reference, Object | None], fresh: Mapping[Reference, Object | None]) -> ResolvedLookup:
+    @property
+    def is_ahead(self) -> bool:
+        """Return True if something is known that a watch has not shown."""
+        return bool(self._newer)
+
+    def watching(self, kind: GroupKind) -> Informer | None:
+        """Return the informer of a watched kind, None for any other kind."""
+        return self._watched.get(kind)
+
+    def watched_now(self, reference: Reference) -> Sequence[Object]:
+        """Return the newest known objects of a watched kind: the one of this name, or all of the namespace."""
+        group, kind, namespace, name = reference
+        store = self._watched[group, kind].store
+        if self._newer and (newer := self._newer.get(reference)) is not None:
+            if store.epoch == newer.epoch and store.resource_version < newer.revision:
+                return newer.objects
+            del self._newer[reference]
+        if not name:
+            return list(store.index("namespace", namespace))
+        found = store.get(name, namespace or None)
+        return [found] if found is not None else ()
+
+    async def _read_current(self, reference: Reference) -> None:
+        """Read a watched reference, and keep what the watch has not shown. Raise ApiError or Unreachable."""
+        group, kind, namespace, name = reference
+        informer = self._watched[group, kind]
+        epoch = informer.store.epoch
+        # A list says of which revision an absence is.
+        items, revision = await self._client.list(
+            informer.resource,
+            namespace or None,
+            field_selector=f"metadata.name={name}" if name else None,
+            timeout=_SHARED_READ,
+            transform=without_managed_fields,
+        )
+        if not _same(items, self.watched_now(reference)):
+            self._newer[reference] = _Newer(items, revision_of({"metadata": {"resourceVersion": revision}}), epoch)
+
+    def _known(
+        self,
+        read: dict[Reference, Object | None],
+        fresh: Mapping[Reference, Object | None],
+        answers: dict[Reference, Sequence[Object]],
+    ) -> ResolvedLookup:
         """Return a lookup of the watched objects and of those read for one count."""
-        return ResolvedLookup(self._watched, read, fresh)
+        return ResolvedLookup(self, read, fresh, answers)
 
     def _is_to_read(self, reference: Reference) -> bool:
         """Return True for a reference to one object, or to all nodes, of a kind that is not watched."""
@@ -194,39 +261,65 @@ class ReferenceResolver:
 class ResolvedLookup:
     """Answer the lookups of the core from watched objects and from objects that were read.
 
-    A list that was read stands in `read` or `fresh` as `{"items": […]}`.
+    A list that was read stands in `read` or `fresh` as `{"items": […]}`. With `answers`, the first answer from a watch
+    is kept for each reference.
     """
 
     def __init__(
         self,
-        watched: dict[tuple[str, str], Informer],
+        resolver: ReferenceResolver,
         read: dict[Reference, Object | None],
         fresh: Mapping[Reference, Object | None] = MappingProxyType({}),
+        answers: dict[Reference, Sequence[Object]] | None = None,
     ) -> None:
-        self._watched = watched
+        self._resolver = resolver
         self._read = read
         self._fresh = fresh
+        self._answers = answers
 
     @property
     def has_read(self) -> bool:
         """Return True if an answer depends on an object that no watch keeps current."""
         return bool(self._read)
 
+    @property
+    def watched(self) -> Collection[Reference]:
+        """Return the references that were answered from a watch, which may be behind."""
+        return (self._answers or {}).keys()
+
+    def answered(self, reference: Reference) -> Sequence[Object]:
+        """Return the first answer from a watch. Raise KeyError where there was none."""
+        return (self._answers or {})[reference]
+
     def get(self, group: str, kind: str, namespace: str, name: str) -> Object | None:
-        if (group, kind, namespace, name) in self._fresh:
-            return self._fresh[group, kind, namespace, name]
-        informer = self._watched.get((group, kind))
-        if informer is not None:
+        reference = group, kind, namespace, name
+        if reference in self._fresh:
+            return self._fresh[reference]
+        informer = self._resolver.watching((group, kind))
+        if informer is None:
+            return self._read.get(reference)
+        if self._answers is None and not self._resolver.is_ahead:
             return informer.store.get(name, namespace or None)
-        return self._read.get((group, kind, namespace, name))
+        return next(iter(self._watched(reference)), None) if name else None
 
     def all_of(self, group: str, kind: str, namespace: str) -> Sequence[Object]:
         reference = group, kind, namespace, ""
         listed = self._fresh.get(reference) or self._read.get(reference)
         if listed is not None:
             return listed["items"]
-        informer = self._watched.get((group, kind))
-        return list(informer.store.index("namespace", namespace)) if informer else ()
+        return self._watched(reference) if self._resolver.watching((group, kind)) is not None else ()
+
+    def _watched(self, reference: Reference) -> Sequence[Object]:
+        found = self._resolver.watched_now(reference)
+        if self._answers is not None:
+            self._answers.setdefault(reference, found)
+        return found
+
+
+def _same(some: Iterable[Object], others: Iterable[Object]) -> bool:
+    """Return True for the same objects in any order."""
+    by_uid, by_uid_too = ({obj["metadata"]["uid"]: obj for obj in objects} for objects in (some, others))
+    return by_uid == by_uid_too
 
 
 def _placing(node: Object) -> Object:

@@ -54,17 +54,17 @@ class OverlayLookup:
     """Replace one object of a cluster."""
 
     def __init__(self, lookup: Lookup, reference: Reference, obj: dict[str, Any] | None) -> None:
-        self._lookup = lookup
+        self.beneath = lookup
         self._reference = reference
         self._object = obj
 
     def get(self, group: str, kind: str, namespace: str, name: str) -> dict[str, Any] | None:
         if (group, kind, namespace, name) == self._reference:
             return self._object
-        return self._lookup.get(group, kind, namespace, name)
+        return self.beneath.get(group, kind, namespace, name)
 
     def all_of(self, group: str, kind: str, namespace: str) -> Sequence[dict[str, Any]]:
-        return self._lookup.all_of(group, kind, namespace)
+        return self.beneath.all_of(group, kind, namespace)
 
 
 #: All nodes of the cluster.

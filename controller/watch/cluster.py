@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import structlog
 
 from bizrq.kube.client import KubeClient
+from bizrq.kube.store import plain, uid_of
 from bizrq.workloads.devices import hami
 from bizrq.workloads.kinds.registry import Registry
 from bizrq.workloads.lookup import ALL_NODES, reference_of
@@ -134,6 +135,26 @@ class Cluster:
         for group in groups:
             if group is not None:
                 self._enqueue(group, UNHURRIED if old is None else 0.0)
+        if moved:
+            self._enqueue_below(changed)
+
+    def _enqueue_below(self, owner: Object) -> None:
+        """Enqueue the groups of what an owner makes, by what they are counted in and by what they name.
+
+        They pay for it from now on or no longer: an owner that came, went or changed its label pays or does not.
+        """
+        groups: set[str] = set()
+        read: set[int] = set()
+        for kept in self.descendants.all_below(owner["metadata"]["uid"], reference_of(owner)[:2]):
+            groups.update(self.counted_groups.of(uid_of(kept)))
+            if isinstance(kept, Pod):
+                # Pods of one template share their labels.
+                if id(kept.labels) in read:
+                    continue
+                read.add(id(kept.labels))
+            groups.update(self.ownership.named_groups(plain(kept)))
+        for group in groups:
+            self._enqueue(group, UNHURRIED)
 
     def pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         """Enqueue the group that pays for a pod, if what it holds changed."""
@@ -145,6 +166,7 @@ class Cluster:
             uids = {obj["metadata"]["uid"] for obj in seen if obj is not None}
             if self.ownership.was_asked(uids) or any(any(self.descendants.owned_by(uid)) for uid in uids):
                 self.ownership.forget_payers()
+                self._enqueue_below(next(obj for obj in reversed(seen) if obj is not None))
         for listener in self._listeners:
             listener.on_pod(old, new)
         for obj in seen:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Container, Iterable, Iterator, Sequence
 from typing import Any, cast
 
-from bizrq.kube.store import Store, uid_of
+from bizrq.kube.store import Kept, Store, uid_of
 from bizrq.workloads.kinds.declaration import Adapter, GroupKind
 from bizrq.workloads.kinds.registry import Registry
 from bizrq.workloads.owners import MAX_HOPS
@@ -57,6 +57,20 @@ class Descendants:
         if top is not None and (top.group, top.kind) == POD:
             return [(pod, 1) for pod in self.pods_of(workload)]
         return [found for uid in self._owners_of_pods(workload) for found in self.grouped_pods_made_by(uid, owners)]
+
+    def all_below(self, uid: str, kind: GroupKind) -> Iterator[Kept]:
+        """Yield what an object of a kind owns at any depth, as far as its kind makes or passes on such objects."""
+        top = self._registry.by_kind(*kind)
+        level = [(top, uid)] if top is not None else []
+        for _ in range(MAX_HOPS):
+            below: list[tuple[Adapter, str]] = []
+            for above, owner in level:
+                for adapter, store in self._stores_below(above):
+                    found = store.kept_index("owner", owner)
+                    yield from found
+                    if adapter.creates or adapter.passes:
+                        below.extend((adapter, uid_of(kept)) for kept in found)
+            level = below
 
     def pods_made_by(self, uid: str) -> Collection[Pod]:
         """Return the pods that name an object as their controller."""

@@ -68,19 +68,17 @@ class Books:
     async def controller(self, knobs: Object | None = None, **how: Any) -> AsyncIterator[Controller]:
         """Run a leading controller behind the proxy. It recounts every group several times a second.
 
-        `knobs` are its configuration.
+        `knobs` are its configuration, `how` what differs otherwise.
         """
         settings = settings_of(knobs)
         async with KubeClient.from_kubeconfig(self.proxy.write_kubeconfig(self.folder / "proxied")) as client:
             controller = Controller(
                 client,
                 settings,
-                recount_interval=0.15,
-                cash_interval=0.15,
                 identity=f"controller-{time.monotonic_ns()}",
                 now=lambda: int(self.box.clock.now().timestamp() * 1000),
                 clock=self.clock,
-                **how,
+                **{"recount_interval": 0.15, "cash_interval": 0.15, **how},
             )
             task = asyncio.create_task(controller.run())
             leading = asyncio.create_task(controller.leading.wait())

@@ -11,43 +11,68 @@ from bizrq.api.group import GroupObject
 from bizrq.api.review import Request
 from bizrq.kube.client import ApiError, Unreachable
 from bizrq.quota.verdict import RETRYABLE, Denied, Granted, Reason, Verdict
+from bizrq.workloads.lookup import Reference
 from webhooks.charging.authorization import Authorizer, namespace_not_selected, stored_labels
 from webhooks.charging.charges import Charges, Counted, Decided, NothingCharged, PendingCharge
 from webhooks.charging.deadline import BusyRetries, Deadline
+from webhooks.charging.freshness import Freshness
 from webhooks.charging.group_commit import Decide, Reserver
 
 
 class Charger:
     """Charges groups for writes; one for each process."""
 
-    def __init__(self, authorizer: Authorizer, reserver: Reserver) -> None:
+    def __init__(self, authorizer: Authorizer, reserver: Reserver, freshness: Freshness) -> None:
         self._authorizer = authorizer
         self._reserver = reserver
+        self._freshness = freshness
 
     async def charge(
         self, request: Request, counted: Counted, deadline: Deadline, count_again: Callable[[], Awaitable[Counted]]
     ) -> Verdict:
         """Return the verdict on a counted write; where it is Granted, every reservation is stored.
 
-        `count_again` counts the write again: after the last reservation is stored, until it finds no new charge, and
-        while another write has to be seen first. The API server, too, asks again where an update met another write;
-        the first try is under way then. A dry run is decided in the same way and stores nothing. Raises what
-        `count_again` raises.
+        Growth is decided on current objects: what was counted from a watch that is behind is counted again.
+        `count_again` is also called after the last reservation is stored, until it finds no new charge, and while
+        another write has to be seen first. The API server, too, asks again where an update met another write; the first
+        try is under way then. A dry run is decided in the same way and stores nothing. Raises what `count_again`
+        raises, ApiError, Unreachable.
         """
         decide = self._reserver.decider(request)
+        confirmed: set[Reference] = set()
+        counted = await self._current(counted, deadline, count_again, confirmed)
         if isinstance(counted, Charges) and counted.precheck is not None:
             refused = await self._authorize_and_decide(request, counted.precheck, deadline, self._reserver.dry_run)
             if isinstance(refused, Denied):
                 return _attributed(refused, counted.precheck)
         granted: set[tuple[object, ...]] = set()
+
+        async def again() -> Counted:
+            return await self._current(await count_again(), deadline, count_again, confirmed)
+
         retries = BusyRetries(deadline)
         while True:
-            verdict = await self._charge_until_stable(request, counted, deadline, decide, count_again, granted)
+            verdict = await self._charge_until_stable(request, counted, deadline, decide, again, granted)
             busy = isinstance(verdict, Denied) and verdict.reason is Reason.BUSY
             if not busy or not await retries.again():
                 return verdict
             if not (isinstance(counted, Charges) and counted.is_final):
-                counted = await count_again()
+                counted = await again()
+
+    async def _current(
+        self,
+        counted: Counted,
+        deadline: Deadline,
+        count_again: Callable[[], Awaitable[Counted]],
+        confirmed: set[Reference],
+    ) -> Counted:
+        """Return a count of which all growth is of current objects. Raises what `count_again` raises."""
+        while isinstance(counted, Charges):
+            growing = [pending for pending in counted.charges if pending.charge.may_need_more()]
+            if await self._freshness.is_current(growing, deadline, confirmed):
+                break
+            counted = await count_again()
+        return counted
 
     async def _charge_until_stable(
         self,

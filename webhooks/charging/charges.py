@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from bizrq.api.review import Request
@@ -16,7 +16,7 @@ from bizrq.quota.verdict import Verdict
 from bizrq.units.slot import Slot
 from bizrq.workloads.demand.counting import Demand
 from bizrq.workloads.kinds.declaration import Adapter
-from bizrq.workloads.lookup import Lookup
+from bizrq.workloads.lookup import EmptyLookup, Lookup
 from bizrq.workloads.validation import Malformed
 
 #: A uid of an object as far as it is let into an account.
@@ -48,14 +48,21 @@ class PendingCharge:
 
 @dataclass(frozen=True, slots=True)
 class NothingCharged:
-    """No group pays for the write, and none has to."""
+    """No group pays for the write, and none has to, by the answers of the lookup."""
+
+    lookup: Lookup = field(default_factory=EmptyLookup, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """Counting alone gives the verdict: nothing has to be charged, or the write is refused."""
+    """Counting alone gives the verdict: nothing has to be charged, or the write is refused.
+
+    `lookup` gave the answers that this follows from. `charge` is the one that asks for no more, where there is one.
+    """
 
     verdict: Verdict
+    lookup: Lookup = field(default_factory=EmptyLookup, compare=False)
+    charge: PendingCharge | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +107,7 @@ def charge_of(
         max_run_time_before=before.run if before else None,
         run_bound_path=deadline_path(adapter),
         unmodelled=demand.unmodelled,
+        stated=demand.stated,
     )
 
 

@@ -131,5 +131,6 @@ class ReferenceHandler:
             max_run_time_before=before.run if before else None,
             run_bound_path=deadline_path(adapter),
             unmodelled=after.unmodelled,
+            stated=after.stated,
         )
         return charge, before or NO_DEMAND, after

@@ -143,27 +143,26 @@ class WorkloadHandler:
         return not counting.may_grow_on_nodes(write.new, write.old, write.adapter, lookup, self._config)
 
     async def _admit_counted(self, write: _Write, deadline: Deadline) -> Verdict:
-        """Count the write and charge it; where a no depends on the namespace, read that afresh and try once more.
+        """Count the write and charge it. Raises Malformed, ApiError, Unreachable.
 
-        A /scale review does not say whether its namespace has labels of ours, so the watch is believed where it
-        says that no group pays. Raises Malformed, ApiError, Unreachable.
+        What is not charged is confirmed here, and a no that depends on the namespace's default; growth by the charger.
         """
         if write.old is not None and _unchanged(write.old, write.new):
             return Granted()
-        counted, verdict = await self._count_and_charge(write, deadline, _NOTHING_FRESH)
-        nothing_charged = isinstance(counted, NothingCharged) and write.request.sub_resource != "scale"
-        if not (nothing_charged or isinstance(verdict, Denied)) or group_of(write.new) is not None:
-            return verdict
-        namespace = ("", "Namespace", "", write.request.namespace)
-        fresh = await self._context.resolver.reread(namespace, deadline.seconds_left())
-        if fresh:
-            _, verdict = await self._count_and_charge(write, deadline, fresh)
+        counted, verdict = await self._count_and_charge(write, deadline)
+        is_uncharged = isinstance(counted, NothingCharged) or isinstance(verdict, Denied)
+        if is_uncharged and group_of(write.new) is None:
+            lookup = counted.charges[-1].lookup if isinstance(counted, Charges) else counted.lookup
+            if not await self._context.freshness.is_namespace_current(lookup, write.request.namespace, deadline):
+                _, verdict = await self._count_and_charge(write, deadline)
         return verdict
 
-    async def _count_and_charge(self, write: _Write, deadline: Deadline, fresh: Fresh) -> tuple[Counted, Verdict]:
+    async def _count_and_charge(self, write: _Write, deadline: Deadline) -> tuple[Counted, Verdict]:
         """Return the first count and the verdict on it. Raises Malformed, ApiError, Unreachable."""
-        count = partial(self._count, write, deadline, fresh)
+        count = partial(self._count, write, deadline, _NOTHING_FRESH)
         counted = await count()
+        while isinstance(counted, Decided) and not await self._is_current(write, counted, deadline):
+            counted = await count()
         verdict = await self._charger.charge(write.request, counted, deadline, count)
         if isinstance(verdict, Denied) and isinstance(counted, Charges):
             own = counted.charges[-1]
@@ -172,6 +171,18 @@ class WorkloadHandler:
                 log.warning("charged without room: released by its controller", slot=slot, group=own.group)
                 return counted, Granted()
         return counted, verdict
+
+    async def _is_current(self, write: _Write, counted: Decided, deadline: Deadline) -> bool:
+        """Return True unless a change that seemed to ask for no more may ask for more of current objects.
+
+        A change that keeps the pods asks for no more in any case. Raises ApiError, Unreachable.
+        """
+        pending = counted.charge
+        if pending is None or write.old is None:
+            return True
+        if counting.has_same_pods(write.new, write.old, write.adapter, pending.lookup, self._config):
+            return True
+        return await self._context.freshness.is_current([pending], deadline)
 
     async def _count(self, write: _Write, deadline: Deadline, fresh: Fresh) -> Counted:
         """Count the write as everything else is stored now. Raises Malformed, ApiError, Unreachable."""
@@ -226,7 +237,8 @@ class WorkloadHandler:
         hidden = bool(children) and stored is not None and bool(growth(own_demand.resources, stored.resources))
         claims = await self._claims.charges(charge, group, demand, before or NO_DEMAND, lookup, deadline)
         if not charge.is_new and not hidden and not charge.may_need_more():
-            return _charges(adapter, claims) if claims else Decided(Granted())
+            unchanged = PendingCharge(group, charge, lookup)
+            return _charges(adapter, claims) if claims else Decided(Granted(), lookup, unchanged)
         enters = is_new_in_group(group, charge, new, old, self._registry, lookup)
         if not sees_others:
             return _charges(adapter, [*claims, PendingCharge(group, charge, lookup, is_new_in_group=enters)])
@@ -279,21 +291,22 @@ class WorkloadHandler:
         """
         request, new, old = write.request, write.new, write.old
         if not requires_group(request.namespace, lookup) or request.namespace in self._exempt:
-            return NothingCharged()
+            return NothingCharged(lookup)
         if old is not None:
             is_going = bool((old.get("metadata") or {}).get("deletionTimestamp"))
             if is_going or self._owner_trust.releases(request, new, old, lookup):
-                return NothingCharged()
+                return NothingCharged(lookup)
             stored = self._before(old, None, lookup)
             demand = counting.demand(new, self._registry, lookup, self._config)
             if stored is not None and not growth(demand.resources, stored.resources):
-                return NothingCharged()
+                return NothingCharged(lookup)
         return Decided(
             Denied(
                 Reason.REQUIRED,
                 f"namespace {request.namespace} requires a group: label {subject_of(request, write.adapter.kind)} "
                 f"{LABEL} with the group that pays for it",
-            )
+            ),
+            lookup,
         )
 
     def _demand(self, write: _Write, lookup: Lookup) -> tuple[Demand, TrackingLookup]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -35,6 +35,11 @@ class FileLookup:
     def has_read(self) -> bool:
         """Return True if an object comes from the cluster: no watch keeps it current."""
         return bool(self._stored)
+
+    @property
+    def watched(self) -> Collection[Reference]:
+        """Return nothing: the command watches nothing."""
+        return ()
 
     def get(self, group: str, kind: str, namespace: str, name: str) -> Object | None:
         written = self._files.get(group, kind, namespace, name)
@@ -96,9 +101,9 @@ class FileReferenceReader:
                 count(self.cached_lookup)
         return self.cached_lookup
 
-    async def reread(self, reference: Reference, timeout: float) -> Mapping[Reference, Object | None]:
-        """Return nothing: every object was read by this command, so none is out of date."""
-        return {}
+    async def is_current(self, lookup: Lookup, references: Collection[Reference], timeout: float) -> bool:
+        """Return True: every object was read by this command, so none is out of date."""
+        return True
 
     async def read(self, reference: Reference) -> None:
         """Read one object, or all objects of a kind in a namespace. Raise ApiError or Unreachable."""

@@ -57,5 +57,6 @@ def show(rows: list[UsageRow]) -> None:
         for resource, amount in (row.usage or {"-": "0"}).items():
             cells.append([*first, resource, amount])
             first = ["", ""]
-        cells.extend(["", "", "", remark] for remark in row.surge)
+        notes: list[list[str | Text]] = [["", "", "", remark] for remark in row.surge]
+        cells += notes
     print_table(("workload", "group", "resource", "amount"), cells, right=("amount",))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Final
 
 from bizrq.quota.change import surge_remark
 from bizrq.units import resources
@@ -55,7 +55,8 @@ class Demand:
     requests.cpu, limits.cpu, requests.memory and limits.memory, the containers that do not state it. `unmodelled`
     lists, for names of cards, the roles without a model where strict_models needs one. `run` is the longest run in
     milliseconds; None without a bound. `unreadable` says which fields count as the largest that they can mean, because
-    they cannot be read (docs/counting.md, "Checked input").
+    they cannot be read (docs/counting.md, "Checked input"). `stated` has the requests and limits that all containers
+    state, so that no LimitRange changes them; None where there are no pods.
     """
 
     resources: Resources = field(default_factory=dict)
@@ -65,6 +66,7 @@ class Demand:
     unmodelled: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     run: int | None = None
     unreadable: tuple[str, ...] = ()
+    stated: frozenset[str] | None = None
 
 
 NO_DEMAND = Demand()
@@ -112,6 +114,7 @@ def own_demand(obj: dict[str, Any], adapter: Adapter, lookup: Lookup, config: Co
     missing: dict[str, list[str]] = {}
     unmodelled: dict[str, list[str]] = {}
     shared: dict[Slot, Resources] = {}
+    stated: frozenset[str] | None = None
     sets, unreadable = with_policies(obj, adapter, _pod_sets(obj, adapter, around.namespace, lookup), config)
     for pods in sets:
         unreadable += grace_problem(pods.spec, pods.path)
@@ -119,6 +122,7 @@ def own_demand(obj: dict[str, Any], adapter: Adapter, lookup: Lookup, config: Co
         per_pod = charged_cost(cost, pods, around)
         roles.append(RoleDemand(pods.name, pods.count, per_pod, pods.surge))
         if pods.count:
+            stated = cost.stated if stated is None else stated & cost.stated
             claims = dra.shared_claims_cost(pods, around.of(pods)) if pods.spec.get("resourceClaims") else {}
             shared = larger_by_slot(shared, claims)
             if config.strict_models:
@@ -136,6 +140,7 @@ def own_demand(obj: dict[str, Any], adapter: Adapter, lookup: Lookup, config: Co
         {name: tuple(names) for name, names in unmodelled.items()},
         run,
         unreadable,
+        stated,
     )
 
 
@@ -219,6 +224,42 @@ def may_grow_on_nodes(
     if places != known or [role.name for role in after] != [role.name for role in before]:
         return True
     return any(resources.growth(now.per_pod, was.per_pod) for now, was in zip(after, before, strict=True))
+
+
+def has_same_pods(
+    new: dict[str, Any], old: dict[str, Any], adapter: Adapter, lookup: Lookup, config: CountingConfig
+) -> bool:
+    """Return True where a change keeps all templates and raises no count: it is no growth, whatever they refer to."""
+    if labels_of(new) != labels_of(old):
+        return False
+    try:
+        after, before = (
+            with_policies(obj, adapter, _pod_sets(obj, adapter, namespace_of(obj), lookup), config)[0]
+            for obj in (new, old)
+        )
+    except Malformed:
+        return False
+    return len(after) == len(before) and all(
+        now.count <= was.count and _decisive(now) == _decisive(was) for now, was in zip(after, before, strict=True)
+    )
+
+
+#: What a container may change without asking for more.
+_IMMATERIAL: Final = frozenset({"image", "command", "args", "env"})
+_RESTARTED: Final = "kubectl.kubernetes.io/restartedAt"
+
+
+def _decisive(pods: PodSet) -> PodSet:
+    """Return a set of pods without its count and without what counting never reads."""
+    spec = dict(pods.spec)
+    for key in ("containers", "initContainers"):
+        if isinstance(given := spec.get(key), list):
+            spec[key] = [
+                {k: v for k, v in each.items() if k not in _IMMATERIAL} if isinstance(each, dict) else each
+                for each in given
+            ]
+    annotations = {key: value for key, value in pods.annotations.items() if key != _RESTARTED}
+    return replace(pods, count=0, surge=0, spec=spec, annotations=annotations)
 
 
 def _placements(obj: dict[str, Any], adapter: Adapter, lookup: Lookup) -> list[object]:
@@ -310,7 +351,8 @@ def with_children(own: Demand, children: Sequence[Demand], adapter: Adapter, con
         counted = adapter.surge is not None and config.surge == "count"
         grown = resources.add(grown, asks) if counted else resources.larger(grown, asks)
     added = [resources.scale(role.per_pod, role.replicas) for role in own.roles if role.name in adapter.beside]
-    return replace(own, resources=resources.larger(own.resources, resources.total((grown, *added))), shared=shared)
+    together = resources.larger(own.resources, resources.total((grown, *added)))
+    return replace(own, resources=together, shared=shared, stated=frozenset())
 
 
 def check_template_labels(obj: dict[str, Any], adapter: Adapter, group: str, lookup: Lookup) -> None:

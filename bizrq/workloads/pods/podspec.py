@@ -69,6 +69,8 @@ class PodCost:
     requests: dict[str, int]
     limits: dict[str, int]
     missing: dict[str, list[str]] = field(default_factory=dict)
+    #: The requests and limits that all containers state: no LimitRange changes them.
+    stated: frozenset[str] = frozenset()
     containers: Sequence[Container] = ()
     init_containers: Sequence[Container] = ()
 
@@ -92,6 +94,7 @@ def pod_cost(spec: Mapping[str, Any], path: str, namespace: str, lookup: Lookup)
         for name, amount in pod_limits.items():
             pod_requests.setdefault(name, amount)
 
+    stated = _stated((*containers, *inits))
     ranges = lookup.all_of("", "LimitRange", namespace)
     if ranges:
         _apply(ranges, (*containers, *inits))
@@ -114,7 +117,8 @@ def pod_cost(spec: Mapping[str, Any], path: str, namespace: str, lookup: Lookup)
         requests[name] = requests.get(name, 0) + amount
         if limits.get(name):
             limits[name] += amount
-    return PodCost(requests, limits, _missing((*containers, *inits), pod_requests, pod_limits), containers, inits)
+    missing = _missing((*containers, *inits), pod_requests, pod_limits)
+    return PodCost(requests, limits, missing, stated, containers, inits)
 
 
 def grace_problem(spec: Mapping[str, Any], path: str) -> tuple[str, ...]:
@@ -296,6 +300,20 @@ def aggregate(
         if amount > running.get(name, 0) or name not in running:
             running[name] = amount
     return running
+
+
+def _stated(containers: Sequence[Container]) -> frozenset[str]:
+    """Return the requests and limits that all of these state, with their prefixes."""
+    requests, limits = set(containers[0].requests), set(containers[0].limits)
+    for container in containers[1:]:
+        requests &= container.requests.keys()
+        limits &= container.limits.keys()
+    return _prefixed(frozenset(requests), frozenset(limits))
+
+
+@lru_cache(maxsize=4096)
+def _prefixed(requests: frozenset[str], limits: frozenset[str]) -> frozenset[str]:
+    return frozenset({*(f"requests.{name}" for name in requests), *(f"limits.{name}" for name in limits)})
 
 
 def _overhead(spec: Mapping[str, Any], path: str, lookup: Lookup) -> dict[str, int]:

@@ -8,6 +8,7 @@ import pytest
 
 from bizrq.workloads.labels import LABEL, REQUIRED
 from tests.support.objects import DEPLOYMENTS, NAMESPACES, OF_KIND, TFJOBS, Object, deployment, namespace, tfjob
+from tests.support.proxy import Proxy
 from tests.webhooks.charging.test_owner_trust import COLLECTOR, OPERATOR, child, owned_by, released
 from tests.webhooks.conftest import Api, Hooks, changed, message, stored
 
@@ -52,25 +53,26 @@ async def test_scaling_a_child_of_a_charged_owner_costs_nothing(api: Api, hooks:
     assert await api.entries("nlp") == []
 
 
-async def test_a_default_that_changed_a_moment_ago_is_read_before_anybody_is_refused(api: Api, hooks: Hooks) -> None:
+async def test_a_default_that_changed_a_moment_ago_is_read_before_anybody_is_refused(
+    api: Api, hooks: Hooks, proxy: Proxy
+) -> None:
     """The watch of namespaces is behind what is stored."""
     await team(api, hooks, **{LABEL: "nlp"})
     await api.group("nlp", cpu="1", used={"cpu": "1"})
     await api.group("vision", cpu="4")
-    cached = hooks.webhooks.resolver.informers[-1].store
-    known = cached.get("team", None)
+    proxy.freeze(NAMESPACES.path())
     await api.client.patch(NAMESPACES, "team", {"metadata": {"labels": {LABEL: "vision"}}})
-    fresh = cached.get
-    cached.get = lambda name, namespace=None: known if name == "team" else fresh(name, namespace)  # type: ignore[method-assign]
     assert (await hooks.create(deployment("web", None, 2, namespace="team")))["allowed"]
     assert [str(e.slot) for e in await api.entries("vision")] == ["deployments.apps/team/web"]
     assert await api.entries("nlp") == []
 
 
-async def test_a_default_that_is_new_is_read_before_anybody_is_let_in_for_nothing(api: Api, hooks: Hooks) -> None:
+async def test_a_default_that_is_new_is_read_before_anybody_is_let_in_for_nothing(
+    api: Api, hooks: Hooks, proxy: Proxy
+) -> None:
     await api.group("nlp", cpu="1", used={"cpu": "1"})
+    proxy.freeze(NAMESPACES.path())
     await api.client.create(NAMESPACES, namespace("team", **{LABEL: "nlp"}))
-    hooks.webhooks.resolver.informers[-1].store.get = lambda *_: None  # type: ignore[method-assign]
     assert "exceeded quota: nlp" in message(await hooks.create(deployment("web", None, 2, namespace="team")))
 
 

@@ -1,0 +1,116 @@
+"""Which groups are enqueued when an owner changes: also those of what it makes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bizrq.kube.client import KubeClient
+from bizrq.kube.config import Endpoint, StaticCredentials
+from bizrq.settings import settings
+from bizrq.workloads.labels import LABEL
+from controller.watch.cluster import UNHURRIED, Cluster
+from controller.watch.pods import SharedParts, trimmed_pod
+from tests.controller.conftest import Books
+from tests.controller.usage.test_excess import pod, reference, replica_set
+from tests.support.objects import DEPLOYMENTS, Object, deployment
+
+GROUPS_BELOW = {"nlp", "vision"}
+
+
+class Watched:
+    """A cluster in memory, and the groups that changes enqueue."""
+
+    def __init__(self) -> None:
+        self.registry = settings(None).registry
+        self.enqueued: dict[str, float] = {}
+        client = KubeClient(Endpoint("http://127.0.0.1:1", StaticCredentials({})))
+        self.cluster = Cluster(client, self.registry, self.enqueue)
+        self.cluster.dirty.start(())
+        self.revision = 0
+
+    def enqueue(self, group: str, after: float) -> None:
+        self.enqueued[group] = min(after, self.enqueued.get(group, after))
+
+    def put(self, obj: Object, owner: Object | None = None, group: str | None = None) -> Object:
+        self.revision += 1
+        name = obj["metadata"]["name"]
+        metadata: Object = {"namespace": "default", "uid": name, "resourceVersion": str(self.revision), "name": name}
+        metadata["labels"] = {LABEL: group} if group else {}
+        if owner is not None:
+            metadata["ownerReferences"] = [reference(owner)]
+        stored = {**obj, "metadata": metadata}
+        adapter = self.registry.of(stored)
+        assert adapter is not None
+        kept = trimmed_pod(stored, SharedParts()) if stored["kind"] == "Pod" else stored
+        self.cluster.informers.workloads[adapter.resource].store.put(kept)
+        return stored
+
+    def changed(self, old: Object | None, new: Object | None) -> dict[str, float]:
+        self.enqueued.clear()
+        self.cluster.workload_changed(old, new)
+        return dict(self.enqueued)
+
+
+@pytest.fixture
+def watched() -> Watched:
+    """A Deployment of corp, whose ReplicaSets and pods name other groups."""
+    watched = Watched()
+    owner = watched.put(deployment("web", None), group="corp")
+    below = watched.put(replica_set("web-1", 2), owner, "nlp")
+    watched.put(replica_set("web-2", 2), owner)
+    for number in range(3):
+        watched.put(pod(f"web-1-{number}"), below, "vision")
+    return watched
+
+
+def owner(group: str | None, **more: Any) -> Object:
+    made = deployment("web", group)
+    return {**made, "metadata": {**made["metadata"], "uid": "web", "resourceVersion": "9", **more}}
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (owner("corp"), None),
+        (None, owner("corp")),
+        (owner("corp"), owner(None)),
+        (owner(None), owner("corp")),
+        (owner("nosuch"), owner(None)),
+        (owner("corp"), owner("corp", uid="web", ownerReferences=[{"uid": "x"}])),
+    ],
+)
+async def test_an_owner_that_comes_goes_or_is_relabelled_enqueues_the_groups_below_it(
+    watched: Watched, old: Object | None, new: Object | None
+) -> None:
+    enqueued = watched.changed(old, new)
+    assert enqueued.keys() >= GROUPS_BELOW
+    assert max(enqueued.values()) <= UNHURRIED
+
+
+async def test_groups_in_which_children_are_still_counted_are_enqueued(watched: Watched) -> None:
+    watched.cluster.counted_groups.add("web-2", "old")
+    assert "old" in watched.changed(owner("corp"), owner(None))
+
+
+async def test_any_other_change_of_an_owner_enqueues_its_own_group_alone(watched: Watched) -> None:
+    scaled = owner("corp")
+    scaled = {**scaled, "spec": {**scaled["spec"], "replicas": 9}}
+    assert watched.changed(owner("corp"), scaled).keys() == {"corp"}
+
+
+async def test_a_child_is_counted_anew_at_once_when_its_owner_pays_no_longer(books: Books) -> None:
+    """The next check of everything is far away."""
+    async with books.controller(recount_interval=600.0):
+        await books.group("corp", cpu="10")
+        await books.group("nlp", cpu="10")
+        made = await books.create(deployment("web", "corp", 3))
+        child = replica_set("other", 2)
+        child["metadata"] |= {"namespace": "default", "labels": {LABEL: "nlp"}, "ownerReferences": [reference(made)]}
+        await books.create(child)
+        await books.uses("corp", cpu="3")
+        await books.client.patch(DEPLOYMENTS, "web", {"metadata": {"labels": {LABEL: None}}}, namespace="default")
+        await books.uses("nlp", cpu="2")
+        await books.client.patch(DEPLOYMENTS, "web", {"metadata": {"labels": {LABEL: "corp"}}}, namespace="default")
+        await books.uses("nlp", cpu="0")
