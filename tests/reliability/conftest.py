@@ -1,15 +1,29 @@
-"""The ground and the stage for the short forms: webhooks and controller in this process, a clock to set forward."""
+"""The ground and the stage for the short forms: webhooks and controller in this process, a clock to set forward.
+
+And a tenant with four cores, whose pods really run: on a real API server a stand-in binds and ends them.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import time
 from collections.abc import AsyncIterator
 
+import orjson
 import pytest
 import pytest_asyncio
 
+from bizrq.kube.client import ApiError, KubeClient, NotFound
+from bizrq.store.groups import GROUPS
 from tests.controller.conftest import Monotonic
 from tests.reliability.stage import Ground, Stage, ground_on, stage_on
 from tests.support.cluster import Cluster
+from tests.support.live_pods import LivePods
+from tests.support.nodes import agent
+from tests.support.objects import NAMESPACES, PODS, group
+from tests.support.serving import Parts
+from tests.support.tenant import Tenant, tenant_of
 
 SEED = 1
 
@@ -26,3 +40,51 @@ async def stage(ground: Ground) -> AsyncIterator[Stage]:
     """Three webhooks behind one address and a controller, registered."""
     async with stage_on(ground) as stage:
         yield stage
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def parts(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Parts]:
+    """A webhook and a controller, registered, on a cluster where pods run."""
+    async with Parts(cluster, tmp_path_factory.mktemp("pods")) as parts:
+        if cluster.is_real:
+            client = await parts.enter(KubeClient.from_kubeconfig(cluster.kubeconfig))
+            await parts.enter(agent(client))
+        await parts.webhooks()
+        await parts.controller(recount_interval=0.5)
+        await parts.register()
+        yield parts
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def tenant(
+    parts: Parts, client: KubeClient, namespace: str, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Tenant]:
+    """Four cores, and a person who may edit one namespace."""
+    await client.create(GROUPS, group(namespace, cpu="4"))
+    async with tenant_of(parts.cluster, client, namespace, tmp_path_factory.mktemp(namespace)) as tenant:
+        await tenant.uses("0")
+        yield tenant
+        with contextlib.suppress(NotFound):
+            await client.delete(NAMESPACES, namespace)
+        await end_pods(client, namespace)
+
+
+async def end_pods(client: KubeClient, namespace: str) -> None:
+    """Delete the pods of a namespace by force: some would take a day to stop."""
+    options = orjson.dumps({"gracePeriodSeconds": 0})
+    for _ in range(3):
+        with contextlib.suppress(ApiError):
+            await client.request("DELETE", PODS.path(namespace), body=options)
+        await asyncio.sleep(0.2)
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def live(cluster: Cluster, tenant: Tenant) -> AsyncIterator[LivePods]:
+    """The oracle of the tenant's group, which has no other namespace."""
+    box = cluster.box
+    now = (lambda: box.clock.now().timestamp()) if box else time.time
+    async with (
+        KubeClient.from_kubeconfig(cluster.kubeconfig) as client,
+        LivePods(client, tenant.name, {tenant.name}, now) as live,
+    ):
+        yield live

@@ -7,63 +7,22 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
 import pytest_asyncio
 
 from bizrq.api import group as wire
-from bizrq.kube.client import AlreadyExists, ApiError, KubeClient, NotFound, Resource
+from bizrq.kube.client import AlreadyExists, KubeClient, NotFound
 from bizrq.store.groups import GROUPS
 from bizrq.workloads.labels import LABEL, REQUIRED
 from tests.support.cluster import Cluster, eventually, refusal
-from tests.support.objects import CONFIG_MAPS, DEPLOYMENTS, NAMESPACES, NODES, PODS, Object, deployment, group, template
+from tests.support.objects import CONFIG_MAPS, NAMESPACES, NODES, PODS, Object, deployment, group, template
 from tests.support.proxy import Proxy
 from tests.support.serving import Parts
+from tests.support.tenant import DAEMONSETS, REPLICATION_CONTROLLERS, Tenant, tenant_of
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-
-REPLICATION_CONTROLLERS = Resource("", "v1", "replicationcontrollers", "ReplicationController")
-DAEMONSETS = Resource("apps", "v1", "daemonsets", "DaemonSet")
-ROLE_BINDINGS = Resource("rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding")
-
-
-@dataclass(frozen=True)
-class Tenant:
-    """A person with the role `edit` in a namespace of the same name as the group."""
-
-    admin: KubeClient
-    client: KubeClient
-    name: str
-
-    async def create(self, resource: Resource, obj: Object) -> Object:
-        return await self.client.create(resource, obj)
-
-    async def scale(self, resource: Resource, name: str, replicas: int) -> None:
-        body = {"spec": {"replicas": replicas}}
-        await self.client.patch(resource, name, body, namespace=self.name, subresource="scale")
-
-    async def live(self) -> int:
-        """The cores of the pods that there are: each has one."""
-        pods = (await self.admin.list(PODS, self.name))[0]
-        return sum(1 for pod in pods if pod.get("status", {}).get("phase") not in ("Succeeded", "Failed"))
-
-    async def uses(self, cpu: str) -> None:
-        """Wait until so much is used, nothing is promised, and the pods are as many."""
-        last: list[object] = []
-
-        async def settled() -> bool:
-            found = wire.from_dict(await self.admin.get(GROUPS, self.name))
-            last[:] = [found.status, await self.live()]
-            is_used = (found.status.used or {}).get("limits.cpu") == cpu and not found.status.reservations
-            return is_used and last[1] == int(cpu)
-
-        await eventually(settled, 60, lambda: last)
-
-    async def conditions(self) -> set[str]:
-        status = wire.from_dict(await self.admin.get(GROUPS, self.name)).status
-        return {condition.type for condition in status.conditions if condition.status == "True"}
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -80,32 +39,10 @@ async def tenant(
     parts: Parts, client: KubeClient, namespace: str, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Tenant]:
     """Four cores and a tenant who may edit one namespace."""
-    folder = tmp_path_factory.mktemp(namespace)
     await client.create(GROUPS, group(namespace, cpu="4"))
-    subject = {"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": namespace}
-    role = {"kind": "ClusterRole", "apiGroup": "rbac.authorization.k8s.io", "name": "edit"}
-    binding = {
-        "apiVersion": ROLE_BINDINGS.api_version,
-        "kind": ROLE_BINDINGS.kind,
-        "metadata": {"name": "tenant", "namespace": namespace},
-        "roleRef": role,
-        "subjects": [subject],
-    }
-    await client.create(ROLE_BINDINGS, binding)
-    async with (
-        Proxy(parts.cluster.kubeconfig, {"Impersonate-User": namespace}) as proxy,
-        KubeClient.from_kubeconfig(proxy.write_kubeconfig(folder / "tenant")) as person,
-    ):
-        tenant = Tenant(client, person, namespace)
+    folder = tmp_path_factory.mktemp(namespace)
+    async with tenant_of(parts.cluster, client, namespace, folder) as tenant:
         await tenant.uses("0")
-
-        async def bound() -> bool:
-            with contextlib.suppress(ApiError):
-                await person.list(REPLICATION_CONTROLLERS, namespace)
-                return True
-            return False
-
-        await eventually(bound, 30, "the tenant has the role")
         yield tenant
         with contextlib.suppress(NotFound):
             await client.delete(NAMESPACES, namespace)
@@ -115,21 +52,6 @@ def replication_controller(tenant: Tenant, replicas: int, *, label: bool = True,
     made = deployment(name, tenant.name if label else None, replicas, namespace=tenant.name)
     made["spec"]["selector"] = {"app": "x"}
     return {**made, "apiVersion": "v1", "kind": "ReplicationController"}
-
-
-async def has_default(tenant: Tenant, **labels: str) -> None:
-    """Label the tenant's namespace, and wait until the webhooks know."""
-    await tenant.admin.patch(NAMESPACES, tenant.name, {"metadata": {"labels": labels}})
-
-    async def known() -> bool:
-        """As soon as a create that is too large is refused."""
-        try:
-            await tenant.client.create(DEPLOYMENTS, deployment("probe", None, 99, namespace=tenant.name), dry_run=True)
-        except ApiError:
-            return True
-        return False
-
-    await eventually(known, 30, "the namespace's labels count")
 
 
 async def test_a_replication_controller_pays_for_its_pods(tenant: Tenant) -> None:
@@ -150,7 +72,7 @@ async def test_a_replication_controller_pays_for_its_pods(tenant: Tenant) -> Non
 
 
 async def test_a_replication_controller_is_charged_to_the_default_of_its_namespace(tenant: Tenant) -> None:
-    await has_default(tenant, **{LABEL: tenant.name})
+    await tenant.has_default(**{LABEL: tenant.name})
     made = replication_controller(tenant, 12, label=False)
     assert "requested: limits.cpu=12" in (await refusal(tenant.create(REPLICATION_CONTROLLERS, made))).message
     await tenant.create(REPLICATION_CONTROLLERS, replication_controller(tenant, 3, label=False))
@@ -158,7 +80,7 @@ async def test_a_replication_controller_is_charged_to_the_default_of_its_namespa
 
 
 async def test_a_replication_controller_names_a_group_where_one_is_required(tenant: Tenant) -> None:
-    await has_default(tenant, **{REQUIRED: "true"})
+    await tenant.has_default(**{REQUIRED: "true"})
     made = replication_controller(tenant, 12, label=False)
     error = await refusal(tenant.create(REPLICATION_CONTROLLERS, made))
     assert f"namespace {tenant.name} requires a group: label ReplicationController" in error.message
@@ -192,7 +114,7 @@ async def test_pods_of_an_owner_that_does_not_pay_need_a_group_where_one_is_requ
     tenant: Tenant, operator: KubeClient
 ) -> None:
     """Though an account of kube-system makes them."""
-    await has_default(tenant, **{REQUIRED: "true"})
+    await tenant.has_default(**{REQUIRED: "true"})
     error = await refusal(operator.create(PODS, await pod_of_a_config_map(tenant, "stray")))
     assert f"namespace {tenant.name} requires a group: label Pod {tenant.name}/stray" in error.message
 
@@ -200,7 +122,7 @@ async def test_pods_of_an_owner_that_does_not_pay_need_a_group_where_one_is_requ
 async def test_pods_of_an_owner_that_does_not_pay_are_charged_to_the_default(
     tenant: Tenant, operator: KubeClient
 ) -> None:
-    await has_default(tenant, **{LABEL: tenant.name})
+    await tenant.has_default(**{LABEL: tenant.name})
     for number in range(4):
         await operator.create(PODS, await pod_of_a_config_map(tenant, f"stray-{number}"))
     error = await refusal(operator.create(PODS, await pod_of_a_config_map(tenant, "stray")))
@@ -212,7 +134,7 @@ async def test_what_stood_there_before_a_group_was_required_keeps_its_pods(tenan
     """Kubernetes replaces them; nobody may grow it."""
     await tenant.create(REPLICATION_CONTROLLERS, replication_controller(tenant, 2, label=False))
     await eventually(lambda: has_pods(tenant, 2), 60, "its pods")
-    await has_default(tenant, **{REQUIRED: "true"})
+    await tenant.has_default(**{REQUIRED: "true"})
     pods = (await tenant.admin.list(PODS, tenant.name))[0]
     gone = {pod["metadata"]["uid"] for pod in pods}
     for pod in pods:

@@ -1,0 +1,314 @@
+"""Routes through time: surge that stays, pods that take a day to stop, templates that shrink, reservations of nothing.
+
+In each a tenant with the role `edit` and a group of four cores tries to run more, or keeps others from running. The
+oracle counts the pods.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bizrq.kube.client import KubeClient, Resource
+from tests.reliability.routes import (
+    attempt,
+    attempts,
+    for_a_while,
+    gone,
+    has_running,
+    of_deployment,
+    of_kind,
+    pod,
+    replica_set,
+    web,
+)
+from tests.support.live_pods import LivePods
+from tests.support.objects import DEPLOYMENTS, NAMESPACES, PODS, REPLICASETS, Object
+from tests.support.serving import Parts
+from tests.support.tenant import JOBS, REPLICATION_CONTROLLERS, STATEFULSETS, Tenant, tenant_of
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+ROUNDS = 3
+#: How long an honest user waits at most.
+PATIENCE = 5.0
+
+
+def surging(surge: Any, unavailable: Any = 0) -> Object:
+    return {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": surge, "maxUnavailable": unavailable}}
+
+
+def image(name: str) -> Object:
+    return {"spec": {"template": {"spec": {"containers": [{"name": "c", "image": name}]}}}}
+
+
+async def set_image(tenant: Tenant, name: str, value: str) -> None:
+    kind = "application/strategic-merge-patch+json"
+    request = tenant.client.patch(DEPLOYMENTS, name, image(value), namespace=tenant.name, content_type=kind)
+    await attempt(request)
+
+
+# Surge.
+
+
+async def test_a_paused_rollout_with_a_large_surge_is_scaled(tenant: Tenant, live: LivePods) -> None:
+    """The controller spreads replicas and surge over both versions."""
+    made = web(tenant, 1, strategy=surging(200))
+    if await attempt(tenant.create(DEPLOYMENTS, made)):
+        made["spec"]["strategy"] = surging(1)
+        await tenant.create(DEPLOYMENTS, made)
+    await tenant.running(1)
+    await attempt(tenant.patch(DEPLOYMENTS, "web", {"spec": {"strategy": surging(200)}}))
+    await set_image(tenant, "web", "v2")
+    await for_a_while(lambda: two_versions(tenant))
+    await attempt(tenant.patch(DEPLOYMENTS, "web", {"spec": {"paused": True}}))
+    await attempt(tenant.scale(DEPLOYMENTS, "web", 2))
+    await for_a_while(lambda: has_running(tenant, 10), 5)
+    await live.settled(ever=2)
+
+
+async def two_versions(tenant: Tenant) -> bool:
+    return len(await of_deployment(tenant)) > 1
+
+
+async def test_a_surge_is_raised_while_the_rollout_is_paused(tenant: Tenant, live: LivePods) -> None:
+    await tenant.create(DEPLOYMENTS, web(tenant, 2, strategy=surging(1)))
+    await tenant.running(2)
+    await set_image(tenant, "web", "v2")
+    await for_a_while(lambda: two_versions(tenant))
+    await attempt(tenant.patch(DEPLOYMENTS, "web", {"spec": {"paused": True}}))
+    await attempt(tenant.patch(DEPLOYMENTS, "web", {"spec": {"strategy": surging(100), "replicas": 3}}))
+    await for_a_while(lambda: has_running(tenant, 10), 5)
+    await live.settled(ever=2)
+
+
+async def test_a_surge_of_percents_is_declared_with_one_replica(tenant: Tenant, live: LivePods) -> None:
+    await attempt(tenant.create(DEPLOYMENTS, web(tenant, 1, strategy=surging("2000%"))))
+    await for_a_while(lambda: has_running(tenant, 1))
+    await set_image(tenant, "web", "v2")
+    await attempt(tenant.patch(DEPLOYMENTS, "web", {"spec": {"paused": True}}))
+    await attempt(tenant.scale(DEPLOYMENTS, "web", 3))
+    await live.settled(ever=2)
+
+
+async def test_many_rollouts_leave_pods_that_are_slow_to_stop(tenant: Tenant, live: LivePods) -> None:
+    """Each replaces four pods. What a rollout replaces may run beside it once, until the controller has seen it."""
+    await tenant.create(DEPLOYMENTS, web(tenant, 4, slow=True, strategy=surging("100%")))
+    await tenant.running(4)
+    for number in range(4):
+        await set_image(tenant, "web", f"v{number}")
+        await asyncio.sleep(1.5)
+    await live.settled(over=8, ever=12)
+
+
+# Pods that take a day to stop.
+
+
+@pytest.mark.parametrize(
+    "resource", [DEPLOYMENTS, REPLICATION_CONTROLLERS, STATEFULSETS, JOBS, REPLICASETS], ids=lambda each: each.kind
+)
+async def test_a_workload_is_deleted_and_created_again(tenant: Tenant, live: LivePods, resource: Resource) -> None:
+    for number in range(ROUNDS):
+        name = f"web{number}"
+        made = web(tenant, 4, name=name, app=name, slow=True)
+        if await attempt(tenant.create(resource, made if resource is DEPLOYMENTS else of_kind(resource, made))):
+            continue
+        await for_a_while(lambda number=number: has_running(tenant, 4), 10)
+        await attempt(tenant.delete(resource, name))
+        await gone(tenant, resource, name)
+    await live.settled()
+
+
+async def test_pods_are_deleted_and_created_again(tenant: Tenant, live: LivePods) -> None:
+    for number in range(ROUNDS):
+        made = [pod(tenant, f"p{number}-{each}", slow=True) for each in range(4)]
+        await attempts(tenant.create(PODS, each) for each in made)
+        await for_a_while(lambda: has_running(tenant, 4))
+        await attempts(tenant.delete(PODS, each["metadata"]["name"]) for each in made)
+    await live.settled()
+
+
+@pytest.mark.parametrize("resource", [DEPLOYMENTS, REPLICATION_CONTROLLERS, REPLICASETS], ids=lambda each: each.kind)
+async def test_a_workload_is_scaled_to_nothing_and_back(tenant: Tenant, live: LivePods, resource: Resource) -> None:
+    made = web(tenant, 4, slow=True)
+    await tenant.create(resource, made if resource is DEPLOYMENTS else of_kind(resource, made))
+    await tenant.running(4)
+    for _ in range(ROUNDS):
+        await attempt(tenant.scale(resource, "web", 0))
+        await for_a_while(lambda: all_ending(tenant), 5)
+        await attempt(tenant.scale(resource, "web", 4))
+        await for_a_while(lambda: has_running(tenant, 4))
+    await live.settled()
+
+
+async def all_ending(tenant: Tenant) -> bool:
+    return not await has_running(tenant, 1)
+
+
+async def test_a_job_is_suspended_and_resumed(tenant: Tenant, live: LivePods) -> None:
+    await tenant.create(JOBS, of_kind(JOBS, web(tenant, 4, slow=True)))
+    await tenant.running(4)
+    for _ in range(ROUNDS):
+        await attempt(tenant.patch(JOBS, "web", {"spec": {"suspend": True}}))
+        await for_a_while(lambda: all_ending(tenant), 5)
+        await attempt(tenant.patch(JOBS, "web", {"spec": {"suspend": False}}))
+        await for_a_while(lambda: has_running(tenant, 4))
+    await live.settled()
+
+
+async def test_a_stateful_set_is_scaled_down_for_another(tenant: Tenant, live: LivePods) -> None:
+    for number in range(ROUNDS):
+        name = f"web{number}"
+        await attempt(
+            tenant.create(STATEFULSETS, of_kind(STATEFULSETS, web(tenant, 4, name=name, app=name, slow=True)))
+        )
+        await for_a_while(lambda: has_running(tenant, 4), 5)
+        await attempt(tenant.scale(STATEFULSETS, name, 0))
+        await for_a_while(lambda: all_ending(tenant), 5)
+    await live.settled()
+
+
+async def test_bound_pods_are_deleted_by_force_in_a_loop(tenant: Tenant, live: LivePods) -> None:
+    """Their node runs them for their own grace. The first replacements come before the controller has seen it."""
+    await tenant.create(DEPLOYMENTS, web(tenant, 4, slow=True))
+    await tenant.running(4)
+    for _ in range(ROUNDS):
+        names = [each["metadata"]["name"] for each in await tenant.pods()]
+        await attempts(tenant.delete(PODS, name, grace=0) for name in names)
+        await for_a_while(lambda: has_running(tenant, 4))
+        await asyncio.sleep(1)
+    await live.settled(over=4, ever=8)
+
+
+async def test_pods_of_one_deployment_are_deleted_in_a_loop(tenant: Tenant, live: LivePods) -> None:
+    """Nothing keeps a person from deleting; what is refused are replacements, once the first are counted."""
+    await tenant.create(DEPLOYMENTS, web(tenant, 4, slow=True))
+    await tenant.running(4)
+    for _ in range(4):
+        fresh = [
+            each["metadata"]["name"] for each in await tenant.pods() if "deletionTimestamp" not in each["metadata"]
+        ]
+        await attempts(tenant.delete(PODS, name) for name in fresh)
+        await for_a_while(lambda: has_running(tenant, 4))
+        await asyncio.sleep(1)
+    await live.settled(over=4, ever=8)
+
+
+async def test_a_workload_that_is_being_deleted_by_force_makes_way_for_none(tenant: Tenant, live: LivePods) -> None:
+    """The workload goes first, then its pods without grace, then the next workload comes."""
+    for number in range(ROUNDS):
+        name = f"web{number}"
+        if await attempt(tenant.create(DEPLOYMENTS, web(tenant, 4, name=name, app=name, slow=True))):
+            continue
+        await for_a_while(lambda: has_running(tenant, 4), 10)
+        await attempt(tenant.delete(DEPLOYMENTS, name))
+        await for_a_while(lambda: all_ending(tenant), 5)
+        await attempts(tenant.delete(PODS, each["metadata"]["name"], grace=0) for each in await tenant.pods())
+    await live.settled()
+
+
+# Templates that shrink while the pods stay.
+
+
+def shrunk(cpu: str = "1m") -> Object:
+    limits = {"name": "c", "resources": {"limits": {"cpu": cpu}, "requests": {"cpu": cpu}}}
+    return {"spec": {"template": {"spec": {"containers": [limits]}}}}
+
+
+async def shrink(tenant: Tenant, resource: Resource, name: str) -> None:
+    kind = "application/strategic-merge-patch+json"
+    await attempt(tenant.client.patch(resource, name, shrunk(), namespace=tenant.name, content_type=kind))
+
+
+@pytest.mark.parametrize("resource", [REPLICATION_CONTROLLERS, REPLICASETS, STATEFULSETS], ids=lambda each: each.kind)
+async def test_a_template_shrinks_and_the_pods_stay(tenant: Tenant, live: LivePods, resource: Resource) -> None:
+    """Nothing replaces them; then comes the next."""
+    for number in range(ROUNDS):
+        name = f"web{number}"
+        made = of_kind(resource, web(tenant, 4, name=name, app=name))
+        if resource is STATEFULSETS:
+            made["spec"]["updateStrategy"] = {"type": "OnDelete"}
+        if await attempt(tenant.create(resource, made)):
+            continue
+        await for_a_while(lambda number=number: has_running(tenant, 4 * (number + 1)), 10)
+        await shrink(tenant, resource, name)
+    await live.settled()
+
+
+async def test_the_template_of_a_paused_deployment_shrinks(tenant: Tenant, live: LivePods) -> None:
+    for number in range(ROUNDS):
+        name = f"web{number}"
+        if await attempt(tenant.create(DEPLOYMENTS, web(tenant, 4, name=name, app=name))):
+            continue
+        await for_a_while(lambda number=number: has_running(tenant, 4 * (number + 1)), 10)
+        await attempt(tenant.patch(DEPLOYMENTS, name, {"spec": {"paused": True}}))
+        await shrink(tenant, DEPLOYMENTS, name)
+    await live.settled()
+
+
+async def test_a_template_shrinks_while_the_rollout_is_slow(tenant: Tenant, live: LivePods) -> None:
+    """The old pods take a day to stop."""
+    for number in range(ROUNDS):
+        name = f"web{number}"
+        if await attempt(tenant.create(DEPLOYMENTS, web(tenant, 4, name=name, app=name, slow=True))):
+            continue
+        await for_a_while(lambda: has_running(tenant, 4), 10)
+        await shrink(tenant, DEPLOYMENTS, name)
+    await live.settled(over=1, ever=1)
+
+
+async def test_a_template_shrinks_under_a_stalled_rollout(tenant: Tenant, live: LivePods) -> None:
+    """The new version never gets a node, so the old one stays."""
+    for number in range(ROUNDS):
+        name = f"web{number}"
+        if await attempt(tenant.create(DEPLOYMENTS, web(tenant, 4, name=name, app=name, strategy=surging(1)))):
+            continue
+        await for_a_while(lambda number=number: has_running(tenant, 4 * (number + 1)), 10)
+        gated = shrunk()
+        gated["spec"]["template"]["spec"]["schedulingGates"] = [{"name": "example.org/never"}]
+        kind = "application/strategic-merge-patch+json"
+        await attempt(tenant.client.patch(DEPLOYMENTS, name, gated, namespace=tenant.name, content_type=kind))
+    await live.settled(over=1, ever=1)
+
+
+# Reservations of nothing.
+
+
+@pytest.mark.parametrize("how", ["one large demand", "odd names", "many", "many at once, of two kinds"])
+async def test_creates_of_a_name_that_exists_keep_nobody_waiting(
+    tenant: Tenant, parts: Parts, client: KubeClient, unique: str, tmp_path: Path, how: str
+) -> None:
+    """An honest user in a namespace of the same group gets what is left, within seconds."""
+    await tenant.create(DEPLOYMENTS, web(tenant, 1))
+    await tenant.running(1)
+    large = web(tenant, 3)
+    match how:
+        case "one large demand":
+            await attempts([tenant.create(DEPLOYMENTS, large)])
+        case "odd names":
+            odd = {f"example.org/odd-{number}": str(number + 1) for number in range(70)}
+            for part in ("limits", "requests"):
+                resources = large["spec"]["template"]["spec"]["containers"][0]["resources"]
+                resources[part] = {**resources.get("limits", {}), **odd}
+            for _ in range(25):
+                await attempts([tenant.create(DEPLOYMENTS, large)])
+        case "many":
+            for _ in range(60):
+                await attempts(tenant.create(DEPLOYMENTS, web(tenant, 1)) for _ in range(5))
+        case _:
+            await tenant.create(REPLICASETS, replica_set(tenant, "web", 0, app="y"))
+            both = [(DEPLOYMENTS, large), (REPLICASETS, replica_set(tenant, "web", 3, app="y"))]
+            await attempts(tenant.create(*both[number % 2]) for number in range(40))
+    await client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": unique}})
+    async with tenant_of(parts.cluster, client, unique, tmp_path) as honest:
+        began = time.monotonic()
+        refused = await attempt(honest.create(DEPLOYMENTS, web(honest, 3, label=tenant.name)))
+        while refused is not None and time.monotonic() - began < PATIENCE:
+            await asyncio.sleep(0.2)
+            refused = await attempt(honest.create(DEPLOYMENTS, web(honest, 3, label=tenant.name)))
+        assert refused is None, f"refused for {PATIENCE:g} s: {refused.message}"
+        await honest.delete(DEPLOYMENTS, "web")
