@@ -21,7 +21,11 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from bizrq.api.config import ConfigurationError
 from bizrq.kube.client import ConfigError, KubeClient
+from bizrq.listener import Bounds, Listener
 from bizrq.settings import Settings, load
+
+#: The kubelet's probes and a few scrapers ask here, and send no bodies.
+METRICS_BOUNDS = Bounds(connections=100, bytes=1024 * 1024, body_bytes=0)
 
 #: Set when the process must end.
 Stop = asyncio.Event
@@ -111,8 +115,8 @@ async def until_stopped(stop: Stop, *work: Awaitable[object]) -> None:
         await asyncio.gather(waiting, *tasks, return_exceptions=True)
 
 
-async def serve_metrics(host: str, port: int, unready: Callable[[], str]) -> web.AppRunner:
-    """Serve /metrics, /healthz and /readyz over plain HTTP. The caller cleans up the returned runner.
+async def serve_metrics(host: str, port: int, unready: Callable[[], str]) -> Listener:
+    """Serve /metrics, /healthz and /readyz over plain HTTP. The caller cleans up the returned listener.
 
     `unready` returns why the process is not ready, "" if it is.
     """
@@ -131,7 +135,6 @@ async def serve_metrics(host: str, port: int, unready: Callable[[], str]) -> web
     app.router.add_get("/metrics", metrics)
     app.router.add_get("/healthz", healthz)
     app.router.add_get("/readyz", readyz)
-    runner = web.AppRunner(app, access_log=None)
-    await runner.setup()
-    await web.TCPSite(runner, host, port).start()
-    return runner
+    listener = Listener(app, METRICS_BOUNDS)
+    await listener.start(host, port)
+    return listener

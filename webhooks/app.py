@@ -20,6 +20,7 @@ from bizrq.api import review
 from bizrq.api.review import MalformedReview
 from bizrq.kube.client import KubeClient
 from bizrq.kube.informer import Informer, not_synced
+from bizrq.listener import Bounds, Listener
 from bizrq.quota.verdict import Denied
 from bizrq.settings import Settings
 from bizrq.store.access import SubjectAccessReviewer
@@ -57,6 +58,7 @@ class Webhooks:
         settings: Settings,
         *,
         namespace: str = "bizrq-system",
+        bounds: Bounds | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._clock = clock
@@ -67,7 +69,7 @@ class Webhooks:
         self._handlers = handlers(client, self.store, self.reserver, self.resolver, authorizer, settings, namespace)
         self._pacer = ConnectionPacer(clock)
         self._draining = False
-        self._runner: web.AppRunner | None = None
+        self._listener = Listener(self.app(), bounds or Bounds(body_bytes=review.MAX_BODY))
         self._watching: list[asyncio.Task[None]] = []
 
     @property
@@ -95,18 +97,12 @@ class Webhooks:
     async def start(self, host: str, port: int, tls: ssl.SSLContext | None) -> int:
         """Serve and watch. Return the port, a free one for port 0."""
         self._watching = [asyncio.create_task(informer.run()) for informer in self._informers]
-        # Reviews come in bursts: a queued connection costs time, a refused one costs the call.
-        self._runner = web.AppRunner(self.app(), access_log=None, shutdown_timeout=15.0)
-        await self._runner.setup()
-        site = web.TCPSite(self._runner, host, port, ssl_context=tls, backlog=1024)
-        await site.start()
-        return self._runner.addresses[0][1]
+        return await self._listener.start(host, port, tls)
 
     async def stop(self) -> None:
         """Report "draining" on /readyz, answer the reviews under way, then close."""
         self._draining = True
-        if self._runner is not None:
-            await self._runner.cleanup()
+        await self._listener.cleanup()
         for task in self._watching:
             task.cancel()
         await asyncio.gather(*self._watching, return_exceptions=True)
@@ -120,19 +116,19 @@ class Webhooks:
             deadline = Deadline(self._clock() + _seconds_to_answer(http.query.get("timeout", "")), self._clock)
             peer = http.remote or ""
             connection = http.transport
+            body = await self._listener.body(http)
             if connection is not None:
                 self._pacer.received(peer, connection)
-            response = await self._answer(name, handler, http, deadline)
+            response = await self._answer(name, handler, body, deadline)
             if connection is not None:
                 await self._pacer.wait(peer, connection, deadline.at)
             return response
 
         return handle
 
-    async def _answer(self, name: str, handler: Handler, http: web.Request, deadline: Deadline) -> web.Response:
+    async def _answer(self, name: str, handler: Handler, body: bytes, deadline: Deadline) -> web.Response:
         arrived = self._clock()
         try:
-            body = await http.read()
             request = review.decode(body)
         except MalformedReview as error:
             REVIEWS.labels(name, "Malformed").inc()

@@ -27,6 +27,8 @@ MANAGED, INSTALL = "app.kubernetes.io/managed-by", "bizrq-install"
 _LABELS = {"app.kubernetes.io/name": "bizrq", MANAGED: INSTALL}
 _CERTIFICATES, _SETTINGS = "/var/run/bizrq/certificates", "/etc/bizrq"
 _PORT = 8443
+#: The memory that a process may take: its caches, and what docs/operations.md, "Bounds of a port" allows strangers.
+_MEMORY = {WEBHOOKS: "1Gi", CONTROLLER: "2Gi", CERTS: "256Mi"}
 _METRICS = {WEBHOOKS: 9090, CONTROLLER: 9091, CERTS: 9092}
 
 _KINDS = (
@@ -246,7 +248,7 @@ def _container(
             "periodSeconds": 20,
             "failureThreshold": 3,
         },
-        "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}},
+        "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"memory": _MEMORY[process]}},
         "securityContext": {
             "allowPrivilegeEscalation": False,
             "readOnlyRootFilesystem": True,

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tests.reliability.experiments import admission, groups, hours, kills, races
+from tests.reliability.experiments import admission, groups, hours, kills, races, strangers
 from tests.reliability.stage import Outcome
 
 Size = dict[str, Any]
@@ -126,6 +126,14 @@ ALONE = (
         "exact against the pods' own timestamps; what vanished unseen is listed with bounds; the same again",
         {"rounds": 6, "outage": 600},
         {"rounds": 1, "outage": 600},
+    ),
+    Experiment(
+        "R27",
+        strangers.r27,
+        "reviews answered within 1 s meanwhile; at most 384 MiB; all closed within 30 s",
+        {"halves": 2_000, "bodies": 200, "size": 15_000_000, "answered": 1.0, "closed": 30.0, "mebibytes": 384},
+        # On a busy machine what counts is that every review is answered and every stranger goes.
+        {"halves": 100, "bodies": 6, "size": 15_000_000, "answered": 60.0, "closed": 60.0, "mebibytes": 0},
     ),
 )
 

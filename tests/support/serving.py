@@ -24,6 +24,7 @@ import aiohttp
 import crds
 from bizrq.api import overlap
 from bizrq.kube.client import AlreadyExists, ApiError, KubeClient, NotFound
+from bizrq.listener import Bounds
 from bizrq.settings import settings
 from bizrq.store.groups import GROUPS
 from certs.pki import make_ca, make_serving
@@ -179,11 +180,11 @@ class Parts:
         certificate.load()
         return certificate.context
 
-    async def webhooks(self, count: int = 1) -> None:
+    async def webhooks(self, count: int = 1, *, bounds: Bounds | None = None) -> None:
         """Start webhooks behind the balancer, ready; each with a client of its own."""
         for _ in range(count):
             client = await self._stack.enter_async_context(KubeClient.from_kubeconfig(self.cluster.kubeconfig))
-            webhooks = Webhooks(client, self.settings)
+            webhooks = Webhooks(client, self.settings, bounds=bounds)
             port = await webhooks.start("127.0.0.1", 0, self.tls())
             self.running.append((webhooks, port))
 

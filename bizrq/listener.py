@@ -1,0 +1,383 @@
+"""A port that strangers cannot fill: bounds for connections, for bytes in flight, and for the time to send a request.
+
+This file alone decides when a connection is cut. It does not know what a request asks for.
+
+An API server sends a request in milliseconds. So a connection that is slow to finish its handshake, its headers or its
+body owes us something, and the one that has owed it for longest makes room where a budget is used up. A request that
+arrived in full is never cut.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import os
+import resource
+import socket
+import ssl
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
+
+import structlog
+from aiohttp import hdrs, web
+from aiohttp.http import StreamWriter
+from prometheus_client import Counter
+
+if TYPE_CHECKING:
+    from multidict import CIMultiDict
+
+log = structlog.get_logger(__name__)
+
+CUT = Counter("bizrq_connections_cut_total", "Connections closed before their request was complete", ["reason"])
+
+#: Seconds between looks at the deadlines.
+_LOOK = 0.5
+#: Descriptors that a process needs besides those of its port.
+_DESCRIPTORS = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What a port gives away. Times are in seconds."""
+
+    #: Connections, those in their handshake included.
+    connections: int = 1024
+    #: Bytes of requests that are not answered yet.
+    bytes: int = 32 * 1024 * 1024
+    #: The largest body.
+    body_bytes: int = 8 * 1024 * 1024
+    handshake: float = 5.0
+    #: Until the headers of the first request, and of each later one from its first byte.
+    headers: float = 10.0
+    body: float = 10.0
+    #: Longer than the 90 seconds after which an API server closes an idle connection itself.
+    idle: float = 120.0
+    #: A connection gets so long before another may take its place.
+    grace: float = 0.5
+    #: For the rest of a body that was refused unread.
+    rest: float = 2.0
+
+
+class _Stage(StrEnum):
+    """What a connection does. It owes us something in the first four."""
+
+    HANDSHAKE = "handshake"
+    HEADERS = "headers"
+    BODY = "body"
+    REST = "rest"
+    ANSWER = "answer"
+    IDLE = "idle"
+    ENDED = "ended"
+
+
+_OWING = (_Stage.HANDSHAKE, _Stage.HEADERS, _Stage.BODY, _Stage.REST)
+
+
+class Listener:
+    """Serves an application at one port within `Bounds`."""
+
+    def __init__(self, app: web.Application, bounds: Bounds | None = None, *, shutdown_timeout: float = 15.0) -> None:
+        self.bounds = bounds or Bounds()
+        app.middlewares.append(self._watched)
+        self._runner = web.AppRunner(
+            app,
+            access_log=None,
+            shutdown_timeout=shutdown_timeout,
+            keepalive_timeout=self.bounds.idle,
+            lingering_time=self.bounds.rest,
+            # An API server compresses nothing, and a few bytes may expand to many.
+            auto_decompress=False,
+        )
+        #: Those that owe us something, and all others; each with the one that is there for longest first.
+        self._owing: OrderedDict[_Connection, None] = OrderedDict()
+        self._others: OrderedDict[_Connection, None] = OrderedDict()
+        self.by_transport: dict[asyncio.BaseTransport, _Connection] = {}
+        self.seconds: Mapping[_Stage, float] = {
+            _Stage.HANDSHAKE: self.bounds.handshake,
+            _Stage.HEADERS: self.bounds.headers,
+            _Stage.BODY: self.bounds.body,
+            _Stage.REST: self.bounds.rest,
+            # The handler has a deadline of its own.
+            _Stage.ANSWER: math.inf,
+            _Stage.IDLE: self.bounds.idle,
+        }
+        self._room = self.bounds.connections
+        self.held = 0
+        #: Of connections that wait for their handshake.
+        self._turns: list[asyncio.Future[None]] = []
+        self._sockets: list[socket.socket] = []
+        self._accepting: list[asyncio.Task[None]] = []
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def connections(self) -> int:
+        return len(self._owing) + len(self._others)
+
+    async def start(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> int:
+        """Serve. Return the port, a free one for port 0. Raises OSError."""
+        self._room = min(self.bounds.connections, _descriptors(self.bounds.connections))
+        await self._runner.setup()
+        server = cast("web.Server", self._runner.server)
+        server.request_factory = _without_server(server.request_factory)
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        # Reviews come in bursts: a queued connection costs time, a refused one costs the call.
+        try:
+            listening = socket.create_server((host, port), family=family, backlog=4096)
+        except OSError as error:
+            why = os.strerror(error.errno).lower() if error.errno else str(error)
+            raise OSError(error.errno, f"cannot serve on address {(host, port)}: {why}") from None
+        listening.setblocking(False)
+        self._sockets.append(listening)
+        self._accepting.append(asyncio.create_task(self._accept(listening, server, tls)))
+        return listening.getsockname()[1]
+
+    async def cleanup(self) -> None:
+        """Accept nothing more, answer what is under way, then close every connection."""
+        for task in self._accepting:
+            task.cancel()
+        await asyncio.gather(*self._accepting, return_exceptions=True)
+        for listening in self._sockets:
+            listening.close()
+        for connection in [c for c in self._owing if c.stage is not _Stage.BODY]:
+            connection.abort()
+        await self._runner.cleanup()
+        for connection in [*self._owing, *self._others]:
+            connection.abort()
+        if self._timer is not None:
+            self._timer.cancel()
+
+    async def body(self, request: web.Request) -> bytes:
+        """Return the body. Raises HTTPRequestEntityTooLarge, ConnectionError if the connection ends before."""
+        most = self.bounds.body_bytes
+        if (request.content_length or 0) > most:
+            raise web.HTTPRequestEntityTooLarge(most, request.content_length or 0)
+        body = bytearray()
+        try:
+            while chunk := await request.content.readany():
+                body += chunk
+                if len(body) > most:
+                    raise web.HTTPRequestEntityTooLarge(most, len(body))
+            whole = bytes(body)
+        except web.RequestPayloadError as error:
+            raise ConnectionResetError("the body is not complete") from error
+        finally:
+            # The traceback of a connection that was cut is in a cycle, and the collector comes rarely.
+            body.clear()
+        if connection := self._connection(request):
+            connection.enter(_Stage.ANSWER)
+        return whole
+
+    @web.middleware
+    async def _watched(self, request: web.Request, handler: Callable[[web.Request], Any]) -> web.StreamResponse:
+        connection = self._connection(request)
+        if connection is None:
+            raise ConnectionResetError("the connection is gone")
+        connection.enter(_Stage.BODY)
+        try:
+            return await handler(request)
+        except ConnectionError:
+            # Nobody is there to read it.
+            return web.Response(status=400)
+        finally:
+            connection.enter(_Stage.IDLE if request.content.is_eof() else _Stage.REST)
+
+    def _connection(self, request: web.Request) -> _Connection | None:
+        return self.by_transport.get(request.transport) if request.transport is not None else None
+
+    async def _accept(self, listening: socket.socket, server: web.Server, tls: ssl.SSLContext | None) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            while self.connections >= self._room and not self._make_room():  # noqa: ASYNC110 (time passes, too)
+                # The next one waits with the kernel.
+                await asyncio.sleep(0.02)
+            try:
+                accepted, _ = await loop.sock_accept(listening)
+            except OSError as error:
+                log.warning("cannot accept a connection", error=str(error))
+                await asyncio.sleep(0.1)
+                continue
+            connection = _Connection(self, server())
+            connection.enter(_Stage.HANDSHAKE)
+            connection.opening = loop.create_task(self._open(accepted, connection, tls))
+            # A task that is cancelled before it began runs no `finally`.
+            connection.opening.add_done_callback(partial(connection.opened, accepted))
+            if self._timer is None:
+                self._timer = loop.call_later(_LOOK, self._look)
+
+    async def _open(self, accepted: socket.socket, connection: _Connection, tls: ssl.SSLContext | None) -> None:
+        options: dict[str, Any] = {"ssl_shutdown_timeout": self.bounds.rest} if tls else {}
+        await self._turn()
+        with suppress(OSError):  # A handshake that failed, and every scan of the port is one.
+            await asyncio.get_running_loop().connect_accepted_socket(lambda: connection, accepted, ssl=tls, **options)
+
+    async def _turn(self) -> None:
+        """Wait until a handshake may begin: one in each round of the loop, the newest first.
+
+        So neither a request on an open connection nor the next connection waits for a burst of handshakes.
+        """
+        loop = asyncio.get_running_loop()
+        turn = loop.create_future()
+        if not self._turns:
+            loop.call_soon(self._next_turn)
+        self._turns.append(turn)
+        await turn
+
+    def _next_turn(self) -> None:
+        while self._turns:
+            turn = self._turns.pop()
+            if not turn.done():
+                turn.set_result(None)
+                break
+        if self._turns:
+            asyncio.get_running_loop().call_soon(self._next_turn)
+
+    def _make_room(self) -> bool:
+        """Cut the connection that owes us something for longest, else the one that is idle for longest."""
+        now = asyncio.get_running_loop().time()
+        for connection in self._owing or self._others:
+            if connection.stage is not _Stage.ANSWER and connection.since + self.bounds.grace <= now:
+                connection.cut("connections")
+                return True
+        return False
+
+    def hold(self, connection: _Connection, count: int) -> None:
+        connection.held += count
+        self.held += count
+        while self.held > self.bounds.bytes:
+            longest = next((owing for owing in self._owing if owing.held), connection)
+            longest.cut("bytes")
+
+    def release(self, connection: _Connection) -> None:
+        self.held -= connection.held
+        connection.held = 0
+
+    def place(self, connection: _Connection) -> None:
+        """Put a connection at the end of those that do the same."""
+        self._owing.pop(connection, None)
+        self._others.pop(connection, None)
+        (self._owing if connection.stage in _OWING else self._others)[connection] = None
+
+    def forget(self, connection: _Connection) -> None:
+        self.release(connection)
+        self._owing.pop(connection, None)
+        self._others.pop(connection, None)
+
+    def _look(self) -> None:
+        """Cut those whose time is over."""
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        for connection in [c for those in (self._owing, self._others) for c in those if c.until <= now]:
+            connection.cut(connection.stage)
+        self._timer = loop.call_later(_LOOK, self._look) if self.connections else None
+
+
+class _Connection(asyncio.Protocol):
+    """Stands between a transport and aiohttp's protocol, and knows what the peer owes."""
+
+    __slots__ = ("__weakref__", "_http", "_listener", "_transport", "held", "opening", "since", "stage", "until")
+
+    def __init__(self, listener: Listener, http: web.RequestHandler) -> None:
+        self._listener = listener
+        self._http = http
+        self._transport: asyncio.Transport | None = None
+        self.opening: asyncio.Task[None] | None = None
+        self.stage = _Stage.HANDSHAKE
+        #: The time at which it entered its stage, and at which it is cut.
+        self.since = self.until = 0.0
+        #: Bytes of the request that is not answered yet.
+        self.held = 0
+
+    def enter(self, stage: _Stage) -> None:
+        if self.stage is _Stage.ENDED:
+            return
+        self.stage = stage
+        self.since = asyncio.get_running_loop().time()
+        self.until = self.since + self._listener.seconds[stage]
+        if stage in (_Stage.IDLE, _Stage.REST):
+            self._listener.release(self)
+        self._listener.place(self)
+
+    def cut(self, reason: str) -> None:
+        CUT.labels(reason).inc()
+        self.abort()
+
+    def abort(self) -> None:
+        """Close at once: a peer that owes us something is not waited for."""
+        if self._transport is not None:
+            self._transport.abort()
+        elif self.opening is not None:
+            self.opening.cancel()
+        self.end()
+
+    def end(self) -> None:
+        self.stage = _Stage.ENDED
+        self._listener.forget(self)
+
+    def opened(self, accepted: socket.socket, _: asyncio.Task[None]) -> None:
+        """Close the socket where no transport has taken it."""
+        if self._transport is None:
+            accepted.close()
+            self.end()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        self._listener.by_transport[transport] = self
+        self.enter(_Stage.HEADERS)
+        self._http.connection_made(transport)
+
+    def data_received(self, data: bytes) -> None:
+        if self.stage is _Stage.IDLE:
+            self.enter(_Stage.HEADERS)
+        if self.stage is _Stage.ANSWER:
+            # An API server sends nothing before its answer.
+            self.cut("ahead")
+            return
+        if self.stage is not _Stage.REST:
+            self._listener.hold(self, len(data))
+        if self.stage is not _Stage.ENDED:
+            self._http.data_received(data)
+
+    def eof_received(self) -> None:
+        self._http.eof_received()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._transport is not None:
+            self._listener.by_transport.pop(self._transport, None)
+        self.end()
+        self._http.connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        self._http.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._http.resume_writing()
+
+
+class _Writer(StreamWriter):
+    async def write_headers(self, status_line: str, headers: CIMultiDict[str]) -> None:
+        headers.popall(hdrs.SERVER, None)
+        await super().write_headers(status_line, headers)
+
+
+def _without_server(make: Callable[..., web.BaseRequest]) -> Callable[..., web.BaseRequest]:
+    """Return a factory of requests whose answers name no server, those to broken requests included."""
+
+    def factory(message: Any, payload: Any, protocol: Any, _: Any, task: Any) -> web.BaseRequest:
+        return make(message, payload, protocol, _Writer(protocol, asyncio.get_running_loop()), task)
+
+    return factory
+
+
+def _descriptors(wanted: int) -> int:
+    """Return how many connections the process may have, after raising its soft limit as far as it needs."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = wanted + _DESCRIPTORS
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        soft = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return wanted if soft == resource.RLIM_INFINITY else max(16, soft - _DESCRIPTORS)

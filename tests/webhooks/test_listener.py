@@ -1,0 +1,259 @@
+"""What strangers may do to a port: nothing that keeps a request from its answer, and not for long."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import aiohttp
+import pytest
+from aiohttp import web
+from prometheus_client import REGISTRY
+
+from bizrq.listener import Bounds, Listener
+from certs.pki import make_ca, make_serving
+from certs.store import ServingCertificate, write_directory
+from tests.support.cluster import eventually
+
+Sends = list[bytes]
+POST = b"POST /echo HTTP/1.1\r\nHost: a\r\n"
+
+
+@dataclass
+class Port:
+    listener: Listener
+    number: int
+    #: Handlers of /wait end once it is set.
+    go: asyncio.Event
+    #: Bodies that arrived at /wait.
+    arrived: list[bytes]
+
+    async def open(self, *sends: bytes) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.number)
+        for part in sends:
+            writer.write(part)
+            await writer.drain()
+        return reader, writer
+
+    async def lasts(self, *sends: bytes, tls: ssl.SSLContext | None = None) -> float:
+        """Return the seconds until the port closes a connection on which this is sent."""
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.number, ssl=tls)
+        for part in sends:
+            writer.write(part)
+        await _closed(reader)
+        writer.close()
+        return loop.time() - began
+
+    async def echo(self, body: bytes = b"hello") -> bytes:
+        async with (
+            aiohttp.ClientSession(f"http://127.0.0.1:{self.number}") as session,
+            session.post("/echo", data=body) as answer,
+        ):
+            assert answer.status == 200
+            return await answer.read()
+
+
+async def _closed(reader: asyncio.StreamReader) -> bytes:
+    try:
+        return await reader.read()
+    except ConnectionError:
+        return b""
+
+
+@asynccontextmanager
+async def port(bounds: Bounds | None = None, tls: ssl.SSLContext | None = None) -> AsyncIterator[Port]:
+    go = asyncio.Event()
+    arrived: list[bytes] = []
+
+    async def echo(request: web.Request) -> web.Response:
+        return web.Response(body=await listener.body(request))
+
+    async def wait(request: web.Request) -> web.Response:
+        body = await listener.body(request)
+        arrived.append(body)
+        await go.wait()
+        return web.Response(body=body)
+
+    app = web.Application(client_max_size=100_000_000)
+    app.router.add_post("/echo", echo)
+    app.router.add_post("/wait", wait)
+    listener = Listener(app, bounds)
+    number = await listener.start("127.0.0.1", 0, tls)
+    try:
+        yield Port(listener, number, go, arrived)
+    finally:
+        go.set()
+        await listener.cleanup()
+
+
+@pytest.mark.parametrize(
+    ("sends", "seconds"),
+    [
+        ([], 10),
+        ([b"POST /ec"], 10),
+        ([POST], 10),
+        ([POST + b"Content-Length: 10\r\n\r\n", b"12345"], 10),
+        ([POST + b"Transfer-Encoding: chunked\r\n\r\n", b"5\r\n12345\r\n"], 10),
+        ([POST + b"Content-Length: 99999999\r\n\r\n", b"12345"], 2),
+    ],
+    ids=["silent", "half a line", "half the headers", "half a body", "half of some chunks", "too much"],
+)
+async def test_a_request_that_does_not_arrive_is_closed(sends: Sends, seconds: float) -> None:
+    async with port() as at:
+        assert seconds <= await at.lasts(*sends) < seconds + 2
+        assert at.listener.connections == 0
+
+
+async def test_a_handshake_that_does_not_come_is_closed_and_so_is_silence_after_it(tmp_path: Path) -> None:
+    ca = make_ca(datetime.now(UTC))
+    serving = make_serving(ca, ["localhost"], datetime.now(UTC))
+    write_directory(tmp_path, {"tls.crt": serving.certificate_pem, "tls.key": serving.key_pem})
+    certificate = ServingCertificate(tmp_path)
+    certificate.load()
+    trust = ssl.create_default_context(cadata=ca.certificate_pem.decode())
+    trust.check_hostname = False
+    async with port(tls=certificate.context) as at:
+        assert 5 <= await at.lasts() < 7
+        assert 5 <= await at.lasts(b"\x16\x03\x01") < 7
+        assert 10 <= await at.lasts(POST, tls=trust) < 12
+        assert await at.lasts(b"no handshake") < 5
+        assert at.listener.connections == 0
+
+
+async def test_a_byte_now_and_then_buys_no_time() -> None:
+    async with port() as at:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        for head in (POST + b"X: ", POST + b"Content-Length: 1000\r\n\r\n"):
+            reader, writer = await at.open(head)
+            ended = asyncio.ensure_future(_closed(reader))
+            while not ended.done():
+                writer.write(b"x")
+                await asyncio.wait([ended], timeout=1)
+            writer.close()
+        assert loop.time() - began < 26
+
+
+async def test_an_idle_connection_stays_for_longer_than_an_api_server_keeps_it() -> None:
+    async with port() as at:
+        reader, writer = await at.open(POST + b"Content-Length: 2\r\n\r\nhi")
+        assert b"hi" in await reader.readuntil(b"hi")
+        began = asyncio.get_running_loop().time()
+        await _closed(reader)
+        assert 115 < asyncio.get_running_loop().time() - began < 125
+        writer.close()
+
+
+async def test_a_new_connection_takes_the_place_of_the_one_that_owes_longest() -> None:
+    async with port(Bounds(connections=20)) as at:
+        kept = await at.open(POST + b"Content-Length: 2\r\n\r\nhi")
+        await kept[0].readuntil(b"hi")
+        waiting = await at.open(POST.replace(b"echo", b"wait") + b"Content-Length: 2\r\n\r\nhi")
+        await eventually(_is(lambda: len(at.arrived) == 1), 60, "it arrived")
+        strangers = [await at.open(POST[: number % len(POST)]) for number in range(100)]
+        assert await at.echo() == b"hello"
+        assert at.listener.connections <= 20
+        kept[1].write(POST + b"Content-Length: 3\r\n\r\nhoi")
+        assert b"hoi" in await kept[0].readuntil(b"hoi"), "a connection that owes nothing stays"
+        at.go.set()
+        assert b"hi" in await waiting[0].readuntil(b"hi"), "a request that arrived is answered"
+        for _, writer in (*strangers, kept, waiting):
+            writer.close()
+
+
+async def test_requests_that_arrived_are_not_cut_for_new_ones() -> None:
+    async with port(Bounds(connections=3)) as at:
+        wait = POST.replace(b"echo", b"wait") + b"Content-Length: 2\r\n\r\nhi"
+        waiting = [await at.open(wait) for _ in range(3)]
+        await eventually(_is(lambda: len(at.arrived) == 3), 60, "all arrived")
+        late = asyncio.ensure_future(at.echo())
+        await asyncio.sleep(5)
+        assert not late.done()
+        at.go.set()
+        assert await late == b"hello"
+        for reader, writer in waiting:
+            assert b"hi" in await reader.readuntil(b"hi")
+            writer.close()
+
+
+async def test_stalled_bodies_hold_no_more_than_the_budget() -> None:
+    budget = 1_000_000
+    cut = _cut("bytes")
+    async with port(Bounds(bytes=budget)) as at:
+        head = POST + b"Content-Length: 400000\r\n\r\n"
+        held: list[int] = []
+        strangers = []
+        for _ in range(10):
+            strangers.append(await at.open(head, b"x" * 390_000))
+            held.append(at.listener.held)
+        assert len(await at.echo(b"x" * 500_000)) == 500_000
+        assert max(held) <= budget
+        assert _cut("bytes") - cut >= 7
+        for _, writer in strangers:
+            writer.close()
+        await eventually(_is(lambda: at.listener.held == 0), 60, "nothing is held")
+
+
+async def test_no_answer_names_the_server() -> None:
+    async with port() as at:
+        for sends in (
+            POST + b"Content-Length: 2\r\n\r\nhi",
+            b"GET /nowhere HTTP/1.1\r\n\r\n",
+            b"\x00\x01 broken\r\n\r\n",
+        ):
+            reader, writer = await at.open(sends)
+            head = await reader.readuntil(b"\r\n\r\n")
+            assert head.startswith(b"HTTP/1.")
+            assert b"server:" not in head.lower(), head
+            assert b"aiohttp" not in head.lower(), head
+            writer.close()
+
+
+async def test_a_body_is_not_expanded() -> None:
+    async with port() as at, aiohttp.ClientSession(f"http://127.0.0.1:{at.number}") as session:
+        body = gzip.compress(b"0" * 10_000_000)
+        async with session.post("/echo", data=body, headers={"Content-Encoding": "gzip"}) as answer:
+            assert (await answer.read()) == body
+
+
+async def test_who_sends_the_next_request_before_the_answer_is_cut() -> None:
+    async with port() as at:
+        wait = POST.replace(b"echo", b"wait") + b"Content-Length: 2\r\n\r\nhi"
+        reader, writer = await at.open(wait)
+        await eventually(_is(lambda: len(at.arrived) == 1), 60, "it arrived")
+        writer.write(wait * 10)
+        assert await _closed(reader) == b""
+        assert await at.echo() == b"hello"
+        writer.close()
+
+
+async def test_a_port_that_closes_waits_for_no_stranger() -> None:
+    loop = asyncio.get_running_loop()
+    async with port() as at:
+        strangers = [await at.open(POST[:number]) for number in range(10)]
+        await eventually(_is(lambda: at.listener.connections == 10), 60, "all are accepted")
+        began = loop.time()
+        await at.listener.cleanup()
+        assert loop.time() - began < 5
+        for reader, writer in strangers:
+            assert await _closed(reader) == b""
+            writer.close()
+
+
+def _cut(reason: str) -> float:
+    return REGISTRY.get_sample_value("bizrq_connections_cut_total", {"reason": reason}) or 0.0
+
+
+def _is(holds: Callable[[], bool]) -> Callable[[], Awaitable[bool]]:
+    async def held() -> bool:
+        return holds()
+
+    return held
