@@ -100,7 +100,14 @@ def charge_of(
         max_run_time_before=before.run if before else None,
         run_bound_path=deadline_path(adapter),
         unmodelled=demand.unmodelled,
+        generation=generation_of(old),
     )
+
+
+def generation_of(old: Mapping[str, Any] | None) -> int | None:
+    """Return the `metadata.generation` of the object that a review changes; None for a create, or a kind without."""
+    found = ((old or {}).get("metadata") or {}).get("generation")
+    return found if type(found) is int and 0 <= found < 2**63 else None
 
 
 def target_version(request: Request, new: Mapping[str, Any], old: Mapping[str, Any] | None) -> tuple[str, int | None]:
