@@ -6,19 +6,19 @@ reservation is stored. docs/design.md, "Order of checks", has the checks before 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import NamedTuple
 
 from bizrq.quota.account import MAX_BYTES, MAX_ENTRIES, Account
 from bizrq.quota.change import Charge, surge_remarks
 from bizrq.quota.headroom import replicas_that_fit
-from bizrq.quota.new_reservation import added, reservation_for
+from bizrq.quota.new_reservation import added, existing_extra, reservation_for, same_write
 from bizrq.quota.prepaid import has_pending_change, remarks, unbounded_runtime, with_max_cost
 from bizrq.quota.reservation import Reservation
 from bizrq.quota.verdict import Denied, Granted, Reason, Verdict, Violation, exceeded, unmodelled, unspecified
 from bizrq.units.names import cash_name
-from bizrq.units.resources import Resources
+from bizrq.units.resources import Resources, growth, subtract_floor
 
 #: The longest entry that the CRD takes; one longer line would fail the write of all changes that it shares.
 MAX_ENTRY = 16 * 1024
@@ -101,7 +101,7 @@ def earlier_hours_are_seen(given: Input) -> Denied | None:
 
 def pending_writes_are_read(given: Input) -> Denied | None:
     charge = given.charge
-    if charge.is_shared:
+    if charge.is_shared or charge.is_child:
         return None
     crossing = [
         e.awaited_slot
@@ -118,6 +118,21 @@ def pending_writes_are_read(given: Input) -> Denied | None:
     )
 
 
+def earlier_write_is_counted(given: Input) -> Denied | None:
+    """Deny an update upon one that shares its entry: a label moved, or the kind has no generation.
+
+    The recount adds the first to `used`, and could not tell how much of the entry that was.
+    """
+    charge = given.charge
+    entry = same_write(given.account, charge)
+    if entry is None or charge.pending_write is not None or charge.slot.is_shared:
+        return None
+    is_later = (charge.resource_version or 0) > (entry.resource_version or 0)
+    if not is_later or not (charge.is_new or growth(charge.before, entry.base)):
+        return None
+    return _other_change(given, entry.amount)
+
+
 def growth_fits(given: Input) -> Denied | None:
     account, charge, more, _, adds = given
     ceiling = partial(account.ceiling, grant=charge.is_grant)
@@ -130,6 +145,12 @@ def growth_fits(given: Input) -> Denied | None:
             violations.append(Violation(name, amount, account.taken(name), ceiling(name)))
     if not violations:
         return None
+    # Once the earlier changes of the object are seen, it may fit.
+    beside = subtract_floor(account.extra_of(charge.slot), existing_extra(account, charge))
+    if beside and not charge.slot.is_shared:
+        needs = {v.resource: v.used - beside.get(v.resource, 0) + adds.get(v.resource, 0) for v in violations}
+        if all(needs[v.resource] <= v.hard and adds.get(v.resource, 0) for v in violations):
+            return _other_change(given, needs)
     notes = [*surge_remarks(charge), *remarks(account, charge, violations)]
     return exceeded(account.group, violations, replicas_that_fit(account, charge), notes)
 
@@ -137,14 +158,16 @@ def growth_fits(given: Input) -> Denied | None:
 def earlier_change_still_fits(given: Input) -> Denied | None:
     account, adds = given.account, given.adds
     ceiling = partial(account.ceiling, grant=given.charge.is_grant)
-    lacking = sorted(n for n in adds if n in account.hard and account.taken(n) + adds[n] > ceiling(n))
-    if not lacking:
-        return None
+    lacking = [n for n in adds if n in account.hard and account.taken(n) + adds[n] > ceiling(n)]
     # It does not grow in these, but an earlier change of the object may still land and grow in them.
+    return _other_change(given, lacking) if lacking else None
+
+
+def _other_change(given: Input, needs: Iterable[str]) -> Denied:
     return Denied(
         Reason.BUSY,
-        f"quota {account.group}: another change of {given.charge.slot} is under way that needs {', '.join(lacking)}: "
-        "try again",
+        f"quota {given.account.group}: another change of {given.charge.slot} is under way that needs "
+        f"{', '.join(sorted(needs))}: try again",
     )
 
 
@@ -178,6 +201,7 @@ CHECKS: Sequence[Callable[[Input], Denied | None]] = (
     run_is_bounded,
     earlier_hours_are_seen,
     pending_writes_are_read,
+    earlier_write_is_counted,
     growth_fits,
     earlier_change_still_fits,
     entry_is_short,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from bizrq.quota.reservation import Reservation
+from bizrq.quota.reservation import Reservation, Write
 from bizrq.units.resources import Resources, growth
 from bizrq.units.slot import GROUP_SLOT_KIND, Slot
 
@@ -35,8 +35,12 @@ class Charge:
 
     `pending_write` is the object whose write makes the change, where that is not the slot's own. `read_versions` are
     the other objects that the demand was counted from: uid and resourceVersion by slot. A demand that `is_shared` is
-    charged by several writes, each for all of it: together they need no more than the largest. `unmodelled` are names
-    of cards without a model, with the roles that ask for them.
+    charged by several writes, each for all of it: together they need no more than the largest. One that `is_child` is
+    added to those of its siblings in the slot of their payer, and does not wait for them. `unmodelled` are names of
+    cards without a model, with the roles that ask for them.
+
+    `generation` is the stored object's, None for a create. `adopts` is what `used` holds of pods that a create will
+    adopt.
 
     `max_run_time` is the longest run in milliseconds, None where nothing bounds it; `max_run_time_before` is that of
     the stored object. `run_bound_path` is the field that bounds the run, "" for a kind without one. `stated` are the
@@ -60,6 +64,9 @@ class Charge:
     unmodelled: Mapping[str, Sequence[str]] = field(default_factory=dict)
     is_shared: bool = False
     stated: frozenset[str] | None = frozenset()
+    is_child: bool = False
+    generation: int | None = None
+    adopts: Resources = field(default_factory=dict)
 
     @property
     def is_grant(self) -> bool:
@@ -69,6 +76,11 @@ class Charge:
     @property
     def awaited_slot(self) -> Slot:
         return self.pending_write or self.slot
+
+    @property
+    def write(self) -> Write:
+        """The write that the charge is of, as its entry states it."""
+        return self.slot, self.uid, self.pending_write, self.generation, self.resource_version is None
 
     def has_read(self, entry: Reservation) -> bool:
         """Return True where the demand was counted with the awaited write, or that write can no longer land."""

@@ -21,10 +21,10 @@ def replicas_that_fit(account: Account, charge: Charge) -> int | None:
         return None
     role, was = grown
     holds, most = base_held(account, charge), None
-    before = existing_extra(account, charge.slot, charge.uid, charge.pending_write, charge.resource_version is None)
+    before = existing_extra(account, charge)
     for name in account.hard:
-        # The slot's own reservations take nothing from it, except hours, which may be spent in addition.
-        own = account.extra_of(charge.slot) if not is_cash(name) else before
+        # The entry of the same write takes nothing from it; no entry of a shared claim does, except for hours.
+        own = account.extra_of(charge.slot) if charge.slot.is_shared and not is_cash(name) else before
         left = max(0, account.ceiling(name) - account.taken(name) + own.get(name, 0))
         each = role.per_pod.get(name, 0)
         if is_cash(name) and not account.hours.safe:

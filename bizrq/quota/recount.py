@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from functools import reduce
 
-from bizrq.quota.reservation import Reservation, in_order, reserved_total
+from bizrq.quota.reservation import Reservation, by_age, in_order, reserved_total
 from bizrq.units.names import is_cash, metered_resource
 from bizrq.units.quantity import round_up_milli
 from bizrq.units.resources import (
@@ -21,6 +22,7 @@ from bizrq.units.resources import (
     larger,
     nonzero,
     restrict,
+    smaller,
     subtract_floor,
     total,
 )
@@ -34,6 +36,9 @@ class CountedObject:
     `unrequested` is what it uses though it never asked for it, as its pods show: used as well, and no drift. Where
     hours are safe, `max_cost` is what it may cost in all, and `committed` what of that is still to come, by `cash/`
     name.
+
+    `demand` is the part of `cost` that is only asked for, and `floor` what it would cost without any demand: by its
+    pods, and by what its controller acts on. Both are None where that is not known apart.
     """
 
     slot: Slot
@@ -42,6 +47,14 @@ class CountedObject:
     unrequested: Resources = field(default_factory=dict)
     max_cost: Resources = field(default_factory=dict)
     committed: Resources = field(default_factory=dict)
+    demand: Resources | None = None
+    floor: Resources | None = None
+
+    def cost_at(self, demand: Resources) -> dict[str, int]:
+        """Return the cost if no more than this were asked for."""
+        if self.demand is None or self.floor is None:
+            return dict(self.cost)
+        return larger(subtract_floor(self.cost, growth(self.demand, demand)), self.floor)
 
 
 class UsageSums:
@@ -93,7 +106,8 @@ class WriteState(Enum):
     """The state of the write that an entry awaits."""
 
     PENDING = "its write may still come"
-    OBSERVED = "the watch has delivered it"
+    DELIVERED = "the watch has delivered it, and the workload's own controller has not acted on it"
+    OBSERVED = "the watch has delivered it, and its controller, if any, has acted on it"
     EXPIRED = "it expired, and a later read proved the true state, which the snapshot shows"
 
 
@@ -107,6 +121,9 @@ class Snapshot:
     status has it now, empty where there is none. `owner_paid` are objects that entries speak of and that another one of
     the workloads pays for: part of its cost, not of the sum. `safe` says whether hours are promised as a whole;
     `exact_cash` is `cash` before it was rounded.
+
+    `may_drop` says whether an entry whose write is over may go: not before the payer of what it left is stored.
+    `adoptable` is by slot what `used` holds of pods that a create of that name would adopt.
     """
 
     hard: Limits
@@ -119,6 +136,8 @@ class Snapshot:
     safe: bool = False
     exact_cash: Resources = field(default_factory=dict)
     shared: Sequence[CountedObject] = ()
+    may_drop: Callable[[Reservation], bool] = lambda _: True
+    adoptable: Mapping[Slot, Resources] = field(default_factory=dict)
 
     def counted_by_slot(self) -> Callable[[Slot], CountedObject | None]:
         """Return a function from a slot to what the snapshot counted for it."""
@@ -146,24 +165,16 @@ class Recount:
 def recount(snapshot: Snapshot) -> Recount:
     """Return the status, counted from the snapshot alone.
 
-    Laws: `used = self_used + Σ children`; every kept entry's base is what `used` holds for its slot.
+    Laws: `used = self_used + Σ children`; no kept entry's base is more than what `used` and the earlier entries of its
+    slot hold.
     """
     names = set(snapshot.hard)
     beyond = total((snapshot.workloads.unrequested, *(w.unrequested for w in snapshot.shared)))
-    own = total((snapshot.workloads.cost, *(w.cost for w in snapshot.shared), beyond))
-    self_used = _of(names, add(own, snapshot.cash))
-    used = _of(names, add(self_used, total(child.cost for child in snapshot.children)))
-
     # Without `unrequested`: it stays used whatever is reserved, so it must not pay for an entry.
-    held = snapshot.counted_by_slot()
-    awaited = _awaited(snapshot.reservations)
-    kept, dropped = [], []
-    for entry, sighting in snapshot.reservations:
-        # What awaits another object may have been counted from the very write that is still to be seen.
-        if sighting is WriteState.PENDING or awaited.get(entry.slot, set()) - {entry.awaited_slot}:
-            kept.append(replace(entry, base=_base(entry, held(entry.slot))))
-        else:
-            dropped.append(entry)
+    kept, dropped, granted = _settle(snapshot)
+    own = total((snapshot.workloads.cost, *(w.cost for w in snapshot.shared), beyond))
+    self_used = _of(names, add(subtract_floor(own, granted), snapshot.cash))
+    used = _of(names, add(self_used, total(child.cost for child in snapshot.children)))
     taken = add(used, reserved_total(_without_hours(kept)))
     return Recount(
         used=used,
@@ -212,16 +223,99 @@ def _awaited(reservations: Iterable[tuple[Reservation, WriteState]]) -> dict[Slo
     return awaited
 
 
+def _settle(snapshot: Snapshot) -> tuple[list[Reservation], list[Reservation], dict[str, int]]:
+    """Return the entries to keep and to drop, and what of the workloads' cost the entries hold instead of `used`."""
+    held, awaited = snapshot.counted_by_slot(), _awaited(snapshot.reservations)
+    by_slot: dict[Slot, _Entries] = {}
+    dropped: list[Reservation] = []
+    for entry, state in snapshot.reservations:
+        counted = held(entry.slot)
+        entries = by_slot.setdefault(entry.slot, _Entries())
+        if state is WriteState.PENDING:
+            entries.pending.append(entry)
+        elif state is WriteState.DELIVERED and _is_counted_apart(entry, counted):
+            entries.delivered.append(entry)
+        elif _is_held(entry, counted, awaited.get(entry.slot, set())):
+            entries.held.append(entry)
+        elif not snapshot.may_drop(entry):
+            entries.pending.append(entry)
+        else:
+            dropped.append(entry)
+    kept: list[Reservation] = []
+    promised: list[Resources] = []
+    for slot, entries in by_slot.items():
+        counted = held(slot)
+        if slot.is_shared:
+            kept += [replace(each, base=_counted_base(each, counted)) for each in (*entries.pending, *entries.held)]
+            continue
+        if entries.delivered and counted is not None:
+            cost = counted.cost_at(_least((counted.demand or {}, *(entry.base for entry in entries.delivered))))
+            promised.append(subtract_floor(counted.cost, cost))
+            counted = replace(counted, cost=cost)
+        kept += entries.with_bases(counted, snapshot.adoptable.get(slot, {}))
+    return kept, dropped, total(promised)
+
+
+def _is_counted_apart(entry: Reservation, counted: CountedObject | None) -> bool:
+    """Return True for the delivered write of an object that is counted here, its demand apart from what runs."""
+    return counted is not None and counted.uid == entry.uid and None not in (counted.demand, counted.floor)
+
+
+def _is_held(entry: Reservation, counted: CountedObject | None, awaited: set[Slot]) -> bool:
+    """Return True where the slot awaits another object that the entry may have been counted from."""
+    if not awaited - {entry.awaited_slot}:
+        return False
+    return entry.slot.is_shared or bool(growth(entry.amount, counted.cost if counted is not None else {}))
+
+
+@dataclass(slots=True)
+class _Entries:
+    """The entries of one slot: those whose write is to come, is not acted on, or is over but held by another's."""
+
+    pending: list[Reservation] = field(default_factory=list)
+    delivered: list[Reservation] = field(default_factory=list)
+    held: list[Reservation] = field(default_factory=list)
+
+    def with_bases(self, counted: CountedObject | None, adoptable: Resources) -> list[Reservation]:
+        """Return them with the base that each may keep: what is counted, and what earlier ones add to that.
+
+        A base is lowered and never raised, but for an entry that is held: that adds only what nothing else holds.
+        """
+        cost = {**counted.cost, **counted.max_cost} if counted is not None else {}
+        kept: list[Reservation] = []
+        for entry in by_age((*self.pending, *self.delivered)):
+            room: Resources = entry.base
+            if entry.is_create:
+                room, adoptable = adoptable, subtract_floor(adoptable, entry.base)
+            elif entry not in self.delivered:
+                is_own = counted is not None and (entry.pending_write is not None or counted.uid == entry.uid)
+                earlier = total(each.extra for each in kept if entry.builds_on(each))
+                # A lien shrinks as the workload runs, and no other entry holds any of it.
+                hours = counted.max_cost if counted is not None else {}
+                room = add(cost if is_own else {}, {name: more for name, more in earlier.items() if name not in hours})
+            kept.append(replace(entry, base=_within(entry.base, entry.amount, room)))
+        beside = add(cost, total(each.extra for each in kept))
+        return kept + [replace(entry, base=_within(entry.amount, beside)) for entry in self.held]
+
+
+def _within(base: Resources, *ceilings: Resources) -> dict[str, int]:
+    """Return the base by name, no more than any of these amounts, without names that are 0."""
+    return nonzero(_least((base, *ceilings)))
+
+
+def _least(amounts: Iterable[Resources]) -> Resources:
+    return reduce(smaller, amounts)
+
+
 def _of(names: set[str], amounts: Resources) -> dict[str, int]:
     """Return the tracked names only, all of them: an absent one would be unknown."""
     return {name: amounts.get(name, 0) for name in sorted(names)}
 
 
-def _base(entry: Reservation, counted: CountedObject | None) -> dict[str, int]:
-    """Return what `used` holds of the entry's amount, and for a workload's hours its lien.
+def _counted_base(entry: Reservation, counted: CountedObject | None) -> dict[str, int]:
+    """Return what `used` holds of the entry's amount, and of hours no more than admission found.
 
-    The lien shrinks as the workload runs, so a base for hours is never raised: the one that admission found holds for
-    as long as the object's write is awaited.
+    A lien shrinks as the workload runs, so a base for hours is never raised.
     """
     if counted is None:
         return {}

@@ -10,11 +10,12 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
+from typing import TypeAlias
 
 from bizrq.units import quantity
 from bizrq.units.names import is_cash
-from bizrq.units.resources import Resources, larger, subtract_floor, total
-from bizrq.units.slot import GROUP_SLOT_KIND, ReservationError, Slot
+from bizrq.units.resources import Resources, add, larger, subtract_floor, total
+from bizrq.units.slot import ReservationError, Slot
 from bizrq.units.times import TimestampError, format_timestamp, parse_timestamp
 
 #: How long a reservation is kept, in milliseconds. An API write ends within 34 s.
@@ -22,15 +23,18 @@ LIFETIME = 60_000
 
 _FORMAT = "v1"
 _INTEGER = re.compile(r"[0-9]{1,19}", re.ASCII)
+#: What tells one write from another: slot, uid, awaited object, generation, and whether it is a create.
+Write: TypeAlias = tuple[Slot, str, Slot | None, int | None, bool]
 
 
 @dataclass(frozen=True)
 class Reservation:
     """This slot may need `amount` in total, of which the account's `used` already holds `base`.
 
-    `resource_version` is the version that the change was decided on, None for a create. `expires` is in
-    milliseconds since 1970 and for people: the controller goes by its own clock. `pending_write` is the object whose
-    write is awaited where that is not the slot itself.
+    `resource_version` is the version that the change was decided on, None for a create, and `generation` the
+    `metadata.generation` of that version, None for a create and for kinds without one. `expires` is in milliseconds
+    since 1970 and for people: the controller goes by its own clock. `pending_write` is the object whose write is
+    awaited where that is not the slot itself.
     """
 
     slot: Slot
@@ -40,10 +44,23 @@ class Reservation:
     amount: Resources
     base: Resources = field(default_factory=dict)
     pending_write: Slot | None = None
+    generation: int | None = None
 
     @property
     def awaited_slot(self) -> Slot:
         return self.pending_write or self.slot
+
+    @property
+    def is_create(self) -> bool:
+        """Return True where the entry awaits the creation of what it is charged for."""
+        return self.resource_version is None and self.pending_write is None
+
+    def builds_on(self, earlier: Reservation) -> bool:
+        """Return True where the base may hold what an earlier entry of the slot adds.
+
+        An object holds nothing of what another one of its name was promised.
+        """
+        return self.uid == earlier.uid or any((self.pending_write, earlier.pending_write))
 
     @property
     def extra(self) -> dict[str, int]:
@@ -53,10 +70,15 @@ class Reservation:
     def same_write(self, other: Reservation) -> bool:
         """Return True where both are the same line of the account; amount, base, version and expiry may differ.
 
-        Updates of one object share one; every create has its own.
+        Updates of one object from one generation share a line: only one of them can be stored. Every create has its
+        own.
         """
-        mine, theirs = (self.slot, self.uid, self.pending_write), (other.slot, other.uid, other.pending_write)
-        return mine == theirs and (self.resource_version is None) == (other.resource_version is None)
+        return self.write == other.write
+
+    @property
+    def write(self) -> Write:
+        """The write that the entry is of."""
+        return self.slot, self.uid, self.pending_write, self.generation, self.resource_version is None
 
     @cached_property
     def line(self) -> str:
@@ -74,6 +96,8 @@ def _write(entry: Reservation) -> str:
     words.append(f"uid={entry.uid}")
     if entry.resource_version is not None:
         words.append(f"rv={entry.resource_version}")
+    if entry.generation is not None:
+        words.append(f"gen={entry.generation}")
     words.append(f"until={format_timestamp(entry.expires)}")
     for name in sorted(set(entry.amount) | set(entry.base)):
         base = entry.base.get(name, 0)
@@ -86,7 +110,7 @@ def _write(entry: Reservation) -> str:
 def parse_reservation(text: str) -> Reservation:
     """Return one entry of `status.reservations` (docs/reservations.md); raises ReservationError.
 
-    `v1 SLOT [awaits=SLOT] uid=UID [rv=VERSION] until=TIME [RESOURCE=AMOUNT[-BASE]]…`
+    `v1 SLOT [awaits=SLOT] uid=UID [rv=VERSION] [gen=GENERATION] until=TIME [RESOURCE=AMOUNT[-BASE]]…`
     """
     version, _, rest = text.partition(" ")
     if version != _FORMAT:
@@ -100,7 +124,7 @@ def parse_reservation(text: str) -> Reservation:
         name, equals, value = word.partition("=")
         if not (name and equals) or name in known or name in amount:
             raise ReservationError(f"reservation of {slot}: cannot read {word[:80]!r}")
-        if name in ("awaits", "uid", "rv", "until"):
+        if name in ("awaits", "uid", "rv", "gen", "until"):
             known[name] = value
             continue
         # A second "-" would be a base below 0, which used cannot hold.
@@ -115,8 +139,9 @@ def parse_reservation(text: str) -> Reservation:
             raise ReservationError(f"reservation of {slot}: {name}: {error}") from None
     if not known.get("uid") or "until" not in known:
         raise ReservationError(f"reservation of {slot}: uid or until is missing")
-    if "rv" in known and not _INTEGER.fullmatch(known["rv"]):
-        raise ReservationError(f"reservation of {slot}: rv {known['rv'][:80]!r} is no resourceVersion")
+    for name, what in (("rv", "resourceVersion"), ("gen", "generation")):
+        if name in known and not _INTEGER.fullmatch(known[name]):
+            raise ReservationError(f"reservation of {slot}: {name} {known[name][:80]!r} is no {what}")
     try:
         expires = parse_timestamp(known["until"])
     except TimestampError as error:
@@ -129,6 +154,7 @@ def parse_reservation(text: str) -> Reservation:
         amount=amount,
         base=base,
         pending_write=Slot.parse(known["awaits"]) if "awaits" in known else None,
+        generation=int(known["gen"]) if "gen" in known else None,
     )
     # Keep the text that was read: to write it again costs as much as to read it.
     vars(found)["line"] = text
@@ -136,9 +162,10 @@ def parse_reservation(text: str) -> Reservation:
 
 
 def slot_extra(entries: Iterable[Reservation]) -> dict[str, int]:
-    """Return what the entries of one slot add to `used`: per resource the largest, as one slot has one object.
+    """Return what the entries of one slot add to `used`: their sum.
 
-    Hours of workloads add up: one after the other, all of them may run.
+    One write may follow the other before the pods of the first have ended. The entries of a claim that several
+    workloads may name add the largest, since each of them has all of the claim. But their hours add up.
     """
     extra: dict[str, int] = {}
     for entry in entries:
@@ -155,17 +182,24 @@ def reserved_total(entries: Iterable[Reservation]) -> dict[str, int]:
 
 
 def in_order(entries: Iterable[Reservation]) -> list[Reservation]:
-    """Return the entries sorted by slot, awaited slot, uid and version."""
-    return sorted(
-        entries,
-        key=lambda e: (e.slot, e.awaited_slot, e.uid, e.resource_version is not None, e.resource_version or 0),
-    )
+    """Return the entries sorted by slot, awaited slot, uid, version and generation."""
+    return sorted(entries, key=lambda e: (e.slot, e.awaited_slot, e.uid, *_age(e), e.generation or 0))
+
+
+def by_age(entries: Iterable[Reservation]) -> list[Reservation]:
+    """Return the entries of one slot in the order of their writes: creates first, then updates by version."""
+    return sorted(entries, key=_age)
+
+
+def _age(entry: Reservation) -> tuple[bool, int]:
+    return entry.resource_version is not None, entry.resource_version or 0
 
 
 def merge_extra(extra: Resources, entry: Reservation) -> dict[str, int]:
     """Return what a slot's entries add to `used` with one more entry."""
     more = entry.extra
+    if not entry.slot.is_shared:
+        return add(extra, more)
     joined = larger(extra, more)
-    if entry.slot.kind != GROUP_SLOT_KIND:
-        joined.update({name: extra.get(name, 0) + hours for name, hours in more.items() if is_cash(name)})
+    joined.update({name: extra.get(name, 0) + hours for name, hours in more.items() if is_cash(name)})
     return joined

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 GROUP_SLOT_KIND = "bizgroupresourcequotas.quota.biz.group"
+#: Kinds of claims that several workloads may name: each of their writes is charged all that the claim costs.
+SHARED_SLOT_KINDS = frozenset({"resourceclaims.resource.k8s.io", "podgroups.scheduling.k8s.io"})
 
 
 class ReservationError(ValueError):
@@ -17,6 +19,11 @@ class Slot(NamedTuple):
     kind: str
     namespace: str
     name: str
+
+    @property
+    def is_shared(self) -> bool:
+        """Return True for a claim that several workloads may name."""
+        return self.kind in SHARED_SLOT_KINDS
 
     def __str__(self) -> str:
         return f"{self.kind}/{self.namespace}/{self.name}"

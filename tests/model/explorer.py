@@ -50,6 +50,7 @@ class Stored(NamedTuple):
     group: str
     demand: Amounts
     status: Status | None = None
+    generation: int = 1
     # A version below 0 is an object that is to go.
 
 
@@ -80,7 +81,12 @@ class Promise(NamedTuple):
     group: str
     place: Slot
     uid: str
-    of_create: bool
+    #: Of the object that the change was decided on, None for a create.
+    generation: int | None
+
+    @classmethod
+    def of(cls, group: str, entry: Reservation) -> Promise:
+        return cls(group, entry.slot, entry.uid, entry.generation)
 
 
 class Progress(NamedTuple):
@@ -291,12 +297,12 @@ def _ask(world: World, scenario: Scenario, rules: Rules, number: int, request: R
             read = (template.place, template.version) if template and entry and rules.looks_again else None
             if after == cached:
                 if cached == status or rules.answers_from_cache:
-                    promise = entry and Promise(asked.group, entry.slot, entry.uid, entry.resource_version is None)
+                    promise = entry and Promise.of(asked.group, entry)
                     yield f"{says}: nothing to store", _allow(world, number, asked, old, promise, read)
                 continue
             if cached != status:
                 continue  # The stored status is another: a conflict.
-            promise = entry and Promise(asked.group, entry.slot, entry.uid, entry.resource_version is None)
+            promise = entry and Promise.of(asked.group, entry)
             reserved = _with_status(world, asked.group, after)
             yield f"{says}: reserved {after.entries}", _allow(reserved, number, asked, old, promise, read)
             if scenario.lost_replies:
@@ -327,13 +333,14 @@ def _mark(world: World, scenario: Scenario, rules: Rules, number: int, request: 
         cost, seen = _times(old.demand, template), {template.place: (template.uid, template.version)}
         found = _group(world, scenario, old.group)
         assert found is not None
-        granted = rules.admit(
-            *found, Charge(old.place, old.uid, old.version, cost, cost, is_new=True, read_versions=seen)
+        charge = Charge(
+            old.place, old.uid, old.version, cost, cost, is_new=True, read_versions=seen, generation=old.generation
         )
+        granted = rules.admit(*found, charge)
         if granted is None or granted[1] is None:
             continue
         known = world.progress[number]
-        promises = tuple(sorted({*known.promises, Promise(old.group, old.place, old.uid, of_create=False)}))
+        promises = tuple(sorted({*known.promises, Promise.of(old.group, granted[1])}))
         marked = _progress(_with_status(world, old.group, granted[0]), number, Progress("marked", promises=promises))
         yield f"{number} moves {old.place.name}@{old.version}: says so in {old.group}: {granted[0].entries}", marked
 
@@ -351,7 +358,7 @@ def _edit(world: World, scenario: Scenario, rules: Rules, number: int, request: 
     users = [each for each in (*world.stored, *world.past) if each.place == slot(name)]
     for old in _read(world, request.place.name):
         assert old is not None
-        asked = old._replace(demand=request.demand)
+        asked = old._replace(demand=request.demand, generation=old.generation + 1)
         for user in users:
             says = f"{number} edits {old.place.name}@{old.version} to {dict(request.demand)} for {user.version}"
             cost, before = _times(user.demand, asked), _times(user.demand, old)
@@ -365,6 +372,7 @@ def _edit(world: World, scenario: Scenario, rules: Rules, number: int, request: 
                 is_new=False,
                 pending_write=old.place,
                 read_versions=seen,
+                generation=old.generation,
             )
             found = _group(world, scenario, user.group)
             assert found is not None
@@ -376,7 +384,7 @@ def _edit(world: World, scenario: Scenario, rules: Rules, number: int, request: 
             if entry is None:
                 yield f"{says}: nothing more", _allow(world, number, asked, old, None)
                 continue
-            promise = Promise(user.group, entry.slot, entry.uid, of_create=False)
+            promise = Promise.of(user.group, entry)
             reserved = _with_status(world, user.group, after)
             read = (user.place, user.version) if rules.looks_again else None
             yield f"{says}: reserved {after.entries}", _allow(reserved, number, asked, old, promise, read)
@@ -403,7 +411,9 @@ def _change(number: int, request: Request, old: Stored | None, template: Stored 
     group = request.group or (old.group if old else "")
     keeps = request.verb in ("move", "delete", "touch") and old is not None
     demand = old.demand if keeps and old and not request.demand else request.demand
-    asked = Stored(request.place, uid, -1 if request.verb == "delete" else 0, group, demand, status)
+    version = -1 if request.verb == "delete" else 0
+    generation = 1 if old is None else old.generation + (demand != old.demand)
+    asked = Stored(request.place, uid, version, group, demand, status, generation)
     if request.verb in ("delete", "touch"):
         return asked, None
     stays = old is not None and old.group == group
@@ -415,6 +425,7 @@ def _change(number: int, request: Request, old: Stored | None, template: Stored 
         ((_times(old.demand, template) if template else _cost(old)) if old is not None and stays else {}),
         is_new=not stays,
         read_versions={template.place: (template.uid, template.version)} if template else {},
+        generation=old.generation if old else None,
     )
     return asked, charge
 
@@ -546,7 +557,7 @@ def _counted(found: Seen, view: tuple[Kind, ...], scenario: Scenario) -> dict[st
 
 
 def _sight(world: World, rules: Rules, group: str, entry: Reservation, view: tuple[Kind, ...]) -> WriteState:
-    mine = Promise(group, entry.slot, entry.uid, entry.resource_version is None)
+    mine = Promise.of(group, entry)
     made = [each for each in world.progress if mine in each.promises]
     open_ = any(each.phase in ("marked", "reserved", "allowed") for each in made)
     over = None if open_ else max((each.ended for each in made), default=0)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
 from bizrq.quota.recount import CountedObject, Recount, Snapshot, UsageSums, WriteState, held_by_child, recount
-from bizrq.quota.reservation import Reservation
+from bizrq.quota.reservation import Reservation, reserved_total
+from bizrq.units.resources import add
 from tests.support.language import entry, res, slot, uid
 
 PENDING, OBSERVED, EXPIRED = WriteState.PENDING, WriteState.OBSERVED, WriteState.EXPIRED
@@ -51,10 +53,10 @@ def test_an_empty_hard_publishes_nothing() -> None:
     assert (found.used, found.self_used, found.over, found.drift) == ({}, {}, {}, {})
 
 
-@pytest.mark.parametrize(("state", "kept"), [(PENDING, True), (OBSERVED, False), (EXPIRED, False)])
-def test_a_reservation_is_dropped_when_its_object_is_observed_or_proved_gone(state: WriteState, kept: bool) -> None:
+@pytest.mark.parametrize(("sighting", "kept"), [(PENDING, True), (OBSERVED, False), (EXPIRED, False)])
+def test_a_reservation_goes_once_its_object_is_delivered_or_proved_over(sighting: WriteState, kept: bool) -> None:
     reservation = entry("web", "cpu=4")
-    found = recounted("cpu=10", entries=[(reservation, state)])
+    found = recounted("cpu=10", entries=[(reservation, sighting)])
     assert (found.reservations == (reservation,)) is kept
     assert (found.dropped == (reservation,)) is not kept
 
@@ -70,8 +72,7 @@ def test_reservations_of_one_slot_that_await_different_objects_are_dropped_toget
 
 
 BASES = [
-    ("nothing where no object is counted", [], entry("web", "cpu=4"), ""),
-    ("the counted object", [counted("web", "cpu=3")], entry("web", "cpu=4", rv=5), "cpu=3"),
+    ("nothing where nothing stands there", [], entry("web", "cpu=4"), ""),
     (
         "no more than before, where less is counted",
         [counted("web", "cpu=1")],
@@ -79,30 +80,31 @@ BASES = [
         "cpu=1",
     ),
     (
-        "more than before, where more is counted",
+        "no more than it was, where more is counted",
         [counted("web", "cpu=3")],
         entry("web", "cpu=4", "cpu=1", rv=5),
-        "cpu=3",
+        "cpu=1",
     ),
+    ("nothing for a create", [counted("web", "cpu=3")], entry("web", "cpu=4", of="another"), ""),
     (
-        "the counted object, even if it is another",
+        "nothing of another object of the name",
         [counted("web", "cpu=3")],
-        entry("web", "cpu=4", of="another"),
+        entry("web", "cpu=4", "cpu=3", of="another", rv=5),
+        "",
+    ),
+    (
+        "only what the reservation is about",
+        [counted("web", "cpu=3 gpu=1")],
+        entry("web", "cpu=4", "cpu=3 gpu=1", rv=5),
         "cpu=3",
     ),
-    ("only the resources of the reservation", [counted("web", "cpu=3 gpu=1")], entry("web", "cpu=4", rv=5), "cpu=3"),
-    (
-        "more than the reservation, where it asks for less",
-        [counted("web", "cpu=6")],
-        entry("web", "cpu=4", rv=5),
-        "cpu=6",
-    ),
+    ("no more than the amount", [counted("web", "cpu=6")], entry("web", "cpu=4", "cpu=6", rv=5), "cpu=4"),
     ("nothing where it has gone elsewhere", [counted("api", "cpu=3")], entry("web", "cpu=4", "cpu=3", rv=5), ""),
 ]
 
 
 @pytest.mark.parametrize(("why", "workloads", "reservation", "base"), BASES, ids=[row[0] for row in BASES])
-def test_the_base_of_a_kept_reservation_is_the_usage_of_its_slot(
+def test_the_base_of_a_kept_reservation_falls_to_what_used_holds_for_its_slot_and_never_rises(
     why: str, workloads: list[CountedObject], reservation: Reservation, base: str
 ) -> None:
     [kept] = recounted("cpu=10 gpu=4", workloads, entries=[(reservation, PENDING)]).reservations
@@ -110,17 +112,76 @@ def test_the_base_of_a_kept_reservation_is_the_usage_of_its_slot(
     assert (kept.amount, kept.expires, kept.uid) == (reservation.amount, reservation.expires, reservation.uid)
 
 
-def test_the_base_of_a_childs_reservation_is_what_the_child_holds() -> None:
-    found = recounted(
-        "cpu=10", children=[counted("group nlp", "cpu=4")], entries=[(entry("group nlp", "cpu=6", rv=3), PENDING)]
-    )
+def test_a_childs_reservation_has_no_more_than_the_child_holds_as_its_base() -> None:
+    reservation = entry("group nlp", "cpu=6", "cpu=5", rv=3)
+    found = recounted("cpu=10", children=[counted("group nlp", "cpu=4")], entries=[(reservation, PENDING)])
     assert found.reservations[0].base == res("cpu=4")
+
+
+def test_the_base_of_an_update_may_hold_what_the_reservations_before_it_add() -> None:
+    created, grown = entry("web", "cpu=2"), entry("web", "cpu=3", "cpu=2", rv=5, gen=1)
+    again = entry("web", "cpu=6", "cpu=3", rv=6, gen=2)
+    assert recounted("cpu=10", entries=[(each, PENDING) for each in (again, grown, created)]).reservations == (
+        created,
+        grown,
+        again,
+    )
+    found = recounted("cpu=10", [counted("web", "cpu=1")], entries=[(created, OBSERVED), (grown, PENDING)])
+    assert found.reservations == (replace(grown, base=res("cpu=1")),), "it was shrunk before"
+
+
+def test_the_base_of_a_create_is_what_it_will_adopt() -> None:
+    reservation, other = entry("web", "cpu=4", "cpu=3"), entry("web", "cpu=4", "cpu=1", of="z")
+    entries = [(reservation, PENDING), (other, PENDING)]
+    found = recount(Snapshot(res("cpu=10"), UsageSums(), (), entries, adoptable={slot("web"): res("cpu=3")}))
+    assert found.reservations == (reservation, replace(other, base={}))
+    assert recounted("cpu=10", entries=entries).reservations == (replace(reservation, base={}), replace(other, base={}))
+
+
+def unobserved(demand: str, floor: str, cost: str) -> CountedObject:
+    return replace(counted("web", cost), demand=res(demand), floor=res(floor))
+
+
+UNOBSERVED = [
+    ("grows", unobserved("cpu=5", "cpu=2", "cpu=5"), entry("web", "cpu=5", "cpu=2", rv=5), "cpu=2", "cpu=5"),
+    ("was scaled to 0 and back", unobserved("cpu=5", "cpu=5", "cpu=5"), entry("web", "cpu=5", rv=5), "cpu=5", "cpu=10"),
+    ("the same, pods ending", unobserved("cpu=5", "cpu=5", "cpu=10"), entry("web", "cpu=5", rv=5), "cpu=5", "cpu=10"),
+    ("counted as one", counted("web", "cpu=5"), entry("web", "cpu=5", "cpu=2", rv=5), "cpu=5", "cpu=5"),
+]
+
+
+@pytest.mark.parametrize(
+    ("why", "workload", "reservation", "used", "taken"), UNOBSERVED, ids=[row[0] for row in UNOBSERVED]
+)
+def test_until_its_controller_acts_on_it_the_demand_of_an_update_counts_at_the_base(
+    why: str, workload: CountedObject, reservation: Reservation, used: str, taken: str
+) -> None:
+    found = recounted("cpu=20", [workload], entries=[(reservation, WriteState.DELIVERED)])
+    assert found.used == found.self_used == res(used)
+    assert add(found.used, reserved_total(found.reservations)) == res(taken)
+
+
+def test_an_entry_stays_until_the_payer_of_what_it_left_is_stored() -> None:
+    gone, other = entry("web", "cpu=4"), entry("api", "cpu=1")
+    entries = [(gone, OBSERVED), (other, OBSERVED)]
+    found = recount(Snapshot(res("cpu=10"), UsageSums(), (), entries, may_drop=lambda each: each is not gone))
+    assert (found.reservations, found.dropped) == ((gone,), (other,))
+
+
+def test_an_entry_that_another_write_of_its_slot_holds_adds_what_nothing_else_does() -> None:
+    """More pods of an enlarged template: the pods are seen, and the template is not."""
+    template = entry("web", "cpu=4", "cpu=2", rv=5, awaits="podtemplates/team-a/t")
+    pods = entry("web", "cpu=8", "cpu=4", rv=6)
+    found = recounted("cpu=10", [counted("web", "cpu=4")], entries=[(template, PENDING), (pods, OBSERVED)])
+    assert add(found.used, reserved_total(found.reservations)) == res("cpu=8")
+    found = recounted("cpu=10", [counted("web", "cpu=8")], entries=[(template, PENDING), (pods, OBSERVED)])
+    assert found.reservations == (template,), "all of it is counted"
 
 
 OVER_QUOTA = [
     ("what is used alone", [counted("web", "cpu=12")], [], "cpu=2"),
     ("what is used and reserved", [counted("web", "cpu=8")], [(entry("api", "cpu=3"), PENDING)], "cpu=1"),
-    ("not what was reserved and is observed", [counted("web", "cpu=8")], [(entry("api", "cpu=3"), OBSERVED)], ""),
+    ("not what was reserved and is delivered", [counted("web", "cpu=8")], [(entry("api", "cpu=3"), OBSERVED)], ""),
     ("not what is exactly enough", [counted("web", "cpu=10")], [], ""),
 ]
 
@@ -174,11 +235,11 @@ HOLDING = [
     ("what it uses, where hard was lowered below", "cpu=3", "cpu=8", [], "cpu=8"),
     ("what it uses and has reserved", "cpu=3", "cpu=2", [entry("web", "cpu=4")], "cpu=6"),
     (
-        "of two reservations of a slot the larger",
+        "of two reservations of a slot the sum",
         "cpu=3",
         "cpu=2",
         [entry("web", "cpu=4"), entry("web", "cpu=2", of="b")],
-        "cpu=6",
+        "cpu=8",
     ),
     ("each resource by itself", "cpu=3 gpu=4", "cpu=8 gpu=1", [], "cpu=8 gpu=4"),
     ("nothing of what its hard does not name", "cpu=3", "cpu=1 gpu=9", [], "cpu=3"),

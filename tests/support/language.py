@@ -59,12 +59,13 @@ def entry(
     *,
     of: str = "",
     rv: int | None = None,
+    gen: int | None = None,
     awaits: str = "",
     expires: int = NOW,
 ) -> Reservation:
     """Return a reservation of a slot. `of` is the uid if it is not the slot's usual one; `rv` makes it an update's."""
     return Reservation(
-        slot(place), of or uid(place), rv, expires, res(amount), res(base), slot(awaits) if awaits else None
+        slot(place), of or uid(place), rv, expires, res(amount), res(base), slot(awaits) if awaits else None, gen
     )
 
 
@@ -89,6 +90,7 @@ def update(
     demand: str,
     *,
     rv: int = 7,
+    gen: int | None = None,
     of: str = "",
     roles: Iterable[Role] = (),
     roles_before: Iterable[Role] = (),
@@ -102,6 +104,7 @@ def update(
         is_new=False,
         roles=tuple(roles),
         roles_before=tuple(roles_before),
+        generation=gen,
     )
 
 

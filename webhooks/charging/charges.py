@@ -108,7 +108,14 @@ def charge_of(
         run_bound_path=deadline_path(adapter),
         unmodelled=demand.unmodelled,
         stated=demand.stated,
+        generation=generation_of(old),
     )
+
+
+def generation_of(old: Mapping[str, Any] | None) -> int | None:
+    """Return the `metadata.generation` of the object that a review changes; None for a create, or a kind without."""
+    found = ((old or {}).get("metadata") or {}).get("generation")
+    return found if type(found) is int and 0 <= found < 2**63 else None
 
 
 def target_version(request: Request, new: Mapping[str, Any], old: Mapping[str, Any] | None) -> tuple[str, int | None]:

@@ -23,7 +23,15 @@ from bizrq.workloads.kinds.declaration import Adapter
 from bizrq.workloads.lookup import Lookup, Reference, group_and_version
 from bizrq.workloads.owners import charged_group, controller_of, payer
 from bizrq.workloads.pods.roles import has_ended
-from webhooks.charging.charges import Charges, Decided, PendingCharge, deadline_path, display_name, target_version
+from webhooks.charging.charges import (
+    Charges,
+    Decided,
+    PendingCharge,
+    deadline_path,
+    display_name,
+    generation_of,
+    target_version,
+)
 from webhooks.charging.context import Context
 from webhooks.charging.deadline import Deadline
 from webhooks.charging.shared_claims import SharedClaims
@@ -164,5 +172,6 @@ class GrownChildren:
             max_run_time_before=before.run,
             run_bound_path=deadline_path(maker),
             unmodelled=mine.unmodelled,
+            generation=generation_of(old),
         )
         return charge, before, after

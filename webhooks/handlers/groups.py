@@ -109,6 +109,7 @@ class GroupHandler:
             slot=group_slot(new.name),
             uid=str(((request.object or {}).get("metadata") or {}).get("uid", "")) or request.uid,
             resource_version=stored.resource_version if stored else None,
+            generation=stored.metadata.generation if stored else None,
             demand=held_of_parent(new),
             before=held_of_parent(old) if old else {},
             # An edit of the parent has to see a removed name, as it has to see a new child.

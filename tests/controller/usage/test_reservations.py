@@ -40,7 +40,7 @@ async def test_a_create_that_was_not_seen_stays_promised_beside_another_object_o
         await books.uses("nlp", cpu="1")
         found = await books.holds_still("nlp", lambda g: slots(g) == [WEB])
         [kept] = wire.reservations_of(found)
-        assert (kept.base, kept.extra) == ({"limits.cpu": 10**9}, {"limits.cpu": 3 * 10**9})
+        assert (kept.base, kept.extra) == ({}, {"limits.cpu": 4 * 10**9})
 
 
 async def test_an_update_is_awaited_until_a_later_version_is_seen(books: Books) -> None:
