@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import Any, Protocol
 
 from bizrq.units.times import TimestampError, parse_timestamp
 from bizrq.workloads.kinds.declaration import Adapter, GroupKind
@@ -17,6 +17,7 @@ from bizrq.workloads.kinds.registry import Registry
 from bizrq.workloads.labels import LABEL, labels_of
 from bizrq.workloads.lookup import Lookup, group_and_version
 from bizrq.workloads.owners import controller_of, default_group, namespace_name, owner_chain
+from bizrq.workloads.ownership.memory import Memory
 from bizrq.workloads.ownership.waiting import ordinal_of
 from bizrq.workloads.validation import Malformed
 
@@ -42,18 +43,6 @@ ENDS: Mapping[PayerReason, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
-    """One remembered payer: from `since` on `group` paid for what the object with this uid made.
-
-    `place` names the payer for people: `Deployment team-a/web`.
-    """
-
-    group: str
-    place: str
-    since: int
-
-
-@dataclass(frozen=True, slots=True)
 class Paid:
     """`group` pays for an object. `payer` is the uid of the object whose slot is charged, `place` its name for people.
 
@@ -71,8 +60,18 @@ class Paid:
         return ENDS[self.reason]
 
 
-#: Remembered payers by uid; payers that still exist are among them.
-Remembered = Mapping[str, Memory]
+#: An object below an owner that went longer ago than this is not the owner's: milliseconds for watches to catch up.
+LATE = 10_000
+
+
+class Remembered(Protocol):
+    """The remembered payers. Those that still exist may be among them."""
+
+    def get(self, uid: str, /) -> Memory | None:
+        """Return the payer that is remembered for the object with this uid."""
+        ...
+
+
 #: True where a group exists and takes workloads of a namespace.
 Takes = Callable[[str, str], bool]
 
@@ -140,7 +139,7 @@ def selects(selector: Object, labels: Mapping[str, Any]) -> bool:
 
 def place_of(obj: Object) -> str:
     metadata = obj.get("metadata") or {}
-    return f"{obj.get('kind')} {namespace_name(obj)}/{metadata.get('name', '')}"
+    return f"{obj.get('kind')}/{namespace_name(obj)}/{metadata.get('name', '')}"
 
 
 def _holds(rule: Object, labels: Mapping[str, Any]) -> bool:
@@ -171,13 +170,20 @@ def _kept_by(obj: Object, registry: Registry, lookup: Lookup) -> Iterator[tuple[
 
 
 def _let_go(top: Object, remembered: Remembered) -> Memory | None:
-    """Return the payer that released the topmost object: it is gone, does not keep it, or is no longer its owner."""
-    reference = controller_of(top.get("metadata"))
-    if reference is not None:
-        return remembered.get(str(reference.get("uid")))
+    """Return the payer that released the topmost object: it let that object go, or it is gone.
+
+    What a person makes below an owner that is gone already is none of its.
+    """
     found = remembered.get(_uid(top))
     # An object that pays for itself is remembered under its own uid: no owner released it.
-    return found if found is not None and found.place != place_of(top) else None
+    if found is not None and found.gone is not None and found.place != place_of(top):
+        return found
+    reference = controller_of(top.get("metadata"))
+    found = remembered.get(str(reference.get("uid"))) if reference is not None else None
+    if found is None or found.gone is None:
+        return None
+    created = _created(top)
+    return found if created is None or created <= found.gone + LATE else None
 
 
 def _payer(
