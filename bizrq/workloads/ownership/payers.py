@@ -7,7 +7,7 @@ else its own label, else its namespace. It does not know costs. Times are intege
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Protocol
 
@@ -46,7 +46,8 @@ ENDS: Mapping[PayerReason, str] = {
 class Paid:
     """`group` pays for an object. `payer` is the uid of the object whose slot is charged, `place` its name for people.
 
-    For a leftover `payer` is the topmost object that is left, and `place` names the payer that is gone.
+    For a leftover `payer` is the topmost object that is left, and `place` names the payer that is gone. `slot_of` is
+    the object with the uid `payer`.
     """
 
     group: str
@@ -54,6 +55,7 @@ class Paid:
     payer: str
     place: str
     since: int | None
+    slot_of: Object = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def ends(self) -> str:
@@ -86,21 +88,38 @@ def paid_by(obj: Object, registry: Registry, lookup: Lookup, remembered: Remembe
     chain = list(_kept_by(obj, registry, lookup))
     top = chain[-1][0] if chain else obj
     # The payer that released the topmost object still pays, regardless of labels below.
-    let_go = _let_go(top, remembered)
+    let_go = left_by(top, remembered)
     if let_go is not None:
-        return Paid(let_go.group, PayerReason.LEFTOVER, _uid(top), let_go.place, let_go.since)
+        return Paid(let_go.group, PayerReason.LEFTOVER, _uid(top), let_go.place, let_go.since, top)
     payer = _payer(chain, registry, lookup, takes)
     if payer is not None:
         owner, group = payer
-        return Paid(group, PayerReason.OWNER, _uid(owner), place_of(owner), _created(owner))
+        return Paid(group, PayerReason.OWNER, _uid(owner), place_of(owner), _created(owner), owner)
     own = _label(obj)
     namespace = namespace_name(obj)
     if own is not None and takes(own, namespace):
-        return Paid(own, PayerReason.LABEL, _uid(obj), place_of(obj), _created(obj))
+        return Paid(own, PayerReason.LABEL, _uid(obj), place_of(obj), _created(obj), obj)
     default = default_group(namespace, lookup)
     if default is not None and takes(default, namespace):
-        return Paid(default, PayerReason.NAMESPACE, _uid(obj), place_of(obj), _created(obj))
+        return Paid(default, PayerReason.NAMESPACE, _uid(obj), place_of(obj), _created(obj), obj)
     return None
+
+
+def left_by(top: Object, remembered: Remembered) -> Memory | None:
+    """Return the payer that released the topmost object that is left: it let that object go, or it is gone.
+
+    No owner keeps `top`. What a person makes below an owner that is gone already is none of its.
+    """
+    found = remembered.get(_uid(top))
+    # An object that pays for itself is remembered under its own uid: no owner released it.
+    if found is not None and found.gone is not None and found.place != place_of(top):
+        return found
+    reference = controller_of(top.get("metadata"))
+    found = remembered.get(str(reference.get("uid"))) if reference is not None else None
+    if found is None or found.gone is None:
+        return None
+    created = _created(top)
+    return found if created is None or created <= found.gone + LATE else None
 
 
 def keeps(owner: Object, child: Object) -> bool:
@@ -167,23 +186,6 @@ def _kept_by(obj: Object, registry: Registry, lookup: Lookup) -> Iterator[tuple[
             return
         yield owner, adapter, made
         below = owner
-
-
-def _let_go(top: Object, remembered: Remembered) -> Memory | None:
-    """Return the payer that released the topmost object: it let that object go, or it is gone.
-
-    What a person makes below an owner that is gone already is none of its.
-    """
-    found = remembered.get(_uid(top))
-    # An object that pays for itself is remembered under its own uid: no owner released it.
-    if found is not None and found.gone is not None and found.place != place_of(top):
-        return found
-    reference = controller_of(top.get("metadata"))
-    found = remembered.get(str(reference.get("uid"))) if reference is not None else None
-    if found is None or found.gone is None:
-        return None
-    created = _created(top)
-    return found if created is None or created <= found.gone + LATE else None
 
 
 def _payer(
