@@ -37,11 +37,12 @@ class VersionTracker:
         self._record_store = record_store
 
     def behind(self, group: GroupObject) -> dict[str, int]:
-        """Return the kinds whose store is older than the group's status, with the revision to reach."""
+        """Return the kinds whose store is older than the group's status or payers, with the revision to reach."""
         behind: dict[str, int] = {}
-        for kind, text in group.status.counted_at.items():
+        recorded = self._cluster.payers.stored(group.name).counted_at
+        for kind, text in (*group.status.counted_at.items(), *recorded.items()):
             informer = self._cluster.informers.get(kind)
-            counted = int(text) if text.isdigit() else 0
+            counted = max(int(text) if text.isdigit() else 0, behind.get(kind, 0))
             if informer is not None and informer.installed and informer.store.resource_version < counted:
                 behind[kind] = counted
         return behind

@@ -130,6 +130,7 @@ class Controller:
         for informer in self.cluster.informers.all:
             await informer.synced.wait()
         process.quiet_collector()
+        self.cluster.releases.settle()
         for group in self.cluster.groups.values():
             self.queue.add(group.name)
         log.info("counting", groups=len(self.cluster.groups.values()))

@@ -21,7 +21,7 @@ from bizrq.hours.metering import RecordPage
 from bizrq.kube.events import EventRecorder
 from bizrq.quota.recount import CountedObject, Recount, Snapshot, recount
 from bizrq.units.names import Catalog
-from bizrq.units.resources import Limits, Resources, restrict, subtract_floor
+from bizrq.units.resources import Limits, Resources, add, restrict, subtract_floor
 from bizrq.units.resources import total as total_of
 from bizrq.units.slot import group_slot
 from bizrq.workloads.config import CountingConfig
@@ -36,8 +36,9 @@ from controller.usage.excess import ExcessUsage
 from controller.usage.findings import Findings
 from controller.usage.group_snapshot import GroupSnapshots
 from controller.usage.observed_usage import ObservedUsage
+from controller.usage.payer_lines import PayerLines
 from controller.usage.reservations import ReservationTracker
-from controller.usage.usage_cache import UsageCache, UsageQuery
+from controller.usage.usage_cache import GroupUsage, UsageCache, UsageQuery
 from controller.usage.workload_cost import WorkloadCosts
 from controller.usage.workload_usage import PrepaidRun, UsageBuilder
 from controller.watch.cluster import Cluster
@@ -99,6 +100,9 @@ class Reconciler:
         self._forecaster = BudgetForecaster(cluster, record_reconciler, catalog)
         self._reporter = StatusReporter(recorder, catalog, now)
         self._writer = StatusWriter(cluster.groups, interval=recount_interval, now=now, clock=clock)
+        self._payer_lines = PayerLines(cluster, now, clock)
+        #: Why the payers of a group could not all be stored; "" if they could.
+        self._full: dict[str, str] = {}
         #: When each group's usage was last checked from scratch.
         self._checked: dict[str, float] = {}
         #: What each child holds of its parent, by the version that it was read from.
@@ -119,6 +123,7 @@ class Reconciler:
             if freshness is Freshness.RESTORED:
                 await self._write_restored(group, kind)
             return 1.0
+        # An older version listed here what is left.
         self._cluster.releases.adopt(name, wire.detached_of(group))
         # The record first: what the status says of hours follows from it.
         outlook, problem = await self._reconcile_record(group)
@@ -141,11 +146,12 @@ class Reconciler:
 
     def _forget(self, name: str) -> None:
         """Drop all that is remembered of a group that is gone."""
-        for known in (self._checked, self._held):
+        for known in (self._checked, self._held, self._full):
             known.pop(name, None)
         parts = (
             self._tracker,
             self._usage_cache,
+            self._payer_lines,
             self._snapshots,
             self._record_reconciler,
             self._reporter,
@@ -189,7 +195,25 @@ class Reconciler:
             log.error("group cannot be counted", group=group.name, error=str(error))
             return await self._write(group, self._unreadable_status(group, str(error)), None)
         status, report = self._decide(group, gathered, expired)
+        # The payers first: only then may a status count what they make.
+        if not await self._store_payers(group, status):
+            return 0.0
         return await self._write(group, status, report)
+
+    async def _store_payers(self, group: GroupObject, status: GroupStatus) -> bool:
+        """Store the payers of what a status counts. Return False if the status does not show the outcome.
+
+        Raises Conflict, other ApiErrors, Unreachable.
+        """
+        due, problem = self._payer_lines.due(group.name, self._usage_cache.of(group.name)), ""
+        if due.is_due:
+            problem = await self._cluster.payers.write(group, due.dropped, status.counted_at)
+        self._full[group.name] = problem
+        return self._payers_problem(group.name) == status.payers_problem
+
+    def _payers_problem(self, name: str) -> str:
+        """Return why the group's payers cannot all be remembered, with what to do; "" if they can."""
+        return _repair(self._cluster.payers.stored(name).problem or self._full.get(name, ""))
 
     # Gather.
 
@@ -222,11 +246,14 @@ class Reconciler:
         hard, terms, record = gathered.hard, gathered.terms, gathered.record
         entries, kept_texts = self._tracker.of(group)
         sightings = [(entry, self._tracker.write_state(entry, expired)) for entry in entries]
-        detached = self._cluster.detached.slots_of(group.name)
-        findings = Findings(
-            detached=[str(slot) for slot, _ in detached], unowned=self._record_reconciler.unowned(group.name)
-        )
         usage = self._usage_cache.of(group.name)
+        leftovers = _leftovers(usage)
+        problem = self._payers_problem(group.name)
+        findings = Findings(
+            leftovers=leftovers,
+            payers=[problem] if problem else [],
+            unowned=self._record_reconciler.unowned(group.name),
+        )
         shared = self._snapshots.shared(group, usage, sightings, findings)
         counted = recount(
             Snapshot(
@@ -250,8 +277,9 @@ class Reconciler:
             self_used=wire.format_amounts(counted.self_used),
             reservations=sorted([*map(str, counted.reservations), *kept_texts]),
             counted_at=self._versions.counted_at(group.name),
-            detached=wire.detached_lines(detached),
             ending=sorted(findings.ending)[: wire.MAX_ENDING],
+            leftovers=leftovers[: wire.MAX_LEFTOVERS],
+            payers_problem=problem,
             observed_generation=group.metadata.generation,
             conditions=self._reporter.conditions(group, conditions(counted, hard, findings, hours, self._catalog)),
             cash=wire.with_committed(record.cash_status() if record is not None else None, counted.committed),
@@ -268,6 +296,8 @@ class Reconciler:
             reservations=group.status.reservations,
             detached=group.status.detached,
             ending=group.status.ending,
+            leftovers=group.status.leftovers,
+            payers_problem=group.status.payers_problem,
             cash=group.status.cash,
             hold=group.status.hold,
             conditions=self._reporter.conditions(group, [("Ready", False, "Unreadable", problem)]),
@@ -297,10 +327,31 @@ class Reconciler:
         status = GroupStatus(
             reservations=group.status.reservations,
             detached=group.status.detached,
+            leftovers=group.status.leftovers,
+            payers_problem=group.status.payers_problem,
             cash=group.status.cash,
             conditions=self._reporter.conditions(group, [("Ready", False, "Restored", message)]),
         )
         await self._writer.write(group, status)
+
+
+def _leftovers(usage: GroupUsage) -> list[str]:
+    """Return the lines of `status.leftovers`: what is left of workloads that are gone, and what it costs."""
+    return sorted(
+        wire.leftover_line(
+            line.counted.slot,
+            line.left.place,
+            line.left.gone or line.left.since,
+            add(line.counted.cost, line.counted.unrequested),
+        )
+        for line in usage.leftovers.values()
+        if line.left is not None
+    )
+
+
+def _repair(problem: str) -> str:
+    """Return a problem with the record of payers, and what a person can do."""
+    return f"{problem[:400]}; docs/operations.md says how to repair bizgrouppayers" if problem else ""
 
 
 def _published(group: GroupObject) -> Resources:

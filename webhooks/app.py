@@ -25,6 +25,7 @@ from bizrq.quota.verdict import Denied
 from bizrq.settings import Settings
 from bizrq.store.access import SubjectAccessReviewer
 from bizrq.store.groups import GroupStore
+from bizrq.store.payers import PayerStore
 from bizrq.store.reference_resolver import ReferenceResolver
 from webhooks.charging.authorization import Authorizer
 from webhooks.charging.deadline import Deadline
@@ -66,7 +67,10 @@ class Webhooks:
         self.reserver = Reserver(self.store, catalog=settings.catalog, clock=clock)
         self.resolver = ReferenceResolver(client, settings.registry)
         authorizer = Authorizer(client, self.store, SubjectAccessReviewer(client), settings.rights)
-        self._handlers = handlers(client, self.store, self.reserver, self.resolver, authorizer, settings, namespace)
+        self.payers = PayerStore(client)
+        self._handlers = handlers(
+            client, self.store, self.reserver, self.resolver, authorizer, self.payers, settings, namespace
+        )
         self._pacer = ConnectionPacer(clock)
         self._draining = False
         self._listener = Listener(self.app(), bounds or Bounds(body_bytes=review.MAX_BODY))
@@ -84,7 +88,7 @@ class Webhooks:
 
     @property
     def _informers(self) -> list[Informer]:
-        return [self.store.informer, *self.resolver.informers]
+        return [self.store.informer, self.payers.informer, *self.resolver.informers]
 
     def app(self) -> web.Application:
         app = web.Application(client_max_size=review.MAX_BODY)

@@ -11,7 +11,7 @@ from functools import partial
 
 from bizrq.api.review import Request
 from bizrq.settings import Settings
-from bizrq.store.ports import GroupReader, ObjectReader, ReferenceReader
+from bizrq.store.ports import GroupReader, ObjectReader, PayerMemory, ReferenceReader
 from webhooks import registration
 from webhooks.charging.authorization import Authorizer
 from webhooks.charging.charger import Charger
@@ -44,6 +44,7 @@ def handlers(
     reserver: Reserver,
     resolver: ReferenceReader,
     authorizer: Authorizer,
+    payers: PayerMemory,
     settings: Settings,
     namespace: str,
 ) -> Mapping[str, Handler]:
@@ -59,6 +60,7 @@ def handlers(
         groups=groups,
         reserver=reserver,
         authorizer=authorizer,
+        payers=payers,
     )
     users = ReferenceUsers(context)
     claims = SharedClaims(context, users)

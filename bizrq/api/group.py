@@ -30,10 +30,8 @@ KIND = "BizGroupResourceQuota"
 PLURAL = "bizgroupresourcequotas"
 FINALIZER = f"{API_GROUP}/spent-hours"
 
-#: As many lines of `status.detached` as the CRD takes.
-MAX_DETACHED = 1_000
-#: As many lines of `status.ending`.
-MAX_ENDING = 200
+#: As many lines of `status.ending`, and of `status.leftovers`, as the CRD takes.
+MAX_ENDING, MAX_LEFTOVERS = 200, 100
 
 Hard = dict[str, str | int]
 
@@ -105,8 +103,11 @@ class GroupStatus(msgspec.Struct, omit_defaults=True, rename="camel"):
     self_used: Hard | None = None
     reservations: list[str] = []
     counted_at: dict[str, str] = {}
+    #: Of versions before `bizgrouppayers`; read, and not written any more.
     detached: list[str] = []
     ending: list[str] = []
+    leftovers: list[str] = []
+    payers_problem: str = ""
     last_reconcile_time: str | None = None
     observed_generation: int = 0
     conditions: list[Condition] = []
@@ -229,7 +230,9 @@ def account_of(group: GroupObject, catalog: names.Catalog) -> Account:
     """Return the account to decide on; raises GroupUnreadable."""
     used = parse_amounts(group, group.status.used)
     hard, hours = hard_of(group, catalog), hours_of(group, catalog)
-    return Account(group.name, hard, used, reservations_of(group), hours, catalog=catalog)
+    return Account(
+        group.name, hard, used, reservations_of(group), hours, catalog=catalog, problem=group.status.payers_problem
+    )
 
 
 def hours_of(group: GroupObject, catalog: names.Catalog) -> AccountHours:
@@ -282,9 +285,13 @@ def with_reservations(group: GroupObject, entries: Iterable[Reservation]) -> byt
     return encode(msgspec.structs.replace(group, status=status))
 
 
-def detached_lines(found: Iterable[tuple[Slot, str]]) -> list[str]:
-    """Return the lines of `status.detached`: slots and uids that the group still pays for without a label there."""
-    return sorted(f"{slot} uid={uid}" for slot, uid in found)[:MAX_DETACHED]
+def leftover_line(slot: Slot, place: str, since: int, amounts: Mapping[str, int]) -> str:
+    """Return a line of `status.leftovers`: what is left, of which payer, since when, and what it costs.
+
+    It is for people: `SLOT PLACE since=TIME RESOURCE=AMOUNT…`.
+    """
+    costs = [f"{name}={amount}" for name, amount in text_of(amounts).items() if amounts[name]]
+    return " ".join([str(slot), place, f"since={format_timestamp(since)}", *costs])
 
 
 def detached_of(group: GroupObject) -> list[tuple[Slot, str]]:

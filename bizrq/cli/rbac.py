@@ -14,6 +14,7 @@ from bizrq.api import overlap
 from bizrq.kube.events import CLUSTER_NAMESPACE
 from bizrq.store.groups import GROUPS
 from bizrq.store.hours import CARD_HOURS, CORRECTIONS, STATEMENTS
+from bizrq.store.payers import PAYERS
 from bizrq.store.reference_resolver import CONTEXT, NODES, READ, SLICES, WATCHED
 from bizrq.workloads.kinds.registry import Registry
 
@@ -57,8 +58,8 @@ def _cluster_roles(registry: Registry) -> Iterator[RbacManifest]:
     """Yield the roles that hold in the whole cluster."""
     yield RbacManifest(
         _role(COUNTED, counting_rules(registry)),
-        "Webhooks and controller read groups, the charged kinds, the objects that those refer to, and nodes for\n"
-        "DaemonSets. They write only the status of groups: reservations and counts.",
+        "Webhooks and controller read groups, remembered payers, the charged kinds, the objects that those refer\n"
+        "to, and nodes for DaemonSets. They write only the status of groups: reservations and counts.",
     )
     use = [
         rule("", ["namespaces"], "get"),
@@ -77,12 +78,15 @@ def _cluster_roles(registry: Registry) -> Iterator[RbacManifest]:
         rule(GROUPS.group, [STATEMENTS.plural], "get", "list", "create", "delete"),
         rule(GROUPS.group, [CORRECTIONS.plural], "get", "list", "watch"),
         rule(GROUPS.group, [f"{CORRECTIONS.plural}/status"], "patch"),
+        rule(PAYERS.group, [PAYERS.plural], "create", "delete"),
+        rule(PAYERS.group, [f"{PAYERS.plural}/status"], "update"),
         rule(SLICES.group, [SLICES.plural], "list", "watch"),
     ]
     yield RbacManifest(
         _role(CONTROLLER, record),
         "The controller adds a finalizer to a group with a record of hours, advances the record, creates\n"
-        "statements, deletes old ones, and marks corrections as applied. ResourceSlices show which devices pods got.",
+        "statements, deletes old ones, and marks corrections as applied. It records who pays for pods, so that what a\n"
+        "workload leaves behind stays charged. ResourceSlices show which devices pods got.",
     )
     bundle = [
         rule("admissionregistration.k8s.io", ["validatingwebhookconfigurations"], "list", "watch"),
@@ -138,6 +142,7 @@ def counting_rules(registry: Registry) -> list[Rule]:
         watched.setdefault(resource.group, []).append(resource.plural)
     return [
         rule(GROUPS.group, [GROUPS.plural], "get", "list", "watch"),
+        rule(PAYERS.group, [PAYERS.plural], "get", "list", "watch"),
         *(rule(group, [plural], "get", "list", "watch") for group, plural in followed),
         *(rule(group, plurals, "get") for group, plurals in read.items() if plurals),
         rule(NODES.group, [NODES.plural], "get", "list", "watch"),

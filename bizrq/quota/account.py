@@ -48,7 +48,19 @@ class Account:
     `used` is as published: a name of `hard` that it lacks is unknown, not zero.
     """
 
-    __slots__ = ("_by_slot", "_bytes", "_count", "_extra", "catalog", "group", "hard", "hours", "reserved", "used")
+    __slots__ = (
+        "_by_slot",
+        "_bytes",
+        "_count",
+        "_extra",
+        "catalog",
+        "group",
+        "hard",
+        "hours",
+        "problem",
+        "reserved",
+        "used",
+    )
 
     def __init__(
         self,
@@ -59,9 +71,12 @@ class Account:
         hours: AccountHours = _NO_HOURS,
         *,
         catalog: Catalog,
+        problem: str = "",
     ) -> None:
+        """`problem` says why the payers of what runs cannot be remembered; "" if they can."""
         self.group = group
         self.catalog = catalog
+        self.problem = problem
         self.hard = hard
         self.hours = hours
         self.used = used

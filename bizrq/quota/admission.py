@@ -69,6 +69,17 @@ def every_name_is_counted(given: Input) -> Denied | None:
     return not_reconciled(given.account.group, given.charge, f": {', '.join(unknown)} not counted")
 
 
+def payers_are_remembered(given: Input) -> Denied | None:
+    account = given.account
+    if not account.problem:
+        return None
+    # What runs would go uncharged once its workload is deleted.
+    return Denied(
+        Reason.PAYERS,
+        f"quota {account.group} cannot remember who pays for its pods, so nothing may grow: {account.problem}",
+    )
+
+
 def requests_are_stated(given: Input) -> Denied | None:
     if not given.charge.unspecified:
         return None
@@ -196,6 +207,7 @@ def account_takes_an_entry(given: Input) -> Denied | None:
 #: The checks in their order (docs/design.md, "Order of checks"); the first that denies gives the verdict.
 CHECKS: Sequence[Callable[[Input], Denied | None]] = (
     every_name_is_counted,
+    payers_are_remembered,
     requests_are_stated,
     models_are_stated,
     run_is_bounded,

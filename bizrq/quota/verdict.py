@@ -26,6 +26,7 @@ class Reason(StrEnum):
     MAY_NOT_USE = "MayNotUse"
     NOT_RECONCILED = "NotReconciled"
     PARENT_NOT_RECONCILED = "ParentNotReconciled"
+    PAYERS = "PayersUnknown"
     UNSPECIFIED = "MustSpecify"
     UNBOUNDED = "UnboundedRun"
     BUSY = "AnotherChangeUnderWay"

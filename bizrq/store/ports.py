@@ -14,6 +14,7 @@ from bizrq.api.group import GroupObject
 from bizrq.api.review import UserInfo
 from bizrq.kube.client import Resource
 from bizrq.workloads.lookup import Lookup, Reference
+from bizrq.workloads.ownership.memory import Memory
 
 Object = dict[str, Any]
 
@@ -87,6 +88,17 @@ class AccessReviewer(Protocol):
         """Return True if the user has this verb on the group of this name. No user has no right.
 
         Raise ApiError or Unreachable. `timeout` is in seconds.
+        """
+        ...
+
+
+class PayerMemory(Protocol):
+    """Answer which group paid for an object whose owner is gone or released it."""
+
+    def get(self, uid: str, /) -> Memory | None:
+        """Return the payer that is remembered for the object with this uid, or for what that object made.
+
+        It is None while the payer stands.
         """
         ...
 

@@ -24,7 +24,8 @@ class Findings:
     #: The lines of `status.ending`.
     ending: list[str] = field(default_factory=list)
     unbounded: list[str] = field(default_factory=list)
-    detached: list[str] = field(default_factory=list)
+    leftovers: list[str] = field(default_factory=list)
+    payers: list[str] = field(default_factory=list)
     claims: list[str] = field(default_factory=list)
     unowned: list[str] = field(default_factory=list)
     mismatches: list[str] = field(default_factory=list)
@@ -56,7 +57,13 @@ class Findings:
                 "another group pays for these claims, give each workload its own: ",
                 self.claims,
             ),
-            ("Detached", "LetGo", "released by their owner and still charged, label or delete them: ", self.detached),
+            (
+                "Leftovers",
+                "PayerGone",
+                "their workload is gone or released them, and they are charged until their pods end: ",
+                self.leftovers,
+            ),
+            ("PayersUnknown", "Unstored", "nothing may grow: ", self.payers),
             ("Unowned", "Outlived", "card-hours are charged although the workload is gone: ", self.unowned),
         )
         return [(kind, True, reason, head + _first_two(lines)) for kind, reason, head, lines in kinds if lines]

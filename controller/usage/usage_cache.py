@@ -10,20 +10,21 @@ until the next await is of that one moment.
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 import structlog
 
+from bizrq.kube.informer import Informer
 from bizrq.quota.recount import CountedObject, UsageSums
 from bizrq.units import quantity
 from bizrq.units.resources import add
 from bizrq.units.slot import group_slot
+from bizrq.workloads.owners import MAX_HOPS
 from controller import metrics
 from controller.usage.workload_cost import WorkloadCosts
 from controller.usage.workload_usage import NO_MESSAGES, PrepaidRun, UsageBuilder, WorkloadUsage
-from controller.watch.cluster import Cluster
+from controller.watch.cluster import CATCH_UP, Cluster
 from controller.watch.invalidation import Mark
 from controller.watch.placement import Placement
 from controller.watch.time_slice import Yielder
@@ -44,6 +45,8 @@ class GroupUsage:
         self.transient: dict[str, WorkloadUsage] = {}
         #: The workloads that the clock alone changes.
         self.changing: dict[str, WorkloadUsage] = {}
+        #: What is left of workloads that are gone.
+        self.leftovers: dict[str, WorkloadUsage] = {}
         #: The workloads to count, and the workloads whose maximum run time alone is to be applied again.
         self.due = dict.fromkeys(due)
         self.to_reprice: dict[str, None] = {}
@@ -69,6 +72,7 @@ class GroupUsage:
             (self.unknown, usage.is_unknown),
             (self.transient, usage.is_transient),
             (self.changing, usage.again is not None),
+            (self.leftovers, usage.left is not None),
         )
         for kept, belongs in kinds:
             if belongs:
@@ -79,7 +83,10 @@ class GroupUsage:
     def drop(self, uid: str) -> None:
         """Remove a workload."""
         self._take_out(uid)
-        kinds = (self.with_messages, self.with_claims, self.unknown, self.transient, self.changing)
+        kinds = (
+            *(self.with_messages, self.with_claims, self.unknown, self.transient),
+            *(self.changing, self.leftovers),
+        )
         for lines in (self.usages, *kinds):
             lines.pop(uid, None)
         for marks in (self.due, self.to_reprice, self.unchecked):
@@ -129,10 +136,10 @@ class UsageCache:
         self._now = now
         self._groups: dict[str, GroupUsage] = {}
         self._counted_groups = cluster.counted_groups
-        #: By uid, objects that are not charged only because their owner was deleted, with that time; and the same
-        #: as a heap, oldest first. Outdated entries of the heap stay until they are popped.
-        self._going: dict[str, float] = {}
-        self._oldest: list[tuple[float, str]] = []
+        #: By uid, objects that were seen before their owner may have been: the informer that has to catch up, and with
+        #: which revision. And the owners of those that have waited.
+        self._awaiting: dict[str, tuple[Informer, int]] = {}
+        self._waited: dict[str, str | None] = {}
         #: Iterators over the children of marked objects, and how many levels of these are marked.
         self._below: list[tuple[Iterator[str], int]] = []
 
@@ -156,7 +163,6 @@ class UsageCache:
         `check` counts each of them from scratch. Raises ApiError, Unreachable; then the rest is due next time.
         """
         slices = self._yielder()
-        await self._forget_owners(slices)
         account = self.of(query.group)
         if account.run != query.run:
             account.to_reprice |= dict.fromkeys(account.usages)
@@ -175,23 +181,24 @@ class UsageCache:
                 self._reprice(query, account.to_reprice.popitem()[0])
             elif account.unchecked:
                 await self._check(query, next(reversed(account.unchecked)))
+            elif self._awaiting:
+                await self._catch_up()
             elif account.checked is not None:
                 self._end_check(query.group, account, account.checked)
             else:
                 return
             await slices.step()
 
-    async def _forget_owners(self, yielder: Yielder) -> None:
-        """Mark objects that still exist after their owner's deletion is forgotten."""
-        while self._oldest:
-            since, uid = self._oldest[0]
-            if self._going.get(uid) == since:
-                if self._cluster.placements.owner_deleted_at(uid) == since:
-                    return
-                del self._going[uid]
-                self._dirty.mark(uid)
-            heapq.heappop(self._oldest)
-            await yielder.step()
+    async def _catch_up(self) -> None:
+        """Let the informers of owners catch up with the objects that name these, and mark the objects again."""
+        waiting, self._awaiting = self._awaiting, {}
+        for informer in {id(each): each for each, _ in waiting.values()}.values():
+            revision = max(wanted for each, wanted in waiting.values() if each is informer)
+            await informer.catch_up(revision, CATCH_UP)
+        for uid in waiting:
+            obj = self._placement(uid).obj
+            self._waited[uid] = self._cluster.ownership.owner_of(obj) if obj is not None else None
+            self._dirty.mark(uid, Mark(MAX_HOPS, MAX_HOPS))
 
     # Dirty marks.
 
@@ -215,26 +222,22 @@ class UsageCache:
     def _place(self, uid: str, mark: Mark) -> None:
         """Make an object due in the groups that it is charged to now, and remove it from all others."""
         standing = self._placement(uid)
+        if standing.obj is None or standing.awaits is None:
+            self._waited.pop(uid, None)
+        elif self._waited.get(uid) != self._cluster.ownership.owner_of(standing.obj):
+            self._awaiting[uid] = standing.awaits
+            return
         for group in set(self._counted_groups.of(uid)).difference(standing.groups):
             self._take_from(group, uid)
         for group in standing.groups:
             self.of(group).due[uid] = None
             self._counted_groups.add(uid, group)
-        self._note_going(uid, standing.owner_deleted_at)
         if standing.obj is None:
             self._costs.forget(uid)
         elif mark.hops and (owner := self._cluster.ownership.owner_of(standing.obj)) is not None:
             self._dirty.mark(owner, Mark(mark.hops - 1))
         if mark.below:
             self._below.append((self._cluster.descendants.owned_by(uid), mark.below))
-
-    def _note_going(self, uid: str, since: float | None) -> None:
-        """Remember when an object's owner was deleted. Deletions are forgotten in order of time, but not read so."""
-        if since is None:
-            self._going.pop(uid, None)
-        elif self._going.get(uid) != since:
-            self._going[uid] = since
-            heapq.heappush(self._oldest, (since, uid))
 
     def _placement(self, uid: str) -> Placement:
         try:

@@ -6,7 +6,7 @@ This file alone combines these for one workload at one moment. It awaits nothing
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from bizrq.api import group as wire
@@ -17,6 +17,8 @@ from bizrq.units.slot import Slot
 from bizrq.units.times import TimestampError, format_timestamp, parse_timestamp
 from bizrq.workloads.kinds.declaration import Adapter
 from bizrq.workloads.lookup import Reference
+from bizrq.workloads.ownership.memory import Memory
+from bizrq.workloads.ownership.payers import place_of
 from bizrq.workloads.pods.roles import max_run_time, run_started_at
 from bizrq.workloads.validation import Malformed
 from controller.usage.observed_usage import ObservedUsage
@@ -75,6 +77,11 @@ class WorkloadUsage:
     is_transient: bool = False
     asked: Collection[Reference] = ()
     again: int | None = None
+    #: The uids of the workload and of the objects below it that make its pods, with the place of who pays for them; and
+    #: the payer that left it.
+    makers: Sequence[str] = ()
+    place: str = ""
+    left: Memory | None = None
 
     def equals(self, other: WorkloadUsage) -> bool:
         """Return True if both have equal amounts. Messages may differ by the order of pods."""
@@ -131,6 +138,9 @@ class UsageBuilder:
             not cost.settled or shown.is_transient,
             {*cost.asked, *asked},
             cost.again,
+            self._cluster.descendants.makers_of(obj),
+            place_of(obj),
+            self._cluster.ownership.let_go(obj),
         )
 
     def _with_commitment(

@@ -6,7 +6,7 @@ This file alone decides which groups are enqueued for a change, and after how ma
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, Protocol
 
 import structlog
@@ -18,7 +18,6 @@ from bizrq.workloads.kinds.registry import Registry
 from bizrq.workloads.lookup import ALL_NODES, reference_of
 from bizrq.workloads.ownership.observation import has_observed
 from controller.watch.descendants import Descendants
-from controller.watch.detached import DetachedObjects
 from controller.watch.indexes import claim_groups, labelled_group
 from controller.watch.informers import Informers
 from controller.watch.invalidation import CountedGroups, DirtySet, identity_of, node_devices, node_placing
@@ -26,6 +25,7 @@ from controller.watch.ownership import Ownership
 from controller.watch.placement import Placements
 from controller.watch.pods import Pod
 from controller.watch.releases import ReleaseTracker
+from controller.watch.remembered import RememberedPayers
 from controller.watch.vanished import VanishedPods
 
 log = structlog.get_logger(__name__)
@@ -60,7 +60,7 @@ class Cluster:
 
     Each part decides one thing: `informers` what is watched, `ownership` who pays, `descendants` what an owner has
     below it, `vanished` which of its pods run on though they are gone, `placements` which groups an object is charged
-    to, `detached` and `releases` what a controller released.
+    to, `payers` and `releases` who paid for what is left.
     """
 
     def __init__(
@@ -85,11 +85,14 @@ class Cluster:
         self.informers = Informers(client, registry, self, self.dirty, annotations)
         self.groups = self.informers.groups
         self.resolver = self.informers.resolver
-        self.detached = DetachedObjects(registry)
-        self.ownership = Ownership(self.informers, self.detached, registry)
-        self.releases = ReleaseTracker(self.informers, self.ownership, self.detached, self.dirty)
-        self.placements = Placements(self.informers, self.ownership, self.detached, registry)
+        self.payers = RememberedPayers(client, self._payers_changed)
+        self.informers.count_from(self.payers.informer)
+        self.ownership = Ownership(self.informers, self.payers, registry)
         self.descendants = Descendants(self.informers, registry)
+        self.placements = Placements(self.informers, self.ownership, self.descendants, self.payers, registry)
+        self.releases = ReleaseTracker(
+            self.informers, self.ownership, self.descendants, self.payers, self.dirty, registry, now
+        )
         self.vanished = VanishedPods(now)
         self._listeners: list[WatchListener] = []
         #: Counts the changes of objects that concern every workload, such as LimitRanges.
@@ -98,6 +101,12 @@ class Cluster:
     def subscribe(self, listener: WatchListener) -> None:
         """Deliver pod, claim and label changes to the listener from now on."""
         self._listeners.append(listener)
+
+    def _payers_changed(self, group: str, uids: Collection[str]) -> None:
+        """Place again what the payers left that another writer of a group's record changed."""
+        self.releases.settle(uids)
+        self.releases.changed(uids)
+        self._enqueue(group, UNHURRIED)
 
     def group_changed(self, old: Object | None, new: Object | None) -> None:
         """Enqueue the group and its parent, before and after the change."""
@@ -249,7 +258,7 @@ def _holds(pod: Pod | None) -> object:
 
 def _ties(pod: Pod | None) -> object:
     """Return what ties a pod to a group: its owner and labels."""
-    return (pod.owner, pod.labels) if pod is not None else None
+    return (pod.owner, pod.selected) if pod is not None else None
 
 
 def _deletion_timestamp(obj: Object | None) -> object:

@@ -48,6 +48,16 @@ class Descendants:
             return [pod] if (pod := self._informers.pod(workload["metadata"]["uid"])) is not None else []
         return [pod for uid in self._owners_of_pods(workload) for pod in self.pods_made_by(uid)]
 
+    def makers_of(self, workload: Object) -> list[str]:
+        """Return the uids of a workload that makes others, and of each object below it that has pods."""
+        top = self._registry.of(workload)
+        if top is None or not top.creates:
+            return []
+        uid = workload["metadata"]["uid"]
+        is_pod = (top.group, top.kind) == POD
+        makers = [each for each in self._owners_of_pods(workload) if each == uid or self.pods_made_by(each)]
+        return [each for each in dict.fromkeys((uid, *makers)) if not is_pod or self.pods_made_by(each)]
+
     def grouped_pods_of(self, workload: Object) -> list[tuple[Pod, int]]:
         """Return one pod of each equivalence class below a workload, and the size of the class.
 

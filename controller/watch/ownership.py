@@ -1,60 +1,92 @@
-"""Who pays for a stored object: an owner above it, the group that it names, or its namespace's default.
+"""Who pays for a stored object: an owner above it, the group that paid before, or the group that it names.
 
-This file alone decides that for stored objects, by the rules of `bizrq.workloads.owners`. It counts nothing.
+This file alone applies `bizrq.workloads.ownership.payers` to what the informers have. It counts nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
-from bizrq.kube.store import Kept, Store, plain
+from bizrq.kube.informer import Informer
+from bizrq.kube.store import Kept, kept_revision, place_of, plain, uid_of
 from bizrq.units.slot import Slot
 from bizrq.workloads.kinds.declaration import Adapter
 from bizrq.workloads.kinds.registry import Registry
 from bizrq.workloads.lookup import Reference, group_and_version, reference_of
-from bizrq.workloads.owners import MAX_HOPS, charged_group, controller_of, owner_chain, payer
+from bizrq.workloads.owners import charged_group, controller_of, owner_chain
+from bizrq.workloads.ownership.memory import Memory
+from bizrq.workloads.ownership.payers import Paid, keeps, left_by, paid_by
 from bizrq.workloads.validation import Malformed
-from controller.watch.detached import DetachedObjects
-from controller.watch.indexes import controller_uid, defaulted_namespace, labelled_group
-from controller.watch.informers import POD, Informers
-from controller.watch.pods import Pod
+from controller.watch.indexes import controller_uid, labelled_group
+from controller.watch.informers import Informers
+from controller.watch.remembered import RememberedPayers
 
 Object = dict[str, Any]
+
+
+class _Above(NamedTuple):
+    """What is above an object: its owner, and the object whose slot is charged for what that owner keeps, if any."""
+
+    owner: Reference
+    top: Reference | None
 
 
 class Ownership:
     """Answers who pays for an object as the informers have it. Remembers payers until an owner changes."""
 
-    def __init__(self, informers: Informers, detached: DetachedObjects, registry: Registry) -> None:
+    def __init__(self, informers: Informers, payers: RememberedPayers, registry: Registry) -> None:
         self._informers = informers
-        self._detached = detached
+        self._payers_gone = payers
         self._registry = registry
         self._resolver = informers.resolver
-        #: The payer by kind of the child, namespace, and uid and name of its controller.
-        self._payers: dict[tuple[object, ...], Reference | None] = {}
+        #: What is above, by kind of the child, namespace, and uid and name of its controller.
+        self._payers: dict[tuple[object, ...], _Above | None] = {}
         #: The uids of those controllers, including deleted ones and ones not seen yet.
         self._owners_asked: set[object] = set()
 
+    def paid(self, obj: Object) -> Paid | None:
+        """Return who pays for an object, stored or not, and why.
+
+        A label counts even if its group does not exist or does not take the namespace: the group pays once it exists.
+        """
+        return paid_by(obj, self._registry, self._resolver.cached_lookup, self._payers_gone, lambda *_: True)
+
+    def let_go(self, obj: Object) -> Memory | None:
+        """Return the payer that is gone or released this object, which is the topmost one that is left."""
+        return left_by(obj, self._payers_gone)
+
     def group_of(self, obj: Object) -> str | None:
         """Return the group that an object charges if no owner pays for it. An invalid label charges no group."""
+        left = self.let_go(obj)
+        if left is not None:
+            return left.group
         try:
-            group = charged_group(obj, self._resolver.cached_lookup)
+            return charged_group(obj, self._resolver.cached_lookup)
         except Malformed:
             return None
-        return group if group is not None else self._detached.group_of(obj["metadata"]["uid"])
 
     def payer_of(self, obj: Object) -> Object | None:
-        """Return the top-most owner that pays for an object. None where the object pays for itself."""
+        """Return the object above whose slot is charged: an owner that pays, or the topmost that is left of one.
+
+        None where the object has its own slot.
+        """
         reference = controller_of(obj["metadata"])
         if reference is None:
             return None
         key = obj.get("kind"), obj["metadata"].get("namespace", ""), reference.get("uid"), reference.get("name")
+        lookup = self._resolver.cached_lookup
         if key not in self._payers:
-            self._payers[key] = self._top(obj)
+            direct = next(owner_chain(obj, self._registry, lookup), None)
+            if direct is not None and not keeps(direct[0], obj):
+                return None
+            self._payers[key] = _Above(reference_of(direct[0]), self._top(obj)) if direct is not None else None
             self._owners_asked.add(key[2])
-        found = self._payers[key]
-        return self._resolver.cached_lookup.get(*found) if found is not None else None
+        above = self._payers[key]
+        if above is None or above.top is None:
+            return None
+        owner = lookup.get(*above.owner)
+        return lookup.get(*above.top) if owner is not None and keeps(owner, obj) else None
 
     def paying_group(self, obj: Object) -> str | None:
         """Return the group that an object or the owner that pays for it charges."""
@@ -71,17 +103,24 @@ class Ownership:
 
     def unpaid(self, kept: Kept) -> Object | None:
         """Return an object that no owner pays for. None where an owner pays."""
-        if isinstance(kept, Pod) and self._is_known_paid(kept):
-            return None
         obj = plain(kept)
         return obj if self.payer_of(obj) is None else None
 
-    def named_groups(self, obj: Object) -> Iterator[str]:
-        """Yield the group that an object names. Without a label, yield its namespace's default."""
-        yield from labelled_group(obj)
-        for name in defaulted_namespace(obj, self._registry):
-            namespace = self._resolver.cached_lookup.get("", "Namespace", "", name)
-            yield from labelled_group(namespace) if namespace is not None else ()
+    def awaited_owner(self, kept: Kept) -> tuple[Informer, int] | None:
+        """Return the informer that has to catch up, and with which revision, before an object can be placed.
+
+        The watches of different kinds are not in step, so an object may be seen before its owner.
+        """
+        obj = plain(kept)
+        reference = controller_of(obj["metadata"])
+        informer = self._informer_of(reference) if reference is not None else None
+        if informer is None or reference is None or not informer.installed:
+            return None
+        uid, revision = str(reference.get("uid")), kept_revision(kept)
+        store = informer.store
+        if store.resource_version >= revision or store.kept(uid) is not None or store.deleted_at(uid) is not None:
+            return None
+        return informer, revision
 
     def namespaces_of(self, group: str) -> list[str]:
         """Return the namespaces whose default group this is."""
@@ -90,6 +129,22 @@ class Ownership:
             for namespace in self._resolver.cached_lookup.all_of("", "Namespace", "")
             if group in labelled_group(namespace)
         ]
+
+    def default_namespaces(self) -> set[str]:
+        """Return the namespaces that have a default group."""
+        namespaces = self._resolver.cached_lookup.all_of("", "Namespace", "")
+        return {namespace["metadata"]["name"] for namespace in namespaces if labelled_group(namespace)}
+
+    def strays(self) -> Iterator[str]:
+        """Yield the objects in namespaces with a default whose owner does not pay for them, or is not stored."""
+        namespaces = self.default_namespaces()
+        if not namespaces:
+            return
+        for informer in self._informers.kinds.values():
+            for owner in tuple(informer.store.keys("owner")):
+                for kept in informer.store.kept_index("owner", owner):
+                    if place_of(kept)[0] in namespaces and self.unpaid(kept) is not None:
+                        yield uid_of(kept)
 
     def workload_of(self, pod: Object) -> tuple[Adapter, Object] | None:
         """Return the workload that pays for a pod, which may be the pod itself.
@@ -107,16 +162,6 @@ class Ownership:
         """Return the uid of the controller that an object names."""
         return next(iter(controller_uid(obj)), None)
 
-    def owner_deleted_at(self, obj: Object) -> float | None:
-        """Return when an object's controller was deleted, in seconds on the informers' clock.
-
-        Until the garbage collector removes the object or the reference, the object is not charged, as its owner is not.
-        A controller that was never seen proves nothing.
-        """
-        reference = controller_of(obj["metadata"])
-        store = self._store_of(reference) if reference is not None else None
-        return store.deleted_at(str(reference.get("uid"))) if store is not None and reference is not None else None
-
     def unowned_above(self, obj: Object) -> tuple[Slot, str] | None:
         """Return the slot and uid of the top-most owner of an object, or of itself.
 
@@ -131,27 +176,16 @@ class Ownership:
         return Slot(adapter.resource, metadata["namespace"], metadata["name"]), metadata["uid"]
 
     def _top(self, obj: Object) -> Reference | None:
-        found, lookup = obj, self._resolver.cached_lookup
-        for _ in range(MAX_HOPS):
-            above = payer(found, self._registry, lookup)
-            if above is None:
-                break
-            found = above
-        return reference_of(found) if found is not obj else None
-
-    def _is_known_paid(self, pod: Pod) -> bool:
-        """Return True if a remembered payer pays for the pod: a cheap answer for most pods with a label."""
-        owner = pod.owner
-        return owner is not None and self._payers.get((POD[1], pod.namespace, owner.uid, owner.name)) is not None
+        paid = self.paid(obj)
+        return reference_of(paid.slot_of) if paid is not None and paid.slot_of is not obj else None
 
     def _lost_controller(self, obj: Object) -> bool:
         """Return True if the controller that an object names is not stored."""
         reference = controller_of(obj["metadata"])
-        store = self._store_of(reference) if reference is not None else None
-        return store is not None and reference is not None and store.by_uid(str(reference.get("uid"))) is None
+        informer = self._informer_of(reference) if reference is not None else None
+        return informer is not None and reference is not None and informer.store.kept(str(reference.get("uid"))) is None
 
-    def _store_of(self, reference: Object) -> Store | None:
-        """Return the store of the kind that an owner reference names."""
+    def _informer_of(self, reference: Object) -> Informer | None:
+        """Return the informer of the kind that an owner reference names."""
         group, _ = group_and_version(reference.get("apiVersion"))
-        informer = self._informers.kinds.get((group, str(reference.get("kind"))))
-        return informer.store if informer is not None else None
+        return self._informers.kinds.get((group, str(reference.get("kind"))))

@@ -1,6 +1,6 @@
 """The groups that stored objects are charged to: by object, by group, and all candidates.
 
-This file alone combines labels, namespace defaults, owners and detached objects into one answer. It counts nothing.
+This file alone combines labels, namespace defaults, owners and remembered payers into one answer. It counts nothing.
 """
 
 from __future__ import annotations
@@ -8,12 +8,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import Any, NamedTuple
 
-from bizrq.kube.store import plain
+from bizrq.kube.informer import Informer
+from bizrq.kube.store import Kept, plain, uid_of
 from bizrq.workloads.kinds.declaration import Adapter
 from bizrq.workloads.kinds.registry import Registry
-from controller.watch.detached import DetachedObjects
+from controller.watch.descendants import Descendants
 from controller.watch.informers import Informers
 from controller.watch.ownership import Ownership
+from controller.watch.remembered import RememberedPayers
 
 Object = dict[str, Any]
 
@@ -21,14 +23,13 @@ Object = dict[str, Any]
 class Placement(NamedTuple):
     """A stored object and the groups that it is charged to.
 
-    `owner_deleted_at` is set where the object is not charged only because its owner was deleted: the time of that
-    deletion in seconds on the informers' clock.
+    `awaits` is set where that cannot be known yet: the informer of its owner, and the revision to reach.
     """
 
     adapter: Adapter | None = None
     obj: Object | None = None
     groups: Collection[str] = ()
-    owner_deleted_at: float | None = None
+    awaits: tuple[Informer, int] | None = None
 
 
 NOT_STORED = Placement()
@@ -38,62 +39,96 @@ class Placements:
     """Answers which groups stored objects are charged to."""
 
     def __init__(
-        self, informers: Informers, ownership: Ownership, detached: DetachedObjects, registry: Registry
+        self,
+        informers: Informers,
+        ownership: Ownership,
+        descendants: Descendants,
+        payers: RememberedPayers,
+        registry: Registry,
     ) -> None:
         self._informers = informers
         self._ownership = ownership
-        self._detached = detached
+        self._descendants = descendants
+        self._payers = payers
         self._registry = registry
-        self._adapters = {adapter.resource: adapter for adapter in registry.charged}
+        #: The objects that have an owner but pay for themselves, which no index has, with their namespace.
+        self._strays: dict[str, str] = {}
 
     def charged_to(self, group: str) -> Iterator[tuple[Adapter, Object]]:
-        """Yield all stored objects that the group is charged for.
+        """Yield all stored objects that the group is charged for, each once.
 
-        These name the group, or are in its namespaces and name none, or are detached from it. An object that an owner
-        pays for is left out, and so is one whose owner was deleted.
+        These name the group, or are in its namespaces and name none, or are left of a workload that it paid for. An
+        object that an owner pays for is left out.
         """
-        for obj in self._detached.objects_of(group):
-            adapter = self._registry.of(obj)
-            if adapter is not None:
+        seen: set[str] = set()
+        for kept in self._named(group):
+            uid = uid_of(kept)
+            if uid in seen:
+                continue
+            seen.add(uid)
+            obj = self._ownership.unpaid(kept)
+            adapter = self._registry.of(obj) if obj is not None else None
+            if obj is not None and adapter is not None and self._ownership.group_of(obj) == group:
                 yield adapter, obj
-        named = [
-            ("group", group),
-            *(("unlabelled", namespace) for namespace in self._ownership.namespaces_of(group)),
-        ]
-        for key, informer in self._informers.workloads.items():
-            for index, value in named:
-                for kept in informer.store.kept_index(index, value):
-                    obj = self._ownership.unpaid(kept)
-                    if obj is not None and self._ownership.owner_deleted_at(obj) is None:
-                        yield self._adapters[key], obj
 
     def of(self, uid: str) -> Placement:
-        """Return the groups that one object is charged to."""
-        kept, kind = next(
-            (
-                (found, kind)
-                for kind, informer in self._informers.kinds.items()
-                if (found := informer.store.kept(uid)) is not None
-            ),
-            (None, None),
-        )
-        adapter = self._registry.by_kind(*kind) if kind is not None else None
-        if kept is None or adapter is None:
+        """Return the group that one object is charged to."""
+        kept = self._kept(uid)
+        obj = plain(kept) if kept is not None else None
+        adapter = self._registry.of(obj) if obj is not None else None
+        if kept is None or obj is None or adapter is None:
+            self._note_stray(uid, None)
             return NOT_STORED
-        detached_from = self._detached.group_of(uid)
-        groups = {detached_from} if detached_from is not None else set[str]()
-        obj = self._ownership.unpaid(kept) if self._registry.is_charged(adapter) else None
-        named = set(self._ownership.named_groups(obj)) if obj is not None else set[str]()
-        deleted_at = self._ownership.owner_deleted_at(obj) if obj is not None and named else None
-        return Placement(adapter, plain(kept), groups | named if deleted_at is None else groups, deleted_at)
+        left = self._ownership.let_go(obj)
+        is_charged = left is not None or self._registry.is_charged(adapter)
+        group = self._ownership.group_of(obj) if is_charged and self._ownership.payer_of(obj) is None else None
+        awaits = self._ownership.awaited_owner(kept) if group is not None and left is None else None
+        is_stray = group is not None and left is None and self._ownership.owner_of(obj) is not None
+        self._note_stray(uid, obj["metadata"]["namespace"] if is_stray else None)
+        return Placement(adapter, obj, (group,) if group is not None else (), awaits)
 
     def candidates(self) -> Iterator[str]:
         """Yield the uids of all objects that some group may be charged for. A uid may come several times."""
-        yield from self._detached
         for informer in self._informers.workloads.values():
             yield from informer.store.indexed("group")
             yield from informer.store.indexed("unlabelled")
+        yield from self._ownership.strays()
+        for uid in self._payers:
+            yield uid
+            yield from self._descendants.owned_by(uid)
 
-    def owner_deleted_at(self, uid: str) -> float | None:
-        """Return when the owner was deleted of an object that is not charged only because of that."""
-        return self.of(uid).owner_deleted_at
+    def is_stored(self, uid: str) -> bool:
+        """Return True if an object has this uid."""
+        return self._kept(uid) is not None
+
+    def is_kept(self, uid: str) -> bool:
+        """Return True if an owner pays for the object with this uid."""
+        kept = self._kept(uid)
+        return kept is not None and self._ownership.payer_of(plain(kept)) is not None
+
+    def _named(self, group: str) -> Iterator[Kept]:
+        """Yield the stored objects that may be charged to the group."""
+        namespaces = self._ownership.namespaces_of(group)
+        named = [("group", group), *(("unlabelled", namespace) for namespace in namespaces)]
+        for informer in self._informers.workloads.values():
+            for index, value in named:
+                yield from informer.store.kept_index(index, value)
+        for uid, namespace in tuple(self._strays.items()):
+            if namespace in namespaces and (kept := self._kept(uid)) is not None:
+                yield kept
+        for uid, memory in self._payers.of(group).items():
+            if memory.gone is not None:
+                for left in (uid, *self._descendants.owned_by(uid)):
+                    if (kept := self._kept(left)) is not None:
+                        yield kept
+
+    def _note_stray(self, uid: str, namespace: str | None) -> None:
+        if namespace is not None:
+            self._strays[uid] = namespace
+        else:
+            self._strays.pop(uid, None)
+
+    def _kept(self, uid: str) -> Kept | None:
+        return next(
+            (kept for each in self._informers.kinds.values() if (kept := each.store.kept(uid)) is not None), None
+        )

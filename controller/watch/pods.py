@@ -33,6 +33,14 @@ _VERSION = "leaderworkerset.sigs.k8s.io/template-revision-hash"
 _LABELS = (LABEL, hami.IGNORE, _VERSION)
 #: A grace other than this one is kept.
 _GRACE = 30
+#: Labels that differ between the pods of one owner, which no selector of a workload names.
+_OWN_LABELS = frozenset(
+    {
+        "statefulset.kubernetes.io/pod-name",
+        "apps.kubernetes.io/pod-index",
+        "batch.kubernetes.io/job-completion-index",
+    }
+)
 _METADATA = ("deletionTimestamp", "deletionGracePeriodSeconds")
 _STATUS = ("resourceClaimStatuses", "extendedResourceClaimStatus")
 
@@ -59,6 +67,8 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
     created: int | None
     owner: PodOwner | None
     labels: Object
+    #: All labels that an owner's selector may name.
+    selected: Object
     spec: Object
     node: str | None
     phase: str | None
@@ -104,7 +114,7 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
             "namespace": self.namespace,
             "uid": self.uid,
             "resourceVersion": str(self.revision),
-            "labels": self.labels,
+            "labels": self.selected,
             **rest.get("metadata", {}),
         }
         if self.created is not None:
@@ -185,6 +195,7 @@ def trimmed_pod(pod: Object, shapes: SharedParts) -> Pod:
         _time(metadata.get("creationTimestamp")),
         shapes.owner(metadata),
         shapes.shared({key: value for key, value in labels.items() if key.startswith(_LABELS)}),
+        shapes.shared({key: value for key, value in labels.items() if key not in _OWN_LABELS}),
         shapes.shared(counted),
         _interned(spec.get("nodeName")),
         _interned(status.get("phase")),

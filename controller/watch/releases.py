@@ -1,69 +1,121 @@
-"""Recognizes objects that a controller releases: by a change that the watch brings, or from a status or record.
+"""Recognizes payers that go or let something go: from changes that the watch brings, a status, or a record.
 
-This file alone decides when an object becomes detached, and when it stops being so.
+This file alone decides from when on a group pays for a leftover. `remembered` keeps and stores it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import replace
 from typing import Any
 
 import structlog
 
 from bizrq.units.slot import Slot
-from bizrq.workloads.lookup import group_and_version
-from bizrq.workloads.owners import controller_of
-from controller.watch.detached import DetachedObjects
-from controller.watch.indexes import labelled_group
-from controller.watch.informers import Informers
-from controller.watch.invalidation import DirtySet
+from bizrq.workloads.kinds.registry import Registry
+from bizrq.workloads.owners import MAX_HOPS
+from bizrq.workloads.ownership.memory import Memory
+from bizrq.workloads.ownership.payers import PayerReason, place_of
+from controller.watch.descendants import Descendants
+from controller.watch.informers import POD, Informers
+from controller.watch.invalidation import DirtySet, Mark
 from controller.watch.ownership import Ownership
+from controller.watch.remembered import RememberedPayers
 
 log = structlog.get_logger(__name__)
 
 Object = dict[str, Any]
 
+#: Stands for the kind of a payer that an older status does not name.
+_UNKNOWN = "Unknown"
+
 
 class ReleaseTracker:
-    """Keeps `DetachedObjects` in step with the cluster."""
+    """Keeps `RememberedPayers` in step with the cluster."""
 
-    def __init__(self, informers: Informers, ownership: Ownership, detached: DetachedObjects, dirty: DirtySet) -> None:
+    def __init__(
+        self,
+        informers: Informers,
+        ownership: Ownership,
+        descendants: Descendants,
+        payers: RememberedPayers,
+        dirty: DirtySet,
+        registry: Registry,
+        now: Callable[[], int],
+    ) -> None:
         self._informers = informers
         self._ownership = ownership
-        self._detached = detached
+        self._descendants = descendants
+        self._payers = payers
         self._dirty = dirty
+        self._registry = registry
+        self._now = now
 
     def record(self, old: Object | None, new: Object | None) -> None:
-        """Record what a change means for a detached object. Call it before payers are forgotten."""
+        """Record what a change means for leftovers. Call it before payers are forgotten."""
         if old is None:
             return
-        uid, pays = old["metadata"]["uid"], self._ownership.payer_of(old)
-        group = self._ownership.group_of(pays or old)
         if new is None:
-            self._detached.drop(uid)
-            if group is not None:
-                self._detached.note_deleted_owner(uid, group)
-            return
-        before, after = controller_of(old["metadata"]), controller_of(new["metadata"])
-        if before is not None and after is None and not any(labelled_group(new)):
-            paid = group if pays is not None else self._detached.group_of_deleted_owner(str(before.get("uid")))
-            self._record_release(paid, new)
-        elif self._ownership.payer_of(new) is not None or any(labelled_group(new)):
-            self._detached.drop(uid)
+            self._record_deletion(old)
+        else:
+            self._record_release(old, new)
 
-    def _record_release(self, group: str | None, obj: Object) -> None:
-        """Charge a released object to the group that paid, unless a namespace's default applies."""
-        informer = self._informers.kinds.get((group_and_version(obj.get("apiVersion"))[0], str(obj.get("kind"))))
-        if group is not None and informer is not None and self._ownership.group_of(obj) is None:
-            uid = obj["metadata"]["uid"]
-            log.warning("object released by its owner, still charged", group=group, kind=obj.get("kind"), uid=uid)
-            self._detached.add(uid, group, informer)
+    def settle(self, uids: Iterable[str] | None = None) -> None:
+        """Find the remembered payers that went while nobody watched: these, or all."""
+        for uid in self._payers if uids is None else uids:
+            memory = self._payers.get(uid)
+            if memory is None or memory.gone is not None:
+                continue
+            obj = self._stored(uid)
+            if obj is None or (memory.place != place_of(obj) and self._ownership.payer_of(obj) is None):
+                self._payers.remember(uid, replace(memory, gone=self._now()))
+                self.changed([uid])
 
-    def adopt(self, group: str, detached: Iterable[tuple[Slot, str]]) -> None:
-        """Take over objects that a status or record lists as detached, where they are stored and no group pays."""
-        for slot, uid in detached:
-            informer = self._informers.get(slot.kind) if uid not in self._detached else None
+    def changed(self, uids: Collection[str]) -> None:
+        """Place again what remembered payers left."""
+        self._ownership.forget_payers()
+        for uid in uids:
+            self._dirty.mark(uid, Mark(MAX_HOPS, MAX_HOPS))
+
+    def adopt(self, group: str, released: Iterable[tuple[Slot, str]]) -> None:
+        """Take over objects that an older status, or the record of hours, has as the group's where no group pays."""
+        for slot, uid in released:
+            informer = self._informers.get(slot.kind) if self._payers.get(uid) is None else None
             obj = informer.store.by_uid(uid) if informer is not None else None
-            if informer is not None and obj is not None and self._ownership.paying_group(obj) is None:
-                self._detached.add(uid, group, informer)
-                self._dirty.mark(uid)
+            if obj is not None and self._ownership.paying_group(obj) is None:
+                now = self._now()
+                self._payers.remember(uid, Memory(group, f"{_UNKNOWN}/{slot.namespace}/{slot.name}", now, now))
+                self.changed([uid])
+
+    def _record_deletion(self, old: Object) -> None:
+        uid = old["metadata"]["uid"]
+        known = self._payers.get(uid)
+        if known is not None:
+            self._payers.remember(uid, replace(known, gone=self._now()))
+        elif self._makes(old) and (was := self._ownership.paid(old)) is not None:
+            # It came and went between two recounts, and may have made pods.
+            now = self._now()
+            self._payers.remember(uid, Memory(was.group, was.place, was.since or now, now))
+
+    def _record_release(self, old: Object, new: Object) -> None:
+        """Charge an object to the group that paid until now if no owner keeps it from now on."""
+        uid, was = new["metadata"]["uid"], self._ownership.paid(old)
+        if was is None or was.reason not in (PayerReason.OWNER, PayerReason.LEFTOVER):
+            return
+        if self._ownership.payer_of(new) is None and self._ownership.let_go(new) is None:
+            now = self._now()
+            log.warning("object released by its owner, still charged", group=was.group, object=place_of(new), uid=uid)
+            self._payers.remember(uid, Memory(was.group, was.place, was.since or now, now))
+
+    def _makes(self, obj: Object) -> bool:
+        """Return True for an object that makes others: any workload but a pod, and a pod that did."""
+        adapter = self._registry.of(obj)
+        if adapter is None:
+            return False
+        if (adapter.group, adapter.kind) == POD:
+            return any(self._descendants.owned_by(obj["metadata"]["uid"]))
+        return bool(adapter.creates)
+
+    def _stored(self, uid: str) -> Object | None:
+        found = (informer.store.by_uid(uid) for informer in self._informers.kinds.values())
+        return next((obj for obj in found if obj is not None), None)

@@ -79,6 +79,13 @@ REFUSED = [
         "quota ai is not reconciled yet: limits.cpu not counted: try again",
     ),
     (
+        "a group that cannot remember who pays for its pods does not grow",
+        Account("nlp", res("cpu=10"), res("cpu=0"), catalog=CATALOG, problem="the record is full"),
+        stating(create("web", "cpu=1"), {"limits.cpu": ("c",)}),
+        Reason.PAYERS,
+        "quota nlp cannot remember who pays for its pods, so nothing may grow: the record is full",
+    ),
+    (
         "containers must say what hard names",
         account("nlp cpu=10 mem=1Gi"),
         stating(create("web", ""), {"limits.memory": ("c", "b"), "limits.cpu": ("c",)}),

@@ -175,7 +175,7 @@ async def test_the_pods_of_a_job_that_is_deleted_by_saying_nothing_are_counted_a
     made = await team.pods(jobs, job, 2)
     await team.uses("2")
     await team.delete(jobs, "job", None)
-    assert f"pods/{team.name}/" in await team.told("Detached")
+    assert f"pods/{team.name}/" in await team.told("Leftovers")
     await team.uses("2")
     for pod in made:
         await team.delete(PODS, pod["metadata"]["name"], None)
@@ -206,7 +206,7 @@ async def test_a_pod_that_is_detached_is_counted_and_told_though_nothing_names_i
     await team.uses("2")
     await detach(team, "w")
     await team.uses("3")
-    assert f"pods/{team.name}/w" in await team.told("Detached")
+    assert f"pods/{team.name}/w" in await team.told("Leftovers")
     await team.delete(PODS, "w", None)
     await team.uses("2")
 

@@ -31,6 +31,7 @@ import crds
 from bizrq.kube.client import AlreadyExists, ApiError, KubeClient, NotFound, Resource, Unreachable
 from bizrq.store.groups import GROUPS
 from bizrq.store.hours import CARD_HOURS, CORRECTIONS, STATEMENTS
+from bizrq.store.payers import PAYERS
 from bizrq.workloads.labels import LABEL
 from sandbox.server import Sandbox
 from tests.support.binaries import output, program, real_version
@@ -291,7 +292,7 @@ async def sweep(client: KubeClient) -> None:
                 if group["metadata"].get("finalizers"):
                     await client.patch(GROUPS, name, {"metadata": {"finalizers": None}})
                 await client.delete(GROUPS, name)
-    for resource in (CARD_HOURS, STATEMENTS, CORRECTIONS):
+    for resource in (CARD_HOURS, STATEMENTS, CORRECTIONS, PAYERS):
         with contextlib.suppress(NotFound):
             for obj in (await client.list(resource))[0]:
                 with contextlib.suppress(NotFound):

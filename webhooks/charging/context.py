@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bizrq.store.ports import GroupReader, ObjectReader, ReferenceReader
+from bizrq.store.ports import GroupReader, ObjectReader, PayerMemory, ReferenceReader
 from bizrq.units.names import Catalog
 from bizrq.workloads.config import CountingConfig
 from bizrq.workloads.kinds.registry import Registry
@@ -26,3 +26,4 @@ class Context:
     groups: GroupReader
     reserver: Reserver
     authorizer: Authorizer
+    payers: PayerMemory

@@ -175,6 +175,7 @@ class GroupHandler:
         children = {child.name for child in await self._context.groups.children(stored.name)}
         children |= {slot.name for slot in promised if slot.kind == GROUP_SLOT_KIND}
         workloads = {str(slot) for slot in promised if slot.kind != GROUP_SLOT_KIND}
+        workloads |= {line.partition(" ")[0] for line in stored.status.leftovers}
         workloads |= {str(slot) for slot, _ in wire.detached_of(stored)}
         if not children and len(workloads) < MAX_NAMED:
             named = await list_stored(self._context, (NAMESPACES,), deadline, None, f"{LABEL}={stored.name}")

@@ -5,7 +5,7 @@ for. A labelled child pays for itself from then on, so a labelled template may b
 are reviewed (`registration.ORPHANING`).
 
 A child that is made between this check and the deletion, or orphaned while no webhook was running, is still counted to
-the group by the controller, if it saw the child paid for before (`controller/watch/detached.py`).
+the group by the controller, which remembers who paid (`controller/watch/releases.py`).
 """
 
 from __future__ import annotations

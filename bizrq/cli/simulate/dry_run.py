@@ -31,6 +31,7 @@ from bizrq.settings import Settings
 from bizrq.store.access import SelfAccessReviewer
 from bizrq.store.groups import GROUPS
 from bizrq.store.hours import CORRECTIONS
+from bizrq.store.payers import PAYERS, GonePayers, read_gone_payers
 from bizrq.store.reference_resolver import NAMESPACES
 from bizrq.units.slot import Slot
 from bizrq.workloads.demand import counting
@@ -38,6 +39,7 @@ from bizrq.workloads.demand.offline import is_scale, objects_in
 from bizrq.workloads.kinds.declaration import Adapter
 from bizrq.workloads.lookup import Reference, group_and_version
 from bizrq.workloads.owners import charged_group
+from bizrq.workloads.ownership.memory import Memory
 from bizrq.workloads.validation import Malformed
 from webhooks.charging.authorization import Authorizer
 from webhooks.charging.deadline import Deadline
@@ -64,6 +66,16 @@ class _Write:
     old: Object | None
 
 
+class _Payers:
+    """A PayerMemory that is empty until it is read."""
+
+    def __init__(self) -> None:
+        self.known = GonePayers()
+
+    def get(self, uid: str, /) -> Memory | None:
+        return self.known.get(uid)
+
+
 class DryRun:
     """Run the webhooks on manifests, in their order. `unread` names what the user may not read."""
 
@@ -85,9 +97,17 @@ class DryRun:
         self._groups = InMemoryGroupStore(groups, settings.catalog)
         self._reserver = RecordingReserver(self._groups, settings.catalog, clock)
         self._resolver = FileReferenceReader(self._reader, settings.registry, self._manifests)
+        self._payers = _Payers()
         authorizer = Authorizer(self._reader, self._groups, SelfAccessReviewer(client), settings.rights)
         self._handlers = handlers(
-            self._reader, self._groups, self._reserver, self._resolver, authorizer, settings, SYSTEM_NAMESPACE
+            self._reader,
+            self._groups,
+            self._reserver,
+            self._resolver,
+            authorizer,
+            self._payers,
+            settings,
+            SYSTEM_NAMESPACE,
         )
         self._kinds = reviewed_kinds(settings)
         self._stored: dict[Reference, Object] = {}
@@ -128,6 +148,16 @@ class DryRun:
         self._stored = {place: obj for place, obj in zip(wanted, stored, strict=True) if obj is not None}
         if any(kind.resources == (CORRECTIONS,) for kind in wanted.values()):
             self._user = UserInfo(username=await whoami(self._client))
+        made = {kind for adapter in self._settings.registry.adapters for kind in adapter.creates}
+        if any(place[:2] in made for place in wanted):
+            await self._read_payers()
+
+    async def _read_payers(self) -> None:
+        """Read who paid for what is left of deleted workloads; only a kind that other kinds make may be left."""
+        try:
+            self._payers.known = await read_gone_payers(self._client)
+        except Forbidden:
+            self._resolver.unread.add(PAYERS.plural)
 
     async def _read(self, place: Reference, kind: ReviewedKind) -> Object | None:
         """Return the stored object of a place, None if there is none. Remember kinds that are not served."""

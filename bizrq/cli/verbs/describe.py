@@ -110,6 +110,7 @@ def _as_json(view: GroupView, found: ChargedWorkloads, events: list[dict[str, An
             }
             for workload in found.workloads
         ],
+        "leftovers": list(view.group.status.leftovers),
         "reservations": [str(entry) for entry in view.reservations],
         "events": [{"time": _seen(e), "reason": e.get("reason"), "message": e.get("message")} for e in events],
     }
@@ -138,6 +139,8 @@ def _print(forest: TreeView, view: GroupView, found: ChargedWorkloads, events: l
         terminal.print_sentences(console, ["none: the controller has not seen the group yet"], 2)
     _resources(console, view)
     _workloads(console, view, found)
+    if view.group.status.leftovers:
+        _section(console, "Leftovers", list(map(_leftover, view.group.status.leftovers)))
     if view.reservations:
         from bizrq.units.times import format_timestamp
 
@@ -177,6 +180,14 @@ def _workloads(console: Console, view: GroupView, found: ChargedWorkloads) -> No
         text = f"cannot be counted: {workload.error}" if workload.error else _amounts(cost)
         lines.append(f"{workload.kind} {workload.namespace}/{workload.name}: {text}")
     _section(console, "Workloads", lines or ["none"])
+
+
+def _leftover(line: str) -> str:
+    """Return a line of `status.leftovers` in words."""
+    slot, place, since, *costs = line.split(" ")
+    kind, _, where = place.partition("/")
+    gone = f"{kind} {where} is gone since {since.removeprefix('since=')}"
+    return f"{slot}: {gone}, charged until its pods end: {', '.join(costs) or 'nothing'}"
 
 
 def _amounts(amounts: Any) -> str:

@@ -7,9 +7,9 @@ else its own label, else its namespace. It does not know costs. Times are intege
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
+from typing import Any, Protocol
 
 from bizrq.units.times import TimestampError, parse_timestamp
 from bizrq.workloads.kinds.declaration import Adapter, GroupKind
@@ -17,6 +17,7 @@ from bizrq.workloads.kinds.registry import Registry
 from bizrq.workloads.labels import LABEL, labels_of
 from bizrq.workloads.lookup import Lookup, group_and_version
 from bizrq.workloads.owners import controller_of, default_group, namespace_name, owner_chain
+from bizrq.workloads.ownership.memory import Memory
 from bizrq.workloads.ownership.waiting import ordinal_of
 from bizrq.workloads.validation import Malformed
 
@@ -42,22 +43,11 @@ ENDS: Mapping[PayerReason, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
-    """One remembered payer: from `since` on `group` paid for what the object with this uid made.
-
-    `place` names the payer for people: `Deployment team-a/web`.
-    """
-
-    group: str
-    place: str
-    since: int
-
-
-@dataclass(frozen=True, slots=True)
 class Paid:
     """`group` pays for an object. `payer` is the uid of the object whose slot is charged, `place` its name for people.
 
-    For a leftover `payer` is the topmost object that is left, and `place` names the payer that is gone.
+    For a leftover `payer` is the topmost object that is left, and `place` names the payer that is gone. `slot_of` is
+    the object with the uid `payer`.
     """
 
     group: str
@@ -65,14 +55,25 @@ class Paid:
     payer: str
     place: str
     since: int | None
+    slot_of: Object = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def ends(self) -> str:
         return ENDS[self.reason]
 
 
-#: Remembered payers by uid; payers that still exist are among them.
-Remembered = Mapping[str, Memory]
+#: An object below an owner that went longer ago than this is not the owner's: milliseconds for watches to catch up.
+LATE = 10_000
+
+
+class Remembered(Protocol):
+    """The remembered payers. Those that still exist may be among them."""
+
+    def get(self, uid: str, /) -> Memory | None:
+        """Return the payer that is remembered for the object with this uid."""
+        ...
+
+
 #: True where a group exists and takes workloads of a namespace.
 Takes = Callable[[str, str], bool]
 
@@ -87,21 +88,38 @@ def paid_by(obj: Object, registry: Registry, lookup: Lookup, remembered: Remembe
     chain = list(_kept_by(obj, registry, lookup))
     top = chain[-1][0] if chain else obj
     # The payer that released the topmost object still pays, regardless of labels below.
-    let_go = _let_go(top, remembered)
+    let_go = left_by(top, remembered)
     if let_go is not None:
-        return Paid(let_go.group, PayerReason.LEFTOVER, _uid(top), let_go.place, let_go.since)
+        return Paid(let_go.group, PayerReason.LEFTOVER, _uid(top), let_go.place, let_go.since, top)
     payer = _payer(chain, registry, lookup, takes)
     if payer is not None:
         owner, group = payer
-        return Paid(group, PayerReason.OWNER, _uid(owner), place_of(owner), _created(owner))
+        return Paid(group, PayerReason.OWNER, _uid(owner), place_of(owner), _created(owner), owner)
     own = _label(obj)
     namespace = namespace_name(obj)
     if own is not None and takes(own, namespace):
-        return Paid(own, PayerReason.LABEL, _uid(obj), place_of(obj), _created(obj))
+        return Paid(own, PayerReason.LABEL, _uid(obj), place_of(obj), _created(obj), obj)
     default = default_group(namespace, lookup)
     if default is not None and takes(default, namespace):
-        return Paid(default, PayerReason.NAMESPACE, _uid(obj), place_of(obj), _created(obj))
+        return Paid(default, PayerReason.NAMESPACE, _uid(obj), place_of(obj), _created(obj), obj)
     return None
+
+
+def left_by(top: Object, remembered: Remembered) -> Memory | None:
+    """Return the payer that released the topmost object that is left: it let that object go, or it is gone.
+
+    No owner keeps `top`. What a person makes below an owner that is gone already is none of its.
+    """
+    found = remembered.get(_uid(top))
+    # An object that pays for itself is remembered under its own uid: no owner released it.
+    if found is not None and found.gone is not None and found.place != place_of(top):
+        return found
+    reference = controller_of(top.get("metadata"))
+    found = remembered.get(str(reference.get("uid"))) if reference is not None else None
+    if found is None or found.gone is None:
+        return None
+    created = _created(top)
+    return found if created is None or created <= found.gone + LATE else None
 
 
 def keeps(owner: Object, child: Object) -> bool:
@@ -140,7 +158,7 @@ def selects(selector: Object, labels: Mapping[str, Any]) -> bool:
 
 def place_of(obj: Object) -> str:
     metadata = obj.get("metadata") or {}
-    return f"{obj.get('kind')} {namespace_name(obj)}/{metadata.get('name', '')}"
+    return f"{obj.get('kind')}/{namespace_name(obj)}/{metadata.get('name', '')}"
 
 
 def _holds(rule: Object, labels: Mapping[str, Any]) -> bool:
@@ -168,16 +186,6 @@ def _kept_by(obj: Object, registry: Registry, lookup: Lookup) -> Iterator[tuple[
             return
         yield owner, adapter, made
         below = owner
-
-
-def _let_go(top: Object, remembered: Remembered) -> Memory | None:
-    """Return the payer that released the topmost object: it is gone, does not keep it, or is no longer its owner."""
-    reference = controller_of(top.get("metadata"))
-    if reference is not None:
-        return remembered.get(str(reference.get("uid")))
-    found = remembered.get(_uid(top))
-    # An object that pays for itself is remembered under its own uid: no owner released it.
-    return found if found is not None and found.place != place_of(top) else None
 
 
 def _payer(

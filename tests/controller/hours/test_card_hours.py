@@ -70,9 +70,11 @@ async def test_deleting_the_workload_first_loses_no_hour(books: Books) -> None:
         await books.uses("vision", hours="0", gpu="1")
         books.box.clock.advance(3600)
         await books.remove(job)
-        await books.uses("vision", gpu="0")
+        await books.until("vision", lambda g: bool(g.status.leftovers))
+        await books.uses("vision", gpu="1")
         books.box.clock.advance(3600)
         await books.remove(pod)
+        await books.uses("vision", gpu="0")
         await books.uses("vision", hours="2")
 
 

@@ -12,6 +12,7 @@ from bizrq.hours.periods import ALL_TIME
 from bizrq.kube.client import Invalid, NotFound
 from bizrq.store.groups import GROUPS
 from bizrq.store.hours import CARD_HOURS, STATEMENTS, statements
+from bizrq.store.payers import PAYERS
 from bizrq.units.times import parse_timestamp
 from controller.hours import page_placement
 from tests.controller.conftest import Books
@@ -186,13 +187,15 @@ async def test_a_record_of_a_group_that_was_taken_away_by_force_is_not_its_names
         assert datetime.fromisoformat(statement.spec.end) <= datetime(2026, 1, 1, 1, tzinfo=UTC)
 
 
-async def test_pods_that_outlive_their_workload_are_charged_and_told(books: Books) -> None:
+async def test_pods_that_outlive_their_workload_and_the_record_of_payers_are_charged_and_told(books: Books) -> None:
     async with books.controller():
         await books.group("vision", hours="100", gpu="8")
         job = await books.create(tfjob("train", "vision", 1))
         await books.pod("train-0", job)
         await books.uses("vision", gpu="1")
-        await books.remove(job)
+    await books.remove(job)
+    await books.client.delete(PAYERS, "vision")
+    async with books.controller():
         await books.uses("vision", gpu="0")
         books.box.clock.advance(3600)
         found = await books.until("vision", lambda g: any(c.type == "Unowned" for c in g.status.conditions))

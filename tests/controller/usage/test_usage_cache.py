@@ -52,12 +52,13 @@ def pod(size: int, odd: bool) -> Object:
     if size > 1:
         spec["resourceClaims"] = [claims[size - 2]]
     spec["nodeName"] = "n" if odd else "o"
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": {}, "spec": spec, "status": {"phase": "Running"}}
+    metadata: Object = {"labels": {} if odd else {"app": "x"}}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec, "status": {"phase": "Running"}}
 
 
 def replica_set(size: int, odd: bool) -> Object:
     made = objects.deployment("", None, size + odd)
-    return {**made, "kind": "ReplicaSet"}
+    return {**made, "kind": "ReplicaSet", "metadata": {"labels": {"app": "x"}}}
 
 
 def tfjob(size: int, odd: bool) -> Object:
@@ -140,6 +141,7 @@ class World(RuleBasedStateMachine):
             informer.installed = True
             informer.catch_up = partial(_caught_up, informer)  # type: ignore[method-assign]
             informer.store._clock = lambda: self.seconds
+            informer.catch_up = partial(self._caught_up, informer)
         self.surplus = ExcessUsage(self.cluster, knobs().counting)
         self.costs = self._costs()
         self.ledgers = UsageCache(
@@ -153,6 +155,11 @@ class World(RuleBasedStateMachine):
 
     def _lines(self, costs: WorkloadCosts) -> UsageBuilder:
         return UsageBuilder(self.cluster, costs, ObservedUsage(self.cluster, knobs().counting))
+
+    async def _caught_up(self, informer: Informer, revision: int, _timeout: float) -> bool:
+        self.deliver(informer.resource.kind)
+        informer.store.resource_version = max(informer.store.resource_version, revision)
+        return True
 
     def informer(self, kind: str) -> Informer:
         if kind == "Node":
@@ -446,8 +453,8 @@ def test_what_a_workload_refers_to_may_change_while_its_first_count_awaits_the_w
         world.teardown()
 
 
-def charged_twice() -> World:
-    """A pod with a claim that is charged to "a", whose ReplicaSet released it, and by its namespace to "b"."""
+def test_a_released_pod_is_charged_to_the_group_that_paid_and_to_no_other() -> None:
+    """Its namespace has a default, and its claim changes."""
     world = World()
     put(world, "DeviceClass", "g", odd=True)
     put(world, "ResourceClaim", "k")
@@ -458,27 +465,15 @@ def charged_twice() -> World:
     put(world, "Namespace", "o", label="b")
     world.look(None)
     uid = world.stored["p"]["metadata"]["uid"]
-    assert all(uid in world.ledgers.of(group).usages for group in GROUPS)
-    return world
-
-
-def test_what_was_charged_to_two_groups_goes_from_both() -> None:
-    world = charged_twice()
+    assert [uid in world.ledgers.of(group).usages for group in GROUPS] == [True, False]
+    put(world, "ResourceClaim", "k", 3)
+    world.look(None)
     delete(world, "Pod", "p")
     world.look(None)
     world.teardown()
 
 
-def test_what_goes_from_one_of_two_groups_is_counted_anew_in_the_other_where_its_claim_changes() -> None:
-    world = charged_twice()
-    put(world, "Namespace", "o")
-    world.look(None)
-    put(world, "ResourceClaim", "k", 3)
-    world.look(None)
-    world.teardown()
-
-
-def test_a_pod_that_is_let_go_of_pays_no_more_for_those_it_makes_later() -> None:
+def test_the_group_that_pays_for_a_released_pod_pays_for_those_it_makes_later() -> None:
     world = World()
     by_pod = OWNERS["Pod"].index("p")
     put(world, "ReplicaSet", "r", 3, label="a")
@@ -489,25 +484,29 @@ def test_a_pod_that_is_let_go_of_pays_no_more_for_those_it_makes_later() -> None
     put(world, "Pod", "p")
     put(world, "Pod", "v", maker=by_pod, label="b")
     world.look(None)
-    assert world.stored["v"]["metadata"]["uid"] in world.ledgers.of("b").usages
+    assert not world.ledgers.of("b").usages
+    assert world.stored["p"]["metadata"]["uid"] in world.ledgers.of("a").usages
     world.teardown()
 
 
-def test_what_its_deleted_owner_left_is_charged_in_the_order_in_which_owners_went() -> None:
-    """A workload that changes meanwhile is counted later than others, and still pays first."""
+def test_what_an_owner_that_paid_nothing_left_is_charged_to_the_group_of_its_label_at_once() -> None:
     world = World()
-    for owner, pod, seconds in (("r", "p", 0), ("s", "u", 200)):
-        put(world, "ReplicaSet", owner)
-        put(world, "Pod", pod, maker=OWNERS["Pod"].index(owner), label="a")
-        world.wait(seconds)
-        delete(world, "ReplicaSet", owner)
-        world.look(None)
-    put(world, "Pod", "p", 3, maker=OWNERS["Pod"].index("r"), label="a")
-    world.look(None)
-    assert not world.ledgers.of("a").usages
-    world.wait(101)
+    put(world, "ReplicaSet", "r")
+    put(world, "Pod", "p", maker=0, label="a")
+    delete(world, "ReplicaSet", "r")
     world.look(None)
     assert [*world.ledgers.of("a").usages] == [world.stored["p"]["metadata"]["uid"]]
+    world.teardown()
+
+
+def test_a_pod_that_is_seen_before_its_owner_is_charged_to_no_other_group_meanwhile() -> None:
+    world = World()
+    put(world, "Namespace", "o", label="b")
+    put(world, "ReplicaSet", "r", label="a", late=True)
+    put(world, "Pod", "p", maker=0)
+    world.look(None)
+    assert not world.ledgers.of("b").usages
+    assert [*world.ledgers.of("a").usages] == [world.stored["r"]["metadata"]["uid"]]
     world.teardown()
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,7 +12,8 @@ from bizrq.builtin import builtin_registry
 from bizrq.units.times import format_timestamp
 from bizrq.workloads.labels import LABEL
 from bizrq.workloads.lookup import DocumentLookup
-from bizrq.workloads.ownership.payers import ENDS, Memory, Paid, PayerReason, keeps, paid_by, selects
+from bizrq.workloads.ownership.memory import Memory
+from bizrq.workloads.ownership.payers import ENDS, LATE, Paid, PayerReason, keeps, paid_by, selects
 
 NOW = 1_700_000_000_000
 APPS, BATCH = "apps/v1", "batch/v1"
@@ -47,7 +50,11 @@ def namespace(group=None):
 WEB = "Deployment web uid=d label=nlp selects=app=web"
 SET = "ReplicaSet web-1 uid=r app=web selects=app=web below=Deployment/web/d"
 POD = "Pod web-1-x uid=p app=web below=ReplicaSet/web-1/r"
-LEFT = {"d": Memory("nlp", "Deployment team-a/web", NOW - 5), "r": Memory("nlp", "Deployment team-a/web", NOW - 5)}
+GONE = Memory("nlp", "Deployment/team-a/web", NOW - 5, NOW)
+LEFT = {"d": GONE, "r": GONE}
+STANDS = replace(GONE, gone=None)
+#: Gone so long ago that the objects of the table are none that it made.
+LONG_GONE = replace(GONE, gone=NOW - LATE - 1)
 
 #: subject, existing objects, the object, what is remembered, the namespace's default, who pays
 ROWS = [
@@ -76,8 +83,14 @@ ROWS = [
     ("the ReplicaSet that is left itself", [], SET, LEFT, None, ("nlp", PayerReason.LEFTOVER, "r")),
     ("a label on what is left decides nothing", [], f"{POD} label=vision", LEFT, "speech",
      ("nlp", PayerReason.LEFTOVER, "p")),
-    ("let go by a change of its labels", [WEB, SET], "Pod web-1-x uid=p app=no below=ReplicaSet/web-1/r", LEFT, None,
-     ("nlp", PayerReason.LEFTOVER, "p")),
+    ("let go by a change of its labels", [WEB, SET], "Pod web-1-x uid=p app=no below=ReplicaSet/web-1/r",
+     {"d": STANDS, "r": STANDS, "p": GONE}, None, ("nlp", PayerReason.LEFTOVER, "p")),
+    ("never kept by an owner that stands", [WEB, SET], "Pod web-1-x uid=p app=no below=ReplicaSet/web-1/r",
+     {"d": STANDS, "r": STANDS}, None, None),
+    ("made below an owner that went long before", [], f"{POD} label=vision", {"d": LONG_GONE, "r": LONG_GONE}, None,
+     ("vision", PayerReason.LABEL, "p")),
+    ("an owner that is not seen yet, or no longer", [], f"{POD} label=vision", {"d": STANDS, "r": STANDS}, None,
+     ("vision", PayerReason.LABEL, "p")),
     ("let go and without a reference: remembered itself", [WEB, SET], "Pod web-1-x uid=p app=no label=vision",
      {**LEFT, "p": LEFT["d"]}, None, ("nlp", PayerReason.LEFTOVER, "p")),
     ("adopted: its owner pays again", [WEB, SET], POD, {**LEFT, "p": LEFT["d"]}, None, ("nlp", PayerReason.OWNER, "d")),
@@ -102,7 +115,7 @@ def test_who_pays(stands, words, remembered, default, who):
 
 def test_a_leftover_names_who_paid_and_since_when():
     found = paid_by(made(POD), builtin_registry(), DocumentLookup([namespace()]), LEFT, lambda *_: True)
-    assert found == Paid("nlp", PayerReason.LEFTOVER, "p", "Deployment team-a/web", NOW - 5)
+    assert found == Paid("nlp", PayerReason.LEFTOVER, "p", "Deployment/team-a/web", NOW - 5)
     assert found.ends == ENDS[PayerReason.LEFTOVER]
 
 

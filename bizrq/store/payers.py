@@ -1,0 +1,101 @@
+"""The remembered payers as admission reads them: those that are gone, by uid, fed by a watch.
+
+This file alone decides which lines of the records admission keeps. The controller reads whole records and writes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import structlog
+
+from bizrq.api import payers as wire
+from bizrq.api.group import API_GROUP
+from bizrq.kube.client import KubeClient, NotFound, Resource
+from bizrq.kube.informer import Informer
+from bizrq.workloads.ownership.memory import GONE_MARK, Memory, PayersUnreadable, parse_payer
+
+log = structlog.get_logger(__name__)
+
+PAYERS = Resource(API_GROUP, "v1alpha1", wire.PLURAL, wire.KIND, namespaced=False)
+
+
+class GonePayers:
+    """A PayerMemory of the payers that are gone or released an object. A payer that stands answers for itself."""
+
+    def __init__(self) -> None:
+        #: By uid, then by group: a workload that moved before it was deleted has a line in each.
+        self._gone: dict[str, dict[str, Memory]] = {}
+
+    def get(self, uid: str, /) -> Memory | None:
+        """Return the payer that is remembered for an object. Of several groups the last one paid."""
+        found = self._gone.get(uid)
+        return max(found.values(), key=lambda memory: (memory.since, memory.group)) if found else None
+
+    def replace(self, group: str, old: Iterable[str], new: Iterable[str]) -> None:
+        """Replace the lines of a group's record. A line that cannot be read is logged, and remembers nobody."""
+        before, after = set(old), set(new)
+        for line in before - after:
+            if (entry := _entry(group, line)) is not None:
+                self._forget(*entry)
+        for line in after - before:
+            if (entry := _entry(group, line)) is not None:
+                self._gone.setdefault(entry[0], {})[group] = entry[1]
+
+    def _forget(self, uid: str, memory: Memory) -> None:
+        found = self._gone.get(uid, {})
+        found.pop(memory.group, None)
+        if not found:
+            self._gone.pop(uid, None)
+
+
+class PayerStore(GonePayers):
+    """The same, kept current by a watch."""
+
+    def __init__(self, client: KubeClient) -> None:
+        super().__init__()
+        self.informer = Informer(client, PAYERS, on_change=self._on_change, transform=without_standing)
+
+    def _on_change(self, old: dict[str, Any] | None, new: dict[str, Any] | None) -> None:
+        name = (new or old or {})["metadata"]["name"]
+        self.replace(name, gone_lines(old), gone_lines(new))
+
+
+async def read_gone_payers(client: KubeClient) -> GonePayers:
+    """Return the payers that are gone, read now. Raise ApiError or Unreachable."""
+    found = GonePayers()
+    try:
+        records, _ = await client.list(PAYERS)
+    except NotFound:
+        # The cluster runs a bizrq that does not remember payers.
+        return found
+    for record in records:
+        found.replace(record["metadata"]["name"], (), gone_lines(record))
+    return found
+
+
+def without_standing(record: dict[str, Any]) -> dict[str, Any]:
+    """Return the record with the lines of payers that are gone alone."""
+    metadata = record["metadata"]
+    return {
+        "apiVersion": record.get("apiVersion"),
+        "kind": record.get("kind"),
+        "metadata": {key: metadata[key] for key in ("name", "uid", "resourceVersion") if key in metadata},
+        "status": {"payers": gone_lines(record)},
+    }
+
+
+def gone_lines(record: dict[str, Any] | None) -> list[str]:
+    """Return the lines of a stored record whose payers are gone."""
+    lines = ((record or {}).get("status") or {}).get("payers")
+    return [line for line in lines if GONE_MARK in line] if isinstance(lines, list) else []
+
+
+def _entry(group: str, line: str) -> tuple[str, Memory] | None:
+    try:
+        return parse_payer(group, line)
+    except PayersUnreadable as error:
+        # The status of the group says so too, and refuses growth until somebody mends the record.
+        log.warning("a line of remembered payers cannot be read", group=group, error=str(error))
+        return None

@@ -1,0 +1,95 @@
+"""One remembered payer, and its line in the record of a group.
+
+This file alone decides how a line reads, and how long a record may get. Who is remembered, and for how long, is the
+controller's decision. Times inside are integer milliseconds since 1970.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+from bizrq.units.times import TimestampError, format_timestamp, parse_timestamp
+
+#: As many lines, and characters of lines, as a record may have. An object in etcd has at most 1.5 MiB.
+MAX_LINES, MAX_LENGTH = 10_000, 1024 * 1024
+#: In the line of each payer that is gone, and in no other.
+GONE_MARK = " gone="
+_VERSION, _SINCE, _GONE = "v1", "since=", GONE_MARK.strip()
+#: The words of a line without and with the end.
+_WORDS, _WORDS_GONE = 4, 5
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """One remembered payer: from `since` on `group` paid for what the object with this uid made.
+
+    `place` names the payer for people: `Deployment/team-a/web`. `gone` is when it was seen deleted, or seen to let the
+    object go; None while it stands.
+    """
+
+    group: str
+    place: str
+    since: int
+    gone: int | None = None
+
+
+class PayersUnreadable(ValueError):
+    """A stored record that cannot be counted with; says which line and why."""
+
+
+def payer_line(uid: str, memory: Memory) -> str:
+    """Return `v1 UID since=TIME [gone=TIME] KIND/NAMESPACE/NAME`."""
+    ended = "" if memory.gone is None else f"{GONE_MARK}{format_timestamp(memory.gone)}"
+    return f"{_VERSION} {uid} {_SINCE}{format_timestamp(memory.since)}{ended} {memory.place}"
+
+
+def payer_lines(payers: Mapping[str, Memory]) -> list[str]:
+    """Return the lines of a record, sorted."""
+    return sorted(payer_line(uid, memory) for uid, memory in payers.items())
+
+
+def parse_payer(group: str, line: str) -> tuple[str, Memory]:
+    """Return the uid of a line and the payer that it remembers; raises PayersUnreadable."""
+    words = line.split(" ")
+    if len(words) not in (_WORDS, _WORDS_GONE) or words[0] != _VERSION or not words[1]:
+        raise PayersUnreadable(f"{line[:120]!r} is no line: write v1 UID since=TIME [gone=TIME] KIND/NAMESPACE/NAME")
+    since = _time(line, _SINCE, words[2])
+    gone = _time(line, _GONE, words[3]) if len(words) == _WORDS_GONE else None
+    kind, _, rest = words[-1].partition("/")
+    if not kind or "/" not in rest or rest.endswith("/"):
+        raise PayersUnreadable(f"{line[:120]!r}: {words[-1][:80]!r} is no KIND/NAMESPACE/NAME")
+    return words[1], Memory(group, words[-1], since, gone)
+
+
+def parse_payers(group: str, lines: Collection[str]) -> dict[str, Memory]:
+    """Return the remembered payers of a record by uid; raises PayersUnreadable."""
+    if not fits(lines):
+        raise PayersUnreadable(
+            f"it has {len(lines)} lines of {_length(lines)} characters: at most {MAX_LINES} of {MAX_LENGTH}"
+        )
+    found: dict[str, Memory] = {}
+    for line in lines:
+        uid, memory = parse_payer(group, line)
+        if uid in found:
+            raise PayersUnreadable(f"{line[:120]!r}: another line has this uid")
+        found[uid] = memory
+    return found
+
+
+def fits(lines: Collection[str]) -> bool:
+    """Return True if a record may have these lines."""
+    return len(lines) <= MAX_LINES and _length(lines) <= MAX_LENGTH
+
+
+def _length(lines: Iterable[str]) -> int:
+    return sum(map(len, lines))
+
+
+def _time(line: str, key: str, word: str) -> int:
+    try:
+        if word.startswith(key):
+            return parse_timestamp(word.removeprefix(key))
+    except TimestampError:
+        pass  # Neither is a word without the key a time.
+    raise PayersUnreadable(f"{line[:120]!r}: {word[:80]!r} is no {key}TIME")

@@ -1,0 +1,319 @@
+"""What a workload leaves behind is charged to the group that paid, by any controller, until it ends."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from bizrq.api import payers as wire
+from bizrq.api.group import GroupObject
+from bizrq.kube.client import Conflict, NotFound
+from bizrq.store.payers import PAYERS
+from bizrq.workloads.labels import LABEL
+from bizrq.workloads.ownership import memory
+from bizrq.workloads.ownership.memory import Memory, parse_payers
+from tests.controller.conftest import Books
+from tests.support.cluster import eventually
+from tests.support.objects import NAMESPACES, PODS, REPLICASETS, TFJOBS, Object, deployment, tfjob
+
+
+async def payers(books: Books, group: str = "nlp") -> dict[str, Memory]:
+    """Return what the group's stored record remembers, by uid."""
+    try:
+        return parse_payers(group, wire.from_dict(await books.client.get(PAYERS, group)).status.payers)
+    except NotFound:
+        return {}
+
+
+async def rewrite_payers(books: Books, lines: list[str]) -> None:
+    while True:
+        stored = await books.client.get(PAYERS, "nlp")
+        stored["status"]["payers"] = lines
+        try:
+            await books.client.replace(PAYERS, stored, subresource="status")
+        except Conflict:
+            continue
+        return
+
+
+def condition(group: GroupObject, kind: str) -> str:
+    return next((c.message for c in group.status.conditions if c.type == kind), "")
+
+
+async def team(books: Books, **hard: Any) -> Object:
+    """A group with a TFJob of one worker, and its pod."""
+    await books.group("nlp", **{"cpu": "9", **hard})
+    job = await books.create(tfjob("train", "nlp", 1, gpu=0))
+    await books.pod("w", job, gpu=0)
+    await books.uses("nlp", cpu="1")
+    return job
+
+
+async def test_a_payer_is_stored_with_its_group_as_the_owner(books: Books) -> None:
+    async with books.controller():
+        job = await team(books)
+        [(uid, line)] = (await payers(books)).items()
+        assert (uid, line.place, line.gone) == (job["metadata"]["uid"], "TFJob/default/train", None)
+    stored = wire.from_dict(await books.client.get(PAYERS, "nlp"))
+    assert stored.group_uid == (await books.read("nlp")).metadata.uid
+
+
+async def test_a_status_counts_nothing_whose_payer_could_not_be_stored(books: Books) -> None:
+    async with books.controller():
+        await books.group("nlp", cpu="9")
+        denied = []
+
+        async def deny(request: Any) -> Any:
+            if request.path.startswith("/apis/quota.biz.group/v1alpha1/bizgrouppayers") and request.method in (
+                "POST",
+                "PUT",
+            ):
+                denied.append(request.path)
+                return web.json_response({"kind": "Status", "code": 500, "reason": "InternalError"}, status=500)
+            return None
+
+        books.box.faults.append(deny)
+        await books.create(tfjob("train", "nlp", 1, gpu=0))
+        await eventually(lambda: _true(len(denied) >= 3), 60, "three attempts")
+        assert (await books.read("nlp")).status.used == {"limits.cpu": "0"}
+        books.box.faults.remove(deny)
+        await books.uses("nlp", cpu="1")
+
+
+async def _true(value: bool) -> bool:
+    return value
+
+
+async def test_the_pods_of_a_deleted_workload_are_charged_until_they_end(books: Books) -> None:
+    async with books.controller():
+        job = await team(books)
+        await books.remove(job)
+        found = await books.until("nlp", lambda g: bool(g.status.leftovers))
+        assert found.status.used == {"limits.cpu": "1"}
+        [line] = found.status.leftovers
+        assert line.startswith("pods/default/w TFJob/default/train since=2026-01-01T00:00:00.000Z ")
+        assert "limits.cpu=1" in line
+        assert line in condition(found, "Leftovers")
+        assert line in await books.told("Leftovers")
+        await books.ends("w")
+        found = await books.uses("nlp", cpu="0")
+
+
+async def test_every_later_controller_knows_what_is_left(books: Books) -> None:
+    async with books.controller():
+        job = await team(books)
+        await books.remove(job)
+        await books.until("nlp", lambda g: bool(g.status.leftovers))
+        await eventually(lambda: _gone(books, job), 60, "the record says that the payer is gone")
+    for _ in range(2):
+        async with books.controller():
+            found = await books.holds_still("nlp", lambda g: g.status.used == {"limits.cpu": "1"})
+            assert [each.split()[0] for each in found.status.leftovers] == ["pods/default/w"]
+
+
+async def _gone(books: Books, payer: Object) -> bool:
+    line = (await payers(books)).get(payer["metadata"]["uid"])
+    return line is not None and line.gone is not None
+
+
+async def test_a_workload_that_is_deleted_while_no_controller_runs_leaves_its_pods_to_its_group(books: Books) -> None:
+    async with books.controller():
+        job = await team(books)
+    await books.remove(job)
+    async with books.controller():
+        found = await books.holds_still("nlp", lambda g: g.status.used == {"limits.cpu": "1"})
+        assert [each.split()[0] for each in found.status.leftovers] == ["pods/default/w"]
+
+
+async def test_a_released_pod_stays_charged_whatever_its_label_says(books: Books) -> None:
+    async with books.controller():
+        await books.group("vision", cpu="9")
+        await team(books)
+        change = {"metadata": {"ownerReferences": None, "labels": {LABEL: "vision"}}}
+        await books.client.patch(PODS, "w", change, namespace="default")
+        await books.uses("nlp", cpu="2")
+    async with books.controller():
+        await books.holds_still("nlp", lambda g: g.status.used == {"limits.cpu": "2"})
+        await books.holds_still("vision", lambda g: g.status.used == {"limits.cpu": "0"})
+        await books.client.delete(PODS, "w", "default")
+        await books.uses("nlp", cpu="1")
+
+
+async def test_a_replicaset_that_is_orphaned_while_no_controller_runs_is_a_leftover(books: Books) -> None:
+    """And its pods are too, once it is gone itself."""
+    async with books.controller():
+        await books.group("nlp", cpu="9")
+        web = await books.create(deployment("web", "nlp", 2))
+        made = {**deployment("web-1", None, 2), "kind": "ReplicaSet"}
+        made["metadata"]["ownerReferences"] = [
+            {
+                "apiVersion": "apps/v1",
+                "kind": "Deployment",
+                "name": "web",
+                "uid": web["metadata"]["uid"],
+                "controller": True,
+            }
+        ]
+        replicas = await books.client.create(REPLICASETS, made)
+        await _labelled_pod(books, "p", replicas)
+        await eventually(lambda: _knows(books, replicas), 60, "the ReplicaSet is remembered")
+    await books.client.patch(REPLICASETS, "web-1", {"metadata": {"ownerReferences": None}}, namespace="default")
+    await books.remove(web)
+    async with books.controller():
+        found = await books.until("nlp", lambda g: bool(g.status.leftovers))
+        assert [each.split()[:2] for each in found.status.leftovers] == [
+            ["replicasets.apps/default/web-1", "Deployment/default/web"]
+        ]
+        assert found.status.used == {"limits.cpu": "2"}, "it counts what it asks for"
+        await books.remove(replicas)
+        found = await books.uses("nlp", cpu="1")
+        assert [each.split()[0] for each in found.status.leftovers] == ["pods/default/p"]
+
+
+async def _labelled_pod(books: Books, name: str, owner: Object) -> None:
+    await books.pod(name, owner, gpu=0)
+    await books.client.patch(PODS, name, {"metadata": {"labels": {"app": "x"}}}, namespace="default")
+
+
+async def _knows(books: Books, payer: Object) -> bool:
+    return payer["metadata"]["uid"] in await payers(books)
+
+
+async def test_what_is_made_below_an_owner_that_is_long_gone_pays_for_itself(books: Books) -> None:
+    async with books.controller():
+        await books.group("vision", cpu="9")
+        job = await team(books)
+        await books.remove(job)
+        await books.until("nlp", lambda g: bool(g.status.leftovers))
+        books.box.clock.advance(60)
+        await books.pod("late", job, gpu=0)
+        await books.client.patch(PODS, "late", {"metadata": {"labels": {LABEL: "vision"}}}, namespace="default")
+        await books.uses("vision", cpu="1")
+        await books.holds_still("nlp", lambda g: g.status.used == {"limits.cpu": "1"})
+
+
+async def test_what_names_an_owner_that_never_was_pays_for_itself_by_its_namespace(books: Books) -> None:
+    async with books.controller():
+        await books.group("nlp", cpu="9")
+        await books.client.patch(NAMESPACES, "default", {"metadata": {"labels": {LABEL: "nlp"}}})
+        invented = {**tfjob("never", "nlp", 1, gpu=0), "apiVersion": "apps/v1", "kind": "ReplicaSet"}
+        invented["metadata"]["uid"] = "b6cf1b2e-0000-4000-8000-000000000000"
+        await books.pod("w", invented, gpu=0)
+        await books.uses("nlp", cpu="1")
+
+
+async def test_a_line_goes_once_nothing_refers_to_it(books: Books) -> None:
+    async with books.controller():
+        job = await team(books)
+        await books.remove(job)
+        await books.until("nlp", lambda g: bool(g.status.leftovers))
+        await books.client.delete(PODS, "w", "default")
+        await books.uses("nlp", cpu="0")
+        books.box.clock.advance(61)
+        books.clock.advance(61)
+
+        async def empty() -> bool:
+            return not await payers(books)
+
+        await eventually(empty, 60, "the line is gone")
+
+
+async def test_a_record_that_was_edited_by_hand_refuses_growth_until_it_is_mended(books: Books) -> None:
+    async with books.controller():
+        job = await team(books)
+        await books.remove(job)
+        await books.until("nlp", lambda g: bool(g.status.leftovers))
+        await eventually(lambda: _gone(books, job), 60, "the record says that the payer is gone")
+    lines = wire.from_dict(await books.client.get(PAYERS, "nlp")).status.payers
+    await rewrite_payers(books, [*lines, "nonsense"])
+    async with books.controller():
+        found = await books.until("nlp", lambda g: bool(g.status.payers_problem))
+        assert "'nonsense' is no line" in found.status.payers_problem
+        assert found.status.payers_problem in condition(found, "PayersUnknown")
+        assert found.status.used == {"limits.cpu": "1"}, "the lines that can be read count"
+        await books.create(tfjob("more", "nlp", 1, gpu=0))
+        await books.uses("nlp", cpu="2")
+        assert wire.from_dict(await books.client.get(PAYERS, "nlp")).status.payers == [*lines, "nonsense"]
+        await rewrite_payers(books, lines)
+        await books.until("nlp", lambda g: not g.status.payers_problem and not condition(g, "PayersUnknown"))
+        await eventually(lambda: _has(books, 2), 60, "the new payer is stored")
+
+
+async def _has(books: Books, lines: int) -> bool:
+    return len(await payers(books)) == lines
+
+
+async def test_a_record_that_is_full_keeps_its_lines_and_refuses_growth(
+    books: Books, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory, "MAX_LINES", 1)
+    async with books.controller():
+        await team(books)
+        before = await payers(books)
+        more = await books.create(tfjob("more", "nlp", 1, gpu=0))
+        found = await books.until("nlp", lambda g: bool(g.status.payers_problem))
+        assert "full" in found.status.payers_problem
+        assert found.status.used == {"limits.cpu": "2"}
+        assert await payers(books) == before
+        await books.remove(more)
+        await books.until("nlp", lambda g: not g.status.payers_problem)
+
+
+async def test_a_status_of_an_older_version_is_taken_over_once(books: Books) -> None:
+    async with books.controller():
+        await team(books)
+    uid = (await books.client.get(PODS, "w", "default"))["metadata"]["uid"]
+    await books.client.patch(PODS, "w", {"metadata": {"ownerReferences": None}}, namespace="default")
+    await books.rewrite("nlp", {"detached": [f"pods/default/w uid={uid}", "pods/default/gone uid=x", "nonsense"]})
+    async with books.controller():
+        found = await books.uses("nlp", cpu="2")
+        assert found.status.detached == []
+    async with books.controller():
+        await books.holds_still("nlp", lambda g: g.status.used == {"limits.cpu": "2"})
+
+
+async def test_a_status_takes_over_nothing_that_somebody_else_pays_for(books: Books) -> None:
+    """It adopts neither an object of another owner nor one that was labelled since."""
+    async with books.controller():
+        await books.group("nlp", cpu="9")
+        await books.group("vision", cpu="9")
+        theirs = await books.create(tfjob("theirs", "vision", 1, gpu=0))
+        await books.uses("vision", cpu="1")
+    await books.rewrite("nlp", {"detached": [f"tfjobs.kubeflow.org/default/theirs uid={theirs['metadata']['uid']}"]})
+    async with books.controller():
+        await books.holds_still("nlp", lambda g: g.status.used == {"limits.cpu": "0"})
+
+
+async def test_what_was_let_go_of_while_nobody_watched_is_the_groups_whose_record_has_it(books: Books) -> None:
+    """Both `used` and hours follow the record, which has the group by uid."""
+    async with books.controller():
+        await books.group("nlp", cpu="9", hours="100")
+        job = await books.create(tfjob("train", "nlp", 1))
+        await books.pod("w", job)
+        await books.until_record("nlp", lambda page: bool(page.status.running))
+    books.box.clock.advance(3600)
+    await books.client.patch(PODS, "w", {"metadata": {"ownerReferences": None}}, namespace="default")
+    async with books.controller():
+        found = await books.uses("nlp", cpu="2", hours="1")
+        assert [line.split()[0] for line in found.status.leftovers] == ["pods/default/w"]
+        assert "pods/default/w" in condition(found, "Leftovers")
+        books.box.clock.advance(3600)
+        await books.uses("nlp", hours="2")
+        await books.ends("w")
+        await books.uses("nlp", cpu="1", hours="2")
+
+
+async def test_a_workload_whose_label_was_taken_away_while_nobody_watched_is_let_go(books: Books) -> None:
+    async with books.controller():
+        await books.group("nlp", cpu="9", hours="100")
+        job = await books.create(tfjob("train", "nlp", 1))
+        await books.pod("w", job)
+        await books.until_record("nlp", lambda page: bool(page.status.running))
+    await books.client.patch(TFJOBS, "train", {"metadata": {"labels": None}}, namespace="default")
+    async with books.controller():
+        found = await books.uses("nlp", cpu="0")
+        books.box.clock.advance(3600)
+        found = await books.holds_still("nlp", lambda g: g.status.used["cash/requests.nvidia.com/gpu"] == "0")
+        assert found.status.leftovers == []

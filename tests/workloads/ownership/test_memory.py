@@ -1,0 +1,69 @@
+"""Lines of remembered payers: what is written is read again, and what is no line says so."""
+
+from __future__ import annotations
+
+import pytest
+
+from bizrq.workloads.ownership.memory import (
+    MAX_LINES,
+    Memory,
+    PayersUnreadable,
+    fits,
+    parse_payer,
+    parse_payers,
+    payer_line,
+    payer_lines,
+)
+
+T = 1_700_000_000_000
+STANDS = Memory("nlp", "Deployment/team-a/web", T)
+GONE = Memory("nlp", "Job/team-a/train", T, T + 1500)
+
+
+def test_lines_read_as_they_were_written() -> None:
+    payers = {"9f": STANDS, "8e": GONE}
+    assert parse_payers("nlp", payer_lines(payers)) == payers
+    assert payer_lines(payers) == sorted(payer_lines(payers))
+
+
+def test_a_line_reads_as_people_expect() -> None:
+    assert payer_line("9f", STANDS) == "v1 9f since=2023-11-14T22:13:20.000Z Deployment/team-a/web"
+    assert payer_line("8e", GONE) == (
+        "v1 8e since=2023-11-14T22:13:20.000Z gone=2023-11-14T22:13:21.500Z Job/team-a/train"
+    )
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        "v1",
+        "v2 u since=2023-11-14T22:13:20.000Z Deployment/team-a/web",
+        "v1  since=2023-11-14T22:13:20.000Z Deployment/team-a/web",
+        "v1 u since=yesterday Deployment/team-a/web",
+        "v1 u 2023-11-14T22:13:20.000Z Deployment/team-a/web",
+        "v1 u since=2023-11-14T22:13:20.000Z gone=2023 Deployment/team-a/web",
+        "v1 u since=2023-11-14T22:13:20.000Z gone= Deployment/team-a/web",
+        "v1 u since=2023-11-14T22:13:20.000Z Deployment",
+        "v1 u since=2023-11-14T22:13:20.000Z Deployment/team-a/",
+        "v1 u since=2023-11-14T22:13:20.000Z Deployment/team-a/web more",
+        "v1 u since=2023-11-14T22:13:20.000Z gone=2023-11-14T22:13:20.000Z Deployment/team-a/web more",
+    ],
+)
+def test_what_is_no_line_says_so(line: str) -> None:
+    with pytest.raises(PayersUnreadable):
+        parse_payer("nlp", line)
+
+
+def test_a_uid_stands_in_one_line() -> None:
+    with pytest.raises(PayersUnreadable, match="another line has this uid"):
+        parse_payers("nlp", [payer_line("u", STANDS), payer_line("u", GONE)])
+
+
+def test_a_record_is_bounded_in_lines_and_length() -> None:
+    lines = [payer_line(str(number), STANDS) for number in range(MAX_LINES)]
+    assert fits(lines)
+    assert not fits([*lines, payer_line("more", STANDS)])
+    assert not fits(["x" * 1024 * 1025])
+    with pytest.raises(PayersUnreadable, match="at most 10000"):
+        parse_payers("nlp", [*lines, payer_line("more", STANDS)])
