@@ -148,7 +148,7 @@ class Cluster:
             self._enqueue_below(changed)
 
     def _enqueue_below(self, owner: Object) -> None:
-        """Enqueue the groups of what an owner makes, by what they are counted in and by what they name.
+        """Enqueue the groups of what an owner makes: those that they are counted in, and those that pay for them now.
 
         They pay for it from now on or no longer: an owner that came, went or changed its label pays or does not.
         """
@@ -161,7 +161,8 @@ class Cluster:
                 if id(kept.labels) in read:
                     continue
                 read.add(id(kept.labels))
-            groups.update(self.ownership.named_groups(plain(kept)))
+            if (paying := self.ownership.paying_group(plain(kept))) is not None:
+                groups.add(paying)
         for group in groups:
             self._enqueue(group, UNHURRIED)
 
