@@ -144,12 +144,14 @@ async def test_a_kind_is_added_by_configuration_alone(
     assert f"exceeded quota: {unique}, requested: limits.cpu=3, used: limits.cpu=3" in over.message
     assert "fits: 1 more replica" in over.message
     await client.patch(TRAINERS, "w", {"spec": {"paused": True}}, namespace="default")
+    await used(client, unique, 1, 1)
+    # What runs is charged: nobody stopped the pod.
+    await client.delete(PODS, unique, "default")
     await used(client, unique, 0, 1)
     await client.patch(TRAINERS, "w", {"spec": {"paused": False}}, namespace="default")
     await used(client, unique, 3, 1)
     await client.patch(TRAINERS, "w", {"status": {"phase": "Done"}}, namespace="default", subresource="status")
     await used(client, unique, 0, 0)
-    await client.delete(PODS, unique, "default")
     await client.delete(TRAINERS, "w", "default")
     await used(client, unique, 0, 0)
 
