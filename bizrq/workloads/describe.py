@@ -120,7 +120,7 @@ def _end(adapter: Adapter) -> str:
     text = " or ".join(ways)
     if finished.unless is not None:
         text += f", unless {_equals(finished.unless)}"
-    return text + ("; pods that still run are charged" if adapter.lingers else "")
+    return text
 
 
 def _conditions(finished: FinishedRule) -> list[str]:
@@ -139,7 +139,7 @@ def _any_of(words: Sequence[str]) -> str:
 
 def _policies(adapter: Adapter) -> str:
     found = ["`suspended`"] if adapter.zero_when else []
-    if adapter.lingers:
+    if adapter.creates and adapter.finished is not None:
         found.append("`terminal`")
     if adapter.surge:
         found.append(f"`surge`: {SURGES[adapter.surge].description}")

@@ -317,8 +317,7 @@ def demand_of_live_pods(
 ) -> Demand:
     """Return what the pods of an ended workload still hold; terminated pods hold nothing. Raises Malformed.
 
-    `pods` are all pods that it made. This is for kinds whose adapter `lingers`, under the policy `terminal: live-pods`.
-    The models are those of the workload.
+    `pods` are all pods that it made. This is for the policy `terminal: live-pods`. The models are those of the workload.
     """
     around = ClaimContext(labels_of(obj), namespace_of(obj), lookup, config)
     total: dict[str, int] = {}
@@ -385,7 +384,7 @@ def is_live(obj: dict[str, Any], adapter: Adapter) -> bool:
 
 def is_charged_for_pods(obj: dict[str, Any], adapter: Adapter, config: CountingConfig) -> bool:
     """Return True if a workload has ended and is charged for pods that still run (`demand_of_live_pods`)."""
-    return adapter.lingers and config.terminal == "live-pods" and has_ended(obj, adapter)
+    return bool(adapter.creates) and config.terminal == "live-pods" and has_ended(obj, adapter)
 
 
 def is_terminated(pod: Mapping[str, Any]) -> bool:

@@ -154,8 +154,6 @@ class Adapter:
     code: str | None = None
     #: Roles of the object that the operator makes of this one; its `code` reads them.
     child_roles: tuple[RoleDeclaration, ...] = ()
-    #: Pods of an ended workload may still run; they are charged (policy `terminal`).
-    lingers: bool = False
     #: False for kinds that do not pay for what they create: a CronJob's Jobs are charged themselves.
     pays: bool = True
     #: It has at least as many pods of each role as there are nodes that the role's template fits.

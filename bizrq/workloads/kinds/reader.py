@@ -111,7 +111,7 @@ def _text(value: object, where: str) -> str:
 #: The keys of a declaration and of a role.
 KEYS = (
     "match", "root", "roles", "zeroWhen", "finishedWhen", "deadline", "scale", "creates", "passes", "grows", "beside",
-    "pods", "elasticMax", "surge", "code", "childRoles", "lingers", "pays", "perNode", "estimate", "override",
+    "pods", "elasticMax", "surge", "code", "childRoles", "pays", "perNode", "estimate", "override",
 )  # fmt: skip
 ROLE_KEYS = ("name", "forEach", "key", "when", "skipWhen", "count", "template", "podSpec", "inject", "code")
 
@@ -158,7 +158,6 @@ def _adapter(codes: Codes, value: object, where: str) -> tuple[Adapter, bool]:
         surge=entry.one_of("surge", codes.surges) if "surge" in entry else None,
         code=code,
         child_roles=entry.all("childRoles", read.role),
-        lingers=entry.flag("lingers"),
         pays=entry.flag("pays", default=True),
         per_node=entry.flag("perNode"),
         estimate=entry.flag("estimate"),
