@@ -288,3 +288,15 @@ def test_a_grace_beyond_the_calendar_is_no_time_that_is_shown(memory: Memory) ->
     assert found is not None
     assert (found.ending, found.since, found.until) == (2, None, None)
     assert overlap_message(found) == "pods 2 ending"
+
+
+def test_a_rollout_to_a_smaller_version_is_no_surplus(memory: Memory) -> None:
+    web, _ = web_with(memory)
+    web = observed(memory, web, 2, template=template("500m"))
+    newer = memory.put(replica_set("web-2", 1, "500m"), web)
+    run(memory, "new", newer, "500m", age=1)
+    assert memory.charge(web) == 5
+    found = memory.cost(web).overlap
+    assert found is not None
+    assert (found.ending, found.beyond, found.makers) == (0, 0, ("web-1", "web-2"))
+    assert overlap_message(found) == "pods of an older version that asks for more"
