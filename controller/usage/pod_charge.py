@@ -7,17 +7,17 @@ which version it is, and if its controller waits for it. Most pods are alike, so
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from bizrq.units.quantity import NANO
-from bizrq.units.resources import Resources, add, growth, smaller, total
+from bizrq.units.resources import Resources, add, growth, larger, scale, smaller, total
 from bizrq.workloads.config import CountingConfig
 from bizrq.workloads.demand.counting import Demand
 from bizrq.workloads.kinds.declaration import Adapter
 from bizrq.workloads.lookup import Lookup
 from bizrq.workloads.ownership.charge import Held, Weighed, may_be_free, weigh
-from bizrq.workloads.ownership.lives import Life, ends_at
+from bizrq.workloads.ownership.lives import Life, Stage, ends_at, stage
 from bizrq.workloads.ownership.overlap import FREE_FOR
 from bizrq.workloads.ownership.waiting import current_version, is_awaited
 from controller.usage.below import Below, Path
@@ -57,12 +57,14 @@ class Overlap:
 class PodCharge:
     """The charge of a workload with its pods.
 
-    `surplus` is what fresh pods cost beyond the workload that no overlap of versions explains.
+    `surplus` is what fresh pods cost beyond the workload that no overlap of versions explains. `between` is what is
+    asked for between the workload and its pods beyond both.
     """
 
     weighed: Weighed
     overlap: Overlap | None = None
     surplus: Resources | None = None
+    between: Resources | None = None
 
 
 class PodCharges:
@@ -81,15 +83,14 @@ class PodCharges:
         workload: Object,
         below: Below,
         demand: Demand,
-        asked: Resources,
+        earlier: Resources,
+        between: Resources,
         lookup: Lookup,
-        *,
-        is_held: bool,
     ) -> PodCharge:
-        """Return the charge of a workload that declares `demand` and may have pods for all that is `asked`.
+        """Return the charge of a workload that declares `demand`.
 
-        `is_held` says that this includes an earlier, larger demand. Raises nothing: a pod that cannot be counted costs
-        nothing.
+        Its controllers may make pods for an `earlier` demand, and for what is asked for `between` it and its pods
+        beyond it. Raises nothing: a pod that cannot be counted costs nothing.
         """
         declared = demand.resources.get("pods", 0) // NANO - sum(role.surge for role in demand.roles)
         surges = adapter.surge is not None and self._config.surge != "count"
@@ -97,12 +98,19 @@ class PodCharges:
         may_have_free = surges and may_be_free(held, declared)
         if may_have_free:
             held = self._held(workload, below, lookup, singly=True)
+        now = self._now()
+        if between:
+            # Pods that are there already count by themselves.
+            fresh = [pod for pod in held if stage(pod.life, now, awaited=pod.awaited) is Stage.FRESH]
+            there = total(scale(pod.cost, pod.many) for pod in fresh)
+            between = growth(between, growth(there, demand.resources))
+        asked = larger(earlier, add(demand.resources, between)) if earlier or between else demand.resources
         # An earlier demand covers the pods that are missing of a smaller one.
-        missing = {} if is_held else _per_pod(demand)
-        weighed = weigh(asked, declared, held, self._now(), surges=may_have_free, per_pod=missing)
+        missing = {} if earlier else _per_pod(demand)
+        weighed = weigh(asked, declared, held, now, surges=may_have_free, per_pod=missing)
         rolls = adapter.surge is not None and len({pod.version for pod in held}) > 1
         makers = tuple(sorted(path[-1][1]["metadata"]["uid"] for path in below.makers))
-        return _charge(held, weighed, declared, asked, makers, rolls=rolls)
+        return replace(_charge(held, weighed, declared, asked, makers, rolls=rolls), between=between)
 
     def latest(self, below: Below) -> str:
         """Return the latest pod as text. Of very many pods, only one of each class is compared."""

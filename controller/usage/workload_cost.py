@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from bizrq.kube.informer import Informer
-from bizrq.units.resources import Resources, add, growth, larger
+from bizrq.units.resources import Resources, growth, larger
 from bizrq.units.slot import Slot
 from bizrq.workloads.config import CountingConfig
 from bizrq.workloads.demand import counting
@@ -250,11 +250,9 @@ class WorkloadCosts:
         below = gather(self._cluster, adapter, obj)
         hold = self._hold(adapter, obj, demand.resources, below, ended=ended)
         between = self._excess.of(adapter, obj, below, demand.resources, lookup)
-        asked = add(demand.resources, between.resources)
-        if hold.lags:
-            # Its controller may make pods for the earlier demand besides those that are ending.
-            asked = larger(hold.counts, asked)
-        found = self._pods.of(adapter, obj, below, demand, asked, lookup, is_held=bool(hold.lags))
+        # A controller that lags may make pods for the earlier demand besides those that are ending.
+        earlier = hold.counts if hold.lags else {}
+        found = self._pods.of(adapter, obj, below, demand, earlier, between.resources, lookup)
         charge = larger(hold.counts, found.weighed.charge)
         again = [found.weighed.again] if found.weighed.again is not None else []
         if hold.lags is None:
@@ -270,7 +268,7 @@ class WorkloadCosts:
         )
         if hold.revision or ended:
             return _Count(cost, hold, below)
-        findings = [between.finding] if between.finding else []
+        findings = [between.finding] if found.between else []
         if found.surplus:
             findings.append(surplus_message(adapter, obj, self._pods.latest(below), found.surplus))
         return _Count(cost, hold, below, "; ".join(findings))

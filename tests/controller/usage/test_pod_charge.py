@@ -300,3 +300,15 @@ def test_a_rollout_to_a_smaller_version_is_no_surplus(memory: Memory) -> None:
     assert found is not None
     assert (found.ending, found.beyond, found.makers) == (0, 0, ("web-1", "web-2"))
     assert overlap_message(found) == "pods of an older version that asks for more"
+
+
+def test_replica_sets_of_a_surge_that_was_lowered_cost_what_their_pods_do(memory: Memory) -> None:
+    """Kubernetes leaves the pods of a stuck rollout, although the Deployment would not make as many now."""
+    web, _ = web_with(memory)
+    newer = memory.put(replica_set("web-2", 5), web)
+    assert memory.charge(web) == 8, "its surge is two"
+    for number in range(5):
+        run(memory, f"new-{number}", newer, age=60)
+    assert memory.charge(web) == 5
+    memory.wait(600)
+    assert memory.charge(web) == 10
