@@ -179,8 +179,9 @@ def test_a_workload_that_is_being_deleted_makes_no_other_pods(memory: Memory) ->
 
 def job(memory: Memory, parallelism: int = 5, *, suspend: bool = False, **spec: Any) -> Object:
     spec = {"parallelism": parallelism, "suspend": suspend, "template": template(), **spec}
-    made = deployment("train", "nlp")
-    return memory.put({**made, "apiVersion": "batch/v1", "kind": "Job", "spec": spec})
+    made = {**deployment("train", "nlp"), "apiVersion": "batch/v1", "kind": "Job", "spec": spec}
+    # Each call is another spec.
+    return memory.put(made, generation=memory.revision)
 
 
 def test_a_job_that_is_suspended_and_resumed_counts_the_pods_of_before(memory: Memory) -> None:
@@ -312,3 +313,13 @@ def test_replica_sets_of_a_surge_that_was_lowered_cost_what_their_pods_do(memory
     assert memory.charge(web) == 5
     memory.wait(600)
     assert memory.charge(web) == 10
+
+
+def test_a_job_frees_what_its_status_says(memory: Memory) -> None:
+    train = job(memory, completions=5)
+    pods = [run(memory, f"p-{number}", train) for number in range(5)]
+    assert memory.charge(train) == 5
+    for number, each in enumerate(pods):
+        memory.put({**each, "status": {"phase": "Succeeded"}})
+        train = memory.put({**train, "status": {"succeeded": number + 1}}, resourceVersion=str(100 + number))
+        assert memory.charge(train) == 4 - number
