@@ -139,7 +139,7 @@ def _any_of(words: Sequence[str]) -> str:
 
 def _policies(adapter: Adapter) -> str:
     found = ["`suspended`"] if adapter.zero_when else []
-    if adapter.creates and adapter.finished is not None:
+    if adapter.creates and adapter.finished_when is not None:
         found.append("`terminal`")
     if adapter.surge:
         found.append(f"`surge`: {SURGES[adapter.surge].description}")

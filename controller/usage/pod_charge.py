@@ -6,18 +6,18 @@ which version it is, and if its controller waits for it. Most pods are alike, so
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from typing import Any
 
 from bizrq.units.quantity import NANO
-from bizrq.units.resources import Resources, add, growth, nonzero, smaller, total
+from bizrq.units.resources import Resources, add, growth, larger, scale, smaller, total
 from bizrq.workloads.config import CountingConfig
 from bizrq.workloads.demand.counting import Demand
 from bizrq.workloads.kinds.declaration import Adapter
 from bizrq.workloads.lookup import Lookup
 from bizrq.workloads.ownership.charge import Held, Weighed, may_be_free, weigh
-from bizrq.workloads.ownership.lives import Life, ends_at
+from bizrq.workloads.ownership.lives import Life, Stage, ends_at, stage
 from bizrq.workloads.ownership.overlap import FREE_FOR
 from bizrq.workloads.ownership.waiting import current_version, is_awaited
 from controller.usage.below import Below, Path
@@ -40,8 +40,9 @@ _FEW = 500
 class Overlap:
     """Pods that run besides the declared ones: those that are `ending`, and those `beyond` the ten free minutes.
 
-    `since` is the first moment of that. `until` is the last end by the clock, None where only an event ends it. Times
-    are milliseconds since 1970.
+    Where both are 0, pods of an older version ask for more than the declared ones. `since` is the first moment of that.
+    `until` is the last end by the clock, None where only an event ends it. Times are milliseconds since 1970. `makers`
+    are the uids of the objects whose controllers make the workload's pods.
     """
 
     ending: int
@@ -49,18 +50,21 @@ class Overlap:
     amounts: Resources
     since: int | None = None
     until: int | None = None
+    makers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class PodCharge:
     """The charge of a workload with its pods.
 
-    `surplus` is what fresh pods cost beyond the workload that no overlap of versions explains.
+    `surplus` is what fresh pods cost beyond the workload that no overlap of versions explains. `between` is what is
+    asked for between the workload and its pods beyond both.
     """
 
     weighed: Weighed
     overlap: Overlap | None = None
     surplus: Resources | None = None
+    between: Resources | None = None
 
 
 class PodCharges:
@@ -79,26 +83,34 @@ class PodCharges:
         workload: Object,
         below: Below,
         demand: Demand,
-        asked: Resources,
+        earlier: Resources,
+        between: Resources,
         lookup: Lookup,
-        *,
-        is_held: bool,
     ) -> PodCharge:
-        """Return the charge of a workload that declares `demand` and may have pods for all that is `asked`.
+        """Return the charge of a workload that declares `demand`.
 
-        `is_held` says that this includes an earlier, larger demand. Raises nothing: a pod that cannot be counted costs
-        nothing.
+        Its controllers may make pods for an `earlier` demand, and for what is asked for `between` it and its pods
+        beyond it. Raises nothing: a pod that cannot be counted costs nothing.
         """
         declared = demand.resources.get("pods", 0) // NANO - sum(role.surge for role in demand.roles)
         surges = adapter.surge is not None and self._config.surge != "count"
         held = self._held(workload, below, lookup)
-        several = surges and may_be_free(held, declared)
-        if several:
+        may_have_free = surges and may_be_free(held, declared)
+        if may_have_free:
             held = self._held(workload, below, lookup, singly=True)
+        now = self._now()
+        if between:
+            # Pods that are there already count by themselves.
+            fresh = [pod for pod in held if stage(pod.life, now, awaited=pod.awaited) is Stage.FRESH]
+            there = total(scale(pod.cost, pod.many) for pod in fresh)
+            between = growth(between, growth(there, demand.resources))
+        asked = larger(earlier, add(demand.resources, between)) if earlier or between else demand.resources
         # An earlier demand covers the pods that are missing of a smaller one.
-        missing = {} if is_held else _per_pod(demand)
-        weighed = weigh(asked, declared, held, self._now(), surges=several, per_pod=missing)
-        return _charge(held, weighed, declared, asked, several=several)
+        missing = {} if earlier else _per_pod(demand)
+        weighed = weigh(asked, declared, held, now, surges=may_have_free, per_pod=missing)
+        rolls = adapter.surge is not None and len({pod.version for pod in held}) > 1
+        makers = tuple(sorted(path[-1][1]["metadata"]["uid"] for path in below.makers))
+        return replace(_charge(held, weighed, declared, asked, makers, rolls=rolls), between=between)
 
     def latest(self, below: Below) -> str:
         """Return the latest pod as text. Of very many pods, only one of each class is compared."""
@@ -121,39 +133,51 @@ class PodCharges:
     def _held(self, workload: Object, below: Below, lookup: Lookup, *, singly: bool = False) -> list[Held]:
         """Return the pods below a workload: by class, but those that are being deleted one by one; or all `singly`."""
         costs: dict[object, Resources] = {}
-        found: dict[object, Held] = {}
         versions = _CurrentVersions(below)
+
+        def cost(pod: Pod) -> Resources:
+            sort = _sort(pod)
+            known = costs.get(sort)
+            if known is None:
+                known = costs[sort] = self._excess.cost(pod.plain(), self._pod_adapter(), workload, lookup)
+            return known
+
+        found: list[Held] = []
+        pods = self._cluster.descendants
         for path in below.makers:
             maker = path[-1][1]["metadata"]["uid"]
+            # The version of a pod that does not tell is that of its maker.
             of_maker = maker if len(path) > 1 else ""
-            for pod, many, life in self._classes(maker, singly=singly):
-                sort = (id(pod), 0) if pod.is_resized else (id(pod.spec), id(pod.labels))
-                # The version of a pod that does not tell is that of its maker.
-                key: object = (sort, of_maker) if life is _RUNS else pod.uid
-                known = found.get(key)
-                if known is not None:
-                    found[key] = known._replace(many=known.many + many)
+            alike: dict[object, tuple[Pod, int]] = {}
+            for pod, many in [(p, 1) for p in pods.pods_made_by(maker)] if singly else pods.grouped_pods_made_by(maker):
+                if pod.is_terminated:
                     continue
-                if sort not in costs:
-                    costs[sort] = self._excess.cost(pod.plain(), self._pod_adapter(), workload, lookup)
-                awaited = life.is_being_deleted and _is_waited_for(workload, path, pod, versions)
-                found[key] = Held(pod.uid, pod.version or of_maker, life, costs[sort], awaited, many)
-        return list(found.values())
-
-    def _classes(self, maker: str, *, singly: bool) -> Iterator[tuple[Pod, int, Life]]:
-        """Yield a pod of each class that an object made, without terminated ones, and each pod that vanished."""
-        pods = self._cluster.descendants
-        for pod, many in [(p, 1) for p in pods.pods_made_by(maker)] if singly else pods.grouped_pods_made_by(maker):
-            if not pod.is_terminated:
-                yield pod, many, pod.life() if singly or pod.is_being_deleted else _RUNS
-        for pod, life in self._cluster.vanished.of(maker):
-            yield pod, 1, life
+                if pod.rest is not None and pod.is_being_deleted:
+                    awaited = _is_waited_for(workload, path, pod, versions)
+                    found.append(Held(pod.uid, pod.version or of_maker, pod.life(), cost(pod), awaited))
+                elif singly:
+                    life = Life(created=pod.created)
+                    found.append(Held(pod.uid, pod.version or of_maker, life, cost(pod)))
+                else:
+                    sort = _sort(pod)
+                    known = alike.get(sort)
+                    alike[sort] = (pod, many) if known is None else (known[0], known[1] + many)
+            for pod, many in alike.values():
+                found.append(Held(pod.uid, pod.version or of_maker, _RUNS, cost(pod), many=many))
+            for pod, life in self._cluster.vanished.of(maker):
+                found.append(Held(pod.uid, pod.version or of_maker, life, cost(pod)))
+        return found
 
     def _pod_adapter(self) -> Adapter:
         found = self._cluster.registry.by_kind(*POD)
         if found is None:
             raise LookupError("pods are no kind of the registry")
         return found
+
+
+def _sort(pod: Pod) -> tuple[int, int]:
+    """Return a key that is equal for pods of one workload that cost the same."""
+    return (id(pod), 0) if pod.rest is not None and pod.is_resized else (id(pod.spec), id(pod.labels))
 
 
 class _CurrentVersions:
@@ -195,32 +219,34 @@ def _per_pod(demand: Demand) -> Resources:
     return found
 
 
-def _charge(held: list[Held], weighed: Weighed, declared: int, asked: Resources, *, several: bool) -> PodCharge:
-    """Sort what is charged beyond the workload into overlap and surplus."""
+def _charge(
+    held: list[Held], weighed: Weighed, declared: int, asked: Resources, makers: tuple[str, ...], *, rolls: bool
+) -> PodCharge:
+    """Sort what is charged beyond the workload into overlap and surplus. `rolls` says that it has several versions."""
     if not weighed.beyond:
         return PodCharge(weighed)
     gone = set(weighed.ending)
     ending = [pod for pod in held if pod.uid in gone]
     amounts = total(pod.cost for pod in ending)
-    fresh = nonzero(growth(growth(weighed.charge, amounts), asked))
-    beyond = [pod for pod in held if pod.uid not in gone] if several and fresh else []
-    number = max(0, weighed.fresh - declared - len(weighed.free)) if beyond else 0
-    if not ending and not number:
+    fresh = growth(growth(weighed.charge, amounts), asked)
+    number = max(0, weighed.fresh - declared - len(weighed.free)) if rolls and fresh else 0
+    if not ending and not (rolls and fresh):
         return PodCharge(weighed, surplus=fresh)
     since = [_deleted_at(pod.life) for pod in ending]
     if number:
-        ages = sorted((pod.created or 0 for pod in beyond), reverse=True)[: weighed.fresh - declared]
-        since += [age + FREE_FOR for age in ages[len(weighed.free) :] if age]
+        ages = sorted((pod.created or 0 for pod in held if pod.uid not in gone), reverse=True)
+        since += [age + FREE_FOR for age in ages[len(weighed.free) : weighed.fresh - declared] if age]
     ends = [ends_at(pod.life) for pod in ending]
     known = [end for end in ends if end is not None]
     overlap = Overlap(
         len(ending),
         number,
-        add(amounts, fresh) if number else amounts,
+        add(amounts, fresh) if rolls else amounts,
         _on_the_calendar(min((at for at in since if at is not None), default=None)),
-        _on_the_calendar(max(known)) if known and len(known) == len(ends) and not number else None,
+        _on_the_calendar(max(known)) if known and len(known) == len(ends) and not (rolls and fresh) else None,
+        makers,
     )
-    return PodCharge(weighed, overlap, None if number else fresh)
+    return PodCharge(weighed, overlap, None if rolls else fresh)
 
 
 def _deleted_at(life: Life) -> int | None:

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from bizrq.kube.informer import Informer
-from bizrq.units.resources import Resources, add, growth, larger
+from bizrq.units.resources import Resources, growth, larger
 from bizrq.units.slot import Slot
 from bizrq.workloads.config import CountingConfig
 from bizrq.workloads.demand import counting
@@ -35,8 +35,10 @@ _READ = 5.0
 #: Seconds for which the demand of a kind without `observedGeneration` counts after it fell, and after which a surplus
 #: is reported: watches of several kinds show one change within that.
 _LAG: Final = 3.0
-#: Seconds to wait for the watch of a workload whose pods are newer. Too short for a list.
+#: Seconds to wait for a watch that is not worth a list: too short for one.
 _AHEAD: Final = 0.5
+#: From this number on, the objects of a kind are not listed for a demand that fell: a bookmark comes within a minute.
+_MANY: Final = 10_000
 
 
 class WorkloadCost(msgspec.Struct, frozen=True):
@@ -64,13 +66,15 @@ class WorkloadCost(msgspec.Struct, frozen=True):
 class _Hold(NamedTuple):
     """The demand that counts for a workload: the stored one, or a larger earlier one until that is observed.
 
-    `since` is when the stored one was first seen, on the clock, and `revision` that of the object then; 0 where the
-    stored demand counts. `lags` is True while a controller has to act on it, None where its kind does not say.
-    `is_behind` is True where all that is missing is a watch of what is below that has reached the revision.
+    `generation` is that of the object. `since` is when its spec was first seen to ask for less, on the clock, and
+    `revision` that of the object when the stored demand was; 0 where the stored demand counts. `lags` is True while a
+    controller has to act on it, None where its kind does not say. `is_behind` is True where all that is missing is a
+    watch of what is below that has reached the revision.
     """
 
     counts: Resources
     stored: Resources
+    generation: object
     since: float = 0.0
     revision: int = 0
     lags: bool | None = False
@@ -173,7 +177,8 @@ class WorkloadCosts:
         if found.hold is None or found.below is None:
             return []
         if found.hold.is_behind:
-            return [(each, found.hold.revision, CATCH_UP) for each in self._below(adapter)]
+            revision = found.hold.revision
+            return [(each, revision, CATCH_UP if len(each.store) < _MANY else _AHEAD) for each in self._below(adapter)]
         if not growth(found.cost.excess, known.excess if known is not None else {}):
             return []
         latest = self._pods.revision(found.below)
@@ -250,15 +255,15 @@ class WorkloadCosts:
         below = gather(self._cluster, adapter, obj)
         hold = self._hold(adapter, obj, demand.resources, below, ended=ended)
         between = self._excess.of(adapter, obj, below, demand.resources, lookup)
-        asked = add(demand.resources, between.resources)
-        if hold.lags:
-            # Its controller may make pods for the earlier demand besides those that are ending.
-            asked = larger(hold.counts, asked)
-        found = self._pods.of(adapter, obj, below, demand, asked, lookup, is_held=bool(hold.lags))
+        # A controller that lags may make pods for the earlier demand besides those that are ending.
+        earlier = hold.counts if hold.lags else {}
+        found = self._pods.of(adapter, obj, below, demand, earlier, between.resources, lookup)
         charge = larger(hold.counts, found.weighed.charge)
         again = [found.weighed.again] if found.weighed.again is not None else []
         if hold.lags is None:
             again.append(self._now_ms() + round(1000 * max(0.1, hold.since + _LAG - self._clock())))
+        elif hold.is_behind:
+            again.append(self._now_ms() + 1000)
         own = charge if ended else demand.resources
         cost = WorkloadCost(
             hold.lags is not None and not hold.is_behind,
@@ -270,7 +275,7 @@ class WorkloadCosts:
         )
         if hold.revision or ended:
             return _Count(cost, hold, below)
-        findings = [between.finding] if between.finding else []
+        findings = [between.finding] if found.between else []
         if found.surplus:
             findings.append(surplus_message(adapter, obj, self._pods.latest(below), found.surplus))
         return _Count(cost, hold, below, "; ".join(findings))
@@ -281,13 +286,19 @@ class WorkloadCosts:
 
     def _hold(self, adapter: Adapter, obj: Object, stored: Resources, below: Below, *, ended: bool) -> _Hold:
         """Return the demand that counts. One that has `ended` says itself that its controller makes no more pods."""
-        known = self._holds.get(obj["metadata"]["uid"])
+        metadata = obj["metadata"]
+        known, generation = self._holds.get(metadata["uid"]), metadata.get("generation")
         if known is None or not growth(known.counts, stored):
-            return _Hold(stored, stored)
+            return _Hold(stored, stored, generation)
         since, revision = known.since, known.revision
+        if known.generation != generation:
+            since = self._clock()
+        elif not revision:
+            # The status alone asks for less: its controller has written that.
+            since = float("-inf")
         if not revision or known.stored != stored:
-            since, revision = self._clock(), int(obj["metadata"]["resourceVersion"])
-        hold = _Hold(larger(known.counts, stored), stored, since, revision)
+            revision = int(metadata["resourceVersion"])
+        hold = _Hold(larger(known.counts, stored), stored, generation, since, revision)
         observed = True if ended else _is_observed(obj, below)
         if observed is False:
             return hold._replace(lags=True)
@@ -295,7 +306,7 @@ class WorkloadCosts:
             return hold._replace(lags=None)
         if any(each.store.resource_version < revision for each in self._below(adapter)):
             return hold._replace(is_behind=True)
-        return _Hold(stored, stored)
+        return _Hold(stored, stored, generation)
 
     def _with_finding(self, uid: str, found: _Count) -> WorkloadCost:
         """Return the cost, with a surplus in words once it has lasted longer than watches lag."""

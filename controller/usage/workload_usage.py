@@ -65,7 +65,8 @@ class WorkloadUsage:
     `shared` is what it declares of claims that others may name too, `shown` what its pods show of them, and `committed`
     what each of those may cost where hours are prepaid. `is_transient`: it can change without a watch event.
     `is_unknown`: the workload could never be counted. `asked` has all references that it was counted by. `again` is the
-    first moment at which the clock alone changes it, in milliseconds since 1970.
+    first moment at which the clock alone changes it, in milliseconds since 1970. `overlap` is what runs besides the
+    declared pods.
     """
 
     counted: CountedObject
@@ -82,6 +83,7 @@ class WorkloadUsage:
     makers: Sequence[str] = ()
     place: str = ""
     left: Memory | None = None
+    overlap: Overlap | None = None
 
     def equals(self, other: WorkloadUsage) -> bool:
         """Return True if both have equal amounts. Messages may differ by the order of pods."""
@@ -124,7 +126,7 @@ class UsageBuilder:
             f"{slot}: {cost.unreadable}" if cost.unreadable else "",
             cost.finding,
             f"{slot}: {overlap_message(cost.overlap)}" if cost.overlap is not None else "",
-            wire.ending_line(slot, cost.overlap.amounts, cost.overlap.until) if cost.overlap is not None else "",
+            _ending_line(slot, cost.overlap) if cost.overlap is not None else "",
             tuple(map(str, unbounded)),
             tuple(f"{slot} {finding}" for finding in shown.findings),
         )
@@ -141,6 +143,7 @@ class UsageBuilder:
             self._cluster.descendants.makers_of(obj),
             place_of(obj),
             self._cluster.ownership.let_go(obj),
+            cost.overlap,
         )
 
     def _with_commitment(
@@ -183,7 +186,12 @@ def overlap_message(overlap: Overlap) -> str:
     pods += [f"{overlap.beyond} that a rollout has had for more than ten minutes"] if overlap.beyond else []
     since = f" since {format_timestamp(overlap.since)}" if overlap.since is not None else ""
     until = f" until {format_timestamp(overlap.until)} at the latest" if overlap.until is not None else ""
-    return f"pods {' and '.join(pods)}{since}{until}"
+    return f"pods {' and '.join(pods or ['of an older version that asks for more'])}{since}{until}"
+
+
+def _ending_line(slot: Slot, overlap: Overlap) -> str:
+    """Return the line of `status.ending`; "" where only an older version asks for more, which its end makes smaller."""
+    return wire.ending_line(slot, overlap.amounts, overlap.until) if overlap.ending or overlap.beyond else ""
 
 
 def _instant(text: str | None) -> int | None:

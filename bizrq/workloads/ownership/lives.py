@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
 from typing import Any, Final
 
 from bizrq.units.times import TimestampError, parse_timestamp
@@ -117,8 +118,11 @@ def stage(life: Life, now: int, *, awaited: bool) -> Stage:
 
 
 def _time(text: object) -> int | None:
-    if not isinstance(text, str):
-        return None
+    return _parsed(text) if isinstance(text, str) else None
+
+
+@lru_cache(maxsize=16_384)
+def _parsed(text: str) -> int | None:
     try:
         return parse_timestamp(text)
     except TimestampError:

@@ -156,10 +156,11 @@ def test_each_level_is_compared_with_its_own_owner(memory: Memory) -> None:
     web = memory.put(deployment("web", "nlp", 2))
     below = memory.put(replica_set("web-1", 3), web)
     assert memory.more(web) == {"cpu": 1, "pods": 1}
+    assert "deployments.apps/default/web owns (latest: ReplicaSet web-1)" in memory.finding(web)
     for name in "abcd":
         memory.put(pod(name), below)
     assert memory.more(web) == {"cpu": 2, "pods": 2}
-    assert "deployments.apps/default/web owns (latest: ReplicaSet web-1)" in memory.finding(web)
+    assert "deployments.apps/default/web owns (latest: Pod " in memory.finding(web)
 
 
 def test_a_smaller_child_leaves_room_for_its_pods(memory: Memory) -> None:

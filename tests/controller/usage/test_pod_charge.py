@@ -179,8 +179,9 @@ def test_a_workload_that_is_being_deleted_makes_no_other_pods(memory: Memory) ->
 
 def job(memory: Memory, parallelism: int = 5, *, suspend: bool = False, **spec: Any) -> Object:
     spec = {"parallelism": parallelism, "suspend": suspend, "template": template(), **spec}
-    made = deployment("train", "nlp")
-    return memory.put({**made, "apiVersion": "batch/v1", "kind": "Job", "spec": spec})
+    made = {**deployment("train", "nlp"), "apiVersion": "batch/v1", "kind": "Job", "spec": spec}
+    # Each call is another spec.
+    return memory.put(made, generation=memory.revision)
 
 
 def test_a_job_that_is_suspended_and_resumed_counts_the_pods_of_before(memory: Memory) -> None:
@@ -288,3 +289,37 @@ def test_a_grace_beyond_the_calendar_is_no_time_that_is_shown(memory: Memory) ->
     assert found is not None
     assert (found.ending, found.since, found.until) == (2, None, None)
     assert overlap_message(found) == "pods 2 ending"
+
+
+def test_a_rollout_to_a_smaller_version_is_no_surplus(memory: Memory) -> None:
+    web, _ = web_with(memory)
+    web = observed(memory, web, 2, template=template("500m"))
+    newer = memory.put(replica_set("web-2", 1, "500m"), web)
+    run(memory, "new", newer, "500m", age=1)
+    assert memory.charge(web) == 5
+    found = memory.cost(web).overlap
+    assert found is not None
+    assert (found.ending, found.beyond, found.makers) == (0, 0, ("web-1", "web-2"))
+    assert overlap_message(found) == "pods of an older version that asks for more"
+
+
+def test_replica_sets_of_a_surge_that_was_lowered_cost_what_their_pods_do(memory: Memory) -> None:
+    """Kubernetes leaves the pods of a stuck rollout, although the Deployment would not make as many now."""
+    web, _ = web_with(memory)
+    newer = memory.put(replica_set("web-2", 5), web)
+    assert memory.charge(web) == 8, "its surge is two"
+    for number in range(5):
+        run(memory, f"new-{number}", newer, age=60)
+    assert memory.charge(web) == 5
+    memory.wait(600)
+    assert memory.charge(web) == 10
+
+
+def test_a_job_frees_what_its_status_says(memory: Memory) -> None:
+    train = job(memory, completions=5)
+    pods = [run(memory, f"p-{number}", train) for number in range(5)]
+    assert memory.charge(train) == 5
+    for number, each in enumerate(pods):
+        memory.put({**each, "status": {"phase": "Succeeded"}})
+        train = memory.put({**train, "status": {"succeeded": number + 1}}, resourceVersion=str(100 + number))
+        assert memory.charge(train) == 4 - number
