@@ -53,7 +53,7 @@ def handlers(
     users = ReferenceUsers(context)
     claims = SharedClaims(context, users)
     children = GrownChildren(context, claims)
-    charger = Charger(authorizer, reserver)
+    charger = Charger(authorizer, reserver, client)
     owner_trust = OwnerTrust(context, settings.controllers)
     exempt = registration.exempt_namespaces(namespace)
     workloads = WorkloadHandler(context, charger, claims, children, owner_trust, exempt=exempt)
