@@ -167,7 +167,7 @@ def conditions(
 
 def _at_a_glance(used: Resources, hard: Resources, catalog: Catalog) -> str:
     """Return the first of the used and hard amounts, for the columns of `kubectl get`."""
-    ordered = sorted(hard, key=lambda name: sort_key(name, catalog))
+    ordered = sorted(hard.keys() & used.keys(), key=lambda name: sort_key(name, catalog))
     shown = [f"{name} {_of(name, used[name], hard[name])}" for name in ordered]
     if len(shown) > _SHOWN:
         shown[_SHOWN:] = [f"and {len(shown) - _SHOWN} more"]

@@ -65,7 +65,7 @@ def handlers(
     users = ReferenceUsers(context)
     claims = SharedClaims(context, users)
     children = GrownChildren(context, claims)
-    charger = Charger(authorizer, reserver, freshness)
+    charger = Charger(authorizer, reserver, client, freshness)
     owner_trust = OwnerTrust(context, settings.controllers)
     exempt = registration.exempt_namespaces(namespace)
     workloads = WorkloadHandler(context, charger, claims, children, owner_trust, exempt=exempt)

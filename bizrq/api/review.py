@@ -141,7 +141,7 @@ def failed(uid: str, message: str) -> bytes:
 
 
 #: metav1.StatusReason by code (apimachinery `meta/v1/types.go`).
-_REASONS = {403: "Forbidden", 422: "Invalid", 429: "TooManyRequests"}
+_REASONS = {403: "Forbidden", 409: "AlreadyExists", 422: "Invalid", 429: "TooManyRequests"}
 
 
 def _answer(response: dict[str, Any]) -> bytes:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 
 from bizrq.quota.reservation import Reservation, in_order, merge_extra, slot_extra
-from bizrq.units.names import Catalog, base_and_model, is_cash
+from bizrq.units.names import Catalog, base_and_model, is_cash, metered_resource
 from bizrq.units.resources import Limits, Resources
 from bizrq.units.slot import Slot
 
@@ -49,6 +49,7 @@ class Account:
     """
 
     __slots__ = (
+        "_by_namespace",
         "_by_slot",
         "_bytes",
         "_count",
@@ -59,6 +60,7 @@ class Account:
         "hours",
         "problem",
         "reserved",
+        "stored_names",
         "used",
     )
 
@@ -80,9 +82,13 @@ class Account:
         self.hard = hard
         self.hours = hours
         self.used = used
+        #: The names that entries are stored with: those of `hard`, and those whose hours it has.
+        self.stored_names = frozenset((*hard, *(metered_resource(name) for name in hard if is_cash(name))))
         self.reserved: dict[str, int] = {}
         self._by_slot: dict[Slot, tuple[Reservation, ...]] = {}
         self._extra: dict[Slot, dict[str, int]] = {}
+        #: What the entries of each namespace add to `used`.
+        self._by_namespace: dict[str, dict[str, int]] = {}
         self._count = 0
         self._bytes = 0
         by_slot: dict[Slot, list[Reservation]] = {}
@@ -137,6 +143,10 @@ class Account:
         """Return what the entries of a slot add to `used`, in nano-units."""
         return self._extra.get(slot, {})
 
+    def reserved_by(self, namespace: str) -> Resources:
+        """Return what the entries of a namespace add to `used`, in nano-units; "" is that of child groups."""
+        return self._by_namespace.get(namespace, {})
+
     def reserve(self, entry: Reservation) -> None:
         """Enter a reservation that `decide` granted."""
         entries = self.with_entry(entry)
@@ -146,10 +156,13 @@ class Account:
 
     def _set(self, slot: Slot, entries: tuple[Reservation, ...], extra: dict[str, int]) -> None:
         old = self._by_slot.get(slot, ())
+        mine = self._by_namespace.setdefault(slot.namespace, {})
         for name, amount in self.extra_of(slot).items():
             self.reserved[name] -= amount
+            mine[name] -= amount
         for name, amount in extra.items():
             self.reserved[name] = self.reserved.get(name, 0) + amount
+            mine[name] = mine.get(name, 0) + amount
         before, after = {id(entry) for entry in old}, {id(entry) for entry in entries}
         self._by_slot[slot], self._extra[slot] = entries, extra
         self._count += len(entries) - len(old)

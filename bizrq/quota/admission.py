@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import NamedTuple
 
+from bizrq.quota import fair_share
 from bizrq.quota.account import MAX_BYTES, MAX_ENTRIES, Account
 from bizrq.quota.change import Charge, surge_remarks
 from bizrq.quota.headroom import replicas_that_fit
@@ -30,7 +31,7 @@ class Input(NamedTuple):
     """Everything that the checks look at.
 
     `more` is the growth of the charge, in nano-units. `entry` is the reservation that the charge needs, `adds` what
-    that entry adds to what the account holds.
+    that entry adds to what the account holds. `now` is in milliseconds.
     """
 
     account: Account
@@ -38,6 +39,7 @@ class Input(NamedTuple):
     more: Resources
     entry: Reservation
     adds: Resources
+    now: int
 
 
 def decide(account: Account, charge: Charge, now: int) -> Verdict:
@@ -53,7 +55,7 @@ def decide(account: Account, charge: Charge, now: int) -> Verdict:
         return Granted()
 
     entry = reservation_for(account, charge, now)
-    given = Input(account, charge, more, entry, added(account, entry))
+    given = Input(account, charge, more, entry, added(account, entry), now)
     for check in CHECKS:
         denied = check(given)
         if denied is not None:
@@ -145,7 +147,7 @@ def earlier_write_is_counted(given: Input) -> Denied | None:
 
 
 def growth_fits(given: Input) -> Denied | None:
-    account, charge, more, _, adds = given
+    account, charge, more, _, adds, _ = given
     ceiling = partial(account.ceiling, grant=charge.is_grant)
     violations: list[Violation] = []
     for name, amount in more.items():
@@ -193,6 +195,14 @@ def entry_is_short(given: Input) -> Denied | None:
     )
 
 
+def slot_takes_an_entry(given: Input) -> Denied | None:
+    return fair_share.slot_is_full(given.account, given.entry)
+
+
+def namespace_leaves_room(given: Input) -> Denied | None:
+    return fair_share.namespace_takes_half(given.account, given.charge, given.adds, given.now)
+
+
 def account_takes_an_entry(given: Input) -> Denied | None:
     account = given.account
     if not account.is_full() or len(account.with_entry(given.entry)) <= len(account.reservations_of(given.charge.slot)):
@@ -217,6 +227,8 @@ CHECKS: Sequence[Callable[[Input], Denied | None]] = (
     growth_fits,
     earlier_change_still_fits,
     entry_is_short,
+    slot_takes_an_entry,
+    namespace_leaves_room,
     account_takes_an_entry,
 )
 

@@ -12,7 +12,7 @@ from bizrq.quota.change import Charge
 from bizrq.quota.prepaid import hours_base
 from bizrq.quota.reservation import LIFETIME, Reservation
 from bizrq.units.names import is_cash
-from bizrq.units.resources import Resources, growth, larger, smaller, subtract_floor
+from bizrq.units.resources import Resources, growth, larger, restrict, smaller, subtract_floor
 
 
 def reservation_for(account: Account, charge: Charge, now: int) -> Reservation:
@@ -22,8 +22,9 @@ def reservation_for(account: Account, charge: Charge, now: int) -> Reservation:
         charge.uid,
         charge.resource_version,
         now + LIFETIME,
-        charge.demand,
-        base_held(account, charge),
+        # Other names decide nothing here, and would take the place of others' entries.
+        restrict(charge.demand, account.stored_names),
+        restrict(base_held(account, charge), account.stored_names),
         charge.pending_write,
         charge.generation,
     )

@@ -176,9 +176,12 @@ def recount(snapshot: Snapshot) -> Recount:
     self_used = _of(names, add(subtract_floor(own, granted), snapshot.cash))
     used = _of(names, add(self_used, total(child.cost for child in snapshot.children)))
     taken = add(used, reserved_total(_without_hours(kept)))
+    # Entries of before a name came into `hard` do not have it: until they are gone, what is taken of it is unknown.
+    new = {name for name in names if snapshot.published and name not in snapshot.published}
+    unknown = {name for name in new if any(name not in entry.amount for entry in kept)}
     return Recount(
-        used=used,
-        self_used=self_used,
+        used={name: amount for name, amount in used.items() if name not in unknown},
+        self_used={name: amount for name, amount in self_used.items() if name not in unknown},
         reservations=tuple(in_order(kept)),
         dropped=tuple(dropped),
         drift=_drift(snapshot, subtract_floor(used, beyond) if beyond else used),

@@ -34,6 +34,7 @@ class Reason(StrEnum):
     EXCEEDED = "QuotaExceeded"
     FULL = "TooManyReservations"
     TIMEOUT = "OutOfTime"
+    TAKEN = "AlreadyExists"
     # deletions
     IN_USE = "InUse"
     ORPHANS = "LeavesOrphans"
@@ -104,9 +105,11 @@ class Denied:
 
     @property
     def code(self) -> int:
-        """Return the HTTP code of the answer: 429 try again, 422 a bad object, 403 refused."""
+        """Return the HTTP code of the answer: 429 try again, 409 taken, 422 a bad object, 403 refused."""
         if self.reason in RETRYABLE:
             return 429
+        if self.reason is Reason.TAKEN:
+            return 409
         return 422 if self.reason in BAD_OBJECT else 403
 
 

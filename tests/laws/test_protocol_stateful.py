@@ -57,6 +57,7 @@ class Stored:
     group: str
     demand: Resources
     status: Status | None = None
+    generation: int = 1
 
     @property
     def is_group(self) -> bool:
@@ -107,7 +108,8 @@ class Store:
         here = self.objects.get(found.place)
         if (here.version if here else None) != expected or (here is not None and here.uid != found.uid):
             raise Conflict
-        stored = replace(found, version=self.version + 1)
+        generation = here.generation + (here.demand != found.demand) if here is not None else 1
+        stored = replace(found, version=self.version + 1, generation=generation)
         self.objects[found.place] = stored
         self.log.append(Event(stored.version, stored.is_group, stored.place, stored.uid, stored))
         return stored
@@ -251,7 +253,8 @@ class Protocol(RuleBasedStateMachine):
         uid = old.uid if old else f"u-{next(self.uids)}"
         stays = old is not None and old.group == payer
         version = old.version if old else None
-        charge = Charge(place, uid, version, demand, old.demand if old and stays else {}, is_new=not stays)
+        before, generation = old.demand if old and stays else {}, old.generation if old else None
+        charge = Charge(place, uid, version, demand, before, is_new=not stays, generation=generation)
         return charge, Pending(Stored(place, uid, 0, payer, demand), place, version, self.clock)
 
     @rule(replica=REPLICA, name=st.sampled_from(["nlp", "nlp", *CHILDREN]), hard=HARD, fate=FATES)
@@ -265,7 +268,8 @@ class Protocol(RuleBasedStateMachine):
         wanted = Stored(group_slot(name), uid, 0, parent, hard, old.status if old else Status())
         version = old.version if old else None
         pending = Pending(wanted, wanted.place, version, self.clock)
-        charge = Charge(wanted.place, uid, version, wanted.cost(), old.cost() if old else {}, is_new=old is None)
+        before, generation = old.cost() if old else {}, old.generation if old else None
+        charge = Charge(wanted.place, uid, version, wanted.cost(), before, is_new=old is None, generation=generation)
 
         def check(found: Stored) -> Denied | None:
             asked = group_validation.Group(name, parent, hard)
@@ -523,11 +527,10 @@ def test_a_change_of_one_resource_never_overdraws_what_another_change_under_way_
     ask("a", 7, 0, "under way")
     ask("a", 1, 0, "stored")
     ask("a", 1, 1, "stored")
-    assert play.store.objects[place].demand == units(1, 0), "it was not let through"
+    assert play.store.objects[place].demand == units(1, 1), "it needs no more than the raise left"
     for number in range(CONTROLLERS):
         play.look_and_recount(number, 1_000_000, 1_000_000)
-    ask("a", 1, 1, "stored")
-    assert play.store.objects[place].demand == units(1, 1), "once that is counted it is"
+        play.nothing_is_over_admitted_and_everything_is_accounted_for()
     play.finish(0, True)
     play.nothing_is_over_admitted_and_everything_is_accounted_for()
     play.teardown()

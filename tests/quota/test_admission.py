@@ -10,6 +10,7 @@ import pytest
 from bizrq.quota.account import MAX_BYTES, MAX_ENTRIES, Account
 from bizrq.quota.admission import MAX_ENTRY, decide
 from bizrq.quota.change import Charge
+from bizrq.quota.fair_share import MAX_SLOT_ENTRIES, SLOW, must_be_free
 from bizrq.quota.reservation import LIFETIME, Reservation, parse_reservation
 from bizrq.quota.verdict import Denied, Granted, Reason, Verdict
 from bizrq.units.slot import GROUP_SLOT_KIND, ReservationError, Slot, group_slot
@@ -312,12 +313,12 @@ ADMITTED = [
 
 
 @pytest.mark.parametrize(("why", "group", "charge"), ADMITTED, ids=[row[0] for row in ADMITTED])
-def test_a_charge_that_fits_reserves_the_whole_demand(why: str, group: Account, charge: Charge) -> None:
+def test_a_charge_that_fits_reserves_what_hard_names(why: str, group: Account, charge: Charge) -> None:
     reservation = granted(decide(group, charge, NOW))
     assert reservation.slot == charge.slot
     assert reservation.uid == charge.uid
     assert reservation.resource_version == charge.resource_version
-    assert reservation.amount == charge.demand
+    assert reservation.amount == {name: charge.demand[name] for name in charge.demand if name in group.hard}
     assert reservation.expires == NOW + LIFETIME
 
 
@@ -693,7 +694,7 @@ def test_an_account_is_also_full_by_bytes() -> None:
 
 def test_bytes_are_counted_when_a_reservation_is_replaced() -> None:
     names = " ".join(f"requests.example.com/{'x' * 50}-{n}=1" for n in range(100))
-    group = account("nlp cpu=10k")
+    group = account(f"nlp cpu=10k {names.replace('=1', '=1k')}")
     for n in range(40):
         after(group, update(f"web-{n}", "", "cpu=1"))
     assert not group.is_full()
@@ -705,14 +706,81 @@ def test_bytes_are_counted_when_a_reservation_is_replaced() -> None:
 def test_an_object_with_more_resource_names_than_a_reservation_holds_is_rejected() -> None:
     """It could not be stored, nor could any other reservation of the group."""
     names = " ".join(f"requests.example.com/{'x' * 50}-{n}=1" for n in range(300))
-    verdict = refused(decide(account("nlp cpu=10k"), create("web", names), NOW))
+    verdict = refused(decide(account(f"nlp {names}"), create("web", names), NOW))
     assert verdict.code == 422
     assert verdict.message == (
         "quota nlp cannot reserve 300 different resources for one object: "
         "their names and amounts come to more than 16 KiB"
     )
     most = " ".join(f"requests.example.com/{'x' * 40}-{n}=1" for n in range(200))
-    assert len(str(granted(decide(account("nlp cpu=10k"), create("web", most), NOW)))) <= MAX_ENTRY
+    assert len(str(granted(decide(account(f"nlp {most}"), create("web", most), NOW)))) <= MAX_ENTRY
+
+
+def test_names_that_the_group_does_not_have_take_no_place() -> None:
+    names = " ".join(f"requests.example.com/{'x' * 50}-{n}=1" for n in range(300))
+    assert granted(decide(account("nlp cpu=10k"), create("web", f"cpu=1 {names}"), NOW)).amount == res("cpu=1")
+
+
+def test_the_entries_of_one_slot_share_a_bounded_space() -> None:
+    group = account("nlp cpu=10k")
+    after(group, *(create("web", "cpu=1", of=f"u-{n}") for n in range(MAX_SLOT_ENTRIES)))
+    verdict = refused(decide(group, create("web", "cpu=1", of="another"), NOW))
+    assert (verdict.reason, verdict.code) == (Reason.FULL, 429)
+    assert verdict.message == (
+        "quota nlp has too many changes of deployments.apps/team-a/web under way: 8 entries or 16 KiB; try again"
+    )
+    after(group, create("web", "cpu=2", of="u-3"), create("api", "cpu=1"))
+
+
+def test_children_are_bounded_by_bytes_alone() -> None:
+    group, known = account("nlp cpu=10k"), 0
+    while isinstance(decide(group, child(known), NOW), Granted):
+        after(group, child(known))
+        known += 1
+    assert 60 < known < 200
+    after(group, create("api", "cpu=1"))
+
+
+def child(number: int) -> Charge:
+    made = replace(create("web", "cpu=1", of=f"u-{number}"), is_child=True)
+    return replace(made, pending_write=slot(f"pods/team-a/{number}"))
+
+
+def theirs(name: str, demand: str) -> Charge:
+    return create(f"deployments.apps/team-b/{name}", demand)
+
+
+def test_a_namespace_takes_half_of_what_is_left_while_a_write_of_it_is_long_under_way() -> None:
+    group, later = account("nlp cpu=10"), NOW + SLOW + 1
+    after(group, create("taken", "cpu=1"))
+    granted(decide(group, create("web", "cpu=9"), NOW)), "nothing is unusual yet"
+    verdict = refused(decide(group, create("web", "cpu=5"), later))
+    assert (verdict.reason, verdict.code) == (Reason.FULL, 429)
+    assert verdict.message == (
+        "quota nlp: deployments.apps/team-a/taken was admitted a while ago and is not stored: until that is settled, "
+        "namespace team-a takes no more than half of what is left of limits.cpu; try again"
+    )
+    granted(decide(group, theirs("web", "cpu=9"), later)), "others may take it all"
+    after(group, create("web", "cpu=4"), now=later)
+    granted(decide(group, create("taken", "cpu=6"), later)), "it is the same write"
+
+
+MAYBE_TAKEN = [
+    ("a quarter of what is free", [], "cpu=10", False),
+    ("more than that", [], "cpu=11", True),
+    ("a little, and much is promised to its namespace", [entry("api", "cpu=10")], "cpu=1", True),
+    ("a little of what others left", [entry("deployments.apps/team-b/api", "cpu=10")], "cpu=1", False),
+    ("a second create of its name", [entry("web", "cpu=1", of="another")], "cpu=1", True),
+    ("a create that is seen again", [entry("web", "cpu=1")], "cpu=1", False),
+    ("what the group does not have", [], "gpu=100", False),
+]
+
+
+@pytest.mark.parametrize(("why", "entries", "demand", "expected"), MAYBE_TAKEN, ids=[row[0] for row in MAYBE_TAKEN])
+def test_a_create_must_have_a_free_name_if_it_takes(
+    why: str, entries: list[Reservation], demand: str, expected: bool
+) -> None:
+    assert must_be_free(account("nlp cpu=40", "", entries), entry("web", demand)) is expected
 
 
 def test_a_thousand_creates_of_one_name_are_decided_as_fast_as_of_many_names() -> None:

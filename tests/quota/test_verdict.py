@@ -72,8 +72,9 @@ def test_unstated_resources_are_listed_with_their_containers_once_and_sorted() -
 
 
 def test_every_reason_has_its_http_code() -> None:
-    """429 if a retry may succeed, 422 if the object itself is wrong, else 403."""
+    """429 if a retry may succeed, 409 if the name is taken, 422 if the object itself is wrong, else 403."""
     codes = {reason: Denied(reason, "").code for reason in Reason}
+    assert {reason for reason, code in codes.items() if code == 409} == {Reason.TAKEN}
     assert {reason for reason, code in codes.items() if code == 429} == {
         Reason.PARENT_NOT_RECONCILED,
         Reason.BUSY,
@@ -110,7 +111,7 @@ def test_every_reason_has_its_http_code() -> None:
         Reason.MISSING_NAMES,
         Reason.NOT_EMPTY,
     }
-    assert set(codes.values()) == {403, 422, 429}
+    assert set(codes.values()) == {403, 409, 422, 429}
 
 
 def test_reasons_are_stable_and_in_the_order_of_checks() -> None:
@@ -133,6 +134,7 @@ def test_reasons_are_stable_and_in_the_order_of_checks() -> None:
         "QuotaExceeded",
         "TooManyReservations",
         "OutOfTime",
+        "AlreadyExists",
         "InUse",
         "LeavesOrphans",
         "BadHard",

@@ -9,21 +9,25 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from bizrq.api.group import GroupObject
 from bizrq.api.review import Request
-from bizrq.kube.client import ApiError, Unreachable
+from bizrq.kube.client import ApiError, NotFound, Resource, Unreachable
 from bizrq.quota.verdict import RETRYABLE, Denied, Granted, Reason, Verdict
+from bizrq.store.ports import ObjectReader
 from bizrq.workloads.lookup import Reference
 from webhooks.charging.authorization import Authorizer, namespace_not_selected, stored_labels
 from webhooks.charging.charges import Charges, Counted, Decided, NothingCharged, PendingCharge
 from webhooks.charging.deadline import BusyRetries, Deadline
 from webhooks.charging.freshness import Freshness
-from webhooks.charging.group_commit import Decide, Reserver
+from webhooks.charging.group_commit import Decide, NameCheck, Reserver
 
 
 class Charger:
     """Charges groups for writes; one for each process."""
 
-    def __init__(self, authorizer: Authorizer, reserver: Reserver, freshness: Freshness) -> None:
+    def __init__(
+        self, authorizer: Authorizer, reserver: Reserver, client: ObjectReader, freshness: Freshness
+    ) -> None:
         self._authorizer = authorizer
+        self._client = client
         self._reserver = reserver
         self._freshness = freshness
 
@@ -116,8 +120,9 @@ class Charger:
         refuses by labels from the watch, the namespace is read and the charge is decided once more.
         """
         group, charge, namespace = pending.group, pending.charge, request.namespace
+        name_check = self._name_check(request, deadline) if request.operation == "CREATE" else None
         if not charge.growth():
-            return await decide(group, charge, deadline.at)
+            return await decide(group, charge, deadline.at, None, name_check)
         refused = await self._authorizer.check_use(request, group, deadline) if pending.is_new_in_group else None
         if refused is not None and refused.reason is Reason.TIMEOUT:
             return refused
@@ -126,14 +131,33 @@ class Charger:
         def check(stored: GroupObject, labels: Mapping[str, str] | None = labels) -> Denied | None:
             return namespace_not_selected(stored, namespace, labels) or refused
 
-        verdict = await decide(group, charge, deadline.at, check)
+        verdict = await decide(group, charge, deadline.at, check, name_check)
         if not (isinstance(verdict, Denied) and verdict.reason is Reason.NAMESPACE):
             return verdict
         try:
             fresh = await self._authorizer.namespace_labels(namespace, deadline)
         except (ApiError, Unreachable) as error:
             return Denied(Reason.TIMEOUT, f"namespace {namespace} could not be read, try again: {error}")
-        return await decide(group, charge, deadline.at, lambda stored: check(stored, fresh))
+        return await decide(group, charge, deadline.at, lambda stored: check(stored, fresh), name_check)
+
+    def _name_check(self, request: Request, deadline: Deadline) -> NameCheck:
+        """Return a function that reads the object of a create, and refuses the create where there is one."""
+        of = request.resource
+        kind = Resource(of.group, of.version, of.resource, request.kind.kind, bool(request.namespace))
+        name = request.name or str(((request.object or {}).get("metadata") or {}).get("name", ""))
+
+        async def check() -> Denied | None:
+            if not name:
+                return None
+            try:
+                await self._client.get(kind, name, request.namespace or None, timeout=deadline.seconds_left())
+            except NotFound:
+                return None
+            except (ApiError, Unreachable) as error:
+                return Denied(Reason.TIMEOUT, f"{kind.key} {name} could not be read, try again: {error}")
+            return Denied(Reason.TAKEN, f'{kind.key} "{name}" already exists')
+
+        return check
 
 
 def _attributed(refused: Denied, pending: PendingCharge) -> Denied:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -22,6 +22,7 @@ from bizrq.kube.client import ApiError, Conflict, Forbidden, Invalid, NotFound, 
 from bizrq.quota.account import Account
 from bizrq.quota.admission import decide, not_reconciled
 from bizrq.quota.change import Charge
+from bizrq.quota.fair_share import must_be_free
 from bizrq.quota.verdict import Denied, Granted, Reason, Verdict
 from bizrq.store import edit_backoff
 from bizrq.store.edit_backoff import EditBackoff
@@ -33,10 +34,26 @@ log = structlog.get_logger(__name__)
 Check = Callable[[GroupObject], Denied | None]
 
 
-class Decide(Protocol):
-    """Decide a charge against a stored group, which `check` may refuse."""
+#: Refuses a create whose name is taken. Reads the object.
+NameCheck = Callable[[], Awaitable[Denied | None]]
+#: Stands for "granted, if the name is free".
+_IF_FREE = Granted()
 
-    async def __call__(self, group: str, charge: Charge, deadline: float, check: Check | None = None) -> Verdict: ...
+
+class Decide(Protocol):
+    """Decide a charge against a stored group, which `check` may refuse.
+
+    `name_check` is asked before a create is granted that would affect others even if its name is taken.
+    """
+
+    async def __call__(
+        self,
+        group: str,
+        charge: Charge,
+        deadline: float,
+        check: Check | None = None,
+        name_check: NameCheck | None = None,
+    ) -> Verdict: ...
 
 
 #: Seconds between two status writes of a busy group by one process: each costs the API server, and requests that wait
@@ -66,6 +83,7 @@ class _Pending:
     charge: Charge
     deadline: float
     check: Check | None
+    may_be_taken: bool = False
     answer: asyncio.Future[Verdict] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
 
@@ -139,14 +157,28 @@ class Reserver:
         self.writes = 0
         self.conflicts = 0
 
-    async def reserve(self, group: str, charge: Charge, deadline: float, check: Check | None = None) -> Verdict:
+    async def reserve(
+        self,
+        group: str,
+        charge: Charge,
+        deadline: float,
+        check: Check | None = None,
+        name_check: NameCheck | None = None,
+    ) -> Verdict:
         """Return the verdict on a charge; where it is Granted, its reservation is stored.
 
         `deadline` is in seconds of the clock; past it the verdict is "try again". `check` may refuse on the very
-        version of the group that the charge is decided on.
+        version of the group that the charge is decided on. `name_check` as in `Decide`.
         """
         await self._reconciled(group, deadline)
-        pending = _Pending(charge, deadline, check)
+        verdict = await self._enqueue(group, _Pending(charge, deadline, check, may_be_taken=name_check is not None))
+        if verdict is not _IF_FREE or name_check is None:
+            return verdict
+        return await name_check() or await self._enqueue(group, _Pending(charge, deadline, check))
+
+    async def _enqueue(self, group: str, pending: _Pending) -> Verdict:
+        """Return the verdict on a request once it was decided with others, and stored."""
+        deadline = pending.deadline
         queue = self._queues.get(group)
         if queue is None:
             queue = self._queues[group] = self._idle.pop(group, None) or _Queue(self._pace)
@@ -162,8 +194,18 @@ class Reserver:
         """Return the method that decides the charges of a request: a dry run writes nothing."""
         return self.dry_run if request.dry_run else self.reserve
 
-    async def dry_run(self, group: str, charge: Charge, deadline: float, check: Check | None = None) -> Verdict:
-        """Return the verdict that `reserve` would give now, and write nothing."""
+    async def dry_run(
+        self,
+        group: str,
+        charge: Charge,
+        deadline: float,
+        check: Check | None = None,
+        name_check: NameCheck | None = None,
+    ) -> Verdict:
+        """Return the verdict that `reserve` would give now, and write nothing.
+
+        `name_check` is not asked: what is not stored affects nobody.
+        """
         await self._reconciled(group, deadline)
         try:
             stored = await self._store.read(group, self._left(deadline))
@@ -340,8 +382,11 @@ class Reserver:
         for pending in batch:
             verdict = (pending.check and pending.check(stored)) or decide(account, pending.charge, self._now())
             if isinstance(verdict, Granted) and verdict.reservation is not None:
-                account.reserve(verdict.reservation)
-                reserved = True
+                if pending.may_be_taken and must_be_free(account, verdict.reservation):
+                    verdict = _IF_FREE
+                else:
+                    account.reserve(verdict.reservation)
+                    reserved = True
             verdicts.append(verdict)
         return verdicts, account if reserved else None
 
