@@ -16,6 +16,7 @@ import pytest_asyncio
 
 from bizrq.kube.client import ApiError, KubeClient, NotFound, Resource
 from bizrq.store.groups import GROUPS
+from bizrq.workloads.labels import LABEL
 from sandbox.kubelet import FAIL, STOP_SECONDS
 from tests.reliability.routes import attempt, of_deployment, of_kind, pod, web
 from tests.support.cluster import eventually
@@ -38,6 +39,7 @@ def briefly(made: Object) -> Object:
     """The workload with pods that take a moment to stop."""
     template = made["spec"]["template"]
     template["metadata"].setdefault("annotations", {})[STOP_SECONDS] = str(STOPS)
+    template["spec"]["terminationGracePeriodSeconds"] = STOPS + 1
     return made
 
 
@@ -67,7 +69,20 @@ async def full(tenant: Tenant, live: LivePods) -> AsyncIterator[Tenant]:
     await tenant.uses("4")
     await tenant.running(4)
     yield tenant
-    await live.settled(ever=4)
+    await rests(live)
+
+
+async def rests(live: LivePods) -> None:
+    """Once nothing is ending, all that runs is counted and fits.
+
+    Until then what a rollout and its undo replaced ran beside what came.
+    """
+
+    async def none_ends() -> bool:
+        return not live.gone and not any("deletionTimestamp" in each["metadata"] for each in live.live())
+
+    await eventually(none_ends, 60, "no pod is ending")
+    await live.settled(ever=8)
 
 
 async def images(tenant: Tenant, image: str, count: int = 4) -> None:
@@ -178,12 +193,12 @@ async def test_a_label_that_no_selector_uses_changes(full: Tenant) -> None:
         await at_once(full.patch(REPLICASETS, each["metadata"]["name"], {"metadata": {"labels": {"note": "mine"}}}))
 
 
-async def test_its_namespace_is_deleted(full: Tenant, parts: Parts, unique: str, tmp_path: Path) -> None:
+async def test_its_namespace_is_deleted(full: Tenant, parts: Parts, tmp_path: Path) -> None:
     """What runs there is refunded when its pods have gone, and somebody else of the group gets it."""
     await full.admin.delete(NAMESPACES, full.name)
-    created = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": unique}}
-    await full.admin.create(NAMESPACES, created)
-    async with tenant_of(parts.cluster, full.admin, unique, tmp_path) as other:
+    beside = f"{full.name}-beside"
+    await full.admin.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": beside}})
+    async with tenant_of(parts.cluster, full.admin, beside, tmp_path) as other:
         made = web(other, 4, label=full.name)
         await admitted(lambda: other.create(DEPLOYMENTS, made), full)
         await other.delete(DEPLOYMENTS, "web")
@@ -195,7 +210,7 @@ async def test_its_namespace_is_deleted(full: Tenant, parts: Parts, unique: str,
 @pytest_asyncio.fixture(loop_scope="module")
 async def empty(tenant: Tenant, live: LivePods) -> AsyncIterator[Tenant]:
     yield tenant
-    await live.settled(ever=4)
+    await rests(live)
 
 
 async def test_a_stateful_set_rolls(empty: Tenant) -> None:
@@ -205,9 +220,10 @@ async def test_a_stateful_set_rolls(empty: Tenant) -> None:
     await images(empty, "v2")
 
 
-async def test_a_stateful_set_is_orphaned_and_created_again(empty: Tenant) -> None:
+@pytest.mark.parametrize("labelled", [True, False], ids=["labelled pods", "pods without label"])
+async def test_a_stateful_set_is_orphaned_and_created_again(empty: Tenant, labelled: bool) -> None:
     """As people resize the volumes of one."""
-    made = briefly(of_kind(STATEFULSETS, web(empty, 4, pods={"biz.group.resource.quota": empty.name})))
+    made = briefly(of_kind(STATEFULSETS, web(empty, 4, pods={LABEL: empty.name} if labelled else {})))
     await empty.create(STATEFULSETS, made)
     await empty.uses("4")
     before = {each["metadata"]["uid"] for each in await empty.pods()}

@@ -1,4 +1,4 @@
-"""R27 in short: one tenant at random, on the sandbox. `python -m tests.reliability R27` plays it in full."""
+"""R28 in short: one tenant at random, on the sandbox. `python -m tests.reliability R28` plays it in full."""
 
 from __future__ import annotations
 

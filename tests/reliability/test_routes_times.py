@@ -281,7 +281,7 @@ async def test_a_template_shrinks_under_a_stalled_rollout(tenant: Tenant, live: 
 
 @pytest.mark.parametrize("how", ["one large demand", "odd names", "many", "many at once, of two kinds"])
 async def test_creates_of_a_name_that_exists_keep_nobody_waiting(
-    tenant: Tenant, parts: Parts, client: KubeClient, unique: str, tmp_path: Path, how: str
+    tenant: Tenant, parts: Parts, client: KubeClient, tmp_path: Path, how: str
 ) -> None:
     """An honest user in a namespace of the same group gets what is left, within seconds."""
     await tenant.create(DEPLOYMENTS, web(tenant, 1))
@@ -304,8 +304,9 @@ async def test_creates_of_a_name_that_exists_keep_nobody_waiting(
             await tenant.create(REPLICASETS, replica_set(tenant, "web", 0, app="y"))
             both = [(DEPLOYMENTS, large), (REPLICASETS, replica_set(tenant, "web", 3, app="y"))]
             await attempts(tenant.create(*both[number % 2]) for number in range(40))
-    await client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": unique}})
-    async with tenant_of(parts.cluster, client, unique, tmp_path) as honest:
+    beside = f"{tenant.name}-beside"
+    await client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": beside}})
+    async with tenant_of(parts.cluster, client, beside, tmp_path) as honest:
         began = time.monotonic()
         refused = await attempt(honest.create(DEPLOYMENTS, web(honest, 3, label=tenant.name)))
         while refused is not None and time.monotonic() - began < PATIENCE:

@@ -1,4 +1,4 @@
-"""R27: a tenant who does anything that the role `edit` allows, at random, beside honest users of the same group.
+"""R28: a tenant who does anything that the role `edit` allows, at random, beside honest users of the same group.
 
 A play follows from its seed. Its steps name what they act on by numbers, so that a play with steps left out is a play,
 too: one that fails is cut until no part of it can go, and printed.
@@ -59,7 +59,7 @@ class Broken(AssertionError):
 
 
 def drawn(seed: int, steps: int) -> list[Step]:
-    rng = random.Random(f"R27 {seed}")
+    rng = random.Random(f"R28 {seed}")
     verbs = list(VERBS)
     weights = [WEIGHTS.get(verb, 2) for verb in verbs]
     return [
