@@ -20,7 +20,7 @@ import orjson
 
 from bizrq.kube.client import KubeClient, NotFound, Resource
 from bizrq.store.groups import GROUPS
-from bizrq.workloads.labels import LABEL
+from bizrq.workloads.labels import LABEL, REQUIRED
 from sandbox.kubelet import STOP_SECONDS
 from tests.reliability.routes import attempt, image_of, of_kind, owned, pod, replica_set, web
 from tests.reliability.stage import Ground, Outcome, under_way
@@ -377,6 +377,9 @@ class Arena:
                 folder = Path(ground.folder, space)
                 folder.mkdir()
                 people.append(await stack.enter_async_context(tenant_of(ground.cluster, ground.client, space, folder)))
+            # In one what names no group is charged to the default, in the other it is rejected: nothing is free.
+            await people[0].has_default(**{LABEL: name})
+            await people[1].has_default(**{REQUIRED: "true"})
             box = ground.cluster.box
             now = (lambda: box.clock.now().timestamp()) if box else time.time
             spaces = {person.name for person in people}
