@@ -298,7 +298,7 @@ async def test_creates_of_a_name_that_exists_keep_nobody_waiting(
             for _ in range(25):
                 await attempts([tenant.create(DEPLOYMENTS, large)])
         case "many":
-            for _ in range(60):
+            for _ in range(30):
                 await attempts(tenant.create(DEPLOYMENTS, web(tenant, 1)) for _ in range(5))
         case _:
             await tenant.create(REPLICASETS, replica_set(tenant, "web", 0, app="y"))
