@@ -207,7 +207,7 @@ class Kubelet:
         if not ended(pod) and (stops := _stops(pod)) > self._api.clock.now():
             self._due_at(stops, pod)
             return
-        if not ended(pod) and (pod.get("status") or {}).get("containerStatuses"):
+        if not ended(pod) and pod["spec"].get("nodeName"):
             await self._write(pod, _ended(pod, self._api.clock.stamp()))
         if meta.get("deletionGracePeriodSeconds") == 0:
             return
@@ -257,9 +257,10 @@ def _condition(kind: str, state: str, now: str, reason: str = "") -> Json:
 
 
 def _ended(pod: Json, when: str) -> Json:
-    """Return the status of the pod after its containers ended at that time."""
+    """Return the status of the pod after its containers ended at that time; one that never started has failed."""
     status = dict(pod["status"])
-    failed = (pod["metadata"].get("annotations") or {}).get(FAIL) == "true"
+    started = bool(status.get("containerStatuses"))
+    failed = not started or (pod["metadata"].get("annotations") or {}).get(FAIL) == "true"
     reason, code = ("Error", 1) if failed else ("Completed", 0)
     status["phase"] = "Failed" if failed else "Succeeded"
     over = ("Ready", "ContainersReady")

@@ -26,13 +26,13 @@ from tests.controller.conftest import Monotonic
 from tests.reliability import table
 from tests.reliability.experiments.protocol import r25
 from tests.reliability.stage import Ground, Outcome, ground_on, real_on, stage_on
-from tests.reliability.table import ALONE, KILLED, STAGED, Experiment
+from tests.reliability.table import ALONE, KILLED, RUNNING, STAGED, Experiment
 from tests.support.binaries import why_not_real
 from tests.support.cluster import Cluster, has_kinds
 
 RESULTS = Path(__file__).resolve().parents[2] / "docs" / "results.md"
 MARK, END_MARK = "<!-- make reliability writes this -->", "<!-- up to here -->"
-IDS = [*sorted((e.id for e in (*STAGED, *ALONE, KILLED)), key=lambda text: int(text[1:])), "R25"]
+IDS = [*sorted((e.id for e in (*STAGED, *ALONE, KILLED, RUNNING)), key=lambda text: int(text[1:])), "R25"]
 
 
 @dataclass(frozen=True)
@@ -73,8 +73,16 @@ class Run:
             async with KubeClient.from_kubeconfig(cluster.kubeconfig) as client:
                 await has_kinds(client, crds.stand_ins())
             await self._on(cluster, folder)
+            await self._running(cluster, folder)
 
     async def on_kubernetes(self, folder: Path) -> None:
+        if RUNNING.id in self._wanted:
+            place = folder / "running"
+            place.mkdir()
+            async with real_on(place, controllers="*") as (_, cluster):
+                await self._running(cluster, place)
+        if self._wanted == [RUNNING.id]:
+            return
         async with real_on(folder) as (real, cluster):
             await self._on(cluster, folder)
             if KILLED.id in self._wanted:
@@ -100,6 +108,11 @@ class Run:
                 async with stage_on(ground) as stage:
                     await self._all(STAGED, stage)
             await self._all(ALONE, ground)
+
+    async def _running(self, cluster: Cluster, folder: Path) -> None:
+        if RUNNING.id in self._wanted:
+            async with self._ground(cluster, folder) as ground:
+                await self._play(RUNNING, cluster, lambda size: RUNNING.play(ground, **size))
 
     async def _all(self, experiments: tuple[Experiment, ...], ground: Ground) -> None:
         for experiment in experiments:

@@ -149,3 +149,11 @@ async def gone(tenant: Tenant, resource: Resource, name: str) -> None:
         return True
 
     await for_a_while(is_gone, 10)
+
+
+def image_of(image: str, cpu: str | None = None) -> Object:
+    """A strategic merge patch with another image, and another amount."""
+    container: Object = {"name": "c", "image": image}
+    if cpu is not None:
+        container["resources"] = {part: {"cpu": cpu} for part in ("limits", "requests")}
+    return {"spec": {"template": {"spec": {"containers": [container]}}}}

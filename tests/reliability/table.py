@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tests.reliability.experiments import admission, groups, hours, kills, races, strangers
+from tests.reliability.experiments import admission, groups, hours, kills, races, strangers, tenants
 from tests.reliability.stage import Outcome
 
 Size = dict[str, Any]
@@ -144,6 +144,15 @@ KILLED = Experiment(
     "I1 and I2 hold",
     {"kills": 20, "requests": 10_000, "fits": 1_000, "concurrency": 200},
     {"kills": 2, "requests": 120, "fits": 60, "concurrency": 20},
+)
+
+#: On a cluster where pods run: its own where that is a real one.
+RUNNING = Experiment(
+    "R28",
+    tenants.r27,
+    "settled: nothing over, nothing hidden; honest users wait at most 5 s where there is room",
+    {"seeds": 20, "steps": 2_000, "cuts": True},
+    {"seeds": 1, "steps": 150, "cuts": True},
 )
 
 #: Without a cluster; `make test` has its own in tests/laws.

@@ -20,6 +20,7 @@ from tests.reliability.routes import (
     for_a_while,
     gone,
     has_running,
+    image_of,
     of_deployment,
     of_kind,
     pod,
@@ -34,6 +35,7 @@ from tests.support.tenant import JOBS, REPLICATION_CONTROLLERS, STATEFULSETS, Te
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 ROUNDS = 3
+STRATEGIC = "application/strategic-merge-patch+json"
 #: How long an honest user waits at most.
 PATIENCE = 5.0
 
@@ -42,57 +44,58 @@ def surging(surge: Any, unavailable: Any = 0) -> Object:
     return {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": surge, "maxUnavailable": unavailable}}
 
 
-def image(name: str) -> Object:
-    return {"spec": {"template": {"spec": {"containers": [{"name": "c", "image": name}]}}}}
-
-
 async def set_image(tenant: Tenant, name: str, value: str) -> None:
-    kind = "application/strategic-merge-patch+json"
-    request = tenant.client.patch(DEPLOYMENTS, name, image(value), namespace=tenant.name, content_type=kind)
-    await attempt(request)
+    body = image_of(value)
+    await attempt(tenant.client.patch(DEPLOYMENTS, name, body, namespace=tenant.name, content_type=STRATEGIC))
 
 
 # Surge.
 
 
-async def test_a_paused_rollout_with_a_large_surge_is_scaled(tenant: Tenant, live: LivePods) -> None:
-    """The controller spreads replicas and surge over both versions."""
-    made = web(tenant, 1, strategy=surging(200))
-    if await attempt(tenant.create(DEPLOYMENTS, made)):
-        made["spec"]["strategy"] = surging(1)
-        await tenant.create(DEPLOYMENTS, made)
-    await tenant.running(1)
-    await attempt(tenant.patch(DEPLOYMENTS, "web", {"spec": {"strategy": surging(200)}}))
-    await set_image(tenant, "web", "v2")
+async def stall(tenant: Tenant, name: str = "web", image: str = "v2") -> None:
+    """Begin a rollout whose new pods never get a node, and pause it."""
+    body = image_of(image)
+    body["spec"]["template"]["spec"]["schedulingGates"] = [{"name": "example.org/never"}]
+    await attempt(tenant.client.patch(DEPLOYMENTS, name, body, namespace=tenant.name, content_type=STRATEGIC))
     await for_a_while(lambda: two_versions(tenant))
-    await attempt(tenant.patch(DEPLOYMENTS, "web", {"spec": {"paused": True}}))
+    await attempt(tenant.patch(DEPLOYMENTS, name, {"spec": {"paused": True}}))
+
+
+async def two_versions(tenant: Tenant) -> bool:
+    made = await of_deployment(tenant)
+    return sum((each.get("status") or {}).get("replicas", 0) > 0 for each in made) > 1
+
+
+@pytest.mark.parametrize("surge", [200, "20000%"])
+async def test_a_paused_rollout_with_a_large_surge_is_scaled(tenant: Tenant, live: LivePods, surge: Any) -> None:
+    """The controller spreads replicas and surge over both versions."""
+    if await attempt(tenant.create(DEPLOYMENTS, web(tenant, 1, strategy=surging(surge)))):
+        await tenant.create(DEPLOYMENTS, web(tenant, 1, strategy=surging(1)))
+    await tenant.running(1)
+    await stall(tenant)
     await attempt(tenant.scale(DEPLOYMENTS, "web", 2))
     await for_a_while(lambda: has_running(tenant, 10), 5)
     await live.settled(ever=2)
 
 
-async def two_versions(tenant: Tenant) -> bool:
-    return len(await of_deployment(tenant)) > 1
-
-
 async def test_a_surge_is_raised_while_the_rollout_is_paused(tenant: Tenant, live: LivePods) -> None:
     await tenant.create(DEPLOYMENTS, web(tenant, 2, strategy=surging(1)))
     await tenant.running(2)
-    await set_image(tenant, "web", "v2")
-    await for_a_while(lambda: two_versions(tenant))
-    await attempt(tenant.patch(DEPLOYMENTS, "web", {"spec": {"paused": True}}))
+    await stall(tenant)
     await attempt(tenant.patch(DEPLOYMENTS, "web", {"spec": {"strategy": surging(100), "replicas": 3}}))
     await for_a_while(lambda: has_running(tenant, 10), 5)
     await live.settled(ever=2)
 
 
-async def test_a_surge_of_percents_is_declared_with_one_replica(tenant: Tenant, live: LivePods) -> None:
-    await attempt(tenant.create(DEPLOYMENTS, web(tenant, 1, strategy=surging("2000%"))))
-    await for_a_while(lambda: has_running(tenant, 1))
-    await set_image(tenant, "web", "v2")
-    await attempt(tenant.patch(DEPLOYMENTS, "web", {"spec": {"paused": True}}))
-    await attempt(tenant.scale(DEPLOYMENTS, "web", 3))
-    await live.settled(ever=2)
+async def test_two_deployments_rest_in_the_middle_of_a_rollout(tenant: Tenant, live: LivePods) -> None:
+    """Each has twice its pods for as long as it is paused: they are free for ten minutes, and no more than declared."""
+    for name in ("web0", "web1"):
+        if await attempt(tenant.create(DEPLOYMENTS, web(tenant, 2, name=name, app=name, strategy=surging("500%")))):
+            break
+        await for_a_while(lambda: has_running(tenant, 2))
+        await stall(tenant, name)
+    await attempt(tenant.scale(DEPLOYMENTS, "web0", 1))
+    await live.settled(ever=4)
 
 
 async def test_many_rollouts_leave_pods_that_are_slow_to_stop(tenant: Tenant, live: LivePods) -> None:
@@ -220,8 +223,7 @@ def shrunk(cpu: str = "1m") -> Object:
 
 
 async def shrink(tenant: Tenant, resource: Resource, name: str) -> None:
-    kind = "application/strategic-merge-patch+json"
-    await attempt(tenant.client.patch(resource, name, shrunk(), namespace=tenant.name, content_type=kind))
+    await attempt(tenant.client.patch(resource, name, shrunk(), namespace=tenant.name, content_type=STRATEGIC))
 
 
 @pytest.mark.parametrize("resource", [REPLICATION_CONTROLLERS, REPLICASETS, STATEFULSETS], ids=lambda each: each.kind)
@@ -270,8 +272,7 @@ async def test_a_template_shrinks_under_a_stalled_rollout(tenant: Tenant, live: 
         await for_a_while(lambda number=number: has_running(tenant, 4 * (number + 1)), 10)
         gated = shrunk()
         gated["spec"]["template"]["spec"]["schedulingGates"] = [{"name": "example.org/never"}]
-        kind = "application/strategic-merge-patch+json"
-        await attempt(tenant.client.patch(DEPLOYMENTS, name, gated, namespace=tenant.name, content_type=kind))
+        await attempt(tenant.client.patch(DEPLOYMENTS, name, gated, namespace=tenant.name, content_type=STRATEGIC))
     await live.settled(over=1, ever=1)
 
 
@@ -280,7 +281,7 @@ async def test_a_template_shrinks_under_a_stalled_rollout(tenant: Tenant, live: 
 
 @pytest.mark.parametrize("how", ["one large demand", "odd names", "many", "many at once, of two kinds"])
 async def test_creates_of_a_name_that_exists_keep_nobody_waiting(
-    tenant: Tenant, parts: Parts, client: KubeClient, unique: str, tmp_path: Path, how: str
+    tenant: Tenant, parts: Parts, client: KubeClient, tmp_path: Path, how: str
 ) -> None:
     """An honest user in a namespace of the same group gets what is left, within seconds."""
     await tenant.create(DEPLOYMENTS, web(tenant, 1))
@@ -297,14 +298,15 @@ async def test_creates_of_a_name_that_exists_keep_nobody_waiting(
             for _ in range(25):
                 await attempts([tenant.create(DEPLOYMENTS, large)])
         case "many":
-            for _ in range(60):
+            for _ in range(30):
                 await attempts(tenant.create(DEPLOYMENTS, web(tenant, 1)) for _ in range(5))
         case _:
             await tenant.create(REPLICASETS, replica_set(tenant, "web", 0, app="y"))
             both = [(DEPLOYMENTS, large), (REPLICASETS, replica_set(tenant, "web", 3, app="y"))]
             await attempts(tenant.create(*both[number % 2]) for number in range(40))
-    await client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": unique}})
-    async with tenant_of(parts.cluster, client, unique, tmp_path) as honest:
+    beside = f"{tenant.name}-beside"
+    await client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": beside}})
+    async with tenant_of(parts.cluster, client, beside, tmp_path) as honest:
         began = time.monotonic()
         refused = await attempt(honest.create(DEPLOYMENTS, web(honest, 3, label=tenant.name)))
         while refused is not None and time.monotonic() - began < PATIENCE:

@@ -258,8 +258,8 @@ class LivePods:
         return rests
 
     def told(self) -> str:
-        """The live pods, one on a line."""
-        return "\n".join(f"  {_line(pod, self.gone)}" for pod in self.live()[:40])
+        """The first of the live pods, one on a line."""
+        return "\n".join(f"  {_line(pod, self.gone)}" for pod in self.live()[:12])
 
 
 def has_ended(pod: Object) -> bool:

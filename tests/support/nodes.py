@@ -126,7 +126,8 @@ class Agent:
                 return
             await asyncio.sleep(min(left, 0.2))
         if (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed"):
-            await self._status(pod, "Succeeded", "False")
+            never_ran = (pod.get("status") or {}).get("phase") == "Pending"
+            await self._status(pod, "Failed" if never_ran else "Succeeded", "False")
         options = {"gracePeriodSeconds": 0, "preconditions": {"uid": metadata["uid"]}}
         path = PODS.path(metadata["namespace"], metadata["name"])
         await self._client.request("DELETE", path, body=orjson.dumps(options))

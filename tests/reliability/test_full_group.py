@@ -1,0 +1,311 @@
+"""What keeps working in a group that is exactly full: a change that declares no growth is admitted.
+
+Where pods are still ending it is admitted on a retry, within seconds after they have gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import orjson
+import pytest
+import pytest_asyncio
+
+from bizrq.kube.client import ApiError, KubeClient, NotFound, Resource
+from bizrq.store.groups import GROUPS
+from bizrq.workloads.labels import LABEL
+from sandbox.kubelet import FAIL, STOP_SECONDS
+from tests.reliability.routes import attempt, of_deployment, of_kind, pod, web
+from tests.support.cluster import eventually
+from tests.support.live_pods import LivePods
+from tests.support.objects import DEPLOYMENTS, NAMESPACES, PODS, REPLICASETS, Object
+from tests.support.proxy import Proxy
+from tests.support.serving import Parts
+from tests.support.tenant import JOBS, STATEFULSETS, Tenant, tenant_of
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+#: Seconds within which a request is admitted once the pods that were ending have gone.
+SOON = 5.0
+#: Seconds that the pods of these tests take to stop.
+STOPS = 2
+STRATEGIC = "application/strategic-merge-patch+json"
+
+
+def briefly(made: Object) -> Object:
+    """The workload with pods that take a moment to stop."""
+    template = made["spec"]["template"]
+    template["metadata"].setdefault("annotations", {})[STOP_SECONDS] = str(STOPS)
+    template["spec"]["terminationGracePeriodSeconds"] = STOPS + 1
+    return made
+
+
+async def admitted(request: Callable[[], Awaitable[object]], tenant: Tenant) -> None:
+    """Retry until no pod is ending, and then for some seconds more; raises the last refusal."""
+    until: float | None = None
+    while True:
+        refused = await attempt(request())
+        if refused is None:
+            return
+        ending = any("deletionTimestamp" in each["metadata"] for each in await tenant.pods())
+        until = None if ending else until or time.monotonic() + SOON
+        if until is not None and time.monotonic() > until:
+            raise refused
+        await asyncio.sleep(0.1)
+
+
+async def at_once(request: Awaitable[object]) -> None:
+    """Raise the refusal of what needs no retry."""
+    await request
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def full(tenant: Tenant, live: LivePods) -> AsyncIterator[Tenant]:
+    """A Deployment of four cores in a group of four; at the end the group is settled."""
+    await tenant.create(DEPLOYMENTS, briefly(web(tenant, 4)))
+    await tenant.uses("4")
+    await tenant.running(4)
+    yield tenant
+    await rests(live)
+
+
+async def rests(live: LivePods) -> None:
+    """Once nothing is ending, all that runs is counted and fits.
+
+    Until then what a rollout and its undo replaced ran beside what came.
+    """
+
+    async def none_ends() -> bool:
+        return not live.gone and not any("deletionTimestamp" in each["metadata"] for each in live.live())
+
+    await eventually(none_ends, 60, "no pod is ending")
+    await live.settled(ever=8)
+
+
+async def images(tenant: Tenant, image: str, count: int = 4) -> None:
+    """Wait until so many pods run, all of this image."""
+
+    async def all_have() -> bool:
+        pods = await tenant.pods()
+        return len(pods) == count and all(
+            each["spec"]["containers"][0]["image"] == image and each["spec"].get("nodeName") for each in pods
+        )
+
+    await eventually(all_have, 60, f"{count} pods of {image}")
+
+
+async def set_image(tenant: Tenant, image: str, resource: Resource = DEPLOYMENTS) -> None:
+    body = {"spec": {"template": {"spec": {"containers": [{"name": "c", "image": image}]}}}}
+    await tenant.client.patch(resource, "web", body, namespace=tenant.name, content_type=STRATEGIC)
+
+
+async def test_a_rolling_update(full: Tenant) -> None:
+    await at_once(set_image(full, "v2"))
+    await images(full, "v2")
+
+
+async def test_a_restart(full: Tenant) -> None:
+    """As `kubectl rollout restart` does it."""
+    before = {each["metadata"]["uid"] for each in await full.pods()}
+    note = {"kubectl.kubernetes.io/restartedAt": "2026-01-01T00:00:00Z"}
+    await full.patch(DEPLOYMENTS, "web", {"spec": {"template": {"metadata": {"annotations": note}}}})
+
+    async def restarted() -> bool:
+        pods = await full.pods()
+        return len(pods) == 4 and not before & {each["metadata"]["uid"] for each in pods}
+
+    await eventually(restarted, 60, "all pods are new")
+
+
+async def test_an_undo_in_the_middle(full: Tenant) -> None:
+    await at_once(set_image(full, "v2"))
+    await asyncio.sleep(0.5)
+    await at_once(set_image(full, "x"))
+    await images(full, "x")
+
+
+async def test_a_pause_and_a_resume(full: Tenant) -> None:
+    await at_once(set_image(full, "v2"))
+    await full.patch(DEPLOYMENTS, "web", {"spec": {"paused": True}})
+    await at_once(set_image(full, "v3"))
+    await full.patch(DEPLOYMENTS, "web", {"spec": {"paused": False}})
+    await images(full, "v3")
+
+
+async def test_recreate(full: Tenant) -> None:
+    await full.patch(DEPLOYMENTS, "web", {"spec": {"strategy": {"type": "Recreate", "rollingUpdate": None}}})
+    await at_once(set_image(full, "v2"))
+    await images(full, "v2")
+
+
+@pytest.mark.parametrize("how", ["delete", "evict", "force"])
+async def test_a_pod_is_deleted_and_comes_again(full: Tenant, how: str) -> None:
+    """As kubectl delete, kubectl drain and a person in a hurry do it."""
+    name = (await full.pods())[0]["metadata"]["name"]
+    if how == "evict":
+        body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name, "namespace": full.name}}
+        await full.admin.request("POST", PODS.path(full.name, name, "eviction"), body=orjson.dumps(body))
+    else:
+        await full.delete(PODS, name, grace=0 if how == "force" else None)
+
+    async def again() -> bool:
+        pods = await full.pods()
+        return len(pods) == 4 and name not in {each["metadata"]["name"] for each in pods}
+
+    await eventually(again, 60, "another pod runs in its place")
+
+
+async def test_it_is_scaled_down_and_up_as_an_autoscaler_does(full: Tenant) -> None:
+    for replicas in (2, 4, 1, 4):
+        await admitted(lambda replicas=replicas: full.scale(DEPLOYMENTS, "web", replicas), full)
+        await full.running(replicas)
+
+
+async def test_a_pod_is_resized_down_and_up(full: Tenant) -> None:
+    name = (await full.pods())[0]["metadata"]["name"]
+    for cpu in ("500m", "1"):
+        limits = {"name": "c", "resources": {part: {"cpu": cpu} for part in ("limits", "requests")}}
+        body = {"spec": {"containers": [limits]}}
+
+        def resize(body: Object = body) -> Awaitable[object]:
+            return full.client.patch(
+                PODS, name, body, namespace=full.name, subresource="resize", content_type=STRATEGIC
+            )
+
+        await admitted(resize, full)
+
+
+async def test_it_is_pruned_and_created_again_under_one_name(full: Tenant) -> None:
+    """As a delivery tool replaces an object that it cannot change."""
+    for policy in ("Background", "Foreground"):
+        await full.delete(DEPLOYMENTS, "web", policy)
+        await admitted(lambda: full.create(DEPLOYMENTS, briefly(web(full, 4))), full)
+        await full.running(4)
+
+
+async def test_a_label_that_no_selector_uses_changes(full: Tenant) -> None:
+    for each in await full.pods():
+        await at_once(full.patch(PODS, each["metadata"]["name"], {"metadata": {"labels": {"note": "mine"}}}))
+    for each in await of_deployment(full):
+        await at_once(full.patch(REPLICASETS, each["metadata"]["name"], {"metadata": {"labels": {"note": "mine"}}}))
+
+
+async def test_its_namespace_is_deleted(full: Tenant, parts: Parts, tmp_path: Path) -> None:
+    """What runs there is refunded when its pods have gone, and somebody else of the group gets it."""
+    await full.admin.delete(NAMESPACES, full.name)
+    beside = f"{full.name}-beside"
+    await full.admin.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": beside}})
+    async with tenant_of(parts.cluster, full.admin, beside, tmp_path) as other:
+        made = web(other, 4, label=full.name)
+        await admitted(lambda: other.create(DEPLOYMENTS, made), full)
+        await other.delete(DEPLOYMENTS, "web")
+
+
+# Other kinds fill the group.
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def empty(tenant: Tenant, live: LivePods) -> AsyncIterator[Tenant]:
+    yield tenant
+    await rests(live)
+
+
+async def test_a_stateful_set_rolls(empty: Tenant) -> None:
+    await empty.create(STATEFULSETS, briefly(of_kind(STATEFULSETS, web(empty, 4))))
+    await empty.uses("4")
+    await at_once(set_image(empty, "v2", STATEFULSETS))
+    await images(empty, "v2")
+
+
+@pytest.mark.parametrize("labelled", [True, False], ids=["labelled pods", "pods without label"])
+async def test_a_stateful_set_is_orphaned_and_created_again(empty: Tenant, labelled: bool) -> None:
+    """As people resize the volumes of one."""
+    made = briefly(of_kind(STATEFULSETS, web(empty, 4, pods={LABEL: empty.name} if labelled else {})))
+    await empty.create(STATEFULSETS, made)
+    await empty.uses("4")
+    before = {each["metadata"]["uid"] for each in await empty.pods()}
+    await empty.delete(STATEFULSETS, "web", "Orphan")
+    await eventually(lambda: is_gone(empty, STATEFULSETS, "web"), 30, "the StatefulSet is gone")
+    await admitted(lambda: empty.create(STATEFULSETS, made), empty)
+
+    async def adopted() -> bool:
+        pods = await empty.pods()
+        return len(pods) == 4 and all(each["metadata"].get("ownerReferences") for each in pods)
+
+    await eventually(adopted, 60, "the pods are adopted")
+    assert before == {each["metadata"]["uid"] for each in await empty.pods()}
+
+
+async def is_gone(tenant: Tenant, resource: Resource, name: str) -> bool:
+    try:
+        await tenant.admin.get(resource, name, tenant.name)
+    except NotFound:
+        return True
+    return False
+
+
+async def test_a_job_is_suspended_and_resumed(empty: Tenant) -> None:
+    await empty.create(JOBS, briefly(of_kind(JOBS, web(empty, 4))))
+    await empty.running(4)
+    await empty.patch(JOBS, "web", {"spec": {"suspend": True}})
+    await empty.running(0)
+    await admitted(lambda: empty.patch(JOBS, "web", {"spec": {"suspend": False}}), empty)
+    await empty.running(4)
+
+
+async def test_a_job_retries_its_pods(empty: Tenant) -> None:
+    made = briefly(of_kind(JOBS, web(empty, 4)))
+    made["spec"]["template"]["metadata"]["annotations"] |= {FAIL: "false"}
+    await empty.create(JOBS, made)
+    pods = await empty.running(4)
+    for each in pods[:2]:
+        status = {"metadata": {"uid": each["metadata"]["uid"]}, "status": {"phase": "Failed"}}
+        name = each["metadata"]["name"]
+        await empty.admin.patch(PODS, name, status, namespace=empty.name, subresource="status")
+    failed = {each["metadata"]["uid"] for each in pods[:2]}
+
+    async def retried() -> bool:
+        fresh = [each for each in await empty.pods() if each["metadata"]["uid"] not in failed]
+        return len(fresh) == 4
+
+    await eventually(retried, 60, "the pods that failed are replaced")
+
+
+async def test_a_cron_job_replaces_its_job(empty: Tenant, parts: Parts, tmp_path: Path) -> None:
+    """concurrencyPolicy Replace: its controller deletes the Job that runs and makes the next, and tries again."""
+    groups = {"Impersonate-User": "system:serviceaccount:kube-system:cronjob-controller"}
+    async with (
+        Proxy(parts.cluster.kubeconfig, groups) as proxy,
+        KubeClient.from_kubeconfig(proxy.write_kubeconfig(tmp_path / "cronjob")) as controller,
+    ):
+        for number in range(3):
+            made = briefly(of_kind(JOBS, web(empty, 4, name=f"run-{number}")))
+            await admitted(lambda made=made: controller.create(JOBS, made), empty)
+            await empty.running(4)
+            if number < 2:
+                options = orjson.dumps({"propagationPolicy": "Background"})
+                await controller.request("DELETE", JOBS.path(empty.name, f"run-{number}"), body=options)
+
+
+async def test_pods_by_hand_are_replaced_one_by_one(empty: Tenant) -> None:
+    for number in range(4):
+        await empty.create(PODS, pod(empty, f"p{number}"))
+    await empty.running(4)
+    for number in range(4):
+        await empty.delete(PODS, f"p{number}")
+        await admitted(lambda number=number: empty.create(PODS, pod(empty, f"p{number}")), empty)
+
+
+async def test_hard_is_lowered_and_raised_again(full: Tenant) -> None:
+    """Nothing that runs is touched, and what declares no growth goes on."""
+    await full.admin.patch(GROUPS, full.name, {"spec": {"hard": {"limits.cpu": "2"}}})
+    await at_once(set_image(full, "v2"))
+    await images(full, "v2")
+    with pytest.raises(ApiError, match="exceeded quota"):
+        await full.scale(DEPLOYMENTS, "web", 5)
+    await full.scale(DEPLOYMENTS, "web", 3)
+    await full.admin.patch(GROUPS, full.name, {"spec": {"hard": {"limits.cpu": "4"}}})
+    await admitted(lambda: full.scale(DEPLOYMENTS, "web", 4), full)

@@ -1,0 +1,29 @@
+"""R28 in short: one tenant at random, on the sandbox. `python -m tests.reliability R28` plays it in full."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sandbox.server import Sandbox
+from tests.controller.conftest import Monotonic
+from tests.reliability.conftest import SEED
+from tests.reliability.experiments.tenants import drawn
+from tests.reliability.stage import ground_on
+from tests.reliability.table import RUNNING
+from tests.support.cluster import Cluster
+
+
+async def test_a_random_tenant_never_runs_what_is_not_charged(tmp_path: Path) -> None:
+    async with Sandbox() as box:
+        cluster = Cluster("sandbox", box.write_kubeconfig(tmp_path / "kubeconfig"), box)
+        async with ground_on(cluster, tmp_path, seed=SEED, clock=Monotonic()) as ground:
+            outcome = await RUNNING.play(ground, **{**RUNNING.short, "cuts": False})
+    assert not outcome.missed, outcome
+
+
+@pytest.mark.parametrize("steps", [1, 150])
+def test_a_play_follows_from_its_seed(steps: int) -> None:
+    assert drawn(1, steps) == drawn(1, steps)
+    assert drawn(1, 2 * steps)[:steps] != drawn(2, 2 * steps)[:steps]

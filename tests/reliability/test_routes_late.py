@@ -1,0 +1,207 @@
+"""Routes through what bizrq has not seen yet: a watch that is late, a payer that changes far from a recount.
+
+In each a tenant with the role `edit` and a group of four cores tries to run more. The oracle counts the pods.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import pytest
+import pytest_asyncio
+
+from bizrq.api import group as wire
+from bizrq.kube.client import KubeClient, NotFound, Resource
+from bizrq.store.groups import GROUPS
+from bizrq.workloads.labels import LABEL
+from tests.reliability.conftest import end_pods
+from tests.reliability.routes import attempt, attempts, for_a_while, gone, has_running, of_deployment, relabel_pods, web
+from tests.support.cluster import Cluster, eventually
+from tests.support.live_pods import LivePods
+from tests.support.nodes import agent
+from tests.support.objects import DEPLOYMENTS, NAMESPACES, PODS, REPLICASETS, Object, group
+from tests.support.proxy import Proxy
+from tests.support.serving import Parts
+from tests.support.tenant import Tenant, tenant_of
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+LIMIT_RANGES = Resource("", "v1", "limitranges", "LimitRange")
+#: A recount of everything comes long after the test.
+FAR = 300.0
+#: The watches that the webhook has late, and the controller in time.
+LATE = (
+    "/api/v1/namespaces",
+    "/api/v1/limitranges",
+)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def proxy(cluster: Cluster) -> AsyncIterator[Proxy]:
+    """The webhook's way to the API server."""
+    async with Proxy(cluster.kubeconfig) as proxy:
+        yield proxy
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def parts(cluster: Cluster, proxy: Proxy, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Parts]:
+    folder = tmp_path_factory.mktemp("late")
+    behind = replace(cluster, kubeconfig=proxy.write_kubeconfig(folder / "proxy"))
+    async with Parts(behind, folder) as parts:
+        if cluster.is_real:
+            client = await parts.enter(KubeClient.from_kubeconfig(cluster.kubeconfig))
+            await parts.enter(agent(client))
+        await parts.webhooks()
+        await parts.controller(recount_interval=FAR, kubeconfig=cluster.kubeconfig)
+        await parts.register()
+        yield parts
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def tenant(
+    parts: Parts, cluster: Cluster, client: KubeClient, namespace: str, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Tenant]:
+    await client.create(GROUPS, group(namespace, cpu="4"))
+    async with tenant_of(cluster, client, namespace, tmp_path_factory.mktemp(namespace)) as tenant:
+        await tenant.uses("0")
+        yield tenant
+        with contextlib.suppress(NotFound):
+            await client.delete(NAMESPACES, namespace)
+        await end_pods(client, namespace)
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def late(proxy: Proxy, tenant: Tenant) -> AsyncIterator[None]:
+    """From now on, and until the test ends, the webhook's watches bring nothing."""
+    await asyncio.sleep(0.5)
+    for path in LATE:
+        proxy.frozen.add(path)
+        proxy.freeze(path)
+    yield
+    for path in LATE:
+        proxy.thaw(path)
+
+
+# What an administrator changed a moment ago.
+
+
+async def test_a_deployment_without_label_is_scaled_when_its_namespace_got_a_default(
+    tenant: Tenant, live: LivePods, late: None
+) -> None:
+    """An administrator cannot give the namespace a default while it has workloads without label, unless at nothing."""
+    made = web(tenant, 0, label=None)
+    await tenant.create(DEPLOYMENTS, made)
+    with_default = {"metadata": {"labels": {LABEL: tenant.name}}}
+    if await attempt(tenant.admin.patch(NAMESPACES, tenant.name, with_default)):
+        await tenant.delete(DEPLOYMENTS, "web")
+        await gone(tenant, DEPLOYMENTS, "web")
+        await tenant.admin.patch(NAMESPACES, tenant.name, with_default)
+        await attempt(tenant.create(DEPLOYMENTS, made))
+    await attempt(tenant.scale(DEPLOYMENTS, "web", 12))
+    await for_a_while(lambda: has_running(tenant, 12), 3)
+    await live.settled()
+
+
+async def test_workloads_without_label_come_when_their_namespace_got_a_default(
+    tenant: Tenant, live: LivePods, late: None
+) -> None:
+    await tenant.admin.patch(NAMESPACES, tenant.name, {"metadata": {"labels": {LABEL: tenant.name}}})
+    await attempts(
+        tenant.create(DEPLOYMENTS, web(tenant, 4, name=f"web{n}", app=f"web{n}", label=None)) for n in range(3)
+    )
+    await for_a_while(lambda: has_running(tenant, 12), 3)
+    await live.settled()
+
+
+async def test_a_limit_range_was_raised(tenant: Tenant, live: LivePods, late: None) -> None:
+    """The pods say nothing themselves; the API server fills in what the new LimitRange says."""
+    limits = {"type": "Container", "default": {"cpu": "3"}, "defaultRequest": {"cpu": "1m"}}
+    metadata = {"name": "limits", "namespace": tenant.name}
+    ranged = {"apiVersion": "v1", "kind": "LimitRange", "metadata": metadata, "spec": {"limits": [limits]}}
+    await tenant.admin.create(LIMIT_RANGES, ranged)
+    made = web(tenant, 4)
+    del made["spec"]["template"]["spec"]["containers"][0]["resources"]
+    await attempt(tenant.create(DEPLOYMENTS, made))
+    await for_a_while(lambda: has_running(tenant, 4), 3)
+    await live.settled()
+
+
+# A payer that changes, without a recount of everything.
+
+
+async def test_children_are_relabelled_and_left_by_their_owner(
+    tenant: Tenant, live: LivePods, client: KubeClient, unique: str
+) -> None:
+    """Whoever pays then is counted at once: the tenant's group, whatever the labels say."""
+    other = f"{tenant.name}-{unique}"
+    await client.create(GROUPS, group(other, cpu="4"))
+    await tenant.create(DEPLOYMENTS, web(tenant, 4))
+    await tenant.running(4)
+    for each in [*await of_deployment(tenant), *await tenant.pods()]:
+        resource = PODS if each.get("kind") == "Pod" or "containers" in each["spec"] else REPLICASETS
+        await attempt(tenant.patch(resource, each["metadata"]["name"], {"metadata": {"labels": {LABEL: other}}}))
+    await attempt(tenant.delete(DEPLOYMENTS, "web", "Orphan"))
+    await gone(tenant, DEPLOYMENTS, "web")
+    await at_once(live, client, other)
+
+
+async def at_once(live: LivePods, client: KubeClient, other: str) -> None:
+    """Both groups together are charged for what runs, within seconds."""
+    last: list[object] = []
+
+    async def counted() -> bool:
+        status = wire.from_dict(await client.get(GROUPS, other)).status
+        sample = live.sample()
+        assert sample is not None
+        theirs = int((status.used or {}).get("limits.cpu", "0")) * 1000
+        last[:] = [sample, theirs]
+        return sample.hidden - theirs <= 0 and sample.over <= 0
+
+    await eventually(counted, 10, lambda: f"counted within seconds: {[str(each) for each in last]}")
+
+
+async def test_pods_are_relabelled_and_released(
+    tenant: Tenant, live: LivePods, client: KubeClient, unique: str
+) -> None:
+    other = f"{tenant.name}-{unique}"
+    await client.create(GROUPS, group(other, cpu="4"))
+    await tenant.create(DEPLOYMENTS, web(tenant, 2))
+    await tenant.running(2)
+    await relabel_pods(tenant, {LABEL: other}, 2)
+    await relabel_pods(tenant, {"app": "mine"}, 2)
+    await at_once(live, client, other)
+
+
+async def test_a_workload_moves_while_its_pods_stay(
+    tenant: Tenant, live: LivePods, client: KubeClient, unique: str
+) -> None:
+    """All of them go with it, and the group that it left is refunded."""
+    other = f"{tenant.name}-{unique}"
+    await client.create(GROUPS, group(other, cpu="4"))
+    await tenant.create(DEPLOYMENTS, web(tenant, 4))
+    await tenant.uses("4")
+    await tenant.patch(DEPLOYMENTS, "web", {"metadata": {"labels": {LABEL: other}}})
+    seen: list[Object] = []
+
+    async def moved() -> bool:
+        seen[:] = [wire.from_dict(await client.get(GROUPS, name)).status.used or {} for name in (tenant.name, other)]
+        return [used.get("limits.cpu") for used in seen] == ["0", "4"]
+
+    await eventually(moved, 10, lambda: f"the move is counted: {seen}")
+    await at_once(live, client, other)
+
+
+async def test_the_last_workload_goes_and_its_pods_are_slow(tenant: Tenant, live: LivePods) -> None:
+    """They are counted as long as they run, by a group that has nothing else to recount."""
+    await tenant.create(DEPLOYMENTS, web(tenant, 4, slow=True))
+    await tenant.running(4)
+    await tenant.delete(DEPLOYMENTS, "web")
+    began = time.monotonic()
+    await gone(tenant, DEPLOYMENTS, "web")
+    await attempts(tenant.delete(PODS, each["metadata"]["name"]) for each in await tenant.pods())
+    await live.settled()
+    assert time.monotonic() - began < FAR
