@@ -30,6 +30,9 @@ from bizrq.workloads.validation import (
 T = TypeVar("T")
 
 _PERCENT = re.compile(r"([0-9]{1,5})%", re.ASCII)
+#: What plainly adds no more than the replicas. Tuples: a value of a client may have no hash.
+_SMALL: Final = (None, "25%", "100%", "0%", "50%")
+_STRATEGIES: Final = (None, "RollingUpdate", "Recreate")
 _NUMBER = re.compile(r"[0-9]{1,9}", re.ASCII)
 
 
@@ -66,10 +69,12 @@ def _grown(obj: dict[str, Any], adapter: Adapter, sets: Sequence[PodSet]) -> Seq
 def _surged(
     obj: dict[str, Any], how: str, sets: Sequence[PodSet], config: CountingConfig
 ) -> tuple[Sequence[PodSet], tuple[str, ...]]:
-    spec = expect_map(obj.get("spec"), "spec")
+    rule, spec = SURGES[how], obj.get("spec")
+    if config.surge != "count" and type(spec) is dict and rule.is_plain(spec):
+        return sets, ()
+    spec = expect_map(spec, "spec")
     given = spec.get("replicas")
     replicas = 1 if given is None else expect_count(given, "spec.replicas")
-    rule = SURGES[how]
     if not rule.by_replicas:
         replicas = 1
     fields = _Fields(replicas)
@@ -138,6 +143,16 @@ def _of_deployment(spec: dict[str, Any], fields: _Fields) -> int:
     return fields.number(rolling.get("maxSurge"), "25%", f"{path}.maxSurge")
 
 
+def _is_plain_deployment(spec: dict[str, Any]) -> bool:
+    strategy = spec.get("strategy")
+    if strategy is None:
+        return True
+    if type(strategy) is not dict or strategy.get("type") not in _STRATEGIES:
+        return False
+    rolling = strategy.get("rollingUpdate")
+    return rolling is None or (type(rolling) is dict and rolling.get("maxSurge") in _SMALL)
+
+
 def _of_rollout(spec: dict[str, Any], fields: _Fields) -> int:
     """Return all replicas where traffic is switched or shared and the old version stays; else the canary's surge.
 
@@ -175,17 +190,19 @@ def _of_leaderworkerset(spec: dict[str, Any], fields: _Fields) -> int:
 class SurgeRule:
     """How many more replicas an update may add. `description` is for the table of docs/kinds.md.
 
-    `more` takes the object's spec. Without `by_replicas` the whole object is one replica.
+    `more` takes the object's spec. Without `by_replicas` the whole object is one replica. `is_plain` returns True for a
+    spec that plainly adds no more than its replicas, which most do: so most are counted fast.
     """
 
     description: str
     more: Callable[[dict[str, Any], _Fields], int]
     by_replicas: bool = True
+    is_plain: Callable[[dict[str, Any]], bool] = lambda _spec: False
 
 
 #: By the `surge` of a kind.
 SURGES: Final[Mapping[str, SurgeRule]] = {
-    "deployment": SurgeRule("`maxSurge` of its rolling update", _of_deployment),
+    "deployment": SurgeRule("`maxSurge` of its rolling update", _of_deployment, is_plain=_is_plain_deployment),
     "leaderworkerset": SurgeRule("`maxSurge` groups", _of_leaderworkerset),
     "rollout": SurgeRule(
         "the canary's `maxSurge`; all over again, or what a step or preview adds, where traffic is routed",
