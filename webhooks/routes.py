@@ -15,9 +15,9 @@ from bizrq.store.ports import GroupReader, ObjectReader, PayerMemory, ReferenceR
 from webhooks import registration
 from webhooks.charging.authorization import Authorizer
 from webhooks.charging.charger import Charger
+from webhooks.charging.confirmation import Confirmation
 from webhooks.charging.context import Context
 from webhooks.charging.deadline import Deadline
-from webhooks.charging.freshness import Freshness
 from webhooks.charging.group_commit import Reserver
 from webhooks.charging.grown_children import GrownChildren
 from webhooks.charging.owner_trust import OwnerTrust
@@ -49,13 +49,13 @@ def handlers(
     namespace: str,
 ) -> Mapping[str, Handler]:
     """Return each path with its handler; `namespace` is where bizrq itself runs."""
-    freshness = Freshness(resolver, groups, settings.catalog)
+    confirmation = Confirmation(resolver, groups, settings.catalog)
     context = Context(
         registry=settings.registry,
         config=settings.counting,
         catalog=settings.catalog,
         resolver=resolver,
-        freshness=freshness,
+        confirmation=confirmation,
         client=client,
         groups=groups,
         reserver=reserver,
@@ -65,7 +65,7 @@ def handlers(
     users = ReferenceUsers(context)
     claims = SharedClaims(context, users)
     children = GrownChildren(context, claims)
-    charger = Charger(authorizer, reserver, client, freshness)
+    charger = Charger(authorizer, reserver, client, confirmation)
     owner_trust = OwnerTrust(context, settings.controllers)
     exempt = registration.exempt_namespaces(namespace)
     workloads = WorkloadHandler(context, charger, claims, children, owner_trust, exempt=exempt)

@@ -15,8 +15,8 @@ from bizrq.store.ports import ObjectReader
 from bizrq.workloads.lookup import Reference
 from webhooks.charging.authorization import Authorizer, namespace_not_selected, stored_labels
 from webhooks.charging.charges import Charges, Counted, Decided, NothingCharged, PendingCharge
+from webhooks.charging.confirmation import Confirmation
 from webhooks.charging.deadline import BusyRetries, Deadline
-from webhooks.charging.freshness import Freshness
 from webhooks.charging.group_commit import Decide, NameCheck, Reserver
 
 
@@ -24,12 +24,12 @@ class Charger:
     """Charges groups for writes; one for each process."""
 
     def __init__(
-        self, authorizer: Authorizer, reserver: Reserver, client: ObjectReader, freshness: Freshness
+        self, authorizer: Authorizer, reserver: Reserver, client: ObjectReader, confirmation: Confirmation
     ) -> None:
         self._authorizer = authorizer
         self._client = client
         self._reserver = reserver
-        self._freshness = freshness
+        self._confirmation = confirmation
 
     async def charge(
         self, request: Request, counted: Counted, deadline: Deadline, count_again: Callable[[], Awaitable[Counted]]
@@ -73,7 +73,7 @@ class Charger:
         """Return a count of which all growth is of current objects. Raises what `count_again` raises."""
         while isinstance(counted, Charges):
             growing = [pending for pending in counted.charges if pending.charge.may_need_more()]
-            if await self._freshness.is_current(growing, deadline, confirmed):
+            if await self._confirmation.is_current(growing, deadline, confirmed):
                 break
             counted = await count_again()
         return counted

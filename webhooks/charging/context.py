@@ -9,7 +9,7 @@ from bizrq.units.names import Catalog
 from bizrq.workloads.config import CountingConfig
 from bizrq.workloads.kinds.registry import Registry
 from webhooks.charging.authorization import Authorizer
-from webhooks.charging.freshness import Freshness
+from webhooks.charging.confirmation import Confirmation
 from webhooks.charging.group_commit import Reserver
 
 
@@ -21,7 +21,7 @@ class Context:
     config: CountingConfig
     catalog: Catalog
     resolver: ReferenceReader
-    freshness: Freshness
+    confirmation: Confirmation
     client: ObjectReader
     groups: GroupReader
     reserver: Reserver

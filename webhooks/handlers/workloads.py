@@ -153,7 +153,7 @@ class WorkloadHandler:
         is_uncharged = isinstance(counted, NothingCharged) or isinstance(verdict, Denied)
         if is_uncharged and group_of(write.new) is None:
             lookup = counted.charges[-1].lookup if isinstance(counted, Charges) else counted.lookup
-            if not await self._context.freshness.is_namespace_current(lookup, write.request.namespace, deadline):
+            if not await self._context.confirmation.is_namespace_current(lookup, write.request.namespace, deadline):
                 _, verdict = await self._count_and_charge(write, deadline)
         return verdict
 
@@ -182,7 +182,7 @@ class WorkloadHandler:
             return True
         if counting.has_same_pods(write.new, write.old, write.adapter, pending.lookup, self._config):
             return True
-        return await self._context.freshness.is_current([pending], deadline)
+        return await self._context.confirmation.is_current([pending], deadline)
 
     async def _count(self, write: _Write, deadline: Deadline, fresh: Fresh) -> Counted:
         """Count the write as everything else is stored now. Raises Malformed, ApiError, Unreachable."""

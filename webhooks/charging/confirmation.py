@@ -19,7 +19,7 @@ from webhooks.charging.deadline import Deadline
 _LIMIT_RANGE = ("", "LimitRange")
 
 
-class Freshness:
+class Confirmation:
     """Confirms the watched objects that charges were counted from."""
 
     def __init__(self, resolver: ReferenceReader, groups: GroupReader, catalog: Catalog) -> None:
