@@ -48,6 +48,12 @@ class Watched:
         return stored
 
     def changed(self, old: Object | None, new: Object | None) -> dict[str, float]:
+        """Store the Deployment as it is now, and return the groups that this enqueues."""
+        store = self.cluster.informers.workloads["deployments.apps"].store
+        if new is not None:
+            store.put(new)
+        elif old is not None:
+            store.remove(old)
         self.enqueued.clear()
         self.cluster.workload_changed(old, new)
         return dict(self.enqueued)
@@ -73,7 +79,6 @@ def owner(group: str | None, **more: Any) -> Object:
 @pytest.mark.parametrize(
     ("old", "new"),
     [
-        (owner("corp"), None),
         (None, owner("corp")),
         (owner("corp"), owner(None)),
         (owner(None), owner("corp")),
@@ -87,6 +92,13 @@ async def test_an_owner_that_comes_goes_or_is_relabelled_enqueues_the_groups_bel
     enqueued = watched.changed(old, new)
     assert enqueued.keys() >= GROUPS_BELOW
     assert max(enqueued.values()) <= UNHURRIED
+
+
+async def test_the_group_of_a_deleted_owner_goes_on_paying_for_what_is_left(watched: Watched) -> None:
+    """A child's label decides nothing, but what it is counted in is counted anew."""
+    assert watched.changed(owner("corp"), None).keys() >= {"corp"}
+    watched.cluster.counted_groups.add("web-1", "nlp")
+    assert watched.changed(owner("corp"), None).keys() >= {"corp", "nlp"}
 
 
 async def test_groups_in_which_children_are_still_counted_are_enqueued(watched: Watched) -> None:

@@ -32,7 +32,7 @@ async def test_surge_beyond_the_replicas_is_charged_when_it_is_written(api: Api,
     )
     assert (await hooks.update(web, changed(web, surge(10))))["allowed"]
     [entry] = await api.entries("nlp")
-    assert (entry.base["pods"], entry.amount["pods"]) == (2 * NANO, 10 * NANO)
+    assert (entry.base["limits.cpu"], entry.amount["limits.cpu"]) == (2 * NANO, 10 * NANO)
 
 
 @pytest.mark.parametrize("most", [None, "25%", "100%", 2, 0])
@@ -73,7 +73,7 @@ async def test_with_the_policy_count_all_of_the_surge_is_charged(api: Api, throu
         web = changed(deployment("web", "nlp", 8), surge("25%"))
         assert (await hooks.create(web))["allowed"]
         [entry] = await api.entries("nlp")
-        assert entry.amount["pods"] == 10 * NANO
+        assert entry.amount["limits.cpu"] == 10 * NANO
 
 
 @pytest.mark.parametrize(
