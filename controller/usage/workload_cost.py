@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from bizrq.kube.informer import Informer
-from bizrq.units.resources import Resources, growth, larger
+from bizrq.units.resources import Resources, growth, larger, smaller
 from bizrq.units.slot import Slot
 from bizrq.workloads.config import CountingConfig
 from bizrq.workloads.demand import counting
@@ -59,6 +59,8 @@ class WorkloadCost(msgspec.Struct, frozen=True):
     excess: Resources = msgspec.field(default_factory=dict)
     finding: str = ""
     overlap: Overlap | None = None
+    #: What of `resources` counts whatever the workload asks for, as its pods show it. None where that is not looked at.
+    floor: Resources | None = None
     #: The first moment at which the clock alone changes the charge, in milliseconds since 1970.
     again: int | None = None
 
@@ -271,6 +273,7 @@ class WorkloadCosts:
             demand.shared,
             excess=growth(charge, own),
             overlap=found.overlap,
+            floor=smaller(found.weighed.runs, own),
             again=min(again, default=None),
         )
         if hold.revision or ended:
@@ -281,8 +284,7 @@ class WorkloadCosts:
         return _Count(cost, hold, below, "; ".join(findings))
 
     def _is_charged_for_pods(self, adapter: Adapter, obj: Object) -> bool:
-        """Return True for a workload that has ended and is charged for its live pods, whatever its kind."""
-        return self._config.terminal == "live-pods" and has_ended(obj, adapter)
+        return counting.is_charged_for_pods(obj, adapter, self._config)
 
     def _hold(self, adapter: Adapter, obj: Object, stored: Resources, below: Below, *, ended: bool) -> _Hold:
         """Return the demand that counts. One that has `ended` says itself that its controller makes no more pods."""

@@ -113,7 +113,14 @@ class UsageBuilder:
             shown = self._observed.unrequested(obj, now, countable=not cost.problem)
             # The pods of an uncountable workload show all that they use, which includes what it is held at.
             more = growth(shown.resources, cost.resources) if cost.problem else shown.resources
-            counted = CountedObject(slot, uid, cost.resources, add(cost.excess, more))
+            counted = CountedObject(
+                slot,
+                uid,
+                cost.resources,
+                add(cost.excess, more),
+                demand=cost.resources if cost.floor is not None else None,
+                floor=cost.floor,
+            )
             pledged: dict[Slot, CountedObject] = {}
             if run is not None:
                 counted = self._with_commitment(counted, adapter, obj, run, unbounded)

@@ -21,7 +21,7 @@ from bizrq.store.ports import ObjectReader
 from bizrq.units.names import Catalog
 from bizrq.workloads.labels import labels_of
 from bizrq.workloads.lookup import Reference, reference_of
-from webhooks.charging.group_commit import Check, Reserver
+from webhooks.charging.group_commit import Check, NameCheck, Reserver
 
 Object = dict[str, Any]
 
@@ -154,13 +154,27 @@ class RecordingReserver(Reserver):
         self._copies = store
         self.recorded: tuple[str, Charge, Account | None] | None = None
 
-    async def reserve(self, group: str, charge: Charge, deadline: float, check: Check | None = None) -> Verdict:
+    async def reserve(
+        self,
+        group: str,
+        charge: Charge,
+        deadline: float,
+        check: Check | None = None,
+        name_check: NameCheck | None = None,
+    ) -> Verdict:
         self.recorded = group, charge, self._copies.account(group)
-        return await super().reserve(group, charge, deadline, check)
+        return await super().reserve(group, charge, deadline, check, name_check)
 
-    async def dry_run(self, group: str, charge: Charge, deadline: float, check: Check | None = None) -> Verdict:
+    async def dry_run(
+        self,
+        group: str,
+        charge: Charge,
+        deadline: float,
+        check: Check | None = None,
+        name_check: NameCheck | None = None,
+    ) -> Verdict:
         self.recorded = group, charge, self._copies.account(group)
-        return await super().dry_run(group, charge, deadline, check)
+        return await super().dry_run(group, charge, deadline, check, name_check)
 
 
 def _without_hold(group: GroupObject) -> GroupObject:

@@ -317,7 +317,7 @@ def demand_of_live_pods(
 ) -> Demand:
     """Return what the pods of an ended workload still hold; terminated pods hold nothing. Raises Malformed.
 
-    `pods` are all pods that it made. This is for the policy `terminal: live-pods`. The models are those of the workload.
+    `pods` are all pods that it made. This is for the policy `terminal: live-pods`. The models are the workload's.
     """
     around = ClaimContext(labels_of(obj), namespace_of(obj), lookup, config)
     total: dict[str, int] = {}

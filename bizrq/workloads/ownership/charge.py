@@ -52,13 +52,14 @@ class Held(NamedTuple):
 class Weighed:
     """The charge of a slot and its parts. `again` is the first moment at which the clock alone changes it.
 
-    `ending` and `free` are the uids of those pods, sorted; `fresh` is the number of fresh pods, and `beyond` the charge
-    without the demand.
+    `ending` and `free` are the uids of those pods, sorted; `fresh` is the number of fresh pods, `runs` what they cost
+    without the free ones, and `beyond` the charge without the demand.
     """
 
     charge: dict[str, int]
     demand: Resources
     beyond: dict[str, int] = field(default_factory=dict)
+    runs: Resources = field(default_factory=dict)
     ending: tuple[str, ...] = ()
     free: tuple[str, ...] = ()
     fresh: int = 0
@@ -91,10 +92,11 @@ def weigh(
     ending = [pod for pod, found in stages if found is Stage.ENDING]
     spared = free(fresh, declared, now) if surges else []
     number = sum(pod.many for pod in fresh)
+    there, at_no_cost = _cost(fresh), smaller(_cost(spared), demand)
     charge = slot_charge(
         demand,
-        _cost(fresh),
-        smaller(_cost(spared), demand),
+        there,
+        at_no_cost,
         _cost(ending),
         scale(per_pod, max(0, declared - number)),
     )
@@ -103,6 +105,7 @@ def weigh(
         charge,
         demand,
         growth(charge, demand),
+        subtract_floor(there, at_no_cost),
         tuple(sorted(pod.uid for pod in ending)),
         tuple(sorted(pod.uid for pod in spared)),
         number,
