@@ -73,7 +73,7 @@ def owner(group: str | None, **more: Any) -> Object:
 @pytest.mark.parametrize(
     ("old", "new"),
     [
-        (owner("corp"), None),
+        (owner(None), None),
         (None, owner("corp")),
         (owner("corp"), owner(None)),
         (owner(None), owner("corp")),
@@ -87,6 +87,14 @@ async def test_an_owner_that_comes_goes_or_is_relabelled_enqueues_the_groups_bel
     enqueued = watched.changed(old, new)
     assert enqueued.keys() >= GROUPS_BELOW
     assert max(enqueued.values()) <= UNHURRIED
+
+
+async def test_the_group_that_paid_for_a_deleted_owner_is_enqueued_and_pays_for_what_is_left(watched: Watched) -> None:
+    assert "corp" in watched.changed(owner("corp"), None)
+    left = watched.cluster.informers.kinds["apps", "ReplicaSet"].store.by_uid("web-1")
+    assert left is not None
+    watched.cluster.informers.kinds["apps", "Deployment"].store.remove(owner("corp"))
+    assert watched.cluster.ownership.paying_group(left) == "corp"
 
 
 async def test_groups_in_which_children_are_still_counted_are_enqueued(watched: Watched) -> None:
