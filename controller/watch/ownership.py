@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from bizrq.kube.informer import Informer
 from bizrq.kube.store import Kept, kept_revision, place_of, plain, uid_of
 from bizrq.units.slot import Slot
+from bizrq.units.times import TimestampError, parse_timestamp
 from bizrq.workloads.kinds.declaration import Adapter
 from bizrq.workloads.kinds.registry import Registry
 from bizrq.workloads.lookup import Reference, group_and_version, reference_of
@@ -23,6 +24,10 @@ from controller.watch.informers import Informers
 from controller.watch.remembered import RememberedPayers
 
 Object = dict[str, Any]
+
+
+#: The API server's times of creation are whole seconds.
+_SECOND = 1000
 
 
 class _Above(NamedTuple):
@@ -69,11 +74,11 @@ class Ownership:
     def payer_of(self, obj: Object) -> Object | None:
         """Return the object above whose slot is charged: an owner that pays, or the topmost that is left of one.
 
-        None where the object has its own slot.
+        For a leftover it is the workload that will adopt it. None where the object has its own slot.
         """
         reference = controller_of(obj["metadata"])
         if reference is None:
-            return None
+            return self._adopter(obj)
         key = obj.get("kind"), obj["metadata"].get("namespace", ""), reference.get("uid"), reference.get("name")
         lookup = self._resolver.cached_lookup
         if key not in self._payers:
@@ -175,6 +180,33 @@ class Ownership:
             return None
         return Slot(adapter.resource, metadata["namespace"], metadata["name"]), metadata["uid"]
 
+    def _adopter(self, obj: Object) -> Object | None:
+        """Return the workload that will adopt a leftover: it came in place of the one that is gone, and would keep it.
+
+        Its demand includes the leftover, which would count twice until its controller has acted.
+        """
+        left = self.let_go(obj)
+        if left is None or obj["metadata"].get("deletionTimestamp") is not None:
+            return None
+        kind, _, place = left.place.partition("/")
+        namespace, _, name = place.partition("/")
+        made = group_and_version(obj.get("apiVersion"))[0], str(obj.get("kind"))
+        for adapter in self._registry.charged:
+            if adapter.kind != kind or made not in adapter.creates:
+                continue
+            found = self._resolver.cached_lookup.get(adapter.group, kind, namespace, name)
+            came_later = found is not None and _created(found) + _SECOND > (left.gone or 0)
+            if found is not None and came_later and self._adopts(found, obj) and self.group_of(found) == left.group:
+                return found
+        return None
+
+    def _adopts(self, owner: Object, obj: Object) -> bool:
+        """Return True for an owner whose controller adopts what its selector matches, and pays for it itself."""
+        spec = owner.get("spec")
+        selector = spec.get("selector") if isinstance(spec, dict) else None
+        is_going = owner["metadata"].get("deletionTimestamp") is not None
+        return bool(selector) and not is_going and keeps(owner, obj) and self.payer_of(owner) is None
+
     def _top(self, obj: Object) -> Reference | None:
         paid = self.paid(obj)
         return reference_of(paid.slot_of) if paid is not None and paid.slot_of is not obj else None
@@ -189,3 +221,11 @@ class Ownership:
         """Return the informer of the kind that an owner reference names."""
         group, _ = group_and_version(reference.get("apiVersion"))
         return self._informers.kinds.get((group, str(reference.get("kind"))))
+
+
+def _created(obj: Object) -> int:
+    """Return when an object was created, in milliseconds since 1970. 0 where that cannot be read."""
+    try:
+        return parse_timestamp(str(obj["metadata"].get("creationTimestamp")))
+    except TimestampError:
+        return 0

@@ -102,9 +102,12 @@ class Placements:
         return self._kept(uid) is not None
 
     def is_kept(self, uid: str) -> bool:
-        """Return True if an owner pays for the object with this uid."""
+        """Return True if the object with this uid names an owner that pays for it."""
         kept = self._kept(uid)
-        return kept is not None and self._ownership.payer_of(plain(kept)) is not None
+        obj = plain(kept) if kept is not None else None
+        return (
+            obj is not None and self._ownership.owner_of(obj) is not None and self._ownership.payer_of(obj) is not None
+        )
 
     def _named(self, group: str) -> Iterator[Kept]:
         """Yield the stored objects that may be charged to the group."""

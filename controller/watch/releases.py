@@ -53,6 +53,10 @@ class ReleaseTracker:
 
     def record(self, old: Object | None, new: Object | None) -> None:
         """Record what a change means for leftovers. Call it before payers are forgotten."""
+        for place in {place_of(obj) for obj in (old, new) if obj is not None}:
+            for uid in self._payers.left_of(place):
+                # A workload of this name adopts them, or no longer does.
+                self._dirty.mark(uid, Mark(MAX_HOPS, MAX_HOPS))
         if old is None:
             return
         if new is None:

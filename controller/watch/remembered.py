@@ -64,6 +64,8 @@ class RememberedPayers:
         self._pending: dict[str, dict[str, Memory]] = {}
         #: Both, by uid and group.
         self._known: dict[str, dict[str, Memory]] = {}
+        #: The uids of what payers that are gone left, by the place of the payer.
+        self._left: dict[str, set[str]] = {}
         self.informer = Informer(
             client, PAYERS, on_change=self._changed, on_rollback=self._start_over, transform=without_managed_fields
         )
@@ -74,6 +76,10 @@ class RememberedPayers:
         if not found:
             return None
         return max(found.values(), key=lambda memory: (memory.since, memory.group))
+
+    def left_of(self, place: str) -> Collection[str]:
+        """Return the uids of payers and objects that are remembered as gone with the payer of this place."""
+        return tuple(self._left.get(place, ()))
 
     def __iter__(self) -> Iterator[str]:
         """Yield the uids of all remembered payers."""
@@ -100,7 +106,7 @@ class RememberedPayers:
             return
         waiting = self._pending.setdefault(memory.group, {})
         waiting[uid] = memory
-        self._known.setdefault(uid, {})[memory.group] = memory
+        self._refresh(memory.group, uid)
         while len(waiting) > _MOST_PENDING:
             self._drop_pending(memory.group, next(iter(waiting)))
 
@@ -200,6 +206,7 @@ class RememberedPayers:
         self._stored.clear()
         self._pending.clear()
         self._known.clear()
+        self._left.clear()
         for obj in self.informer.store.values():
             self._learn(obj)
 
@@ -232,10 +239,18 @@ class RememberedPayers:
         """Bring what is known of a uid in line with what is stored and pending."""
         memory = self.pending(group).get(uid) or self.stored(group).payers.get(uid)
         found = self._known.setdefault(uid, {})
+        for known in found.values():
+            left = self._left.get(known.place, set())
+            left.discard(uid)
+            if not left:
+                self._left.pop(known.place, None)
         if memory is not None:
             found[group] = memory
         else:
             found.pop(group, None)
+        for known in found.values():
+            if known.gone is not None:
+                self._left.setdefault(known.place, set()).add(uid)
         if not found:
             del self._known[uid]
 

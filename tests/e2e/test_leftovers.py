@@ -155,3 +155,23 @@ async def test_a_pod_that_is_detached_by_its_labels_and_given_those_of_another_g
     await team.delete(DEPLOYMENTS, "web", "Background")
     await team.leaves("1", "pods")
     await team.ends()
+
+
+async def test_pods_that_end_slowly_after_their_workload_is_deleted(team: Team, cluster: Cluster) -> None:
+    if cluster.is_real:
+        pytest.skip("no kubelet runs there, so a pod has no node and ends at once")
+    made = deployment("web", team.name, 2, namespace=team.name)
+    made["spec"]["template"]["metadata"]["annotations"] = {"sandbox.bizrq/stop-seconds": "3600"}
+    made["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] = 3600
+    await team.client.create(DEPLOYMENTS, made)
+    for pod in await team.all_of(PODS, 2):
+        await eventually(lambda pod=pod: _is_bound(team, pod), 60, "the pod is bound")
+    await team.uses("2")
+    await team.delete(DEPLOYMENTS, "web", "Background")
+    await team.leaves("2", "pods", "pods")
+    for pod in (await team.client.list(PODS, team.name))[0]:
+        assert pod["metadata"]["deletionTimestamp"]
+
+
+async def _is_bound(team: Team, pod: Object) -> bool:
+    return "nodeName" in (await team.client.get(PODS, pod["metadata"]["name"], team.name))["spec"]

@@ -94,11 +94,12 @@ async def test_an_owner_that_comes_goes_or_is_relabelled_enqueues_the_groups_bel
     assert max(enqueued.values()) <= UNHURRIED
 
 
-async def test_the_group_of_a_deleted_owner_goes_on_paying_for_what_is_left(watched: Watched) -> None:
-    """A child's label decides nothing, but what it is counted in is counted anew."""
-    assert watched.changed(owner("corp"), None).keys() >= {"corp"}
-    watched.cluster.counted_groups.add("web-1", "nlp")
-    assert watched.changed(owner("corp"), None).keys() >= {"corp", "nlp"}
+async def test_the_group_that_paid_for_a_deleted_owner_is_enqueued_and_pays_for_what_is_left(watched: Watched) -> None:
+    assert "corp" in watched.changed(owner("corp"), None)
+    left = watched.cluster.informers.kinds["apps", "ReplicaSet"].store.by_uid("web-1")
+    assert left is not None
+    watched.cluster.informers.kinds["apps", "Deployment"].store.remove(owner("corp"))
+    assert watched.cluster.ownership.paying_group(left) == "corp"
 
 
 async def test_groups_in_which_children_are_still_counted_are_enqueued(watched: Watched) -> None:

@@ -181,6 +181,34 @@ async def _knows(books: Books, payer: Object) -> bool:
     return payer["metadata"]["uid"] in await payers(books)
 
 
+async def test_what_a_new_workload_of_the_same_name_will_adopt_counts_once(books: Books) -> None:
+    """As where a Deployment is deleted with its ReplicaSet left, and created anew."""
+    async with books.controller():
+        await books.group("nlp", cpu="2")
+        web = await books.create(deployment("web", "nlp", 2))
+        made = {**deployment("web-1", None, 2), "kind": "ReplicaSet"}
+        made["metadata"] |= {"labels": {"app": "x"}}
+        made["metadata"]["ownerReferences"] = [_controller(web)]
+        await books.client.create(REPLICASETS, made)
+        await books.uses("nlp", cpu="2")
+        await books.client.patch(REPLICASETS, "web-1", {"metadata": {"ownerReferences": None}}, namespace="default")
+        await books.remove(web)
+        await books.until("nlp", lambda g: bool(g.status.leftovers))
+        again = await books.create(deployment("web", "nlp", 2))
+        await books.until("nlp", lambda g: not g.status.leftovers)
+        await books.holds_still("nlp", lambda g: g.status.used == {"limits.cpu": "2"})
+        assert not await books.events("OverQuota")
+        await books.remove(again)
+        found = await books.until("nlp", lambda g: bool(g.status.leftovers))
+        assert found.status.used == {"limits.cpu": "2"}
+
+
+def _controller(owner: Object) -> Object:
+    metadata = owner["metadata"]
+    named = {"apiVersion": owner["apiVersion"], "kind": owner["kind"], "name": metadata["name"], "uid": metadata["uid"]}
+    return {**named, "controller": True}
+
+
 async def test_what_is_made_below_an_owner_that_is_long_gone_pays_for_itself(books: Books) -> None:
     async with books.controller():
         await books.group("vision", cpu="9")
