@@ -209,6 +209,25 @@ async def test_an_owner_stops_to_pay_while_its_children_do_not_change(
     await at_once(live, client, other)
 
 
+async def test_an_owner_begins_to_pay_while_its_children_do_not_change(
+    tenant: Tenant, live: LivePods, client: KubeClient, unique: str
+) -> None:
+    """The group that paid for them is refunded within seconds."""
+    other = f"{tenant.name}-{unique}"
+    await client.create(GROUPS, group(other, cpu="4"))
+    await may_operate(tenant, RAYCLUSTERS)
+    made = ray_cluster(tenant, "own", 3)
+    made["metadata"]["labels"] = {}
+    uid = (await tenant.create(RAYCLUSTERS, made))["metadata"]["uid"]
+    for number in range(4):
+        child = owned(pod(tenant, f"p{number}", label=other), "RayCluster", "own", uid, RAYCLUSTERS.api_version)
+        await tenant.create(PODS, child)
+    await tenant.running(4)
+    await at_once(live, client, other)
+    await attempt(tenant.patch(RAYCLUSTERS, "own", {"metadata": {"labels": {LABEL: tenant.name}}}))
+    await at_once(live, client, other)
+
+
 async def test_a_workload_moves_while_its_pods_stay(
     tenant: Tenant, live: LivePods, client: KubeClient, unique: str
 ) -> None:
