@@ -15,8 +15,17 @@ from typing import Any
 from bizrq.kube.client import ApiError, Resource
 from bizrq.workloads.labels import LABEL
 from sandbox.kubelet import STOP_SECONDS
-from tests.support.objects import PODS, REPLICASETS, Object, deployment
-from tests.support.tenant import DAEMONSETS, JOBS, REPLICATION_CONTROLLERS, STATEFULSETS, Tenant
+from tests.support.cluster import eventually
+from tests.support.objects import PODS, RAYCLUSTERS, REPLICASETS, Object, deployment, ray_spec
+from tests.support.tenant import (
+    DAEMONSETS,
+    JOBS,
+    REPLICATION_CONTROLLERS,
+    ROLE_BINDINGS,
+    ROLES,
+    STATEFULSETS,
+    Tenant,
+)
 
 DAY = 86_400
 #: Answers that a tenant's attempt may get: refused, gone, taken or stale, malformed, later.
@@ -157,3 +166,34 @@ def image_of(image: str, cpu: str | None = None) -> Object:
     if cpu is not None:
         container["resources"] = {part: {"cpu": cpu} for part in ("limits", "requests")}
     return {"spec": {"template": {"spec": {"containers": [container]}}}}
+
+
+async def may_operate(tenant: Tenant, resource: Resource) -> None:
+    """Let the tenant write objects of an operator's kind: the role `edit` does not have it."""
+    metadata, api = {"name": "operated", "namespace": tenant.name}, "rbac.authorization.k8s.io"
+    rules = [{"apiGroups": [resource.group], "resources": ["*"], "verbs": ["*"]}]
+    role = {"apiVersion": f"{api}/v1", "kind": "Role", "metadata": metadata, "rules": rules}
+    await tenant.admin.create(ROLES, role)
+    binding = {
+        "apiVersion": f"{api}/v1",
+        "kind": "RoleBinding",
+        "metadata": metadata,
+        "roleRef": {"apiGroup": api, "kind": "Role", "name": "operated"},
+        "subjects": [{"apiGroup": api, "kind": "User", "name": tenant.name}],
+    }
+    await tenant.admin.create(ROLE_BINDINGS, binding)
+
+    async def may() -> bool:
+        with contextlib.suppress(ApiError):
+            await tenant.client.list(resource, tenant.name)
+            return True
+        return False
+
+    await eventually(may, 30, f"the tenant may write {resource.plural}")
+
+
+def ray_cluster(tenant: Tenant, name: str, workers: int) -> Object:
+    """A head and so many workers, of one core each, without anybody who makes their pods."""
+    metadata = {"name": name, "namespace": tenant.name, "labels": {LABEL: tenant.name}}
+    spec = ray_spec(workers)
+    return {"apiVersion": RAYCLUSTERS.api_version, "kind": RAYCLUSTERS.kind, "metadata": metadata, "spec": spec}

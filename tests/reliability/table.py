@@ -149,7 +149,7 @@ KILLED = Experiment(
 #: On a cluster where pods run: its own where that is a real one.
 RUNNING = Experiment(
     "R28",
-    tenants.r27,
+    tenants.r28,
     "settled: nothing over, nothing hidden; honest users wait at most 5 s where there is room",
     {"seeds": 20, "steps": 2_000, "cuts": True},
     {"seeds": 1, "steps": 150, "cuts": True},

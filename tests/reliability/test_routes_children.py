@@ -5,14 +5,13 @@ In each a tenant with the role `edit` and a group of four cores tries to run mor
 
 from __future__ import annotations
 
-import contextlib
 import uuid
 from typing import Any
 
 import pytest
 
 from bizrq.api import group as wire
-from bizrq.kube.client import Forbidden, KubeClient, Resource
+from bizrq.kube.client import KubeClient, Resource
 from bizrq.store.groups import GROUPS
 from bizrq.workloads.labels import LABEL
 from tests.reliability.routes import (
@@ -21,10 +20,12 @@ from tests.reliability.routes import (
     for_a_while,
     gone,
     has_running,
+    may_operate,
     of_deployment,
     of_kind,
     owned,
     pod,
+    ray_cluster,
     relabel_pods,
     replica_set,
     slowly,
@@ -41,10 +42,9 @@ from tests.support.objects import (
     TFJOBS,
     Object,
     group,
-    ray_spec,
     tfjob,
 )
-from tests.support.tenant import JOBS, REPLICATION_CONTROLLERS, ROLE_BINDINGS, ROLES, STATEFULSETS, Tenant
+from tests.support.tenant import JOBS, REPLICATION_CONTROLLERS, STATEFULSETS, Tenant
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -152,7 +152,7 @@ async def foreign(client: KubeClient, name: str) -> str:
 
 
 async def used(client: KubeClient, name: str) -> str:
-    return (wire.from_dict(await client.get(GROUPS, name)).status.used or {})["limits.cpu"]
+    return str((wire.from_dict(await client.get(GROUPS, name)).status.used or {})["limits.cpu"])
 
 
 @pytest.mark.parametrize("what", ["pods", "ReplicaSets", "new pods"])
@@ -300,31 +300,13 @@ async def test_forty_pods_name_the_owner_of_an_operator_at_once(
     """Whose pods are not there yet: four cores are asked for ten times."""
     if label is None:
         await tenant.has_default()
-    # Who may edit a namespace may not edit these, unless somebody says so.
-    role: Object = {"rules": [{"apiGroups": [resource.group], "resources": ["*"], "verbs": ["*"]}]}
-    api = "rbac.authorization.k8s.io"
-    metadata = {"name": "operated", "namespace": tenant.name}
-    await tenant.admin.create(ROLES, {"apiVersion": f"{api}/v1", "kind": "Role", "metadata": metadata, **role})
-    reference = {"roleRef": {"apiGroup": api, "kind": "Role", "name": "operated"}}
-    subjects = [{"apiGroup": api, "kind": "User", "name": tenant.name}]
-    binding = {"apiVersion": f"{api}/v1", "kind": "RoleBinding", "metadata": metadata, **reference}
-    await tenant.admin.create(ROLE_BINDINGS, {**binding, "subjects": subjects})
+    await may_operate(tenant, resource)
     if resource is TFJOBS:
         made = tfjob("own", tenant.name, 4, namespace=tenant.name, gpu=0)
         made["spec"]["runPolicy"] = {"suspend": True}
     else:
-        metadata = {"name": "own", "namespace": tenant.name, "labels": {LABEL: tenant.name}}
-        made = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": metadata, "spec": ray_spec(3)}
-
-    stored: list[Object] = []
-
-    async def created() -> bool:
-        with contextlib.suppress(Forbidden):
-            stored.append(await tenant.create(resource, made))
-        return bool(stored)
-
-    await eventually(created, 30, "the tenant may create them")
-    uid = stored[0]["metadata"]["uid"]
+        made = ray_cluster(tenant, "own", 3)
+    uid = (await tenant.create(resource, made))["metadata"]["uid"]
     pods = [pod(tenant, f"p{number}", label=label, slow=True) for number in range(40)]
     children = [owned(each, resource.kind, "own", uid, resource.api_version) for each in pods]
     await attempts(tenant.create(PODS, each) for each in children)

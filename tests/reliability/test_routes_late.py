@@ -19,11 +19,24 @@ from bizrq.kube.client import KubeClient, NotFound, Resource
 from bizrq.store.groups import GROUPS
 from bizrq.workloads.labels import LABEL
 from tests.reliability.conftest import end_pods
-from tests.reliability.routes import attempt, attempts, for_a_while, gone, has_running, of_deployment, relabel_pods, web
+from tests.reliability.routes import (
+    attempt,
+    attempts,
+    for_a_while,
+    gone,
+    has_running,
+    may_operate,
+    of_deployment,
+    owned,
+    pod,
+    ray_cluster,
+    relabel_pods,
+    web,
+)
 from tests.support.cluster import Cluster, eventually
 from tests.support.live_pods import LivePods
 from tests.support.nodes import agent
-from tests.support.objects import DEPLOYMENTS, NAMESPACES, PODS, REPLICASETS, Object, group
+from tests.support.objects import DEPLOYMENTS, NAMESPACES, PODS, RAYCLUSTERS, REPLICASETS, Object, group
 from tests.support.proxy import Proxy
 from tests.support.serving import Parts
 from tests.support.tenant import Tenant, tenant_of
@@ -150,8 +163,9 @@ async def test_children_are_relabelled_and_left_by_their_owner(
 
 
 async def at_once(live: LivePods, client: KubeClient, other: str) -> None:
-    """Both groups together are charged for what runs, within seconds."""
+    """Within seconds both groups together are charged for what runs, no more and no less, and stay so."""
     last: list[object] = []
+    since = 0.0
 
     async def counted() -> bool:
         status = wire.from_dict(await client.get(GROUPS, other)).status
@@ -159,7 +173,10 @@ async def at_once(live: LivePods, client: KubeClient, other: str) -> None:
         assert sample is not None
         theirs = int((status.used or {}).get("limits.cpu", "0")) * 1000
         last[:] = [sample, theirs]
-        return sample.hidden - theirs <= 0 and sample.over <= 0
+        nonlocal since
+        is_exact = sample.hidden == theirs and sample.over <= 0
+        since = (since or time.monotonic()) if is_exact else 0.0
+        return is_exact and time.monotonic() - since > 1.5
 
     await eventually(counted, 10, lambda: f"counted within seconds: {[str(each) for each in last]}")
 
@@ -173,6 +190,41 @@ async def test_pods_are_relabelled_and_released(
     await tenant.running(2)
     await relabel_pods(tenant, {LABEL: other}, 2)
     await relabel_pods(tenant, {"app": "mine"}, 2)
+    await at_once(live, client, other)
+
+
+async def test_an_owner_stops_to_pay_while_its_children_do_not_change(
+    tenant: Tenant, live: LivePods, client: KubeClient, unique: str
+) -> None:
+    """What they cost changes through their owner; somebody is charged within seconds."""
+    other = f"{tenant.name}-{unique}"
+    await client.create(GROUPS, group(other, cpu="4"))
+    await may_operate(tenant, RAYCLUSTERS)
+    uid = (await tenant.create(RAYCLUSTERS, ray_cluster(tenant, "own", 3)))["metadata"]["uid"]
+    for number in range(2):
+        child = owned(pod(tenant, f"p{number}", label=other), "RayCluster", "own", uid, RAYCLUSTERS.api_version)
+        await tenant.create(PODS, child)
+    await tenant.running(2)
+    await attempt(tenant.patch(RAYCLUSTERS, "own", {"metadata": {"labels": {LABEL: None}}}))
+    await at_once(live, client, other)
+
+
+async def test_an_owner_begins_to_pay_while_its_children_do_not_change(
+    tenant: Tenant, live: LivePods, client: KubeClient, unique: str
+) -> None:
+    """The group that paid for them is refunded within seconds."""
+    other = f"{tenant.name}-{unique}"
+    await client.create(GROUPS, group(other, cpu="4"))
+    await may_operate(tenant, RAYCLUSTERS)
+    made = ray_cluster(tenant, "own", 3)
+    made["metadata"]["labels"] = {}
+    uid = (await tenant.create(RAYCLUSTERS, made))["metadata"]["uid"]
+    for number in range(4):
+        child = owned(pod(tenant, f"p{number}", label=other), "RayCluster", "own", uid, RAYCLUSTERS.api_version)
+        await tenant.create(PODS, child)
+    await tenant.running(4)
+    await at_once(live, client, other)
+    await attempt(tenant.patch(RAYCLUSTERS, "own", {"metadata": {"labels": {LABEL: tenant.name}}}))
     await at_once(live, client, other)
 
 

@@ -449,7 +449,7 @@ async def arena_on(ground: Ground) -> AsyncIterator[Arena]:
         yield Arena(ground, parts)
 
 
-async def r27(ground: Ground, *, seeds: int, steps: int, cuts: bool) -> Outcome:
+async def r28(ground: Ground, *, seeds: int, steps: int, cuts: bool) -> Outcome:
     """`cuts` says that a play that fails is cut before it is told."""
     played: list[Played] = []
     async with arena_on(ground) as arena:
