@@ -62,7 +62,11 @@ class ExcessUsage:
                 continue
             (maker, obj), own = owner.path[-1], grown.get(owner.uid, {})
             asked = [cost for child, stored in owner.children if (cost := self._asks(stored, child, workload, lookup))]
-            reached = resources.larger(allowance(obj, maker, workload, len(asked), lookup, self._config), own)
+            reached = allowance(obj, maker, workload, len(asked), lookup, self._config)
+            if own:
+                # The surge comes besides what its children have grown to.
+                alone = allowance(obj, maker, workload, 1, lookup, self._config)
+                reached = resources.add(resources.larger(alone, own), resources.growth(reached, alone))
             beyond = excess(asked, reached)
             if beyond:
                 findings.append(self._finding(owner.path[-1], owner.children, beyond))

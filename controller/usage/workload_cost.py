@@ -25,7 +25,7 @@ from bizrq.workloads.pods.roles import has_ended
 from bizrq.workloads.validation import Malformed
 from controller.usage.below import Below, gather, kinds_below
 from controller.usage.claim_payers import ClaimPayers
-from controller.usage.excess import ExcessUsage, surplus_message
+from controller.usage.excess import NO_EXCESS, ExcessUsage, surplus_message
 from controller.usage.pod_charge import Overlap, PodCharges
 from controller.watch.cluster import CATCH_UP, Cluster, Object
 from controller.watch.informers import POD
@@ -256,7 +256,8 @@ class WorkloadCosts:
             return _Count(WorkloadCost(True, demand.resources, demand.shared))
         below = gather(self._cluster, adapter, obj)
         hold = self._hold(adapter, obj, demand.resources, below, ended=ended)
-        between = self._excess.of(adapter, obj, below, demand.resources, lookup)
+        # What has ended is charged for its live pods only.
+        between = NO_EXCESS if ended else self._excess.of(adapter, obj, below, demand.resources, lookup)
         # A controller that lags may make pods for the earlier demand besides those that are ending.
         earlier = hold.counts if hold.lags else {}
         found = self._pods.of(adapter, obj, below, demand, earlier, between.resources, lookup)

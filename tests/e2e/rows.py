@@ -52,7 +52,6 @@ class Row:
     makes: Sequence[tuple[Resource, Object]] = ()
     #: The status that says it has ended, and the cores of what it made that still run then.
     ended: Object | None = None
-    left: int = 0
     #: Its size can be edited, and its creation in too large a size is refused.
     edited: bool = True
     refused: bool = True
@@ -110,7 +109,6 @@ def kubeflow(kind: str, field_: str, first: str = "", *, version: str = "v1", sc
         resume={"runPolicy": {"suspend": False}},
         makes=[POD],
         ended=condition("Succeeded"),
-        left=1,
     )
 
 
@@ -253,7 +251,6 @@ ROWS = [
         resume={"suspend": False},
         makes=[(RAYCLUSTERS, {"spec": {**RAY, **workers(1)}}), POD],
         ended={"jobDeploymentStatus": "Complete"},
-        left=1,
     ),
     Row(
         Resource("ray.io", "v1", "rayservices", "RayService"),

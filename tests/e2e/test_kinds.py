@@ -84,17 +84,19 @@ class Play:
         await self.costs(2)
         over = await refusal(self.create(row.resource, {"spec": whole(row.spec, row.sized(2))}, "second"))
         assert f"exceeded quota: {self.name}, requested: {self.count}=1" in over.message
+        # The controllers of these are not here to follow their owner: what they made goes before it changes.
         children = await self.children(made)
+        await self.costs(2)
+        await self.gone(children)
         if row.edited:
             await self.grow()
         if row.suspend is not None and row.resume is not None:
             await self.pause()
         if row.ended is not None and not self.acted:
+            children = await self.children(made)
             await client.patch(row.resource, "w", {"status": row.ended}, namespace=self.name, subresource="status")
-            await self.used(str(row.left), str(row.left), 0)
-        for resource, child in reversed(children):
-            with contextlib.suppress(NotFound):
-                await client.delete(resource, child["metadata"]["name"], self.name)
+            await self.costs_its_pods()
+            await self.gone(children)
         await client.delete(row.resource, "w", self.name)
         await self.used("0", "0", 0)
 
@@ -165,6 +167,22 @@ class Play:
             made.append((resource, owner))
         return made
 
+    async def gone(self, children: list[tuple[Resource, Object]]) -> None:
+        """Delete what the test has made, and wait until it is gone."""
+        made = [child for child, (_, obj) in zip(children, self.row.makes, strict=True) if obj]
+        for resource, child in reversed(made):
+            with contextlib.suppress(NotFound):
+                await self.client.delete(resource, child["metadata"]["name"], self.name)
+        for resource, child in made:
+            name = child["metadata"]["name"]
+            await eventually(lambda of=resource, name=name: self.is_gone(of, name), STEP, f"{name} is gone")
+
+    async def is_gone(self, resource: Resource, name: str) -> bool:
+        with contextlib.suppress(NotFound):
+            await self.client.get(resource, name, self.name)
+            return False
+        return True
+
     async def create(self, resource: Resource, obj: Object, name: str, **metadata: Any) -> Object:
         metadata |= {"name": name, "namespace": self.name, "labels": {LABEL: self.name}}
         return await self.client.create(resource, typed(resource, {**labelled(obj, self.name), "metadata": metadata}))
@@ -179,6 +197,19 @@ class Play:
     async def costs(self, size: int) -> None:
         cost = self.row.cost(size)
         await self.used(cost["limits.cpu"], cost["pods"], 1)
+
+    async def costs_its_pods(self) -> None:
+        """Wait until what has ended is charged for its pods of one core that run on, at least those of the test."""
+        last: Object = {}
+
+        async def settled() -> bool:
+            pods, _ = await self.client.list(PODS, self.name)
+            live = str(sum((pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed") for pod in pods))
+            last.clear()
+            last.update((await self.client.get(GROUPS, self.name)).get("status") or {})
+            return last.get("used") == {"limits.cpu": live, "pods": live, self.count: "0"}
+
+        await eventually(settled, STEP, lambda: f"{self.row.name}: its pods, not {last}")
 
     async def used(self, cores: str, pods: str, count: int) -> None:
         """Wait until this is used, and nothing is promised any more."""
