@@ -23,6 +23,7 @@ from bizrq.api.config import ConfigurationError
 from bizrq.kube.client import ConfigError, KubeClient
 from bizrq.listener import Bounds, Listener
 from bizrq.settings import Settings, load
+from bizrq.units.text import printable
 
 #: The kubelet's probes and a few scrapers ask here, and send no bodies.
 METRICS_BOUNDS = Bounds(connections=100, bytes=1024 * 1024, body_bytes=0)
@@ -39,12 +40,18 @@ def configure_logging(level: int = logging.INFO) -> None:
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
+            _printable,
             structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=structlog.dev.plain_traceback),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(level),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
         cache_logger_on_first_use=False,
     )
+
+
+def _printable(_: object, __: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    """Show what a cluster said without the characters that a terminal would obey."""
+    return {key: printable(value) if isinstance(value, str) else value for key, value in event.items()}
 
 
 def quiet_collector() -> None:
@@ -76,7 +83,7 @@ def serve(name: str, main: Callable[[Stop], Awaitable[None]]) -> None:
 
 
 def _end(name: str, why: str) -> NoReturn:
-    sys.stderr.write(f"{name}: {why}\n")
+    sys.stderr.write(printable(f"{name}: {why}\n"))
     raise SystemExit(2)
 
 

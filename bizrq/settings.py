@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
-import yaml
-
 from bizrq.api.config import ConfigurationError, RightsConfig, parse
 from bizrq.builtin import builtin_registry, shared_devices
+from bizrq.documents import NotYAML, load_all
 from bizrq.units.names import Catalog, UnknownResource
 from bizrq.workloads.config import CountingConfig, CountsAs, DeviceClassMapping, GpuModel, Hami
 from bizrq.workloads.hami_devices import HamiDevice
@@ -46,11 +45,13 @@ def load(path: Path | None) -> Settings:
     if path is None:
         return settings({})
     try:
-        documents = list(yaml.safe_load_all(path.read_text("utf-8")))
+        documents = load_all(path.read_text("utf-8"))
     except OSError as error:
         raise ConfigurationError(f"{path}: {error.strerror}") from None
-    except (yaml.YAMLError, UnicodeDecodeError, ValueError, RecursionError) as error:
-        raise ConfigurationError(f"{path}: not YAML: {' '.join(str(error).split())}") from None
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(f"{path}: not YAML: {error}") from None
+    except NotYAML as error:
+        raise ConfigurationError(f"{path}: {error}") from None
     if len(documents) > 1:
         raise ConfigurationError(f"{path}: {len(documents)} documents: write one")
     try:

@@ -20,6 +20,7 @@ from prometheus_client import Counter, Gauge
 from bizrq import process
 from bizrq.kube.client import ApiError, ConfigError, KubeClient, Unreachable
 from bizrq.kube.informer import Informer
+from bizrq.units.text import printable
 from certs import cabundle, pki, rotation
 from certs.pki import CertificateError
 from certs.secret import SharedFiles, read_secret, write_secret
@@ -220,7 +221,7 @@ def _client(kubeconfig: Path | None) -> KubeClient | None:
 
 
 def _end(code: int, why: object) -> NoReturn:
-    typer.echo(f"bizrq-certs: {why}", err=True)
+    typer.echo(printable(f"bizrq-certs: {why}"), err=True)
     raise typer.Exit(code)
 
 

@@ -12,7 +12,7 @@ import sys
 import typer
 
 from bizrq.cli.cluster import on_cluster
-from bizrq.cli.output.failure import Failure
+from bizrq.cli.output.failure import Failure, warn
 from bizrq.cli.verbs import (
     audit,
     correct,
@@ -62,5 +62,5 @@ def run() -> None:
     try:
         app()
     except Failure as failure:
-        sys.stderr.write(f"bizrq: {failure}\n")
+        warn(str(failure))
         sys.exit(failure.code)

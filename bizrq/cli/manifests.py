@@ -20,8 +20,6 @@ Files = Annotated[
 Recursive = Annotated[bool, typer.Option("--recursive", "-R", help="Read the subfolders of a folder too.")]
 
 _ENDINGS = (".json", ".yaml", ".yml")
-#: The deepest nesting, far beyond any real object. The C parser recurses and would crash the process.
-_DEEPEST = 500
 
 
 def read_all(paths: list[Path], recursive: bool = False) -> list[Any]:
@@ -73,18 +71,13 @@ def _files(path: Path, recursive: bool) -> list[Path]:
 
 
 def _read(path: Path) -> list[Any]:
-    import yaml
+    from bizrq.documents import NotYAML, load_all
 
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
-        text = sys.stdin.read() if str(path) == "-" else path.read_text("utf-8")
-        depth = 0
-        for event in yaml.parse(text, loader):
-            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-            if depth > _DEEPEST:
-                raise ValueError(f"nested more than {_DEEPEST} levels deep")
-        return list(yaml.load_all(text, loader))
+        return load_all(sys.stdin.read() if str(path) == "-" else path.read_text("utf-8"))
     except OSError as error:
         raise Failure(f"{path}: {error.strerror}", EXIT_BAD_INPUT) from None
-    except (yaml.YAMLError, UnicodeDecodeError, ValueError, RecursionError) as error:
-        raise Failure(f"{path}: not YAML: {' '.join(str(error).split())[:300]}", EXIT_BAD_INPUT) from None
+    except UnicodeDecodeError as error:
+        raise Failure(f"{path}: not YAML: {error}", EXIT_BAD_INPUT) from None
+    except NotYAML as error:
+        raise Failure(f"{path}: {error}", EXIT_BAD_INPUT) from None

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
-import yaml
+from bizrq.documents import NotYAML, load_all
 
 # The interval, in seconds, at which a credential that can change is read again: a token file, an expiring token.
 REFRESH_SECONDS = 60.0
@@ -305,15 +305,16 @@ def _merge(paths: list[Path]) -> dict[str, Any]:
     found = False
     for path in paths:
         try:
-            document = yaml.safe_load(path.read_text("utf-8"))
+            documents = load_all(path.read_text("utf-8"))
         except FileNotFoundError:
             if len(paths) > 1:
                 continue  # kubectl also skips a missing file of a list.
             raise ConfigError(f"{path}: there is no such file") from None
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"{path}: cannot be read: {_why(error)}") from None
-        except yaml.YAMLError as error:
-            raise ConfigError(f"{path}: not YAML: {' '.join(str(error).split())}") from None
+        except NotYAML as error:
+            raise ConfigError(f"{path}: {error}") from None
+        document = documents[0] if len(documents) == 1 else None
         if not isinstance(document, dict):
             raise ConfigError(f"{path}: not a kubeconfig")
         found = True

@@ -6,7 +6,6 @@ This file alone decides the columns of a bill. `bizrq.hours.bill` makes the rows
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -29,6 +28,7 @@ from bizrq.cli.hours.records import (
     select_lines,
     unit,
 )
+from bizrq.cli.output import terminal
 from bizrq.cli.output.failure import EXIT_BAD_INPUT, Failure, alternatives, warn
 from bizrq.cli.output.tables import OutputFormat, print_as, print_table
 from bizrq.cli.output.view import canonical_name
@@ -106,7 +106,7 @@ def write_page(
         title, _facts(found), _sections(found, _of(records, select_lines(records, "all"), resource), inside)
     )
     if str(file) == "-":
-        sys.stdout.write(text)
+        terminal.write(text)
         return
     try:
         file.write_text(text, "utf-8")
@@ -212,8 +212,6 @@ def _percent(amount: int, whole: int) -> int | None:
 
 def _print(found: Bill, form: OutputFormat) -> None:
     from rich.text import Text
-
-    from bizrq.cli.output import terminal
 
     console = terminal.console()
     if not found.rows:

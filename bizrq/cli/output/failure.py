@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Collection
 
+from bizrq.units.text import printable
+
 EXIT_NO = 1
 EXIT_BAD_INPUT = 2
 EXIT_CLUSTER = 3
@@ -20,7 +22,7 @@ class Failure(Exception):
 
 def warn(message: str) -> None:
     """Print a line on stderr; the exit code stays as it is."""
-    sys.stderr.write(f"bizrq: {message}\n")
+    sys.stderr.write(printable(f"bizrq: {message}\n"))
 
 
 #: The most names to list in one line.

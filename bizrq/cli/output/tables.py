@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
+
+from bizrq.units.text import printable
 
 
 class OutputFormat(StrEnum):
@@ -55,25 +58,33 @@ def print_document(document: Any, form: OutputFormat) -> None:
         return
     import yaml
 
-    yaml.safe_dump(document, sys.stdout, sort_keys=False, allow_unicode=True, width=110)
+    text = yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=110)
+    if printable(text) != text:
+        text = yaml.safe_dump(document, sort_keys=False, width=110)
+    sys.stdout.write(text)
 
 
 def print_names(names: Iterable[str]) -> None:
     """Print the names of groups as `kubectl get -o name` does."""
     from bizrq.api.group import API_GROUP, KIND
+    from bizrq.cli.output import terminal
 
     for name in names:
-        sys.stdout.write(f"{KIND.lower()}.{API_GROUP}/{name}\n")
+        terminal.write(f"{KIND.lower()}.{API_GROUP}/{name}\n")
 
 
 def print_csv(heads: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
     """Print one line of heads, then the rows; an unknown value is empty."""
     import csv
 
+    from bizrq.cli.output import terminal
+
+    text = io.StringIO()
     # No CRLF as in RFC 4180: terminals and grep read this too.
-    writer = csv.DictWriter(sys.stdout, heads, lineterminator="\n")
+    writer = csv.DictWriter(text, heads, lineterminator="\n")
     writer.writeheader()
     writer.writerows({key: "" if row[key] is None else row[key] for key in heads} for row in rows)
+    terminal.write(text.getvalue())
 
 
 def print_table(

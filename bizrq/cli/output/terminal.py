@@ -7,8 +7,10 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from bizrq.units.text import escaped, printable
+
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, ConsoleOptions
     from rich.table import Table
 
 #: The width of a pipe, which has none: lines stay whole, for grep and for scripts.
@@ -16,12 +18,29 @@ PIPE = 4096
 
 
 def console() -> Console:
-    """Return a console on standard output, without colours if NO_COLOR is set."""
+    """Return a console on standard output, without colours if NO_COLOR is set.
+
+    It prints text as it is, markup included, and no character that a terminal would obey.
+    """
     from rich.console import Console
+    from rich.segment import Segment
+
+    class Filtered(Console):
+        def render(self, renderable: Any, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+            for segment in super().render(renderable, options):
+                plain = segment.control or segment.text.isprintable()
+                yield segment if plain else segment._replace(text=printable(segment.text))
 
     colors = None if os.environ.get("NO_COLOR") else "auto"
-    here = Console(highlight=False, color_system=colors)
-    return here if here.is_terminal else Console(highlight=False, color_system=colors, width=PIPE)
+    here = Filtered(highlight=False, markup=False, emoji=False, color_system=colors)
+    if not here.is_terminal:
+        here.width = PIPE
+    return here
+
+
+def write(text: str) -> None:
+    """Write lines to standard output, without the characters that a terminal would obey."""
+    sys.stdout.write(printable(text))
 
 
 def plain_table(
@@ -41,7 +60,7 @@ def plain_table(
 
 
 def sanitize(text: str) -> str:
-    """Replace the characters of user text that a terminal would obey or that change the writing direction."""
+    """Return the text in one line, without the characters that a terminal would obey."""
     return text if text.isprintable() else "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
@@ -83,7 +102,7 @@ def print_whole(table: Table) -> None:
 def print_json(document: Any) -> None:
     import orjson
 
-    sys.stdout.write(orjson.dumps(document, option=orjson.OPT_INDENT_2).decode() + "\n")
+    sys.stdout.write(escaped(orjson.dumps(document, option=orjson.OPT_INDENT_2).decode()) + "\n")
 
 
 def ago(timestamp: str) -> str:

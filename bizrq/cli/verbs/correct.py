@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,6 +10,7 @@ import typer
 from bizrq.cli.cluster import DEFAULT_FLAGS, ClusterFlags, client_for, run_on, whoami
 from bizrq.cli.completion import group_names
 from bizrq.cli.options import catalog_of
+from bizrq.cli.output import terminal
 from bizrq.cli.output.failure import EXIT_BAD_INPUT, EXIT_CLUSTER, Failure
 from bizrq.cli.output.tables import OutputFormat, print_document
 
@@ -86,11 +86,11 @@ def _print(created: dict[str, Any], hours: Mapping[str, str], output: CorrectOut
         return
     name, spec = f"{created['kind'].lower()}.{API_GROUP}/{created['metadata'].get('name', '')}", created["spec"]
     if output is CorrectOutput.NAME:
-        sys.stdout.write(f"{name}\n")
+        terminal.write(f"{name}\n")
         return
     amounts = ", ".join(f"{resource} {value}" for resource, value in hours.items())
     verb = "would be created" if dry_run else "created"
-    sys.stdout.write(f"{name} {verb}: {spec['group']} {amounts}, by {spec['by']}\n")
+    terminal.write(f"{name} {verb}: {spec['group']} {amounts}, by {spec['by']}\n")
 
 
 def _amounts(words: Sequence[str], catalog: Catalog) -> dict[str, str]:

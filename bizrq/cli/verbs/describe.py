@@ -46,7 +46,7 @@ def describe(
         if output in (OutputFormat.NAME, OutputFormat.CSV):
             return found, []
         return found, [
-            (found.groups[name], await charged_to(client, settings, name), await _events(client, name))
+            (found.groups[name], await charged_to(client, settings, name), await _events(client, found.groups[name]))
             for name in dict.fromkeys(group)
         ]
 
@@ -71,12 +71,15 @@ def _print_pages(found: TreeView, pages: Sequence[_Page]) -> None:
         _print(found, *page)
 
 
-async def _events(client: KubeClient, name: str) -> list[dict[str, Any]]:
-    """Return the group's events, the newest last; none if the user may not read them."""
+async def _events(client: KubeClient, view: GroupView) -> list[dict[str, Any]]:
+    """Return the group's events, the newest last; none if the user may not read them.
+
+    They are found by uid: an event of the same name may be of another cluster's life, or anyone's.
+    """
     from bizrq.api.group import KIND
     from bizrq.kube.client import Forbidden, Resource
 
-    chosen = f"involvedObject.kind={KIND},involvedObject.name={name}"
+    chosen = f"involvedObject.kind={KIND},involvedObject.uid={view.group.metadata.uid}"
     try:
         items, _ = await client.list(Resource("", "v1", "events", "Event"), "default", field_selector=chosen)
     except Forbidden:

@@ -14,6 +14,7 @@ import typer
 
 from bizrq.cli.cluster import DEFAULT_FLAGS, ClusterFlags, client_for, run_on
 from bizrq.cli.options import settings_of
+from bizrq.cli.output import terminal
 from bizrq.cli.output.failure import EXIT_CLUSTER, Failure, warn
 
 if TYPE_CHECKING:
@@ -133,11 +134,9 @@ def uninstall(
 def _print(objects: list[dict[str, Any]], form: InstallOutput) -> None:
     if form is InstallOutput.NAME:
         for obj in objects:
-            sys.stdout.write(f"{_named(obj)}\n")
+            terminal.write(f"{_named(obj)}\n")
         return
     if form is InstallOutput.JSON:
-        from bizrq.cli.output import terminal
-
         terminal.print_json({"apiVersion": "v1", "kind": "List", "metadata": {}, "items": objects})
         return
     import yaml
@@ -161,7 +160,7 @@ def _named(obj: dict[str, Any]) -> str:
 
 
 def _report(obj: dict[str, Any], what: str) -> None:
-    typer.echo(f"{_named(obj)} {what}")
+    terminal.write(f"{_named(obj)} {what}\n")
 
 
 async def _apply(client: KubeClient, obj: dict[str, Any]) -> None:

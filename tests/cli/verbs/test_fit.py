@@ -167,9 +167,9 @@ async def test_an_unreadable_manifest_is_one_line(bizrq: Bizrq, tmp_path: Path, 
     for arguments, code, expected in (
         (["-f", tmp_path / "none.yaml"], 2, "none.yaml: No such file or directory"),
         (["-f", bad], 2, "bad.yaml: not YAML: "),
-        (["-f", deep], 2, "deep.yaml: not YAML: nested more than 500 levels deep"),
+        (["-f", deep], 2, "deep.yaml: nested more than 100 levels deep"),
         (["-f", good, "--config", bad], 2, "bad.yaml: not YAML: "),
-        (["-f", good, "--config", deep], 2, "deep.yaml: not YAML: "),
+        (["-f", good, "--config", deep], 2, "deep.yaml: nested more than 100 levels deep"),
         (["-f", good, "--kubeconfig", nowhere], 3, "http://127.0.0.1:1"),
         (["-f", good, "--context", "other"], 2, "other"),
     ):

@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from bizrq.cli.output.failure import alternatives
+from bizrq.kube.client import Resource
 from bizrq.store.groups import GROUPS
 from tests.cli.conftest import Bizrq
 from tests.support.objects import group
@@ -206,6 +207,35 @@ async def test_describe_is_a_page_about_a_group(bizrq: Bizrq) -> None:
     assert [w["name"] for w in page["workloads"]] == ["chat", "search"]
     assert page["workloads"][0]["usage"]["limits.cpu.A4"] == "4"
     assert [c["type"] for c in page["conditions"]] == ["Ready", "OverQuota"]
+
+
+async def test_describe_shows_the_events_of_this_very_group_and_no_escapes(bizrq: Bizrq) -> None:
+    """Anyone may write an Event in `default` that names a group."""
+    events = Resource("", "v1", "events", "Event")
+    stored = await bizrq.client.get(GROUPS, "ocr")
+    involved = {"apiVersion": stored["apiVersion"], "kind": stored["kind"], "name": "ocr"}
+    for name, uid, message in (
+        ("ours", stored["metadata"]["uid"], "it is \x1b[31mcounted\x1b]0;t\x07 [red]\u202e"),
+        ("other", "00000000-0000-0000-0000-000000000000", "forged"),
+        ("none", None, "forged, too"),
+    ):
+        of = {**involved, "uid": uid} if uid else involved
+        event = {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"name": name, "namespace": "default"},
+            "involvedObject": of,
+        }
+        await bizrq.client.create(events, {**event, "reason": "R", "message": message, "type": "Normal"})
+    try:
+        said = await bizrq("describe", "ocr", width=100)
+        assert "R: it is \ufffd[31mcounted\ufffd]0;t [red]\ufffd" in said.plain
+        assert "forged" not in said.plain
+        [page] = json.loads((await bizrq("describe", "ocr", "-o", "json")).out)
+        assert [event["message"] for event in page["events"]] == ["it is \x1b[31mcounted\x1b]0;t\x07 [red]\u202e"]
+    finally:
+        for name in ("ours", "other", "none"):
+            await bizrq.client.delete(events, name, "default")
 
 
 EXPLAIN = """\

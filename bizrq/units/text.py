@@ -1,0 +1,22 @@
+"""Which characters of other people's text a person is shown."""
+
+from __future__ import annotations
+
+
+def printable(text: str) -> str:
+    """Replace the characters that a terminal obeys or that change the writing direction; keep newlines and tabs."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text)
+
+
+def escaped(json: str) -> str:
+    """Write the same characters of a JSON text as escapes, which every reader of JSON understands."""
+    if json.isprintable():
+        return json
+    return "".join(c if c.isprintable() or c == "\n" else _escape(c) for c in json)
+
+
+def _escape(char: str) -> str:
+    units = char.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
