@@ -753,16 +753,16 @@ def theirs(name: str, demand: str) -> Charge:
 def test_a_namespace_takes_half_of_what_is_left_while_a_write_of_it_is_long_under_way() -> None:
     group, later = account("nlp cpu=10"), NOW + SLOW + 1
     after(group, create("taken", "cpu=1"))
-    granted(decide(group, create("web", "cpu=9"), NOW)), "nothing is unusual yet"
+    assert granted(decide(group, create("web", "cpu=9"), NOW)), "nothing is unusual yet"
     verdict = refused(decide(group, create("web", "cpu=5"), later))
     assert (verdict.reason, verdict.code) == (Reason.FULL, 429)
     assert verdict.message == (
         "quota nlp: deployments.apps/team-a/taken was admitted a while ago and is not stored: until that is settled, "
         "namespace team-a takes no more than half of what is left of limits.cpu; try again"
     )
-    granted(decide(group, theirs("web", "cpu=9"), later)), "others may take it all"
+    assert granted(decide(group, theirs("web", "cpu=9"), later)), "others may take it all"
     after(group, create("web", "cpu=4"), now=later)
-    granted(decide(group, create("taken", "cpu=6"), later)), "it is the same write"
+    assert granted(decide(group, create("taken", "cpu=6"), later)), "it is the same write"
 
 
 MAYBE_TAKEN = [
