@@ -79,6 +79,7 @@ def owner(group: str | None, **more: Any) -> Object:
 @pytest.mark.parametrize(
     ("old", "new"),
     [
+        (owner(None), None),
         (None, owner("corp")),
         (owner("corp"), owner(None)),
         (owner(None), owner("corp")),
