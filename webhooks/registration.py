@@ -40,10 +40,10 @@ class ReviewEndpoint:
 
 GROUPS = ReviewEndpoint("/validate/groups", ("CREATE", "UPDATE", "DELETE"), "the family of {}")
 WORKLOADS = ReviewEndpoint("/validate/workloads", ("CREATE", "UPDATE"), "what {} refers to", ("", "resize"))
+CHILDREN = ReviewEndpoint("/validate/children", ("UPDATE",), "what owns {}")
 SCALE = ReviewEndpoint("/validate/scale", ("UPDATE",), "what {} scales", ("scale",))
 REFERENCES = ReviewEndpoint("/validate/references", ("CREATE", "UPDATE", "DELETE"), "what refers to {}")
 CLAIMS = ReviewEndpoint("/validate/claims", ("CREATE", "UPDATE"), "what names {}")
-ORPHANS = ReviewEndpoint("/validate/orphans", ("DELETE",), "what {} made")
 NAMESPACES = ReviewEndpoint("/validate/namespaces", ("CREATE", "UPDATE"), "what {} charges")
 CORRECTIONS = ReviewEndpoint("/validate/corrections", ("CREATE",), "the quota of {}")
 AUTOSCALERS = ReviewEndpoint("/validate/autoscalers", ("CREATE", "UPDATE"), "the target of {}")
@@ -60,11 +60,6 @@ def _label(owner: str) -> str:
     return f"(has({labels}) && k in {labels} ? {labels}[k] : '')"
 
 
-def _finalized(finalizer: str) -> str:
-    finalizers = "oldObject.metadata.finalizers"
-    return f"(has({finalizers}) && {finalizers}.exists(f, f == '{finalizer}'))"
-
-
 #: Send an update where something that is charged can have changed: spec, labels or owners.
 CHARGED = " || ".join(
     [
@@ -75,6 +70,12 @@ CHARGED = " || ".join(
         f"[{_LABELS}].exists(k, {_label('object')} != {_label('oldObject')})",
         f"{_of('object', 'metadata.ownerReferences', '[]')} != {_of('oldObject', 'metadata.ownerReferences', '[]')}",
     ]
+)
+#: Send an update by which an object may leave its owner: a label that it had changes or goes, or its owners change.
+MAY_LEAVE = (
+    f"{_of('object', 'metadata.ownerReferences', '[]')} != {_of('oldObject', 'metadata.ownerReferences', '[]')} || "
+    "(has(oldObject.metadata.labels) && oldObject.metadata.labels.exists(k, !(has(object.metadata.labels) && "
+    "k in object.metadata.labels && object.metadata.labels[k] == oldObject.metadata.labels[k])))"
 )
 #: Scaling down is never refused; an absent count is 0.
 SCALED_UP = (
@@ -93,15 +94,6 @@ REFERRED = (
     "request.operation == 'UPDATE' ? "
     f"{_TEMPLATE.format('object')} != {_TEMPLATE.format('oldObject')} : "
     f"request.operation != 'DELETE' || !{_BUILT_IN}"
-)
-#: Send a deletion that leaves the object's children: by its options, or by the finalizer where it has none. A batch/v1
-#: Job that is deleted without options leaves its pods by default; that is allowed, and the controller counts them.
-ORPHANING = (
-    "has(request.options) && ("
-    "(has(request.options.propagationPolicy) && request.options.propagationPolicy == 'Orphan') || "
-    "(has(request.options.orphanDependents) && request.options.orphanDependents) || "
-    "(!has(request.options.propagationPolicy) && !has(request.options.orphanDependents) && "
-    f"{_finalized('orphan')}))"
 )
 #: Send a namespace where its default group changes.
 DEFAULT_CHANGED = (
@@ -130,18 +122,20 @@ def made_for_payer(registry: Registry) -> str:
     """Return the CEL expression for pods and ReplicaSets that Kubernetes' controllers make for a kind that pays.
 
     Everything else that they make pays for itself. The owner is not read: one that does not pay was stored before its
-    namespace required a group.
+    namespace required a group. A person's own reference exempts nothing, since the user of the request is looked at.
     """
+    makers = [a for a in registry.charged if a.pays and a.creates & {("", "Pod"), ("apps", "ReplicaSet")}]
+    return f"request.resource.resource in ['pods', 'replicasets'] && {_BUILT_IN} && {_owned('object', makers)}"
+
+
+def _owned(obj: str, makers: Sequence[Adapter]) -> str:
+    """Return the CEL expression for an object with a controller of one of these kinds, in any version."""
     kinds: dict[str, list[str]] = {}
-    for adapter in registry.charged:
-        if adapter.pays and adapter.creates & {("", "Pod"), ("apps", "ReplicaSet")}:
-            kinds.setdefault(adapter.group, []).append(adapter.kind)
+    for adapter in makers:
+        kinds.setdefault(adapter.group, []).append(adapter.kind)
     owners = " || ".join(f"{_in_group(group)} && o.kind in {sorted(names)}" for group, names in sorted(kinds.items()))
-    return (
-        "request.resource.resource in ['pods', 'replicasets'] && "
-        f"{_BUILT_IN} && has(object.metadata.ownerReferences) && "
-        f"object.metadata.ownerReferences.exists(o, has(o.controller) && o.controller && ({owners or 'false'}))"
-    )
+    references = f"{obj}.metadata.ownerReferences"
+    return f"has({references}) && {references}.exists(o, has(o.controller) && o.controller && ({owners or 'false'}))"
 
 
 def _in_group(group: str) -> str:
@@ -226,6 +220,7 @@ def _workload_webhooks(registry: Registry, elsewhere: Object) -> list[Webhook]:
         # An object without a label is charged to the default group of its namespace.
         Webhook("defaulted", WORKLOADS, charged, conditions, [_LABELLED, elsewhere], [_UNLABELLED]),
         *_grown(registry, elsewhere),
+        *_leaving(registry, elsewhere),
         # Where every workload must charge a group, one without a label is refused, unless an owner pays for it.
         Webhook("required", WORKLOADS, charged, conditions, [required, _UNLABELLED, elsewhere], [_UNLABELLED]),
         # A resize changes a pod alone, so that it is reviewed with or without a label.
@@ -257,6 +252,27 @@ def _grown(registry: Registry, elsewhere: Object) -> list[Webhook]:
     return [Webhook("grown", WORKLOADS, rules, conditions, [elsewhere, _UNLABELLED], [_UNLABELLED])]
 
 
+def _leaving(registry: Registry, elsewhere: Object) -> list[Webhook]:
+    """Review children that may leave the owner that pays for them, whatever their labels.
+
+    Fails open: the recount counts what is left to the group that paid.
+    """
+    makers = [a for a in registry.charged if a.pays and a.creates]
+    made = set[tuple[str, str]]().union(*(a.creates for a in makers))
+    rules = [
+        _rule(a.group, list(a.versions), [a.plural], ["UPDATE"], "Namespaced")
+        for a in registry.charged
+        if (a.group, a.kind) in made
+    ]
+    if not rules:
+        return []
+    conditions = [
+        {"name": "may-leave", "expression": MAY_LEAVE},
+        {"name": "made-by-what-pays", "expression": _owned("oldObject", makers)},
+    ]
+    return [Webhook("children", CHILDREN, rules, conditions, [elsewhere], fails_open=True)]
+
+
 def _reference_webhooks(registry: Registry, elsewhere: Object) -> list[Webhook]:
     resource_api = ("resource.k8s.io", ["v1"])
     templates = [
@@ -269,11 +285,6 @@ def _reference_webhooks(registry: Registry, elsewhere: Object) -> list[Webhook]:
         _rule(*resource_api, ["resourceclaims"], ["DELETE"], "Namespaced"),
     ]
     claims = _rule(*resource_api, ["resourceclaims"], ["CREATE", "UPDATE"], "Namespaced")
-    makers = [
-        _rule(a.group, list(a.versions), [a.plural], ["DELETE"], "Namespaced")
-        for a in registry.charged
-        if a.creates and a.pays
-    ]
     return [
         # A referenced object carries no label of ours: the handler lists its users.
         Webhook(
@@ -285,7 +296,6 @@ def _reference_webhooks(registry: Registry, elsewhere: Object) -> list[Webhook]:
         ),
         # A claim is charged to the group that it names, or to the groups of its users.
         Webhook("claims", CLAIMS, [claims], [{"name": "claimed", "expression": CLAIMED}], [elsewhere]),
-        Webhook("orphans", ORPHANS, makers, [{"name": "orphaning", "expression": ORPHANING}], [elsewhere]),
     ]
 
 

@@ -21,6 +21,7 @@ from webhooks.charging.deadline import Deadline
 from webhooks.charging.group_commit import Reserver
 from webhooks.charging.grown_children import GrownChildren
 from webhooks.charging.owner_trust import OwnerTrust
+from webhooks.charging.payers import Payers
 from webhooks.charging.reference_users import ReferenceUsers
 from webhooks.charging.shared_claims import SharedClaims
 from webhooks.handlers.answer import Admit, Answer, answer
@@ -30,7 +31,6 @@ from webhooks.handlers.corrections import CorrectionHandler
 from webhooks.handlers.groups import GroupHandler
 from webhooks.handlers.in_use import InUseCheck
 from webhooks.handlers.namespaces import NamespaceHandler
-from webhooks.handlers.orphans import OrphanHandler
 from webhooks.handlers.references import ReferenceHandler
 from webhooks.handlers.workloads import WorkloadHandler
 
@@ -64,20 +64,21 @@ def handlers(
     )
     users = ReferenceUsers(context)
     claims = SharedClaims(context, users)
-    children = GrownChildren(context, claims)
+    who_pays = Payers(context)
+    children = GrownChildren(context, claims, who_pays)
     charger = Charger(authorizer, reserver, client, confirmation)
-    owner_trust = OwnerTrust(context, settings.controllers)
+    owner_trust = OwnerTrust(context, who_pays, settings.controllers)
     exempt = registration.exempt_namespaces(namespace)
-    workloads = WorkloadHandler(context, charger, claims, children, owner_trust, exempt=exempt)
+    workloads = WorkloadHandler(context, charger, claims, children, owner_trust, who_pays, exempt=exempt)
     rows: Mapping[registration.ReviewEndpoint, Admit] = {
         registration.GROUPS: GroupHandler(context).admit,
         registration.WORKLOADS: workloads.admit,
         registration.SCALE: workloads.scale,
+        registration.CHILDREN: workloads.leaving,
         registration.REFERENCES: ReferenceHandler(
             context, charger, users, claims, InUseCheck(context, users, claims)
         ).admit,
         registration.CLAIMS: ClaimHandler(context, charger, users, claims).admit,
-        registration.ORPHANS: OrphanHandler(context).admit,
         registration.NAMESPACES: NamespaceHandler(context).admit,
         registration.CORRECTIONS: CorrectionHandler(context).admit,
         registration.AUTOSCALERS: AutoscalerHandler(context).admit,

@@ -14,7 +14,7 @@ from bizrq.quota import fair_share
 from bizrq.quota.account import MAX_BYTES, MAX_ENTRIES, Account
 from bizrq.quota.change import Charge, surge_remarks
 from bizrq.quota.headroom import replicas_that_fit
-from bizrq.quota.new_reservation import added, existing_extra, reservation_for, same_write
+from bizrq.quota.new_reservation import added, existing_extra, reservation_for, same_write, with_cover
 from bizrq.quota.prepaid import has_pending_change, remarks, unbounded_runtime, with_max_cost
 from bizrq.quota.reservation import Reservation
 from bizrq.quota.verdict import Denied, Granted, Reason, Verdict, Violation, exceeded, unmodelled, unspecified
@@ -48,7 +48,7 @@ def decide(account: Account, charge: Charge, now: int) -> Verdict:
     `now` is in milliseconds. What is granted must be stored, as `Account.reserve` leaves it, before the answer goes
     out, even if an equal entry is stored already: only a write proves that the version decided on is current.
     """
-    charge = with_max_cost(account, charge)
+    charge = with_max_cost(account, with_cover(account, charge))
     more = charge.growth()
     if not more and not charge.is_new and unbounded_runtime(account, charge, more) is None:
         # Nothing gets worse: always allowed.
@@ -56,7 +56,8 @@ def decide(account: Account, charge: Charge, now: int) -> Verdict:
 
     entry = reservation_for(account, charge, now)
     given = Input(account, charge, more, entry, added(account, entry), now)
-    for check in CHECKS:
+    # What an owner covers makes nothing worse: all that it needs is an entry.
+    for check in CHECKS if more or charge.room is None else ENTRY_CHECKS:
         denied = check(given)
         if denied is not None:
             return denied
@@ -119,7 +120,7 @@ def pending_writes_are_read(given: Input) -> Denied | None:
     crossing = [
         e.awaited_slot
         for e in given.account.reservations_of(charge.slot)
-        if e.awaited_slot != charge.awaited_slot and not charge.has_read(e)
+        if e.awaited_slot != charge.awaited_slot and not (charge.is_beside(e) or charge.has_read(e))
     ]
     if not crossing:
         return None
@@ -160,7 +161,7 @@ def growth_fits(given: Input) -> Denied | None:
         return None
     # Once the earlier changes of the object are seen, it may fit.
     beside = subtract_floor(account.extra_of(charge.slot), existing_extra(account, charge))
-    if beside and not charge.slot.is_shared:
+    if beside and not (charge.slot.is_shared or charge.is_child):
         needs = {v.resource: v.used - beside.get(v.resource, 0) + adds.get(v.resource, 0) for v in violations}
         if all(needs[v.resource] <= v.hard and adds.get(v.resource, 0) for v in violations):
             return _other_change(given, needs)
@@ -229,6 +230,12 @@ CHECKS: Sequence[Callable[[Input], Denied | None]] = (
     entry_is_short,
     slot_takes_an_entry,
     namespace_leaves_room,
+    account_takes_an_entry,
+)
+#: Those that concern the entry alone.
+ENTRY_CHECKS: Sequence[Callable[[Input], Denied | None]] = (
+    entry_is_short,
+    slot_takes_an_entry,
     account_takes_an_entry,
 )
 

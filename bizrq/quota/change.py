@@ -26,6 +26,18 @@ def surge_remark(role: str, pods: int, surge: int) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class Room:
+    """What the owner of a child is charged for (`covers`), and what its other children ask for, by uid.
+
+    They were listed at this `revision`.
+    """
+
+    covers: Resources
+    taken: Mapping[str, Resources]
+    revision: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Charge:
     """A change to admit, in the terms of the one group that would pay for it.
 
@@ -39,8 +51,12 @@ class Charge:
     added to those of its siblings in the slot of their payer, and does not wait for them. `unmodelled` are names of
     cards without a model, with the roles that ask for them.
 
-    `generation` is the stored object's, None for a create. `adopts` is what `used` holds of pods that a create will
-    adopt.
+    `generation` is the stored object's, None for a create. `adopts` is what `used` holds of leftovers that a create
+    will adopt.
+
+    With `room` the charge is a child's, in the slot of its owner: `before` is what the owner covers of it, which
+    depends on the entries of the children that came before. `children` are the kinds of objects whose creates are
+    promised in the slot beside what its own object needs.
 
     `max_run_time` is the longest run in milliseconds, None where nothing bounds it; `max_run_time_before` is that of
     the stored object. `run_bound_path` is the field that bounds the run, "" for a kind without one. `stated` are the
@@ -66,6 +82,8 @@ class Charge:
     stated: frozenset[str] | None = frozenset()
     is_child: bool = False
     generation: int | None = None
+    room: Room | None = None
+    children: frozenset[str] = frozenset()
     adopts: Resources = field(default_factory=dict)
 
     @property
@@ -86,6 +104,11 @@ class Charge:
         """Return True where the demand was counted with the awaited write, or that write can no longer land."""
         uid, version = self.read_versions.get(entry.awaited_slot, ("", 0))
         return uid == entry.uid and (entry.resource_version is None or version > entry.resource_version)
+
+    def is_beside(self, entry: Reservation) -> bool:
+        """Return True where an entry of the slot is a child's, which adds to what the slot's own object needs."""
+        awaited = entry.pending_write
+        return awaited is not None and entry.resource_version is None and awaited.kind in self.children
 
     def growth(self) -> dict[str, int]:
         """Return what the change needs more than before; empty where it makes nothing worse."""

@@ -12,7 +12,7 @@ from bizrq.quota.change import Charge
 from bizrq.quota.prepaid import hours_base
 from bizrq.quota.reservation import LIFETIME, Reservation
 from bizrq.units.names import is_cash
-from bizrq.units.resources import Resources, growth, larger, restrict, smaller, subtract_floor
+from bizrq.units.resources import Resources, growth, larger, nonzero, restrict, smaller, subtract_floor, total
 
 
 def reservation_for(account: Account, charge: Charge, now: int) -> Reservation:
@@ -64,6 +64,25 @@ def base_held(account: Account, charge: Charge) -> Resources:
         # The entry of the create holds what the create may spend; this one adds to it.
         base = {**base, **hours_base(charge, entries)}
     return base
+
+
+def with_cover(account: Account, charge: Charge) -> Charge:
+    """Return the charge of a child with what its owner covers of it, as the entries of earlier children leave it.
+
+    A child whose entry is still there may be listed too: the larger of both counts, once. Of two of one name only one
+    can be stored.
+    """
+    if charge.room is None or charge.pending_write is None:
+        return charge
+    taken = dict(charge.room.taken)
+    for entry in account.reservations_of(charge.slot):
+        awaited = entry.pending_write
+        if awaited is not None and awaited.kind == charge.pending_write.kind and awaited != charge.pending_write:
+            taken[entry.uid] = larger(taken.get(entry.uid, {}), entry.amount)
+    left = subtract_floor(charge.room.covers, total(taken.values()))
+    covered = replace(charge, before=nonzero(smaller(charge.demand, larger(charge.before, left))))
+    # What the owner covers was stated, bounded and let in with the owner.
+    return covered if covered.growth() else replace(covered, unspecified={}, unmodelled={})
 
 
 def added(account: Account, entry: Reservation) -> dict[str, int]:

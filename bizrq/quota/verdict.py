@@ -7,7 +7,7 @@ word their own refusals.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from bizrq.quota.reservation import Reservation
@@ -18,6 +18,7 @@ class Reason(StrEnum):
     """Stable codes, in the order of their checks; docs/design.md, "Order of checks", has every check of a workload."""
 
     MALFORMED = "Malformed"
+    PAID_BY_OWNER = "PaidByOwner"
     REQUIRED = "GroupRequired"
     EXEMPT = "NamespaceExempt"
     NO_GROUP = "NoSuchGroup"
@@ -37,7 +38,6 @@ class Reason(StrEnum):
     TAKEN = "AlreadyExists"
     # deletions
     IN_USE = "InUse"
-    ORPHANS = "LeavesOrphans"
     # the tree
     BAD_HARD = "BadHard"
     MAY_NOT_GRANT = "MayNotGrant"
@@ -54,6 +54,8 @@ class Reason(StrEnum):
     CHARGED_HERE = "WorkloadsCharged"
 
 
+#: A refusal names the ending pods of this many workloads.
+MAX_ENDING = 2
 #: A client may send the same request again: nothing is wrong with it.
 RETRYABLE = frozenset({Reason.PARENT_NOT_RECONCILED, Reason.BUSY, Reason.FULL, Reason.TIMEOUT})
 #: The object itself cannot be read.
@@ -131,6 +133,36 @@ def exceeded(group: str, violations: Sequence[Violation], fits: int | None, note
     message = "; ".join((message, *notes))
     cash_only = all(v.resource.startswith("cash/") for v in ordered)
     return Denied(Reason.CASH if cash_only else Reason.EXCEEDED, message, ordered)
+
+
+def name_ending(denied: Denied, lines: Sequence[str]) -> Denied:
+    """Return the refusal with the ending pods whose resources are violated, from `status.ending`.
+
+    A line is `SLOT RESOURCE=AMOUNT… until=TIME`. What cannot be read is not named.
+    """
+    if denied.reason is not Reason.EXCEEDED:
+        return denied
+    wanted = [violation.resource for violation in denied.violations]
+    clauses: list[str] = []
+    for line in lines:
+        slot, *words = line.split(" ")
+        amounts = {name: amount for name, _, amount in (word.partition("=") for word in words)}
+        held = ",".join(f"{name}={amounts[name]}" for name in wanted if name in amounts)
+        if not held:
+            continue
+        pods, until = amounts.get("pods", ""), amounts.get("until", "")
+        what = f"1 pod of {slot} is" if pods == "1" else f"{pods} pods of {slot} are".lstrip()
+        clauses.append(f"{what} ending ({held})" + (f" until {_clock(until)}" if until else ""))
+    if not clauses:
+        return denied
+    more = len(clauses) - MAX_ENDING
+    named = "; ".join(clauses[:MAX_ENDING]) + (f"; {more} more are ending" if more > 0 else "")
+    return replace(denied, message=f"{denied.message}; {named}")
+
+
+def _clock(until: str) -> str:
+    """Return the time of day of a timestamp, in UTC."""
+    return until.partition("T")[2].removesuffix("Z") or until
 
 
 def unspecified(group: str, missing: Mapping[str, Sequence[str]]) -> Denied:

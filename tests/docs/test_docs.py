@@ -269,7 +269,7 @@ def test_a_kind_of_ones_own_gets_rules_and_rights_by_configuration(tmp_path: Pat
         for resource in rule["resources"]
         if rule["apiGroups"] == ["ml.example.com"]
     }
-    named = dict.fromkeys(("workloads", "defaulted", "required", "orphans"), "trainers")
+    named = dict.fromkeys(("workloads", "defaulted", "required"), "trainers")
     assert ruled == {**named, "scale": "trainers/scale"}
     documents = yaml.safe_load_all(script(ROOT / "deploy/rbac.py").document("bizrq-system", config))
     rules = [rule for found in documents for rule in found.get("rules", ()) if "ml.example.com" in rule["apiGroups"]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bizrq.quota.verdict import Denied, Reason, Violation, exceeded, unspecified
+from bizrq.quota.verdict import Denied, Reason, Violation, exceeded, name_ending, unspecified
 from tests.support.language import name, res
 
 
@@ -65,6 +65,25 @@ def test_the_reason_is_cash_exhausted_only_if_hours_alone_are_exceeded(resources
     assert exceeded("nlp", [violation(each, "1", "1", "1") for each in resources], None).reason is reason
 
 
+ENDING = [
+    "deployments/team-a/web limits.cpu=5 pods=5 until=2026-11-22T10:05:30Z",
+    "pods/team-a/x pods=1 limits.cpu=1 until=2026-11-22T10:05:31Z",
+    "pods/team-a/y limits.memory=1Gi until=2026-11-22T10:05:31Z",
+    "not a line",
+]
+
+
+def test_a_refusal_names_the_ending_pods_that_have_what_is_missing() -> None:
+    refused = exceeded("nlp", [violation("limits.cpu", "5", "6", "10")], None)
+    assert name_ending(refused, ENDING).message == (
+        f"{refused.message}; 5 pods of deployments/team-a/web are ending (limits.cpu=5) until 10:05:30; "
+        "1 pod of pods/team-a/x is ending (limits.cpu=1) until 10:05:31"
+    )
+    assert name_ending(refused, [*ENDING, "pods/a/z limits.cpu=1"]).message.endswith("; 1 more are ending")
+    for lines in ([], ENDING[2:], [""], ["limits.cpu"]):
+        assert name_ending(refused, lines) is refused
+
+
 def test_unstated_resources_are_listed_with_their_containers_once_and_sorted() -> None:
     verdict = unspecified("nlp", {"limits.memory": ["c"], "limits.cpu": ["d", "c", "d"]})
     assert verdict.message == "failed quota: nlp: must specify limits.cpu for: c,d; limits.memory for: c"
@@ -94,7 +113,7 @@ def test_every_reason_has_its_http_code() -> None:
         Reason.EXEMPT,
         Reason.IN_USE,
         Reason.REQUIRED,
-        Reason.ORPHANS,
+        Reason.PAID_BY_OWNER,
         Reason.CHARGED_HERE,
         Reason.NO_GROUP,
         Reason.DELETING,
@@ -118,6 +137,7 @@ def test_reasons_are_stable_and_in_the_order_of_checks() -> None:
     """Metrics and alerts depend on them."""
     assert [str(reason) for reason in Reason] == [
         "Malformed",
+        "PaidByOwner",
         "GroupRequired",
         "NamespaceExempt",
         "NoSuchGroup",
@@ -136,7 +156,6 @@ def test_reasons_are_stable_and_in_the_order_of_checks() -> None:
         "OutOfTime",
         "AlreadyExists",
         "InUse",
-        "LeavesOrphans",
         "BadHard",
         "MayNotGrant",
         "BadSelector",

@@ -60,8 +60,7 @@ class Charger:
             busy = isinstance(verdict, Denied) and verdict.reason is Reason.BUSY
             if not busy or not await retries.again():
                 return verdict
-            if not (isinstance(counted, Charges) and counted.is_final):
-                counted = await again()
+            counted = await again()
 
     async def _current(
         self,

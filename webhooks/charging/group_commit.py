@@ -23,7 +23,8 @@ from bizrq.quota.account import Account
 from bizrq.quota.admission import decide, not_reconciled
 from bizrq.quota.change import Charge
 from bizrq.quota.fair_share import must_be_free
-from bizrq.quota.verdict import Denied, Granted, Reason, Verdict
+from bizrq.quota.new_reservation import with_cover
+from bizrq.quota.verdict import Denied, Granted, Reason, Verdict, name_ending
 from bizrq.store import edit_backoff
 from bizrq.store.edit_backoff import EditBackoff
 from bizrq.store.ports import GroupWriter
@@ -380,7 +381,7 @@ class Reserver:
         verdicts: list[Verdict] = []
         reserved = False
         for pending in batch:
-            verdict = (pending.check and pending.check(stored)) or decide(account, pending.charge, self._now())
+            verdict = self._verdict(stored, account, pending)
             if isinstance(verdict, Granted) and verdict.reservation is not None:
                 if pending.may_be_taken and must_be_free(account, verdict.reservation):
                     verdict = _IF_FREE
@@ -389,6 +390,28 @@ class Reserver:
                     reserved = True
             verdicts.append(verdict)
         return verdicts, account if reserved else None
+
+    def _verdict(self, stored: GroupObject, account: Account, pending: _Pending) -> Verdict:
+        """Return the verdict on one charge. What an owner covers is no growth, so that no check of growth applies."""
+        charge = with_cover(account, pending.charge)
+        if _is_outdated(stored, charge):
+            return Denied(
+                Reason.BUSY, f"quota {stored.name}: other children of {charge.slot} are being created: try again"
+            )
+        checked = pending.check if charge.room is None or charge.growth() else None
+        verdict = (checked and checked(stored)) or decide(account, charge, self._now())
+        return name_ending(verdict, stored.status.ending) if isinstance(verdict, Denied) else verdict
+
+
+def _is_outdated(stored: GroupObject, charge: Charge) -> bool:
+    """Return True where a recount may have dropped the entry of a child that was not listed yet.
+
+    It drops an entry once it has seen the child, so none is lost that was counted from no more than the list.
+    """
+    if charge.room is None or charge.pending_write is None:
+        return False
+    counted = stored.status.counted_at.get(charge.pending_write.kind, "")
+    return counted.isascii() and counted.isdigit() and int(counted) > charge.room.revision
 
 
 def _last(batch: list[_Pending]) -> float:

@@ -21,7 +21,7 @@ from bizrq.workloads.demand import counting
 from bizrq.workloads.demand.counting import NO_DEMAND, Demand
 from bizrq.workloads.kinds.declaration import Adapter
 from bizrq.workloads.lookup import Lookup, Reference, group_and_version
-from bizrq.workloads.owners import charged_group, controller_of, payer
+from bizrq.workloads.owners import charged_group, controller_of
 from bizrq.workloads.pods.roles import has_ended
 from webhooks.charging.charges import (
     Charges,
@@ -34,6 +34,7 @@ from webhooks.charging.charges import (
 )
 from webhooks.charging.context import Context
 from webhooks.charging.deadline import Deadline
+from webhooks.charging.payers import Payers
 from webhooks.charging.shared_claims import SharedClaims
 from webhooks.charging.stored import list_kinds, read_versions, slot_of, stored_demand
 
@@ -55,8 +56,9 @@ class _Family:
 class GrownChildren:
     """Counts children together with the workload that pays for them."""
 
-    def __init__(self, context: Context, claims: SharedClaims) -> None:
+    def __init__(self, context: Context, claims: SharedClaims, payers: Payers) -> None:
         self._context = context
+        self._payers = payers
         self._claims = claims
 
     async def stored(self, maker: Adapter, above: Object, deadline: Deadline) -> list[Object]:
@@ -127,14 +129,14 @@ class GrownChildren:
         asked: set[Reference] = set()
 
         def count(lookup: Lookup) -> None:
-            payer(stored, context.registry, lookup)
+            self._payers.owner(stored, lookup)
             children = [*(obj for obj in contents if obj is not None), *siblings]
             for obj, kind in ((stored, maker), *((child, adapter) for child in children)):
                 asked.update(counting.references(obj, kind, lookup, context.config))
 
         lookup = await context.resolver.resolve(count, deadline.seconds_left())
         group = charged_group(stored, lookup)
-        if group is None or payer(stored, context.registry, lookup) is not None:
+        if group is None or self._payers.owner(stored, lookup) is not None:
             return None
         return _Family(maker, stored, group, siblings, lookup, asked)
 

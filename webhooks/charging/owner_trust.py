@@ -5,8 +5,8 @@ the configuration lists. Any other child costs nothing as far as the charge of i
 beyond that. So operators that are not listed, and people who make a job's pods by hand, need no configuration, and a
 forged reference gains nothing.
 
-One race is accepted: children of one owner that are reviewed at the same moment do not see one another. The recount
-finds what is then missing (`controller/usage/excess.py`).
+Children of one owner that are reviewed at the same moment are decided in order: each leaves an entry in the owner's
+slot, and the next is decided on the listed children and those entries (`bizrq.quota.new_reservation.with_cover`).
 """
 
 from __future__ import annotations
@@ -18,17 +18,20 @@ from functools import reduce
 from typing import Any
 
 from bizrq.api.review import Request
+from bizrq.quota.change import Room
 from bizrq.store.ports import ReferenceLookup
 from bizrq.store.reference_resolver import resource_of
 from bizrq.units.resources import Resources, growth, larger
+from bizrq.units.slot import Slot
 from bizrq.workloads.demand.counting import Demand
 from bizrq.workloads.demand.owner_allowance import allowance, child_demand, excess, responsible_owner
 from bizrq.workloads.kinds.declaration import Adapter
 from bizrq.workloads.lookup import Lookup
-from bizrq.workloads.owners import controller_of, payer
+from bizrq.workloads.owners import controller_of
 from bizrq.workloads.validation import Malformed
 from webhooks.charging.context import Context
 from webhooks.charging.deadline import Deadline
+from webhooks.charging.payers import Payers, slot_of_owner
 
 Object = dict[str, Any]
 
@@ -37,11 +40,18 @@ KUBERNETES = ("system:kube-controller-manager", "system:serviceaccount:kube-syst
 
 
 @dataclass(frozen=True, slots=True)
-class UncoveredChild:
-    """A child that its owner's charge does not cover: its demand, and that of the stored child, None without one."""
+class UntrustedChild:
+    """A child that its owner may not cover: its demand, and that of the stored child, None without one.
+
+    With `room` it is charged in the `slot` of its owner; `is_over` says that the listed children leave too little room.
+    Without it is charged in its own slot.
+    """
 
     demand: Demand
     before: Demand | None
+    is_over: bool = True
+    slot: Slot | None = None
+    room: Room | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +67,10 @@ class _OwnedKind:
 class OwnerTrust:
     """Decides whether owners pay for reviewed objects."""
 
-    def __init__(self, context: Context, controllers: Sequence[str] = ()) -> None:
+    def __init__(self, context: Context, payers: Payers, controllers: Sequence[str] = ()) -> None:
         """`controllers` are the accounts to trust in addition to Kubernetes' own, with `*` for any text."""
         self._context = context
+        self._payers = payers
         self._trusted = (*KUBERNETES, *controllers)
 
     def is_trusted(self, request: Request) -> bool:
@@ -71,16 +82,18 @@ class OwnerTrust:
         """Return whether a controller takes a stored object from the owner that paid for it, as when it is orphaned.
 
         Such a write is never refused: the garbage collector would retry for ever, and a pod that leaves its ReplicaSet
-        runs on anyway.
+        runs on anyway. One that changes what the object asks for is no mere release.
         """
         return (
             old is not None
+            and controller_of(old.get("metadata")) is not None
             and controller_of(new.get("metadata")) is None
+            and new.get("spec") == old.get("spec")
             and self.is_trusted(request)
-            and payer(old, self._context.registry, lookup) is not None
+            and self._payers.of_stored(old, lookup) is not None
         )
 
-    async def uncovered(
+    async def untrusted(
         self,
         request: Request,
         adapter: Adapter,
@@ -89,10 +102,10 @@ class OwnerTrust:
         pays: Object,
         lookup: ReferenceLookup,
         deadline: Deadline,
-    ) -> UncoveredChild | None:
-        """Return what `pays`, the payer above the child, does not cover; None where it covers the child.
+    ) -> UntrustedChild | None:
+        """Return the child with the room that its owner has for it; None where it needs none.
 
-        Raises Malformed, ApiError, Unreachable.
+        `pays` is the payer above the child. Raises Malformed, ApiError, Unreachable.
         """
         if request.sub_resource == "scale" or (self.is_trusted(request) and request.sub_resource != "resize"):
             # An owner undoes a scale of its child. No template asks for a resize, so it is checked for every user.
@@ -116,18 +129,18 @@ class OwnerTrust:
         lookup = await self._context.resolver.resolve(ask, deadline.seconds_left())
         demand = child_demand(new, adapter, pays, lookup, self._context.config)
         before = self._before(family, old, lookup)
-        if before is not None and not growth(demand.resources, before.resources):
+        if not growth(demand.resources, before.resources if before is not None else {}):
             return None
-        siblings = await self._siblings(family, new, deadline)
-        costs = [demand.resources, *siblings]
+        siblings, revision = await self._siblings(family, new, deadline)
+        costs = [demand.resources, *siblings.values()]
         asking = sum(1 for cost in costs if cost)
         reached = allowance(owner, above, pays, asking, lookup, self._context.config)
         if grows:
             # The owner pays for the largest of them (`webhooks.charging.grown_children`).
             reached = reduce(larger, costs, reached)
-        if not excess(costs, reached):
-            return None
-        return UncoveredChild(demand, before)
+            return UntrustedChild(demand, before) if excess(costs, reached) else None
+        room = Room(reached, siblings, revision)
+        return UntrustedChild(demand, before, bool(excess(costs, reached)), slot_of_owner(owner, above), room)
 
     def _before(self, family: _OwnedKind, old: Object | None, lookup: Lookup) -> Demand | None:
         """Return the demand of the stored object, None where it is not this owner's child."""
@@ -138,12 +151,14 @@ class OwnerTrust:
         except Malformed:
             return Demand()
 
-    async def _siblings(self, family: _OwnedKind, child: Object, deadline: Deadline) -> list[Resources]:
-        """List the namespace, and return what the owner's other children of the kind ask for."""
+    async def _siblings(
+        self, family: _OwnedKind, child: Object, deadline: Deadline
+    ) -> tuple[dict[str, Resources], int]:
+        """List the namespace. Return what the owner's other children of the kind ask for, by uid, and the revision."""
         made, direct = (family.adapter.group, family.adapter.kind), family.owner["metadata"]["uid"]
         passing = {a.kind for a in self._context.registry.adapters if made in a.passes}
         namespace, own = family.owner["metadata"]["namespace"], child["metadata"]
-        stored, _ = await self._context.client.list(
+        stored, revision = await self._context.client.list(
             resource_of(family.adapter), namespace, timeout=deadline.seconds_left()
         )
         items = [
@@ -157,7 +172,8 @@ class OwnerTrust:
         lookup = await self._context.resolver.resolve(
             lambda known: [self._cost(family, item, known) for item in items], deadline.seconds_left()
         )
-        return [self._cost(family, item, lookup) for item in items]
+        costs = {item["metadata"]["uid"]: self._cost(family, item, lookup) for item in items}
+        return {uid: cost for uid, cost in costs.items() if cost}, int(revision) if revision.isdigit() else 0
 
     def _cost(self, family: _OwnedKind, item: Object, lookup: Lookup) -> Resources:
         """Return what a stored child costs: nothing if it is another owner's, being deleted, or cannot be counted."""

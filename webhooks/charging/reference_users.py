@@ -16,7 +16,8 @@ from bizrq.workloads.demand import counting
 from bizrq.workloads.devices.dra import CLAIM, POD_GROUP
 from bizrq.workloads.kinds.declaration import Adapter, GroupKind
 from bizrq.workloads.lookup import Lookup, OverlayLookup, Reference
-from bizrq.workloads.owners import charged_group, payer
+from bizrq.workloads.owners import charged_group
+from bizrq.workloads.ownership.payers import owner_that_pays
 from bizrq.workloads.validation import Malformed
 from webhooks.charging.context import Context
 from webhooks.charging.deadline import Deadline
@@ -74,7 +75,7 @@ class ReferenceUsers:
             except Malformed:
                 return None
             is_user = group is not None and asks(adapter, obj, lookup)
-            return group if is_user and payer(obj, registry, lookup) is None else None
+            return group if is_user and owner_that_pays(obj, registry, lookup) is None else None
 
         lookup = await resolver.resolve(
             lambda known: [group_of_user(*each, known) for each in found], deadline.seconds_left()

@@ -22,7 +22,8 @@ from bizrq.store.reference_resolver import resource_of
 from bizrq.workloads.demand import counting
 from bizrq.workloads.kinds.declaration import Adapter
 from bizrq.workloads.lookup import group_and_version
-from bizrq.workloads.owners import charged_group, payer
+from bizrq.workloads.owners import charged_group
+from bizrq.workloads.ownership.payers import owner_that_pays
 from bizrq.workloads.validation import Malformed, expect_count, expect_map, get_path
 from webhooks.charging.charges import charge_of
 from webhooks.charging.context import Context
@@ -71,7 +72,7 @@ class AutoscalerHandler:
             deadline.seconds_left(),
         )
         group = charged_group(target, lookup)
-        if group is None or payer(target, registry, lookup) is not None:
+        if group is None or owner_that_pays(target, registry, lookup) is not None:
             return None
         before = counting.demand(target, registry, lookup, config)
         demand = counting.demand(grown, registry, lookup, config)

@@ -28,7 +28,8 @@ from bizrq.units.slot import GROUP_SLOT_KIND, group_slot
 from bizrq.workloads.devices.dra import CLAIM, claim_group
 from bizrq.workloads.kinds.declaration import Adapter
 from bizrq.workloads.labels import LABEL
-from bizrq.workloads.owners import controller_of, payer
+from bizrq.workloads.owners import controller_of
+from bizrq.workloads.ownership.payers import owner_that_pays
 from webhooks.charging.active import active_workloads
 from webhooks.charging.authorization import expands_budget, held_of_parent
 from webhooks.charging.context import Context
@@ -218,9 +219,9 @@ class GroupHandler:
             return False
         registry = self._context.registry
         lookup = await self._context.resolver.resolve(
-            lambda found: payer(item, registry, found), deadline.seconds_left()
+            lambda found: owner_that_pays(item, registry, found), deadline.seconds_left()
         )
-        return payer(item, registry, lookup) is not None
+        return owner_that_pays(item, registry, lookup) is not None
 
 
 def _selector_error(asked: GroupObject, stored: GroupObject | None) -> str:

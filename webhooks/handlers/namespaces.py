@@ -18,7 +18,7 @@ from bizrq.store.reference_resolver import resource_of
 from bizrq.units.slot import GROUP_SLOT_KIND
 from bizrq.workloads.kinds.declaration import Adapter
 from bizrq.workloads.labels import LABEL, label_value, labels_of
-from bizrq.workloads.owners import payer
+from bizrq.workloads.ownership.payers import owner_that_pays
 from bizrq.workloads.validation import Malformed
 from webhooks.charging.active import active_workloads
 from webhooks.charging.context import Context
@@ -73,9 +73,10 @@ class NamespaceHandler:
         items = await list_stored(self._context, resources, deadline, namespace, f"!{LABEL}")
         items = await active_workloads(items, adapter, self._context, deadline)
         lookup = await self._context.resolver.resolve(
-            lambda known: [payer(item, self._context.registry, known) for item in items], deadline.seconds_left()
+            lambda known: [owner_that_pays(item, self._context.registry, known) for item in items],
+            deadline.seconds_left(),
         )
-        free = [item for item in items if payer(item, self._context.registry, lookup) is None]
+        free = [item for item in items if owner_that_pays(item, self._context.registry, lookup) is None]
         return [f"{adapter.resource}/{namespace}/{item['metadata']['name']}" for item in free[:MAX_NAMED]]
 
 

@@ -19,24 +19,27 @@ from bizrq.kube.client import ApiError, NotFound, Unreachable
 from bizrq.quota.verdict import Denied, Granted, Reason, Verdict
 from bizrq.store.ports import ReferenceLookup
 from bizrq.store.reference_resolver import resource_of
-from bizrq.units.resources import growth
+from bizrq.units.resources import Resources, growth
 from bizrq.workloads.demand import counting
 from bizrq.workloads.demand.counting import NO_DEMAND, Demand
 from bizrq.workloads.kinds.declaration import Adapter
 from bizrq.workloads.labels import LABEL, group_of
 from bizrq.workloads.lookup import ALL_NODES, Lookup, Reference, TrackingLookup
-from bizrq.workloads.owners import charged_group, payer, requires_group
+from bizrq.workloads.owners import charged_group, owner_chain, requires_group
+from bizrq.workloads.ownership.payers import Paid, PayerReason, PayingOwner
 from bizrq.workloads.validation import Malformed
+from webhooks.charging.adoption import Adoption
 from webhooks.charging.authorization import is_new_in_group
 from webhooks.charging.charger import Charger
-from webhooks.charging.charges import Charges, Counted, Decided, NothingCharged, PendingCharge, charge_of
+from webhooks.charging.charges import Charges, Counted, Decided, NothingCharged, PendingCharge, charge_of, display_name
 from webhooks.charging.context import Context
 from webhooks.charging.deadline import Deadline
 from webhooks.charging.grown_children import GrownChildren
 from webhooks.charging.owner_trust import OwnerTrust
+from webhooks.charging.payers import Payers, check_owner_references, is_going
 from webhooks.charging.shared_claims import SharedClaims
-from webhooks.charging.stored import read_versions
-from webhooks.handlers.answer import malformed, subject_of, unread
+from webhooks.charging.stored import read_versions, stored_demand
+from webhooks.handlers.answer import Answer, malformed, subject_of, unread
 from webhooks.registration import WORKLOADS
 
 log = structlog.get_logger(__name__)
@@ -49,12 +52,17 @@ _WITHOUT_NODES: Fresh = MappingProxyType({ALL_NODES: {"items": []}})
 
 
 class _Write(NamedTuple):
-    """A reviewed write of a workload; `old` is None for a create."""
+    """A reviewed write of a workload; `old` is None for a create.
+
+    `adopts` is what leftovers cost that a create will adopt, by group. Counting adds `warnings` for the person.
+    """
 
     request: Request
     adapter: Adapter
     new: Object
     old: Object | None
+    warnings: set[str]
+    adopts: Mapping[str, Resources] = MappingProxyType({})
 
 
 class WorkloadHandler:
@@ -67,6 +75,7 @@ class WorkloadHandler:
         claims: SharedClaims,
         children: GrownChildren,
         owner_trust: OwnerTrust,
+        payers: Payers,
         *,
         exempt: Collection[str] = (),
     ) -> None:
@@ -76,16 +85,44 @@ class WorkloadHandler:
         self._claims = claims
         self._children = children
         self._owner_trust = owner_trust
+        self._payers = payers
+        self._adoption = Adoption(context)
         self._exempt = exempt
         self._registry = context.registry
         self._config = context.config
 
-    async def admit(self, request: Request, deadline: Deadline) -> Verdict:
-        """Return the verdict on a CREATE or UPDATE of a workload object."""
+    async def admit(self, request: Request, deadline: Deadline) -> Answer | Verdict:
+        """Return the answer to a CREATE or UPDATE of a workload object."""
         adapter = self._registry.by_kind(request.kind.group, request.kind.kind)
         if adapter is None or not self._registry.is_charged(adapter) or request.object is None:
             return Granted()
-        return await self._admit(_Write(request, adapter, request.object, request.old_object), deadline)
+        new, old = request.object, request.old_object
+        if old is not None and _unchanged(old, new):
+            return Granted()
+        if old is None or _owners(old) != _owners(new):
+            check_owner_references(new)
+        write = _Write(request, adapter, new, old, set())
+        return Answer(await self._admit(write, deadline), sorted(write.warnings))
+
+    async def leaving(self, request: Request, deadline: Deadline) -> Verdict:
+        """Return the verdict on an UPDATE by which an object may leave the owner that pays for it.
+
+        Its registration fails open, and so does this where the owner cannot be read: the recount counts what is left.
+        """
+        adapter, new, old = (
+            self._registry.by_kind(request.kind.group, request.kind.kind),
+            request.object,
+            request.old_object,
+        )
+        if adapter is None or not self._registry.is_charged(adapter) or new is None or old is None:
+            return Granted()
+        try:
+            if not await self._payers.may_leave(old, new, deadline):
+                return Granted()
+            return await self._admit(_Write(request, adapter, new, old, set()), deadline)
+        except (ApiError, Unreachable) as error:
+            log.warning("allowed unseen: its owner could not be read", subject=subject_of(request), error=str(error))
+            return Granted()
 
     async def scale(self, request: Request, deadline: Deadline) -> Verdict:
         """Return the verdict on an UPDATE of a workload's `/scale`; it carries no labels, so the parent is read."""
@@ -107,7 +144,9 @@ class WorkloadHandler:
         subject = subject_of(request, adapter.kind)
         try:
             scaled = counting.with_scale(parent, adapter, wanted)
-            return await self._admit(_Write(request, adapter, scaled, parent), deadline)
+            if _unchanged(parent, scaled):
+                return Granted()
+            return await self._admit(_Write(request, adapter, scaled, parent, set()), deadline)
         except Malformed as error:
             return malformed(subject, error)
         except (ApiError, Unreachable) as error:
@@ -147,9 +186,13 @@ class WorkloadHandler:
 
         What is not charged is confirmed here, and a no that depends on the namespace's default; growth by the charger.
         """
-        if write.old is not None and _unchanged(write.old, write.new):
-            return Granted()
         counted, verdict = await self._count_and_charge(write, deadline)
+        if isinstance(verdict, Denied) and verdict.reason is Reason.EXCEEDED and write.old is None:
+            # Only a create that does not fit is worth the lists.
+            adopts = await self._adoption.of(write.adapter, write.new, deadline)
+            if adopts:
+                write = write._replace(adopts=adopts)
+                counted, verdict = await self._count_and_charge(write, deadline)
         is_uncharged = isinstance(counted, NothingCharged) or isinstance(verdict, Denied)
         if is_uncharged and group_of(write.new) is None:
             lookup = counted.charges[-1].lookup if isinstance(counted, Charges) else counted.lookup
@@ -193,9 +236,14 @@ class WorkloadHandler:
             counted.append(self._demand(write, found))
 
         lookup = await self._context.resolver.resolve(count, deadline.seconds_left(), fresh)
-        above = payer(write.new, self._registry, lookup)
-        if above is not None:
-            return await self._count_child(write, above, lookup, deadline)
+        paid, owner = self._payers.of_stored(write.old, lookup), self._payers.owner(write.new, lookup)
+        refused = self._label_refused(write, paid)
+        if refused is not None:
+            return Decided(refused)
+        if owner is not None:
+            return await self._count_child(write, owner, lookup, deadline)
+        if paid is not None:
+            return self._count_left(write, paid, lookup)
         group = charged_group(write.new, lookup)
         if group is None:
             return self._count_ungrouped(write, lookup)
@@ -233,6 +281,7 @@ class WorkloadHandler:
         if stored is not None:
             before = self._children.with_children(stored, adapter, children, lookup)
         charge = charge_of(adapter, write.request, new, demand, old, before)
+        charge = replace(charge, children=self._promised_beside(adapter), adopts=write.adopts.get(group, {}))
         # While a child asks for more than the workload does, the child may be about to ask for less.
         hidden = bool(children) and stored is not None and bool(growth(own_demand.resources, stored.resources))
         claims = await self._claims.charges(charge, group, demand, before or NO_DEMAND, lookup, deadline)
@@ -257,7 +306,7 @@ class WorkloadHandler:
         """
         old = write.old
         left = charged_group(old, lookup) if old is not None else None
-        if old is None or left is None or left == entering.group or payer(old, self._registry, lookup) is not None:
+        if old is None or left is None or left == entering.group or self._payers.of_stored(old, lookup) is not None:
             return []
         stored = self._before(old, left, lookup) or NO_DEMAND
         held = self._children.with_children(stored, write.adapter, children, lookup).resources
@@ -266,38 +315,105 @@ class WorkloadHandler:
         )
         return [PendingCharge(left, charge, lookup, is_intent=True)]
 
-    async def _count_child(self, write: _Write, above: Object, lookup: ReferenceLookup, deadline: Deadline) -> Counted:
-        """Count an object with a payer `above`: it costs nothing, the growth of its payer, or all of its own demand.
+    def _label_refused(self, write: _Write, paid: Paid | None) -> Denied | None:
+        """Refuse a person's change of a child's label to another group than the one that pays.
+
+        Raises Malformed.
+        """
+        label = group_of(write.new)
+        if write.old is None or paid is None or label in (None, paid.group, _label_of(write.old)):
+            return None
+        if self._owner_trust.is_trusted(write.request):
+            return None
+        subject = subject_of(write.request, write.adapter.kind)
+        if paid.reason is PayerReason.LEFTOVER:
+            why, instead = f"which paid for {paid.place} until that released it", "delete it and create it"
+        else:
+            why, instead = f"which pays for {paid.place}, its owner", "label the owner instead, or create it"
+        return Denied(
+            Reason.PAID_BY_OWNER,
+            f"{subject} is charged to quota {paid.group}, {why}: its label {LABEL} cannot change to {label}; "
+            f"{instead} under the other group",
+        )
+
+    def _count_left(self, write: _Write, paid: Paid, lookup: ReferenceLookup) -> Counted:
+        """Count an object that leaves its owner by this write, or that an owner has left.
+
+        Its owner makes another in its place, so it is growth of the group that pays. Raises Malformed.
+        """
+        request, adapter, new, old = write.request, write.adapter, write.new, write.old
+        if old is None or is_going(old):
+            return Decided(Granted())
+        demand = counting.own_demand(new, adapter, lookup, self._config)
+        is_left = paid.reason is PayerReason.LEFTOVER
+        before = stored_demand(self._context, old, adapter, lookup) if is_left else None
+        if before is None and self._is_going(paid, old, lookup):
+            return Decided(Granted())
+        charge = charge_of(adapter, request, new, demand, old, before)
+        if not charge.may_need_more():
+            return Decided(Granted())
+        whom = "" if is_left else f"what leaves {paid.place}, which makes another in its place"
+        return _charges(adapter, [PendingCharge(paid.group, charge, lookup, whom)])
+
+    def _is_going(self, paid: Paid, child: Object, lookup: Lookup) -> bool:
+        """Return True where an owner that pays for a child makes no other in its place: it is being deleted."""
+        chain = owner_chain(child, self._registry, lookup)
+        return any(is_going(owner) for owner, _, _ in chain if owner["metadata"].get("uid") == paid.payer)
+
+    async def _count_child(
+        self, write: _Write, owner: PayingOwner, lookup: ReferenceLookup, deadline: Deadline
+    ) -> Counted:
+        """Count an object that an owner pays for: it costs nothing, the growth of its payer, or what that does not
+        cover.
 
         Raises Malformed, ApiError, Unreachable.
         """
         request, adapter, new, old = write.request, write.adapter, write.new, write.old
-        uncovered = await self._owner_trust.uncovered(request, adapter, new, old, above, lookup, deadline)
-        group = charged_group(above, lookup)
-        if uncovered is None or group is None:
-            return await self._children.count(request, adapter, new, old, above, deadline)
-        before = uncovered.before or self._before(old, group, lookup)
-        charge = charge_of(adapter, request, new, uncovered.demand, old, before)
+        label = group_of(new)
+        if old is None and label not in (None, owner.group):
+            pays = f"{display_name(owner.obj)} pays for it in {owner.group}"
+            write.warnings.add(f"{subject_of(request, adapter.kind)}: its label {LABEL}={label} is ignored: {pays}")
+        child = await self._owner_trust.untrusted(request, adapter, new, old, owner.obj, lookup, deadline)
+        if child is None:
+            return await self._children.count(request, adapter, new, old, owner.obj, deadline)
+        before = child.before or self._before(old, owner.group, lookup)
+        charge = charge_of(adapter, request, new, child.demand, old, before)
         if not charge.is_new and not charge.may_need_more():
             return Decided(Granted())
-        enters = is_new_in_group(group, charge, new, old, self._registry, lookup)
-        return _charges(adapter, [PendingCharge(group, charge, lookup, is_new_in_group=enters)])
+        enters = child.is_over and is_new_in_group(owner.group, charge, new, old, self._registry, lookup)
+        if child.room is not None and child.slot is not None:
+            charge = replace(
+                charge,
+                slot=child.slot,
+                pending_write=charge.slot,
+                is_new=True,
+                is_child=True,
+                roles=(),
+                roles_before=(),
+                max_run_time_before=charge.max_run_time,
+                room=child.room,
+                children=frozenset({adapter.resource}),
+            )
+        return _charges(adapter, [PendingCharge(owner.group, charge, lookup, is_new_in_group=enters)])
+
+    def _promised_beside(self, adapter: Adapter) -> frozenset[str]:
+        """Return the kinds of children whose creates are promised beside what a workload needs itself."""
+        kinds = (self._registry.by_kind(*kind) for kind in adapter.creates - adapter.grows)
+        return frozenset(kind.resource for kind in kinds if kind is not None)
 
     def _count_ungrouped(self, write: _Write, lookup: ReferenceLookup) -> NothingCharged | Decided:
         """Refuse an object that charges no group where every workload has to charge one.
 
-        A stored object that asks for no more, a controller's release and a deletion under way are allowed. Raises
-        Malformed.
+        A stored object that asks for no more and a deletion under way are allowed. Raises Malformed.
         """
         request, new, old = write.request, write.new, write.old
         if not requires_group(request.namespace, lookup) or request.namespace in self._exempt:
             return NothingCharged(lookup)
         if old is not None:
-            is_going = bool((old.get("metadata") or {}).get("deletionTimestamp"))
-            if is_going or self._owner_trust.releases(request, new, old, lookup):
+            if is_going(old):
                 return NothingCharged(lookup)
             stored = self._before(old, None, lookup)
-            demand = counting.demand(new, self._registry, lookup, self._config)
+            demand = counting.own_demand(new, write.adapter, lookup, self._config)
             if stored is not None and not growth(demand.resources, stored.resources):
                 return NothingCharged(lookup)
         return Decided(
@@ -315,19 +431,24 @@ class WorkloadHandler:
         Raises Malformed.
         """
         before = None
-        if write.old is not None:
+        if self._payers.of_stored(write.old, lookup) is not None:
+            counting.references(write.old or {}, write.adapter, lookup, self._config)
+        elif write.old is not None:
             before = self._before(write.old, charged_group(write.old, lookup), lookup)
         asked = TrackingLookup(lookup)
-        demand = counting.demand(write.new, self._registry, asked, self._config)
+        adapter = counting.adapter_of(write.new, self._registry)
+        if self._payers.owner(write.new, asked) is not None:
+            return NO_DEMAND, asked
+        demand = counting.own_demand(write.new, adapter, asked, self._config)
         counting.check_readable(demand, before)
         return demand, asked
 
     def _before(self, old: Object | None, group: str | None, lookup: Lookup) -> Demand | None:
         """Return what the stored object costs this group; None where there is none, or another group pays."""
-        if old is None or charged_group(old, lookup) != group or payer(old, self._registry, lookup) is not None:
+        if old is None or self._payers.of_stored(old, lookup) is not None or charged_group(old, lookup) != group:
             return None
         try:
-            return counting.demand(old, self._registry, lookup, self._config)
+            return counting.own_demand(old, counting.adapter_of(old, self._registry), lookup, self._config)
         except Malformed:
             return NO_DEMAND
 
@@ -355,11 +476,23 @@ def _unchanged(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
     return all(old.get(key) == new.get(key) for key in keys) and _charged(old) == _charged(new)
 
 
+def _owners(obj: Mapping[str, Any]) -> object:
+    return (obj.get("metadata") or {}).get("ownerReferences")
+
+
+def _label_of(obj: Mapping[str, Any]) -> str | None:
+    """Return the group that a stored object names; None for a label that cannot be read."""
+    try:
+        return group_of(obj)
+    except Malformed:
+        return None
+
+
 def _charged(obj: Mapping[str, Any]) -> tuple[object, ...]:
     metadata = obj.get("metadata") or {}
     labels = metadata.get("labels") or {}
     return (
         {key: value for key, value in labels.items() if key == LABEL or key.startswith(LABEL + "/")},
         metadata.get("annotations"),
-        metadata.get("ownerReferences"),
+        _owners(obj),
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from bizrq.units.times import TimestampError, parse_timestamp
 from bizrq.workloads.kinds.declaration import Adapter, GroupKind
@@ -66,6 +66,28 @@ class Paid:
 LATE = 10_000
 
 
+class PayingOwner(NamedTuple):
+    """A stored owner that pays, and the group that it charges."""
+
+    obj: dict[str, Any]
+    group: str
+
+
+#: Kinds whose controllers release what their selector does not match; every other owner keeps what it made. Source:
+#: kubernetes pkg/controller/controller_ref_manager.go, and argo-rollouts utils/replicaset.
+SELECTING: Final = frozenset(
+    {
+        ("apps", "Deployment"),
+        ("apps", "ReplicaSet"),
+        ("apps", "StatefulSet"),
+        ("apps", "DaemonSet"),
+        ("batch", "Job"),
+        ("", "ReplicationController"),
+        ("argoproj.io", "Rollout"),
+    }
+)
+
+
 class Remembered(Protocol):
     """The remembered payers. Those that still exist may be among them."""
 
@@ -76,6 +98,11 @@ class Remembered(Protocol):
 
 #: True where a group exists and takes workloads of a namespace.
 Takes = Callable[[str, str], bool]
+
+
+def anywhere(group: str, namespace: str) -> bool:
+    """Take every group at its word: admission refuses a label that names none where a workload is written."""
+    return True
 
 
 def paid_by(obj: Object, registry: Registry, lookup: Lookup, remembered: Remembered, takes: Takes) -> Paid | None:
@@ -122,23 +149,41 @@ def left_by(top: Object, remembered: Remembered) -> Memory | None:
     return found if created is None or created <= found.gone + LATE else None
 
 
+def owner_that_pays(obj: Object, registry: Registry, lookup: Lookup, takes: Takes = anywhere) -> PayingOwner | None:
+    """Return the topmost owner that pays for an object and keeps it; None where none does. Raises nothing."""
+    return _payer(list(_kept_by(obj, registry, lookup)), registry, lookup, takes)
+
+
 def keeps(owner: Object, child: Object) -> bool:
     """Return True where an owner's controller would keep this child: its selector, and a StatefulSet's names.
 
-    An owner without a selector keeps what it made. Source: kubernetes pkg/controller/controller_ref_manager.go, and
-    pkg/controller/statefulset/stateful_set_utils.go, isMemberOf.
+    An owner without a selector keeps what it made, and so does one of a kind that releases nothing (`SELECTING`).
+    Source of the names: kubernetes pkg/controller/statefulset/stateful_set_utils.go, isMemberOf.
     """
-    group, _ = group_and_version(owner.get("apiVersion"))
-    metadata, spec = child.get("metadata") or {}, owner.get("spec") or {}
-    if (group, owner.get("kind"), child.get("kind")) == ("apps", "StatefulSet", "Pod"):
+    metadata, kind = child.get("metadata") or {}, _kind_of(owner)
+    if (*kind, child.get("kind")) == ("apps", "StatefulSet", "Pod"):
         name = str((owner.get("metadata") or {}).get("name"))
         if ordinal_of(str(metadata.get("name")), name) is None:
             return False
-    selector = spec.get("selector") if isinstance(spec, dict) else None
-    if not isinstance(selector, dict) or not selector:
-        return True
+    selector = selector_of(owner)
     labels = metadata.get("labels") or {}
-    return selects(selector, labels if isinstance(labels, dict) else {})
+    return not selector or selects(selector, labels if isinstance(labels, dict) else {})
+
+
+def selector_of(owner: Object) -> dict[str, Any]:
+    """Return the selector of an owner that releases what it does not match; empty where it has none."""
+    spec = owner.get("spec")
+    selector = spec.get("selector") if isinstance(spec, dict) else None
+    return selector if isinstance(selector, dict) and _kind_of(owner) in SELECTING else {}
+
+
+def keys_of(selector: Object) -> frozenset[str]:
+    """Return the label keys that a selector looks at."""
+    if not any(key in selector for key in ("matchLabels", "matchExpressions")):
+        return frozenset(selector)
+    wanted, rules = selector.get("matchLabels") or {}, selector.get("matchExpressions") or []
+    keys = {rule.get("key") for rule in rules if isinstance(rule, dict)} if isinstance(rules, list) else set()
+    return frozenset({*(wanted if isinstance(wanted, dict) else ()), *(key for key in keys if isinstance(key, str))})
 
 
 def selects(selector: Object, labels: Mapping[str, Any]) -> bool:
@@ -178,7 +223,7 @@ def _holds(rule: Object, labels: Mapping[str, Any]) -> bool:
             return False
 
 
-def _kept_by(obj: Object, registry: Registry, lookup: Lookup) -> Iterator[tuple[Object, Adapter, GroupKind]]:
+def _kept_by(obj: Object, registry: Registry, lookup: Lookup) -> Iterator[tuple[dict[str, Any], Adapter, GroupKind]]:
     """Yield the owners above an object, the nearest first, as long as each keeps the one below it."""
     below = obj
     for owner, adapter, made in owner_chain(obj, registry, lookup):
@@ -189,13 +234,13 @@ def _kept_by(obj: Object, registry: Registry, lookup: Lookup) -> Iterator[tuple[
 
 
 def _payer(
-    chain: list[tuple[Object, Adapter, GroupKind]], registry: Registry, lookup: Lookup, takes: Takes
-) -> tuple[Object, str] | None:
+    chain: list[tuple[dict[str, Any], Adapter, GroupKind]], registry: Registry, lookup: Lookup, takes: Takes
+) -> PayingOwner | None:
     """Return the topmost owner that pays, with its group; labels below it decide nothing.
 
     A kind that does not pay for what it makes ends the walk from one that does.
     """
-    found: tuple[Object, str] | None = None
+    found: PayingOwner | None = None
     passed: set[GroupKind] = set()
     for owner, adapter, made in chain:
         if made not in adapter.creates:
@@ -207,8 +252,13 @@ def _payer(
             namespace = namespace_name(owner)
             groups = (_label(owner), default_group(namespace, lookup))
             group = next((each for each in groups if each is not None and takes(each, namespace)), None)
-            found = (owner, group) if group is not None else found
+            found = PayingOwner(owner, group) if group is not None else found
     return found
+
+
+def _kind_of(obj: Object) -> GroupKind:
+    group, _ = group_and_version(obj.get("apiVersion"))
+    return group, str(obj.get("kind"))
 
 
 def _label(obj: Object) -> str | None:

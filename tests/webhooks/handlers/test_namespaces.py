@@ -48,7 +48,8 @@ async def test_scaling_a_child_of_a_charged_owner_costs_nothing(api: Api, hooks:
     await api.group("nlp", cpu="1", used={"cpu": "1"})
     owner = await api.client.create(DEPLOYMENTS, deployment("web", "nlp", 1))
     below = deployment("rs", "nlp", 1)
-    below = {**below, "kind": "ReplicaSet", "metadata": {**below["metadata"], "ownerReferences": [owned_by(owner)]}}
+    metadata = {**below["metadata"], "labels": {"app": "x"}, "ownerReferences": [owned_by(owner)]}
+    below = {**below, "kind": "ReplicaSet", "metadata": metadata}
     assert (await scaled(hooks, await api.client.create(OF_KIND["ReplicaSet"], below), 9))["allowed"]
     assert await api.entries("nlp") == []
 

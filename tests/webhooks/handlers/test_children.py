@@ -1,0 +1,266 @@
+"""Children of what pays: their labels, their owners, and what becomes of those that leave or are left."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bizrq.workloads.labels import LABEL
+from bizrq.workloads.ownership.memory import Memory, payer_line
+from tests.support.objects import (
+    DEPLOYMENTS,
+    NAMESPACES,
+    OF_KIND,
+    PODS,
+    REPLICASETS,
+    Object,
+    deployment,
+    namespace,
+    template,
+)
+from tests.support.proxy import Proxy
+from tests.webhooks.charging.test_owner_trust import (
+    COLLECTOR,
+    OPERATOR,
+    REPLICASET_CONTROLLER,
+    owned_by,
+    released,
+    replica_set,
+)
+from tests.webhooks.conftest import Api, Hooks, changed, message, stored
+
+ONE = 1_000_000_000
+
+
+def pod(name: str, owner: Object | None = None, /, **labels: str) -> Object:
+    metadata: Object = {"name": name, "namespace": "default", "labels": {"app": "x", **labels}}
+    if owner is not None:
+        metadata["ownerReferences"] = [owned_by(owner)]
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template()["spec"]}
+
+
+def labelled(obj: Object, **labels: str | None) -> Object:
+    def change(new: Object) -> None:
+        merged = {**new["metadata"].get("labels", {}), **labels}
+        new["metadata"]["labels"] = {key: value for key, value in merged.items() if value is not None}
+
+    return changed(obj, change)
+
+
+async def web(api: Api, replicas: int = 2) -> tuple[Object, Object]:
+    """A stored Deployment and its ReplicaSet."""
+    owner = await api.client.create(DEPLOYMENTS, deployment("web", "nlp", replicas))
+    return owner, await api.client.create(REPLICASETS, replica_set(owner, "web-1", replicas))
+
+
+async def leaving(hooks: Hooks, old: Object, new: Object, user: Object | None = None) -> Object:
+    resource = OF_KIND[old["kind"]]
+    return await hooks.review("children", "UPDATE", new, old, user=user, resource=resource)
+
+
+def remembers(hooks: Hooks, uid: str, group: str = "nlp") -> None:
+    """Have the webhooks know that the group paid for what is left."""
+    line = payer_line(uid, Memory(group, "Deployment/default/web", 1_700_000_000_000, 1_700_000_001_000))
+    hooks.webhooks.payers.replace(group, (), [line])
+
+
+# Labels.
+
+
+@pytest.mark.parametrize("group", ["vision", "nosuch"])
+async def test_a_persons_change_of_a_childs_label_is_refused(api: Api, hooks: Hooks, group: str) -> None:
+    await api.group("nlp", cpu="9", used={"cpu": "2"})
+    await api.group("vision", cpu="9")
+    _, below = await web(api)
+    for old in (stored(pod("p", below)), stored(pod("q", below, **{LABEL: "nlp"})), below):
+        response = await hooks.update(old, labelled(old, **{LABEL: group}), user={"username": "ann"})
+        assert "is charged to quota nlp, which pays for Deployment/default/web" in message(response)
+        assert f"its label {LABEL} cannot change to {group}" in message(response)
+        assert response["status"]["code"] == 403
+    assert await api.entries("vision") == []
+
+
+async def test_a_childs_label_may_go_stay_or_name_the_group_that_pays(api: Api, hooks: Hooks) -> None:
+    await api.group("nlp", cpu="2", used={"cpu": "2"})
+    _, below = await web(api)
+    strange = stored(pod("p", below, **{LABEL: "nosuch"}))
+    for new in (labelled(strange, **{LABEL: None}), labelled(strange, tier="a"), labelled(strange, **{LABEL: "nlp"})):
+        assert (await hooks.update(strange, new))["allowed"]
+
+
+async def test_a_controller_may_change_any_label(api: Api, hooks: Hooks) -> None:
+    _, below = await web(api)
+    old = stored(pod("p", below))
+    assert (await hooks.update(old, labelled(old, **{LABEL: "vision"}), user=REPLICASET_CONTROLLER))["allowed"]
+
+
+async def test_the_label_of_a_new_child_is_ignored_with_a_warning(api: Api, hooks: Hooks) -> None:
+    await api.group("nlp", cpu="2", used={"cpu": "2"})
+    _, below = await web(api)
+    response = await hooks.create(pod("p", below, **{LABEL: "nosuch"}), user=REPLICASET_CONTROLLER)
+    assert response["allowed"]
+    assert response["warnings"] == [
+        f"Pod default/p: its label {LABEL}=nosuch is ignored: Deployment default/web pays for it in nlp"
+    ]
+    assert "warnings" not in await hooks.create(pod("q", below, **{LABEL: "nlp"}), user=REPLICASET_CONTROLLER)
+
+
+async def test_what_is_left_keeps_the_group_that_paid(api: Api, hooks: Hooks) -> None:
+    """A label of another group is refused, its removal is not; growth by /scale is charged to the group that paid."""
+    await api.group("nlp", cpu="4", used={"cpu": "2"})
+    owner = stored(deployment("web", "nlp", 2))
+    left = await api.client.create(REPLICASETS, labelled(released(replica_set(owner, "web-1", 2)), **{LABEL: None}))
+    remembers(hooks, left["metadata"]["uid"])
+    refused = message(await hooks.update(left, labelled(left, **{LABEL: "nosuch"})))
+    assert "is charged to quota nlp, which paid for Deployment/default/web until that released it" in refused
+    assert (await scaled(hooks, left, 4))["allowed"]
+    [entry] = await api.entries("nlp")
+    assert (str(entry.slot), entry.extra["limits.cpu"]) == ("replicasets.apps/default/web-1", 2 * ONE)
+    assert "exceeded quota: nlp, requested: limits.cpu=3" in message(await scaled(hooks, left, 5))
+    grown = changed(left, lambda o: o["spec"].update(replicas=9))
+    assert "exceeded quota: nlp, requested: limits.cpu=7" in message(await hooks.update(left, grown))
+
+
+async def scaled(hooks: Hooks, obj: Object, replicas: int) -> Object:
+    metadata = {key: obj["metadata"][key] for key in ("name", "namespace", "uid", "resourceVersion")}
+    scale = {"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": metadata, "spec": {"replicas": replicas}}
+    resource = OF_KIND[obj["kind"]]
+    return await hooks.review("scale", "UPDATE", scale, scale, resource=resource, sub_resource="scale")
+
+
+# Owners.
+
+
+@pytest.mark.parametrize("version", ["apps/v1", "apps/v9"])
+async def test_an_owner_that_does_not_exist_pays_for_nothing(api: Api, hooks: Hooks, version: str) -> None:
+    await api.group("nlp", cpu="2", used={"cpu": "2"})
+    _, below = await web(api)
+    invented = changed(below, lambda o: o["metadata"].update(uid="invented"))
+    forged = changed(
+        pod("p", invented, **{LABEL: "nlp"}), lambda o: o["metadata"]["ownerReferences"][0].update(apiVersion=version)
+    )
+    assert "exceeded quota: nlp, requested: limits.cpu=1" in message(await hooks.create(forged))
+
+
+async def test_any_version_of_the_owners_group_is_its_own(api: Api, hooks: Hooks) -> None:
+    await api.group("nlp", cpu="2", used={"cpu": "2"})
+    _, below = await web(api)
+    made = changed(pod("p", below), lambda o: o["metadata"]["ownerReferences"][0].update(apiVersion="apps/v9"))
+    assert (await hooks.create(made))["allowed"]
+
+
+async def test_a_pod_that_its_owner_would_not_keep_pays_for_itself(api: Api, hooks: Hooks) -> None:
+    await api.group("nlp", cpu="2", used={"cpu": "2"})
+    _, below = await web(api)
+    other = labelled(pod("p", below, **{LABEL: "nlp"}), app="y")
+    assert "exceeded quota: nlp, requested: limits.cpu=1" in message(await hooks.create(other))
+
+
+async def test_an_invented_owner_is_no_way_round_a_default(api: Api, hooks: Hooks) -> None:
+    await api.group("nlp", cpu="1")
+    made = await api.client.create(NAMESPACES, namespace("team", **{LABEL: "nlp"}))
+    await hooks.webhooks.resolver.informers[-1].catch_up(int(made["metadata"]["resourceVersion"]), 5)
+    owner = stored(deployment("gone", None, 9, namespace="team"))
+    forged = changed(replica_set(owner, "rs", 2), lambda o: o["metadata"].update(namespace="team", labels={"app": "x"}))
+    assert "exceeded quota: nlp, requested: limits.cpu=2" in message(await hooks.create(forged))
+
+
+REFERENCES: list[Any] = ["x", ["x"], [{"kind": "Pod"}], [{"apiVersion": "v1", "kind": 7, "name": "x", "uid": "u"}]]
+
+
+@pytest.mark.parametrize("references", REFERENCES)
+async def test_owner_references_that_cannot_be_read_are_refused(api: Api, hooks: Hooks, references: Any) -> None:
+    bad = changed(pod("p", **{LABEL: "nlp"}), lambda o: o["metadata"].update(ownerReferences=references))
+    response = await hooks.create(bad)
+    assert "metadata.ownerReferences" in message(response)
+    assert response["status"]["code"] == 422
+
+
+# Leaving.
+
+
+async def test_what_leaves_its_owner_has_to_fit(api: Api, hooks: Hooks) -> None:
+    """By its labels or by its reference; the owner makes another in its place."""
+    await api.group("nlp", cpu="3", used={"cpu": "2"})
+    owner, below = await web(api)
+    first, second = stored(pod("p", below)), stored(pod("q", below, **{LABEL: "nosuch"}))
+    assert (await leaving(hooks, first, labelled(first, app="mine")))["allowed"]
+    [entry] = await api.entries("nlp")
+    assert (str(entry.slot), entry.uid, entry.extra["limits.cpu"]) == ("pods/default/p", "uid-of-p", ONE)
+    for new in (labelled(second, app=None), labelled(second, app="mine"), released(second)):
+        response = message(await leaving(hooks, second, new))
+        assert "exceeded quota: nlp, requested: limits.cpu=1" in response
+        assert "what leaves Deployment/default/web, which makes another in its place" in response
+    assert "requested: limits.cpu=2" in message(await leaving(hooks, below, labelled(below, app="mine")))
+    assert owner["metadata"]["uid"]
+
+
+async def test_a_release_by_a_controller_is_charged_where_it_can_be(api: Api, hooks: Hooks) -> None:
+    await api.group("nlp", cpu="3", used={"cpu": "2"})
+    _, below = await web(api)
+    first, second = (stored(labelled(pod(name, below), app="mine")) for name in "pq")
+    # It is kept no more: the person who changed the label was charged.
+    remembers(hooks, below["metadata"]["uid"])
+    for old in (first, second):
+        assert (await leaving(hooks, old, released(old), REPLICASET_CONTROLLER))["allowed"]
+    third = stored(pod("r", below))
+    assert (await leaving(hooks, third, released(third), REPLICASET_CONTROLLER))["allowed"]
+    assert [str(entry.slot) for entry in await api.entries("nlp")] == ["pods/default/r"]
+    fourth = stored(pod("s", below))
+    assert (await leaving(hooks, fourth, released(fourth), REPLICASET_CONTROLLER))["allowed"]
+    grown = changed(released(fourth), lambda o: o["spec"]["containers"][0]["resources"]["limits"].update(cpu="9"))
+    assert "exceeded quota" in message(await leaving(hooks, fourth, grown, REPLICASET_CONTROLLER))
+
+
+async def test_what_an_owner_leaves_that_is_being_deleted_is_no_growth(api: Api, hooks: Hooks) -> None:
+    """Nobody makes another in its place."""
+    await api.group("nlp", cpu="9", used={"cpu": "2"})
+    dying = changed(deployment("web", "nlp", 2), lambda o: o["metadata"].update(finalizers=["orphan"]))
+    owner = await api.client.create(DEPLOYMENTS, dying)
+    below = stored(replica_set(owner, "web-1", 2))
+    await api.client.delete(DEPLOYMENTS, "web", "default")
+    assert (await leaving(hooks, below, released(below), COLLECTOR))["allowed"]
+    assert await api.entries("nlp") == []
+
+
+async def test_a_label_that_no_selector_uses_changes_without_a_read(api: Api, hooks: Hooks, proxy: Proxy) -> None:
+    """As in the election of a leader: after the first look at an owner none is needed."""
+    await api.group("nlp", cpu="2", used={"cpu": "2"})
+    _, below = await web(api)
+    seen: list[str] = []
+
+    async def note(line: str) -> None:
+        if "?watch" not in line and "&watch" not in line:
+            seen.append(line)
+
+    master = stored(pod("p", below, role="master"))
+    assert (await leaving(hooks, master, labelled(master, role="replica"), OPERATOR))["allowed"]
+    proxy.before.append(note)
+    for number in range(5):
+        old = stored(pod(f"p{number}", below, role="master"))
+        assert (await leaving(hooks, old, labelled(old, role="replica"), OPERATOR))["allowed"]
+    assert seen == []
+    assert await api.entries("nlp") == []
+
+
+# Adoption.
+
+
+async def test_a_workload_that_is_created_again_adopts_what_it_left(api: Api, hooks: Hooks) -> None:
+    """A StatefulSet's volumes are resized so, in a group that is full. Names and groups of others do not count."""
+    await api.group("nlp", cpu="2", used={"cpu": "2"})
+    for name in ("db-0", "db-1"):
+        made = await api.client.create(PODS, pod(name))
+        line = payer_line(made["metadata"]["uid"], Memory("nlp", "StatefulSet/default/db", 1, 2))
+        hooks.webhooks.payers.replace("nlp", (), [line])
+    again = {**deployment("db", "nlp", 2), "kind": "StatefulSet"}
+    resource = OF_KIND.get("StatefulSet") or type(PODS)("apps", "v1", "statefulsets", "StatefulSet")
+    assert (await hooks.create(again, resource=resource))["allowed"]
+    [entry] = await api.entries("nlp")
+    assert entry.extra["limits.cpu"] == 0
+    more = changed(again, lambda o: (o["spec"].update(replicas=3), o["metadata"].update(name="other")))
+    assert "exceeded quota: nlp" in message(await hooks.create(more, resource=resource))
+    await api.count("nlp", cpu="2")
+    three = changed(again, lambda o: o["spec"].update(replicas=3))
+    assert "exceeded quota: nlp" in message(await hooks.create(three, resource=resource))

@@ -1,0 +1,74 @@
+"""Find the leftovers that a new workload will adopt: `used` holds their cost already.
+
+This file alone decides which objects without an owner a new workload takes over. A volume resize of a StatefulSet
+depends on it: deleted without its pods and created again, it needs no more than its pods do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from bizrq.store.reference_resolver import resources_of
+from bizrq.units.resources import Resources, nonzero, total
+from bizrq.workloads.demand.owner_allowance import child_demand
+from bizrq.workloads.kinds.declaration import Adapter
+from bizrq.workloads.lookup import Lookup
+from bizrq.workloads.owners import controller_of
+from bizrq.workloads.ownership.payers import anywhere, keeps, paid_by, selector_of
+from bizrq.workloads.pods.roles import has_ended
+from bizrq.workloads.validation import Malformed
+from webhooks.charging.context import Context
+from webhooks.charging.deadline import Deadline
+from webhooks.charging.payers import is_going
+from webhooks.charging.stored import list_kinds, list_stored
+
+Object = dict[str, Any]
+
+
+class Adoption:
+    """Finds leftovers in one cluster."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    async def of(self, adapter: Adapter, new: Object, deadline: Deadline) -> Mapping[str, Resources]:
+        """Return what a new workload will adopt, by the group that pays for it now. Raises ApiError, Unreachable.
+
+        An object that a stored workload of the kind would keep as well is that one's.
+        """
+        if not selector_of(new):
+            return {}
+        namespace, by_kind = new["metadata"].get("namespace", ""), self._context.registry.by_kind
+        makes = [kind for made in sorted(adapter.creates) if (kind := by_kind(*made)) is not None]
+        found = await list_kinds(self._context, makes, namespace, deadline)
+        left = [(kind, obj) for kind, obj in found if _is_free(obj) and keeps(new, obj)]
+        if not left:
+            return {}
+        others = await list_stored(self._context, resources_of(adapter), deadline, namespace)
+        others = [other for other in others if not is_going(other) and selector_of(other)]
+        left = [(kind, obj) for kind, obj in left if not any(keeps(other, obj) for other in others)]
+
+        def costs(lookup: Lookup) -> list[tuple[str, Resources]]:
+            return [cost for kind, obj in left if (cost := self._cost(new, kind, obj, lookup)) is not None]
+
+        lookup = await self._context.resolver.resolve(costs, deadline.seconds_left())
+        by_group: dict[str, list[Resources]] = {}
+        for group, cost in costs(lookup):
+            by_group.setdefault(group, []).append(cost)
+        return {group: nonzero(total(amounts)) for group, amounts in by_group.items()}
+
+    def _cost(self, new: Object, adapter: Adapter, obj: Object, lookup: Lookup) -> tuple[str, Resources] | None:
+        """Return what a leftover costs, and the group that pays; None where none does, or it cannot be counted."""
+        paid = paid_by(obj, self._context.registry, lookup, self._context.payers, anywhere)
+        if paid is None or has_ended(obj, adapter):
+            return None
+        try:
+            return paid.group, child_demand(obj, adapter, new, lookup, self._context.config).resources
+        except Malformed:
+            return None
+
+
+def _is_free(obj: Object) -> bool:
+    """Return True where no controller has an object, and it is not about to go."""
+    return controller_of(obj["metadata"]) is None and not is_going(obj)

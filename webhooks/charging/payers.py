@@ -1,0 +1,120 @@
+"""Find who pays for a reviewed object: an owner that keeps it, or the group that paid for one which released it.
+
+This file alone asks that in admission, by the rules of `bizrq.workloads.ownership.payers`. It does not know costs.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Any, Final
+
+from bizrq.units.slot import Slot
+from bizrq.workloads.kinds.declaration import Adapter
+from bizrq.workloads.lookup import Lookup, group_and_version
+from bizrq.workloads.owners import controller_of
+from bizrq.workloads.ownership.payers import (
+    SELECTING,
+    Paid,
+    PayerReason,
+    PayingOwner,
+    anywhere,
+    keys_of,
+    owner_that_pays,
+    paid_by,
+    selector_of,
+)
+from bizrq.workloads.validation import Malformed, expect_list, expect_map, expect_text
+from webhooks.charging.context import Context
+from webhooks.charging.deadline import Deadline
+
+Object = dict[str, Any]
+
+#: The selectors of these never change (kubernetes pkg/apis/apps/validation, pkg/apis/batch/validation).
+_FIXED: Final = frozenset(kind for kind in SELECTING if kind[0] in ("apps", "batch"))
+#: Selectors that are kept: some hundred bytes each.
+_KEPT: Final = 10_000
+
+
+class Payers:
+    """Answers who pays, for all handlers of one process."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        #: The label keys that an owner's selector looks at, by the owner's uid.
+        self._keys: OrderedDict[str, frozenset[str]] = OrderedDict()
+
+    def owner(self, obj: Object, lookup: Lookup) -> PayingOwner | None:
+        """Return the topmost owner that pays for an object and keeps it; None where none does."""
+        return owner_that_pays(obj, self._context.registry, lookup)
+
+    def of_stored(self, obj: Object | None, lookup: Lookup) -> Paid | None:
+        """Return who else pays for a stored object: an owner, or who paid for it before. None if it pays for itself."""
+        if obj is None:
+            return None
+        paid = paid_by(obj, self._context.registry, lookup, self._context.payers, anywhere)
+        return paid if paid is not None and paid.reason in (PayerReason.OWNER, PayerReason.LEFTOVER) else None
+
+    async def may_leave(self, old: Object, new: Object, deadline: Deadline) -> bool:
+        """Return True where an update may take an object out of its owner: by its reference, or by its labels.
+
+        Raises ApiError, Unreachable.
+        """
+        reference = controller_of(old.get("metadata"))
+        if reference is None:
+            return False
+        kept = controller_of(new.get("metadata"))
+        if kept is None or kept.get("uid") != reference.get("uid"):
+            return True
+        before, after = _labels(old), _labels(new)
+        gone = {key for key in before if before[key] != after.get(key)}
+        return bool(gone) and bool(gone & await self._keys_of(reference, old, deadline))
+
+    async def _keys_of(self, reference: Object, child: Object, deadline: Deadline) -> frozenset[str]:
+        """Return the label keys that the owner's selector looks at. Raises ApiError, Unreachable."""
+        group, _ = group_and_version(reference.get("apiVersion"))
+        kind, name, uid = str(reference.get("kind")), str(reference.get("name")), str(reference.get("uid"))
+        if (group, kind) not in SELECTING:
+            return frozenset()
+        if uid in self._keys:
+            self._keys.move_to_end(uid)
+            return self._keys[uid]
+        namespace = child["metadata"].get("namespace", "")
+        lookup = await self._context.resolver.resolve(
+            lambda known: known.get(group, kind, namespace, name), deadline.seconds_left()
+        )
+        owner = lookup.get(group, kind, namespace, name)
+        if owner is None or owner["metadata"].get("uid") != uid:
+            return frozenset()
+        keys = keys_of(selector_of(owner))
+        if (group, kind) in _FIXED:
+            self._keys[uid] = keys
+            while len(self._keys) > _KEPT:
+                self._keys.popitem(last=False)
+        return keys
+
+
+def is_going(obj: Mapping[str, Any]) -> bool:
+    """Return True if a stored object is being deleted."""
+    return bool((obj.get("metadata") or {}).get("deletionTimestamp"))
+
+
+def slot_of_owner(owner: Object, adapter: Adapter) -> Slot:
+    """Return the slot of a stored owner."""
+    return Slot(adapter.resource, owner["metadata"].get("namespace", ""), owner["metadata"]["name"])
+
+
+def check_owner_references(obj: Mapping[str, Any]) -> None:
+    """Raise Malformed for ownerReferences that no API server stores."""
+    path = "metadata.ownerReferences"
+    references = expect_list(expect_map(obj.get("metadata"), "metadata").get("ownerReferences"), path)
+    for index, each in enumerate(references):
+        reference = expect_map(each, f"{path}[{index}]")
+        for key in ("apiVersion", "kind", "name", "uid"):
+            if not expect_text(reference.get(key), f"{path}[{index}].{key}"):
+                raise Malformed(f"{path}[{index}].{key}: is missing")
+
+
+def _labels(obj: Mapping[str, Any]) -> Mapping[str, Any]:
+    labels = (obj.get("metadata") or {}).get("labels")
+    return labels if isinstance(labels, dict) else {}
