@@ -26,6 +26,7 @@ from controller.hours.record import RecordReconciler
 from controller.hours.record_store import RecordStore
 from controller.hours.retention import StatementRetention
 from controller.hours.tree_calendar import TreeCalendar
+from controller.overlap import OverlapList
 from controller.queue import WorkQueue
 from controller.reconcile import Reconciler
 from controller.usage.claim_payers import ClaimPayers
@@ -87,6 +88,7 @@ class Controller:
             StatementRetention(client, keep_statements),
             self.queue.add,
         )
+        self._overlaps = OverlapList(client, namespace)
         self._reconciler = Reconciler(
             self.cluster,
             record_reconciler,
@@ -94,6 +96,7 @@ class Controller:
             observed,
             claim_payers,
             self._recorder,
+            self._overlaps,
             config,
             catalog=catalog,
             recount_interval=recount_interval,
@@ -138,6 +141,7 @@ class Controller:
         self.leading.set()
         try:
             async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._overlaps.run(), name="overlaps")
                 for number in range(self._workers):
                     tasks.create_task(self._worker(), name=f"worker {number}")
         finally:

@@ -39,6 +39,10 @@ class OverlapList:
         if dict(before) != dict(listed):
             self._changed.set()
 
+    def forget(self, group: str) -> None:
+        """Forget a group that is gone."""
+        self.set(group, {})
+
     async def run(self) -> None:
         """Write the list whenever it changes, until cancelled. The first write replaces what an earlier leader left."""
         self._changed.set()

@@ -29,6 +29,7 @@ from controller.freshness import Freshness, VersionTracker
 from controller.hours.budget_forecast import BudgetForecaster, BudgetState
 from controller.hours.record import RecordReconciler, RecordResult
 from controller.hours.record_store import RecordStore
+from controller.overlap import OverlapList
 from controller.status import HoursReport, StatusReporter, conditions
 from controller.status_writer import StatusWriter
 from controller.usage.claim_payers import ClaimPayers
@@ -36,6 +37,7 @@ from controller.usage.excess import ExcessUsage
 from controller.usage.findings import Findings
 from controller.usage.group_snapshot import GroupSnapshots
 from controller.usage.observed_usage import ObservedUsage
+from controller.usage.overlaps import rejections
 from controller.usage.payer_lines import PayerLines
 from controller.usage.reservations import ReservationTracker
 from controller.usage.usage_cache import GroupUsage, UsageCache, UsageQuery
@@ -77,6 +79,7 @@ class Reconciler:
         observed: ObservedUsage,
         claim_payers: ClaimPayers,
         recorder: EventRecorder,
+        overlaps: OverlapList,
         config: CountingConfig,
         *,
         catalog: Catalog,
@@ -101,6 +104,7 @@ class Reconciler:
         self._reporter = StatusReporter(recorder, catalog, now)
         self._writer = StatusWriter(cluster.groups, interval=recount_interval, now=now, clock=clock)
         self._payer_lines = PayerLines(cluster, now, clock)
+        self._overlaps = overlaps
         #: Why the payers of a group could not all be stored; "" if they could.
         self._full: dict[str, str] = {}
         #: When each group's usage was last checked from scratch.
@@ -154,6 +158,7 @@ class Reconciler:
             self._payer_lines,
             self._snapshots,
             self._record_reconciler,
+            self._overlaps,
             self._reporter,
             self._writer,
         )
@@ -313,6 +318,7 @@ class Reconciler:
         await self._writer.write_if_due(group, status)
         if report is not None:
             self._reporter.report(group, report.counted, report.findings, report.hours)
+            self._overlaps.set(group.name, rejections(group, report.counted, self._usage_cache.of(group.name)))
         again = [self._interval]
         changes = self._usage_cache.of(group.name).again
         if changes is not None:

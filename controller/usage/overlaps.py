@@ -1,0 +1,45 @@
+"""The makers of pods that get no new pod for now, because their group is over its quota through overlap.
+
+This file alone decides which they are, and words the rejection (docs/ownership-rules.md, law 4).
+"""
+
+from __future__ import annotations
+
+from bizrq.api.group import GroupObject
+from bizrq.quota.recount import Recount
+from bizrq.units import quantity
+from bizrq.units.resources import Resources
+from bizrq.units.slot import Slot
+from controller.usage.pod_charge import Overlap
+from controller.usage.usage_cache import GroupUsage
+
+
+def rejections(group: GroupObject, counted: Recount, usage: GroupUsage) -> dict[str, str]:
+    """Return the text of the rejection by the uid of each object whose pods Kubernetes' controllers may not replace.
+
+    A workload is among them while pods run besides those that it declares, and take some of what the group lacks.
+    """
+    found: dict[str, str] = {}
+    if not counted.over:
+        return found
+    for line in usage.usages.values():
+        overlap = line.overlap
+        if overlap is None or not (overlap.ending or overlap.beyond):
+            continue
+        lacking = {name: counted.used[name] for name in counted.over if overlap.amounts.get(name, 0)}
+        if lacking:
+            text = _rejection(group, line.counted.slot, overlap, lacking)
+            found.update(dict.fromkeys(overlap.makers, text))
+    return found
+
+
+def _rejection(group: GroupObject, slot: Slot, overlap: Overlap, used: Resources) -> str:
+    """Return the words of native quota, and why there is no room."""
+    amounts = ",".join(f"{name}={quantity.text(name, used[name])}" for name in sorted(used))
+    limits = ",".join(f"{name}={group.spec.hard.get(name)}" for name in sorted(used))
+    pods = " and ".join(
+        f"{number} {words}"
+        for number, words in ((overlap.ending, "ending"), (overlap.beyond, "of a rollout that takes long"))
+        if number
+    )
+    return f"exceeded quota: {group.name}, used: {amounts}, limited: {limits}; {slot} has pods that run on: {pods}"
