@@ -50,7 +50,7 @@ class Row:
     resume: Object | None = None
     #: What it makes, each made by the one before; {} is a pod that the cluster's own controllers make.
     makes: Sequence[tuple[Resource, Object]] = ()
-    #: The status that says it has ended, and the cores of what it made that still run then.
+    #: The status that says it has ended.
     ended: Object | None = None
     #: Its size can be edited, and its creation in too large a size is refused.
     edited: bool = True

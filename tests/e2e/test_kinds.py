@@ -175,13 +175,15 @@ class Play:
                 await self.client.delete(resource, child["metadata"]["name"], self.name)
         for resource, child in made:
             name = child["metadata"]["name"]
-            await eventually(lambda of=resource, name=name: self.is_gone(of, name), STEP, f"{name} is gone")
+            uid = child["metadata"]["uid"]
+            await eventually(lambda of=resource, n=name, u=uid: self.is_gone(of, n, u), STEP, f"{name} is gone")
 
-    async def is_gone(self, resource: Resource, name: str) -> bool:
+    async def is_gone(self, resource: Resource, name: str, uid: str) -> bool:
+        """Return True once neither the object nor a pod of it is stored."""
         with contextlib.suppress(NotFound):
             await self.client.get(resource, name, self.name)
             return False
-        return True
+        return not await made_by(self.client, PODS, self.name, uid)
 
     async def create(self, resource: Resource, obj: Object, name: str, **metadata: Any) -> Object:
         metadata |= {"name": name, "namespace": self.name, "labels": {LABEL: self.name}}
