@@ -296,7 +296,7 @@ async def on_sandbox(console: Console) -> None:
     clock = Clock(now=datetime.now(UTC).replace(microsecond=0), rate=0)
     with tempfile.TemporaryDirectory(prefix="bizrq-demo-") as folder:
         async with contextlib.AsyncExitStack() as stack:
-            box = await stack.enter_async_context(Sandbox(clock=clock))
+            box = await stack.enter_async_context(Sandbox(tls=True, clock=clock))
             where = TargetCluster(None, None, Path(folder, "kubeconfig"))
             standalone = Standalone(load(None), where, sandbox=box, cash_interval=1.0)
             await stack.enter_async_context(standalone)

@@ -6,8 +6,11 @@ It runs in the caller's event loop.
 from __future__ import annotations
 
 import base64
+import hmac
+import secrets
 import ssl
 import tempfile
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -21,6 +24,7 @@ from sandbox.api import Api
 from sandbox.clock import Clock
 from sandbox.manager import Manager
 from sandbox.routes import Fault, Routes
+from sandbox.status import ApiError
 from sandbox.watch import Watches
 
 _LARGEST_BODY = 3 * 1024 * 1024  # apiserver's MaxRequestBodyBytes
@@ -29,7 +33,11 @@ _LARGEST_BODY = 3 * 1024 * 1024  # apiserver's MaxRequestBodyBytes
 class Sandbox:
     """`async with Sandbox() as box:` serves at `box.url` until the end of the block.
 
-    tls: serve https, with a certificate of a CA that the kubeconfig names (`box.ca`).
+    Only requests with `box.token` are served, which the kubeconfig has: other users of the machine reach the port, too.
+    Web pages reach it by a browser, with an Origin or a name of their own as the Host: they are refused.
+
+    tls: serve https, with a certificate of a CA that the kubeconfig names (`box.ca`). kubectl sends its token over
+    https only.
     controllers: run the stand-ins for workload controllers, scheduler, kubelet and garbage collector.
     bookmark_seconds: the interval of a watch's bookmarks.
     `box.faults` see every request first: one that returns a response answers it, one that sleeps delays it, one that
@@ -50,6 +58,7 @@ class Sandbox:
         self.clock = clock or Clock()
         self.api = Api(self.clock, history)
         self.faults: list[Fault] = []
+        self.token = secrets.token_urlsafe(32)
         self._host = host
         self._port = port
         self._tls, self.ca = _serving_context(host) if tls else (None, b"")
@@ -67,7 +76,7 @@ class Sandbox:
         await self.api.start()
         if self._manager is not None:
             await self._manager.start()
-        server = web.Application(client_max_size=_LARGEST_BODY)
+        server = web.Application(client_max_size=_LARGEST_BODY, middlewares=[self._guard])
         server.router.add_route("*", "/{path:.*}", self._routes.handle)
         self._runner = web.AppRunner(
             server, access_log=None, shutdown_timeout=1.0, keepalive_timeout=300.0, handler_cancellation=True
@@ -91,6 +100,21 @@ class Sandbox:
             await self._runner.cleanup()
         await self.api.close()
 
+    @web.middleware
+    async def _guard(
+        self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+    ) -> web.StreamResponse:
+        """Refuse a request that does not come from a client with the kubeconfig."""
+        name = (request.host or "").rpartition(":")[0] or request.host
+        if "Origin" in request.headers:
+            return _refusal(403, "Forbidden", "the sandbox serves no web pages: the request has an Origin")
+        if name not in (self._host, "localhost", "127.0.0.1"):
+            return _refusal(403, "Forbidden", "the sandbox has another name than the Host of the request")
+        given = request.headers.get("Authorization", "")
+        if not hmac.compare_digest(given.encode("utf-8", "surrogateescape"), f"Bearer {self.token}".encode()):
+            return _refusal(401, "Unauthorized", "the sandbox asks for the token of its kubeconfig")
+        return await handler(request)
+
     @property
     def open_watches(self) -> int:
         return self._watches.count
@@ -113,7 +137,7 @@ class Sandbox:
             "apiVersion": "v1",
             "kind": "Config",
             "clusters": [{"name": "sandbox", "cluster": cluster}],
-            "users": [{"name": "admin", "user": {}}],
+            "users": [{"name": "admin", "user": {"token": self.token}}],
             "contexts": [
                 {"name": "sandbox", "context": {"cluster": "sandbox", "user": "admin", "namespace": "default"}}
             ],
@@ -121,8 +145,13 @@ class Sandbox:
         }
         target.parent.mkdir(parents=True, exist_ok=True)
         target.touch(mode=0o600, exist_ok=True)
+        target.chmod(0o600)
         target.write_text(yaml.safe_dump(config, sort_keys=False))
         return target
+
+
+def _refusal(code: int, reason: str, message: str) -> web.Response:
+    return web.json_response(ApiError(code, reason, message).body, status=code)
 
 
 def _serving_context(host: str) -> tuple[ssl.SSLContext, bytes]:

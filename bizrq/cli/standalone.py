@@ -83,7 +83,7 @@ def _new_sandbox() -> Sandbox:
             "the sandbox needs libraries that are not installed: pip install 'bizrq[sandbox]', "
             "or name a cluster with --kubeconfig"
         ) from None
-    return Sandbox()
+    return Sandbox(tls=True)
 
 
 class Standalone:

@@ -32,7 +32,7 @@ async def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempP
     """As everywhere, but the sandbox's clock stands until the story moves it."""
     if request.param == "sandbox":
         clock = Clock(now=datetime.now(UTC).replace(microsecond=0), rate=0)
-        async with Sandbox(clock=clock) as box:
+        async with Sandbox(tls=True, clock=clock) as box:
             path = box.write_kubeconfig(tmp_path_factory.mktemp("story") / "kubeconfig")
             yield Cluster("sandbox", path, box)
         return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator, Callable
 
 import aiohttp
@@ -10,7 +11,7 @@ import pytest
 
 from sandbox.server import Sandbox
 from tests.support.patience import PatientLoop
-from tests.support.sandbox_client import Client
+from tests.support.sandbox_client import Client, bearer
 
 
 def pytest_asyncio_loop_factories(item: pytest.Item) -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
@@ -20,7 +21,9 @@ def pytest_asyncio_loop_factories(item: pytest.Item) -> dict[str, Callable[[], a
 
 
 async def _client(box: Sandbox) -> AsyncIterator[Client]:
-    async with aiohttp.ClientSession(box.url) as session:
+    trust = ssl.create_default_context(cadata=box.ca.decode()) if box.ca else True
+    connector = aiohttp.TCPConnector(ssl=trust)
+    async with aiohttp.ClientSession(box.url, connector=connector, headers=bearer(box)) as session:
         yield Client(session)
 
 
@@ -40,7 +43,7 @@ async def api(box: Sandbox) -> AsyncIterator[Client]:
 @pytest.fixture
 async def cluster() -> AsyncIterator[Sandbox]:
     """A sandbox with controllers, scheduler and kubelet."""
-    async with Sandbox() as box:
+    async with Sandbox(tls=True) as box:
         yield box
 
 

@@ -12,7 +12,17 @@ import yaml
 from aiohttp import web
 
 from sandbox.server import Sandbox
-from tests.support.sandbox_client import CONFIG_MAPS, DEPLOYMENTS, PODS, Client, binding, config_map, deployment, pod
+from tests.support.sandbox_client import (
+    CONFIG_MAPS,
+    DEPLOYMENTS,
+    PODS,
+    Client,
+    bearer,
+    binding,
+    config_map,
+    deployment,
+    pod,
+)
 
 
 async def test_a_created_object_has_what_the_system_sets(api: Client):
@@ -290,7 +300,9 @@ async def test_a_sandbox_can_serve_https_that_its_kubeconfig_trusts(tmp_path: Pa
         cluster = config["clusters"][0]["cluster"]
         assert cluster["server"].startswith("https://127.0.0.1:")
         trust = ssl.create_default_context(cadata=base64.b64decode(cluster["certificate-authority-data"]).decode())
-        async with aiohttp.ClientSession(box.url, connector=aiohttp.TCPConnector(ssl=trust)) as session:
+        async with aiohttp.ClientSession(
+            box.url, connector=aiohttp.TCPConnector(ssl=trust), headers=bearer(box)
+        ) as session:
             assert (await Client(session).get("/version"))["gitVersion"].startswith("v1.36.0")
 
 

@@ -9,7 +9,7 @@ import aiohttp
 import pytest
 
 from sandbox.server import Sandbox
-from tests.support.sandbox_client import CONFIG_MAPS, Client, config_map, eventually
+from tests.support.sandbox_client import CONFIG_MAPS, Client, bearer, config_map, eventually
 
 
 def told(events: list[dict]) -> list[tuple[str, str]]:
@@ -105,7 +105,7 @@ async def test_a_table_watch_names_its_columns_once(api: Client):
 
 
 async def test_a_watcher_that_left_is_forgotten(box: Sandbox, api: Client):
-    async with aiohttp.ClientSession(box.url) as leaving:
+    async with aiohttp.ClientSession(box.url, headers=bearer(box)) as leaving:
         response = await leaving.get(CONFIG_MAPS, params={"watch": "true", "resourceVersion": "1"})
         assert box.open_watches == 1
         response.close()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from base64 import b64decode
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -33,6 +34,7 @@ class Proxy:
         cluster, user = config["clusters"][0]["cluster"], config["users"][0]["user"]
         self._upstream: str = cluster["server"]
         self._authority: str | None = cluster.get("certificate-authority")
+        self._authority_text = b64decode(cluster.get("certificate-authority-data", "")).decode()
         self._headers = {**headers, **({"Authorization": f"Bearer {user['token']}"} if "token" in user else {})}
         self._session: aiohttp.ClientSession | None = None
         self._runner: web.AppRunner | None = None
@@ -68,7 +70,12 @@ class Proxy:
         return sum(line.startswith(verb + " ") and line.endswith(ending) for line in self.requests)
 
     async def __aenter__(self) -> Self:
-        trust = ssl.create_default_context(cafile=self._authority) if self._authority else True
+        names_one = self._authority or self._authority_text
+        trust = (
+            ssl.create_default_context(cafile=self._authority, cadata=self._authority_text or None)
+            if names_one
+            else True
+        )
         connector = aiohttp.TCPConnector(ssl=trust, limit=0)
         self._session = aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=None))
         await self.listen()

@@ -10,6 +10,8 @@ from typing import Any
 
 import aiohttp
 
+from sandbox.server import Sandbox
+
 Json = dict[str, Any]
 
 PODS = "/api/v1/namespaces/default/pods"
@@ -18,6 +20,11 @@ DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 GROUPS = "/apis/quota.biz.group/v1alpha1/bizgroupresourcequotas"
 WEBHOOKS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
+
+
+def bearer(box: Sandbox) -> dict[str, str]:
+    """Headers of the administrator."""
+    return {"Authorization": f"Bearer {box.token}"}
 
 
 class Client:
