@@ -42,7 +42,7 @@ _DESCRIPTORS = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class PortBounds:
     """What a port gives away. Times are in seconds."""
 
     #: Connections, those in their handshake included.
@@ -79,10 +79,12 @@ _OWING = (_Stage.HANDSHAKE, _Stage.HEADERS, _Stage.BODY, _Stage.REST)
 
 
 class Listener:
-    """Serves an application at one port within `Bounds`."""
+    """Serves an application at one port within `PortBounds`."""
 
-    def __init__(self, app: web.Application, bounds: Bounds | None = None, *, shutdown_timeout: float = 15.0) -> None:
-        self.bounds = bounds or Bounds()
+    def __init__(
+        self, app: web.Application, bounds: PortBounds | None = None, *, shutdown_timeout: float = 15.0
+    ) -> None:
+        self.bounds = bounds or PortBounds()
         app.middlewares.append(self._watched)
         self._runner = web.AppRunner(
             app,

@@ -21,12 +21,12 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from bizrq.api.config import ConfigurationError
 from bizrq.kube.client import ConfigError, KubeClient
-from bizrq.listener import Bounds, Listener
+from bizrq.listener import Listener, PortBounds
 from bizrq.settings import Settings, load
 from bizrq.units.text import printable
 
 #: The kubelet's probes and a few scrapers ask here, and send no bodies.
-METRICS_BOUNDS = Bounds(connections=100, bytes=1024 * 1024, body_bytes=0)
+METRICS_BOUNDS = PortBounds(connections=100, bytes=1024 * 1024, body_bytes=0)
 
 #: Set when the process must end.
 Stop = asyncio.Event

@@ -20,7 +20,7 @@ from bizrq.api import review
 from bizrq.api.review import MalformedReview
 from bizrq.kube.client import KubeClient
 from bizrq.kube.informer import Informer, not_synced
-from bizrq.listener import Bounds, Listener
+from bizrq.listener import Listener, PortBounds
 from bizrq.quota.verdict import Denied
 from bizrq.settings import Settings
 from bizrq.store.access import SubjectAccessReviewer
@@ -59,7 +59,7 @@ class Webhooks:
         settings: Settings,
         *,
         namespace: str = "bizrq-system",
-        bounds: Bounds | None = None,
+        bounds: PortBounds | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._clock = clock
@@ -73,7 +73,7 @@ class Webhooks:
         )
         self._pacer = ConnectionPacer(clock)
         self._draining = False
-        self._listener = Listener(self.app(), bounds or Bounds(body_bytes=review.MAX_BODY))
+        self._listener = Listener(self.app(), bounds or PortBounds(body_bytes=review.MAX_BODY))
         self._watching: list[asyncio.Task[None]] = []
 
     @property

@@ -24,7 +24,7 @@ import aiohttp
 import crds
 from bizrq.api import overlap
 from bizrq.kube.client import AlreadyExists, ApiError, KubeClient, NotFound
-from bizrq.listener import Bounds
+from bizrq.listener import PortBounds
 from bizrq.settings import settings
 from bizrq.store.groups import GROUPS
 from certs.pki import make_ca, make_serving
@@ -180,7 +180,7 @@ class Parts:
         certificate.load()
         return certificate.context
 
-    async def webhooks(self, count: int = 1, *, bounds: Bounds | None = None) -> None:
+    async def webhooks(self, count: int = 1, *, bounds: PortBounds | None = None) -> None:
         """Start webhooks behind the balancer, ready; each with a client of its own."""
         for _ in range(count):
             client = await self._stack.enter_async_context(KubeClient.from_kubeconfig(self.cluster.kubeconfig))

@@ -16,7 +16,7 @@ import pytest
 from aiohttp import web
 from prometheus_client import REGISTRY
 
-from bizrq.listener import Bounds, Listener
+from bizrq.listener import Listener, PortBounds
 from certs.pki import make_ca, make_serving
 from certs.store import ServingCertificate, write_directory
 from tests.support.cluster import eventually
@@ -69,7 +69,7 @@ async def _closed(reader: asyncio.StreamReader) -> bytes:
 
 
 @asynccontextmanager
-async def port(bounds: Bounds | None = None, tls: ssl.SSLContext | None = None) -> AsyncIterator[Port]:
+async def port(bounds: PortBounds | None = None, tls: ssl.SSLContext | None = None) -> AsyncIterator[Port]:
     go = asyncio.Event()
     arrived: list[bytes] = []
 
@@ -153,7 +153,7 @@ async def test_an_idle_connection_stays_for_longer_than_an_api_server_keeps_it()
 
 
 async def test_a_new_connection_takes_the_place_of_the_one_that_owes_longest() -> None:
-    async with port(Bounds(connections=20)) as at:
+    async with port(PortBounds(connections=20)) as at:
         kept = await at.open(POST + b"Content-Length: 2\r\n\r\nhi")
         await kept[0].readuntil(b"hi")
         waiting = await at.open(POST.replace(b"echo", b"wait") + b"Content-Length: 2\r\n\r\nhi")
@@ -170,7 +170,7 @@ async def test_a_new_connection_takes_the_place_of_the_one_that_owes_longest() -
 
 
 async def test_requests_that_arrived_are_not_cut_for_new_ones() -> None:
-    async with port(Bounds(connections=3)) as at:
+    async with port(PortBounds(connections=3)) as at:
         wait = POST.replace(b"echo", b"wait") + b"Content-Length: 2\r\n\r\nhi"
         waiting = [await at.open(wait) for _ in range(3)]
         await eventually(_is(lambda: len(at.arrived) == 3), 60, "all arrived")
@@ -187,7 +187,7 @@ async def test_requests_that_arrived_are_not_cut_for_new_ones() -> None:
 async def test_stalled_bodies_hold_no_more_than_the_budget() -> None:
     budget = 1_000_000
     cut = _cut("bytes")
-    async with port(Bounds(bytes=budget)) as at:
+    async with port(PortBounds(bytes=budget)) as at:
         head = POST + b"Content-Length: 400000\r\n\r\n"
         held: list[int] = []
         strangers = []

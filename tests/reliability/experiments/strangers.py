@@ -14,13 +14,13 @@ from typing import Any
 
 import aiohttp
 
-from bizrq.listener import Bounds
+from bizrq.listener import PortBounds
 from tests.reliability.stage import Ground, Outcome
 from tests.support.objects import deployment
 from tests.webhooks.test_app import a_review
 
 #: Strangers of a short form are gone sooner.
-SHORT = Bounds(connections=80, bytes=16 * 1024 * 1024, handshake=4.0, headers=2.0, body=2.0, grace=4.0)
+SHORT = PortBounds(connections=80, bytes=16 * 1024 * 1024, handshake=4.0, headers=2.0, body=2.0, grace=4.0)
 
 
 async def r27(
