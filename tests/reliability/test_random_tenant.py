@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from sandbox.server import Sandbox
 from tests.controller.conftest import Monotonic
 from tests.reliability.conftest import SEED
-from tests.reliability.experiments.tenants import drawn
+from tests.reliability.experiments.tenants import Arena, Broken, Played, Step, drawn
 from tests.reliability.stage import ground_on
 from tests.reliability.table import RUNNING
 from tests.support.cluster import Cluster
@@ -27,3 +29,24 @@ async def test_a_random_tenant_never_runs_what_is_not_charged(tmp_path: Path) ->
 def test_a_play_follows_from_its_seed(steps: int) -> None:
     assert drawn(1, steps) == drawn(1, steps)
     assert drawn(1, 2 * steps)[:steps] != drawn(2, 2 * steps)[:steps]
+
+
+class Fails(Arena):
+    """Every play fails that has all of these steps."""
+
+    def __init__(self, *steps: Step) -> None:
+        super().__init__(cast(Any, None), cast(Any, None))
+        self.steps = set(steps)
+
+    async def played(self, steps: Sequence[Step]) -> Played:
+        if self.steps <= set(steps):
+            raise Broken("broken")
+        return Played(len(steps), 1, 1, 0.0)
+
+
+async def test_a_play_that_fails_is_cut_to_what_it_needs() -> None:
+    steps = drawn(3, 100)
+    needed = [steps[17], steps[60]]
+    left, why = await Fails(*needed).shortest(steps, Broken("broken"))
+    assert left == needed
+    assert str(why) == "broken"

@@ -36,7 +36,7 @@ SETTLED_EVERY = 100
 #: Seconds that an honest user waits at most while there is room.
 PATIENCE = 5.0
 #: How often a play that failed is played again to cut it.
-CUTS = 24
+CUTS = 60
 KINDS = (DEPLOYMENTS, REPLICASETS, REPLICATION_CONTROLLERS, STATEFULSETS, JOBS)
 SCALED = (DEPLOYMENTS, REPLICASETS, REPLICATION_CONTROLLERS, STATEFULSETS)
 STRATEGIC = "application/strategic-merge-patch+json"
@@ -55,7 +55,9 @@ class Step(NamedTuple):
 
 
 class Broken(AssertionError):
-    """A law that a play broke."""
+    """A law that a play broke, after so many of its steps; None is all."""
+
+    done: int | None = None
 
 
 def drawn(seed: int, steps: int) -> list[Step]:
@@ -389,13 +391,17 @@ class Arena:
             play = Play(people[:2], name, other)
             settled = 0
             for begin in range(0, max(1, len(steps)), SETTLED_EVERY):
-                # The honest user stops before the pods come to rest.
-                async with under_way(honest.works()) as user:
-                    for step in steps[begin : begin + SETTLED_EVERY]:
-                        await play.play(step)
-                        user.check()
-                await attempt(honest.tenant.admin.request("DELETE", DEPLOYMENTS.path(honest.tenant.name)))
-                await self._judged(live)
+                try:
+                    # The honest user stops before the pods come to rest.
+                    async with under_way(honest.works()) as user:
+                        for step in steps[begin : begin + SETTLED_EVERY]:
+                            await play.play(step)
+                            user.check()
+                    await attempt(honest.tenant.admin.request("DELETE", DEPLOYMENTS.path(honest.tenant.name)))
+                    await self._judged(live)
+                except Broken as error:
+                    error.done = begin + SETTLED_EVERY
+                    raise
                 settled += 1
             return Played(len(steps), settled, honest.admitted, honest.slowest)
 
@@ -419,21 +425,22 @@ class Arena:
 
     async def shortest(self, steps: Sequence[Step], why: Broken) -> tuple[list[Step], Broken]:
         """Cut a play that fails: halves, quarters and so on, as long as it still fails."""
-        left, plays, parts = list(steps), 0, 2
-        while parts <= len(left) and plays < CUTS:
-            size = -(-len(left) // parts)
-            for begin in range(0, len(left), size):
+        left, plays, size = list(steps[: why.done]), 0, -(-len(steps[: why.done]) // 2)
+        while size and len(left) > 1:
+            begin, before = 0, len(left)
+            while begin < len(left) and plays < CUTS:
                 shorter = left[:begin] + left[begin + size :]
                 plays += 1
                 try:
                     await self.played(shorter)
                 except Broken as error:
-                    left, why, parts = shorter, error, max(2, parts - 1)
-                    break
-                if plays >= CUTS:
-                    break
-            else:
-                parts *= 2
+                    left, why = shorter[: error.done], error
+                else:
+                    begin += size
+            if plays >= CUTS:
+                break
+            # Steps that go may let others go, until single ones have been tried in vain.
+            size = size // 2 if size > 1 else int(len(left) < before)
         return left, why
 
 
@@ -459,7 +466,7 @@ async def r28(ground: Ground, *, seeds: int, steps: int, cuts: bool) -> Outcome:
             try:
                 played.append(await arena.played(taken))
             except Broken as error:
-                left, why = await arena.shortest(taken, error) if cuts else (taken, error)
+                left, why = await arena.shortest(taken, error) if cuts else (taken[: error.done], error)
                 told = "\n".join(f"  {step}" for step in left)
                 raise Broken(f"seed {seed}: {why}\n{len(left)} steps:\n{told}") from None
     total, settled = sum(each.steps for each in played), sum(each.settled for each in played)
