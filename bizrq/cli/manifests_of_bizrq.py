@@ -28,7 +28,7 @@ _LABELS = {"app.kubernetes.io/name": "bizrq", MANAGED: INSTALL}
 _CERTIFICATES, _SETTINGS = "/var/run/bizrq/certificates", "/etc/bizrq"
 _PORT = 8443
 #: The memory that a process may take: its caches, and what docs/operations.md, "Bounds of a port" allows strangers.
-_MEMORY = {WEBHOOKS: "1536Mi", CONTROLLER: "2Gi", CERTS: "256Mi"}
+_MEMORY = {WEBHOOKS: "2Gi", CONTROLLER: "2Gi", CERTS: "256Mi"}
 _METRICS = {WEBHOOKS: 9090, CONTROLLER: 9091, CERTS: 9092}
 
 _KINDS = (
