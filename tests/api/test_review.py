@@ -218,7 +218,8 @@ def test_a_retryable_refusal_says_after_how_many_seconds(reason: Reason) -> None
 @pytest.mark.parametrize("reason", Reason)
 def test_every_reason_has_a_response(reason: Reason) -> None:
     status = response(review.denied("8f3c", Denied(reason, "because")))["status"]
-    assert (status["code"], status["reason"]) in {(403, "Forbidden"), (422, "Invalid"), (429, "TooManyRequests")}
+    known = {(403, "Forbidden"), (409, "AlreadyExists"), (422, "Invalid"), (429, "TooManyRequests")}
+    assert (status["code"], status["reason"]) in known
 
 
 def test_malformed_reviews_and_internal_errors_are_refused_under_their_uid() -> None:

@@ -169,6 +169,7 @@ def test_refusals_has_every_reason_with_its_code() -> None:
     told = {(reason, row[2].strip()) for row in rows for reason in re.findall(r"`(\w+)`", row[1])}
     for reason in Reason:
         code = "429" if reason in RETRYABLE else "422" if reason in BAD_OBJECT else "403"
+        code = "409" if reason is Reason.TAKEN else code
         assert (str(reason), code) in told, reason
     assert {reason for reason, _ in told} == set(map(str, Reason))
 
