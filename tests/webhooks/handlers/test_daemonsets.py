@@ -54,7 +54,7 @@ def unreadable(fault: Fault, proxy: Proxy) -> None:
 
 
 async def test_a_daemonset_is_charged_at_its_creation_for_the_nodes_it_would_run_on(api: Api, hooks: Hooks) -> None:
-    await api.group("nlp", cpu="4")
+    await api.group("nlp", cpu="4", pods="9")
     await nodes(api, 2)
     await nodes(api, 3, disk="ssd")
     assert message(await hooks.create(daemonset("nlp"))) == (
