@@ -19,7 +19,7 @@ from bizrq.quota.prepaid import has_pending_change, remarks, unbounded_runtime, 
 from bizrq.quota.reservation import Reservation
 from bizrq.quota.verdict import Denied, Granted, Reason, Verdict, Violation, exceeded, unmodelled, unspecified
 from bizrq.units.names import cash_name
-from bizrq.units.resources import Resources, growth, subtract_floor
+from bizrq.units.resources import Resources, growth, nonzero, subtract_floor
 
 #: The longest entry that the CRD takes; one longer line would fail the write of all changes that it shares.
 MAX_ENTRY = 16 * 1024
@@ -159,14 +159,28 @@ def growth_fits(given: Input) -> Denied | None:
             violations.append(Violation(name, amount, account.taken(name), ceiling(name)))
     if not violations:
         return None
-    # Once the earlier changes of the object are seen, it may fit.
-    beside = subtract_floor(account.extra_of(charge.slot), existing_extra(account, charge))
-    if beside and not (charge.slot.is_shared or charge.is_child):
-        needs = {v.resource: v.used - beside.get(v.resource, 0) + adds.get(v.resource, 0) for v in violations}
+    # Once the earlier changes of the object are counted, it may fit.
+    passing = _passing(account, charge)
+    if passing and not (charge.slot.is_shared or charge.is_child):
+        needs = {v.resource: v.used - passing.get(v.resource, 0) + adds.get(v.resource, 0) for v in violations}
         if all(needs[v.resource] <= v.hard and adds.get(v.resource, 0) for v in violations):
             return _other_change(given, needs)
     notes = [*surge_remarks(charge), *remarks(account, charge, violations)]
     return exceeded(account.group, violations, replicas_that_fit(account, charge), notes)
+
+
+def _passing(account: Account, charge: Charge) -> Resources:
+    """Return what other entries of the slot add that the stored object does not cost: it goes with them.
+
+    `used` holds the stored object at the smallest of their bases. The rest of its cost stays taken once it is counted.
+    """
+    others = [entry for entry in account.reservations_of(charge.slot) if entry.write != charge.write]
+    passing: dict[str, int] = {}
+    for name, amount in subtract_floor(account.extra_of(charge.slot), existing_extra(account, charge)).items():
+        held = min((entry.base.get(name, 0) for entry in others if entry.extra.get(name, 0)), default=0)
+        stays = max(0, charge.before.get(name, 0) - held)
+        passing[name] = max(0, amount - stays)
+    return nonzero(passing)
 
 
 def earlier_change_still_fits(given: Input) -> Denied | None:

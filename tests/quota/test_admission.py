@@ -150,9 +150,24 @@ REFUSED = [
         "limited: cash/limits.cpu=1,limits.cpu=10; left: cash/limits.cpu=0,limits.cpu=0",
     ),
     (
-        "a scale that would fit if the create were counted",
+        "a scale upon a create that is stored and not counted: counting it frees nothing",
         account("nlp cpu=10", "cpu=4", [entry("web", "cpu=4")]),
         update("web", "cpu=4", "cpu=8", roles=[role("pods cpu=1", 8)], roles_before=[role("pods cpu=1", 4)]),
+        Reason.EXCEEDED,
+        "exceeded quota: nlp, requested: limits.cpu=4, used: limits.cpu=8, limited: limits.cpu=10; "
+        "left: limits.cpu=2; fits: 2 more replicas",
+    ),
+    (
+        "a scale that would fit once the changes before it are counted: it was raised, and lowered again",
+        account("nlp cpu=10", "cpu=4", [entry("web", "cpu=8", "cpu=4", rv=5, gen=1)]),
+        update("web", "cpu=4", "cpu=8", gen=3),
+        Reason.BUSY,
+        "quota nlp: another change of deployments.apps/team-a/web is under way that needs limits.cpu: try again",
+    ),
+    (
+        "a create of the name of one that was stored and deleted, which would fit once that is counted",
+        account("nlp cpu=10", "cpu=4", [entry("web", "cpu=4", of="old")]),
+        create("web", "cpu=4", of="new"),
         Reason.BUSY,
         "quota nlp: another change of deployments.apps/team-a/web is under way that needs limits.cpu: try again",
     ),
