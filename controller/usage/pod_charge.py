@@ -42,7 +42,8 @@ class Overlap:
 
     Where both are 0, pods of an older version ask for more than the declared ones. `since` is the first moment of that.
     `until` is the last end by the clock, None where only an event ends it. Times are milliseconds since 1970. `makers`
-    are the uids of the objects whose controllers make the workload's pods.
+    are the uids of the objects whose controllers make the workload's pods. `versioned` are the names of those above
+    them that make a ReplicaSet for each version.
     """
 
     ending: int
@@ -51,6 +52,7 @@ class Overlap:
     since: int | None = None
     until: int | None = None
     makers: tuple[str, ...] = ()
+    versioned: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +111,12 @@ class PodCharges:
         missing = {} if earlier else _per_pod(demand)
         weighed = weigh(asked, declared, held, now, surges=may_have_free, per_pod=missing)
         rolls = adapter.surge is not None and len({pod.version for pod in held}) > 1
+        found = _charge(held, weighed, declared, asked, rolls=rolls)
+        if found.overlap is None:
+            return replace(found, between=between)
         makers = tuple(sorted(path[-1][1]["metadata"]["uid"] for path in below.makers))
-        return replace(_charge(held, weighed, declared, asked, makers, rolls=rolls), between=between)
+        overlap = replace(found.overlap, makers=makers, versioned=_versioned(below.makers))
+        return replace(found, overlap=overlap, between=between)
 
     def latest(self, below: Below) -> str:
         """Return the latest pod as text. Of very many pods, only one of each class is compared."""
@@ -219,9 +225,13 @@ def _per_pod(demand: Demand) -> Resources:
     return found
 
 
-def _charge(
-    held: list[Held], weighed: Weighed, declared: int, asked: Resources, makers: tuple[str, ...], *, rolls: bool
-) -> PodCharge:
+def _versioned(makers: Iterable[Path]) -> tuple[str, ...]:
+    """Return the names of what has ReplicaSets that make pods."""
+    above = (path[-2][1] for path in makers if len(path) > 1 and (path[-1][0].group, path[-1][0].kind) == REPLICASET)
+    return tuple(sorted({str(owner["metadata"]["name"]) for owner in above}))
+
+
+def _charge(held: list[Held], weighed: Weighed, declared: int, asked: Resources, *, rolls: bool) -> PodCharge:
     """Sort what is charged beyond the workload into overlap and surplus. `rolls` says that it has several versions."""
     if not weighed.beyond:
         return PodCharge(weighed)
@@ -244,7 +254,6 @@ def _charge(
         add(amounts, fresh) if rolls else amounts,
         _on_the_calendar(min((at for at in since if at is not None), default=None)),
         _on_the_calendar(max(known)) if known and len(known) == len(ends) and not (rolls and fresh) else None,
-        makers,
     )
     return PodCharge(weighed, overlap, None if rolls else fresh)
 
