@@ -52,13 +52,20 @@ class Descendants:
         return [pod for owner in self._owners_of_pods(workload) for pod in self.pods_made_by(owner)]
 
     def makers_of(self, workload: Object) -> list[str]:
-        """Return the uids of a workload that makes others, and of each object below it that has pods."""
+        """Return the uids of a workload that makes others, and of each object below it that has pods or asks for some.
+
+        A Deployment keeps ten old ReplicaSets that do neither.
+        """
         top = self._registry.of(workload)
         if top is None or not top.creates:
             return []
-        makers = [each["metadata"]["uid"] for each in self._owners_of_pods(workload) if any(self.pods_made_by(each))]
-        own = [workload["metadata"]["uid"]] if (top.group, top.kind) != POD else []
-        return list(dict.fromkeys((*own, *makers)))
+        uid, is_pod = workload["metadata"]["uid"], (top.group, top.kind) == POD
+        makers = [
+            maker["metadata"]["uid"]
+            for maker in self._owners_of_pods(workload)
+            if not (is_pod or _is_idle(maker)) or any(self.pods_made_by(maker))
+        ]
+        return list(dict.fromkeys((*(() if is_pod else (uid,)), *makers)))
 
     def grouped_pods_of(self, workload: Object) -> list[tuple[Pod, int]]:
         """Return one pod of each equivalence class below a workload, and the size of the class.
@@ -139,3 +146,9 @@ class Descendants:
             known = [(self._registry.by_kind(*made), self._informers.kinds.get(made)) for made in below]
             self._child_stores[kind] = [(found, informer.store) for found, informer in known if found and informer]
         return self._child_stores[kind]
+
+
+def _is_idle(owner: Object) -> bool:
+    """Return True for an owner that asks for no pods, as an old ReplicaSet."""
+    spec = owner.get("spec")
+    return isinstance(spec, dict) and spec.get("replicas") == 0

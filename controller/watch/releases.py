@@ -131,7 +131,8 @@ class ReleaseTracker:
         uid, was = new["metadata"]["uid"], self._ownership.paid(old)
         if was is None or was.reason not in (PayerReason.OWNER, PayerReason.LEFTOVER):
             return
-        if self._ownership.payer_of(new) is None and self._ownership.let_go(new) is None:
+        left = self._ownership.let_go(new)
+        if self._ownership.payer_of(new) is None and (left is None or left.gone is None):
             now = self._now()
             log.warning("object released by its owner, still charged", group=was.group, object=place_of(new), uid=uid)
             self._payers.remember(uid, Memory(was.group, was.place, was.since or now, now))
