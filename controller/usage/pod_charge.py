@@ -122,7 +122,7 @@ class PodCharges:
         """Return the latest pod as text. Of very many pods, only one of each class is compared."""
         found = ("", "")
         for path in below.makers:
-            classes = self._cluster.descendants.grouped_pods_made_by(path[-1][1]["metadata"]["uid"])
+            classes = self._cluster.descendants.grouped_pods_made_by(path[-1][1])
             few = sum(many for _, many in classes) <= _FEW
             for pod in self._pods(path) if few else [pod for pod, _ in classes]:
                 if not pod.is_terminated and not pod.is_being_deleted:
@@ -134,7 +134,7 @@ class PodCharges:
         return max((pod.revision for path in below.makers for pod in self._pods(path)), default=0)
 
     def _pods(self, path: Path) -> Iterable[Pod]:
-        return self._cluster.descendants.pods_made_by(path[-1][1]["metadata"]["uid"])
+        return self._cluster.descendants.pods_made_by(path[-1][1])
 
     def _held(self, workload: Object, below: Below, lookup: Lookup, *, singly: bool = False) -> list[Held]:
         """Return the pods below a workload: by class, but those that are being deleted one by one; or all `singly`."""
@@ -151,11 +151,12 @@ class PodCharges:
         found: list[Held] = []
         pods = self._cluster.descendants
         for path in below.makers:
-            maker = path[-1][1]["metadata"]["uid"]
+            _, made = path[-1]
+            maker = made["metadata"]["uid"]
             # The version of a pod that does not tell is that of its maker.
             of_maker = maker if len(path) > 1 else ""
             alike: dict[object, tuple[Pod, int]] = {}
-            for pod, many in [(p, 1) for p in pods.pods_made_by(maker)] if singly else pods.grouped_pods_made_by(maker):
+            for pod, many in [(p, 1) for p in pods.pods_made_by(made)] if singly else pods.grouped_pods_made_by(made):
                 if pod.is_terminated:
                     continue
                 if pod.rest is not None and pod.is_being_deleted:
