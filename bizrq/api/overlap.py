@@ -80,8 +80,8 @@ def policy() -> dict[str, Any]:
                 {
                     "expression": "false",
                     "message": "exceeded quota: pods of this workload are ending; try again when they are gone",
-                    "messageExpression": f"object.metadata.ownerReferences.filter(o, {_IS_LISTED})"
-                    f".map(o, o.uid in params.data ? params.data[o.uid] : params.data[{_VERSION_KEY}])[0]",
+                    "messageExpression": f"string(object.metadata.ownerReferences.filter(o, {_IS_LISTED})"
+                    f".map(o, o.uid in params.data ? params.data[o.uid] : params.data[{_VERSION_KEY}])[0])",
                     "reason": "Forbidden",
                 }
             ],
