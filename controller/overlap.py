@@ -27,12 +27,12 @@ class OverlapList:
         self._client = client
         self._namespace = namespace
         self._pace = pace
-        #: Texts by uid of the maker, by group; no group without any.
+        #: Texts by key, by group; no group without any.
         self._listed: dict[str, Mapping[str, str]] = {}
         self._changed = asyncio.Event()
 
     def set(self, group: str, listed: Mapping[str, str]) -> None:
-        """Replace the makers of a group: the text of the rejection by uid."""
+        """Replace the makers of a group: the text of the rejection by key."""
         before = self._listed.pop(group, {})
         if listed:
             self._listed[group] = dict(listed)
@@ -58,7 +58,7 @@ class OverlapList:
             await asyncio.sleep(self._pace)
 
     async def _write(self) -> None:
-        listed = {uid: text for texts in self._listed.values() for uid, text in texts.items()}
+        listed = {key: text for texts in self._listed.values() for key, text in texts.items()}
         body = overlap.config_map(self._namespace, listed)
         if len(listed) > overlap.MAX_LISTED:
             log.warning("too many workloads overlap: pods of some are not rejected", listed=len(listed))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import structlog
 
@@ -19,7 +20,7 @@ from bizrq.hours import metering
 from bizrq.hours.budget import BudgetTerms
 from bizrq.hours.metering import RecordPage
 from bizrq.kube.events import EventRecorder
-from bizrq.quota.recount import CountedObject, Recount, Snapshot, recount
+from bizrq.quota.recount import CountedObject, Recount, Snapshot, WriteState, recount
 from bizrq.units.names import Catalog
 from bizrq.units.resources import Limits, Resources, add, restrict, subtract_floor
 from bizrq.units.resources import total as total_of
@@ -135,6 +136,8 @@ class Reconciler:
             return outlook.requeue_after
         entries, _ = self._tracker.of(group)
         expired = await self._tracker.expired(group, entries)
+        over = (entry for entry in entries if self._tracker.write_state(entry, expired) is not WriteState.PENDING)
+        self._cluster.releases.find_unseen(name, over)
         run = self._prepaid_run(group)
         await self._refresh_usage(UsageQuery(name, run))
         # From here to the write nothing awaits: this is the one snapshot.
@@ -272,6 +275,7 @@ class Reconciler:
                 safe=terms.safe,
                 exact_cash=record.exact if record is not None else {},
                 shared=shared,
+                may_drop=partial(self._snapshots.may_drop, group.name, usage),
             )
         )
         levels = self._forecaster.budget_levels(group, hard, counted.used, counted.self_used, record)

@@ -3,7 +3,8 @@
 While a group is over its quota through pods that are ending, or through a rollout that takes long, a controller's new
 pod is rejected as by native quota, and the controller retries. The API server decides that by itself: no webhook is
 called for the pods of a cluster (docs/decisions/0019-overlap-by-policy.md). The key is the uid of the object that makes
-the pods, such as a ReplicaSet; the value is the text of the rejection.
+the pods, such as a ReplicaSet, or the `version_key` of what makes a ReplicaSet for each version; the value is the text
+of the rejection.
 """
 
 from __future__ import annotations
@@ -20,11 +21,31 @@ _BUILT_IN: Final = (
     "request.userInfo.username == 'system:kube-controller-manager' || "
     "request.userInfo.username.startsWith('system:serviceaccount:kube-system:')"
 )
-_IS_LISTED: Final = "has(o.controller) && o.controller && o.uid in params.data"
+#: A Deployment and an Argo Rollout name a ReplicaSet by their own name and the hash that its pods have as a label.
+_HASHES: Final = "['pod-template-hash', 'rollouts-pod-template-hash']"
+_VERSION_KEY: Final = "(request.namespace + '.' + o.name.substring(0, o.name.lastIndexOf('-')))"
+_IS_VERSION: Final = (
+    f"o.kind == 'ReplicaSet' && has(object.metadata.labels) && {_HASHES}.exists(k, k in object.metadata.labels && "
+    "o.name.endsWith('-' + object.metadata.labels[k]))"
+)
+_IS_LISTED: Final = (
+    f"has(o.controller) && o.controller && (o.uid in params.data || ({_IS_VERSION} && {_VERSION_KEY} in params.data))"
+)
+#: The API server stores no longer key (kubernetes apimachinery validation, IsConfigMapKey).
+_LONGEST_KEY: Final = 253
+
+
+def version_key(namespace: str, name: str) -> str | None:
+    """Return the key of a Deployment or a Rollout, for all its ReplicaSets, those of later versions too.
+
+    None where it would be too long for a key; then ReplicaSets are listed by their uids only.
+    """
+    key = f"{namespace}.{name}"
+    return key if len(key) <= _LONGEST_KEY else None
 
 
 def config_map(namespace: str, listed: Mapping[str, str]) -> dict[str, Any]:
-    """Return the ConfigMap that lists these makers of pods: texts by uid."""
+    """Return the ConfigMap that lists these makers of pods: texts by key."""
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -59,8 +80,8 @@ def policy() -> dict[str, Any]:
                 {
                     "expression": "false",
                     "message": "exceeded quota: pods of this workload are ending; try again when they are gone",
-                    "messageExpression": "string(params.data[object.metadata.ownerReferences"
-                    f".filter(o, {_IS_LISTED})[0].uid])",
+                    "messageExpression": f"string(object.metadata.ownerReferences.filter(o, {_IS_LISTED})"
+                    f".map(o, o.uid in params.data ? params.data[o.uid] : params.data[{_VERSION_KEY}])[0])",
                     "reason": "Forbidden",
                 }
             ],

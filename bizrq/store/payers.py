@@ -1,10 +1,12 @@
-"""The remembered payers as admission reads them: those that are gone, by uid, fed by a watch.
+"""The remembered payers as admission reads them, by uid, fed by a watch.
 
-This file alone decides which lines of the records admission keeps. The controller reads whole records and writes them.
+This file alone decides which lines of the records admission keeps: those of payers that are gone, and those of a payer
+with what it made besides pods, which it may let go. The controller reads whole records and writes them.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
@@ -21,16 +23,16 @@ log = structlog.get_logger(__name__)
 PAYERS = Resource(API_GROUP, "v1alpha1", wire.PLURAL, wire.KIND, namespaced=False)
 
 
-class GonePayers:
-    """A PayerMemory of the payers that are gone or released an object. A payer that stands answers for itself."""
+class KnownPayers:
+    """A PayerMemory of the payers that are gone or released an object, or may release what makes pods for them."""
 
     def __init__(self) -> None:
         #: By uid, then by group: a workload that moved before it was deleted has a line in each.
-        self._gone: dict[str, dict[str, Memory]] = {}
+        self._known: dict[str, dict[str, Memory]] = {}
 
     def get(self, uid: str, /) -> Memory | None:
         """Return the payer that is remembered for an object. Of several groups the last one paid."""
-        found = self._gone.get(uid)
+        found = self._known.get(uid)
         return max(found.values(), key=lambda memory: (memory.since, memory.group)) if found else None
 
     def replace(self, group: str, old: Iterable[str], new: Iterable[str]) -> None:
@@ -41,55 +43,66 @@ class GonePayers:
                 self._forget(*entry)
         for line in after - before:
             if (entry := _entry(group, line)) is not None:
-                self._gone.setdefault(entry[0], {})[group] = entry[1]
+                self._known.setdefault(entry[0], {})[group] = entry[1]
 
     def _forget(self, uid: str, memory: Memory) -> None:
-        found = self._gone.get(uid, {})
+        found = self._known.get(uid, {})
         found.pop(memory.group, None)
         if not found:
-            self._gone.pop(uid, None)
+            self._known.pop(uid, None)
 
 
-class PayerStore(GonePayers):
+class PayerStore(KnownPayers):
     """The same, kept current by a watch."""
 
     def __init__(self, client: KubeClient) -> None:
         super().__init__()
-        self.informer = Informer(client, PAYERS, on_change=self._on_change, transform=without_standing)
+        self.informer = Informer(client, PAYERS, on_change=self._on_change, transform=without_others)
 
     def _on_change(self, old: dict[str, Any] | None, new: dict[str, Any] | None) -> None:
         name = (new or old or {})["metadata"]["name"]
-        self.replace(name, gone_lines(old), gone_lines(new))
+        self.replace(name, kept_lines(old), kept_lines(new))
 
 
-async def read_gone_payers(client: KubeClient) -> GonePayers:
-    """Return the payers that are gone, read now. Raise ApiError or Unreachable."""
-    found = GonePayers()
+async def read_payers(client: KubeClient) -> KnownPayers:
+    """Return the payers that admission keeps, read now. Raise ApiError or Unreachable."""
+    found = KnownPayers()
     try:
         records, _ = await client.list(PAYERS)
     except NotFound:
         # The cluster runs a bizrq that does not remember payers.
         return found
     for record in records:
-        found.replace(record["metadata"]["name"], (), gone_lines(record))
+        found.replace(record["metadata"]["name"], (), kept_lines(record))
     return found
 
 
-def without_standing(record: dict[str, Any]) -> dict[str, Any]:
-    """Return the record with the lines of payers that are gone alone."""
+def without_others(record: dict[str, Any]) -> dict[str, Any]:
+    """Return the record with the lines that admission keeps alone."""
     metadata = record["metadata"]
     return {
         "apiVersion": record.get("apiVersion"),
         "kind": record.get("kind"),
         "metadata": {key: metadata[key] for key in ("name", "uid", "resourceVersion") if key in metadata},
-        "status": {"payers": gone_lines(record)},
+        "status": {"payers": kept_lines(record)},
     }
 
 
-def gone_lines(record: dict[str, Any] | None) -> list[str]:
-    """Return the lines of a stored record whose payers are gone."""
+def kept_lines(record: dict[str, Any] | None) -> list[str]:
+    """Return the lines of a stored record whose payers are gone, or share their place with what they made.
+
+    Most workloads make pods and nothing else, so they are alone in their place.
+    """
     lines = ((record or {}).get("status") or {}).get("payers")
-    return [line for line in lines if GONE_MARK in line] if isinstance(lines, list) else []
+    if not isinstance(lines, list):
+        return []
+    lines = [line for line in lines if isinstance(line, str)]
+    places = Counter(map(_place, lines))
+    return [line for line in lines if GONE_MARK in line or places[_place(line)] > 1]
+
+
+def _place(line: str) -> str:
+    return line.rpartition(" ")[2]
 
 
 def _entry(group: str, line: str) -> tuple[str, Memory] | None:

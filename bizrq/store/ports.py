@@ -98,7 +98,7 @@ class PayerMemory(Protocol):
     def get(self, uid: str, /) -> Memory | None:
         """Return the payer that is remembered for the object with this uid, or for what that object made.
 
-        It is None while the payer stands.
+        Of a payer that stands, `gone` is None, or it is not remembered here.
         """
         ...
 

@@ -92,7 +92,7 @@ def _gather_below(cluster: Cluster, path: Path, found: Below) -> list[Path]:
         if made == POD:
             found.makers.append(path)
             if "Pod" in adapter.pods.owner_chain:
-                pods = cluster.descendants.pods_made_by(owner["metadata"]["uid"])
+                pods = cluster.descendants.pods_made_by(owner)
                 below.extend((*path, (child, pod.plain())) for pod in pods)
         else:
             for obj in cluster.descendants.made_by(owner, made):

@@ -128,6 +128,16 @@ class GroupSnapshots:
         slot, uid = min((line.counted.slot, uid) for uid, line in account.unknown.items())
         return [CountedObject(slot, uid, held)]
 
+    def may_drop(self, name: str, usage: GroupUsage, entry: Reservation) -> bool:
+        """Return True where a status without the entry counts its object, or what that left.
+
+        An object that another group or an owner pays for is counted there.
+        """
+        stored = self._cluster.placements.of(entry.uid)
+        if stored.obj is not None:
+            return name not in stored.groups or entry.uid in usage.usages
+        return self._cluster.payers.get(entry.uid) is not None or not self._cluster.releases.has_left(entry.uid)
+
     def owner_paid(self, entries: Iterable[Reservation]) -> list[CountedObject]:
         """Return the stored objects of these reservations that an owner pays for."""
         covered: list[CountedObject] = []

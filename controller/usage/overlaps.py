@@ -5,6 +5,7 @@ This file alone decides which they are, and words the rejection (docs/ownership-
 
 from __future__ import annotations
 
+from bizrq.api import overlap as wire
 from bizrq.api.group import GroupObject
 from bizrq.quota.recount import Recount
 from bizrq.units import quantity
@@ -15,9 +16,10 @@ from controller.usage.usage_cache import GroupUsage
 
 
 def rejections(group: GroupObject, counted: Recount, usage: GroupUsage) -> dict[str, str]:
-    """Return the text of the rejection by the uid of each object whose pods Kubernetes' controllers may not replace.
+    """Return the text of the rejection by the key of each object whose pods Kubernetes' controllers may not replace.
 
-    A workload is among them while pods run besides those that it declares, and take some of what the group lacks.
+    A workload is among them while pods run besides those that it declares, and take some of what the group lacks. With
+    a Deployment all its ReplicaSets are, or each new version would bring pods that are not listed yet.
     """
     found: dict[str, str] = {}
     if not counted.over:
@@ -28,8 +30,10 @@ def rejections(group: GroupObject, counted: Recount, usage: GroupUsage) -> dict[
             continue
         lacking = {name: counted.used[name] for name in counted.over if overlap.amounts.get(name, 0)}
         if lacking:
-            text = _rejection(group, line.counted.slot, overlap, lacking)
-            found.update(dict.fromkeys(overlap.makers, text))
+            slot = line.counted.slot
+            versions = (wire.version_key(slot.namespace, name) for name in overlap.versioned)
+            keys = [*overlap.makers, *(key for key in versions if key is not None)]
+            found.update(dict.fromkeys(keys, _rejection(group, slot, overlap, lacking)))
     return found
 
 

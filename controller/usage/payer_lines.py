@@ -50,8 +50,8 @@ class PayerLines:
             for uid in line.makers:
                 known, left = payers.in_group(group, uid), line.left
                 if left is not None:
-                    if known is None:
-                        payers.remember(uid, replace(left, group=group))
+                    if known is None or known.gone is None:
+                        payers.remember(uid, replace(left, group=group, gone=left.gone or self._now()))
                 elif known is None or known.gone is not None or known.place != line.place:
                     payers.remember(uid, Memory(group, line.place, self._now()))
         is_due = any(uid in needed or self._is_referred(uid) for uid in payers.pending(group))

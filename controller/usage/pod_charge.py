@@ -42,7 +42,8 @@ class Overlap:
 
     Where both are 0, pods of an older version ask for more than the declared ones. `since` is the first moment of that.
     `until` is the last end by the clock, None where only an event ends it. Times are milliseconds since 1970. `makers`
-    are the uids of the objects whose controllers make the workload's pods.
+    are the uids of the objects whose controllers make the workload's pods. `versioned` are the names of those above
+    them that make a ReplicaSet for each version.
     """
 
     ending: int
@@ -51,6 +52,7 @@ class Overlap:
     since: int | None = None
     until: int | None = None
     makers: tuple[str, ...] = ()
+    versioned: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,14 +111,18 @@ class PodCharges:
         missing = {} if earlier else _per_pod(demand)
         weighed = weigh(asked, declared, held, now, surges=may_have_free, per_pod=missing)
         rolls = adapter.surge is not None and len({pod.version for pod in held}) > 1
+        found = _charge(held, weighed, declared, asked, rolls=rolls)
+        if found.overlap is None:
+            return replace(found, between=between)
         makers = tuple(sorted(path[-1][1]["metadata"]["uid"] for path in below.makers))
-        return replace(_charge(held, weighed, declared, asked, makers, rolls=rolls), between=between)
+        overlap = replace(found.overlap, makers=makers, versioned=_versioned(below.makers))
+        return replace(found, overlap=overlap, between=between)
 
     def latest(self, below: Below) -> str:
         """Return the latest pod as text. Of very many pods, only one of each class is compared."""
         found = ("", "")
         for path in below.makers:
-            classes = self._cluster.descendants.grouped_pods_made_by(path[-1][1]["metadata"]["uid"])
+            classes = self._cluster.descendants.grouped_pods_made_by(path[-1][1])
             few = sum(many for _, many in classes) <= _FEW
             for pod in self._pods(path) if few else [pod for pod, _ in classes]:
                 if not pod.is_terminated and not pod.is_being_deleted:
@@ -128,7 +134,7 @@ class PodCharges:
         return max((pod.revision for path in below.makers for pod in self._pods(path)), default=0)
 
     def _pods(self, path: Path) -> Iterable[Pod]:
-        return self._cluster.descendants.pods_made_by(path[-1][1]["metadata"]["uid"])
+        return self._cluster.descendants.pods_made_by(path[-1][1])
 
     def _held(self, workload: Object, below: Below, lookup: Lookup, *, singly: bool = False) -> list[Held]:
         """Return the pods below a workload: by class, but those that are being deleted one by one; or all `singly`."""
@@ -145,11 +151,12 @@ class PodCharges:
         found: list[Held] = []
         pods = self._cluster.descendants
         for path in below.makers:
-            maker = path[-1][1]["metadata"]["uid"]
+            _, made = path[-1]
+            maker = made["metadata"]["uid"]
             # The version of a pod that does not tell is that of its maker.
             of_maker = maker if len(path) > 1 else ""
             alike: dict[object, tuple[Pod, int]] = {}
-            for pod, many in [(p, 1) for p in pods.pods_made_by(maker)] if singly else pods.grouped_pods_made_by(maker):
+            for pod, many in [(p, 1) for p in pods.pods_made_by(made)] if singly else pods.grouped_pods_made_by(made):
                 if pod.is_terminated:
                     continue
                 if pod.rest is not None and pod.is_being_deleted:
@@ -219,9 +226,13 @@ def _per_pod(demand: Demand) -> Resources:
     return found
 
 
-def _charge(
-    held: list[Held], weighed: Weighed, declared: int, asked: Resources, makers: tuple[str, ...], *, rolls: bool
-) -> PodCharge:
+def _versioned(makers: Iterable[Path]) -> tuple[str, ...]:
+    """Return the names of what has ReplicaSets that make pods."""
+    above = (path[-2][1] for path in makers if len(path) > 1 and (path[-1][0].group, path[-1][0].kind) == REPLICASET)
+    return tuple(sorted({str(owner["metadata"]["name"]) for owner in above}))
+
+
+def _charge(held: list[Held], weighed: Weighed, declared: int, asked: Resources, *, rolls: bool) -> PodCharge:
     """Sort what is charged beyond the workload into overlap and surplus. `rolls` says that it has several versions."""
     if not weighed.beyond:
         return PodCharge(weighed)
@@ -244,7 +255,6 @@ def _charge(
         add(amounts, fresh) if rolls else amounts,
         _on_the_calendar(min((at for at in since if at is not None), default=None)),
         _on_the_calendar(max(known)) if known and len(known) == len(ends) and not (rolls and fresh) else None,
-        makers,
     )
     return PodCharge(weighed, overlap, None if rolls else fresh)
 

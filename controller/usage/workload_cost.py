@@ -235,7 +235,9 @@ class WorkloadCosts:
             live = [each.plain() for each in claiming if is_live(each.life(), self._now_ms())]
             shared = counting.demand_of_live_pods(obj, live, lookup, self._config).shared if live else {}
             return counting.Demand(shared=shared)
-        demand = counting.demand(obj, self._cluster.registry, lookup, self._config)
+        # No owner pays for it: that is decided already, from more than the object says.
+        registry = self._cluster.registry
+        demand = counting.own_demand(obj, counting.adapter_of(obj, registry), lookup, self._config)
         if not adapter.grows or has_ended(obj, adapter):
             return demand
         made = [

@@ -90,10 +90,10 @@ class Cluster:
         self.ownership = Ownership(self.informers, self.payers, registry)
         self.descendants = Descendants(self.informers, registry)
         self.placements = Placements(self.informers, self.ownership, self.descendants, self.payers, registry)
-        self.releases = ReleaseTracker(
-            self.informers, self.ownership, self.descendants, self.payers, self.dirty, registry, now
-        )
         self.vanished = VanishedPods(now)
+        self.releases = ReleaseTracker(
+            self.informers, self.ownership, self.descendants, self.payers, self.vanished, self.dirty, registry, now
+        )
         self._listeners: list[WatchListener] = []
         #: Counts the changes of objects that concern every workload, such as LimitRanges.
         self.context = 0

@@ -1,6 +1,7 @@
-"""The stored objects below an owner: its children by kind, and the pods at the end of each chain.
+"""The stored objects that an owner keeps: its children by kind, and the pods at the end of each chain.
 
-This file alone decides how far below a workload its pods are searched. It does not know who pays.
+This file alone decides how far below a workload its pods are searched, and leaves out what an owner no longer keeps:
+that has a slot of its own before its controller takes the reference away. It does not know who pays.
 """
 
 from __future__ import annotations
@@ -8,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Collection, Container, Iterable, Iterator, Sequence
 from typing import Any, cast
 
-from bizrq.kube.store import Kept, Store, uid_of
+from bizrq.kube.store import Kept, Store, plain, uid_of
 from bizrq.workloads.kinds.declaration import Adapter, GroupKind
 from bizrq.workloads.kinds.registry import Registry
 from bizrq.workloads.owners import MAX_HOPS
+from bizrq.workloads.ownership.payers import keeps, keeps_all
 from controller.watch.informers import POD, Informers
 from controller.watch.pods import Pod
 
@@ -28,14 +30,15 @@ class Descendants:
         self._child_stores: dict[GroupKind, list[tuple[Adapter, Store]]] = {}
 
     def owned_by(self, uid: str) -> Iterator[str]:
-        """Return the uids of all objects that name this one as their controller."""
+        """Return the uids of all objects that name this one as their controller, kept or not."""
         for informer in self._informers.kinds.values():
             yield from map(uid_of, informer.store.kept_index("owner", uid))
 
     def made_by(self, owner: Object, kind: GroupKind) -> Sequence[Object]:
-        """Return the stored objects of a kind that name this one as their controller."""
+        """Return the stored objects of a kind that name this one as their controller and that it keeps."""
         informer = self._informers.kinds.get(kind)
-        return list(informer.store.index("owner", owner["metadata"]["uid"])) if informer is not None else ()
+        found = informer.store.index("owner", owner["metadata"]["uid"]) if informer is not None else ()
+        return [obj for obj in found if keeps(owner, obj)]
 
     def children_of(self, workload: Object, kinds: Iterable[GroupKind]) -> list[Object]:
         """Return the direct children of a workload that are of these kinds."""
@@ -46,17 +49,23 @@ class Descendants:
         top = self._registry.of(workload)
         if top is not None and (top.group, top.kind) == POD:
             return [pod] if (pod := self._informers.pod(workload["metadata"]["uid"])) is not None else []
-        return [pod for uid in self._owners_of_pods(workload) for pod in self.pods_made_by(uid)]
+        return [pod for owner in self._owners_of_pods(workload) for pod in self.pods_made_by(owner)]
 
     def makers_of(self, workload: Object) -> list[str]:
-        """Return the uids of a workload that makes others, and of each object below it that has pods."""
+        """Return the uids of a workload that makes others, and of each object below it that has pods or asks for some.
+
+        A Deployment keeps ten old ReplicaSets that do neither.
+        """
         top = self._registry.of(workload)
         if top is None or not top.creates:
             return []
-        uid = workload["metadata"]["uid"]
-        is_pod = (top.group, top.kind) == POD
-        makers = [each for each in self._owners_of_pods(workload) if each == uid or self.pods_made_by(each)]
-        return [each for each in dict.fromkeys((uid, *makers)) if not is_pod or self.pods_made_by(each)]
+        uid, is_pod = workload["metadata"]["uid"], (top.group, top.kind) == POD
+        makers = [
+            maker["metadata"]["uid"]
+            for maker in self._owners_of_pods(workload)
+            if not (is_pod or _is_idle(maker)) or any(self.pods_made_by(maker))
+        ]
+        return list(dict.fromkeys((*(() if is_pod else (uid,)), *makers)))
 
     def grouped_pods_of(self, workload: Object) -> list[tuple[Pod, int]]:
         """Return one pod of each equivalence class below a workload, and the size of the class.
@@ -66,7 +75,7 @@ class Descendants:
         top, owners = self._registry.of(workload), self._informers.claims.store.keys("pod")
         if top is not None and (top.group, top.kind) == POD:
             return [(pod, 1) for pod in self.pods_of(workload)]
-        return [found for uid in self._owners_of_pods(workload) for found in self.grouped_pods_made_by(uid, owners)]
+        return [pods for owner in self._owners_of_pods(workload) for pods in self.grouped_pods_made_by(owner, owners)]
 
     def all_below(self, uid: str, kind: GroupKind) -> Iterator[Kept]:
         """Yield what an object of a kind owns at any depth, as far as its kind makes or passes on such objects."""
@@ -82,29 +91,49 @@ class Descendants:
                         below.extend((adapter, uid_of(kept)) for kept in found)
             level = below
 
-    def pods_made_by(self, uid: str) -> Collection[Pod]:
-        """Return the pods that name an object as their controller."""
-        return cast("Collection[Pod]", self._informers.pods.store.kept_index("owner", uid))
+    def pods_made_by(self, owner: Object) -> Sequence[Pod]:
+        """Return the pods that name an object as their controller and that it keeps."""
+        return [pod for pod, _ in self._kept(owner, ((pod, 1) for pod in self._pods_naming(owner)))]
 
-    def grouped_pods_made_by(self, uid: str, apart: Container[str] = ()) -> list[tuple[Pod, int]]:
-        """Return one pod of each equivalence class that an object controls, and the size of the class."""
-        return cast("list[tuple[Pod, int]]", self._informers.pods.store.grouped("owner", uid, apart))
+    def grouped_pods_made_by(self, owner: Object, apart: Container[str] = ()) -> list[tuple[Pod, int]]:
+        """Return one pod of each equivalence class that an object keeps, and the size of the class."""
+        grouped = self._informers.pods.store.grouped("owner", owner["metadata"]["uid"], apart)
+        return self._kept(owner, cast("list[tuple[Pod, int]]", grouped))
 
-    def _owners_of_pods(self, workload: Object) -> Iterator[str]:
-        """Yield the uids of a workload and of all objects below it that create its pods."""
+    def _pods_naming(self, owner: Object) -> Collection[Pod]:
+        return cast("Collection[Pod]", self._informers.pods.store.kept_index("owner", owner["metadata"]["uid"]))
+
+    def _kept(self, owner: Object, pods: Iterable[tuple[Pod, int]]) -> list[tuple[Pod, int]]:
+        """Return those that the owner keeps. Pods of one template share their labels."""
+        if keeps_all(owner):
+            return list(pods)
+        known: dict[object, bool] = {}
+        found: list[tuple[Pod, int]] = []
+        for pod, many in pods:
+            sort = pod.kept_by
+            if sort not in known:
+                metadata = {"name": pod.name, "labels": pod.selected}
+                known[sort] = keeps(owner, {"kind": "Pod", "metadata": metadata})
+            if known[sort]:
+                found.append((pod, many))
+        return found
+
+    def _owners_of_pods(self, workload: Object) -> Iterator[Object]:
+        """Yield a workload and all objects below it that create its pods."""
         top = self._registry.of(workload)
         if top is None:
             return
-        level, through_pods = [(top, workload["metadata"]["uid"])], "Pod" in top.pods.owner_chain
+        level, through_pods = [(top, workload)], "Pod" in top.pods.owner_chain
         for _ in range(MAX_HOPS):
-            below: list[tuple[Adapter, str]] = []
-            for above, uid in level:
+            below: list[tuple[Adapter, Object]] = []
+            for above, owner in level:
                 for adapter, store in self._stores_below(above):
                     is_pod = (adapter.group, adapter.kind) == POD
                     if is_pod:
-                        yield uid
+                        yield owner
                     if through_pods or not is_pod:
-                        below.extend((adapter, uid_of(child)) for child in store.kept_index("owner", uid))
+                        named = map(plain, store.kept_index("owner", owner["metadata"]["uid"]))
+                        below.extend((adapter, child) for child in named if keeps(owner, child))
             if not below:
                 return
             level = below
@@ -117,3 +146,9 @@ class Descendants:
             known = [(self._registry.by_kind(*made), self._informers.kinds.get(made)) for made in below]
             self._child_stores[kind] = [(found, informer.store) for found, informer in known if found and informer]
         return self._child_stores[kind]
+
+
+def _is_idle(owner: Object) -> bool:
+    """Return True for an owner that asks for no pods, as an old ReplicaSet."""
+    spec = owner.get("spec")
+    return isinstance(spec, dict) and spec.get("replicas") == 0

@@ -19,6 +19,7 @@ from bizrq.workloads.demand import observed
 from bizrq.workloads.labels import LABEL
 from bizrq.workloads.lookup import ALL_NODES, Reference, reference_of
 from bizrq.workloads.owners import MAX_HOPS, controller_of
+from bizrq.workloads.ownership.payers import selector_of
 from controller.watch.pods import Pod
 
 log = structlog.get_logger(__name__)
@@ -207,13 +208,17 @@ def _content(pod: Pod) -> object:
 
 
 def identity_of(obj: Object | None) -> object:
-    """Return what ties an object to a group or an owner: uid, our labels, owner references."""
+    """Return what ties an object to a group, an owner or its children: uid, our labels, owner references, selector.
+
+    Of an object with an owner all labels, since the owner keeps it by these.
+    """
     if obj is None:
         return None
     metadata = obj["metadata"]
     labels = metadata.get("labels") or {}
-    ours = {key: value for key, value in labels.items() if key.startswith(LABEL)}
-    return metadata["uid"], ours, metadata.get("ownerReferences")
+    if controller_of(metadata) is None:
+        labels = {key: value for key, value in labels.items() if key.startswith(LABEL)}
+    return metadata["uid"], labels, metadata.get("ownerReferences"), selector_of(obj)
 
 
 def node_reference(name: str) -> Reference:

@@ -19,6 +19,8 @@ from bizrq.workloads.devices import hami
 from bizrq.workloads.labels import LABEL
 from bizrq.workloads.owners import controller_of
 from bizrq.workloads.ownership.lives import Life, life_of
+from bizrq.workloads.ownership.payers import SELECTING
+from bizrq.workloads.ownership.waiting import ordinal_of
 
 Object = dict[str, Any]
 
@@ -41,6 +43,8 @@ _OWN_LABELS = frozenset(
         "batch.kubernetes.io/job-completion-index",
     }
 )
+#: The kinds of owners that keep a pod by its labels, for some also by its name.
+_SELECTING = frozenset(kind for _, kind in SELECTING)
 _METADATA = ("deletionTimestamp", "deletionGracePeriodSeconds")
 _STATUS = ("resourceClaimStatuses", "extendedResourceClaimStatus")
 
@@ -101,6 +105,15 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
         return replace(found, created=self.created)
 
     @property
+    def kept_by(self) -> Hashable:
+        """Return a key that is equal for pods of one owner which that owner keeps or does not keep alike."""
+        if self.owner is None or (self.owner.kind not in _SELECTING):
+            return None
+        if self.owner.kind == "StatefulSet":
+            return id(self.selected), ordinal_of(self.name, self.owner.name) is None
+        return id(self.selected)
+
+    @property
     def is_resized(self) -> bool:
         """Return True if the pod may hold more than its spec says, as after a resize in place."""
         status = (self.rest or {}).get("status", {})
@@ -141,7 +154,7 @@ def equivalence_key(pod: object) -> Hashable:
         return id(pod)
     if pod.rest is not None or "resourceClaims" in pod.spec:
         return pod.uid
-    return id(pod.spec), id(pod.labels), pod.node, pod.phase
+    return id(pod.spec), id(pod.labels), pod.node, pod.phase, pod.kept_by
 
 
 class SharedParts:

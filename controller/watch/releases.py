@@ -11,16 +11,18 @@ from typing import Any
 
 import structlog
 
+from bizrq.quota.reservation import Reservation
 from bizrq.units.slot import Slot
 from bizrq.workloads.kinds.registry import Registry
 from bizrq.workloads.owners import MAX_HOPS
 from bizrq.workloads.ownership.memory import Memory
-from bizrq.workloads.ownership.payers import PayerReason, place_of
+from bizrq.workloads.ownership.payers import PayerReason, keeps, place_of, selector_of
 from controller.watch.descendants import Descendants
 from controller.watch.informers import POD, Informers
 from controller.watch.invalidation import DirtySet, Mark
 from controller.watch.ownership import Ownership
 from controller.watch.remembered import RememberedPayers
+from controller.watch.vanished import VanishedPods
 
 log = structlog.get_logger(__name__)
 
@@ -39,6 +41,7 @@ class ReleaseTracker:
         ownership: Ownership,
         descendants: Descendants,
         payers: RememberedPayers,
+        vanished: VanishedPods,
         dirty: DirtySet,
         registry: Registry,
         now: Callable[[], int],
@@ -47,6 +50,7 @@ class ReleaseTracker:
         self._ownership = ownership
         self._descendants = descendants
         self._payers = payers
+        self._vanished = vanished
         self._dirty = dirty
         self._registry = registry
         self._now = now
@@ -63,6 +67,7 @@ class ReleaseTracker:
             self._record_deletion(old)
         else:
             self._record_release(old, new)
+            self._record_another_selector(old, new)
 
     def settle(self, uids: Iterable[str] | None = None) -> None:
         """Find the remembered payers that went while nobody watched: these, or all."""
@@ -91,6 +96,26 @@ class ReleaseTracker:
                 self._payers.remember(uid, Memory(group, f"{_UNKNOWN}/{slot.namespace}/{slot.name}", now, now))
                 self.changed([uid])
 
+    def has_left(self, uid: str) -> bool:
+        """Return True if an object that is stored or still runs names this one as its controller."""
+        return any(self._descendants.owned_by(uid)) or bool(self._vanished.of(uid))
+
+    def find_unseen(self, group: str, entries: Iterable[Reservation]) -> None:
+        """Remember the group as the payer of what was created and deleted while nobody watched, if it left anything.
+
+        `entries` are those whose write is over. Whose creation a group was promised for, it pays for what that left.
+        """
+        for entry in entries:
+            uid, slot = entry.uid, entry.slot
+            plural, _, api_group = slot.kind.partition(".")
+            adapter = self._registry.by_resource(api_group, plural) if entry.is_create else None
+            if adapter is None or self._payers.get(uid) is not None or self._stored(uid) is not None:
+                continue
+            if self.has_left(uid):
+                now = self._now()
+                self._payers.remember(uid, Memory(group, f"{adapter.kind}/{slot.namespace}/{slot.name}", now, now))
+                self.changed([uid])
+
     def _record_deletion(self, old: Object) -> None:
         uid = old["metadata"]["uid"]
         known = self._payers.get(uid)
@@ -106,10 +131,23 @@ class ReleaseTracker:
         uid, was = new["metadata"]["uid"], self._ownership.paid(old)
         if was is None or was.reason not in (PayerReason.OWNER, PayerReason.LEFTOVER):
             return
-        if self._ownership.payer_of(new) is None and self._ownership.let_go(new) is None:
+        left = self._ownership.let_go(new)
+        if self._ownership.payer_of(new) is None and (left is None or left.gone is None):
             now = self._now()
             log.warning("object released by its owner, still charged", group=was.group, object=place_of(new), uid=uid)
             self._payers.remember(uid, Memory(was.group, was.place, was.since or now, now))
+
+    def _record_another_selector(self, old: Object, new: Object) -> None:
+        """Charge what an owner's selector no longer matches to the group that paid until now."""
+        adapter, was = self._registry.of(new), self._ownership.paid(old)
+        if selector_of(old) == selector_of(new) or adapter is None or not adapter.pays or was is None:
+            return
+        now = self._now()
+        for uid in tuple(self._descendants.owned_by(new["metadata"]["uid"])):
+            child = self._stored(uid)
+            if child is not None and keeps(old, child) and not keeps(new, child):
+                self._payers.remember(uid, Memory(was.group, was.place, was.since or now, now))
+                self._dirty.mark(uid, Mark(MAX_HOPS, MAX_HOPS))
 
     def _makes(self, obj: Object) -> bool:
         """Return True for an object that makes others: any workload but a pod, and a pod that did."""

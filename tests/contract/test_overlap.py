@@ -14,7 +14,17 @@ from bizrq.api import overlap
 from bizrq.kube.client import AlreadyExists, KubeClient, NotFound
 from controller.overlap import OverlapList
 from tests.support.cluster import eventually
-from tests.support.objects import CONFIG_MAPS, PODS, POLICIES, POLICY_BINDINGS, REPLICASETS, Object, template
+from tests.support.objects import (
+    CONFIG_MAPS,
+    DEPLOYMENTS,
+    PODS,
+    POLICIES,
+    POLICY_BINDINGS,
+    REPLICASETS,
+    Object,
+    deployment,
+    template,
+)
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -100,6 +110,38 @@ async def test_a_listed_replicaset_gets_no_pod_until_it_is_listed_no_longer(
         return bool(await pods_of(client, namespace, uid))
 
     await eventually(runs, 60, "the pod comes once the ReplicaSet is listed no longer")
+
+
+async def test_a_new_version_of_a_listed_deployment_gets_no_pod(
+    listed: OverlapList, client: KubeClient, namespace: str
+) -> None:
+    """Its ReplicaSet is not listed itself. One that is only called alike is another's."""
+    key = overlap.version_key(namespace, "web")
+    assert key is not None
+    listed.set("nlp", {key: "exceeded quota: nlp"})
+
+    async def is_stored() -> bool:
+        return await stored(client, namespace) == {key: "exceeded quota: nlp"}
+
+    await eventually(is_stored, 30, "the list is stored")
+    await client.create(DEPLOYMENTS, deployment("web", None, 1, namespace=namespace))
+
+    async def is_rejected() -> bool:
+        """As soon as the policy is seen to apply: until then pods pass, and are deleted."""
+        found = (await client.list(REPLICASETS, namespace))[0]
+        for each in (await client.list(PODS, namespace))[0]:
+            with contextlib.suppress(NotFound):
+                await client.delete(PODS, each["metadata"]["name"], namespace)
+        conditions = [c for each in found for c in (each.get("status") or {}).get("conditions") or ()]
+        return any("exceeded quota: nlp" in str(each.get("message")) for each in conditions)
+
+    await eventually(is_rejected, 60, "the pod of the new ReplicaSet is rejected")
+    alike = await client.create(REPLICASETS, replicaset("web-alike", namespace, 1))
+
+    async def runs() -> bool:
+        return bool(await pods_of(client, namespace, alike["metadata"]["uid"]))
+
+    await eventually(runs, 60, "a ReplicaSet that is called alike gets its pod")
 
 
 def pod_of(owner: Object, namespace: str) -> Object:

@@ -195,7 +195,10 @@ class Books:
     # Pods, by the sandbox's clock.
 
     async def pod(self, name: str, owner: Object, gpu: int = 1, *, since: float = 0.0, **more: Any) -> Object:
-        """Create a pod of this owner, bound `since` seconds ago. `more` are fields of its spec."""
+        """Create a pod of this owner, with the labels of its template, bound `since` seconds ago.
+
+        `more` are fields of its spec.
+        """
         reference = {
             "apiVersion": owner["apiVersion"],
             "kind": owner["kind"],
@@ -205,7 +208,8 @@ class Books:
         }
         devices = {"nvidia.com/gpu": gpu} if gpu else {}
         spec = {**objects.template("1", **devices)["spec"], **more}
-        metadata = {"name": name, "namespace": "default", "ownerReferences": [reference]}
+        labels = (owner.get("spec", {}).get("template") or {}).get("metadata", {}).get("labels") or {}
+        metadata = {"name": name, "namespace": "default", "labels": labels, "ownerReferences": [reference]}
         await self.create({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
         bound = rfc3339(self.box.clock.now() - timedelta(seconds=since))
         condition = {"type": "PodScheduled", "status": "True", "lastTransitionTime": bound}

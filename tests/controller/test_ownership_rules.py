@@ -39,7 +39,7 @@ class Team:
     async def version(self, name: str, web: Object, replicas: int = 5, cpu: str = "1") -> Object:
         """Store a ReplicaSet of the Deployment."""
         made = {**deployment(name, None, replicas, cpu=cpu), "kind": "ReplicaSet"}
-        made["metadata"] |= {"ownerReferences": [reference(web)]}
+        made["metadata"] |= {"labels": {"app": "x"}, "ownerReferences": [reference(web)]}
         await self.books.create(made)
         return await self.observe(REPLICASETS, name)
 

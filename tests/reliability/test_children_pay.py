@@ -13,6 +13,7 @@ import pytest
 
 from bizrq.kube.client import ApiError, KubeClient, NotFound, Resource
 from bizrq.store.groups import GROUPS
+from bizrq.store.payers import PAYERS
 from bizrq.workloads.labels import LABEL, REQUIRED
 from tests.support.cluster import Cluster, eventually, refusal
 from tests.support.objects import (
@@ -194,19 +195,18 @@ async def test_what_is_orphaned_is_charged_and_cannot_grow_for_free(tenant: Tena
         made["spec"]["template"]["metadata"]["labels"][LABEL] = tenant.name
     await tenant.create(DEPLOYMENTS, made)
     await tenant.uses("2")
-    await orphaned(tenant, DEPLOYMENTS, "web")
     [left] = (await tenant.admin.list(REPLICASETS, tenant.name))[0]
     name = left["metadata"]["name"]
-    await tenant.uses("2")
-    much, where = {"spec": {"replicas": 99}}, {"namespace": tenant.name, "subresource": "scale"}
 
-    async def known() -> bool:
-        """The webhooks know the group as soon as the controller has recorded that it paid."""
-        return await allowed(tenant.client.patch(REPLICASETS, name, much, dry_run=True, **where)) == 0
+    async def recorded() -> bool:
+        record = await tenant.admin.get(PAYERS, tenant.name)
+        return left["metadata"]["uid"] in str(record["status"]["payers"])
 
-    await eventually(known, 30, "who paid is known")
+    await eventually(recorded, 30, "who pays is recorded, as long as the Deployment is there")
+    await orphaned(tenant, DEPLOYMENTS, "web")
     error = await refusal(tenant.scale(REPLICASETS, name, HARD + 1))
     assert f"exceeded quota: {tenant.name}, requested: limits.cpu=3" in error.message
+    await tenant.uses("2")
     error = await refusal(label(tenant, REPLICASETS, left, **{LABEL: "nosuch"}))
     assert "nosuch" in error.message
     await tenant.scale(REPLICASETS, name, HARD)

@@ -1,10 +1,10 @@
-"""The remembered payers that admission reads: of records, those that are gone."""
+"""The remembered payers that admission reads: those that are gone, and what may be let go."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from bizrq.store.payers import GonePayers, gone_lines, without_standing
+from bizrq.store.payers import KnownPayers, kept_lines, without_others
 from bizrq.workloads.ownership.memory import Memory, payer_line
 
 T = 1_700_000_000_000
@@ -18,17 +18,27 @@ def record(*lines: object) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "BizGroupPayers", "metadata": metadata, "status": {"payers": [*lines]}}
 
 
-def known(*lines: str) -> GonePayers:
-    found = GonePayers()
+def known(*lines: str) -> KnownPayers:
+    found = KnownPayers()
     found.replace("nlp", (), lines)
     return found
 
 
-def test_payers_that_stand_are_left_out() -> None:
-    kept = without_standing(record(STANDS, GONE))
+MAKER = payer_line("m", Memory("nlp", WEB, T + 3))
+ALONE = payer_line("j", Memory("nlp", "Job/team-a/train", T))
+
+
+def test_a_payer_that_stands_is_kept_with_what_it_may_let_go() -> None:
+    """A ReplicaSet is remembered in the place of its Deployment; a Job makes pods alone."""
+    assert kept_lines(record(STANDS, MAKER, ALONE)) == [STANDS, MAKER]
+    assert known(STANDS, MAKER).get("m") == Memory("nlp", WEB, T + 3)
+
+
+def test_payers_that_stand_alone_are_left_out() -> None:
+    kept = without_others(record(ALONE, GONE))
     assert kept["status"] == {"payers": [GONE]}
     assert kept["metadata"] == {"name": "nlp", "uid": "u", "resourceVersion": "7"}
-    assert gone_lines(None) == gone_lines({"metadata": {}}) == []
+    assert kept_lines(None) == kept_lines({"metadata": {}}) == []
 
 
 def test_a_line_comes_and_goes_with_its_record() -> None:

@@ -31,7 +31,7 @@ from bizrq.settings import Settings
 from bizrq.store.access import SelfAccessReviewer
 from bizrq.store.groups import GROUPS
 from bizrq.store.hours import CORRECTIONS
-from bizrq.store.payers import PAYERS, GonePayers, read_gone_payers
+from bizrq.store.payers import PAYERS, KnownPayers, read_payers
 from bizrq.store.reference_resolver import NAMESPACES
 from bizrq.units.slot import Slot
 from bizrq.workloads.demand import counting
@@ -70,7 +70,7 @@ class _Payers:
     """A PayerMemory that is empty until it is read."""
 
     def __init__(self) -> None:
-        self.known = GonePayers()
+        self.known = KnownPayers()
 
     def get(self, uid: str, /) -> Memory | None:
         return self.known.get(uid)
@@ -155,7 +155,7 @@ class DryRun:
     async def _read_payers(self) -> None:
         """Read who paid for what is left of deleted workloads; only a kind that other kinds make may be left."""
         try:
-            self._payers.known = await read_gone_payers(self._client)
+            self._payers.known = await read_payers(self._client)
         except Forbidden:
             self._resolver.unread.add(PAYERS.plural)
 

@@ -138,8 +138,9 @@ def left_by(top: Object, remembered: Remembered) -> Memory | None:
     No owner keeps `top`. What a person makes below an owner that is gone already is none of its.
     """
     found = remembered.get(_uid(top))
-    # An object that pays for itself is remembered under its own uid: no owner released it.
-    if found is not None and found.gone is not None and found.place != place_of(top):
+    # An object that pays for itself is remembered under its own place: no owner released it. One that is remembered
+    # under another's has been let go, even if nobody has recorded that yet.
+    if found is not None and found.place != place_of(top):
         return found
     reference = controller_of(top.get("metadata"))
     found = remembered.get(str(reference.get("uid"))) if reference is not None else None
@@ -168,6 +169,11 @@ def keeps(owner: Object, child: Object) -> bool:
     selector = selector_of(owner)
     labels = metadata.get("labels") or {}
     return not selector or selects(selector, labels if isinstance(labels, dict) else {})
+
+
+def keeps_all(owner: Object) -> bool:
+    """Return True for an owner that keeps every child, whatever its labels and its name."""
+    return not selector_of(owner) and _kind_of(owner) != ("apps", "StatefulSet")
 
 
 def selector_of(owner: Object) -> dict[str, Any]:

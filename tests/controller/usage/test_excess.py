@@ -40,12 +40,14 @@ class Memory:
         self.revision = 0
 
     def put(self, obj: Object, owner: Object | None = None, **metadata: Any) -> Object:
-        """Store an object that `owner` controls. Its uid is its name."""
+        """Store an object that `owner` controls, with labels that its selector matches. Its uid is its name."""
         self.revision += 1
+        matched = ((owner or {}).get("spec", {}).get("selector") or {}).get("matchLabels") or {}
+        labels = {**matched, **(obj["metadata"].get("labels") or {})}
         name = obj["metadata"]["name"]
         known = {"namespace": "default", "uid": name, "resourceVersion": str(self.revision)}
         references = {"ownerReferences": [reference(owner)]} if owner is not None else {}
-        stored = {**obj, "metadata": {**known, **obj["metadata"], **references, **metadata}}
+        stored = {**obj, "metadata": {**known, **obj["metadata"], "labels": labels, **references, **metadata}}
         kept = trimmed_pod(stored, SharedParts()) if stored["kind"] == "Pod" else stored
         self.cluster.informers.workloads[self.adapter(stored).resource].store.put(kept)
         return stored
@@ -231,10 +233,10 @@ def test_a_pod_passes_on_what_it_owns_for_whoever_is_above_it(memory: Memory) ->
     leaders = memory.put({**replica_set("lws", 1), "kind": "StatefulSet"}, lws, uid="leaders")
     leader = memory.put(pod("lws-0"), leaders)
     workers = memory.put({**replica_set("lws-0", 2), "kind": "StatefulSet"}, leader, uid="workers")
-    for name in ("w1", "w2"):
+    for name in ("lws-0-1", "lws-0-2"):
         memory.put(pod(name), workers)
     assert memory.more(lws) == {}
-    memory.put(pod("w3"), workers)
+    memory.put(pod("lws-0-3"), workers)
     assert memory.more(lws) == {"cpu": 1, "pods": 1}
 
 

@@ -12,7 +12,7 @@ from controller.usage.reservations import ReservationTracker
 from controller.watch.cluster import Cluster
 from tests.controller.conftest import Books, Monotonic
 from tests.support.language import entry
-from tests.support.objects import DEPLOYMENTS, deployment, group
+from tests.support.objects import DEPLOYMENTS, PODS, REPLICASETS, deployment, group, tfjob
 
 WEB = "deployments.apps/default/web"
 WATCH_OF_DEPLOYMENTS = "/apis/apps/v1/deployments"
@@ -157,3 +157,47 @@ async def test_a_child_groups_promise_ends_when_the_child_is_seen(books: Books) 
         found = await books.uses("corp", cpu="60")
         assert found.status.self_used == {"limits.cpu": "0"}
         await books.until("corp", lambda g: [e.uid for e in wire.reservations_of(g)] == ["not-this-one"])
+
+
+async def test_a_detached_pod_is_counted_in_the_status_that_drops_its_promise(books: Books) -> None:
+    """Its owner's controller has not taken the reference away yet, and has not made another pod."""
+    async with books.controller():
+        await books.group("nlp", cpu="10")
+        made = {**deployment("web", "nlp", 2), "kind": "ReplicaSet"}
+        web = await books.client.create(REPLICASETS, made)
+        for name in ("web-1", "web-2"):
+            pod = await books.pod(name, web)
+        await books.uses("nlp", cpu="2")
+        uid, version = pod["metadata"]["uid"], int(pod["metadata"]["resourceVersion"])
+        await books.promise("nlp", entry("pods/default/web-2", "cpu=1", of=uid, rv=version))
+        before = (await books.read("nlp")).metadata.resource_version
+        await books.client.patch(PODS, "web-2", {"metadata": {"labels": {"app": "mine"}}}, namespace="default")
+        found = await books.until("nlp", lambda g: not g.status.reservations)
+        assert (found.status.used, before != found.metadata.resource_version) == ({"limits.cpu": "3"}, True)
+        assert [line.split()[0] for line in found.status.leftovers] == ["pods/default/web-2"]
+        assert "limits.cpu=1" in found.status.leftovers[0]
+        await books.pod("web-3", web)
+        await books.holds_still("nlp", lambda g: g.status.used == {"limits.cpu": "3"})
+        await books.client.patch(PODS, "web-2", {"metadata": {"ownerReferences": None}}, namespace="default")
+        await books.holds_still("nlp", lambda g: g.status.used == {"limits.cpu": "3"})
+
+
+async def test_what_was_created_and_deleted_while_nobody_watched_stays_promised_until_its_pods_count(
+    books: Books,
+) -> None:
+    async with books.controller():
+        await books.group("nlp", cpu="10")
+    job = await books.create(tfjob("train", "nlp", 2, gpu=0))
+    slot, uid = "tfjobs.kubeflow.org/default/train", job["metadata"]["uid"]
+    await books.promise("nlp", entry(slot, "cpu=2", of=uid))
+    await books.pod("w", job, gpu=0)
+    await books.remove(job)
+    async with books.controller():
+        await books.holds_still("nlp", lambda g: slots(g) == [slot])
+        books.clock.advance(61)
+        found = await books.until("nlp", lambda g: not g.status.reservations)
+        assert found.status.used == {"limits.cpu": "1"}
+        [line] = found.status.leftovers
+        assert line.split()[:2] == ["pods/default/w", "TFJob/default/train"]
+    async with books.controller():
+        await books.holds_still("nlp", lambda g: g.status.used == {"limits.cpu": "1"})

@@ -147,6 +147,7 @@ async def test_a_replicaset_that_is_orphaned_while_no_controller_runs_is_a_lefto
         await books.group("nlp", cpu="9")
         web = await books.create(deployment("web", "nlp", 2))
         made = {**deployment("web-1", None, 2), "kind": "ReplicaSet"}
+        made["metadata"]["labels"] = {"app": "x"}
         made["metadata"]["ownerReferences"] = [
             {
                 "apiVersion": "apps/v1",
