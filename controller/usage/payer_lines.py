@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from bizrq.workloads.ownership.memory import Memory
 from controller.usage.usage_cache import GroupUsage
+from controller.usage.workload_usage import WorkloadUsage
 from controller.watch.cluster import Cluster
 
 #: Milliseconds for which the line of a payer stays that left nothing: watches of other kinds may be behind.
@@ -43,10 +44,8 @@ class PayerLines:
 
     def due(self, group: str, usage: GroupUsage) -> DueLines:
         """Remember who makes pods for the group, and return what its record needs."""
-        payers = self._cluster.payers
-        needed: set[str] = set()
-        for line in usage.usages.values():
-            needed.update(line.makers)
+        payers, needed = self._cluster.payers, usage.makers
+        for line in self._uncompared(group, usage):
             for uid in line.makers:
                 known, left = payers.in_group(group, uid), line.left
                 if left is not None:
@@ -58,15 +57,24 @@ class PayerLines:
         swept = self._clock() - self._swept.get(group, float("-inf")) >= _SWEEP
         if not (is_due or swept):
             return DueLines(False, frozenset())
-        dropped = frozenset(uid for uid, memory in payers.of(group).items() if self._may_go(uid, memory, needed))
+        known = payers.of(group)
+        dropped = frozenset(uid for uid in known.keys() - needed.keys() if self._may_go(uid, known[uid]))
         if swept:
             self._swept[group] = self._clock()
         return DueLines(is_due or (swept and bool(dropped)), dropped)
 
-    def _may_go(self, uid: str, memory: Memory, needed: set[str]) -> bool:
-        """Return True if nothing that is stored or live refers to a line any more."""
-        if uid in needed:
-            return False
+    def _uncompared(self, group: str, usage: GroupUsage) -> list[WorkloadUsage]:
+        """Take the lines whose makers, or what is remembered of these, may have changed since the last call."""
+        changed, due = self._cluster.payers.take_changes(group), dict(usage.uncompared)
+        usage.uncompared.clear()
+        if changed is None:
+            return list(usage.usages.values())
+        for maker in changed:
+            due |= dict.fromkeys(usage.makers.get(maker, ()))
+        return [usage.usages[uid] for uid in due]
+
+    def _may_go(self, uid: str, memory: Memory) -> bool:
+        """Return True if nothing that is stored or live refers to the line of an object that makes no pods any more."""
         if memory.gone is None:
             # It stands and makes nothing, or another group pays for it now.
             return self._cluster.placements.is_stored(uid)

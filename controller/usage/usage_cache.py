@@ -47,6 +47,10 @@ class GroupUsage:
         self.changing: dict[str, WorkloadUsage] = {}
         #: What is left of workloads that are gone.
         self.leftovers: dict[str, WorkloadUsage] = {}
+        #: By the uid of each maker of pods, the workloads that it makes them for.
+        self.makers: dict[str, tuple[str, ...]] = {}
+        #: The workloads whose makers are not compared with the remembered payers yet.
+        self.uncompared: dict[str, None] = {}
         #: The workloads to count, and the workloads whose maximum run time alone is to be applied again.
         self.due = dict.fromkeys(due)
         self.to_reprice: dict[str, None] = {}
@@ -59,6 +63,7 @@ class GroupUsage:
 
     def put(self, uid: str, usage: WorkloadUsage) -> None:
         """Add or replace the usage of a workload."""
+        self._move_makers(uid, self.usages.get(uid), usage)
         self._take_out(uid)
         self.unchecked.pop(uid, None)
         self.to_reprice.pop(uid, None)
@@ -82,6 +87,7 @@ class GroupUsage:
 
     def drop(self, uid: str) -> None:
         """Remove a workload."""
+        self._move_makers(uid, self.usages.get(uid), None)
         self._take_out(uid)
         kinds = (
             *(self.with_messages, self.with_claims, self.unknown, self.transient),
@@ -100,6 +106,24 @@ class GroupUsage:
     def changed_by(self, now: int) -> list[str]:
         """Return the workloads that the clock has changed since they were counted."""
         return [uid for uid, usage in self.changing.items() if usage.again is not None and usage.again <= now]
+
+    def _move_makers(self, uid: str, old: WorkloadUsage | None, new: WorkloadUsage | None) -> None:
+        """Record who makes pods for a workload from now on."""
+        before, after = ((line.makers, line.place, line.left) if line is not None else None for line in (old, new))
+        if before == after:
+            return
+        for maker in old.makers if old is not None else ():
+            others = tuple(other for other in self.makers[maker] if other != uid)
+            if others:
+                self.makers[maker] = others
+            else:
+                del self.makers[maker]
+        for maker in new.makers if new is not None else ():
+            self.makers[maker] = (*self.makers.get(maker, ()), uid)
+        if new is not None:
+            self.uncompared[uid] = None
+        else:
+            self.uncompared.pop(uid, None)
 
     def _take_out(self, uid: str) -> None:
         """Remove a workload from the sums, and from those of the check unless it is `unchecked`."""

@@ -17,6 +17,7 @@ import orjson
 from bizrq.units.times import TimestampError, format_timestamp, parse_timestamp
 from bizrq.workloads.devices import hami
 from bizrq.workloads.labels import LABEL
+from bizrq.workloads.lookup import group_and_version
 from bizrq.workloads.owners import controller_of
 from bizrq.workloads.ownership.lives import Life, life_of
 from bizrq.workloads.ownership.payers import SELECTING
@@ -71,7 +72,7 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
     created: int | None
     owner: PodOwner | None
     labels: Object
-    #: All labels that an owner's selector may name.
+    #: All labels that an owner's selector may name. Of a pod whose owner releases nothing, those that count.
     selected: Object
     spec: Object
     node: str | None
@@ -200,15 +201,20 @@ def trimmed_pod(pod: Object, shapes: SharedParts) -> Pod:
     if (grace := spec.get("terminationGracePeriodSeconds")) not in (None, _GRACE):
         counted["terminationGracePeriodSeconds"] = grace
     labels = metadata.get("labels") or {}
+    counted_labels = shapes.shared({key: value for key, value in labels.items() if key.startswith(_LABELS)})
+    owner = shapes.owner(metadata)
+    may_be_released = owner is None or (group_and_version(owner.api_version)[0], owner.kind) in SELECTING
     return Pod(
         metadata["uid"],
         intern(metadata.get("namespace") or ""),
         metadata["name"],
         int(metadata["resourceVersion"]),
         _time(metadata.get("creationTimestamp")),
-        shapes.owner(metadata),
-        shapes.shared({key: value for key, value in labels.items() if key.startswith(_LABELS)}),
-        shapes.shared({key: value for key, value in labels.items() if key not in _OWN_LABELS}),
+        owner,
+        counted_labels,
+        shapes.shared({key: value for key, value in labels.items() if key not in _OWN_LABELS})
+        if may_be_released
+        else counted_labels,
         shapes.shared(counted),
         _interned(spec.get("nodeName")),
         _interned(status.get("phase")),

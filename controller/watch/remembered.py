@@ -20,6 +20,8 @@ from bizrq.kube.informer import Informer
 from bizrq.store.groups import without_managed_fields
 from bizrq.store.payers import PAYERS
 from bizrq.workloads.ownership.memory import (
+    NO_LINES,
+    KnownLines,
     Memory,
     PayersUnreadable,
     fits,
@@ -47,6 +49,8 @@ class StoredPayers:
     payers: Mapping[str, Memory] = field(default_factory=dict)
     counted_at: Mapping[str, str] = field(default_factory=dict)
     problem: str = ""
+    #: The lines of `payers`; none if there is a problem.
+    known: KnownLines = NO_LINES
 
 
 _NONE = StoredPayers()
@@ -64,6 +68,8 @@ class RememberedPayers:
         self._pending: dict[str, dict[str, Memory]] = {}
         #: Both, by uid and group.
         self._known: dict[str, dict[str, Memory]] = {}
+        #: The uids of which a group remembers something else since that was asked for, by group.
+        self._changes: dict[str, set[str]] = {}
         #: The uids of what payers that are gone left, by the place of the payer.
         self._left: dict[str, set[str]] = {}
         self.informer = Informer(
@@ -100,6 +106,11 @@ class RememberedPayers:
         """Return what is remembered of a group and not stored yet."""
         return self._pending.get(group, {})
 
+    def take_changes(self, group: str) -> Collection[str] | None:
+        """Return the uids of which the group remembers something else since the last call. None for all."""
+        found, self._changes[group] = self._changes.get(group), set()
+        return found
+
     def remember(self, uid: str, memory: Memory) -> None:
         """Remember a payer, in place of what its group remembers of this uid. The next recount stores it."""
         if self.in_group(memory.group, uid) == memory:
@@ -112,6 +123,7 @@ class RememberedPayers:
 
     def forget(self, group: str) -> None:
         """Forget what is not stored of a group that is gone."""
+        self._changes.pop(group, None)
         for uid in tuple(self.pending(group)):
             self._drop_pending(group, uid)
 
@@ -125,14 +137,16 @@ class RememberedPayers:
             return stored.problem
         waiting = dict(self.pending(group.name))
         wanted = {uid: memory for uid, memory in {**stored.payers, **waiting}.items() if uid not in dropped}
-        problem = ""
-        if not fits(payer_lines(wanted)):
+        problem, lines = "", payer_lines(wanted, stored.known)
+        if not fits(lines):
             problem = "the record is full"
             wanted = {uid: memory for uid, memory in wanted.items() if uid in stored.payers}
-            if not fits(payer_lines(wanted)):
+            lines = payer_lines(wanted, stored.known)
+            if not fits(lines):
                 wanted = {uid: memory for uid, memory in stored.payers.items() if uid not in dropped}
+                lines = payer_lines(wanted, stored.known)
         if wanted != stored.payers:
-            await self._replace(group.name, stored, payer_lines(wanted), counted_at)
+            await self._replace(group.name, stored, lines, counted_at)
         for uid, memory in waiting.items():
             if (uid in dropped or wanted.get(uid) == memory) and self.pending(group.name).get(uid) == memory:
                 self._drop_pending(group.name, uid)
@@ -195,7 +209,7 @@ class RememberedPayers:
         else:
             self._learn(new)
         after = self.stored(name).payers
-        changed = {uid for uid in {*before.payers, *after} if before.payers.get(uid) != after.get(uid)}
+        changed = _changed(before.payers, after)
         for uid in before.payers.keys() - after.keys():
             # Another controller found that nothing refers to it.
             self._drop_pending(name, uid)
@@ -206,20 +220,21 @@ class RememberedPayers:
         self._stored.clear()
         self._pending.clear()
         self._known.clear()
+        self._changes.clear()
         self._left.clear()
         for obj in self.informer.store.values():
             self._learn(obj)
 
     def _learn(self, obj: Object) -> StoredPayers:
         name = obj["metadata"]["name"]
-        found = _stored(obj)
         known = self.stored(name)
+        found = _stored(obj, known.known)
         if known.uid == found.uid and known.revision > found.revision:
             return known
         if found.problem:
             log.error("record of payers cannot be read", group=name, error=found.problem)
         self._stored[name] = found
-        for uid in {*known.payers, *found.payers}:
+        for uid in _changed(known.payers, found.payers):
             self._refresh(name, uid)
         return found
 
@@ -237,6 +252,8 @@ class RememberedPayers:
 
     def _refresh(self, group: str, uid: str) -> None:
         """Bring what is known of a uid in line with what is stored and pending."""
+        if group in self._changes:
+            self._changes[group].add(uid)
         memory = self.pending(group).get(uid) or self.stored(group).payers.get(uid)
         found = self._known.setdefault(uid, {})
         for known in found.values():
@@ -255,7 +272,13 @@ class RememberedPayers:
             del self._known[uid]
 
 
-def _stored(obj: Object) -> StoredPayers:
+def _changed(before: Mapping[str, Memory], after: Mapping[str, Memory]) -> set[str]:
+    """Return the uids of which one remembers something else than the other."""
+    found = {uid for uid, memory in after.items() if (known := before.get(uid)) is not memory and known != memory}
+    return found | (before.keys() - after.keys())
+
+
+def _stored(obj: Object, known: KnownLines) -> StoredPayers:
     """Return a record as it is stored. Of one that cannot be read, the lines that can be."""
     metadata = obj["metadata"]
     name, revision = metadata["name"], int(metadata["resourceVersion"])
@@ -266,10 +289,11 @@ def _stored(obj: Object) -> StoredPayers:
         return StoredPayers(metadata["uid"], revision, problem=str(error))
     lines = record.status.payers
     try:
-        payers = parse_payers(name, lines)
+        payers = parse_payers(name, lines, known)
+        known = KnownLines(dict(zip(payers, lines, strict=True)), payers)
     except PayersUnreadable as error:
-        problem, payers = str(error), _readable(name, lines)
-    return StoredPayers(metadata["uid"], revision, record.group_uid, payers, record.status.counted_at, problem)
+        problem, payers, known = str(error), _readable(name, lines), NO_LINES
+    return StoredPayers(metadata["uid"], revision, record.group_uid, payers, record.status.counted_at, problem, known)
 
 
 def _readable(group: str, lines: Collection[str]) -> dict[str, Memory]:

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from typing import cast
 
 import msgspec
+import orjson
 from aiohttp import web
 
 from bizrq.api import group as wire
@@ -22,6 +23,8 @@ from bizrq.quota.change import Charge
 from bizrq.quota.reservation import Reservation
 from bizrq.quota.verdict import Granted
 from bizrq.settings import load
+from bizrq.store.groups import GROUPS
+from bizrq.store.payers import PAYERS
 from bizrq.units.quantity import NANO
 from bizrq.units.slot import Slot
 from controller.manager import Controller
@@ -86,7 +89,8 @@ def granted(account: Account, charge: Charge) -> Reservation:
 
 
 def _deployments(cluster: Cluster) -> None:
-    for number in range(10_000):
+    # With the one that is new, as many as a record of payers remembers.
+    for number in range(9_999):
         _deployment(cluster, "many", number)
 
 
@@ -139,15 +143,21 @@ async def _looks(name: str, put: Callable[[Cluster], None]) -> dict[str, str]:
 
 @asynccontextmanager
 async def _api(name: str) -> AsyncIterator[Endpoint]:
-    """An API server that has one group and stores its status."""
-    stored = wire.from_dict(group(name, cpu="1G", count="1M"))
-    stored.metadata.uid, stored.metadata.resource_version = name, "1"
+    """An API server that has one group and the record of its payers, and stores the status of both."""
+    stored = {GROUPS.plural: group(name, cpu="1G", count="1M"), PAYERS.plural: {"metadata": {"name": name}}}
+    for obj in stored.values():
+        obj["metadata"] |= {"uid": name, "resourceVersion": "1"}
 
     async def answer(http: web.Request) -> web.Response:
-        nonlocal stored
-        stored = wire.decode(await http.read()) if http.method == "PUT" else stored
-        stored.metadata.resource_version = str(stored.resource_version + 1)
-        return web.Response(body=wire.encode(stored))
+        plural = next((each for each in stored if f"/{each}" in http.path), "")
+        if not plural:
+            return web.Response(status=404, body=b"{}")  # An event.
+        obj = stored[plural]
+        if http.method != "GET":
+            sent = orjson.loads(await http.read())
+            sent["metadata"] |= {"uid": name, "resourceVersion": str(int(obj["metadata"]["resourceVersion"]) + 1)}
+            obj = stored[plural] = sent
+        return web.Response(body=orjson.dumps(obj))
 
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", answer)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from bizrq.units.times import TimestampError, format_timestamp, parse_timestamp
 
@@ -34,6 +35,16 @@ class Memory:
     gone: int | None = None
 
 
+class KnownLines(NamedTuple):
+    """Lines by uid and the payers that they remember. Most lines of a record stay as they are from write to write."""
+
+    lines: Mapping[str, str]
+    payers: Mapping[str, Memory]
+
+
+NO_LINES = KnownLines({}, {})
+
+
 class PayersUnreadable(ValueError):
     """A stored record that cannot be counted with; says which line and why."""
 
@@ -44,9 +55,12 @@ def payer_line(uid: str, memory: Memory) -> str:
     return f"{_VERSION} {uid} {_SINCE}{format_timestamp(memory.since)}{ended} {memory.place}"
 
 
-def payer_lines(payers: Mapping[str, Memory]) -> list[str]:
+def payer_lines(payers: Mapping[str, Memory], known: KnownLines = NO_LINES) -> list[str]:
     """Return the lines of a record, sorted."""
-    return sorted(payer_line(uid, memory) for uid, memory in payers.items())
+    lines, before = known
+    return sorted(
+        lines[uid] if before.get(uid) is memory else payer_line(uid, memory) for uid, memory in payers.items()
+    )
 
 
 def parse_payer(group: str, line: str) -> tuple[str, Memory]:
@@ -62,15 +76,19 @@ def parse_payer(group: str, line: str) -> tuple[str, Memory]:
     return words[1], Memory(group, words[-1], since, gone)
 
 
-def parse_payers(group: str, lines: Collection[str]) -> dict[str, Memory]:
-    """Return the remembered payers of a record by uid; raises PayersUnreadable."""
+def parse_payers(group: str, lines: Collection[str], known: KnownLines = NO_LINES) -> dict[str, Memory]:
+    """Return the remembered payers of a record by uid, in the order of their lines; raises PayersUnreadable."""
     if not fits(lines):
         raise PayersUnreadable(
             f"it has {len(lines)} lines of {_length(lines)} characters: at most {MAX_LINES} of {MAX_LENGTH}"
         )
     found: dict[str, Memory] = {}
     for line in lines:
-        uid, memory = parse_payer(group, line)
+        uid = line[len(_VERSION) + 1 :].partition(" ")[0]
+        if known.lines.get(uid) == line:
+            memory = known.payers[uid]
+        else:
+            uid, memory = parse_payer(group, line)
         if uid in found:
             raise PayersUnreadable(f"{line[:120]!r}: another line has this uid")
         found[uid] = memory

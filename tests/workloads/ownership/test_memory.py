@@ -6,6 +6,7 @@ import pytest
 
 from bizrq.workloads.ownership.memory import (
     MAX_LINES,
+    KnownLines,
     Memory,
     PayersUnreadable,
     fits,
@@ -24,6 +25,21 @@ def test_lines_read_as_they_were_written() -> None:
     payers = {"9f": STANDS, "8e": GONE}
     assert parse_payers("nlp", payer_lines(payers)) == payers
     assert payer_lines(payers) == sorted(payer_lines(payers))
+
+
+def test_lines_that_are_known_are_neither_read_nor_worded_again() -> None:
+    payers = {"9f": STANDS, "8e": GONE}
+    lines = payer_lines(payers)
+    known = KnownLines({line.split(" ")[1]: line for line in lines}, payers)
+    more = {**payers, "7d": Memory("nlp", "Job/team-a/more", T)}
+    assert payer_lines(more, known) == payer_lines(more)
+    again = parse_payers("nlp", payer_lines(more), known)
+    assert again == more
+    assert again["9f"] is STANDS
+    # Another line of a known uid is read anew.
+    later = Memory("nlp", "Deployment/team-a/web", T, T + 1)
+    assert parse_payers("nlp", [payer_line("9f", later)], known) == {"9f": later}
+    assert payer_lines({"9f": later}, known) == [payer_line("9f", later)]
 
 
 def test_a_line_reads_as_people_expect() -> None:
