@@ -166,8 +166,12 @@ async def test_pods_name_another_kind_of_the_same_uid(tenant: Tenant, live: Live
             body = {"metadata": {"ownerReferences": change}}
             await attempt(tenant.patch(PODS, each["metadata"]["name"], body))
         for made in await of_deployment(tenant, name):
-            change = [{**ref, "apiVersion": "example.org/v1", "kind": "Thing"} for ref in made["metadata"]["ownerReferences"]]
-            await attempt(tenant.patch(REPLICASETS, made["metadata"]["name"], {"metadata": {"ownerReferences": change}}))
+            change = [
+                {**ref, "apiVersion": "example.org/v1", "kind": "Thing"} for ref in made["metadata"]["ownerReferences"]
+            ]
+            await attempt(
+                tenant.patch(REPLICASETS, made["metadata"]["name"], {"metadata": {"ownerReferences": change}})
+            )
         await attempt(tenant.delete(DEPLOYMENTS, name, "Background"))
         await gone(tenant, DEPLOYMENTS, name)
     await live.settled()
