@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 NAME: Final = "bizrq-overlap"
-#: A ConfigMap holds 1 MiB. What is not listed is not rejected.
-MAX_LISTED: Final = 2_000
+#: A ConfigMap holds 1 MiB, and a larger one is rejected as a whole. What is not listed is not rejected.
+MAX_LISTED, MAX_BYTES = 2_000, 900 * 1024
 
 _API: Final = "admissionregistration.k8s.io/v1"
 _BUILT_IN: Final = (
@@ -24,12 +24,19 @@ _IS_LISTED: Final = "has(o.controller) && o.controller && o.uid in params.data"
 
 
 def config_map(namespace: str, listed: Mapping[str, str]) -> dict[str, Any]:
-    """Return the ConfigMap that lists these makers of pods: texts by uid."""
+    """Return the ConfigMap that lists these makers of pods: texts by uid. The first that fit are listed."""
+    data: dict[str, str] = {}
+    room = MAX_BYTES
+    for uid, text in listed.items():
+        room -= len(uid) + len(text.encode())
+        if room < 0 or len(data) == MAX_LISTED:
+            break
+        data[uid] = text
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": {"name": NAME, "namespace": namespace, "labels": {"app.kubernetes.io/name": "bizrq"}},
-        "data": dict(sorted(listed.items())[:MAX_LISTED]),
+        "data": dict(sorted(data.items())),
     }
 
 

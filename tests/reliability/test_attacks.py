@@ -5,16 +5,13 @@ In each a tenant with the role `edit` and a group of four cores tries to run mor
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
 
 from bizrq.kube.client import KubeClient
 from bizrq.store.groups import GROUPS
-from bizrq.workloads.labels import LABEL
 from tests.reliability.routes import (
-    DAY,
     attempt,
     attempts,
     for_a_while,
@@ -26,12 +23,10 @@ from tests.reliability.routes import (
     owned,
     pod,
     relabel_pods,
-    replica_set,
-    slowly,
     web,
 )
 from tests.support.live_pods import LivePods
-from tests.support.objects import DEPLOYMENTS, PODS, REPLICASETS, Object, group
+from tests.support.objects import DEPLOYMENTS, NAMESPACES, PODS, REPLICASETS, Object, group
 from tests.support.tenant import JOBS, STATEFULSETS, Tenant
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -217,3 +212,67 @@ async def test_one_stateful_set_goes_and_another_adopts_what_it_left_and_makes_m
     await attempt(tenant.create(DEPLOYMENTS, web(tenant, 3, name="more", app="more")))
     await for_a_while(lambda: has_running(tenant, 7), 4)
     await live.settled()
+
+
+# Children that are scaled, and pods that are awaited.
+
+
+@pytest.mark.parametrize("how", ["runs", "paused", "held"])
+async def test_a_replica_set_of_a_deployment_is_scaled(tenant: Tenant, live: LivePods, how: str) -> None:
+    """Whoever undoes it comes late: the pods are made, and slow to stop."""
+    await tenant.create(DEPLOYMENTS, web(tenant, 4, slow=True))
+    await tenant.running(4)
+    if how == "paused":
+        await attempt(tenant.patch(DEPLOYMENTS, "web", {"spec": {"paused": True}}))
+    if how == "held":
+        await attempt(tenant.patch(DEPLOYMENTS, "web", HELD))
+        await attempt(tenant.delete(DEPLOYMENTS, "web", "Background"))
+    for made in await of_deployment(tenant):
+        await attempt(tenant.scale(REPLICASETS, made["metadata"]["name"], 40))
+    await for_a_while(lambda: has_running(tenant, 40), 4)
+    await live.settled()
+    await attempt(tenant.patch(DEPLOYMENTS, "web", {"metadata": {"finalizers": None}}))
+
+
+async def test_awaited_pods_leave_their_job_while_they_stop(tenant: Tenant, live: LivePods) -> None:
+    """It makes no others while it has them."""
+    made = of_kind(JOBS, web(tenant, 4, slow=True))
+    made["spec"]["podReplacementPolicy"] = "Failed"
+    await tenant.create(JOBS, made)
+    await tenant.running(4)
+    for _ in range(ROUNDS):
+        for each in await tenant.pods():
+            metadata = each["metadata"]
+            if "batch.kubernetes.io/controller-uid" not in metadata["labels"]:
+                continue
+            await attempt(tenant.delete(PODS, metadata["name"]))
+            clear = dict.fromkeys(metadata["labels"])
+            await attempt(tenant.patch(PODS, metadata["name"], {"metadata": {"labels": clear}}))
+        await for_a_while(lambda: has_running(tenant, 4), 4)
+    await live.settled()
+
+
+# Somebody else's owner.
+
+
+async def test_pods_name_an_owner_of_another_namespace_that_goes(
+    tenant: Tenant, live: LivePods, client: KubeClient, unique: str
+) -> None:
+    """The garbage collector knows no such kind and leaves them; who paid for that owner pays for none of them."""
+    name = f"{tenant.name}-{unique}"
+    await client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    await client.create(GROUPS, group(name, cpu="4"))
+    victim = Tenant(client, client, name)
+    await victim.uses("0")
+    stored = await victim.create(DEPLOYMENTS, web(victim, 1))
+    await victim.uses("1")
+    uid = stored["metadata"]["uid"]
+    await attempts(
+        tenant.create(PODS, owned(pod(tenant, f"p{n}"), "Thing", "web", uid, "example.org/v1")) for n in range(4)
+    )
+    await tenant.uses("4")
+    await victim.delete(DEPLOYMENTS, "web")
+    await victim.uses("0")
+    await attempts(tenant.create(PODS, pod(tenant, f"q{n}")) for n in range(4))
+    await live.settled()
+    await client.delete(NAMESPACES, name)
