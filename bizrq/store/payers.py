@@ -29,7 +29,7 @@ class KnownPayers:
     def __init__(self) -> None:
         #: By uid, then by group: a workload that moved before it was deleted has a line in each.
         self._known: dict[str, dict[str, Memory]] = {}
-        #: How many of them there are, by namespace.
+        #: How many of them are gone, by namespace.
         self._in: Counter[str] = Counter()
 
     def get(self, uid: str, /) -> Memory | None:
@@ -38,7 +38,7 @@ class KnownPayers:
         return max(found.values(), key=lambda memory: (memory.since, memory.group)) if found else None
 
     def left_in(self, namespace: str) -> bool:
-        """Return True where a payer of a namespace is gone, or released an object, and something of it is left."""
+        """Return True where a payer of a namespace is gone and something of it is left."""
         return namespace in self._in
 
     def replace(self, group: str, old: Iterable[str], new: Iterable[str]) -> None:
@@ -51,12 +51,13 @@ class KnownPayers:
             if (entry := _entry(group, line)) is not None:
                 self._forget(*entry)
                 self._known.setdefault(entry[0], {})[group] = entry[1]
-                self._in[_namespace(entry[1])] += 1
+                if entry[1].gone is not None:
+                    self._in[_namespace(entry[1])] += 1
 
     def _forget(self, uid: str, memory: Memory) -> None:
         found = self._known.get(uid, {})
         known = found.pop(memory.group, None)
-        if known is not None:
+        if known is not None and known.gone is not None:
             self._in[_namespace(known)] -= 1
             if not self._in[_namespace(known)]:
                 del self._in[_namespace(known)]
