@@ -21,6 +21,7 @@ from bizrq.workloads.kinds.declaration import Adapter
 from bizrq.workloads.lookup import Lookup, Reference, TrackingLookup
 from bizrq.workloads.ownership.lives import ends_at, is_live
 from bizrq.workloads.ownership.observation import has_observed
+from bizrq.workloads.ownership.payers import owner_that_pays
 from bizrq.workloads.pods.roles import has_ended
 from bizrq.workloads.validation import Malformed
 from controller.usage.below import Below, gather, kinds_below
@@ -235,7 +236,11 @@ class WorkloadCosts:
             live = [each.plain() for each in claiming if is_live(each.life(), self._now_ms())]
             shared = counting.demand_of_live_pods(obj, live, lookup, self._config).shared if live else {}
             return counting.Demand(shared=shared)
-        demand = counting.demand(obj, self._cluster.registry, lookup, self._config)
+        counted_by = counting.adapter_of(obj, self._cluster.registry)
+        # An owner that would not keep the object does not pay for it.
+        if owner_that_pays(obj, self._cluster.registry, lookup) is not None:
+            return counting.NO_DEMAND
+        demand = counting.own_demand(obj, counted_by, lookup, self._config)
         if not adapter.grows or has_ended(obj, adapter):
             return demand
         made = [

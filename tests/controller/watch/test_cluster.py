@@ -121,7 +121,8 @@ async def test_a_child_is_counted_anew_at_once_when_its_owner_pays_no_longer(boo
         await books.group("nlp", cpu="10")
         made = await books.create(deployment("web", "corp", 3))
         child = replica_set("other", 2)
-        child["metadata"] |= {"namespace": "default", "labels": {LABEL: "nlp"}, "ownerReferences": [reference(made)]}
+        labels = {LABEL: "nlp", "app": "x"}
+        child["metadata"] |= {"namespace": "default", "labels": labels, "ownerReferences": [reference(made)]}
         await books.create(child)
         await books.uses("corp", cpu="3")
         await books.client.patch(DEPLOYMENTS, "web", {"metadata": {"labels": {LABEL: None}}}, namespace="default")
