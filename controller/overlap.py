@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from itertools import zip_longest
 
 import structlog
 
@@ -58,9 +59,11 @@ class OverlapList:
             await asyncio.sleep(self._pace)
 
     async def _write(self) -> None:
-        listed = {key: text for texts in self._listed.values() for key, text in texts.items()}
+        # One of each group in turn: no group takes the place of others.
+        turns = zip_longest(*(sorted(texts.items()) for _, texts in sorted(self._listed.items())))
+        listed = dict(each for turn in turns for each in turn if each is not None)
         body = overlap.config_map(self._namespace, listed)
-        if len(listed) > overlap.MAX_LISTED:
+        if len(listed) > len(body["data"]):
             log.warning("too many workloads overlap: pods of some are not rejected", listed=len(listed))
         try:
             stored = await self._client.get(CONFIG_MAPS, overlap.NAME, self._namespace)

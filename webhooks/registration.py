@@ -71,11 +71,11 @@ CHARGED = " || ".join(
         f"{_of('object', 'metadata.ownerReferences', '[]')} != {_of('oldObject', 'metadata.ownerReferences', '[]')}",
     ]
 )
-#: Send an update by which an object may leave its owner: a label that it had changes or goes, or its owners change.
-MAY_LEAVE = (
-    f"{_of('object', 'metadata.ownerReferences', '[]')} != {_of('oldObject', 'metadata.ownerReferences', '[]')} || "
-    "(has(oldObject.metadata.labels) && oldObject.metadata.labels.exists(k, !(has(object.metadata.labels) && "
-    "k in object.metadata.labels && object.metadata.labels[k] == oldObject.metadata.labels[k])))"
+#: Send an update by which an object may leave its owner: its labels or owners change. A new label counts, too:
+#: a selector may ask that it is absent.
+MAY_LEAVE = " || ".join(
+    f"{_of('object', path, default)} != {_of('oldObject', path, default)}"
+    for path, default in (("metadata.ownerReferences", "[]"), ("metadata.labels", "{}"))
 )
 #: Scaling down is never refused; an absent count is 0.
 SCALED_UP = (

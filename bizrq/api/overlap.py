@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 NAME: Final = "bizrq-overlap"
-#: A ConfigMap holds 1 MiB. What is not listed is not rejected.
-MAX_LISTED: Final = 2_000
+#: A ConfigMap holds 1 MiB, and a larger one is rejected as a whole. What is not listed is not rejected.
+MAX_LISTED, MAX_BYTES = 2_000, 900 * 1024
 
 _API: Final = "admissionregistration.k8s.io/v1"
 _BUILT_IN: Final = (
@@ -45,12 +45,19 @@ def version_key(namespace: str, name: str) -> str | None:
 
 
 def config_map(namespace: str, listed: Mapping[str, str]) -> dict[str, Any]:
-    """Return the ConfigMap that lists these makers of pods: texts by key."""
+    """Return the ConfigMap that lists these makers of pods: texts by key. The first that fit are listed."""
+    data: dict[str, str] = {}
+    room = MAX_BYTES
+    for key, text in listed.items():
+        room -= len(key) + len(text.encode())
+        if room < 0 or len(data) == MAX_LISTED:
+            break
+        data[key] = text
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": {"name": NAME, "namespace": namespace, "labels": {"app.kubernetes.io/name": "bizrq"}},
-        "data": dict(sorted(listed.items())[:MAX_LISTED]),
+        "data": dict(sorted(data.items())),
     }
 
 

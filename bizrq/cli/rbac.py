@@ -63,13 +63,15 @@ def _cluster_roles(registry: Registry) -> Iterator[RbacManifest]:
     )
     use = [
         rule("", ["namespaces"], "get"),
+        rule("apps", ["controllerrevisions"], "get"),
         rule("authorization.k8s.io", ["subjectaccessreviews"], "create"),
         rule(GROUPS.group, [f"{GROUPS.plural}/status"], "patch"),
     ]
     yield RbacManifest(
         _role(WEBHOOKS, use),
         "The webhooks read the namespace of a request before they refuse it, and ask the API server whether a\n"
-        "user has a right on a group. A patch of the status holds back reservations while a person edits the group.",
+        "user has a right on a group. A patch of the status holds back reservations while a person edits the group.\n"
+        "The revision of a StatefulSet has the template of the pods below its partition.",
     )
     record = [
         rule(GROUPS.group, [GROUPS.plural], "patch"),

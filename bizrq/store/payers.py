@@ -29,11 +29,17 @@ class KnownPayers:
     def __init__(self) -> None:
         #: By uid, then by group: a workload that moved before it was deleted has a line in each.
         self._known: dict[str, dict[str, Memory]] = {}
+        #: How many of those that are gone there are, by namespace.
+        self._in: Counter[str] = Counter()
 
     def get(self, uid: str, /) -> Memory | None:
         """Return the payer that is remembered for an object. Of several groups the last one paid."""
         found = self._known.get(uid)
         return max(found.values(), key=lambda memory: (memory.since, memory.group)) if found else None
+
+    def left_in(self, namespace: str) -> bool:
+        """Return True where a payer of a namespace is gone, or released an object, and something of it is left."""
+        return namespace in self._in
 
     def replace(self, group: str, old: Iterable[str], new: Iterable[str]) -> None:
         """Replace the lines of a group's record. A line that cannot be read is logged, and remembers nobody."""
@@ -43,11 +49,18 @@ class KnownPayers:
                 self._forget(*entry)
         for line in after - before:
             if (entry := _entry(group, line)) is not None:
+                self._forget(*entry)
                 self._known.setdefault(entry[0], {})[group] = entry[1]
+                if entry[1].gone is not None:
+                    self._in[_namespace(entry[1])] += 1
 
     def _forget(self, uid: str, memory: Memory) -> None:
         found = self._known.get(uid, {})
-        found.pop(memory.group, None)
+        known = found.pop(memory.group, None)
+        if known is not None and known.gone is not None:
+            self._in[_namespace(known)] -= 1
+            if not self._in[_namespace(known)]:
+                del self._in[_namespace(known)]
         if not found:
             self._known.pop(uid, None)
 
@@ -103,6 +116,10 @@ def kept_lines(record: dict[str, Any] | None) -> list[str]:
 
 def _place(line: str) -> str:
     return line.rpartition(" ")[2]
+
+
+def _namespace(memory: Memory) -> str:
+    return memory.place.split("/")[1]
 
 
 def _entry(group: str, line: str) -> tuple[str, Memory] | None:

@@ -102,6 +102,10 @@ class PayerMemory(Protocol):
         """
         ...
 
+    def left_in(self, namespace: str) -> bool:
+        """Return True where a payer of a namespace is gone, or released an object, and something of it is left."""
+        ...
+
 
 class ReferenceLookup(Lookup, Protocol):
     """A lookup of referenced objects that also states where its answers come from."""

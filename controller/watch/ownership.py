@@ -59,7 +59,7 @@ class Ownership:
 
     def let_go(self, obj: Object) -> Memory | None:
         """Return the payer that is gone or released this object, which is the topmost one that is left."""
-        return left_by(obj, self._payers_gone)
+        return left_by(obj, self._registry, self._payers_gone)
 
     def group_of(self, obj: Object) -> str | None:
         """Return the group that an object charges if no owner pays for it. An invalid label charges no group."""

@@ -107,8 +107,8 @@ class OwnerTrust:
 
         `pays` is the payer above the child. Raises Malformed, ApiError, Unreachable.
         """
-        if request.sub_resource == "scale" or (self.is_trusted(request) and request.sub_resource != "resize"):
-            # An owner undoes a scale of its child. No template asks for a resize, so it is checked for every user.
+        if self.is_trusted(request) and request.sub_resource != "resize":
+            # No template asks for a resize, so it is checked for every user.
             return None
         found = responsible_owner(new, self._context.registry, lookup)
         if found is None:

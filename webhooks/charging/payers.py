@@ -64,11 +64,13 @@ class Payers:
         if reference is None:
             return False
         kept = controller_of(new.get("metadata"))
-        if kept is None or kept.get("uid") != reference.get("uid"):
+        if kept is None or _named(kept) != _named(reference):
+            # A controller goes by the uid; who pays is found by the kind and the name as well.
             return True
         before, after = _labels(old), _labels(new)
-        gone = {key for key in before if before[key] != after.get(key)}
-        return bool(gone) and bool(gone & await self._keys_of(reference, old, deadline))
+        # A selector may ask that a label is absent.
+        changed = {key for key in (*before, *after) if before.get(key) != after.get(key)}
+        return bool(changed) and bool(changed & await self._keys_of(reference, old, deadline))
 
     async def _keys_of(self, reference: Object, child: Object, deadline: Deadline) -> frozenset[str]:
         """Return the label keys that the owner's selector looks at. Raises ApiError, Unreachable."""
@@ -113,6 +115,12 @@ def check_owner_references(obj: Mapping[str, Any]) -> None:
         for key in ("apiVersion", "kind", "name", "uid"):
             if not expect_text(reference.get(key), f"{path}[{index}].{key}"):
                 raise Malformed(f"{path}[{index}].{key}: is missing")
+
+
+def _named(reference: Object) -> tuple[object, ...]:
+    """Return the owner that a reference names, in any version."""
+    group, _ = group_and_version(reference.get("apiVersion"))
+    return group, reference.get("kind"), reference.get("name"), reference.get("uid")
 
 
 def _labels(obj: Mapping[str, Any]) -> Mapping[str, Any]:

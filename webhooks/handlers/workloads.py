@@ -6,7 +6,7 @@ refused.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
@@ -27,6 +27,7 @@ from bizrq.workloads.labels import LABEL, group_of
 from bizrq.workloads.lookup import ALL_NODES, Lookup, Reference, TrackingLookup
 from bizrq.workloads.owners import charged_group, owner_chain, requires_group
 from bizrq.workloads.ownership.payers import Paid, PayerReason, PayingOwner
+from bizrq.workloads.ownership.waiting import is_awaited
 from bizrq.workloads.validation import Malformed
 from webhooks.charging.adoption import Adoption
 from webhooks.charging.authorization import is_new_in_group
@@ -35,6 +36,7 @@ from webhooks.charging.charges import Charges, Counted, Decided, NothingCharged,
 from webhooks.charging.context import Context
 from webhooks.charging.deadline import Deadline
 from webhooks.charging.grown_children import GrownChildren
+from webhooks.charging.older_versions import OlderVersions, with_older
 from webhooks.charging.owner_trust import OwnerTrust
 from webhooks.charging.payers import Payers, check_owner_references, is_going
 from webhooks.charging.shared_claims import SharedClaims
@@ -87,6 +89,7 @@ class WorkloadHandler:
         self._owner_trust = owner_trust
         self._payers = payers
         self._adoption = Adoption(context)
+        self._older = OlderVersions(context)
         self._exempt = exempt
         self._registry = context.registry
         self._config = context.config
@@ -280,6 +283,9 @@ class WorkloadHandler:
         before = None
         if stored is not None:
             before = self._children.with_children(stored, adapter, children, lookup)
+        versions = await self._older.of(adapter, new, old, deadline)
+        if versions:
+            demand, before = with_older(demand, before, await self._demands(versions, adapter, deadline))
         charge = charge_of(adapter, write.request, new, demand, old, before)
         charge = replace(charge, children=self._promised_beside(adapter), adopts=write.adopts.get(group, {}))
         # While a child asks for more than the workload does, the child may be about to ask for less.
@@ -296,6 +302,14 @@ class WorkloadHandler:
         due = PendingCharge(group, charge, lookup, is_intent=is_intent, is_new_in_group=enters)
         left = self._leaving(write, due, children, lookup)
         return _charges(adapter, [*left, *claims, due])
+
+    async def _demands(self, objects: Sequence[Object], adapter: Adapter, deadline: Deadline) -> list[Demand]:
+        """Return what each of these asks for. Raises ApiError, Unreachable."""
+
+        def count(known: Lookup) -> list[Demand]:
+            return [stored_demand(self._context, obj, adapter, known) for obj in objects]
+
+        return count(await self._context.resolver.resolve(count, deadline.seconds_left()))
 
     def _leaving(
         self, write: _Write, entering: PendingCharge, children: list[Object], lookup: ReferenceLookup
@@ -342,23 +356,36 @@ class WorkloadHandler:
         Its owner makes another in its place, so it is growth of the group that pays. Raises Malformed.
         """
         request, adapter, new, old = write.request, write.adapter, write.new, write.old
-        if old is None or is_going(old):
+        is_left = paid.reason is PayerReason.LEFTOVER
+        if old is None or (is_left and is_going(old)) or (not is_left and self._is_not_replaced(paid, old, lookup)):
             return Decided(Granted())
         demand = counting.own_demand(new, adapter, lookup, self._config)
-        is_left = paid.reason is PayerReason.LEFTOVER
         before = stored_demand(self._context, old, adapter, lookup) if is_left else None
-        if before is None and self._is_going(paid, old, lookup):
-            return Decided(Granted())
         charge = charge_of(adapter, request, new, demand, old, before)
         if not charge.may_need_more():
             return Decided(Granted())
         whom = "" if is_left else f"what leaves {paid.place}, which makes another in its place"
         return _charges(adapter, [PendingCharge(paid.group, charge, lookup, whom)])
 
-    def _is_going(self, paid: Paid, child: Object, lookup: Lookup) -> bool:
-        """Return True where an owner that pays for a child makes no other in its place: it is being deleted."""
-        chain = owner_chain(child, self._registry, lookup)
-        return any(is_going(owner) for owner, _, _ in chain if owner["metadata"].get("uid") == paid.payer)
+    def _is_not_replaced(self, paid: Paid, child: Object, lookup: Lookup) -> bool:
+        """Return True where no owner makes another in place of a child that leaves.
+
+        All of them up to the payer are being deleted: one that is not makes another, if only once the ones below it are
+        gone. Or the child is a pod that is being deleted, and another was made in its place when that began.
+        """
+        owners: list[Object] = []
+        for owner, _, _ in owner_chain(child, self._registry, lookup):
+            owners.append(owner)
+            if owner["metadata"].get("uid") == paid.payer:
+                break
+        if all(map(is_going, owners)):
+            return True
+        name = str(child["metadata"].get("name"))
+        return (
+            child.get("kind") == "Pod"
+            and is_going(child)
+            and not any(is_awaited(owner, name, is_old=True) for owner in owners)
+        )
 
     async def _count_child(
         self, write: _Write, owner: PayingOwner, lookup: ReferenceLookup, deadline: Deadline

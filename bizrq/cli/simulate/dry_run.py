@@ -75,6 +75,9 @@ class _Payers:
     def get(self, uid: str, /) -> Memory | None:
         return self.known.get(uid)
 
+    def left_in(self, namespace: str) -> bool:
+        return self.known.left_in(namespace)
+
 
 class DryRun:
     """Run the webhooks on manifests, in their order. `unread` names what the user may not read."""

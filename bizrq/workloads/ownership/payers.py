@@ -115,7 +115,7 @@ def paid_by(obj: Object, registry: Registry, lookup: Lookup, remembered: Remembe
     chain = list(_kept_by(obj, registry, lookup))
     top = chain[-1][0] if chain else obj
     # The payer that released the topmost object still pays, regardless of labels below.
-    let_go = left_by(top, remembered)
+    let_go = left_by(top, registry, remembered)
     if let_go is not None:
         return Paid(let_go.group, PayerReason.LEFTOVER, _uid(top), let_go.place, let_go.since, top)
     payer = _payer(chain, registry, lookup, takes)
@@ -132,10 +132,11 @@ def paid_by(obj: Object, registry: Registry, lookup: Lookup, remembered: Remembe
     return None
 
 
-def left_by(top: Object, remembered: Remembered) -> Memory | None:
+def left_by(top: Object, registry: Registry, remembered: Remembered) -> Memory | None:
     """Return the payer that released the topmost object that is left: it let that object go, or it is gone.
 
-    No owner keeps `top`. What a person makes below an owner that is gone already is none of its.
+    No owner keeps `top`. What a person makes below an owner that is gone already is none of its, nor what names the uid
+    of an owner that never paid for it: one of another namespace, or of a kind that makes no such objects.
     """
     found = remembered.get(_uid(top))
     # An object that pays for itself is remembered under its own place: no owner released it. One that is remembered
@@ -143,8 +144,10 @@ def left_by(top: Object, remembered: Remembered) -> Memory | None:
     if found is not None and found.place != place_of(top):
         return found
     reference = controller_of(top.get("metadata"))
-    found = remembered.get(str(reference.get("uid"))) if reference is not None else None
-    if found is None or found.gone is None:
+    if reference is None or not _makes(reference, top, registry):
+        return None
+    found = remembered.get(str(reference.get("uid")))
+    if found is None or found.gone is None or found.place.split("/")[1] != namespace_name(top):
         return None
     created = _created(top)
     return found if created is None or created <= found.gone + LATE else None
@@ -260,6 +263,13 @@ def _payer(
             group = next((each for each in groups if each is not None and takes(each, namespace)), None)
             found = PayingOwner(owner, group) if group is not None else found
     return found
+
+
+def _makes(reference: Mapping[str, Any], child: Object, registry: Registry) -> bool:
+    """Return True where an owner of the kind that a reference names makes such objects."""
+    group, _ = group_and_version(reference.get("apiVersion"))
+    adapter, made = registry.by_kind(group, str(reference.get("kind"))), _kind_of(child)
+    return adapter is not None and (made in adapter.creates or made in adapter.passes)
 
 
 def _kind_of(obj: Object) -> GroupKind:

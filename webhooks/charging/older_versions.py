@@ -1,0 +1,141 @@
+"""What a workload's controller may scale instead of its template: older versions that still run, or that it adopts.
+
+A Deployment's controller scales what there is before it replaces it: a paused or unfinished rollout in proportion, and
+ReplicaSets that it adopts. A StatefulSet's controller makes the pods below its partition of the old revision. So pods
+that a scale-up adds may be larger than the template says. This file alone decides which templates those may have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, Final
+
+from bizrq.kube.client import NotFound, Resource
+from bizrq.units.resources import Resources, growth, larger, scale, total
+from bizrq.workloads.demand.counting import Demand
+from bizrq.workloads.kinds.declaration import Adapter
+from bizrq.workloads.owners import controller_of
+from bizrq.workloads.ownership.observation import has_observed
+from bizrq.workloads.ownership.payers import keeps, selector_of
+from bizrq.workloads.ownership.waiting import current_version
+from webhooks.charging.context import Context
+from webhooks.charging.deadline import Deadline
+from webhooks.charging.payers import is_going
+from webhooks.charging.stored import list_kinds
+
+Object = dict[str, Any]
+
+#: The revisions of a StatefulSet's template.
+REVISIONS: Final = Resource("apps", "v1", "controllerrevisions", "ControllerRevision")
+
+
+class OlderVersions:
+    """Finds older versions in one cluster."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    async def of(self, adapter: Adapter, new: Object, old: Object | None, deadline: Deadline) -> Sequence[Object]:
+        """Return the object once with each older template of which a write may add pods; none where it adds none.
+
+        Raises ApiError, Unreachable.
+        """
+        before, after = _replicas(old) if old is not None else 0, _replicas(new)
+        if after <= max(before, 1):
+            return ()
+        templates: list[Object] = []
+        if (adapter.group, adapter.kind) == ("apps", "StatefulSet"):
+            templates = await self._revisions(new, old, before, deadline)
+        elif (adapter.group, adapter.kind) == ("apps", "Deployment") and self._may_have_older(new, old):
+            templates = await self._replica_sets(new, old, deadline)
+        return [{**new, "spec": {**_map(new, "spec"), "template": template}} for template in templates]
+
+    def _may_have_older(self, new: Object, old: Object | None) -> bool:
+        """Return False where all pods have the template that is asked for, before and after the write.
+
+        A new object has none but what it adopts.
+        """
+        if old is None:
+            return self._context.payers.left_in(str(_map(new, "metadata").get("namespace")))
+        if not has_observed(old) or _template(old) != _template(new):
+            return True
+        status, replicas = _map(old, "status"), _replicas(old)
+        return not (replicas and replicas == status.get("replicas") == status.get("updatedReplicas"))
+
+    async def _replica_sets(self, new: Object, old: Object | None, deadline: Deadline) -> list[Object]:
+        """Return the templates of the ReplicaSets that its controller scales. Raises ApiError, Unreachable."""
+        kind = self._context.registry.by_kind("apps", "ReplicaSet")
+        if kind is None or not selector_of(new):
+            return []
+        uid, namespace = _map(old or {}, "metadata").get("uid"), _map(new, "metadata").get("namespace", "")
+        listed = await list_kinds(self._context, [kind], namespace, deadline)
+        made = [obj for _, obj in listed if _is_its(obj, uid) and keeps(new, obj)]
+        current = current_version(new, made)
+        active = [obj for obj in made if _replicas(obj)]
+        if not active and current is None:
+            # Where no version runs, the newest is scaled.
+            active = sorted(made, key=lambda obj: str(obj["metadata"].get("creationTimestamp")))[-1:]
+        return [_template(obj) for obj in active if obj["metadata"].get("uid") != current]
+
+    async def _revisions(self, new: Object, old: Object | None, before: int, deadline: Deadline) -> list[Object]:
+        """Return the template of the revision below the partition. Raises ApiError, Unreachable."""
+        if old is None or _partition(new) <= before:
+            return []
+        status, is_same = _map(old, "status"), _template(old) == _template(new)
+        name = status.get("currentRevision")
+        if has_observed(old) and is_same and name == status.get("updateRevision"):
+            return []
+        templates: list[Object] = [] if is_same else [_template(old)]
+        if isinstance(name, str) and name:
+            namespace, timeout = _map(old, "metadata").get("namespace"), deadline.seconds_left()
+            with suppress(NotFound):
+                found = await self._context.client.get(REVISIONS, name, namespace, timeout=timeout)
+                templates.append(_template(_map(found, "data")))
+        return templates
+
+
+def with_older(demand: Demand, before: Demand | None, older: Sequence[Demand]) -> tuple[Demand, Demand | None]:
+    """Return what a scale-up asks for, and what the stored object did, where added pods may be of an older version.
+
+    Each added pod costs what the largest version does. That the stored ones cost so is no growth.
+    """
+    largest: Resources = {}
+    for each in older:
+        for role in each.roles:
+            largest = larger(largest, role.per_pod)
+    return _at(demand, largest), _at(before, largest) if before is not None else None
+
+
+def _at(demand: Demand, largest: Resources) -> Demand:
+    more = [scale(growth(largest, role.per_pod), role.replicas) for role in demand.roles]
+    roles = tuple(replace(role, per_pod=larger(role.per_pod, largest)) for role in demand.roles)
+    return replace(demand, resources=total((demand.resources, *more)), roles=roles)
+
+
+def _is_its(obj: Object, uid: str | None) -> bool:
+    """Return True for a ReplicaSet that an object has, or that it may adopt."""
+    controller = controller_of(obj["metadata"])
+    return not is_going(obj) if controller is None else controller.get("uid") == uid
+
+
+def _template(obj: Object) -> Object:
+    return _map(_map(obj, "spec"), "template")
+
+
+def _replicas(obj: Object) -> int:
+    return _number(_map(obj, "spec").get("replicas"), 1)
+
+
+def _partition(obj: Object) -> int:
+    return _number(_map(_map(_map(obj, "spec"), "updateStrategy"), "rollingUpdate").get("partition"), 0)
+
+
+def _map(obj: Object, key: str) -> Object:
+    found = obj.get(key)
+    return found if isinstance(found, dict) else {}
+
+
+def _number(value: object, default: int) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) else default
