@@ -29,7 +29,7 @@ class KnownPayers:
     def __init__(self) -> None:
         #: By uid, then by group: a workload that moved before it was deleted has a line in each.
         self._known: dict[str, dict[str, Memory]] = {}
-        #: How many of them are gone, by namespace.
+        #: How many of those that are gone there are, by namespace.
         self._in: Counter[str] = Counter()
 
     def get(self, uid: str, /) -> Memory | None:
