@@ -280,6 +280,7 @@ class Reconciler:
                 safe=terms.safe,
                 exact_cash=record.exact if record is not None else {},
                 shared=shared,
+                adoptable=self._snapshots.adoptable(usage, entries),
                 may_drop=partial(self._snapshots.may_drop, group.name, usage),
             )
         )
