@@ -6,14 +6,14 @@ This file alone decides how that cluster differs from the real one. It never wri
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
 from bizrq.api import group as wire
 from bizrq.api.group import GroupObject, GroupUnreadable
-from bizrq.kube.client import Resource
+from bizrq.kube.client import NotFound, Resource
 from bizrq.quota.account import Account
 from bizrq.quota.change import Charge
 from bizrq.quota.verdict import Verdict
@@ -24,14 +24,22 @@ from bizrq.workloads.lookup import Reference, reference_of
 from webhooks.charging.group_commit import Check, NameCheck, Reserver
 
 Object = dict[str, Any]
+T = TypeVar("T")
+_Get: TypeAlias = tuple[Resource, str | None, str]
+_List: TypeAlias = tuple[Resource, str | None, str | None, str | None, Callable[[Object], Any] | None]
 
 
 class OverlayReader:
-    """An ObjectReader that answers with the added objects first, and with the cluster's otherwise."""
+    """An ObjectReader that answers with the added objects first, and with the cluster's otherwise.
+
+    It reads nothing twice: a command answers all manifests from one view of the cluster.
+    """
 
     def __init__(self, stored: ObjectReader) -> None:
         self._stored = stored
         self._added: dict[Reference, Object] = {}
+        self._got: dict[_Get, Object | NotFound] = {}
+        self._listed: dict[_List, tuple[list[Object], str] | NotFound] = {}
 
     def add(self, place: Reference, obj: Object) -> None:
         self._added[place] = obj
@@ -40,7 +48,12 @@ class OverlayReader:
         self, resource: Resource, name: str, namespace: str | None = None, *, timeout: float | None = None
     ) -> Object:
         added = self._added.get((resource.group, resource.kind, namespace or "", name))
-        return added if added is not None else await self._stored.get(resource, name, namespace, timeout=timeout)
+        if added is not None:
+            return added
+        key = resource, namespace, name
+        if key not in self._got:
+            self._got[key] = await _found(self._stored.get(resource, name, namespace, timeout=timeout))
+        return _or_raise(self._got[key])
 
     async def list(
         self,
@@ -53,15 +66,20 @@ class OverlayReader:
         timeout: float | None = None,
         transform: Callable[[Object], Any] | None = None,
     ) -> tuple[list[Object], str]:
-        items, version = await self._stored.list(
-            resource,
-            namespace,
-            label_selector=label_selector,
-            field_selector=field_selector,
-            limit=limit,
-            timeout=timeout,
-            transform=transform,
-        )
+        key = resource, namespace, label_selector, field_selector, transform
+        if key not in self._listed:
+            self._listed[key] = await _found(
+                self._stored.list(
+                    resource,
+                    namespace,
+                    label_selector=label_selector,
+                    field_selector=field_selector,
+                    limit=limit,
+                    timeout=timeout,
+                    transform=transform,
+                )
+            )
+        items, version = _or_raise(self._listed[key])
         added = {
             place: obj
             for place, obj in self._added.items()
@@ -70,6 +88,20 @@ class OverlayReader:
         others = [item for item in items if reference_of(item) not in added]
         selected = [obj for obj in added.values() if _is_selected(obj, label_selector)]
         return [*others, *(selected if transform is None else map(transform, selected))], version
+
+
+async def _found(read: Awaitable[T]) -> T | NotFound:
+    """Return what is read, or the error that says that it is not there."""
+    try:
+        return await read
+    except NotFound as error:
+        return error
+
+
+def _or_raise(found: T | NotFound) -> T:
+    if isinstance(found, NotFound):
+        raise found
+    return found
 
 
 def _is_selected(obj: Mapping[str, Any], selector: str | None) -> bool:
