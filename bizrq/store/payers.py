@@ -38,7 +38,7 @@ class KnownPayers:
         return max(found.values(), key=lambda memory: (memory.since, memory.group)) if found else None
 
     def left_in(self, namespace: str) -> bool:
-        """Return True where a payer of a namespace is gone, or released an object, and something of it is left."""
+        """Return True where a payer of a namespace is gone and something of it is left."""
         return namespace in self._in
 
     def replace(self, group: str, old: Iterable[str], new: Iterable[str]) -> None:

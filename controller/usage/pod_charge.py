@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from bizrq.units.quantity import NANO
-from bizrq.units.resources import Resources, add, growth, larger, scale, smaller, total
+from bizrq.units.resources import Resources, add, growth, larger, smaller
 from bizrq.workloads.config import CountingConfig
 from bizrq.workloads.demand.counting import Demand
 from bizrq.workloads.kinds.declaration import Adapter
 from bizrq.workloads.lookup import Lookup
-from bizrq.workloads.ownership.charge import Held, Weighed, may_be_free, weigh
+from bizrq.workloads.ownership.charge import Held, Weighed, cost_of, may_be_free, weigh
 from bizrq.workloads.ownership.lives import Life, Stage, ends_at, stage
 from bizrq.workloads.ownership.overlap import FREE_FOR
 from bizrq.workloads.ownership.waiting import current_version, is_awaited
@@ -104,7 +104,7 @@ class PodCharges:
         if between:
             # Pods that are there already count by themselves.
             fresh = [pod for pod in held if stage(pod.life, now, awaited=pod.awaited) is Stage.FRESH]
-            there = total(scale(pod.cost, pod.many) for pod in fresh)
+            there = cost_of(fresh)
             between = growth(between, growth(there, demand.resources))
         asked = larger(earlier, add(demand.resources, between)) if earlier or between else demand.resources
         # An earlier demand covers the pods that are missing of a smaller one.
@@ -238,7 +238,7 @@ def _charge(held: list[Held], weighed: Weighed, declared: int, asked: Resources,
         return PodCharge(weighed)
     gone = set(weighed.ending)
     ending = [pod for pod in held if pod.uid in gone]
-    amounts = total(pod.cost for pod in ending)
+    amounts = cost_of(ending)
     fresh = growth(growth(weighed.charge, amounts), asked)
     number = max(0, weighed.fresh - declared - len(weighed.free)) if rolls and fresh else 0
     if not ending and not (rolls and fresh):

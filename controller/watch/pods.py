@@ -6,7 +6,6 @@ This file alone decides when a pod started and ended, by its own timestamps. It 
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterable
-from dataclasses import replace
 from functools import lru_cache
 from sys import intern
 from typing import Any
@@ -19,7 +18,7 @@ from bizrq.workloads.devices import hami
 from bizrq.workloads.labels import LABEL
 from bizrq.workloads.lookup import group_and_version
 from bizrq.workloads.owners import controller_of
-from bizrq.workloads.ownership.lives import Life, life_of
+from bizrq.workloads.ownership.lives import Life, life_from
 from bizrq.workloads.ownership.payers import SELECTING
 from bizrq.workloads.ownership.waiting import ordinal_of
 
@@ -101,9 +100,7 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
     def life(self, gone: int | None = None) -> Life:
         """Return the fields that decide if the pod is live. `gone` is the time at which it was found missing."""
         metadata = self.rest["metadata"] if self.rest is not None else {}
-        spec = {"nodeName": self.node, "terminationGracePeriodSeconds": self.spec.get("terminationGracePeriodSeconds")}
-        found = life_of({"metadata": metadata, "spec": spec, "status": {"phase": self.phase}}, gone)
-        return replace(found, created=self.created)
+        return life_from(self.phase, self.node, self.created, metadata, self.spec, gone)
 
     @property
     def kept_by(self) -> Hashable:

@@ -194,7 +194,8 @@ ROWS = [
         {**REPLICAS, "strategy": {"canary": {}}},
         lambda size: {"replicas": size},
         scale=True,
-        makes=[(REPLICASETS, {"spec": REPLICAS})],
+        # It keeps what its selector matches.
+        makes=[(REPLICASETS, {"metadata": {"labels": ONE["metadata"]["labels"]}, "spec": REPLICAS})],
     ),
     kubeflow("TFJob", "tfReplicaSpecs", "PS"),
     kubeflow("PyTorchJob", "pytorchReplicaSpecs", "Master", scale=True),

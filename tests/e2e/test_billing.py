@@ -18,7 +18,7 @@ import pytest
 import pytest_asyncio
 
 import crds
-from bizrq.kube.client import KubeClient, NotFound
+from bizrq.kube.client import Forbidden, KubeClient, NotFound
 from bizrq.store.groups import GROUPS
 from bizrq.store.hours import CARD_HOURS, STATEMENTS
 from controller.watch.cluster import now_ms
@@ -100,8 +100,20 @@ class Week:
             for each in (await self.client.list(resource, "default"))[0]:
                 with suppress(NotFound):
                     await self.client.delete(resource, each["metadata"]["name"], "default")
-        with suppress(NotFound):
-            await self.client.delete(GROUPS, name)
+
+        async def deleted() -> bool:
+            """A group with workloads is not deleted; it has them until they are seen to be gone."""
+            try:
+                await self.client.delete(GROUPS, name)
+            except NotFound:
+                return True
+            except Forbidden as error:
+                if "has workloads" not in error.message:
+                    raise
+                return False
+            return True
+
+        await eventually(deleted, 60, f"{name} can be deleted")
 
         async def gone() -> bool:
             return name not in {each["metadata"]["name"] for each in (await self.client.list(GROUPS))[0]}

@@ -119,10 +119,17 @@ async def allocate(
 
 
 async def remove(client: KubeClient, pods: list[Object]) -> None:
-    """What a kubelet does with pods that are deleted: they go."""
-    for pod in pods:
-        path = f"/api/v1/namespaces/default/pods/{pod['metadata']['name']}"
+    """What a kubelet does with pods that are being deleted: they end, and go."""
+    for name in [pod["metadata"]["name"] for pod in pods]:
+        await eventually(lambda pod=name: _is_ending(client, pod), 60, f"{name} is being deleted")
+        ended = {"status": {"phase": "Succeeded"}}
+        await client.patch(PODS, name, ended, namespace="default", subresource="status")
+        path = f"/api/v1/namespaces/default/pods/{name}"
         await client.request("DELETE", path, body=orjson.dumps({"gracePeriodSeconds": 0}))
+
+
+async def _is_ending(client: KubeClient, name: str) -> bool:
+    return "deletionTimestamp" in (await client.get(PODS, name, "default"))["metadata"]
 
 
 async def is_gone(client: KubeClient, names: list[str]) -> None:
@@ -162,7 +169,12 @@ async def test_claims_of_a_template_are_admitted_counted_and_charged_until_they_
     assert f"deployments.apps/default/{unique} declares A100, but 3 pods" in told.message
 
     await client.patch(DEPLOYMENTS, unique, {"spec": {"replicas": 0}}, namespace="default")
-    await uses(client, unique, gpu="0")
+    # Pods are charged until they have ended.
+    for pod in pods:
+        await eventually(lambda p=pod: _is_ending(client, p["metadata"]["name"]), 60, "the pods are ending")
+    before = (await uses(client, unique)).status.last_reconcile_time
+    await eventually(lambda: _is_newer(client, unique, before), 60, "another recount")
+    await uses(client, unique, gpu="6")
     await remove(client, pods)
     await is_gone(client, names)
     await uses(client, unique, gpu="0", **{A100: "0", T4: "0"})
@@ -220,6 +232,7 @@ async def test_a_claim_that_pods_share_is_counted_and_charged_once(client: KubeC
     await client.delete(DEPLOYMENTS, unique, "default")
     await uses(client, unique, gpu="4")
     await client.delete(DEPLOYMENTS, f"{unique}-b", "default")
+    await remove(client, pods)
     await uses(client, unique, gpu="0")
 
 

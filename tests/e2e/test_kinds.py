@@ -88,6 +88,8 @@ class Play:
         children = await self.children(made)
         await self.costs(2)
         await self.gone(children)
+        # What has ended is charged until a count sees that.
+        await self.costs(2)
         if row.edited:
             await self.grow()
         if row.suspend is not None and row.resume is not None:
@@ -186,7 +188,8 @@ class Play:
         return not await made_by(self.client, PODS, self.name, uid)
 
     async def create(self, resource: Resource, obj: Object, name: str, **metadata: Any) -> Object:
-        metadata |= {"name": name, "namespace": self.name, "labels": {LABEL: self.name}}
+        labels = obj.get("metadata", {}).get("labels", {})
+        metadata |= {"name": name, "namespace": self.name, "labels": {**labels, LABEL: self.name}}
         return await self.client.create(resource, typed(resource, {**labelled(obj, self.name), "metadata": metadata}))
 
     async def patch(self, spec: Object) -> None:

@@ -15,7 +15,7 @@ from bizrq.kube.client import KubeClient, Resource
 from bizrq.settings import settings
 from bizrq.store.groups import GROUPS
 from bizrq.workloads.labels import LABEL
-from tests.e2e.test_devices import allocate, bind, hours, uses
+from tests.e2e.test_devices import allocate, bind, hours, remove, uses
 from tests.support.cluster import Real, eventually, has_kinds, refusal
 from tests.support.objects import CLAIM_TEMPLATES as TEMPLATES
 from tests.support.objects import (
@@ -109,4 +109,5 @@ async def test_pods_of_a_pod_group_have_its_claim_together(client: KubeClient) -
     await uses(client, "vision", gpu="2")
     await uses(client, "nlp", gpu="0")
     await client.delete(DEPLOYMENTS, "web", "default")
+    await remove(client, pods)
     await uses(client, "vision", gpu="0")

@@ -92,12 +92,12 @@ def weigh(
     ending = [pod for pod, found in stages if found is Stage.ENDING]
     spared = free(fresh, declared, now) if surges else []
     number = sum(pod.many for pod in fresh)
-    there, at_no_cost = _cost(fresh), smaller(_cost(spared), demand)
+    there, at_no_cost = cost_of(fresh), smaller(cost_of(spared), demand)
     charge = slot_charge(
         demand,
         there,
         at_no_cost,
-        _cost(ending),
+        cost_of(ending),
         scale(per_pod, max(0, declared - number)),
     )
     ends = [end for pod in (*fresh, *ending) if (end := ends_at(pod.life)) is not None]
@@ -113,5 +113,11 @@ def weigh(
     )
 
 
-def _cost(pods: Iterable[Held]) -> dict[str, int]:
-    return total(pod.cost if pod.many == 1 else scale(pod.cost, pod.many) for pod in pods)
+def cost_of(pods: Iterable[Held]) -> dict[str, int]:
+    """Return what pods cost together."""
+    # Most pods of a slot share one cost.
+    alike: dict[int, tuple[Resources, int]] = {}
+    for pod in pods:
+        known = alike.get(id(pod.cost))
+        alike[id(pod.cost)] = pod.cost, pod.many + (known[1] if known is not None else 0)
+    return total(scale(cost, many) for cost, many in alike.values())

@@ -65,14 +65,28 @@ class Life:
 def life_of(pod: Mapping[str, Any], gone: int | None = None) -> Life:
     """Read a stored pod. Raises nothing: a time that cannot be read makes the pod live for longer, never shorter."""
     metadata, spec, status = pod.get("metadata") or {}, pod.get("spec") or {}, pod.get("status") or {}
+    return life_from(
+        status.get("phase"), spec.get("nodeName"), _time(metadata.get("creationTimestamp")), metadata, spec, gone
+    )
+
+
+def life_from(
+    phase: str | None,
+    node: str | None,
+    created: int | None,
+    metadata: Mapping[str, Any],
+    spec: Mapping[str, Any],
+    gone: int | None = None,
+) -> Life:
+    """Read the times and graces of a pod of which the rest is known. Raises nothing."""
     return Life(
-        phase=status.get("phase"),
-        node=spec.get("nodeName") or None,
-        created=_time(metadata.get("creationTimestamp")),
-        deleted=_deleted(metadata.get("deletionTimestamp")),
-        grace=_span(metadata.get("deletionGracePeriodSeconds")),
-        own_grace=_own_grace(spec.get("terminationGracePeriodSeconds")),
-        gone=gone,
+        phase,
+        node or None,
+        created,
+        _deleted(metadata.get("deletionTimestamp")),
+        _span(metadata.get("deletionGracePeriodSeconds")),
+        _own_grace(spec.get("terminationGracePeriodSeconds")),
+        gone,
     )
 
 

@@ -223,6 +223,22 @@ async def test_what_is_made_below_an_owner_that_is_long_gone_pays_for_itself(boo
         await books.holds_still("nlp", lambda g: g.status.used == {"limits.cpu": "1"})
 
 
+async def test_what_its_owner_would_not_keep_pays_for_itself_until_it_would(books: Books) -> None:
+    """A Deployment's controller adopts what its selector matches, and releases the rest."""
+    async with books.controller():
+        await books.group("nlp", cpu="9")
+        await books.group("vision", cpu="9")
+        owner = await books.create(deployment("web", "nlp", 2))
+        child = deployment("other", "vision", 1)
+        child["metadata"]["ownerReferences"] = [_controller(owner)]
+        await books.create({**child, "kind": "ReplicaSet"})
+        await books.uses("nlp", cpu="2")
+        await books.uses("vision", cpu="1")
+        await books.client.patch(REPLICASETS, "other", {"metadata": {"labels": {"app": "x"}}}, namespace="default")
+        await books.uses("vision", cpu="0")
+        await books.holds_still("nlp", lambda g: g.status.used == {"limits.cpu": "2"})
+
+
 async def test_what_names_an_owner_that_never_was_pays_for_itself_by_its_namespace(books: Books) -> None:
     async with books.controller():
         await books.group("nlp", cpu="9")
