@@ -41,6 +41,7 @@ from controller.usage.observed_usage import ObservedUsage
 from controller.usage.overlaps import rejections
 from controller.usage.payer_lines import PayerLines
 from controller.usage.reservations import ReservationTracker
+from controller.usage.runs_on import RunningOn, counted_objects, ending_lines, messages
 from controller.usage.usage_cache import GroupUsage, UsageCache, UsageQuery
 from controller.usage.workload_cost import WorkloadCosts
 from controller.usage.workload_usage import PrepaidRun, UsageBuilder
@@ -105,6 +106,7 @@ class Reconciler:
         self._reporter = StatusReporter(recorder, catalog, now)
         self._writer = StatusWriter(cluster.groups, interval=recount_interval, now=now, clock=clock)
         self._payer_lines = PayerLines(cluster, now, clock)
+        self._runs_on = RunningOn(cluster, excess, now)
         self._overlaps = overlaps
         #: Why the payers of a group could not all be stored; "" if they could.
         self._full: dict[str, str] = {}
@@ -214,8 +216,9 @@ class Reconciler:
         Raises Conflict, other ApiErrors, Unreachable.
         """
         due, problem = self._payer_lines.due(group.name, self._usage_cache.of(group.name)), ""
-        if due.is_due:
-            problem = await self._cluster.payers.write(group, due.dropped, status.counted_at)
+        runs_on = self._runs_on.of(group.name)
+        if due.is_due or runs_on.keys() != self._cluster.payers.stored(group.name).runs_on.keys():
+            problem = await self._cluster.payers.write(group, due.dropped, status.counted_at, runs_on)
         self._full[group.name] = problem
         return self._payers_problem(group.name) == status.payers_problem
 
@@ -262,7 +265,9 @@ class Reconciler:
             payers=[problem] if problem else [],
             unowned=self._record_reconciler.unowned(group.name),
         )
-        shared = self._snapshots.shared(group, usage, sightings, findings)
+        apart = self._runs_on.apart(group.name, usage)
+        findings.overlap.extend(messages(apart))
+        shared = [*self._snapshots.shared(group, usage, sightings, findings), *counted_objects(apart)]
         counted = recount(
             Snapshot(
                 hard=hard,
@@ -275,6 +280,7 @@ class Reconciler:
                 safe=terms.safe,
                 exact_cash=record.exact if record is not None else {},
                 shared=shared,
+                adoptable=self._snapshots.adoptable(usage, entries),
                 may_drop=partial(self._snapshots.may_drop, group.name, usage),
             )
         )
@@ -286,7 +292,7 @@ class Reconciler:
             self_used=wire.format_amounts(counted.self_used),
             reservations=sorted([*map(str, counted.reservations), *kept_texts]),
             counted_at=self._versions.counted_at(group.name),
-            ending=sorted(findings.ending)[: wire.MAX_ENDING],
+            ending=sorted((*findings.ending, *ending_lines(apart)))[: wire.MAX_ENDING],
             leftovers=leftovers[: wire.MAX_LEFTOVERS],
             payers_problem=problem,
             observed_generation=group.metadata.generation,
@@ -324,6 +330,8 @@ class Reconciler:
             self._reporter.report(group, report.counted, report.findings, report.hours)
             self._overlaps.set(group.name, rejections(group, report.counted, self._usage_cache.of(group.name)))
         again = [self._interval]
+        ends = [pod.until for pod in self._runs_on.of(group.name).values()]
+        again += [max(0.1, (end - self._now()) / 1000) for end in ends]
         changes = self._usage_cache.of(group.name).again
         if changes is not None:
             again.append(max(0.1, (changes - self._now()) / 1000))

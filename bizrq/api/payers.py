@@ -1,6 +1,7 @@
 """The BizGroupPayers on the wire: the record of who paid for what the workloads of one group made.
 
-This file alone decides the shape of the stored object. `bizrq.workloads.ownership.memory` decides how its lines read.
+This file alone decides the shape of the stored object. `bizrq.workloads.ownership` decides how its lines read:
+`memory` those of payers, `runs_on` those of pods that have vanished.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ class PayersMeta(msgspec.Struct, omit_defaults=True, rename="camel"):
 
 class PayersStatus(msgspec.Struct, omit_defaults=True, rename="camel"):
     payers: list[str] = []
+    vanished: list[str] = []
     counted_at: dict[str, str] = {}
 
 

@@ -128,6 +128,25 @@ class GroupSnapshots:
         slot, uid = min((line.counted.slot, uid) for uid, line in account.unknown.items())
         return [CountedObject(slot, uid, held)]
 
+    def adoptable(self, usage: GroupUsage, entries: Iterable[Reservation]) -> dict[Slot, Resources]:
+        """Return what `used` holds of leftovers that creates will adopt, by the slot of the create.
+
+        As in admission, what it left belongs to the next workload of its kind and name.
+        """
+        if not usage.leftovers:
+            return {}
+        by_place: dict[str, list[Resources]] = {}
+        for line in usage.leftovers.values():
+            if line.left is not None:
+                by_place.setdefault(line.left.place, []).append(line.counted.cost)
+        found: dict[Slot, Resources] = {}
+        for slot in {entry.slot for entry in entries if entry.is_create and entry.base}:
+            plural, _, api_group = slot.kind.partition(".")
+            adapter = self._cluster.registry.by_resource(api_group, plural)
+            if adapter is not None:
+                found[slot] = total_of(by_place.get(f"{adapter.kind}/{slot.namespace}/{slot.name}", ()))
+        return found
+
     def may_drop(self, name: str, usage: GroupUsage, entry: Reservation) -> bool:
         """Return True where a status without the entry counts its object, or what that left.
 

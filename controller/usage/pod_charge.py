@@ -6,7 +6,7 @@ which version it is, and if its controller waits for it. Most pods are alike, so
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -67,6 +67,8 @@ class PodCharge:
     overlap: Overlap | None = None
     surplus: Resources | None = None
     between: Resources | None = None
+    #: The uids of pods that are gone from the API and may run on.
+    vanished: Sequence[str] = ()
 
 
 class PodCharges:
@@ -112,6 +114,7 @@ class PodCharges:
         weighed = weigh(asked, declared, held, now, surges=may_have_free, per_pod=missing)
         rolls = adapter.surge is not None and len({pod.version for pod in held}) > 1
         found = _charge(held, weighed, declared, asked, rolls=rolls)
+        found = replace(found, vanished=[pod.uid for pod in held if pod.life.gone is not None])
         if found.overlap is None:
             return replace(found, between=between)
         makers = tuple(sorted(path[-1][1]["metadata"]["uid"] for path in below.makers))

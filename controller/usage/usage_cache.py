@@ -51,6 +51,8 @@ class GroupUsage:
         self.makers: dict[str, tuple[str, ...]] = {}
         #: The workloads whose makers are not compared with the remembered payers yet.
         self.uncompared: dict[str, None] = {}
+        #: The workloads that are charged for pods which have vanished.
+        self.vanishing: dict[str, WorkloadUsage] = {}
         #: The workloads to count, and the workloads whose maximum run time alone is to be applied again.
         self.due = dict.fromkeys(due)
         self.to_reprice: dict[str, None] = {}
@@ -78,6 +80,7 @@ class GroupUsage:
             (self.transient, usage.is_transient),
             (self.changing, usage.again is not None),
             (self.leftovers, usage.left is not None),
+            (self.vanishing, bool(usage.vanished)),
         )
         for kept, belongs in kinds:
             if belongs:
@@ -91,7 +94,7 @@ class GroupUsage:
         self._take_out(uid)
         kinds = (
             *(self.with_messages, self.with_claims, self.unknown, self.transient),
-            *(self.changing, self.leftovers),
+            *(self.changing, self.leftovers, self.vanishing),
         )
         for lines in (self.usages, *kinds):
             lines.pop(uid, None)

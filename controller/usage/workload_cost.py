@@ -7,7 +7,7 @@ This file alone decides when a smaller demand is believed, and at what an uncoun
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -63,6 +63,8 @@ class WorkloadCost(msgspec.Struct, frozen=True):
     floor: Resources | None = None
     #: The first moment at which the clock alone changes the charge, in milliseconds since 1970.
     again: int | None = None
+    #: The uids of the vanished pods that are charged with it.
+    vanished: Sequence[str] = ()
 
 
 class _Hold(NamedTuple):
@@ -278,6 +280,7 @@ class WorkloadCosts:
             overlap=found.overlap,
             floor=smaller(found.weighed.runs, own),
             again=min(again, default=None),
+            vanished=found.vanished,
         )
         if hold.revision or ended:
             return _Count(cost, hold, below)

@@ -84,6 +84,7 @@ class WorkloadUsage:
     place: str = ""
     left: Memory | None = None
     overlap: Overlap | None = None
+    vanished: Sequence[str] = ()
 
     def equals(self, other: WorkloadUsage) -> bool:
         """Return True if both have equal amounts. Messages may differ by the order of pods."""
@@ -151,6 +152,7 @@ class UsageBuilder:
             place_of(obj),
             self._cluster.ownership.let_go(obj),
             cost.overlap,
+            cost.vanished,
         )
 
     def _with_commitment(

@@ -92,7 +92,7 @@ class Cluster:
         self.placements = Placements(self.informers, self.ownership, self.descendants, self.payers, registry)
         self.vanished = VanishedPods(now)
         self.releases = ReleaseTracker(
-            self.informers, self.ownership, self.descendants, self.payers, self.vanished, self.dirty, registry, now
+            self.informers, self.ownership, self.descendants, self.payers, self.dirty, registry, now
         )
         self._listeners: list[WatchListener] = []
         #: Counts the changes of objects that concern every workload, such as LimitRanges.
@@ -170,6 +170,8 @@ class Cluster:
         """Enqueue the group that pays for a pod, if what it holds changed."""
         self.vanished.record(old, new)
         seen = [pod.plain() if pod is not None else None for pod in (old, new)]
+        if old is not None and new is None and (paid := self.ownership.paid(old.plain())) is not None:
+            self.vanished.charge(old, paid.group, paid.place)
         if _ties(old) != _ties(new):
             self.releases.record(*seen)
             # Some pods own other pods. The owner may be gone while its payer is still remembered.

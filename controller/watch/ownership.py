@@ -59,7 +59,11 @@ class Ownership:
 
     def let_go(self, obj: Object) -> Memory | None:
         """Return the payer that is gone or released this object, which is the topmost one that is left."""
-        return left_by(obj, self._registry, self._payers_gone)
+        found = left_by(obj, self._registry, self._payers_gone)
+        if found is None or found.gone is not None:
+            return found
+        direct = next(owner_chain(obj, self._registry, self._resolver.cached_lookup), None)
+        return found if direct is None or not keeps(direct[0], obj) else None
 
     def group_of(self, obj: Object) -> str | None:
         """Return the group that an object charges if no owner pays for it. An invalid label charges no group."""
@@ -186,7 +190,7 @@ class Ownership:
         Its demand includes the leftover, which would count twice until its controller has acted.
         """
         left = self.let_go(obj)
-        if left is None or obj["metadata"].get("deletionTimestamp") is not None:
+        if left is None or left.gone is None or obj["metadata"].get("deletionTimestamp") is not None:
             return None
         kind, _, place = left.place.partition("/")
         namespace, _, name = place.partition("/")
@@ -195,7 +199,7 @@ class Ownership:
             if adapter.kind != kind or made not in adapter.creates:
                 continue
             found = self._resolver.cached_lookup.get(adapter.group, kind, namespace, name)
-            came_later = found is not None and _created(found) + _SECOND > (left.gone or 0)
+            came_later = found is not None and _created(found) + _SECOND > left.gone
             if found is not None and came_later and self._adopts(found, obj) and self.group_of(found) == left.group:
                 return found
         return None

@@ -22,7 +22,6 @@ from controller.watch.informers import POD, Informers
 from controller.watch.invalidation import DirtySet, Mark
 from controller.watch.ownership import Ownership
 from controller.watch.remembered import RememberedPayers
-from controller.watch.vanished import VanishedPods
 
 log = structlog.get_logger(__name__)
 
@@ -41,7 +40,6 @@ class ReleaseTracker:
         ownership: Ownership,
         descendants: Descendants,
         payers: RememberedPayers,
-        vanished: VanishedPods,
         dirty: DirtySet,
         registry: Registry,
         now: Callable[[], int],
@@ -50,7 +48,6 @@ class ReleaseTracker:
         self._ownership = ownership
         self._descendants = descendants
         self._payers = payers
-        self._vanished = vanished
         self._dirty = dirty
         self._registry = registry
         self._now = now
@@ -97,8 +94,8 @@ class ReleaseTracker:
                 self.changed([uid])
 
     def has_left(self, uid: str) -> bool:
-        """Return True if an object that is stored or still runs names this one as its controller."""
-        return any(self._descendants.owned_by(uid)) or bool(self._vanished.of(uid))
+        """Return True if a stored object names this one as its controller."""
+        return any(self._descendants.owned_by(uid))
 
     def find_unseen(self, group: str, entries: Iterable[Reservation]) -> None:
         """Remember the group as the payer of what was created and deleted while nobody watched, if it left anything.

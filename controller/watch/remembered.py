@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import structlog
@@ -29,6 +30,7 @@ from bizrq.workloads.ownership.memory import (
     parse_payers,
     payer_lines,
 )
+from bizrq.workloads.ownership.runs_on import RunsOn, problem_of, readable, runs_on_lines
 
 log = structlog.get_logger(__name__)
 
@@ -51,6 +53,7 @@ class StoredPayers:
     problem: str = ""
     #: The lines of `payers`; none if there is a problem.
     known: KnownLines = NO_LINES
+    runs_on: Mapping[str, RunsOn] = field(default_factory=dict)
 
 
 _NONE = StoredPayers()
@@ -127,10 +130,17 @@ class RememberedPayers:
         for uid in tuple(self.pending(group)):
             self._drop_pending(group, uid)
 
-    async def write(self, group: GroupObject, dropped: Collection[str], counted_at: Mapping[str, str]) -> str:
-        """Store what is remembered of a group, without the dropped uids. Return why not all of it could be stored.
+    async def write(
+        self,
+        group: GroupObject,
+        dropped: Collection[str],
+        counted_at: Mapping[str, str],
+        runs_on: Mapping[str, RunsOn] = MappingProxyType({}),
+    ) -> str:
+        """Store what is remembered of a group, without the dropped uids, and the pods that run on though they are gone.
 
-        Raise Conflict after reading the stored record, other ApiErrors, and Unreachable.
+        Return why not all of it could be stored. Raise Conflict after reading the stored record, other ApiErrors, and
+        Unreachable.
         """
         stored = await self._own(group)
         if stored.problem:
@@ -145,8 +155,9 @@ class RememberedPayers:
             if not fits(lines):
                 wanted = {uid: memory for uid, memory in stored.payers.items() if uid not in dropped}
                 lines = payer_lines(wanted, stored.known)
-        if wanted != stored.payers:
-            await self._replace(group.name, stored, lines, counted_at)
+        vanished = runs_on_lines(runs_on)
+        if wanted != stored.payers or vanished != runs_on_lines(stored.runs_on):
+            await self._replace(group.name, stored, PayersStatus(lines, vanished, dict(counted_at)))
         for uid, memory in waiting.items():
             if (uid in dropped or wanted.get(uid) == memory) and self.pending(group.name).get(uid) == memory:
                 self._drop_pending(group.name, uid)
@@ -175,10 +186,10 @@ class RememberedPayers:
             raise Conflict(409, "AlreadyExists", f"the payers of {group.name} were made by another") from None
         return self._learn(made)
 
-    async def _replace(self, name: str, stored: StoredPayers, lines: list[str], counted_at: Mapping[str, str]) -> None:
+    async def _replace(self, name: str, stored: StoredPayers, status: PayersStatus) -> None:
         owner = GroupReference(name, stored.group_uid)
         metadata = PayersMeta(name, stored.uid, str(stored.revision), [owner])
-        record = PayersObject(metadata, PayersStatus(lines, dict(counted_at)))
+        record = PayersObject(metadata, status)
         try:
             written = await self._client.replace(PAYERS, wire.to_json(record), subresource="status")
         except Conflict:
@@ -293,7 +304,17 @@ def _stored(obj: Object, known: KnownLines) -> StoredPayers:
         known = KnownLines(dict(zip(payers, lines, strict=True)), payers)
     except PayersUnreadable as error:
         problem, payers, known = str(error), _readable(name, lines), NO_LINES
-    return StoredPayers(metadata["uid"], revision, record.group_uid, payers, record.status.counted_at, problem, known)
+    vanished = record.status.vanished
+    return StoredPayers(
+        metadata["uid"],
+        revision,
+        record.group_uid,
+        payers,
+        record.status.counted_at,
+        problem or problem_of(vanished),
+        known,
+        readable(vanished),
+    )
 
 
 def _readable(group: str, lines: Collection[str]) -> dict[str, Memory]:

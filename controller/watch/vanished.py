@@ -1,13 +1,13 @@
 """Pods that are gone from the API while their node may still run them: deleted by force, or without a terminal phase.
 
-This file alone decides which pods these are, and remembers them until their grace is over. It does not know who pays.
-A controller that starts anew knows none of them.
+This file alone decides which pods these are, and remembers them until their grace is over. It is told who pays. A
+controller that starts anew knows those that the record of a group has (`controller.usage.runs_on`).
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from bizrq.workloads.ownership.lives import Life, ends_at
@@ -33,6 +33,22 @@ class VanishedPods:
         self._by_owner: dict[str, dict[str, Vanished]] = {}
         #: The end, owner and uid of each, the earliest first. Entries of pods that came back stay until they end.
         self._ends: list[tuple[int, str, str]] = []
+        #: By group: the pods that it paid for when they vanished, with their ends and the place of their payer.
+        self._charged: dict[str, dict[str, tuple[Pod, int, str]]] = {}
+        self._groups: dict[str, str] = {}
+
+    def charge(self, pod: Pod, group: str, place: str) -> None:
+        """Charge a pod that has vanished to the group that paid for it, if it is remembered."""
+        found = self._by_owner.get(_owner(pod), {}).get(pod.uid)
+        end = ends_at(found.life) if found is not None else None
+        if end is not None:
+            self._charged.setdefault(group, {})[pod.uid] = pod, end, place
+            self._groups[pod.uid] = group
+
+    def charged_to(self, group: str) -> Mapping[str, tuple[Pod, int, str]]:
+        """Return the vanished pods that a group pays for, by uid, with their ends and the place of their payer."""
+        self._forget_ended()
+        return self._charged.get(group, {})
 
     def record(self, old: Pod | None, new: Pod | None) -> None:
         """Record a change of the watch: a pod that goes may run on; one that is there has not vanished."""
@@ -76,6 +92,11 @@ class VanishedPods:
         pods.pop(uid, None)
         if not pods:
             self._by_owner.pop(owner, None)
+        group = self._groups.pop(uid, "")
+        charged = self._charged.get(group, {})
+        charged.pop(uid, None)
+        if not charged:
+            self._charged.pop(group, None)
 
 
 def _owner(pod: Pod) -> str:

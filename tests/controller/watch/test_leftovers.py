@@ -9,14 +9,18 @@ from aiohttp import web
 
 from bizrq.api import payers as wire
 from bizrq.api.group import GroupObject
-from bizrq.kube.client import Conflict, NotFound
+from bizrq.kube.client import Conflict, NotFound, Resource
 from bizrq.store.payers import PAYERS
 from bizrq.workloads.labels import LABEL
 from bizrq.workloads.ownership import memory
 from bizrq.workloads.ownership.memory import Memory, parse_payers
 from tests.controller.conftest import Books
 from tests.support.cluster import eventually
+from tests.support.language import entry
 from tests.support.objects import NAMESPACES, PODS, REPLICASETS, TFJOBS, Object, deployment, tfjob
+
+STATEFULSETS = Resource("apps", "v1", "statefulsets", "StatefulSet")
+REPLICATION_CONTROLLERS = Resource("", "v1", "replicationcontrollers", "ReplicationController")
 
 
 async def payers(books: Books, group: str = "nlp") -> dict[str, Memory]:
@@ -362,3 +366,65 @@ async def test_a_workload_whose_label_was_taken_away_while_nobody_watched_is_let
         books.box.clock.advance(3600)
         found = await books.holds_still("nlp", lambda g: g.status.used["cash/requests.nvidia.com/gpu"] == "0")
         assert found.status.leftovers == []
+
+
+async def test_the_promise_of_a_create_that_adopts_leftovers_does_not_count_them_twice(books: Books) -> None:
+    """A StatefulSet is deleted without its pods and created again in a group that is full."""
+    async with books.controller():
+        await books.group("nlp", cpu="2")
+        made = {**deployment("db", "nlp", 2), "kind": "StatefulSet"}
+        old = await books.client.create(STATEFULSETS, made)
+        for name in ("db-0", "db-1"):
+            await books.pod(name, old, gpu=0)
+        await books.uses("nlp", cpu="2")
+        await eventually(lambda: _knows(books, old), 60, "the StatefulSet is remembered")
+        for name in ("db-0", "db-1"):
+            await books.client.patch(PODS, name, {"metadata": {"ownerReferences": None}}, namespace="default")
+        await books.client.delete(STATEFULSETS, "db", "default")
+        await books.until("nlp", lambda g: len(g.status.leftovers) == 2)
+        slot = "statefulsets.apps/default/db"
+        await books.promise("nlp", entry(slot, "cpu=2", "cpu=2", of="under-way"))
+        found = await books.holds_still("nlp", lambda g: g.status.used == {"limits.cpu": "2"})
+        [kept] = found.status.reservations
+        assert "limits.cpu=2-2" in kept
+        await books.remove({"kind": "Pod", "metadata": {"name": "db-1", "namespace": "default"}})
+        found = await books.until("nlp", lambda g: len(g.status.leftovers) == 1)
+        assert "limits.cpu=2-1" in found.status.reservations[0]
+        again = await books.client.create(STATEFULSETS, made)
+        await books.promise("nlp", entry(slot, "cpu=2", "cpu=1", of=again["metadata"]["uid"]))
+        found = await books.until("nlp", lambda g: len(g.status.reservations) == 1)
+        await books.holds_still("nlp", lambda g: g.status.used == {"limits.cpu": "2"} and not g.status.leftovers)
+
+
+@pytest.mark.parametrize("expression", [{"operator": "NotIn", "values": ["a"]}, {"operator": "DoesNotExist"}])
+async def test_a_label_that_is_added_may_let_a_pod_go(books: Books, expression: Object) -> None:
+    async with books.controller():
+        await books.group("nlp", cpu="9")
+        made = {**deployment("web", "nlp", 1), "kind": "ReplicaSet"}
+        made["spec"]["selector"]["matchExpressions"] = [{"key": "mine", **expression}]
+        web = await books.client.create(REPLICASETS, made)
+        await books.pod("p", web, gpu=0)
+        await books.uses("nlp", cpu="1")
+        await books.client.patch(PODS, "p", {"metadata": {"labels": {"mine": "a"}}}, namespace="default")
+        found = await books.uses("nlp", cpu="2")
+        assert [line.split()[:2] for line in found.status.leftovers] == [["pods/default/p", "ReplicaSet/default/web"]]
+
+
+async def test_what_an_owner_with_another_selector_lets_go_is_left(books: Books) -> None:
+    """A ReplicationController's selector can be changed."""
+    async with books.controller():
+        await books.group("nlp", cpu="9")
+        made = {**deployment("web", "nlp", 2), "apiVersion": "v1", "kind": "ReplicationController"}
+        made["spec"]["selector"] = {"app": "x"}
+        web = await books.client.create(REPLICATION_CONTROLLERS, made)
+        for name in ("p", "q"):
+            await books.pod(name, web, gpu=0)
+        await books.uses("nlp", cpu="2")
+        labels = {"metadata": {"labels": {"app": "y"}}}
+        change = {"spec": {"selector": {"app": "y"}, "template": labels}}
+        await books.client.patch(REPLICATION_CONTROLLERS, "web", change, namespace="default")
+        found = await books.uses("nlp", cpu="4")
+        assert [line.split()[0] for line in found.status.leftovers] == ["pods/default/p", "pods/default/q"]
+        for name in ("p", "q"):
+            await books.client.patch(PODS, name, {"metadata": {"ownerReferences": None}}, namespace="default")
+        await books.holds_still("nlp", lambda g: g.status.used == {"limits.cpu": "4"})

@@ -48,6 +48,7 @@ def going(grace: int, left: int) -> Object:
         ("it has ended", pod(phase="Succeeded"), 0),
         ("it has no node", pod(node=None), 0),
         ("it was lost with its node", pod(**going(30, -100)), 0),
+        ("the pod garbage collector removed it after its node", pod(phase="Failed", **going(0, 0)), 0),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

@@ -1,0 +1,109 @@
+"""A pod that is deleted by force is charged to the group that paid until its grace is over, by any controller."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bizrq.store.payers import PAYERS
+from tests.controller.conftest import Books
+from tests.support.cluster import eventually
+from tests.support.objects import PODS, Object, deployment, template, tfjob
+
+HOUR = 3600
+
+
+async def vanished(books: Books) -> list[str]:
+    return (await books.client.get(PAYERS, "nlp")).get("status", {}).get("vanished", [])
+
+
+async def bare(books: Books, name: str = "p") -> Object:
+    spec: Any = {**template()["spec"], "nodeName": "n", "terminationGracePeriodSeconds": HOUR}
+    made = {"apiVersion": "v1", "kind": "Pod", "metadata": deployment(name, "nlp")["metadata"], "spec": spec}
+    return await books.create(made)
+
+
+async def of_a_job(books: Books) -> tuple[Object, Object]:
+    job = await books.create(tfjob("train", "nlp", 1, gpu=0))
+    return job, await books.pod("p", job, gpu=0, nodeName="n", terminationGracePeriodSeconds=HOUR)
+
+
+async def is_charged_until_its_end(books: Books, cpu: str) -> None:
+    """Now, by the next controller, and no longer than its grace."""
+
+    def holds(group: Any) -> bool:
+        return group.status.used == {"limits.cpu": cpu}
+
+    async with books.controller():
+        found = await books.holds_still("nlp", holds)
+        assert any(line.startswith("pods/default/p limits.cpu=1") for line in found.status.ending)
+        assert any("deleted by force" in c.message for c in found.status.conditions if c.type == "Overlap")
+        books.box.clock.advance(HOUR - 60)
+        await books.holds_still("nlp", holds)
+        books.box.clock.advance(60)
+        await books.uses("nlp", cpu=str(int(cpu) - 1))
+
+        async def forgotten() -> bool:
+            return not await vanished(books)
+
+        await eventually(forgotten, 60, "its line is gone")
+
+
+async def test_a_bare_pod(books: Books) -> None:
+    async with books.controller():
+        await books.group("nlp", cpu="9")
+        pod = await bare(books)
+        await books.uses("nlp", cpu="1")
+        await books.remove(pod)
+        await books.holds_still("nlp", lambda g: g.status.used == {"limits.cpu": "1"})
+        [line] = await vanished(books)
+        assert "default/p Pod/default/p" in line
+        again = await bare(books)
+        await books.uses("nlp", cpu="2")
+        await books.client.delete(PODS, again["metadata"]["name"], "default")
+        await books.ends("p")
+        await books.remove(again)
+        await books.uses("nlp", cpu="1")
+    await is_charged_until_its_end(books, "1")
+
+
+@pytest.mark.parametrize("first", ["the job", "the pod"])
+async def test_a_pod_whose_owner_is_gone_too(books: Books, first: str) -> None:
+    async with books.controller():
+        await books.group("nlp", cpu="9")
+        job, pod = await of_a_job(books)
+        await books.uses("nlp", cpu="1")
+        for each in (job, pod) if first == "the job" else (pod, job):
+            await books.remove(each)
+            if each is job and first == "the job":
+                await books.until("nlp", lambda g: bool(g.status.leftovers))
+        await books.until("nlp", lambda g: bool(g.status.ending) and not g.status.leftovers)
+    await is_charged_until_its_end(books, "1")
+
+
+async def test_a_pod_whose_workload_stands(books: Books) -> None:
+    """The same controller counts it with the workload, the next one by the record."""
+    async with books.controller():
+        await books.group("nlp", cpu="9")
+        _, pod = await of_a_job(books)
+        await books.uses("nlp", cpu="1")
+        await books.remove(pod)
+        found = await books.uses("nlp", cpu="2")
+        assert [line.split()[0] for line in found.status.ending] == ["tfjobs.kubeflow.org/default/train"]
+        await books.holds_still("nlp", lambda g: g.status.used == {"limits.cpu": "2"})
+    await is_charged_until_its_end(books, "2")
+
+
+async def test_a_record_of_vanished_pods_that_was_edited_by_hand_is_named(books: Books) -> None:
+    async with books.controller():
+        await books.group("nlp", cpu="9")
+        await books.remove(await bare(books))
+        await books.until("nlp", lambda g: bool(g.status.ending))
+    stored = await books.client.get(PAYERS, "nlp")
+    stored["status"]["vanished"] += ["nonsense"]
+    await books.client.replace(PAYERS, stored, subresource="status")
+    async with books.controller():
+        found = await books.until("nlp", lambda g: bool(g.status.payers_problem))
+        assert "'nonsense' is no line" in found.status.payers_problem
+        assert found.status.used == {"limits.cpu": "1"}
