@@ -401,9 +401,13 @@ class Controllers:
         status: Json = {"observedGeneration": meta.get("generation", 0)}
         status |= _count(self._pods(obj), _REPLICA_SET_COUNTS)
         if problem is not None:
-            now = self._api.clock.stamp()
-            status["conditions"] = conditions_after((), [("ReplicaFailure", True, "FailedCreate")], now)
-            status["conditions"][0]["message"] = problem.message
+            # The first failure stays (replica_set_utils.go, calculateStatus): each message names another pod.
+            failed = [c for c in _status(obj).get("conditions") or () if c.get("type") == "ReplicaFailure"]
+            if not failed:
+                now = self._api.clock.stamp()
+                failed = conditions_after((), [("ReplicaFailure", True, "FailedCreate")], now)
+                failed[0]["message"] = problem.message
+            status["conditions"] = failed
         latest = self._api.store.get(resource.store, meta["namespace"], meta["name"])
         if latest is not None:
             await self._write_status(call, resource, latest.obj, status)

@@ -213,7 +213,8 @@ class Manager:
     def _later(self, task: Task) -> None:
         """Retry after a delay that doubles."""
         count = self._retries[task] = self._retries.get(task, 0) + 1
-        delay = min(_LAST_RETRY, _FIRST_RETRY * 2 ** (count - 1))
+        # The exponent is bounded, too: a float does not hold the power of a task that fails a thousand times.
+        delay = min(_LAST_RETRY, _FIRST_RETRY * 2 ** min(count - 1, 16))
 
         def again() -> None:
             self._timers.discard(timer)

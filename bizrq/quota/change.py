@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from bizrq.quota.reservation import Reservation, Write
-from bizrq.units.resources import Resources, growth
+from bizrq.units.resources import Resources, growth, larger, total
 from bizrq.units.slot import GROUP_SLOT_KIND, Slot
 
 
@@ -29,12 +29,19 @@ def surge_remark(role: str, pods: int, surge: int) -> str:
 class Room:
     """What the owner of a child is charged for (`covers`), and what its other children ask for, by uid.
 
-    They were listed at this `revision`.
+    They were listed at this `revision`. `scaled_to` is what the owner's controller may raise any one of them to; empty
+    for a controller that scales none.
     """
 
     covers: Resources
     taken: Mapping[str, Resources]
     revision: int = 0
+    scaled_to: Resources = field(default_factory=dict)
+
+    def asked(self, others: Iterable[Resources]) -> dict[str, int]:
+        """Return what other children may come to ask for."""
+        asked = total(others)
+        return larger(asked, self.scaled_to) if any(asked.values()) else asked
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from bizrq.quota.change import Charge
 from bizrq.quota.prepaid import hours_base
 from bizrq.quota.reservation import LIFETIME, Reservation
 from bizrq.units.names import is_cash
-from bizrq.units.resources import Resources, growth, larger, nonzero, restrict, smaller, subtract_floor, total
+from bizrq.units.resources import Resources, growth, larger, nonzero, restrict, smaller, subtract_floor
 
 
 def reservation_for(account: Account, charge: Charge, now: int) -> Reservation:
@@ -79,7 +79,7 @@ def with_cover(account: Account, charge: Charge) -> Charge:
         awaited = entry.pending_write
         if awaited is not None and awaited.kind == charge.pending_write.kind and awaited != charge.pending_write:
             taken[entry.uid] = larger(taken.get(entry.uid, {}), entry.amount)
-    left = subtract_floor(charge.room.covers, total(taken.values()))
+    left = subtract_floor(charge.room.covers, charge.room.asked(taken.values()))
     covered = replace(charge, before=nonzero(smaller(charge.demand, larger(charge.before, left))))
     # What the owner covers was stated, bounded and let in with the owner.
     return covered if covered.growth() else replace(covered, unspecified={}, unmodelled={})

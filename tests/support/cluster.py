@@ -35,7 +35,7 @@ from bizrq.store.payers import PAYERS
 from bizrq.workloads.labels import LABEL
 from sandbox.server import Sandbox
 from tests.support.binaries import output, program, real_version
-from tests.support.objects import CHARGED, CRDS, NAMESPACES, PODS, REGISTRATIONS
+from tests.support.objects import CHARGED, CRDS, NAMESPACES, PODS, POLICIES, REGISTRATIONS
 
 #: Seconds for a real API server to become ready on a slow machine.
 START = 180.0
@@ -260,6 +260,27 @@ async def has_kinds(client: KubeClient, definitions: list[Object]) -> None:
         )
 
 
+async def keep_params(client: KubeClient) -> None:
+    """Have a policy, without a binding, that takes ConfigMaps as params, until the cluster ends.
+
+    An API server stops to watch a built-in kind of params with the last policy that takes it. For the next such policy
+    it reads what it had then (seen with 1.36.2), until it is started again.
+    """
+    rules = [{"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE"]}]
+    policy = {
+        "apiVersion": POLICIES.api_version,
+        "kind": POLICIES.kind,
+        "metadata": {"name": "keeps-params"},
+        "spec": {
+            "paramKind": {"apiVersion": "v1", "kind": "ConfigMap"},
+            "matchConstraints": {"resourceRules": rules},
+            "validations": [{"expression": "true"}],
+        },
+    }
+    with contextlib.suppress(AlreadyExists):
+        await client.create(POLICIES, policy)
+
+
 async def served(client: KubeClient, resource: Resource) -> None:
     """Wait until objects of a kind can be listed."""
 
@@ -325,6 +346,7 @@ async def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempP
     real: Real = request.getfixturevalue("real_cluster")
     async with KubeClient.from_kubeconfig(real.kubeconfig) as client:
         await has_kinds(client, crds.stand_ins())
+        await keep_params(client)
         try:
             yield Cluster(real.version, real.kubeconfig)
         finally:

@@ -139,8 +139,13 @@ class OwnerTrust:
             # The owner pays for the largest of them (`webhooks.charging.grown_children`).
             reached = reduce(larger, costs, reached)
             return UntrustedChild(demand, before) if excess(costs, reached) else None
-        room = Room(reached, siblings, revision)
-        return UntrustedChild(demand, before, bool(excess(costs, reached)), slot_of_owner(owner, above), room)
+        scaled_to: Resources = {}
+        if above.surge is not None and adapter.scale is not None:
+            # A Deployment raises a ReplicaSet to all of its replicas while it knows no other.
+            scaled_to = allowance(owner, above, pays, 1, lookup, self._context.config)
+        room = Room(reached, siblings, revision, scaled_to)
+        is_over = bool(excess([demand.resources, room.asked(siblings.values())], reached))
+        return UntrustedChild(demand, before, is_over, slot_of_owner(owner, above), room)
 
     def _before(self, family: _OwnedKind, old: Object | None, lookup: Lookup) -> Demand | None:
         """Return the demand of the stored object, None where it is not this owner's child."""

@@ -14,6 +14,7 @@ from tests.support.objects import (
     DEPLOYMENTS,
     OF_KIND,
     PODS,
+    REPLICASETS,
     ROLLOUTS,
     TFJOBS,
     Object,
@@ -185,6 +186,17 @@ async def test_the_surge_of_an_update_is_the_owners(api: Api, hooks: Hooks) -> N
     await api.client.create(OF_KIND["ReplicaSet"], replica_set(owner, "old", 4))
     assert (await hooks.create(replica_set(owner, "new", 1), user=OPERATOR))["allowed"]
     assert "exceeded quota" in message(await hooks.create(replica_set(owner, "new", 2), user=OPERATOR))
+
+
+async def test_a_second_replica_set_of_a_deployment_pays_for_itself(api: Api, hooks: Hooks) -> None:
+    """Its controller may raise the first to all of its replicas before it knows the second."""
+    await api.group("nlp", cpu="4", used={"cpu": "4"})
+    owner = await api.client.create(DEPLOYMENTS, deployment("web", "nlp", 4))
+    first, second = replica_set(owner, "web-1", 2), replica_set(owner, "web-2", 2)
+    assert (await hooks.create(first))["allowed"]
+    assert "exceeded quota" in message(await hooks.create(second))
+    await api.client.create(REPLICASETS, first)
+    assert "exceeded quota" in message(await hooks.create(replica_set(owner, "web-3", 2)))
 
 
 async def test_what_a_controller_lets_go_of_is_charged_and_never_refused(api: Api, hooks: Hooks) -> None:
