@@ -18,7 +18,9 @@ from bizrq.settings import load
 from bizrq.units.quantity import NANO
 from bizrq.workloads.demand import counting
 from bizrq.workloads.lookup import EmptyLookup
+from controller.usage.below import gather
 from controller.usage.excess import ExcessUsage
+from controller.usage.pod_charge import PodCharges
 from tests.bench import hours
 from tests.bench.measure import Spread
 from tests.support.catalog import CATALOG
@@ -97,14 +99,18 @@ def below() -> list[str]:
     for count in (10_000, 100_000):
         cluster = hours.cluster_of(count)
         [job] = cluster.informers.workloads["tfjobs.kubeflow.org"].store.values()
-        surplus, charged = ExcessUsage(cluster, settings.counting), {"pods": (count - 1) * NANO}
+        excess = ExcessUsage(cluster, settings.counting)
+        pods = PodCharges(cluster, excess, settings.counting, lambda: hours.NOW)
+        demand, lookup = counting.Demand({"pods": (count - 1) * NANO}), cluster.resolver.cached_lookup
         quiet_collector()
         seconds = []
         for _ in range(ROUNDS):
             began = time.process_time()
-            found = surplus.of(adapter, job, charged, cluster.resolver.cached_lookup)
+            owners = gather(cluster, adapter, job)
+            between = excess.of(adapter, job, owners, demand.resources, lookup)
+            found = pods.of(adapter, job, owners, demand, {}, between.resources, lookup)
             seconds.append(time.process_time() - began)
-        assert found.resources["pods"]
+            assert found.weighed.beyond["pods"]
         each[count] = min(seconds) / count * 1e6
         rows.append(f"{count}: {each[count]:.1f} µs a pod")
         del cluster
