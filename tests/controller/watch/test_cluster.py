@@ -126,6 +126,12 @@ async def test_a_child_is_counted_anew_at_once_when_its_owner_pays_no_longer(boo
         await books.create(child)
         await books.uses("corp", cpu="3")
         await books.client.patch(DEPLOYMENTS, "web", {"metadata": {"labels": {LABEL: None}}}, namespace="default")
-        await books.uses("nlp", cpu="2")
+        # Its owner's group paid and goes on, whatever label the child has.
+        found = await books.uses("corp", cpu="2")
+        assert [line.split()[:2] for line in found.status.leftovers] == [
+            ["replicasets.apps/default/other", "Deployment/default/web"]
+        ]
         await books.client.patch(DEPLOYMENTS, "web", {"metadata": {"labels": {LABEL: "corp"}}}, namespace="default")
+        found = await books.uses("corp", cpu="3")
+        assert found.status.leftovers == []
         await books.uses("nlp", cpu="0")
