@@ -22,6 +22,8 @@ from tests.support.sandbox_client import (
 )
 
 TFJOBS = "/apis/kubeflow.org/v1/namespaces/default/tfjobs"
+ADMISSION = "/apis/admissionregistration.k8s.io/v1"
+REPLICASETS = "/apis/apps/v1/namespaces/default/replicasets"
 ROLLOUTS = "/apis/argoproj.io/v1alpha1/namespaces/default/rollouts"
 
 
@@ -56,6 +58,30 @@ async def test_a_deployment_gets_running_pods_on_nodes(kube: Client):
 
 async def _count(kube: Client, wanted: int) -> bool:
     return len(await pods(kube)) == wanted
+
+
+async def test_a_replica_set_whose_pods_are_rejected_stays_as_it_is_until_one_is_not(kube: Client):
+    """Each rejection names another pod. If that were stored, the change would be the reason to try at once."""
+    metadata = {"name": "no-pods"}
+    rules = [{"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE"]}]
+    spec = {"matchConstraints": {"resourceRules": rules}, "validations": [{"expression": "false"}]}
+    await kube.create(f"{ADMISSION}/validatingadmissionpolicies", {"metadata": metadata, "spec": spec})
+    bound = {"policyName": "no-pods", "validationActions": ["Deny"]}
+    await kube.create(f"{ADMISSION}/validatingadmissionpolicybindings", {"metadata": metadata, "spec": bound})
+    await kube.create(DEPLOYMENTS, deployment("web", replicas=2))
+    seen: list[str] = []
+
+    async def rejected() -> bool:
+        found = (await kube.get(REPLICASETS))["items"]
+        if not any(item["status"].get("conditions") for item in found):
+            return False
+        seen.append(found[0]["metadata"]["resourceVersion"])
+        return len(seen) > 30
+
+    await eventually(rejected)
+    assert len(set(seen[10:])) == 1
+    await kube.ok("DELETE", f"{ADMISSION}/validatingadmissionpolicybindings/no-pods")
+    await eventually(lambda: _count(kube, 2))
 
 
 async def test_a_new_template_replaces_the_pods(kube: Client):
