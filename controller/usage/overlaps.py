@@ -1,6 +1,6 @@
 """The makers of pods that get no new pod for now, because their group is over its quota through overlap.
 
-This file alone decides which they are, and words the rejection (docs/ownership-rules.md, law 4).
+This file alone decides which they are, and words the rejection (docs/ownership.md, law 4).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The table of docs/ownership-rules.md, counted by a running controller: workloads of five pods, one core each.
+"""The table of docs/ownership.md, counted by a running controller: workloads of five pods, one core each.
 
 The cluster has no controllers of its own: each test stores what they would. Bound pods end when the test says so.
 """

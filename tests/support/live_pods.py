@@ -1,6 +1,6 @@
 """Judge a group by the pods that there are: an oracle that asks no code of bizrq who pays.
 
-It decides which pods are live and which are free, by the words of docs/ownership-rules.md, from what is stored: phase,
+It decides which pods are live and which are free, by the words of docs/ownership.md, from what is stored: phase,
 node, times, and owners that exist. That a pod belongs to the group is the test's own knowledge: it names the group's
 namespaces. Of the group it reads what is published: `hard`, `used` and the reservations.
 

@@ -39,7 +39,7 @@ _NUMBER = re.compile(r"[0-9]{1,9}", re.ASCII)
 def surge_demand(declared: int, surge: int) -> int:
     """Return how many pods of a declared surge are demand: those beyond `declared`, while any are declared.
 
-    So `maxSurge: 200` with two replicas is charged when it is written (docs/ownership-rules.md, law 4).
+    So `maxSurge: 200` with two replicas is charged when it is written (docs/ownership.md, law 4).
     """
     return max(0, surge - declared) if declared > 0 else 0
 

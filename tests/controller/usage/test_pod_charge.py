@@ -1,4 +1,4 @@
-"""What a workload is charged for its pods (docs/ownership-rules.md), on a cluster in memory with a clock."""
+"""What a workload is charged for its pods (docs/ownership.md), on a cluster in memory with a clock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The charge of a slot: the table of docs/ownership-rules.md, and the laws of the formula."""
+"""The charge of a slot: the table of docs/ownership.md, and the laws of the formula."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def pods(text: str, *, now: int = NOW) -> list[Held]:
     return found
 
 
-#: docs/ownership-rules.md, "The charge".
+#: docs/ownership.md, "The charge".
 TABLE = [
     ("rollout, surge 2", "cpu=5", "5 of v1, 2 of v2 young", "cpu=5"),
     ("the same after ten minutes", "cpu=5", "5 of v1, 2 of v2", "cpu=7"),
