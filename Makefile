@@ -7,7 +7,7 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 UV_VERSION := 0.13.8
 UV := .venv/bin/uv
 BIN := .venv/bin
-PYTEST = $(BIN)/pytest -q -n auto --dist loadgroup
+PYTEST = $(BIN)/pytest -q -n 5 --dist loadgroup
 
 .PHONY: help setup demo test test-real lint types imports unit bench reliability clean
 

@@ -52,9 +52,12 @@ def base_held(account: Account, charge: Charge) -> Resources:
     entries = account.reservations_of(charge.slot)
     if charge.resource_version is None and charge.pending_write is None:
         base = smaller(charge.adopts, charge.demand) if charge.adopts else {}
-        for entry in entries if base else ():
-            # Of two creates only one can adopt them.
-            base = smaller(base, entry.base) if entry.write == charge.write else subtract_floor(base, entry.base)
+        for entry in account.entries() if base else ():
+            # Of two creates only one can adopt them, whatever their names.
+            if entry.write == charge.write:
+                base = smaller(base, entry.base)
+            elif entry.slot == charge.slot or (entry.is_create and entry.slot.namespace == charge.slot.namespace):
+                base = subtract_floor(base, entry.base)
         return base
     base = charge.before
     for entry in entries:

@@ -17,7 +17,7 @@ from bizrq.workloads.kinds.registry import Registry
 from bizrq.workloads.lookup import Reference, group_and_version, reference_of
 from bizrq.workloads.owners import charged_group, controller_of, owner_chain
 from bizrq.workloads.ownership.memory import Memory
-from bizrq.workloads.ownership.payers import Paid, keeps, left_by, paid_by
+from bizrq.workloads.ownership.payers import Paid, keeps, left_by, owner_that_pays, paid_by, selector_of
 from bizrq.workloads.validation import Malformed
 from controller.watch.indexes import controller_uid, labelled_group
 from controller.watch.informers import Informers
@@ -62,8 +62,8 @@ class Ownership:
         found = left_by(obj, self._registry, self._payers_gone)
         if found is None or found.gone is not None:
             return found
-        direct = next(owner_chain(obj, self._registry, self._resolver.cached_lookup), None)
-        return found if direct is None or not keeps(direct[0], obj) else None
+        # A standing payer is remembered for what it keeps as well.
+        return found if owner_that_pays(obj, self._registry, self._resolver.cached_lookup) is None else None
 
     def group_of(self, obj: Object) -> str | None:
         """Return the group that an object charges if no owner pays for it. An invalid label charges no group."""
@@ -206,10 +206,8 @@ class Ownership:
 
     def _adopts(self, owner: Object, obj: Object) -> bool:
         """Return True for an owner whose controller adopts what its selector matches, and pays for it itself."""
-        spec = owner.get("spec")
-        selector = spec.get("selector") if isinstance(spec, dict) else None
         is_going = owner["metadata"].get("deletionTimestamp") is not None
-        return bool(selector) and not is_going and keeps(owner, obj) and self.payer_of(owner) is None
+        return bool(selector_of(owner)) and not is_going and keeps(owner, obj) and self.payer_of(owner) is None
 
     def _top(self, obj: Object) -> Reference | None:
         paid = self.paid(obj)

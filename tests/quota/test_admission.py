@@ -594,6 +594,12 @@ BASES = [
         "cpu=1",
     ),
     (
+        "a create has what no other create of its namespace will adopt",
+        [entry("api", "cpu=2", "cpu=2")],
+        replace(create("web", "cpu=4"), adopts=res("cpu=3")),
+        "cpu=1",
+    ),
+    (
         "each resource has its own",
         [entry("web", "cpu=4 gpu=4", "cpu=1 gpu=3", rv=7)],
         update("web", "cpu=2 gpu=2", "cpu=5 gpu=5"),

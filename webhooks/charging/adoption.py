@@ -1,7 +1,8 @@
-"""Find the leftovers that a new workload will adopt: `used` holds their cost already.
+"""Find the leftovers that a new workload will adopt, and the children that another selector lets go.
 
-This file alone decides which objects without an owner a new workload takes over. A volume resize of a StatefulSet
-depends on it: deleted without its pods and created again, it needs no more than its pods do.
+`used` holds the cost of both already. This file alone decides which objects without an owner a new workload takes over.
+A volume resize of a StatefulSet depends on it: deleted without its pods and created again, it needs no more than its
+pods do.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ class Adoption:
 
     def __init__(self, context: Context) -> None:
         self._context = context
+        self._by_kind = context.registry.by_kind
 
     async def of(self, adapter: Adapter, new: Object, deadline: Deadline) -> Mapping[str, Resources]:
         """Return what a new workload will adopt, by the group that pays for it now. Raises ApiError, Unreachable.
@@ -39,8 +41,8 @@ class Adoption:
         """
         if not selector_of(new):
             return {}
-        namespace, by_kind = new["metadata"].get("namespace", ""), self._context.registry.by_kind
-        makes = [kind for made in sorted(adapter.creates) if (kind := by_kind(*made)) is not None]
+        namespace = new["metadata"].get("namespace", "")
+        makes = [kind for made in sorted(adapter.creates) if (kind := self._by_kind(*made)) is not None]
         found = await list_kinds(self._context, makes, namespace, deadline)
         left = [(kind, obj) for kind, obj in found if _is_free(obj) and keeps(new, obj)]
         if not left:
@@ -58,15 +60,42 @@ class Adoption:
             by_group.setdefault(group, []).append(cost)
         return {group: nonzero(total(amounts)) for group, amounts in by_group.items()}
 
+    async def lets_go(self, adapter: Adapter, old: Object, new: Object, deadline: Deadline) -> Resources:
+        """Return what the children cost that another selector lets go: the controller makes others in their place.
+
+        Only a ReplicationController's selector can change. Raises ApiError, Unreachable.
+        """
+        before, after = selector_of(old), selector_of(new)
+        if before == after or not before:
+            return {}
+        namespace, uid = old["metadata"].get("namespace", ""), old["metadata"].get("uid")
+        makes = [kind for made in sorted(adapter.creates) if (kind := self._by_kind(*made)) is not None]
+        found = [
+            (kind, obj)
+            for kind, obj in await list_kinds(self._context, makes, namespace, deadline)
+            if (controller_of(obj["metadata"]) or {}).get("uid") == uid and keeps(old, obj) and not keeps(new, obj)
+        ]
+
+        def costs(lookup: Lookup) -> list[Resources]:
+            return [cost for kind, obj in found if (cost := self._own_cost(old, kind, obj, lookup)) is not None]
+
+        lookup = await self._context.resolver.resolve(costs, deadline.seconds_left())
+        return nonzero(total(costs(lookup)))
+
+    def _own_cost(self, owner: Object, adapter: Adapter, obj: Object, lookup: Lookup) -> Resources | None:
+        """Return what a child costs; None where it has ended or cannot be counted."""
+        if has_ended(obj, adapter):
+            return None
+        try:
+            return child_demand(obj, adapter, owner, lookup, self._context.config).resources
+        except Malformed:
+            return None
+
     def _cost(self, new: Object, adapter: Adapter, obj: Object, lookup: Lookup) -> tuple[str, Resources] | None:
         """Return what a leftover costs, and the group that pays; None where none does, or it cannot be counted."""
         paid = paid_by(obj, self._context.registry, lookup, self._context.payers, anywhere)
-        if paid is None or has_ended(obj, adapter):
-            return None
-        try:
-            return paid.group, child_demand(obj, adapter, new, lookup, self._context.config).resources
-        except Malformed:
-            return None
+        cost = self._own_cost(new, adapter, obj, lookup) if paid is not None else None
+        return (paid.group, cost) if paid is not None and cost is not None else None
 
 
 def _is_free(obj: Object) -> bool:

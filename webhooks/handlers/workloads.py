@@ -19,7 +19,7 @@ from bizrq.kube.client import ApiError, NotFound, Unreachable
 from bizrq.quota.verdict import Denied, Granted, Reason, Verdict
 from bizrq.store.ports import ReferenceLookup
 from bizrq.store.reference_resolver import resource_of
-from bizrq.units.resources import Resources, growth
+from bizrq.units.resources import Resources, add, growth
 from bizrq.workloads.demand import counting
 from bizrq.workloads.demand.counting import NO_DEMAND, Demand
 from bizrq.workloads.kinds.declaration import Adapter
@@ -286,6 +286,8 @@ class WorkloadHandler:
         versions = await self._older.of(adapter, new, old, deadline)
         if versions:
             demand, before = with_older(demand, before, await self._demands(versions, adapter, deadline))
+        if old is not None and (lets_go := await self._adoption.lets_go(adapter, old, new, deadline)):
+            demand = replace(demand, resources=add(demand.resources, lets_go))
         charge = charge_of(adapter, write.request, new, demand, old, before)
         charge = replace(charge, children=self._promised_beside(adapter), adopts=write.adopts.get(group, {}))
         # While a child asks for more than the workload does, the child may be about to ask for less.

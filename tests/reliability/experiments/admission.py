@@ -153,7 +153,10 @@ async def r7(stage: Stage, *, requests: int, concurrency: int) -> Outcome:
 
 
 async def r24(stage: Stage, *, patches: int, rounds: int) -> Outcome:
-    """Patches of one Deployment at once: what is promised is the most that any of them asked for, not their sum."""
+    """Patches of one Deployment at once: of each generation the most that any of them asked for, not their sum.
+
+    Patches of different generations add up until the controller has acted on them (docs/ownership.md, law 1).
+    """
     name = stage.name()
     await stage.namespace(name)
     await stage.group(name, cpu="5")
@@ -174,9 +177,11 @@ async def r24(stage: Stage, *, patches: int, rounds: int) -> Outcome:
             conflicts += sum(e is not None for e in refused)
         await recorder.caught_up()
         for group in recorder.revisions(name):
-            # One entry for all; its base may be behind `used` where a review was decided on an older object.
-            asked = [entry.amount["limits.cpu"] for entry in wire.reservations_of(group)]
-            assert len(asked) <= 1, group.status.reservations
+            # One entry for all that are decided on one generation, of which one lands. Its base may be behind `used`
+            # where a review was decided on an older object.
+            entries = wire.reservations_of(group)
+            assert len({entry.generation for entry in entries}) == len(entries), group.status.reservations
+            asked = [entry.amount["limits.cpu"] for entry in entries]
             assert all(amount <= 7 * NANO // 10 for amount in asked), f"revision {group.resource_version}: {asked}"
         await stage.expire(name)
         found = (await settled(stage.client, [name], stage.patience))[name]
