@@ -12,6 +12,7 @@ from typing import Any
 
 from bizrq.api.corrections import PLURAL as CORRECTIONS_PLURAL
 from bizrq.api.group import API_GROUP, PLURAL
+from bizrq.api.overlap import BUILT_IN
 from bizrq.workloads.kinds.declaration import Adapter
 from bizrq.workloads.kinds.registry import Registry
 from bizrq.workloads.labels import LABEL, MODEL_LABELS, REQUIRED
@@ -82,18 +83,13 @@ SCALED_UP = (
     "has(object.spec) && has(object.spec.replicas) && "
     "(!has(oldObject.spec) || !has(oldObject.spec.replicas) || object.spec.replicas > oldObject.spec.replicas)"
 )
-#: The request comes from a controller of Kubernetes.
-_BUILT_IN = (
-    "(request.userInfo.username == 'system:kube-controller-manager' || "
-    "request.userInfo.username.startsWith('system:serviceaccount:kube-system:'))"
-)
 #: Send an update of what workloads refer to where its template changes; nothing else of it counts. Deletions by
 #: Kubernetes itself, of a namespace or after an owner, never depend on the webhooks.
 _TEMPLATE = "(has({0}.spec) && has({0}.spec.template) ? {0}.spec.template : has({0}.template) ? {0}.template : {{}})"
 REFERRED = (
     "request.operation == 'UPDATE' ? "
     f"{_TEMPLATE.format('object')} != {_TEMPLATE.format('oldObject')} : "
-    f"request.operation != 'DELETE' || !{_BUILT_IN}"
+    f"request.operation != 'DELETE' || !{BUILT_IN}"
 )
 #: Send a namespace where its default group changes.
 DEFAULT_CHANGED = (
@@ -125,7 +121,7 @@ def made_for_payer(registry: Registry) -> str:
     namespace required a group. A person's own reference exempts nothing, since the user of the request is looked at.
     """
     makers = [a for a in registry.charged if a.pays and a.creates & {("", "Pod"), ("apps", "ReplicaSet")}]
-    return f"request.resource.resource in ['pods', 'replicasets'] && {_BUILT_IN} && {_owned('object', makers)}"
+    return f"request.resource.resource in ['pods', 'replicasets'] && {BUILT_IN} && {_owned('object', makers)}"
 
 
 def _owned(obj: str, makers: Sequence[Adapter]) -> str:

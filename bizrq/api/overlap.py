@@ -17,9 +17,10 @@ NAME: Final = "bizrq-overlap"
 MAX_LISTED, MAX_BYTES = 2_000, 900 * 1024
 
 _API: Final = "admissionregistration.k8s.io/v1"
-_BUILT_IN: Final = (
-    "request.userInfo.username == 'system:kube-controller-manager' || "
-    "request.userInfo.username.startsWith('system:serviceaccount:kube-system:')"
+#: The CEL expression for requests that come from a controller of Kubernetes.
+BUILT_IN: Final = (
+    "(request.userInfo.username == 'system:kube-controller-manager' || "
+    "request.userInfo.username.startsWith('system:serviceaccount:kube-system:'))"
 )
 #: A Deployment and an Argo Rollout name a ReplicaSet by their own name and the hash that its pods have as a label.
 _HASHES: Final = "['pod-template-hash', 'rollouts-pod-template-hash']"
@@ -76,7 +77,7 @@ def policy() -> dict[str, Any]:
                 ]
             },
             "matchConditions": [
-                {"name": "made-by-kubernetes", "expression": _BUILT_IN},
+                {"name": "made-by-kubernetes", "expression": BUILT_IN},
                 {
                     "name": "listed",
                     "expression": "has(params.data) && has(object.metadata.ownerReferences) && "

@@ -17,8 +17,7 @@ from bizrq.kube.client import NotFound
 from bizrq.quota.recount import WriteState
 from bizrq.quota.reservation import LIFETIME, Reservation, parse_reservation
 from bizrq.units import quantity
-from bizrq.units.resources import Resources, larger
-from bizrq.units.slot import ReservationError, Slot
+from bizrq.units.slot import ReservationError
 from controller.watch.cluster import CATCH_UP, Cluster
 
 log = structlog.get_logger(__name__)
@@ -130,14 +129,6 @@ def _is_observed(obj: Mapping[str, Any], decided_on: int | None) -> bool:
 def _status(obj: Mapping[str, Any]) -> Mapping[str, Any]:
     status = obj.get("status")
     return status if isinstance(status, dict) else {}
-
-
-def reserved_by_slot(entries: Iterable[Reservation]) -> dict[Slot, Resources]:
-    """Return the largest amounts that are reserved for each slot."""
-    found: dict[Slot, Resources] = {}
-    for entry in entries:
-        found[entry.slot] = larger(found.get(entry.slot, {}), entry.amount)
-    return found
 
 
 @lru_cache(maxsize=16_384)

@@ -32,7 +32,6 @@ class Adoption:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._by_kind = context.registry.by_kind
 
     async def of(self, adapter: Adapter, new: Object, deadline: Deadline) -> Mapping[str, Resources]:
         """Return what a new workload will adopt, by the group that pays for it now. Raises ApiError, Unreachable.
@@ -42,8 +41,7 @@ class Adoption:
         if not selector_of(new):
             return {}
         namespace = new["metadata"].get("namespace", "")
-        makes = [kind for made in sorted(adapter.creates) if (kind := self._by_kind(*made)) is not None]
-        found = await list_kinds(self._context, makes, namespace, deadline)
+        found = await list_kinds(self._context, self._made_by(adapter), namespace, deadline)
         left = [(kind, obj) for kind, obj in found if _is_free(obj) and keeps(new, obj)]
         if not left:
             return {}
@@ -69,10 +67,9 @@ class Adoption:
         if before == after or not before:
             return {}
         namespace, uid = old["metadata"].get("namespace", ""), old["metadata"].get("uid")
-        makes = [kind for made in sorted(adapter.creates) if (kind := self._by_kind(*made)) is not None]
         found = [
             (kind, obj)
-            for kind, obj in await list_kinds(self._context, makes, namespace, deadline)
+            for kind, obj in await list_kinds(self._context, self._made_by(adapter), namespace, deadline)
             if (controller_of(obj["metadata"]) or {}).get("uid") == uid and keeps(old, obj) and not keeps(new, obj)
         ]
 
@@ -81,6 +78,10 @@ class Adoption:
 
         lookup = await self._context.resolver.resolve(costs, deadline.seconds_left())
         return nonzero(total(costs(lookup)))
+
+    def _made_by(self, adapter: Adapter) -> list[Adapter]:
+        """Return the kinds that a kind makes, of those that are known."""
+        return [kind for made in sorted(adapter.creates) if (kind := self._context.registry.by_kind(*made)) is not None]
 
     def _own_cost(self, owner: Object, adapter: Adapter, obj: Object, lookup: Lookup) -> Resources | None:
         """Return what a child costs; None where it has ended or cannot be counted."""
