@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 from pathlib import Path
 
 import hypothesis
@@ -18,6 +19,10 @@ __all__ = ["client", "cluster", "namespace", "real_cluster", "unique"]
 
 # As the processes do it: drawn tracebacks would hold the event loop for seconds.
 configure_logging()
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell ignores it for what it starts in the background, and all that the tests start inherits that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # How long an example takes says nothing where others use the machine too.
 hypothesis.settings.register_profile("bizrq", deadline=None)

@@ -15,8 +15,8 @@ from bizrq.units.quantity import NANO
 from bizrq.units.slot import Slot
 from bizrq.workloads.labels import LABEL
 from tests.support import objects
-from tests.support.objects import DEPLOYMENTS, Object, deployment
-from tests.support.oracle import LISTED, WATCHED, Event, check, concerning
+from tests.support.objects import DEPLOYMENTS, PODS, Object, deployment
+from tests.support.oracle import LISTED, WATCHED, Ending, Event, check, concerning
 
 WEB = Slot("deployments.apps", "default", "web")
 
@@ -151,6 +151,34 @@ def test_what_leaves_the_groups_that_are_judged_is_charged_to_them_no_more(group
     back = [*left, (7, "MODIFIED", DEPLOYMENTS, web(4))]
     with pytest.raises(AssertionError, match="revision 7: I2 broken for nlp"):
         check(concerning(("nlp",), back))
+
+
+@pytest.mark.parametrize(
+    ("gone", "phase", "counts"), [(True, "Running", True), (False, "Running", False), (True, "Succeeded", False)]
+)
+def test_a_pod_that_is_ending_counts_besides_for_the_group_of_its_topmost_owner(
+    gone: bool, phase: str, counts: bool
+) -> None:
+    top = web(4)
+    top["metadata"]["uid"] = "u-web"
+    below = {"metadata": {"uid": "u-pod", "name": "p", "namespace": "default"}, "status": {"phase": phase}}
+    below["spec"] = top["spec"]["template"]["spec"]
+    below["metadata"]["ownerReferences"] = [{"uid": "u-web", "controller": True}]
+    if gone:
+        below["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:03Z"
+    group = stored("nlp", "5", "5", at=4)
+    group["status"]["countedAt"]["pods"] = "3"
+    told = events(
+        ("ADDED", GROUPS, stored("nlp", "5", "0", promised=5)),
+        ("ADDED", DEPLOYMENTS, top),
+        ("MODIFIED", PODS, below),
+        ("MODIFIED", GROUPS, group),
+    )
+    if counts:
+        assert check(concerning(("nlp",), told), ending=Ending(told)) == 3
+    else:
+        with pytest.raises(AssertionError, match="revision 4: I3 broken for nlp"):
+            check(concerning(("nlp",), told), ending=Ending(told))
 
 
 def test_groups_of_others_are_not_judged() -> None:

@@ -109,7 +109,7 @@ class Recorder:
     async def laws(self, *, lowered: Collection[str] = ()) -> int:
         """Check every revision; returns how many there were. `lowered` are groups whose `hard` a person lowered."""
         await self.caught_up()
-        return check(concerning(self.only, self.events), lowered)
+        return check(concerning(self.only, self.events), lowered, Ending(self.events))
 
     def revisions(self, name: str) -> list[GroupObject]:
         """The versions of a group that were stored since the recording began, as far as they were seen."""
@@ -221,11 +221,47 @@ def concerning(only: Collection[str], events: Iterable[Event]) -> list[Event]:
     return found
 
 
-def check(events: Iterable[Event], lowered: Iterable[str] = ()) -> int:
+class Ending:
+    """The pods that are being deleted, by the group that the label of their topmost owner names."""
+
+    def __init__(self, events: Iterable[Event] = ()) -> None:
+        #: By uid: the uid of the controller, and the group of its own label.
+        self._above: dict[str, tuple[str | None, str | None]] = {}
+        #: By uid: what the pod costs from each revision on while it is being deleted; None while it is not.
+        self._pods: defaultdict[str, list[tuple[int, dict[str, int] | None]]] = defaultdict(list)
+        for version, what, kind, obj in sorted(events, key=lambda event: event[0]):
+            metadata = obj["metadata"]
+            owners = (each["uid"] for each in metadata.get("ownerReferences", ()) if each.get("controller"))
+            self._above[metadata["uid"]] = next(owners, None), group_of(obj)
+            if kind.key == "pods":
+                ends = what != "DELETED" and "deletionTimestamp" in metadata
+                has_ended = obj.get("status", {}).get("phase") in ("Succeeded", "Failed")
+                cost = _cost(kind, obj) if ends and not has_ended else None
+                self._pods[metadata["uid"]].append((0 if what == LISTED else version, cost))
+
+    def of(self, group: str, revision: int) -> dict[str, int]:
+        """What those of a group cost at a revision of the watch of pods."""
+        total: dict[str, int] = {}
+        for uid, versions in self._pods.items():
+            last = bisect.bisect_right(versions, revision, key=lambda version: version[0])
+            if last and (cost := versions[last - 1][1]) and self._payer(uid) == group:
+                _add(total, cost)
+        return total
+
+    def _payer(self, uid: str) -> str | None:
+        payer = None
+        above: str | None = uid
+        while above is not None:
+            above, label = self._above.get(above, (None, None))
+            payer = label or payer
+        return payer
+
+
+def check(events: Iterable[Event], lowered: Iterable[str] = (), ending: Ending | None = None) -> int:
     """Replay the events; raises AssertionError with the revision, the law and the amounts."""
     ordered = sorted(events, key=lambda event: (event[1] != LISTED, event[0]))
     since = max((version for version, what, _, _ in ordered if what == LISTED), default=0)
-    replay = _Replay(set(lowered), since)
+    replay = _Replay(set(lowered), since, ending or Ending())
     for version, what, kind, obj in ordered:
         replay.play(version, what, kind, obj)
     return len(ordered)
@@ -247,8 +283,9 @@ _Held = list[tuple[int, str, dict[str, int]]]
 class _Replay:
     """The state after each revision. What a revision did not touch need not be checked again."""
 
-    def __init__(self, excused: set[str], since: int) -> None:
+    def __init__(self, excused: set[str], since: int, ending: Ending) -> None:
         self._excused = excused
+        self._ending = ending
         self._since = since
         self._groups: dict[str, _Known] = {}
         self._children: defaultdict[str, set[str]] = defaultdict(set)
@@ -382,8 +419,10 @@ class _Replay:
                 version, "I3", group.name, resource, children=children, **bounds
             )
             # A demand that fell counts until its controller has acted on it. One that grew counts at the base of its
-            # reservation until then.
+            # reservation until then. Pods that are ending count besides.
             snapshot, highest = counted.get(resource, 0), most.get(resource, 0)
+            if mine > highest:
+                highest += self._ending.of(group.name, at.get("pods", 0)).get(resource, 0)
             assert snapshot - updates.get(resource, 0) <= mine <= highest, _told(
                 version, "I3", group.name, resource, self_used=mine, snapshot=snapshot
             )

@@ -19,8 +19,8 @@ from tests.support.objects import Object, deployment, group
 
 BIZRQ = Path(sys.executable).with_name("bizrq")
 GROUPS, MANIFESTS = 1000, 100
-#: Processor time; how long it takes besides is the machine's affair.
-SECONDS = 2.0
+#: Processor time, as a multiple of what the command takes to start: that is the machine's affair, and its load's.
+STARTS = 10
 
 
 def many() -> list[Object]:
@@ -69,22 +69,30 @@ async def server(tmp_path: Path) -> AsyncIterator[tuple[Path, Counter[str]]]:
     await runner.cleanup()
 
 
+def spend(*words: str | Path) -> tuple[float, subprocess.CompletedProcess[str]]:
+    """Run a command. Return the seconds of processor time that it took, and its result."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = subprocess.run([BIZRQ, *words], capture_output=True, text=True, check=False)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, done
+
+
 async def test_a_hundred_manifests_against_a_thousand_groups(server: tuple[Path, Counter[str]], tmp_path: Path) -> None:
     kubeconfig, asked = server
     path = written(tmp_path, *(deployment(f"d{n}", f"g{n * 7 % GROUPS}", 1 + n % 9) for n in range(MANIFESTS)))
-    words = [BIZRQ, "fit", "-f", path, "-o", "json", "--kubeconfig", kubeconfig]
+    starts: list[float] = []
     spent: list[float] = []
-    # Other work on the machine makes the same work take more processor time: the best of three runs counts.
-    while len(spent) < 3 and not (spent and min(spent) < SECONDS):
+    # Other work on the machine makes the same work take more processor time: the best of several runs counts.
+    while len(spent) < 5 and not (spent and min(spent) < STARTS * min(starts)):
         asked.clear()
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        done = await asyncio.to_thread(subprocess.run, words, capture_output=True, text=True, check=False)
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        spent.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+        start, _ = await asyncio.to_thread(spend, "--help")
+        starts.append(start)
+        took, done = await asyncio.to_thread(spend, "fit", "-f", path, "-o", "json", "--kubeconfig", kubeconfig)
+        spent.append(took)
         answers = json.loads(done.stdout)
         assert len(answers) == MANIFESTS, done.stderr
         assert (done.returncode, sum(not each["fits"] for each in answers)) == (1, 44)
         [lists] = [count for path, count in asked.items() if path.endswith("/bizgroupresourcequotas")]
         assert lists == 1
         assert max(asked.values()) == 1, asked.most_common(3)
-    assert min(spent) < SECONDS, spent
+    assert min(spent) < STARTS * min(starts), (spent, starts)
