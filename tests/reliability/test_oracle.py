@@ -161,9 +161,9 @@ def test_a_pod_that_is_ending_counts_besides_for_the_group_of_its_topmost_owner(
 ) -> None:
     top = web(4)
     top["metadata"]["uid"] = "u-web"
-    below = {"metadata": {"uid": "u-pod", "name": "p", "namespace": "default"}, "status": {"phase": phase}}
-    below["spec"] = top["spec"]["template"]["spec"]
+    below: Object = {"metadata": {"uid": "u-pod", "name": "p"}, "spec": top["spec"]["template"]["spec"]}
     below["metadata"]["ownerReferences"] = [{"uid": "u-web", "controller": True}]
+    below["status"] = {"phase": phase}
     if gone:
         below["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:03Z"
     group = stored("nlp", "5", "5", at=4)
