@@ -93,9 +93,19 @@ def format_duration(length: int) -> str:
     return "".join(words) or "0s"
 
 
+def exact_cost(demand: Resources, run: int) -> dict[str, int]:
+    """Return what a demand costs in `run` milliseconds: nano-units x milliseconds by `cash/` name."""
+    return {cash_name(name): amount * run for name, amount in demand.items() if amount}
+
+
+def in_hours(exact: Resources) -> dict[str, int]:
+    """Return exact costs in nano-units x hours, rounded up."""
+    return {name: -(-amount // HOUR) for name, amount in exact.items()}
+
+
 def max_cost(demand: Resources, run: int) -> dict[str, int]:
     """Return the most that a demand costs in `run` milliseconds: nano-units x hours by `cash/` name, rounded up."""
-    return {cash_name(name): -(-amount * run // HOUR) for name, amount in demand.items() if amount}
+    return in_hours(exact_cost(demand, run))
 
 
 def run_start(reported: int, scheduled: int | None) -> int:
@@ -107,8 +117,8 @@ def run_start(reported: int, scheduled: int | None) -> int:
 
 
 def remaining_commitment(demand: Resources, run: int, ran: int) -> dict[str, int]:
-    """Return what a run may still cost after `ran` milliseconds, in nano-units x hours by `cash/` name."""
-    return max_cost(demand, min(run, max(0, run - ran)))
+    """Return what a run may still cost after `ran` milliseconds: nano-units x milliseconds by `cash/` name."""
+    return exact_cost(demand, min(run, max(0, run - ran)))
 
 
 def carried_over(terms: BudgetTerms, hard: Limits, used: Resources) -> dict[str, int]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import reduce
 
+from bizrq.hours.budget import HOUR, in_hours
 from bizrq.quota.reservation import Reservation, by_age, in_order, reserved_total
 from bizrq.units.names import is_cash, metered_resource
 from bizrq.units.quantity import round_up_milli
@@ -34,8 +35,8 @@ class CountedObject:
     """One stored object of the snapshot and what it costs the group: a workload's demand, or what a child holds.
 
     `unrequested` is what it uses though it never asked for it, as its pods show: used as well, and no drift. Where
-    hours are safe, `max_cost` is what it may cost in all, and `committed` what of that is still to come, by `cash/`
-    name.
+    hours are safe, `max_cost` is what it may cost in all by `cash/` name, and `committed` what of that is still to
+    come, in nano-units x milliseconds: hours that were rounded one by one add up to too many.
 
     `demand` is the part of `cost` that is only asked for, and `floor` what it would cost without any demand: by its
     pods, and by what its controller acts on. Both are None where that is not known apart.
@@ -120,7 +121,7 @@ class Snapshot:
     known of its object. `cash` is what the group's own pods have spent, by `cash/` name. `published` is `used` as the
     status has it now, empty where there is none. `owner_paid` are objects that entries speak of and that another one of
     the workloads pays for: part of its cost, not of the sum. `safe` says whether hours are promised as a whole;
-    `exact_cash` is `cash` before it was rounded.
+    `exact_cash` is `cash` before it was rounded, in nano-units x milliseconds.
 
     `may_drop` says whether an entry whose write is over may go: not before the payer of what it left is stored.
     `adoptable` is by slot what `used` holds of pods that a create of that name would adopt.
@@ -338,9 +339,10 @@ def _committed(snapshot: Snapshot, kept: Iterable[Reservation]) -> dict[str, int
             return None
     liens = total((snapshot.workloads.committed, *(counted.committed for counted in snapshot.shared)))
     # Spent hours are rounded up: round the sum, so that what just fits still fits.
-    spent = snapshot.exact_cash or snapshot.cash
-    both = {name: round_up_milli(spent.get(name, 0) + liens.get(name, 0)) for name in hours}
-    return nonzero({name: both[name] - round_up_milli(spent.get(name, 0)) for name in hours})
+    exact = snapshot.exact_cash
+    spent = {name: exact[name] if name in exact else snapshot.cash.get(name, 0) * HOUR for name in hours}
+    both = in_hours({name: amount + liens.get(name, 0) for name, amount in spent.items()})
+    return nonzero({name: round_up_milli(both[name]) - round_up_milli(hour) for name, hour in in_hours(spent).items()})
 
 
 def _drift(snapshot: Snapshot, used: Mapping[str, int]) -> dict[str, int]:

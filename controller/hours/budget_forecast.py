@@ -41,8 +41,8 @@ class BudgetState:
 
     @property
     def exact(self) -> dict[str, int]:
-        """Return what is spent beyond the rollover, in nano-hours by `cash/` name, rounded up."""
-        return {names.cash_name(name): -(-amount // HOUR) for name, amount in self.spent.items()}
+        """Return what is spent beyond the rollover, in nano-units x milliseconds by `cash/` name."""
+        return {names.cash_name(name): amount for name, amount in self.spent.items()}
 
     @property
     def next_grant(self) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from bizrq.api import group as wire
-from bizrq.hours.budget import BudgetTerms, max_cost, remaining_commitment, run_start
+from bizrq.hours.budget import BudgetTerms, exact_cost, max_cost, remaining_commitment, run_start
 from bizrq.quota.recount import CountedObject
 from bizrq.units.resources import Resources, add, growth, subtract_floor
 from bizrq.units.slot import Slot
@@ -178,8 +178,8 @@ class UsageBuilder:
         ran: Resources = {}
         for pod in self._cluster.descendants.pods_of(obj):
             if pod.started is not None and pod.ended is None:
-                ran = add(ran, max_cost(self._pod_cost(pod, obj), min(most, max(0, run.at - pod.started))))
-        return replace(found, max_cost=whole, committed=subtract_floor(whole, ran))
+                ran = add(ran, exact_cost(self._pod_cost(pod, obj), min(most, max(0, run.at - pod.started))))
+        return replace(found, max_cost=whole, committed=subtract_floor(exact_cost(found.cost, most), ran))
 
     def _pod_cost(self, pod: Pod, obj: Object) -> Resources:
         """Return what a pod occupies. Nothing if it cannot be counted, so that its workload's commitment stays."""

@@ -203,8 +203,8 @@ class World:
         spent = self.spent()
         self.told = -(-spent // HOUR)
         entries = [(entry, self.sighting(entry)) for entry in self.entries]
-        exact = {CASH: max(0, self.told - self.carried * NANO)}
-        cash = {CASH: round_up_milli(exact[CASH])}
+        exact = {CASH: max(0, spent - self.carried * NANO * HOUR)}
+        cash = {CASH: round_up_milli(max(0, self.told - self.carried * NANO))}
         found = recount(Snapshot(HARD, UsageSums(counted), [], entries, cash, self.used, safe=True, exact_cash=exact))
         assert found.committed is not None
         self.used, self.liens = found.used, found.committed

@@ -62,14 +62,14 @@ def test_a_reservation_holds_the_maximum_cost_of_the_run_for_each_metered_name()
 def test_the_maximum_cost_is_exact_and_rounded_up() -> None:
     assert max_cost({"x": 1}, 1) == {"cash/x": 1}
     assert max_cost({"x": 10**9}, 20 * 60_000) == {"cash/x": 333_333_334}
-    assert remaining_commitment(res("gpu=2"), 3 * HOUR, HOUR) == res("cash/gpu=4")
+    assert remaining_commitment(res("gpu=2"), 3 * HOUR, HOUR) == exactly("cash/gpu=4")
 
 
 def test_a_run_starts_with_a_pod_that_was_scheduled_a_moment_earlier() -> None:
     assert run_start(100_000, None) == 100_000
     assert [run_start(100_000, at) for at in (100_500, 99_000, 70_000, 10_000)] == [100_000, 99_000, 70_000, 70_000]
-    assert remaining_commitment(res("gpu=2"), 3 * HOUR, 4 * HOUR) == res("cash/gpu=0")
-    assert remaining_commitment(res("gpu=2"), 3 * HOUR, -HOUR) == res("cash/gpu=6")
+    assert remaining_commitment(res("gpu=2"), 3 * HOUR, 4 * HOUR) == exactly("cash/gpu=0")
+    assert remaining_commitment(res("gpu=2"), 3 * HOUR, -HOUR) == exactly("cash/gpu=6")
 
 
 REFUSED = [
@@ -234,8 +234,13 @@ def test_a_smaller_and_longer_run_pays_for_the_rest_of_its_new_run_time() -> Non
 # -- The recount -------------------------------------------------------------------------------------------------------
 
 
+def exactly(hours: str) -> dict[str, int]:
+    """These hours in nano-units x milliseconds."""
+    return {name: amount * HOUR for name, amount in res(hours).items()}
+
+
 def counted(place: str, cost: str, whole: str, still: str) -> CountedObject:
-    return CountedObject(slot(place), uid(place), res(cost), {}, res(whole), res(still))
+    return CountedObject(slot(place), uid(place), res(cost), {}, res(whole), exactly(still))
 
 
 def snapshot(
@@ -257,11 +262,17 @@ def test_liens_are_what_all_workloads_may_still_cost() -> None:
 
 def test_rounded_hours_and_liens_add_up_to_the_exact_cost() -> None:
     """Nine jobs of ten hours each have run for some seconds. Exactly ten hours are left for the tenth."""
-    spent, still = 12_345_678_901, 90 * 10**9 - 12_345_678_901
-    a = replace(counted(JOB, "gpu=9", "cash/gpu=90", ""), committed={"cash/requests.nvidia.com/gpu": still})
-    exact, cash = {name("cash/gpu"): spent}, res("cash/gpu=12346m")
-    found = recount(replace(snapshot(a), cash=cash, exact_cash=exact))
-    assert found.committed == res("cash/gpu=77654m")
+    ran = [4_000_000 * number + 1 for number in range(9)]
+    jobs = [
+        replace(
+            counted(f"jobs.batch/team-a/j{number}", "gpu=1", "cash/gpu=10", ""),
+            committed=remaining_commitment(res("gpu=1"), 10 * HOUR, each),
+        )
+        for number, each in enumerate(ran)
+    ]
+    exact, cash = {name("cash/gpu"): sum(ran) * 10**9}, res("cash/gpu=40001m")
+    found = recount(replace(snapshot(*jobs), cash=cash, exact_cash=exact))
+    assert found.committed == res("cash/gpu=49999m")
     group = Account(
         "nlp", res("gpu=10 cash/gpu=100"), found.used, hours=replace(SAFE, committed=found.committed), catalog=CATALOG
     )
