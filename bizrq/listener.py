@@ -120,8 +120,11 @@ class Listener:
     def connections(self) -> int:
         return len(self._owing) + len(self._others)
 
-    async def start(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> int:
-        """Serve. Return the port, a free one for port 0. Raises OSError."""
+    async def start(self, host: str, port: int, tls: Callable[[], ssl.SSLContext] | None = None) -> int:
+        """Serve. Return the port, a free one for port 0. `tls` returns the context of the next handshake.
+
+        Raises OSError.
+        """
         self._room = min(self.bounds.connections, _descriptors(self.bounds.connections))
         await self._runner.setup()
         server = cast("web.Server", self._runner.server)
@@ -191,7 +194,9 @@ class Listener:
     def _connection(self, request: web.Request) -> _Connection | None:
         return self.by_transport.get(request.transport) if request.transport is not None else None
 
-    async def _accept(self, listening: socket.socket, server: web.Server, tls: ssl.SSLContext | None) -> None:
+    async def _accept(
+        self, listening: socket.socket, server: web.Server, tls: Callable[[], ssl.SSLContext] | None
+    ) -> None:
         loop = asyncio.get_running_loop()
         while True:
             while self.connections >= self._room and not self._make_room():  # noqa: ASYNC110 (time passes, too)
@@ -205,7 +210,7 @@ class Listener:
                 continue
             connection = _Connection(self, server())
             connection.enter(_Stage.HANDSHAKE)
-            connection.opening = loop.create_task(self._open(accepted, connection, tls))
+            connection.opening = loop.create_task(self._open(accepted, connection, tls() if tls else None))
             # A task that is cancelled before it began runs no `finally`.
             connection.opening.add_done_callback(partial(connection.opened, accepted))
             if self._timer is None:

@@ -71,7 +71,7 @@ def prepare(name: str, config: Path | None, kubeconfig: Path | None) -> tuple[Se
         settings = load(config)
         return settings, KubeClient.from_kubeconfig(kubeconfig) if kubeconfig else KubeClient.from_environment()
     except (ConfigurationError, ConfigError) as error:
-        _end(name, str(error))
+        end(name, str(error))
 
 
 def serve(name: str, main: Callable[[Stop], Awaitable[None]]) -> None:
@@ -79,10 +79,11 @@ def serve(name: str, main: Callable[[Stop], Awaitable[None]]) -> None:
     try:
         run(main)
     except OSError as error:
-        _end(name, error.strerror or str(error))
+        end(name, error.strerror or str(error))
 
 
-def _end(name: str, why: str) -> NoReturn:
+def end(name: str, why: str) -> NoReturn:
+    """Exit with one line and status 2."""
     sys.stderr.write(printable(f"{name}: {why}\n"))
     raise SystemExit(2)
 

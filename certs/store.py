@@ -11,13 +11,14 @@ import contextlib
 import os
 import ssl
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
 import structlog
 
 from certs import pki
+from certs.clients import Clients
 from certs.pki import CertificateError
 from certs.rotation import CA_BUNDLE, CERTIFICATE, FILES, KEY
 
@@ -73,16 +74,17 @@ def _replace(path: Path, content: bytes, mode: int) -> None:
 class ServingCertificate:
     """The TLS context of a server whose tls.crt and tls.key are replaced from time to time.
 
-    `context` is one object for the server's whole life; new handshakes use the newest matching pair, and open
-    connections continue.
+    `context` changes only with the CA of `clients`: a context cannot forget a CA. New handshakes use the newest
+    context and the newest matching pair, and open connections continue.
+
+    With `clients`, a handshake asks for a client certificate, takes none for an answer, and fails with one that none of
+    the CAs signed.
     """
 
-    def __init__(self, cert_dir: Path, *, poll: float = POLL_SECONDS) -> None:
-        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        self.context.minimum_version = ssl.TLSVersion.TLSv1_2
-        self.context.set_alpn_protocols(["http/1.1"])
-        # An API server keeps no TLS sessions, so tickets would be useless work in each handshake.
-        self.context.num_tickets = 0
+    def __init__(self, cert_dir: Path, clients: Clients | None = None, *, poll: float = POLL_SECONDS) -> None:
+        self.context = _new_context("")
+        self._clients = clients
+        self._authorities = ""
         self.expires_at: datetime | None = None
         self.reloads = 0
         self._certificate = cert_dir / CERTIFICATE
@@ -94,7 +96,6 @@ class ServingCertificate:
 
     def load(self) -> bool:
         """Load the pair on disk if it has changed. Raises CertificateError, and then keeps the pair that it had."""
-        signature = self._signature()
         try:
             pair = self._certificate.read_bytes(), self._key.read_bytes()
         except OSError as error:
@@ -106,12 +107,21 @@ class ServingCertificate:
             log.info("serving certificate loaded", expires=expires_at.isoformat())
             if expires_at <= datetime.now(UTC):
                 log.error("the serving certificate has expired", expires=expires_at.isoformat())
-            changed = True
-        else:
-            changed = False
-        # Only now: a pair that does not match yet is loaded again later.
-        self._looked_at, self._problem = signature, ""
-        return changed
+            return True
+        return False
+
+    def load_clients(self) -> None:
+        """Load the CAs of `clients` if they have changed. Raises CertificateError, and then keeps those it had."""
+        if self._clients is None:
+            return
+        authorities = self._clients.authorities()
+        if authorities == self._authorities:
+            return
+        context = _new_context(authorities)
+        if self._loaded is not None:
+            self._load_into([context], *self._loaded)
+        self.context, self._authorities = context, authorities
+        log.info("client CA loaded", file=str(self._clients.ca), cas=authorities.count("BEGIN"))
 
     async def wait(self) -> None:
         """Wait until there is a pair to serve: another process may still be making it."""
@@ -126,34 +136,60 @@ class ServingCertificate:
                 self._try_load()
 
     def _try_load(self) -> bool:
-        try:
-            self.load()
-        except CertificateError as error:
-            if str(error) != self._problem:
-                self._problem = str(error)
-                log.warning("no new serving certificate yet", error=self._problem)
-            return False
-        return True
+        """Load what has changed, each file as far as it is good. Return whether all are."""
+        signature, problems = self._signature(), list[str]()
+        for load in (self.load_clients, self.load):
+            try:
+                load()
+            except CertificateError as error:
+                problems.append(str(error))
+        if problem := "; ".join(problems):
+            if problem != self._problem:
+                log.warning("certificate files cannot be used yet", error=problem)
+        else:
+            # Only now: what is not good yet is loaded again later.
+            self._looked_at = signature
+        self._problem = problem
+        return not problem
 
     def _take(self, certificate: bytes, key: bytes) -> datetime:
         """Load a pair into the context after a test in another one: OpenSSL drops a key that does not match."""
         leaf = pki.read_certificates(certificate, str(self._certificate))[0]
+        self._load_into([ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), self.context], certificate, key)
+        return leaf.not_valid_after_utc
+
+    def _load_into(self, contexts: Sequence[ssl.SSLContext], certificate: bytes, key: bytes) -> None:
+        """Load a pair into contexts, in order up to the first that cannot take it. Raises CertificateError."""
         with tempfile.TemporaryDirectory(prefix="bizrq-") as private:
             chain_file, key_file = Path(private, CERTIFICATE), Path(private, KEY)
             chain_file.write_bytes(certificate)
             key_file.touch(mode=0o600)
             key_file.write_bytes(key)
             try:
-                ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(chain_file, key_file, password=_refuse_password)
-                self.context.load_cert_chain(chain_file, key_file, password=_refuse_password)
+                for context in contexts:
+                    context.load_cert_chain(chain_file, key_file, password=_refuse_password)
             except (ssl.SSLError, CertificateError) as error:
                 reason = getattr(error, "reason", None) or str(error)
                 raise CertificateError(f"{self._certificate} and {self._key.name} do not load: {reason}") from None
-        return leaf.not_valid_after_utc
 
     def _signature(self) -> tuple[object, ...]:
         """Return a value that changes when a file is replaced, in place or by the symlink that a kubelet swaps."""
-        return (_identity(self._certificate), _identity(self._key))
+        files = (self._certificate, self._key, *([self._clients.ca] if self._clients else []))
+        return tuple(map(_identity, files))
+
+
+def _new_context(authorities: str) -> ssl.SSLContext:
+    """Return a context without a pair, which verifies the certificates of clients by these CAs, if any."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols(["http/1.1"])
+    # An API server keeps no TLS sessions, so tickets would be useless work in each handshake.
+    context.num_tickets = 0
+    if authorities:
+        # Health endpoints answer clients without a certificate, such as the kubelet.
+        context.verify_mode = ssl.CERT_OPTIONAL
+        context.load_verify_locations(cadata=authorities)
+    return context
 
 
 def _refuse_password() -> str:

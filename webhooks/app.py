@@ -7,6 +7,7 @@ with `allowed: false`.
 from __future__ import annotations
 
 import asyncio
+import math
 import re
 import ssl
 import time
@@ -27,6 +28,7 @@ from bizrq.store.access import SubjectAccessReviewer
 from bizrq.store.groups import GroupStore
 from bizrq.store.payers import PayerStore
 from bizrq.store.reference_resolver import ReferenceResolver
+from certs.clients import Clients, common_names
 from webhooks.charging.authorization import Authorizer
 from webhooks.charging.deadline import Deadline
 from webhooks.charging.group_commit import Reserver
@@ -47,6 +49,8 @@ SECONDS = Histogram(
 _DEFAULT_TIMEOUT = 10.0
 #: The most of these that the network gets, in seconds.
 _TRAVEL = 2.0
+#: Seconds between two log lines about reviews of strangers.
+_STRANGERS = 60.0
 _DURATION = re.compile(r"(?:(\d{1,4})m)?(?:(\d{1,6}(?:\.\d{1,9})?)s)?(?:(\d{1,7})ms)?", re.ASCII)
 
 
@@ -59,10 +63,16 @@ class Webhooks:
         settings: Settings,
         *,
         namespace: str = "bizrq-system",
+        clients: Clients | None = None,
         bounds: PortBounds | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """`clients` may send reviews; without it, everybody may."""
         self._clock = clock
+        self._clients = clients
+        self._tls: Callable[[], ssl.SSLContext] | None = None
+        #: When a review of a stranger was logged last, in seconds of the clock.
+        self._stranger_logged = -math.inf
         self.store = GroupStore(client)
         self.reserver = Reserver(self.store, catalog=settings.catalog, clock=clock)
         self.resolver = ReferenceResolver(client, settings.registry)
@@ -98,8 +108,9 @@ class Webhooks:
         app.router.add_get("/readyz", self._readyz)
         return app
 
-    async def start(self, host: str, port: int, tls: ssl.SSLContext | None) -> int:
-        """Serve and watch. Return the port, a free one for port 0."""
+    async def start(self, host: str, port: int, tls: Callable[[], ssl.SSLContext] | None) -> int:
+        """Serve and watch. Return the port, a free one for port 0. `tls` returns the context of the next handshake."""
+        self._tls = tls
         self._watching = [asyncio.create_task(informer.run()) for informer in self._informers]
         return await self._listener.start(host, port, tls)
 
@@ -120,15 +131,40 @@ class Webhooks:
             deadline = Deadline(self._clock() + _seconds_to_answer(http.query.get("timeout", "")), self._clock)
             peer = http.remote or ""
             connection = http.transport
+            if not self._is_known(name, http):
+                return web.Response(status=401, text="a review needs the client certificate of the API server")
             body = await self._listener.body(http)
             if connection is not None:
                 self._pacer.received(peer, connection)
             response = await self._answer(name, handler, body, deadline)
             if connection is not None:
                 await self._pacer.wait(peer, connection, deadline.at)
+            if self._is_outdated(http):
+                response.force_close()
             return response
 
         return handle
+
+    def _is_known(self, name: str, http: web.Request) -> bool:
+        """Return whether the peer may send reviews."""
+        peer = http.get_extra_info("peercert")
+        if self._clients is None or self._clients.accept(peer):
+            return True
+        REVIEWS.labels(name, "Unauthenticated").inc()
+        if (now := self._clock()) >= self._stranger_logged + _STRANGERS:
+            self._stranger_logged = now
+            log.warning(
+                "a review without the API server's client certificate was refused",
+                peer=http.remote,
+                presented=", ".join(common_names(peer))[:200] or "no certificate",
+                expected=self._clients.name,
+            )
+        return False
+
+    def _is_outdated(self, http: web.Request) -> bool:
+        """Return whether the CAs of clients have changed since the handshake, so that another one is due."""
+        tls = http.get_extra_info("ssl_object")
+        return tls is not None and self._tls is not None and tls.context is not self._tls()
 
     async def _answer(self, name: str, handler: Handler, body: bytes, deadline: Deadline) -> web.Response:
         arrived = self._clock()

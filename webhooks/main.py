@@ -20,22 +20,40 @@ def serve(
     namespace: Annotated[str, typer.Option(help="Namespace that bizrq itself runs in.")] = "bizrq-system",
     host: Annotated[str, typer.Option(help="Address to serve on.")] = "0.0.0.0",  # noqa: S104 the API server comes from outside the pod
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to serve on; 0 picks a free one.")] = 8443,
+    client_ca: Annotated[
+        Path | None,
+        typer.Option(help="CA of the API server's client certificate, a PEM file; reviews without it are refused."),
+    ] = None,
+    client_name: Annotated[
+        str | None, typer.Option(help="Common name of the API server's client certificate; needs --client-ca.")
+    ] = None,
     metrics_port: Annotated[int, typer.Option(min=0, max=65535, help="Port of /metrics (HTTP); 0 serves none.")] = 9090,
 ) -> None:
     """Answer the API server's admission reviews over TLS."""
+    from certs.clients import clients_of
+    from certs.pki import CertificateError
     from certs.store import ServingCertificate
     from webhooks.app import Webhooks
 
+    process.configure_logging()
+    try:
+        clients = clients_of(client_ca, client_name)
+        if clients is not None:
+            clients.authorities()
+        else:
+            log.warning("reviews are accepted from everybody who reaches the port: --client-ca is not given")
+    except CertificateError as error:
+        process.end("bizrq-webhooks", str(error))
     settings, client = process.prepare("bizrq-webhooks", config, kubeconfig)
 
     async def main(stop: process.Stop) -> None:
-        certificate = ServingCertificate(cert_dir)
-        webhooks = Webhooks(client, settings, namespace=namespace)
+        certificate = ServingCertificate(cert_dir, clients)
+        webhooks = Webhooks(client, settings, namespace=namespace, clients=clients)
         metrics = None
 
         async def work() -> None:
             await certificate.wait()
-            bound = await webhooks.start(host, port, certificate.context)
+            bound = await webhooks.start(host, port, lambda: certificate.context)
             log.info("serving", port=bound, namespace=namespace)
             await webhooks.synced()
             process.quiet_collector()

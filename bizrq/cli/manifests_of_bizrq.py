@@ -22,10 +22,11 @@ from webhooks import registration
 Object = dict[str, Any]
 
 CONFIG = "bizrq-config"
+CLIENT_CA = "bizrq-client-ca"
 SECRET = CERTS
 MANAGED, INSTALL = "app.kubernetes.io/managed-by", "bizrq-install"
 _LABELS = {"app.kubernetes.io/name": "bizrq", MANAGED: INSTALL}
-_CERTIFICATES, _SETTINGS = "/var/run/bizrq/certificates", "/etc/bizrq"
+_CERTIFICATES, _SETTINGS, _CLIENTS = "/var/run/bizrq/certificates", "/etc/bizrq", "/etc/bizrq-clients"
 _PORT = 8443
 #: The memory that a process may take: its caches, and what docs/operations.md, "Bounds of a port" allows strangers.
 _MEMORY = {WEBHOOKS: "2Gi", CONTROLLER: "2Gi", CERTS: "256Mi"}
@@ -73,12 +74,18 @@ PRUNED = tuple(r for r in _KINDS if r.kind not in ("Namespace", "CustomResourceD
 
 @dataclass(frozen=True, slots=True)
 class InstallPlan:
-    """The parameters of an installation: `config` is the text of its configuration, "" for none."""
+    """The parameters of an installation: `config` is the text of its configuration, "" for none.
+
+    `client_ca` is the PEM text of the CA of the API server's client certificate, "" for none, and `client_name` its
+    common name.
+    """
 
     namespace: str
     image: str
     replicas: int
     config: str = ""
+    client_ca: str = ""
+    client_name: str = ""
 
 
 def resource_of(obj: Object) -> Resource:
@@ -90,7 +97,8 @@ def install_objects(settings: Settings, plan: InstallPlan) -> list[Object]:
     found = [
         *crds.load(),
         *(manifest.document for manifest in rbac.manifests(settings.registry, plan.namespace)),
-        *([_config_map(plan)] if plan.config else []),
+        *([_config_map(CONFIG, plan, "config.yaml", plan.config)] if plan.config else []),
+        *([_config_map(CLIENT_CA, plan, "ca.crt", plan.client_ca)] if plan.client_ca else []),
         _service(plan),
         _disruption_budget(plan),
         _certs(plan),
@@ -124,13 +132,8 @@ def _selector(process: str) -> dict[str, str]:
     return {"app.kubernetes.io/name": "bizrq", "app.kubernetes.io/component": process.removeprefix("bizrq-")}
 
 
-def _config_map(plan: InstallPlan) -> Object:
-    return {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": _metadata(CONFIG, plan),
-        "data": {"config.yaml": plan.config},
-    }
+def _config_map(name: str, plan: InstallPlan, file: str, text: str) -> Object:
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": _metadata(name, plan), "data": {file: text}}
 
 
 def _service(plan: InstallPlan) -> Object:
@@ -161,11 +164,16 @@ def _webhooks(plan: InstallPlan) -> Object:
         # The root file system is read-only, and OpenSSL reads keys only from files.
         "/tmp": {"name": "tmp", "emptyDir": {"medium": "Memory"}},  # noqa: S108 a volume of the pod's own
     }
+    arguments = ["--cert-dir", _CERTIFICATES, "--port", str(_PORT)]
+    if plan.client_ca:
+        # The process reads it again when it changes, so a new CA starts no new pods.
+        mounts[_CLIENTS] = {"name": "client-ca", "configMap": {"name": CLIENT_CA}}
+        arguments += ["--client-ca", f"{_CLIENTS}/ca.crt", "--client-name", plan.client_name]
     return _deployment(
         WEBHOOKS,
         plan,
         plan.replicas,
-        ["--cert-dir", _CERTIFICATES, "--port", str(_PORT)],
+        arguments,
         ports={"webhooks": _PORT},
         mounts=mounts,
         # Longer than the answer to a review takes.

@@ -155,7 +155,7 @@ class Standalone:
         settings = self._settings
         webhooks = Webhooks(client, settings, namespace=self._namespace)
         self._stack.push_async_callback(webhooks.stop)
-        bound = await webhooks.start("127.0.0.1" if host is None else "0.0.0.0", self._port, tls)  # noqa: S104 asked for by --webhook-url
+        bound = await webhooks.start("127.0.0.1" if host is None else "0.0.0.0", self._port, lambda: tls)  # noqa: S104 asked for by --webhook-url
 
         controller = Controller(
             client,

@@ -175,10 +175,10 @@ class Parts:
         """Something that ends with these parts."""
         return await self._stack.enter_async_context(other)
 
-    def tls(self) -> ssl.SSLContext:
+    def tls(self) -> Callable[[], ssl.SSLContext]:
         certificate = ServingCertificate(self.certificates)
         certificate.load()
-        return certificate.context
+        return lambda: certificate.context
 
     async def webhooks(self, count: int = 1, *, bounds: PortBounds | None = None) -> None:
         """Start webhooks behind the balancer, ready; each with a client of its own."""

@@ -69,7 +69,9 @@ async def _closed(reader: asyncio.StreamReader) -> bytes:
 
 
 @asynccontextmanager
-async def port(bounds: PortBounds | None = None, tls: ssl.SSLContext | None = None) -> AsyncIterator[Port]:
+async def port(
+    bounds: PortBounds | None = None, tls: Callable[[], ssl.SSLContext] | None = None
+) -> AsyncIterator[Port]:
     go = asyncio.Event()
     arrived: list[bytes] = []
 
@@ -120,7 +122,7 @@ async def test_a_handshake_that_does_not_come_is_closed_and_so_is_silence_after_
     certificate.load()
     trust = ssl.create_default_context(cadata=ca.certificate_pem.decode())
     trust.check_hostname = False
-    async with port(tls=certificate.context) as at:
+    async with port(tls=lambda: certificate.context) as at:
         assert 5 <= await at.lasts() < 7
         assert 5 <= await at.lasts(b"\x16\x03\x01") < 7
         assert 10 <= await at.lasts(POST, tls=trust) < 12

@@ -15,7 +15,7 @@ import typer
 from bizrq.cli.cluster import DEFAULT_FLAGS, ClusterFlags, client_for, run_on
 from bizrq.cli.options import settings_of
 from bizrq.cli.output import terminal
-from bizrq.cli.output.failure import EXIT_CLUSTER, Failure, warn
+from bizrq.cli.output.failure import EXIT_BAD_INPUT, EXIT_CLUSTER, Failure, warn
 
 if TYPE_CHECKING:
     from bizrq.cli.manifests_of_bizrq import InstallPlan
@@ -48,6 +48,13 @@ def install(
     replicas: Annotated[
         int, typer.Option(min=1, max=20, help="Replicas of the webhooks and of the controller, each.")
     ] = 2,
+    client_ca: Annotated[
+        Path | None,
+        typer.Option(help="CA of the API server's client certificate, a PEM file; reviews without it are refused."),
+    ] = None,
+    client_name: Annotated[
+        str | None, typer.Option(help="Common name of the API server's client certificate; needs --client-ca.")
+    ] = None,
     wait: Annotated[bool, typer.Option(help="Register the webhooks only once one of them is ready.")] = True,
     timeout: Annotated[int, typer.Option(min=1, help="Seconds to wait for a ready webhook.")] = 180,
     dry_run: _DryRun = False,
@@ -65,8 +72,14 @@ def install(
 
     from bizrq.cli import manifests_of_bizrq
 
-    text = config.read_text("utf-8") if config is not None else ""
-    plan = manifests_of_bizrq.InstallPlan(namespace, image or f"bizrq:{version('bizrq')}", replicas, text)
+    plan = manifests_of_bizrq.InstallPlan(
+        namespace,
+        image or f"bizrq:{version('bizrq')}",
+        replicas,
+        config.read_text("utf-8") if config is not None else "",
+        client_ca=_authorities(client_ca, client_name),
+        client_name=client_name or "",
+    )
     objects = manifests_of_bizrq.install_objects(settings, plan)
     if dry_run:
         _print(objects, output)
@@ -79,7 +92,9 @@ def install(
         if wait:
             await _served(client, plan, timeout)
         await _apply(client, registration)
-        await _prune(client, objects)
+        for obj in await _prune(client, objects):
+            if obj["metadata"]["name"] == manifests_of_bizrq.CLIENT_CA:
+                warn("without --client-ca the webhooks now answer everybody who reaches their port")
 
     run_on(client_for(where), work)
 
@@ -99,7 +114,7 @@ def uninstall(
     """
     from bizrq.cli import manifests_of_bizrq
 
-    plan = manifests_of_bizrq.InstallPlan(namespace, "", 1, " ")
+    plan = manifests_of_bizrq.InstallPlan(namespace, "", 1, " ", client_ca=" ")
     objects = list(reversed(manifests_of_bizrq.install_objects(settings_of(None), plan)))
     secret = {
         "apiVersion": "v1",
@@ -129,6 +144,20 @@ def uninstall(
             await _warn_of_kept_groups(client)
 
     run_on(client_for(where), work)
+
+
+def _authorities(client_ca: Path | None, client_name: str | None) -> str:
+    """Return the CA of the API server's client certificate as PEM text, "" for none. Raise Failure."""
+    if client_ca is None and client_name is None:
+        return ""
+    from certs.clients import clients_of
+    from certs.pki import CertificateError
+
+    try:
+        clients = clients_of(client_ca, client_name)
+        return clients.authorities() if clients is not None else ""
+    except CertificateError as error:
+        raise Failure(str(error), EXIT_BAD_INPUT) from None
 
 
 def _print(objects: list[dict[str, Any]], form: InstallOutput) -> None:
@@ -205,18 +234,21 @@ async def _merge(client: KubeClient, resource: Resource, obj: dict[str, Any], st
     return await client.request("PATCH", resource.path(namespace, name), body=patch, params=_STRICT, content_type=kind)
 
 
-async def _prune(client: KubeClient, objects: Sequence[dict[str, Any]]) -> None:
-    """Delete the other objects that carry the label of install: an earlier install created them."""
+async def _prune(client: KubeClient, objects: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Delete the other objects that carry the label of install: an earlier install created them. Return them."""
     from bizrq.cli.manifests_of_bizrq import INSTALL, MANAGED, PRUNED, resource_of
 
     kept = {(resource_of(o), o["metadata"].get("namespace"), o["metadata"]["name"]) for o in objects}
     namespaces = sorted({namespace for _, namespace, _ in kept if namespace})
+    outdated = []
     for resource in PRUNED:
         for namespace in namespaces if resource.namespaced else (None,):
             items, _ = await client.list(resource, namespace, label_selector=f"{MANAGED}={INSTALL}")
             for item in items:
                 if (resource, namespace, item["metadata"]["name"]) not in kept:
                     await _delete(client, item)
+                    outdated.append(item)
+    return outdated
 
 
 def _wanted(obj: dict[str, Any]) -> dict[str, Any]:

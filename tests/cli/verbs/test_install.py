@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -15,6 +17,7 @@ from bizrq.cli.manifests_of_bizrq import InstallPlan, resource_of
 from bizrq.kube.client import KubeClient, NotFound
 from bizrq.settings import load
 from bizrq.store.groups import GROUPS
+from certs.pki import make_ca
 from tests.cli.conftest import Bizrq
 from tests.docs.test_docs import PROCESSES, options
 from tests.support.cluster import Cluster, has_kinds
@@ -36,8 +39,11 @@ HERE = "bizrq-installed"
 SETTINGS = load(None)
 
 
-def planned(config: str = "") -> list[Object]:
-    return manifests_of_bizrq.install_objects(SETTINGS, InstallPlan(HERE, "bizrq:1", 2, config))
+CLIENT_CA = make_ca(datetime.now(UTC)).certificate_pem.decode()
+
+
+def planned(config: str = "", **more: Any) -> list[Object]:
+    return manifests_of_bizrq.install_objects(SETTINGS, InstallPlan(HERE, "bizrq:1", 2, config, **more))
 
 
 @pytest.fixture
@@ -121,6 +127,30 @@ async def test_install_twice_makes_everything_once_and_uninstall_takes_it_away(
     assert (await installed("uninstall", "-n", HERE)).code == 0
 
 
+async def test_the_clients_of_the_webhooks_are_installed_and_their_end_is_told(
+    installed: Bizrq, client: KubeClient, tmp_path: Path
+) -> None:
+    path = tmp_path / "ca.crt"
+    path.write_text(CLIENT_CA)
+    flags = ("install", "-n", "default", "--no-wait", "--image", "bizrq:1")
+    result = await installed(*flags, "--client-ca", path, "--client-name", "api")
+    assert (result.code, result.err) == (0, "")
+    assert (await client.get(CONFIG_MAPS, "bizrq-client-ca", "default"))["data"] == {"ca.crt": CLIENT_CA}
+    assert "--client-name" in await _command(client)
+    without = await installed(*flags)
+    assert without.err == "bizrq: without --client-ca the webhooks now answer everybody who reaches their port\n"
+    with pytest.raises(NotFound):
+        await client.get(CONFIG_MAPS, "bizrq-client-ca", "default")
+    assert "--client-name" not in await _command(client)
+    assert (await installed("uninstall", "-n", "default")).code == 0
+
+
+async def _command(client: KubeClient) -> list[str]:
+    """The command of the webhooks in the namespace default."""
+    stored = await client.get(DEPLOYMENTS, "bizrq-webhooks", "default")
+    return stored["spec"]["template"]["spec"]["containers"][0]["command"]
+
+
 async def test_webhooks_without_pods_are_not_registered(installed: Bizrq, client: KubeClient, cluster: Cluster) -> None:
     """No pod runs on this API server, so registered webhooks would reject everything."""
     if cluster.box is not None:
@@ -160,7 +190,18 @@ async def test_a_dry_run_prints_what_would_be_applied(installed: Bizrq) -> None:
     assert not [name for name in names if name.startswith("customresourcedefinition")]
 
 
-@pytest.mark.parametrize("arguments", [["--replicas", "0"], ["--timeout", "x"], ["--config", "none.yaml"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--replicas", "0"],
+        ["--timeout", "x"],
+        ["--config", "none.yaml"],
+        ["--client-ca", "none.crt"],
+        ["--client-ca", "none.crt", "--client-name", "api"],
+        ["--client-ca", "none.crt", "--client-name", ""],
+        ["--client-name", "api"],
+    ],
+)
 async def test_a_bad_call_is_exit_2(installed: Bizrq, arguments: list[str]) -> None:
     result = await installed("install", "--dry-run", *arguments)
     assert (result.code, result.out) == (2, "")
@@ -169,11 +210,12 @@ async def test_a_bad_call_is_exit_2(installed: Bizrq, arguments: list[str]) -> N
 async def test_installed_manifests_are_consistent() -> None:
     """Deployments use existing flags and ServiceAccounts with rights, and the Service selects their pods."""
     config = "suspended: zero\n"
-    objects = planned(config)
+    objects = planned(config, client_ca=CLIENT_CA, client_name="api")
     by_kind = {kind: [o for o in objects if o["kind"] == kind] for kind in {o["kind"] for o in objects}}
     accounts = {o["metadata"]["name"] for o in by_kind["ServiceAccount"]}
-    [service], [budget], [config_map] = (by_kind[k] for k in ("Service", "PodDisruptionBudget", "ConfigMap"))
-    assert config_map["data"] == {"config.yaml": config}
+    [service], [budget] = (by_kind[k] for k in ("Service", "PodDisruptionBudget"))
+    assert [o["data"] for o in by_kind["ConfigMap"]] == [{"config.yaml": config}, {"ca.crt": CLIENT_CA}]
+    config_maps = {o["metadata"]["name"] for o in by_kind["ConfigMap"]}
     for deployment in by_kind["Deployment"]:
         spec = deployment["spec"]["template"]["spec"]
         [container] = spec["containers"]
@@ -182,6 +224,7 @@ async def test_installed_manifests_are_consistent() -> None:
         assert spec["serviceAccountName"] == program
         assert program in accounts
         assert {m["name"] for m in container["volumeMounts"]} == {v["name"] for v in spec["volumes"]}
+        assert {v["configMap"]["name"] for v in spec["volumes"] if "configMap" in v} <= config_maps
     [webhooks] = [d for d in by_kind["Deployment"] if d["metadata"]["name"] == rbac.WEBHOOKS]
     labels = webhooks["spec"]["template"]["metadata"]["labels"]
     [serving] = webhooks["spec"]["template"]["spec"]["containers"]
