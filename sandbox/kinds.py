@@ -144,6 +144,7 @@ BUILTINS: tuple[Resource, ...] = (
              status=True),
     _builtin("coordination.k8s.io", "v1", "Lease", "leases"),
     _builtin("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets", "pdb", status=True, generation=True),
+    _builtin("networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies", "netpol", generation=True),
     _builtin(_RBAC, "v1", "Role", "roles"),
     _builtin(_RBAC, "v1", "RoleBinding", "rolebindings"),
     _builtin(_RBAC, "v1", "ClusterRole", "clusterroles", namespaced=False),

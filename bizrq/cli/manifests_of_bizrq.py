@@ -40,6 +40,7 @@ _KINDS = (
     Resource("", "v1", "secrets", "Secret"),
     Resource("apps", "v1", "deployments", "Deployment"),
     Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget"),
+    Resource("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy"),
     Resource("rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole", namespaced=False),
     Resource("rbac.authorization.k8s.io", "v1", "clusterrolebindings", "ClusterRoleBinding", namespaced=False),
     Resource("rbac.authorization.k8s.io", "v1", "roles", "Role"),
@@ -77,7 +78,7 @@ class InstallPlan:
     """The parameters of an installation: `config` is the text of its configuration, "" for none.
 
     `client_ca` is the PEM text of the CA of the API server's client certificate, "" for none, and `client_name` its
-    common name.
+    common name. `api_servers` are the CIDRs from which the API servers come; without one there is no NetworkPolicy.
     """
 
     namespace: str
@@ -86,6 +87,7 @@ class InstallPlan:
     config: str = ""
     client_ca: str = ""
     client_name: str = ""
+    api_servers: tuple[str, ...] = ()
 
 
 def resource_of(obj: Object) -> Resource:
@@ -101,6 +103,7 @@ def install_objects(settings: Settings, plan: InstallPlan) -> list[Object]:
         *([_config_map(CLIENT_CA, plan, "ca.crt", plan.client_ca)] if plan.client_ca else []),
         _service(plan),
         _disruption_budget(plan),
+        *([_network_policy(plan)] if plan.api_servers else []),
         _certs(plan),
         _webhooks(plan),
         _controller(plan),
@@ -153,6 +156,25 @@ def _disruption_budget(plan: InstallPlan) -> Object:
         "kind": "PodDisruptionBudget",
         "metadata": _metadata(WEBHOOKS, plan),
         "spec": {"minAvailable": 1, "selector": {"matchLabels": _selector(WEBHOOKS)}},
+    }
+
+
+def _network_policy(plan: InstallPlan) -> Object:
+    """Return the policy that lets API servers alone reach the webhooks' port; probes and scrapers reach the other."""
+    reviews = {
+        "from": [{"ipBlock": {"cidr": cidr}} for cidr in plan.api_servers],
+        "ports": [{"port": _PORT, "protocol": "TCP"}],
+    }
+    metrics = {"ports": [{"port": _METRICS[WEBHOOKS], "protocol": "TCP"}]}
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": _metadata(WEBHOOKS, plan),
+        "spec": {
+            "podSelector": {"matchLabels": _selector(WEBHOOKS)},
+            "policyTypes": ["Ingress"],
+            "ingress": [reviews, metrics],
+        },
     }
 
 

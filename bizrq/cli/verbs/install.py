@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import sys
 import time
 from collections.abc import Sequence
@@ -28,6 +29,7 @@ _GONE = 120.0
 #: The field manager of server-side apply.
 _MANAGER = "bizrq-install"
 _STRICT = {"fieldValidation": "Strict"}
+_CIDR = re.compile(r"[0-9a-fA-F:.]+/[0-9]{1,3}", re.ASCII)
 #: The HTTP status for a patch type that the API server does not support.
 _UNSUPPORTED = 415
 
@@ -55,6 +57,13 @@ def install(
     client_name: Annotated[
         str | None, typer.Option(help="Common name of the API server's client certificate; needs --client-ca.")
     ] = None,
+    api_server_cidr: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Addresses of the API servers, for a NetworkPolicy of the webhooks' port; repeat it. Wrong ones block "
+            "every write that is reviewed."
+        ),
+    ] = None,
     wait: Annotated[bool, typer.Option(help="Register the webhooks only once one of them is ready.")] = True,
     timeout: Annotated[int, typer.Option(min=1, help="Seconds to wait for a ready webhook.")] = 180,
     dry_run: _DryRun = False,
@@ -79,6 +88,7 @@ def install(
         config.read_text("utf-8") if config is not None else "",
         client_ca=_authorities(client_ca, client_name),
         client_name=client_name or "",
+        api_servers=tuple(dict.fromkeys(map(_network, api_server_cidr or ()))),
     )
     objects = manifests_of_bizrq.install_objects(settings, plan)
     if dry_run:
@@ -95,6 +105,8 @@ def install(
         for obj in await _prune(client, objects):
             if obj["metadata"]["name"] == manifests_of_bizrq.CLIENT_CA:
                 warn("without --client-ca the webhooks now answer everybody who reaches their port")
+            if obj["kind"] == "NetworkPolicy":
+                warn("without --api-server-cidr every pod can now reach the port of the webhooks")
 
     run_on(client_for(where), work)
 
@@ -114,7 +126,7 @@ def uninstall(
     """
     from bizrq.cli import manifests_of_bizrq
 
-    plan = manifests_of_bizrq.InstallPlan(namespace, "", 1, " ", client_ca=" ")
+    plan = manifests_of_bizrq.InstallPlan(namespace, "", 1, " ", client_ca=" ", api_servers=(" ",))
     objects = list(reversed(manifests_of_bizrq.install_objects(settings_of(None), plan)))
     secret = {
         "apiVersion": "v1",
@@ -158,6 +170,29 @@ def _authorities(client_ca: Path | None, client_name: str | None) -> str:
         return clients.authorities() if clients is not None else ""
     except CertificateError as error:
         raise Failure(str(error), EXIT_BAD_INPUT) from None
+
+
+def _network(text: str) -> str:
+    """Return a CIDR of `--api-server-cidr` as Kubernetes writes it. Raise Failure."""
+    import ipaddress
+
+    def refused(remedy: str) -> Failure:
+        return Failure(f"--api-server-cidr {text[:64]!r} {remedy}", EXIT_BAD_INPUT)
+
+    if not _CIDR.fullmatch(text):
+        raise refused("is no CIDR: write an address and a prefix length, such as 10.0.0.0/24 or fd00::/64")
+    try:
+        address = ipaddress.ip_interface(text)
+    except ValueError:
+        raise refused("is no CIDR: write one such as 10.0.0.0/24 or fd00::/64") from None
+    if isinstance(address, ipaddress.IPv6Interface) and address.ipv4_mapped is not None:
+        raise refused(f"is IPv4 in the form of IPv6: write {address.ipv4_mapped} with its own prefix length")
+    if address.ip != address.network.network_address:
+        alone = f"{address.ip}/{address.max_prefixlen}"
+        raise refused(f"has an address inside its network: write {address.network}, or {alone}")
+    if address.network.prefixlen == 0:
+        raise refused("is every address: name those of the API servers, or leave the flag out")
+    return str(address.network)
 
 
 def _print(objects: list[dict[str, Any]], form: InstallOutput) -> None:

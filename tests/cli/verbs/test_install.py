@@ -133,12 +133,22 @@ async def test_the_clients_of_the_webhooks_are_installed_and_their_end_is_told(
     path = tmp_path / "ca.crt"
     path.write_text(CLIENT_CA)
     flags = ("install", "-n", "default", "--no-wait", "--image", "bizrq:1")
-    result = await installed(*flags, "--client-ca", path, "--client-name", "api")
+    cidrs = ("--api-server-cidr", "10.1.0.0/24", "--api-server-cidr", "FD00::/64", "--api-server-cidr", "10.1.0.0/24")
+    result = await installed(*flags, "--client-ca", path, "--client-name", "api", *cidrs)
     assert (result.code, result.err) == (0, "")
+    policy = await client.get(resource_of({"kind": "NetworkPolicy"}), "bizrq-webhooks", "default")
+    reviews, metrics = policy["spec"]["ingress"]
+    assert reviews["from"] == [{"ipBlock": {"cidr": "10.1.0.0/24"}}, {"ipBlock": {"cidr": "fd00::/64"}}]
+    assert "from" not in metrics
     assert (await client.get(CONFIG_MAPS, "bizrq-client-ca", "default"))["data"] == {"ca.crt": CLIENT_CA}
     assert "--client-name" in await _command(client)
     without = await installed(*flags)
-    assert without.err == "bizrq: without --client-ca the webhooks now answer everybody who reaches their port\n"
+    assert without.err.splitlines() == [
+        "bizrq: without --client-ca the webhooks now answer everybody who reaches their port",
+        "bizrq: without --api-server-cidr every pod can now reach the port of the webhooks",
+    ]
+    with pytest.raises(NotFound):
+        await client.get(resource_of({"kind": "NetworkPolicy"}), "bizrq-webhooks", "default")
     with pytest.raises(NotFound):
         await client.get(CONFIG_MAPS, "bizrq-client-ca", "default")
     assert "--client-name" not in await _command(client)
@@ -200,6 +210,7 @@ async def test_a_dry_run_prints_what_would_be_applied(installed: Bizrq) -> None:
         ["--client-ca", "none.crt", "--client-name", "api"],
         ["--client-ca", "none.crt", "--client-name", ""],
         ["--client-name", "api"],
+        ["--api-server-cidr", ""],
     ],
 )
 async def test_a_bad_call_is_exit_2(installed: Bizrq, arguments: list[str]) -> None:
@@ -207,10 +218,38 @@ async def test_a_bad_call_is_exit_2(installed: Bizrq, arguments: list[str]) -> N
     assert (result.code, result.out) == (2, "")
 
 
+@pytest.mark.parametrize(
+    ("cidr", "said"),
+    [
+        *(
+            (text, "is no CIDR: write an address and a prefix length")
+            for text in ("", "10.0.0.1", "api", "10.0.0.0/-1")
+        ),
+        *((text, "is no CIDR: write") for text in ("10.0.0.0/255.0.0.0", "fe80::%eth0/64", "10.0.0.0/33", "::/129")),
+        *(
+            (text, "is no CIDR: write")
+            for text in ("10.0.0.0/24,10.1.0.0/24", " 10.0.0.0/24", "\u0661/8", "\x1b[31m/8")
+        ),
+        ("10.1.2.3/24", "has an address inside its network: write 10.1.2.0/24, or 10.1.2.3/32"),
+        ("fd00::1/64", "has an address inside its network: write fd00::/64, or fd00::1/128"),
+        ("::ffff:10.0.0.0/104", "is IPv4 in the form of IPv6: write 10.0.0.0"),
+        ("0.0.0.0/0", "is every address: name those of the API servers, or leave the flag out"),
+        ("::/0", "is every address"),
+    ],
+)
+async def test_a_cidr_that_is_none_is_one_line_with_the_remedy(bizrq: Bizrq, cidr: str, said: str) -> None:
+    result = await bizrq("install", "--api-server-cidr", cidr, "--kubeconfig", "none")
+    assert (result.code, result.out) == (2, "")
+    [line] = result.err.splitlines()
+    assert line.startswith("bizrq: --api-server-cidr ")
+    assert said in line
+    assert line.isprintable()
+
+
 async def test_installed_manifests_are_consistent() -> None:
     """Deployments use existing flags and ServiceAccounts with rights, and the Service selects their pods."""
     config = "suspended: zero\n"
-    objects = planned(config, client_ca=CLIENT_CA, client_name="api")
+    objects = planned(config, client_ca=CLIENT_CA, client_name="api", api_servers=("10.0.0.1/32",))
     by_kind = {kind: [o for o in objects if o["kind"] == kind] for kind in {o["kind"] for o in objects}}
     accounts = {o["metadata"]["name"] for o in by_kind["ServiceAccount"]}
     [service], [budget] = (by_kind[k] for k in ("Service", "PodDisruptionBudget"))
@@ -234,6 +273,9 @@ async def test_installed_manifests_are_consistent() -> None:
     assert webhooks["spec"]["replicas"] == 2
     ports = {p["name"]: p["containerPort"] for p in webhooks["spec"]["template"]["spec"]["containers"][0]["ports"]}
     [port] = service["spec"]["ports"]
+    [policy] = by_kind["NetworkPolicy"]
+    assert policy["spec"]["podSelector"]["matchLabels"] == labels
+    assert {p["port"] for rule in policy["spec"]["ingress"] for p in rule["ports"]} == set(ports.values())
     for webhook in by_kind["ValidatingWebhookConfiguration"][0]["webhooks"]:
         called = webhook["clientConfig"]["service"]
         assert (called["name"], called["namespace"]) == (service["metadata"]["name"], HERE)
