@@ -13,20 +13,26 @@ import signal
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import NoReturn
+from typing import Annotated, NoReturn
 
 import structlog
+import typer
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from bizrq.api.config import ConfigurationError
 from bizrq.kube.client import ConfigError, KubeClient
 from bizrq.listener import Listener, PortBounds
+from bizrq.metrics_access import MetricsAccess
 from bizrq.settings import Settings, load
 from bizrq.units.text import printable
 
 #: The kubelet's probes and a few scrapers ask here, and send no bodies.
 METRICS_BOUNDS = PortBounds(connections=100, bytes=1024 * 1024, body_bytes=0)
+
+MetricsAnonymous = Annotated[
+    bool, typer.Option("--metrics-anonymous", help="Let everybody read /metrics, without a token.")
+]
 
 #: Set when the process must end.
 Stop = asyncio.Event
@@ -123,13 +129,18 @@ async def until_stopped(stop: Stop, *work: Awaitable[object]) -> None:
         await asyncio.gather(waiting, *tasks, return_exceptions=True)
 
 
-async def serve_metrics(host: str, port: int, unready: Callable[[], str]) -> Listener:
+async def serve_metrics(host: str, port: int, unready: Callable[[], str], access: MetricsAccess | None) -> Listener:
     """Serve /metrics, /healthz and /readyz over plain HTTP. The caller cleans up the returned listener.
 
-    `unready` returns why the process is not ready, "" if it is.
+    `unready` returns why the process is not ready, "" if it is. `access` decides who may read /metrics; None is
+    everybody.
     """
 
-    async def metrics(_: web.Request) -> web.Response:
+    async def metrics(request: web.Request) -> web.Response:
+        if access is not None:
+            status = await access.status(request.headers.get("Authorization", ""), request.remote or "")
+            if status != 200:
+                return web.Response(status=status, headers={"WWW-Authenticate": "Bearer"} if status == 401 else None)
         return web.Response(body=generate_latest(), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     async def healthz(_: web.Request) -> web.Response:

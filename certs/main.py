@@ -20,6 +20,7 @@ from prometheus_client import Counter, Gauge
 from bizrq import process
 from bizrq.kube.client import ApiError, ConfigError, KubeClient, Unreachable
 from bizrq.kube.informer import Informer
+from bizrq.metrics_access import MetricsAccess
 from bizrq.units.text import printable
 from certs import cabundle, pki, rotation
 from certs.pki import CertificateError
@@ -161,6 +162,7 @@ def certs(
         str | None, typer.Option(help="A Secret in the namespace that shares the files between pods.")
     ] = None,
     metrics_port: Annotated[int, typer.Option(min=0, max=65535, help="Plain HTTP: /metrics; 0 is none.")] = 9092,
+    metrics_anonymous: process.MetricsAnonymous = False,
     once: Annotated[
         bool, typer.Option("--once", help="Look once, then end: 0 done, 2 bad input, 3 no cluster.")
     ] = False,
@@ -189,6 +191,7 @@ def certs(
                     "0.0.0.0",  # noqa: S104 scraped from outside the pod
                     metrics_port,
                     lambda: "" if keeper.done_once else "no certificate yet",
+                    None if metrics_anonymous else MetricsAccess(client),
                 )
             await process.until_stopped(stop, keeper.run())
         finally:

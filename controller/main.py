@@ -12,6 +12,7 @@ import structlog
 import typer
 
 from bizrq import process
+from bizrq.metrics_access import MetricsAccess
 
 log = structlog.get_logger(__name__)
 
@@ -37,6 +38,7 @@ def control(
     metrics_port: Annotated[
         int, typer.Option(min=0, max=65535, help="Port of /metrics over plain HTTP; 0 disables it.")
     ] = 9091,
+    metrics_anonymous: process.MetricsAnonymous = False,
     recount_interval: Annotated[str, typer.Option(help="Longest time between two recounts of a group.")] = "5m",
     cash_interval: Annotated[
         str, typer.Option(help="Time between two updates of the card-hours of running pods.")
@@ -63,7 +65,9 @@ def control(
         metrics = None
         try:
             if metrics_port:
-                metrics = await process.serve_metrics("0.0.0.0", metrics_port, lambda: controller.unready)  # noqa: S104 scraped from outside the pod
+                host = "0.0.0.0"  # noqa: S104 scraped from outside the pod
+                access = None if metrics_anonymous else MetricsAccess(client)
+                metrics = await process.serve_metrics(host, metrics_port, lambda: controller.unready, access)
             await process.until_stopped(stop, controller.run())
         finally:
             if metrics is not None:

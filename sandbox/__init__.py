@@ -12,7 +12,8 @@ It has
 - validating webhooks over TLS: selectors, match conditions, timeouts, failure policies, asked again after a conflict;
 - ValidatingAdmissionPolicies with params, match conditions, variables and messages, without `authorizer`;
 - discovery, OpenAPI v3, tables with columns for pods, Deployments and custom resources;
-- SubjectAccessReview by the stored RBAC; whoever has the token of its kubeconfig may do everything, others nothing;
+- SubjectAccessReview by the stored RBAC; whoever has the token of its kubeconfig may do everything, others nothing, and
+  a TokenReview knows that token only;
 - stand-ins for the garbage collector, the scheduler, the kubelet, and the controllers of Deployments, Rollouts,
   ReplicaSets, ReplicationControllers, StatefulSets, DaemonSets, Jobs and TFJobs, on a clock that can run fast.
 

@@ -1,4 +1,4 @@
-"""Answer SubjectAccessReviews by the stored Roles and bindings, as RBAC reads them.
+"""Answer SubjectAccessReviews by the stored Roles and bindings, as RBAC reads them, and TokenReviews by the one token.
 
 It decides which rules apply to a subject and whether one allows the request. The sandbox authorizes nothing itself,
 has none of the cluster roles that a real cluster starts with and does not aggregate roles.
@@ -6,10 +6,11 @@ has none of the cluster roles that a real cluster starts with and does not aggre
 
 from __future__ import annotations
 
+import hmac
 from collections.abc import Collection, Iterator
 from typing import Any
 
-from sandbox.status import FieldError, invalid, not_implemented, required
+from sandbox.status import FieldError, bad_request, invalid, invalid_value, required
 from sandbox.storage import Store
 
 Json = dict[str, Any]
@@ -24,12 +25,16 @@ def review(spec: Json | None, store: Store) -> Json:
     """Return the status of a review with this spec."""
     spec = spec or {}
     user, groups = spec.get("user") or "", spec.get("groups") or []
-    asked = spec.get("resourceAttributes")
-    if spec.get("nonResourceAttributes"):
-        raise not_implemented("nonResourceAttributes: the sandbox knows rules for resources only")
+    asked, path = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
     errors: list[FieldError] = []
-    if not asked:
+    if not asked and not path:
         errors.append(required("spec.resourceAttributes", "exactly one of nonResourceAttributes or resourceAttributes"))
+    if asked and path:
+        errors.append(
+            invalid_value(
+                "spec.nonResourceAttributes", path, "cannot be specified in combination with resourceAttributes"
+            )
+        )
     if not user and not groups:
         errors.append(required("spec.user", "at least one of user or group must be specified"))
     if errors:
@@ -37,9 +42,19 @@ def review(spec: Json | None, store: Store) -> Json:
     if _MASTERS in groups:
         return {"allowed": True}
     for rule, why in _rules(user, groups, (asked or {}).get("namespace") or "", store):
-        if _allows(rule, asked or {}):
+        if _allows_path(rule, path) if path else _allows(rule, asked or {}):
             return {"allowed": True, "reason": f"RBAC: allowed by {why}"}
     return {"allowed": False}
+
+
+def token_review(spec: Json | None, token: str, user: Json) -> Json:
+    """Return the status of a TokenReview; `token` is that of `user`."""
+    given = (spec or {}).get("token") or ""
+    if not given:
+        raise bad_request("token is required for TokenReview in authentication")
+    if not hmac.compare_digest(given.encode("utf-8", "surrogateescape"), token.encode()):
+        return {"user": {}, "error": "invalid bearer token"}
+    return {"authenticated": True, "user": user}
 
 
 def _rules(user: str, groups: list[str], namespace: str, store: Store) -> Iterator[tuple[Json, str]]:
@@ -85,6 +100,15 @@ def _allows(rule: Json, asked: Json) -> bool:
         and _has(rule.get("apiGroups") or (), asked.get("group") or "")
         and (_has(resources, whole) or bool(sub and f"*/{sub}" in resources))
         and (not names or (asked.get("name") or "") in names)
+    )
+
+
+def _allows_path(rule: Json, asked: Json) -> bool:
+    """Return whether a rule covers a request of no resource; a `*` at the end of a path stands for anything."""
+    path = asked.get("path") or ""
+    return _has(rule.get("verbs") or (), asked.get("verb") or "") and any(
+        each == path or (each.endswith("*") and path.startswith(each.rstrip("*")))
+        for each in rule.get("nonResourceURLs") or ()
     )
 
 

@@ -164,6 +164,7 @@ BUILTINS: tuple[Resource, ...] = (
              "validatingadmissionpolicybindings", namespaced=False),
     _builtin("authentication.k8s.io", "v1", "SelfSubjectReview", "selfsubjectreviews", namespaced=False,
              verbs=_REVIEW),
+    _builtin("authentication.k8s.io", "v1", "TokenReview", "tokenreviews", namespaced=False, verbs=_REVIEW),
     _builtin("authorization.k8s.io", "v1", "SelfSubjectAccessReview", "selfsubjectaccessreviews",
              namespaced=False, verbs=_REVIEW),
     _builtin("authorization.k8s.io", "v1", "SubjectAccessReview", "subjectaccessreviews", namespaced=False,

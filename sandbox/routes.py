@@ -69,10 +69,11 @@ class Form:
 class Routes:
     """The request handler of one sandbox. Faults see every request first and may answer in its place."""
 
-    def __init__(self, api: Api, watches: Watches, faults: list[Fault]) -> None:
+    def __init__(self, api: Api, watches: Watches, faults: list[Fault], token: str) -> None:
         self._api = api
         self._watches = watches
         self._faults = faults
+        self._token = token
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         call = _call(request)
@@ -232,11 +233,16 @@ class Routes:
         raise method_not_allowed()
 
     def _reviewed(self, resource: Resource, body: Json, call: Call) -> Json:
-        """Answer a review. Every user of the sandbox may do everything; a SubjectAccessReview asks the stored RBAC."""
+        """Answer a review. Every user of the sandbox may do everything; a SubjectAccessReview asks the stored RBAC.
+
+        The one token is that of the sandbox's kubeconfig.
+        """
         user = {"username": call.user.name, "groups": list(call.user.groups)}
         match resource.plural:
             case "selfsubjectreviews":
                 status: Json = {"userInfo": user}
+            case "tokenreviews":
+                status = access.token_review(body.get("spec"), self._token, user)
             case "subjectaccessreviews":
                 status = access.review(body.get("spec"), self._api.store)
             case _:

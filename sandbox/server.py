@@ -64,7 +64,7 @@ class Sandbox:
         self._tls, self.ca = _serving_context(host) if tls else (None, b"")
         self._manager = Manager(self.api) if controllers else None
         self._watches = Watches(self.api, bookmark_seconds)
-        self._routes = Routes(self.api, self._watches, self.faults)
+        self._routes = Routes(self.api, self._watches, self.faults, self.token)
         self._runner: web.AppRunner | None = None
 
     @property

@@ -9,6 +9,7 @@ import structlog
 import typer
 
 from bizrq import process
+from bizrq.metrics_access import MetricsAccess
 
 log = structlog.get_logger(__name__)
 
@@ -28,6 +29,7 @@ def serve(
         str | None, typer.Option(help="Common name of the API server's client certificate; needs --client-ca.")
     ] = None,
     metrics_port: Annotated[int, typer.Option(min=0, max=65535, help="Port of /metrics (HTTP); 0 serves none.")] = 9090,
+    metrics_anonymous: process.MetricsAnonymous = False,
 ) -> None:
     """Answer the API server's admission reviews over TLS."""
     from certs.clients import clients_of
@@ -61,7 +63,8 @@ def serve(
 
         try:
             if metrics_port:
-                metrics = await process.serve_metrics(host, metrics_port, lambda: webhooks.unready)
+                access = None if metrics_anonymous else MetricsAccess(client)
+                metrics = await process.serve_metrics(host, metrics_port, lambda: webhooks.unready, access)
             await process.until_stopped(stop, work())
         finally:
             await webhooks.stop()

@@ -88,6 +88,7 @@ class InstallPlan:
     client_ca: str = ""
     client_name: str = ""
     api_servers: tuple[str, ...] = ()
+    metrics_anonymous: bool = False
 
 
 def resource_of(obj: Object) -> Resource:
@@ -230,6 +231,8 @@ def _deployment(
     terminationGracePeriodSeconds.
     """
     volumes, command = dict(mounts or {}), [process, "--namespace", plan.namespace, *arguments]
+    if plan.metrics_anonymous:
+        command.append("--metrics-anonymous")
     annotations: dict[str, str] = {}
     if plan.config and counts:
         volumes[_SETTINGS] = {"name": "config", "configMap": {"name": CONFIG}}

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from bizrq import metrics_access
 from bizrq.api import overlap
 from bizrq.kube.events import CLUSTER_NAMESPACE
 from bizrq.store.groups import GROUPS
@@ -22,7 +23,7 @@ Rule = dict[str, Any]
 
 WEBHOOKS, CONTROLLER, CERTS = "bizrq-webhooks", "bizrq-controller", "bizrq-certs"
 COUNTED = "bizrq-counted"
-
+METRICS, METRICS_READER = "bizrq-metrics", "bizrq-metrics-reader"
 
 _RBAC = "rbac.authorization.k8s.io"
 
@@ -45,6 +46,7 @@ def manifests(registry: Registry, namespace: str) -> list[RbacManifest]:
         RbacManifest(_binding(WEBHOOKS, namespace, WEBHOOKS)),
         RbacManifest(_binding(CONTROLLER, namespace, CONTROLLER)),
         RbacManifest(_binding(CERTS, namespace, CERTS)),
+        RbacManifest(_binding(METRICS, namespace, WEBHOOKS, CONTROLLER, CERTS)),
         *_namespaced_roles(namespace),
     ]
 
@@ -95,6 +97,17 @@ def _cluster_roles(registry: Registry) -> Iterator[RbacManifest]:
         rule("admissionregistration.k8s.io", ["validatingwebhookconfigurations"], "get", "patch", names=["bizrq"]),
     ]
     yield RbacManifest(_role(CERTS, bundle), "bizrq-certs writes the caBundle of our registration.")
+    checks = [
+        rule("authentication.k8s.io", ["tokenreviews"], "create"),
+        rule("authorization.k8s.io", ["subjectaccessreviews"], "create"),
+    ]
+    yield RbacManifest(
+        _role(METRICS, checks), "Each process asks the API server who a scraper is, and whether it may read /metrics."
+    )
+    yield RbacManifest(
+        _role(METRICS_READER, [{"nonResourceURLs": [metrics_access.PATH], "verbs": [metrics_access.VERB]}]),
+        "For scrapers: bind it to the account of Prometheus. Nothing here has it.",
+    )
 
 
 def _namespaced_roles(namespace: str) -> Iterator[RbacManifest]:

@@ -6,10 +6,12 @@ import contextlib
 from typing import Any
 
 import pytest
+import yaml
 
 from bizrq.kube.client import AlreadyExists, KubeClient, Resource
+from bizrq.metrics_access import TOKEN_REVIEWS
 from bizrq.store.access import ACCESS_REVIEWS
-from tests.support.cluster import eventually, refusal
+from tests.support.cluster import Cluster, eventually, refusal
 from tests.support.objects import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, Object, bound, cluster_role
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -93,6 +95,59 @@ async def test_groups_and_service_accounts_are_subjects_and_a_role_binding_reach
         assert not await asked(client, user, "use", "nlp")
         assert not await asked(client, user, "use", "nlp", namespace="default")
     assert not await asked(client, f"system:serviceaccount:default:robot-{unique}", "use", "nlp", namespace=namespace)
+
+
+async def test_a_path_is_allowed_by_a_role_of_the_cluster_that_names_it(client: KubeClient, unique: str) -> None:
+    user, other = f"user-{unique}", f"other-{unique}"
+    for name, subject, paths in ((unique, user, ["/metrics", "/logs/*"]), (f"{unique}-2", other, ["*"])):
+        role = cluster_role(name)
+        role["rules"] = [{"nonResourceURLs": paths, "verbs": ["get"]}]
+        await given(client, subject, role)
+
+    async def allowed(subject: str, path: str, verb: str = "get") -> bool:
+        spec = {"user": subject, "nonResourceAttributes": {"path": path, "verb": verb}}
+        review = {"apiVersion": ACCESS_REVIEWS.api_version, "kind": ACCESS_REVIEWS.kind, "spec": spec}
+        return (await client.create(ACCESS_REVIEWS, review))["status"]["allowed"]
+
+    await eventually(lambda: allowed(user, "/metrics"), what="the API server knows the role")
+    await eventually(lambda: allowed(other, "/metrics"), what="the API server knows the other role")
+    assert await allowed(user, "/logs/kubelet")
+    assert await allowed(other, "/")
+    for path in ("/metrics/", "/metricsx", "/", "/logs"):
+        assert not await allowed(user, path), path
+    assert not await allowed(user, "/metrics", "post")
+    assert not await allowed(f"nobody-{unique}", "/metrics")
+    # A right on a path is no right on an object.
+    assert not await asked(client, other, "get", "nlp")
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [{}, {"resourceAttributes": {"verb": "get"}, "nonResourceAttributes": {"path": "/metrics", "verb": "get"}}],
+)
+async def test_a_review_is_of_a_path_or_of_a_resource(client: KubeClient, attributes: Object) -> None:
+    review = {"apiVersion": ACCESS_REVIEWS.api_version, "kind": ACCESS_REVIEWS.kind}
+    error = await refusal(client.create(ACCESS_REVIEWS, {**review, "spec": {"user": "x", **attributes}}))
+    assert (error.status, error.reason) == (422, "Invalid")
+
+
+async def test_a_token_review_knows_the_token_of_a_user_and_no_other(client: KubeClient, cluster: Cluster) -> None:
+    [user] = yaml.safe_load(cluster.kubeconfig.read_text())["users"]
+    token = user["user"]["token"]
+
+    async def reviewed(text: str) -> Object:
+        review = {"apiVersion": TOKEN_REVIEWS.api_version, "kind": TOKEN_REVIEWS.kind, "spec": {"token": text}}
+        return (await client.create(TOKEN_REVIEWS, review))["status"]
+
+    status = await reviewed(token)
+    assert status["authenticated"] is True
+    assert status["user"]["username"]
+    assert "system:masters" in status["user"]["groups"]
+    for text in ("x", f"{token}x", token[:-1], "é"):
+        status = await reviewed(text)
+        assert status.get("authenticated", False) is False
+        assert status.get("user") == {}
+    assert (await refusal(reviewed(""))).status == 400
 
 
 async def test_a_review_of_nobody_is_invalid(client: KubeClient) -> None:

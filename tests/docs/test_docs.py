@@ -273,7 +273,9 @@ def test_a_kind_of_ones_own_gets_rules_and_rights_by_configuration(tmp_path: Pat
     named = dict.fromkeys(("workloads", "defaulted", "required"), "trainers")
     assert ruled == {**named, "scale": "trainers/scale"}
     documents = yaml.safe_load_all(script(ROOT / "deploy/rbac.py").document("bizrq-system", config))
-    rules = [rule for found in documents for rule in found.get("rules", ()) if "ml.example.com" in rule["apiGroups"]]
+    rules = [
+        rule for found in documents for rule in found.get("rules", ()) if "ml.example.com" in rule.get("apiGroups", ())
+    ]
     assert rules == [{"apiGroups": ["ml.example.com"], "resources": ["trainers"], "verbs": ["get", "list", "watch"]}]
 
 

@@ -12,6 +12,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import orjson
 import pytest
 import pytest_asyncio
@@ -25,7 +26,7 @@ from bizrq.store.groups import GROUPS
 from examples import story
 from tests.docs.test_docs import ROOT, script
 from tests.support.cluster import Real, eventually, has_kinds, sweep
-from tests.support.objects import DEPLOYMENTS, deployment
+from tests.support.objects import DEPLOYMENTS, bound, deployment
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.real]
 
@@ -43,13 +44,17 @@ async def apply(client: KubeClient, document: dict[str, Any]) -> None:
         await client.create(Resource(group, version, plural, kind, namespaced), document)
 
 
-async def kubeconfig_of(client: KubeClient, real: Real, account: str, folder: Path) -> Path:
-    """A kubeconfig with a token of this service account."""
+async def token_of(client: KubeClient, account: str) -> str:
+    """A token of this service account."""
     body = orjson.dumps({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}})
     path = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{account}/token"
-    answer = orjson.loads(await client.request("POST", path, body=body))
+    return orjson.loads(await client.request("POST", path, body=body))["status"]["token"]
+
+
+async def kubeconfig_of(client: KubeClient, real: Real, account: str, folder: Path) -> Path:
+    """A kubeconfig with a token of this service account."""
     config = yaml.safe_load(real.kubeconfig.read_text("utf-8"))
-    config["users"][0]["user"] = {"token": answer["status"]["token"]}
+    config["users"][0]["user"] = {"token": await token_of(client, account)}
     found = folder / f"{account}.kubeconfig"
     found.touch(mode=0o600)
     found.write_text(yaml.safe_dump(config))
@@ -68,11 +73,19 @@ def command(name: str, *arguments: object) -> list[str]:
     return [str(Path(sys.executable).parent / name), *map(str, arguments)]
 
 
+@pytest.fixture(scope="module")
+def ports() -> list[int]:
+    """The port of the webhooks, and the three of /metrics."""
+    return free_ports(4)
+
+
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def apart(real_cluster: Real, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[KubeClient]:
+async def apart(
+    real_cluster: Real, ports: list[int], tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[KubeClient]:
     """The three processes, running and registered; the client is an administrator's."""
     folder = tmp_path_factory.mktemp("apart")
-    port, *metrics = free_ports(4)
+    port, *metrics = ports
     with ExitStack() as stack:
         async with KubeClient.from_kubeconfig(real_cluster.kubeconfig) as client:
             await has_kinds(client, [*crds.load(), *crds.stand_ins()])
@@ -170,3 +183,32 @@ async def test_who_may_charge_is_found_out_with_these_rights(apart: KubeClient) 
         return ""
 
     assert "namespace default may not charge quota picky" in await refused()
+
+
+async def test_metrics_are_for_who_may_read_them_and_the_processes_can_ask(apart: KubeClient, ports: list[int]) -> None:
+    """Without a token 401, without the role 403; the role that the manifest has for scrapers is enough."""
+    for account in ("nobody", "prometheus"):
+        document = {"kind": "ServiceAccount", "metadata": {"name": account, "namespace": NAMESPACE}}
+        await apply(apart, {"apiVersion": "v1", **document})
+    user = f"system:serviceaccount:{NAMESPACE}:prometheus"
+    await apply(apart, bound("bizrq-metrics-reader", user))
+    tokens = {account: await token_of(apart, account) for account in ("nobody", "prometheus")}
+    tokens["made up"] = tokens["prometheus"][:-8] + "AAAAAAAA"
+    statuses = {"nobody": 403, "prometheus": 200, "made up": 401}
+
+    async def scraped(session: aiohttp.ClientSession, port: int, token: str) -> int:
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        async with session.get(f"http://127.0.0.1:{port}/metrics", headers=headers) as answer:
+            assert (b"bizrq_connections_cut_total" in await answer.read()) is (answer.status == 200)
+            return answer.status
+
+    async with aiohttp.ClientSession() as session:
+        for port in ports[1:]:
+            assert await scraped(session, port, "") == 401
+            for account, status in statuses.items():
+
+                async def answered(port: int = port, account: str = account, status: int = status) -> bool:
+                    # Unknown tokens are asked about once a second, and the API server learns of the role.
+                    return await scraped(session, port, tokens[account]) == status
+
+                await eventually(answered, 60, f"{account} gets {status} at {port}")

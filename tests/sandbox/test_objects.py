@@ -316,10 +316,3 @@ async def test_an_object_that_etcd_would_not_take_is_refused(api: Client):
     )
     assert code == 422
     assert "metadata.annotations: Too long" in status["message"]
-
-
-async def test_a_review_of_a_path_is_refused_aloud(api: Client):
-    """Roles are evaluated for resources; a guess about anything else would be a silent wrong answer."""
-    spec = {"user": "alice", "nonResourceAttributes": {"path": "/metrics", "verb": "get"}}
-    code, _ = await api.send("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", {"spec": spec})
-    assert code == 501

@@ -64,6 +64,9 @@ def install(
             "every write that is reviewed."
         ),
     ] = None,
+    metrics_anonymous: Annotated[
+        bool, typer.Option("--metrics-anonymous", help="Let everybody read /metrics, without a token.")
+    ] = False,
     wait: Annotated[bool, typer.Option(help="Register the webhooks only once one of them is ready.")] = True,
     timeout: Annotated[int, typer.Option(min=1, help="Seconds to wait for a ready webhook.")] = 180,
     dry_run: _DryRun = False,
@@ -89,6 +92,7 @@ def install(
         client_ca=_authorities(client_ca, client_name),
         client_name=client_name or "",
         api_servers=tuple(dict.fromkeys(map(_network, api_server_cidr or ()))),
+        metrics_anonymous=metrics_anonymous,
     )
     objects = manifests_of_bizrq.install_objects(settings, plan)
     if dry_run:

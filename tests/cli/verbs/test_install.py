@@ -282,6 +282,16 @@ async def test_installed_manifests_are_consistent() -> None:
         assert called["port"] == port["port"] == ports[port["targetPort"]]
 
 
+async def test_metrics_are_open_to_all_only_where_that_is_asked_for() -> None:
+    for flags, wanted in (({}, False), ({"metrics_anonymous": True}, True)):
+        commands = [
+            o["spec"]["template"]["spec"]["containers"][0]["command"]
+            for o in planned(**flags)
+            if o["kind"] == "Deployment"
+        ]
+        assert ["--metrics-anonymous" in command for command in commands] == [wanted] * 3
+
+
 async def test_a_changed_configuration_restarts_the_pods() -> None:
     """Processes read it only when they start."""
 
