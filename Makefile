@@ -4,24 +4,26 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 	command -v $$p >/dev/null && $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
-UV_VERSION := 0.13.8
 UV := .venv/bin/uv
+# The build backend comes from the lock too, so the project is built after it is there, and with it.
+SYNC := sync --quiet --frozen --active --inexact --extra sandbox --group build
 BIN := .venv/bin
 PYTEST = $(BIN)/pytest -q -n 5 --dist loadgroup
 
-.PHONY: help setup demo test test-real lint types imports unit bench reliability clean
+.PHONY: help setup demo test test-real lint types imports unit bench reliability images clean
 
 help: ## these targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 setup: .venv/.synced ## .venv with the locked dependencies; does nothing when it is up to date
 
-.venv/.synced: pyproject.toml uv.lock
+.venv/.synced: pyproject.toml uv.lock deploy/uv.txt
 	@test -n "$(PYTHON)" || { echo "bizrq needs Python 3.11 or newer, and none is on PATH: install it, or run make PYTHON=/path/to/python3.11" >&2; exit 1; }
 	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { echo "$(PYTHON) has no venv module: install it (Debian: apt-get install python3-venv)" >&2; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION) || { echo "could not install uv $(UV_VERSION) with pip: is a package index reachable?" >&2; exit 1; }
-	@VIRTUAL_ENV=$(CURDIR)/.venv $(UV) sync --quiet --frozen --active --inexact --extra sandbox
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r deploy/uv.txt || { echo "could not install uv by deploy/uv.txt with pip: is a package index reachable?" >&2; exit 1; }
+	@VIRTUAL_ENV=$(CURDIR)/.venv $(UV) $(SYNC) --no-install-project
+	@VIRTUAL_ENV=$(CURDIR)/.venv $(UV) $(SYNC) --no-build-isolation
 	@touch $@
 
 demo: setup ## the story of a tree of groups, played on the sandbox
@@ -51,6 +53,9 @@ bench: setup ## the benchmarks of docs/results.md in twelve minutes; most need a
 
 reliability: setup ## the experiments of docs/results.md in full; an hour where a real API server can be started
 	@$(BIN)/python -m tests.reliability
+
+images: ## .env: the base images of the Dockerfile and of compose by digest, as their registries have them now
+	@sh deploy/images.sh .env
 
 clean: ## remove what setup made
 	rm -rf .venv
