@@ -16,7 +16,16 @@ from tests.docs.test_docs import ROOT, page, prose
 
 SOURCES = ("bizrq", "webhooks", "controller", "certs", "sandbox", "crds", "deploy", "examples", "docs", "tests")
 ENDINGS = {".py", ".md", ".yaml", ".toml"}
-TOP = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "Makefile", "Dockerfile", "docker-compose.yml", "pyproject.toml")
+TOP = (
+    "README.md",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "SECURITY.md",
+    "Makefile",
+    "Dockerfile",
+    "docker-compose.yml",
+    "pyproject.toml",
+)
 FILES = [
     *(ROOT / name for name in TOP),
     *sorted(path for folder in SOURCES for path in (ROOT / folder).rglob("*") if path.suffix in ENDINGS),
