@@ -169,6 +169,7 @@ class Reconciler:
         )
         for part in parts:
             part.forget(name)
+        self._cluster.awaited.replace(name, ())
 
     async def _reconcile_record(self, group: GroupObject) -> tuple[RecordResult, str]:
         """Move the group's record on. Returns also what is wrong with a record that cannot be read."""
@@ -284,6 +285,7 @@ class Reconciler:
                 may_drop=partial(self._snapshots.may_drop, group.name, usage),
             )
         )
+        self._cluster.awaited.replace(group.name, (entry.uid for entry in counted.reservations))
         levels = self._forecaster.budget_levels(group, hard, counted.used, counted.self_used, record)
         hours = HoursReport(levels, terms, record or BudgetState())
         status = GroupStatus(

@@ -19,7 +19,7 @@ from bizrq.quota.prepaid import has_pending_change, remarks, unbounded_runtime, 
 from bizrq.quota.reservation import Reservation
 from bizrq.quota.verdict import Denied, Granted, Reason, Verdict, Violation, exceeded, unmodelled, unspecified
 from bizrq.units.names import cash_name
-from bizrq.units.resources import Resources, growth, nonzero, subtract_floor
+from bizrq.units.resources import Resources, growth, nonzero, restrict, subtract_floor
 
 #: The longest entry that the CRD takes; one longer line would fail the write of all changes that it shares.
 MAX_ENTRY = 16 * 1024
@@ -142,7 +142,9 @@ def earlier_write_is_counted(given: Input) -> Denied | None:
     if entry is None or charge.pending_write is not None or charge.slot.is_shared:
         return None
     is_later = (charge.resource_version or 0) > (entry.resource_version or 0)
-    if not is_later or not (charge.is_new or growth(charge.before, entry.base)):
+    # The entry has the names that the account stores: of any other name its base says nothing.
+    before = restrict(charge.before, given.account.stored_names)
+    if not is_later or not (charge.is_new or growth(before, entry.base)):
         return None
     return _other_change(given, entry.amount)
 

@@ -5,10 +5,9 @@ This file alone decides when one has expired (docs/design.md, "Recount"). `bizrq
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any
 
 import structlog
 
@@ -18,6 +17,7 @@ from bizrq.quota.recount import WriteState
 from bizrq.quota.reservation import LIFETIME, Reservation, parse_reservation
 from bizrq.units import quantity
 from bizrq.units.slot import ReservationError
+from bizrq.workloads.ownership.observation import has_acted
 from controller.watch.cluster import CATCH_UP, Cluster
 
 log = structlog.get_logger(__name__)
@@ -97,9 +97,12 @@ class ReservationTracker:
         obj = store.by_uid(entry.uid)
         if obj is not None and entry.resource_version is None:
             return WriteState.OBSERVED
+        is_expired = _without_base(str(entry)) in expired
         if obj is not None and int(obj["metadata"]["resourceVersion"]) > (entry.resource_version or 0):
-            return WriteState.OBSERVED if _is_observed(obj, entry.generation) else WriteState.DELIVERED
-        return WriteState.EXPIRED if _without_base(str(entry)) in expired else WriteState.PENDING
+            acted = has_acted(obj, entry.generation)
+            # Of a status that cannot be read nothing more is expected.
+            return WriteState.OBSERVED if acted or (acted is None and is_expired) else WriteState.DELIVERED
+        return WriteState.EXPIRED if is_expired else WriteState.PENDING
 
     def _ages(self, name: str, lines: Iterable[str]) -> dict[str, float]:
         """Return for how many seconds each reservation is unchanged on our own clock, by line without base.
@@ -112,23 +115,6 @@ class ReservationTracker:
         before = self._first_seen.get(name, {})
         self._first_seen[name] = {line: before.get(line, now) for line in map(_without_base, lines)}
         return {line: now - seen for line, seen in self._first_seen[name].items()}
-
-
-def _is_observed(obj: Mapping[str, Any], decided_on: int | None) -> bool:
-    """Return True where an object's own controller has acted on the write that an update became.
-
-    It has if it acts on the stored spec, or on any that is later than the one that the update was decided on. Kinds
-    that do not say what they act on have always acted.
-    """
-    acts_on, stored = _status(obj).get("observedGeneration"), obj["metadata"].get("generation")
-    if type(acts_on) is not int or type(stored) is not int or decided_on is None:
-        return True
-    return acts_on >= stored or acts_on > decided_on
-
-
-def _status(obj: Mapping[str, Any]) -> Mapping[str, Any]:
-    status = obj.get("status")
-    return status if isinstance(status, dict) else {}
 
 
 @lru_cache(maxsize=16_384)

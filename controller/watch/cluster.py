@@ -12,11 +12,12 @@ from typing import Any, Protocol
 import structlog
 
 from bizrq.kube.client import KubeClient
-from bizrq.kube.store import plain, uid_of
+from bizrq.kube.store import Kept, plain, uid_of
 from bizrq.workloads.devices import hami
 from bizrq.workloads.kinds.registry import Registry
 from bizrq.workloads.lookup import ALL_NODES, reference_of
 from bizrq.workloads.ownership.observation import has_observed
+from controller.watch.awaited import AwaitedWrites
 from controller.watch.descendants import Descendants
 from controller.watch.indexes import claim_groups, labelled_group
 from controller.watch.informers import Informers
@@ -83,6 +84,8 @@ class Cluster:
         #: The groups that each object is counted in.
         self.counted_groups = CountedGroups(self.dirty.referrers)
         self.informers = Informers(client, registry, self, self.dirty, annotations)
+        #: Replaced by each recount at the moment of its snapshot.
+        self.awaited = AwaitedWrites()
         self.groups = self.informers.groups
         self.resolver = self.informers.resolver
         self.payers = RememberedPayers(client, self._payers_changed)
@@ -110,6 +113,7 @@ class Cluster:
 
     def group_changed(self, old: Object | None, new: Object | None) -> None:
         """Enqueue the group and its parent, before and after the change."""
+        self._enqueue_awaiting(old, new)
         for obj in (old, new):
             if obj is None:
                 continue
@@ -123,6 +127,7 @@ class Cluster:
 
     def workload_changed(self, old: Object | None, new: Object | None) -> None:
         """Enqueue the groups that pay for an object of any kind but pods, and those whose workloads refer to it."""
+        self._enqueue_awaiting(old, new)
         moved = identity_of(old) != identity_of(new)
         if moved:
             self.releases.record(old, new)
@@ -147,6 +152,12 @@ class Cluster:
         if moved:
             self._enqueue_below(changed)
 
+    def _enqueue_awaiting(self, old: Kept | None, new: Kept | None) -> None:
+        """Enqueue the groups with a reservation that awaits a write of this object: any change may end it."""
+        for uid in {uid_of(kept) for kept in (old, new) if kept is not None}:
+            for group in self.awaited.groups_of(uid):
+                self._enqueue(group, UNHURRIED)
+
     def _enqueue_below(self, owner: Object) -> None:
         """Enqueue the groups of what an owner makes: those that they are counted in, and those that pay for them now.
 
@@ -168,6 +179,7 @@ class Cluster:
 
     def pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         """Enqueue the group that pays for a pod, if what it holds changed."""
+        self._enqueue_awaiting(old, new)
         self.vanished.record(old, new)
         seen = [pod.plain() if pod is not None else None for pod in (old, new)]
         if old is not None and new is None and (paid := self.ownership.paid(old.plain())) is not None:
@@ -199,6 +211,7 @@ class Cluster:
 
     def reference_changed(self, old: Object | None, new: Object | None) -> None:
         """Enqueue the groups whose workloads refer to an object of CONTEXT: their cost may be another."""
+        self._enqueue_awaiting(old, new)
         changed = new or old
         if changed is None or (
             old is not None and new is not None and _referenced_content(old) == _referenced_content(new)

@@ -1,5 +1,6 @@
 """One of each kind, from its creation to its deletion: `used` moves by the right amount, and back to zero.
 
+A play makes a change once all before it is counted, so no change has to be tried again.
 Every kind plays in a group of its own, all at once; each test waits for its own play. Besides the sandbox and a real
 API server with the stand-ins of `sandbox/crds`, a real one with the projects' own definitions plays it where those lie
 beside the project ($BIZRQ_CRDS).
@@ -13,7 +14,6 @@ import copy
 import warnings
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ import pytest_asyncio
 import crds
 from bizrq.builtin import builtin_registry
 from bizrq.cli.standalone import Standalone
-from bizrq.kube.client import AlreadyExists, KubeClient, NotFound, Resource, TooManyRequests
+from bizrq.kube.client import AlreadyExists, KubeClient, NotFound, Resource
 from bizrq.store.groups import GROUPS
 from bizrq.workloads.labels import LABEL
 from sandbox.server import Sandbox
@@ -194,26 +194,11 @@ class Play:
         return await self.client.create(resource, typed(resource, {**labelled(obj, self.name), "metadata": metadata}))
 
     async def patch(self, spec: Object) -> None:
-        await self.written({"spec": labelled(spec, self.name)}, None)
+        await self.client.patch(self.row.resource, "w", {"spec": labelled(spec, self.name)}, namespace=self.name)
 
     async def scaled(self, replicas: int) -> None:
-        await self.written({"spec": {"replicas": replicas}}, "scale")
-
-    async def written(self, change: Object, subresource: str | None) -> None:
-        """Patch the workload, and try again as long as an earlier change of it has to be seen first."""
-        request = partial(
-            self.client.patch, self.row.resource, "w", change, namespace=self.name, subresource=subresource
-        )
-
-        async def is_over() -> bool:
-            try:
-                await request()
-            except TooManyRequests:
-                return False
-            return True
-
-        # A reservation whose write is not seen to be acted on ends after a minute.
-        await eventually(is_over, 3 * STEP, "the API server takes the change")
+        scale = {"spec": {"replicas": replicas}}
+        await self.client.patch(self.row.resource, "w", scale, namespace=self.name, subresource="scale")
 
     async def costs(self, size: int) -> None:
         cost = self.row.cost(size)

@@ -418,6 +418,14 @@ def test_reviews_of_one_write_share_whatever_version_a_status_update_made() -> N
     assert group.taken("limits.cpu") == 4 * 10**9
 
 
+def test_reviews_of_one_write_share_whatever_the_object_costs_in_names_that_the_group_lacks() -> None:
+    """The API server repeats the review where a controller has written the object's status meanwhile."""
+    group = account("nlp cpu=10", "cpu=1")
+    charges = (update("web", "cpu=1 mem=1Gi", "cpu=4 mem=4Gi", rv=version, gen=1) for version in (7, 8))
+    [promise] = after(group, *charges)
+    assert (promise.resource_version, promise.base) == (8, res("cpu=1"))
+
+
 def test_the_second_of_two_changes_waits_where_it_would_fit_once_the_first_is_counted() -> None:
     """The first was stored and the object shrunk since, which nobody has counted."""
     group = account("nlp cpu=10", "cpu=2", [entry("web", "cpu=8", "cpu=2", rv=7, gen=1)])

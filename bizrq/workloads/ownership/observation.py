@@ -5,23 +5,54 @@ This file alone reads that from `status.observedGeneration`. Not every kind has 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
+
+from bizrq.workloads.lookup import group_and_version
+
+#: A generation as text, as a Rollout's status has it.
+_TEXT: Final = re.compile(r"0|[1-9][0-9]{0,18}", re.ASCII)
+
+#: API groups whose controllers write the field only together with others, so that it may lag for good. Source: KubeRay
+#: ray-operator/controllers/ray/utils/consistency.go.
+_LEFT_BEHIND: Final = frozenset({"ray.io"})
 
 
 def has_observed(obj: Mapping[str, Any]) -> bool | None:
-    """Return True once the status is of the stored spec; None where it does not say. Raises nothing.
+    """Return True once the status is of the stored spec; None where it does not readably say so. Raises nothing."""
+    observed = _observed(obj)
+    return None if observed is None else observed >= _stored(obj)
 
-    A Rollout writes the number as text.
+
+def has_acted(obj: Mapping[str, Any], decided_on: int | None) -> bool | None:
+    """Return True once the controller has acted on the write that an update became. Raises nothing.
+
+    It has if it acts on the stored spec, or on any that is later than `decided_on`, the generation that the update was
+    decided on. A kind that does not say what it acts on has always acted. None where it says so unreadably.
     """
-    metadata, status = obj.get("metadata") or {}, obj.get("status")
-    observed = _number(status.get("observedGeneration")) if isinstance(status, dict) else None
-    if observed is None:
-        return None
-    return observed >= (_number(metadata.get("generation")) or 0)
+    if decided_on is None or not _says(obj):
+        return True
+    observed = _observed(obj)
+    return None if observed is None else observed >= _stored(obj) or observed > decided_on
 
 
-def _number(value: object) -> int | None:
-    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 20:
+def _says(obj: Mapping[str, Any]) -> bool:
+    """Return True where the status says what the controller acts on, readable or not."""
+    status = obj.get("status")
+    if not isinstance(status, dict) or status.get("observedGeneration") is None:
+        return False
+    return group_and_version(obj.get("apiVersion"))[0] not in _LEFT_BEHIND
+
+
+def _observed(obj: Mapping[str, Any]) -> int | None:
+    """Return `status.observedGeneration`, which is a number, or its text in a Rollout; None for anything else."""
+    value = obj["status"]["observedGeneration"] if _says(obj) else None
+    if isinstance(value, str) and _TEXT.fullmatch(value):
         return int(value)
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+    return value if type(value) is int else None
+
+
+def _stored(obj: Mapping[str, Any]) -> int:
+    generation = (obj.get("metadata") or {}).get("generation")
+    return generation if type(generation) is int else 0

@@ -2,17 +2,33 @@
 
 from __future__ import annotations
 
+import time
+from dataclasses import replace
 from typing import cast
 
 import pytest
 
 from bizrq.api import group as wire
 from bizrq.store.groups import GROUPS
+from controller.metrics import RECONCILES
 from controller.usage.reservations import ReservationTracker
 from controller.watch.cluster import Cluster
 from tests.controller.conftest import Books, Monotonic
-from tests.support.language import entry
-from tests.support.objects import DEPLOYMENTS, PODS, REPLICASETS, deployment, group, tfjob
+from tests.support.cluster import eventually
+from tests.support.language import entry, slot
+from tests.support.objects import (
+    DEPLOYMENTS,
+    OF_KIND,
+    PODS,
+    REPLICASETS,
+    ROLLOUTS,
+    Object,
+    claim_template,
+    deployment,
+    group,
+    rollout,
+    tfjob,
+)
 
 WEB = "deployments.apps/default/web"
 WATCH_OF_DEPLOYMENTS = "/apis/apps/v1/deployments"
@@ -54,6 +70,100 @@ async def test_an_update_is_awaited_until_a_later_version_is_seen(books: Books) 
         await books.client.patch(DEPLOYMENTS, "web", {"spec": {"replicas": 4}}, namespace="default")
         found = await books.uses("nlp", cpu="4")
         assert found.status.reservations == []
+
+
+async def quiet() -> None:
+    """Wait until the controller has nothing to do: it has reconciled nothing for three seconds."""
+    last = [-1.0, 0.0]
+
+    async def nothing_done() -> bool:
+        done = sum(sample.value for metric in RECONCILES.collect() for sample in metric.samples)
+        if done != last[0]:
+            last[:] = done, time.monotonic()
+        return time.monotonic() - last[1] > 3
+
+    await eventually(nothing_done, 60, "the controller has nothing to do")
+
+
+@pytest.mark.parametrize("kind", ["a workload", "a pod", "a claim template"])
+async def test_an_update_that_lost_to_any_other_write_ends_at_once_and_not_when_it_expires(
+    books: Books, kind: str
+) -> None:
+    """A status was written between review and write. Nothing is counted from it, so no cost would queue the group."""
+    web = deployment("web", "nlp", 1)
+    alone = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "one", "namespace": "default"}}
+    written: Object = {
+        "a workload": web,
+        "a pod": {**alone, "spec": web["spec"]["template"]["spec"]},
+        "a claim template": claim_template("four", 4),
+    }[kind]
+    resource = OF_KIND[written["kind"]]
+    async with books.controller(recount_interval=300.0, cash_interval=60.0):
+        await books.group("nlp", cpu="10")
+        stored = await books.create(written)
+        slot_of = f"{resource.key}/default/{stored['metadata']['name']}"
+        version = int(stored["metadata"]["resourceVersion"])
+        waits = entry(slot_of, "cpu=4", "cpu=1", of=stored["metadata"]["uid"], rv=version, gen=1)
+        if kind == "a claim template":
+            waits = replace(waits, slot=slot(WEB), pending_write=waits.slot)
+        await books.promise("nlp", waits)
+        await quiet()
+        assert slots(await books.read("nlp")) == [str(waits.slot)]
+        began = time.monotonic()
+        note = {"metadata": {"annotations": {"seen": "by its controller"}}}
+        await books.client.patch(resource, stored["metadata"]["name"], note, namespace="default")
+        await books.until("nlp", lambda g: not g.status.reservations)
+        assert time.monotonic() - began < 5
+
+
+#: What a Rollout's controller has acted on, as its status says it, and whether that is the stored spec.
+ACTS_ON = [("2", True), (2, True), ("1", False), (1, False)]
+
+
+@pytest.mark.parametrize(("observed", "is_stored"), ACTS_ON)
+async def test_a_rollouts_text_says_as_much_as_a_number_what_its_controller_acts_on(
+    books: Books, observed: object, is_stored: bool
+) -> None:
+    async with books.controller():
+        await books.group("nlp", cpu="10")
+        web = await books.create(rollout("web", "nlp", 1))
+        await books.uses("nlp", cpu="1")
+        slot_of, version = "rollouts.argoproj.io/default/web", int(web["metadata"]["resourceVersion"])
+        await acts_on(books, observed)
+        grown = entry(slot_of, "cpu=4", "cpu=1", of=web["metadata"]["uid"], rv=version, gen=1)
+        await books.client.patch(ROLLOUTS, "web", {"spec": {"replicas": 4}}, namespace="default")
+        await books.promise("nlp", grown)
+        if is_stored:
+            assert (await books.uses("nlp", cpu="4")).status.reservations == []
+            return
+        await books.uses("nlp", cpu="1")
+        await books.holds_still("nlp", lambda g: slots(g) == [slot_of])
+        books.clock.advance(61)
+        await books.holds_still("nlp", lambda g: slots(g) == [slot_of])
+        await acts_on(books, "2")
+        await books.until("nlp", lambda g: not g.status.reservations)
+
+
+async def test_a_controller_that_does_not_say_readably_what_it_acts_on_is_awaited_until_the_reservation_expires(
+    books: Books,
+) -> None:
+    async with books.controller():
+        await books.group("nlp", cpu="10")
+        web = await books.create(rollout("web", "nlp", 1))
+        await acts_on(books, "6d9bf77d9c")
+        slot_of, version = "rollouts.argoproj.io/default/web", int(web["metadata"]["resourceVersion"])
+        await books.promise("nlp", entry(slot_of, "cpu=4", "cpu=1", of=web["metadata"]["uid"], rv=version, gen=1))
+        await books.client.patch(ROLLOUTS, "web", {"spec": {"replicas": 4}}, namespace="default")
+        await books.holds_still("nlp", lambda g: slots(g) == [slot_of])
+        books.clock.advance(61)
+        found = await books.until("nlp", lambda g: not g.status.reservations)
+        assert found.status.used == {"limits.cpu": "4"}
+
+
+async def acts_on(books: Books, generation: object) -> None:
+    """Write what the controller of the Rollout has acted on."""
+    status = {"status": {"observedGeneration": generation}}
+    await books.client.patch(ROLLOUTS, "web", status, namespace="default", subresource="status")
 
 
 async def test_a_deletion_that_was_seen_ends_every_promise_to_that_object(books: Books) -> None:

@@ -114,6 +114,14 @@ async def test_any_other_change_of_an_owner_enqueues_its_own_group_alone(watched
     assert watched.changed(owner("corp"), scaled).keys() == {"corp"}
 
 
+async def test_a_group_is_enqueued_by_any_change_of_what_its_reservations_await(watched: Watched) -> None:
+    """Its own group counts nothing from its status."""
+    noted = {**owner("corp"), "status": {"replicas": 1}}
+    assert watched.changed(owner("corp"), noted) == {}
+    watched.cluster.awaited.replace("vision", ["web"])
+    assert watched.changed(noted, owner("corp")) == {"vision": UNHURRIED}
+
+
 async def test_a_child_is_counted_anew_at_once_when_its_owner_pays_no_longer(books: Books) -> None:
     """The next check of everything is far away."""
     async with books.controller(recount_interval=600.0):
