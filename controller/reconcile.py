@@ -68,6 +68,8 @@ class _Report:
     counted: Recount
     findings: Findings
     hours: HoursReport
+    #: The uids of the leftovers that it counts.
+    leftovers: frozenset[str]
 
 
 class Reconciler:
@@ -114,6 +116,8 @@ class Reconciler:
         self._checked: dict[str, float] = {}
         #: What each child holds of its parent, by the version that it was read from.
         self._held: dict[str, tuple[str, Resources]] = {}
+        #: The uids of the leftovers that the published status of each group counts.
+        self._left: dict[str, frozenset[str]] = {}
 
     async def reconcile(self, name: str) -> float | None:
         """Recount one group and write its status if it differs.
@@ -155,7 +159,7 @@ class Reconciler:
 
     def _forget(self, name: str) -> None:
         """Drop all that is remembered of a group that is gone."""
-        for known in (self._checked, self._held, self._full):
+        for known in (self._checked, self._held, self._full, self._left):
             known.pop(name, None)
         parts = (
             self._tracker,
@@ -283,6 +287,11 @@ class Reconciler:
                 shared=shared,
                 adoptable=self._snapshots.adoptable(usage, entries),
                 may_drop=partial(self._snapshots.may_drop, group.name, usage),
+                new_leftovers=total_of(
+                    line.counted.cost
+                    for uid, line in usage.leftovers.items()
+                    if uid not in self._left.get(group.name, ())
+                ),
             )
         )
         self._cluster.awaited.replace(group.name, (entry.uid for entry in counted.reservations))
@@ -302,7 +311,7 @@ class Reconciler:
             cash=wire.with_committed(record.cash_status() if record is not None else None, counted.committed),
             hold=group.status.hold,
         )
-        return status, _Report(counted, findings, hours)
+        return status, _Report(counted, findings, hours, frozenset(usage.leftovers))
 
     def _unreadable_status(self, group: GroupObject, problem: str) -> GroupStatus:
         """Return the status of a group that cannot be read: its usage is unknown, not zero, until a person repairs it.
@@ -329,6 +338,7 @@ class Reconciler:
             return min(wait, 0.1)
         await self._writer.write_if_due(group, status)
         if report is not None:
+            self._left[group.name] = report.leftovers
             self._reporter.report(group, report.counted, report.findings, report.hours)
             self._overlaps.set(group.name, rejections(group, report.counted, self._usage_cache.of(group.name)))
         again = [self._interval]

@@ -124,7 +124,9 @@ class Snapshot:
     `exact_cash` is `cash` before it was rounded, in nano-units x milliseconds.
 
     `may_drop` says whether an entry whose write is over may go: not before the payer of what it left is stored.
-    `adoptable` is by slot what `used` holds of pods that a create of that name would adopt.
+    `adoptable` is by slot what `used` holds of pods that a create of that name would adopt. `new_leftovers` is what
+    leftovers among the workloads cost that the published status does not have: a deletion made them, so they are no
+    drift.
     """
 
     hard: Limits
@@ -139,6 +141,7 @@ class Snapshot:
     shared: Sequence[CountedObject] = ()
     may_drop: Callable[[Reservation], bool] = lambda _: True
     adoptable: Mapping[Slot, Resources] = field(default_factory=dict)
+    new_leftovers: Resources = field(default_factory=dict)
 
     def counted_by_slot(self) -> Callable[[Slot], CountedObject | None]:
         """Return a function from a slot to what the snapshot counted for it."""
@@ -185,7 +188,7 @@ def recount(snapshot: Snapshot) -> Recount:
         self_used={name: amount for name, amount in self_used.items() if name not in unknown},
         reservations=tuple(in_order(kept)),
         dropped=tuple(dropped),
-        drift=_drift(snapshot, subtract_floor(used, beyond) if beyond else used),
+        drift=_drift(snapshot, subtract_floor(used, add(beyond, snapshot.new_leftovers))),
         over={n: taken[n] - hard for n, hard in snapshot.hard.items() if taken[n] > hard},
         exhausted=tuple(sorted(n for n, hard in snapshot.hard.items() if is_cash(n) and used[n] >= hard)),
         committed=_committed(snapshot, kept),
@@ -348,9 +351,11 @@ def _committed(snapshot: Snapshot, kept: Iterable[Reservation]) -> dict[str, int
 def _drift(snapshot: Snapshot, used: Mapping[str, int]) -> dict[str, int]:
     """Growth that no admission charged: over what was published and promised before.
 
-    A first count and cash, which only time adds, are no drift.
+    A first count and cash, which only time adds, are no drift. What a create adopts counts twice until its controller
+    has acted: all that it asks for was admitted.
     """
-    promised = reserved_total(entry for entry, _ in snapshot.reservations)
+    entries = (entry for entry, _ in snapshot.reservations)
+    promised = reserved_total(replace(entry, base={}) if entry.is_create else entry for entry in entries)
     return restrict(
         {
             name: amount - snapshot.published[name] - promised.get(name, 0)

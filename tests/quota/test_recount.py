@@ -26,8 +26,10 @@ def recounted(
     entries: Sequence[tuple[Reservation, WriteState]] = (),
     cash: str = "",
     published: str = "",
+    new_leftovers: str = "",
 ) -> Recount:
-    return recount(Snapshot(res(hard), UsageSums(workloads), children, entries, res(cash), res(published)))
+    snapshot = Snapshot(res(hard), UsageSums(workloads), children, entries, res(cash), res(published))
+    return recount(replace(snapshot, new_leftovers=res(new_leftovers)))
 
 
 def test_used_is_the_usage_of_own_workloads_and_the_budgets_of_children() -> None:
@@ -215,6 +217,13 @@ DRIFT = [
         [counted("web", "cpu=7")],
         "",
     ),
+    (
+        "not what a create adopts, as long as that counts by itself, too",
+        "cpu=4",
+        [(entry("web", "cpu=5", "cpu=4"), OBSERVED)],
+        [counted("left", "cpu=4"), counted("web", "cpu=5")],
+        "",
+    ),
     ("not what shrinks", "cpu=9", [], [counted("web", "cpu=7")], ""),
     ("not a first count", "", [], [counted("web", "cpu=7")], ""),
     ("not hours, which only time adds", "cpu=7 cash/cpu=1", [], [counted("web", "cpu=7")], ""),
@@ -227,6 +236,14 @@ def test_drift_is(
 ) -> None:
     found = recounted("cpu=10 cash/cpu=5", workloads, entries=entries, published=published, cash="cash/cpu=2")
     assert found.drift == res(drift)
+
+
+def test_what_a_deletion_leaves_is_no_drift_and_its_growth_is() -> None:
+    left, web = counted("left", "cpu=3"), counted("web", "cpu=4")
+    first = recounted("cpu=10", [left, web], published="cpu=4", new_leftovers="cpu=3")
+    assert (first.used, first.drift) == (res("cpu=7"), {})
+    grown = counted("left", "cpu=5")
+    assert recounted("cpu=10", [grown, web], published="cpu=7").drift == res("cpu=2")
 
 
 HOLDING = [

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 
 import orjson
 import pytest
@@ -20,12 +20,22 @@ from tests.controller.conftest import Monotonic
 from tests.reliability.stage import Ground, Stage, ground_on, stage_on
 from tests.support.cluster import Cluster
 from tests.support.live_pods import LivePods
+from tests.support.logged_errors import LoggedErrors
 from tests.support.nodes import agent
 from tests.support.objects import NAMESPACES, PODS, group
 from tests.support.serving import Parts
 from tests.support.tenant import Tenant, tenant_of
 
 SEED = 1
+
+
+@pytest.fixture
+def logged() -> Iterator[LoggedErrors]:
+    """Fail a test during which bizrq logged an error: whatever the test saw, something went wrong."""
+    errors = LoggedErrors()
+    with errors.recorded():
+        yield errors
+    errors.check()
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -57,9 +67,9 @@ async def parts(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> A
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def tenant(
-    parts: Parts, client: KubeClient, namespace: str, tmp_path_factory: pytest.TempPathFactory
+    logged: LoggedErrors, parts: Parts, client: KubeClient, namespace: str, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Tenant]:
-    """Four cores, and a person who may edit one namespace."""
+    """Four cores, and a person who may edit one namespace. No error is logged meanwhile."""
     await client.create(GROUPS, group(namespace, cpu="4"))
     async with tenant_of(parts.cluster, client, namespace, tmp_path_factory.mktemp(namespace)) as tenant:
         await tenant.uses("0")

@@ -17,6 +17,7 @@ from bizrq.kube.client import AlreadyExists, KubeClient, NotFound
 from bizrq.store.groups import GROUPS
 from bizrq.workloads.labels import LABEL, REQUIRED
 from tests.support.cluster import Cluster, eventually, refusal
+from tests.support.logged_errors import LoggedErrors
 from tests.support.objects import CONFIG_MAPS, NAMESPACES, NODES, PODS, Object, deployment, group, template
 from tests.support.proxy import Proxy
 from tests.support.serving import Parts
@@ -36,7 +37,7 @@ async def parts(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> A
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def tenant(
-    parts: Parts, client: KubeClient, namespace: str, tmp_path_factory: pytest.TempPathFactory
+    logged: LoggedErrors, parts: Parts, client: KubeClient, namespace: str, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Tenant]:
     """Four cores and a tenant who may edit one namespace."""
     await client.create(GROUPS, group(namespace, cpu="4"))
@@ -204,8 +205,9 @@ async def test_a_daemonset_pays_at_its_creation_for_the_nodes_that_it_fits(tenan
     assert await tenant.live() <= 6
 
 
-async def test_nodes_that_come_later_are_charged(tenant: Tenant, nodes: list[str]) -> None:
-    """Nobody can refuse a node, so it shows as OverQuota; one that goes is refunded."""
+async def test_nodes_that_come_later_are_charged(tenant: Tenant, nodes: list[str], logged: LoggedErrors) -> None:
+    """Nobody can refuse a node, so it shows as drift and OverQuota; one that goes is refunded."""
+    logged.expect("drift")
     await tenant.create(DAEMONSETS, daemonset(tenant))
     await node(tenant.admin, f"{tenant.name}-new", tenant.name)
 

@@ -15,6 +15,7 @@ from tests.reliability.experiments.tenants import Arena, Broken, Played, Step, d
 from tests.reliability.stage import ground_on
 from tests.reliability.table import RUNNING
 from tests.support.cluster import Cluster
+from tests.support.logged_errors import LoggedErrors
 
 
 async def test_a_random_tenant_never_runs_what_is_not_charged(tmp_path: Path) -> None:
@@ -35,7 +36,7 @@ class Fails(Arena):
     """Every play fails that has all of these steps."""
 
     def __init__(self, *steps: Step) -> None:
-        super().__init__(cast(Any, None), cast(Any, None))
+        super().__init__(cast(Any, None), cast(Any, None), LoggedErrors())
         self.steps = set(steps)
 
     async def played(self, steps: Sequence[Step]) -> Played:

@@ -35,6 +35,7 @@ from tests.reliability.routes import (
 )
 from tests.support.cluster import Cluster, eventually
 from tests.support.live_pods import LivePods
+from tests.support.logged_errors import LoggedErrors
 from tests.support.nodes import agent
 from tests.support.objects import DEPLOYMENTS, NAMESPACES, PODS, RAYCLUSTERS, REPLICASETS, Object, group
 from tests.support.proxy import Proxy
@@ -76,7 +77,12 @@ async def parts(cluster: Cluster, proxy: Proxy, tmp_path_factory: pytest.TempPat
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def tenant(
-    parts: Parts, cluster: Cluster, client: KubeClient, namespace: str, tmp_path_factory: pytest.TempPathFactory
+    logged: LoggedErrors,
+    parts: Parts,
+    cluster: Cluster,
+    client: KubeClient,
+    namespace: str,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> AsyncIterator[Tenant]:
     await client.create(GROUPS, group(namespace, cpu="4"))
     async with tenant_of(cluster, client, namespace, tmp_path_factory.mktemp(namespace)) as tenant:

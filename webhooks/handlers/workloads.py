@@ -355,18 +355,20 @@ class WorkloadHandler:
     def _count_left(self, write: _Write, paid: Paid, lookup: ReferenceLookup) -> Counted:
         """Count an object that leaves its owner by this write, or that an owner has left.
 
-        Its owner makes another in its place, so it is growth of the group that pays. Raises Malformed.
+        If its owner makes another in its place, all of it is growth of the group that pays. Raises Malformed.
         """
         request, adapter, new, old = write.request, write.adapter, write.new, write.old
         is_left = paid.reason is PayerReason.LEFTOVER
-        if old is None or (is_left and is_going(old)) or (not is_left and self._is_not_replaced(paid, old, lookup)):
+        is_replaced = old is not None and not is_left and not self._is_not_replaced(paid, old, lookup)
+        is_over = is_going(old) if is_left and old is not None else not is_replaced
+        if old is None or (is_over and _has_same_spec(old, new)):
             return Decided(Granted())
         demand = counting.own_demand(new, adapter, lookup, self._config)
-        before = stored_demand(self._context, old, adapter, lookup) if is_left else None
+        before = None if is_replaced else stored_demand(self._context, old, adapter, lookup)
         charge = charge_of(adapter, request, new, demand, old, before)
         if not charge.may_need_more():
             return Decided(Granted())
-        whom = "" if is_left else f"what leaves {paid.place}, which makes another in its place"
+        whom = f"what leaves {paid.place}, which makes another in its place" if is_replaced else ""
         return _charges(adapter, [PendingCharge(paid.group, charge, lookup, whom)])
 
     def _is_not_replaced(self, paid: Paid, child: Object, lookup: Lookup) -> bool:
@@ -433,13 +435,13 @@ class WorkloadHandler:
     def _count_ungrouped(self, write: _Write, lookup: ReferenceLookup) -> NothingCharged | Decided:
         """Refuse an object that charges no group where every workload has to charge one.
 
-        A stored object that asks for no more and a deletion under way are allowed. Raises Malformed.
+        A stored object that asks for no more is allowed, and any label of one that is being deleted. Raises Malformed.
         """
         request, new, old = write.request, write.new, write.old
         if not requires_group(request.namespace, lookup) or request.namespace in self._exempt:
             return NothingCharged(lookup)
         if old is not None:
-            if is_going(old):
+            if is_going(old) and _has_same_spec(old, new):
                 return NothingCharged(lookup)
             stored = self._before(old, None, lookup)
             demand = counting.own_demand(new, write.adapter, lookup, self._config)
@@ -501,8 +503,11 @@ def _exempt(namespace: str) -> Denied:
 
 def _unchanged(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
     """Return whether nothing that is charged differs. Such a write is allowed even where it cannot be counted."""
-    keys = ("spec", "template")
-    return all(old.get(key) == new.get(key) for key in keys) and _charged(old) == _charged(new)
+    return _has_same_spec(old, new) and _charged(old) == _charged(new)
+
+
+def _has_same_spec(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
+    return all(old.get(key) == new.get(key) for key in ("spec", "template"))
 
 
 def _owners(obj: Mapping[str, Any]) -> object:

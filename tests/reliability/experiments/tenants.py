@@ -26,6 +26,7 @@ from tests.reliability.routes import attempt, image_of, of_kind, owned, pod, rep
 from tests.reliability.stage import Ground, Outcome, under_way
 from tests.support.cluster import eventually
 from tests.support.live_pods import LivePods, Sample
+from tests.support.logged_errors import LoggedErrors
 from tests.support.nodes import agent
 from tests.support.objects import DEPLOYMENTS, NAMESPACES, PODS, REPLICASETS, Object
 from tests.support.serving import Parts
@@ -357,9 +358,10 @@ class Played:
 class Arena:
     """bizrq on a cluster where pods run, and one play after another on it."""
 
-    def __init__(self, ground: Ground, parts: Parts) -> None:
+    def __init__(self, ground: Ground, parts: Parts, logged: LoggedErrors) -> None:
         self._ground = ground
         self._parts = parts
+        self._logged = logged
 
     async def played(self, steps: Sequence[Step]) -> Played:
         """Play the steps in fresh namespaces and a fresh group; raises Broken."""
@@ -415,6 +417,9 @@ class Arena:
             await live.settled(ever=3 * HARD, within=15)
         except AssertionError as error:
             raise Broken(str(error)) from None
+        self._logged.read(self._parts.folder)
+        if found := self._logged.taken():
+            raise Broken("\n".join(["bizrq logged an error:", *found]))
 
     async def _cleared(self, space: str) -> None:
         client = self._ground.client
@@ -453,7 +458,9 @@ async def arena_on(ground: Ground) -> AsyncIterator[Arena]:
         await ground.webhooks(parts)
         await ground.controller(parts, 1.0)
         await parts.register()
-        yield Arena(ground, parts)
+        logged = LoggedErrors()
+        with logged.recorded():
+            yield Arena(ground, parts, logged)
 
 
 async def r28(ground: Ground, *, seeds: int, steps: int, cuts: bool) -> Outcome:

@@ -122,6 +122,23 @@ async def test_what_is_left_keeps_the_group_that_paid(api: Api, hooks: Hooks) ->
     assert "exceeded quota: nlp, requested: limits.cpu=7" in message(await hooks.update(left, grown))
 
 
+async def test_what_is_left_may_change_while_it_is_deleted_but_not_grow(api: Api, hooks: Hooks) -> None:
+    """Its pods may take a day to stop, and are resized until then."""
+    await api.group("nlp", cpu="2", used={"cpu": "1"})
+    dying = changed(stored(pod("p")), lambda o: o["metadata"].update(deletionTimestamp="2026-01-01T00:00:00Z"))
+    remembers(hooks, dying["metadata"]["uid"])
+    assert (await hooks.update(dying, labelled(dying, tier="a", **{LABEL: "nlp"})))["allowed"]
+    assert (await hooks.update(dying, sized(dying, "500m")))["allowed"]
+    assert await api.entries("nlp") == []
+    assert "exceeded quota: nlp, requested: limits.cpu=2" in message(await hooks.update(dying, sized(dying, "3")))
+    assert (await hooks.update(dying, sized(dying, "2")))["allowed"]
+    assert [str(entry.slot) for entry in await api.entries("nlp")] == ["pods/default/p"]
+
+
+def sized(obj: Object, cpu: str) -> Object:
+    return changed(obj, lambda o: o["spec"]["containers"][0]["resources"]["limits"].update(cpu=cpu))
+
+
 async def scaled(hooks: Hooks, obj: Object, replicas: int) -> Object:
     metadata = {key: obj["metadata"][key] for key in ("name", "namespace", "uid", "resourceVersion")}
     scale = {"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": metadata, "spec": {"replicas": replicas}}
@@ -222,6 +239,8 @@ async def test_what_an_owner_leaves_that_is_being_deleted_is_no_growth(api: Api,
     await api.client.delete(DEPLOYMENTS, "web", "default")
     assert (await leaving(hooks, below, released(below), COLLECTOR))["allowed"]
     assert await api.entries("nlp") == []
+    grown = changed(released(below), lambda o: o["spec"].update(replicas=12))
+    assert "exceeded quota: nlp, requested: limits.cpu=10" in message(await leaving(hooks, below, grown))
 
 
 async def test_a_label_that_no_selector_uses_changes_without_a_read(api: Api, hooks: Hooks, proxy: Proxy) -> None:

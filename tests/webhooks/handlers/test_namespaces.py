@@ -165,6 +165,8 @@ async def test_a_workload_from_before_goes_on_but_does_not_grow(api: Api, hooks:
     assert "requires a group" in message(await hooks.update(old, changed(old, lambda o: o["spec"].update(replicas=3))))
     assert "requires a group" in message(await scaled(hooks, old, 3))
     going = changed(old, lambda o: o["metadata"].update(deletionTimestamp="2026-01-01T00:00:00Z"))
+    more = changed(going, lambda o: o["spec"].update(replicas=3))
+    assert "requires a group" in message(await hooks.update(going, more))
     assert (await hooks.update(going, changed(going, lambda o: o["spec"].update(replicas=0))))["allowed"]
 
 
