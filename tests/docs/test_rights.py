@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import io
-import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -25,7 +24,7 @@ from bizrq.kube.client import AlreadyExists, ApiError, KubeClient, NotFound, Res
 from bizrq.store.groups import GROUPS
 from examples import story
 from tests.docs.test_docs import ROOT, script
-from tests.support.cluster import Real, eventually, has_kinds, sweep
+from tests.support.cluster import Real, _free_ports, eventually, has_kinds, sweep
 from tests.support.objects import DEPLOYMENTS, bound, deployment
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.real]
@@ -61,14 +60,6 @@ async def kubeconfig_of(client: KubeClient, real: Real, account: str, folder: Pa
     return found
 
 
-def free_ports(count: int) -> list[int]:
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
-
-
 def command(name: str, *arguments: object) -> list[str]:
     return [str(Path(sys.executable).parent / name), *map(str, arguments)]
 
@@ -76,7 +67,7 @@ def command(name: str, *arguments: object) -> list[str]:
 @pytest.fixture(scope="module")
 def ports() -> list[int]:
     """The port of the webhooks, and the three of /metrics."""
-    return free_ports(4)
+    return _free_ports(4)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

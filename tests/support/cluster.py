@@ -227,11 +227,16 @@ class Real:
 
 
 def _free_ports(count: int) -> list[int]:
+    """Ports that are free now, below those that systems give to connections: no client takes one meanwhile."""
     with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
+        found: list[int] = []
+        while len(found) < count:
+            port = 20_000 + secrets.randbelow(12_000)
+            held = stack.enter_context(socket.socket())
+            with contextlib.suppress(OSError):
+                held.bind(("127.0.0.1", port))
+                found.append(port)
+        return found
 
 
 async def eventually(
