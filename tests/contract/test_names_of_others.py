@@ -1,60 +1,38 @@
-"""Our kinds answer to no name of Kubernetes or of a common add-on: `kubectl get quota` means ResourceQuota.
+"""Nothing of ours has a name of Kubernetes or of a common add-on: `kubectl get quota` means ResourceQuota.
 
-kubectl takes a word for a plural, a singular, a short name or a category, and a category wins over a short name.
+names_of_others.yaml has their names, with sources. kubectl takes a word for a plural, a singular, a short name or a
+category, and a category wins over a short name.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
+import yaml
 
 import crds
+from bizrq.api import overlap
+from bizrq.api.group import API_GROUP, FINALIZER
+from bizrq.cli.manifests_of_bizrq import InstallPlan, install_objects
+from bizrq.kube.client import KubeClient
+from bizrq.settings import settings
+from bizrq.workloads.labels import LABEL, MODEL_LABELS, REQUIRED
+from controller.manager import LEASE
+from tests.support.objects import Object
 
-#: All plurals, singulars, short names and categories of Kubernetes; of add-ons that run where quotas do the short names
-#: and categories, and the plurals that speak of quota, budget or cost. Listed by hand.
-_OTHERS = {
-    "Kubernetes": (
-        "all api-extensions apiservice apiservices binding bindings certificatesigningrequest "
-        "certificatesigningrequests clusterrole clusterrolebinding clusterrolebindings clusterroles cm "
-        "componentstatus componentstatuses configmap configmaps controllerrevision controllerrevisions crd "
-        "crds cronjob cronjobs cs csidriver csidrivers csinode csinodes csistoragecapacities csr "
-        "customresourcedefinition customresourcedefinitions daemonset daemonsets deploy deployment "
-        "deployments deviceclass deviceclasses ds endpoints endpointslice endpointslices ep ev event events "
-        "flowschema flowschemas horizontalpodautoscaler horizontalpodautoscalers hpa ing ingress ingressclass "
-        "ingressclasses ingresses ip ipaddress ipaddresses job jobs lease leases limitrange limitranges "
-        "limits mutatingwebhookconfiguration mutatingwebhookconfigurations namespace namespaces netpol "
-        "networkpolicies networkpolicy no node nodes ns pc pdb persistentvolume persistentvolumeclaim "
-        "persistentvolumeclaims persistentvolumes po pod poddisruptionbudget poddisruptionbudgets pods "
-        "podtemplate podtemplates priorityclass priorityclasses prioritylevelconfiguration "
-        "prioritylevelconfigurations pv pvc quota rc replicaset replicasets replicationcontroller "
-        "replicationcontrollers resourceclaim resourceclaims resourceclaimtemplate resourceclaimtemplates "
-        "resourcequota resourcequotas resourceslice resourceslices role rolebinding rolebindings roles rs "
-        "runtimeclass runtimeclasses sa sc secret secrets service serviceaccount serviceaccounts services "
-        "statefulset statefulsets storageclass storageclasses sts svc validatingadmissionpolicies "
-        "validatingadmissionpolicy validatingadmissionpolicybinding validatingadmissionpolicybindings "
-        "validatingwebhookconfiguration validatingwebhookconfigurations vac volumeattachment "
-        "volumeattachments volumeattributesclass volumeattributesclasses workload workloads"
-    ),
-    "Argo": "app applications apps appproj appset clusterwftmpl cwf cwft eb es ro rollouts ar at wf wftmpl wftemplates",
-    "Capsule": "tnt tenants grp gtr tr resourcepools quotaclaims resourcepoolclaims resourcepool",
-    "cert-manager": "cert certs certificates cr crs challenges issuers cert-manager cert-manager-acme",
-    "Cilium": "cep ciliumep cnp ccnp cid ciliumid cn cew ciliumpolicy cilium",
-    "Cluster API": "cl ma md ms mhc cluster-api",
-    "Crossplane": "crossplane managed claim composite xr xrd",
-    "HAMi and Volcano": "vcjob vj q queue-v1beta1 podgroup-v1beta1 pg jf jt queue queues hyper quotas elasticquota eq",
-    "HNC": "hns subns hnsa hncconfig hrq hierarchicalresourcequotas hierarchicalresourcequota",
-    "Karpenter": "np nodepools nodeclaims nodeclaim ec2nc karpenter",
-    "KEDA": "so sj ta scaledobjects scaledjobs",
-    "Knative": "kservice ksvc rt rev cfg knative serving",
-    "Koordinator": "eqp elasticquotaprofiles elasticquotas quotaprofile",
-    "KubeRay and Kubeflow": "rayjobs rayclusters pytorchjobs tfjobs mpijobs isvc sklearn tj trainjobs profiles profile",
-    "Kueue": "cq clusterqueues lq localqueues rf flavors resourceflavors wl ac cohorts cohort topo kueue",
-    "KubeVirt and OpenShift": "vm vms vmi vmis crq clusterresourcequotas clusterquota aq acq applicationaware all",
-    "OpenCost and Kubecost": "budgets budget budgetrules costs cost",
-    "Prometheus": "prom pmon smon am promrule thanosrulers prometheus-operator",
-    "Yunikorn and Run:ai": "projects project departments department queues-v2",
-}
+OTHERS = yaml.safe_load(Path(__file__).with_name("names_of_others.yaml").read_text("utf-8"))
+INSTALLED = install_objects(settings({}), InstallPlan("bizrq-system", "bizrq:1", 2, " ", " ", "x", ("10.0.0.0/24",)))
+#: Kubernetes recommends these for everybody's objects; the values are ours.
+SHARED = ("app.kubernetes.io/name", "app.kubernetes.io/component", "app.kubernetes.io/managed-by")
+
+
+def of_others(what: str) -> set[str]:
+    """All that the projects have of this."""
+    return {word for project in OTHERS["projects"] for word in project.get(what, "").split()}
 
 
 def _names() -> list[dict[str, Any]]:
@@ -67,8 +45,7 @@ def _words(names: dict[str, Any]) -> list[str]:
 
 @pytest.mark.parametrize("names", _names(), ids=lambda names: names["kind"])
 def test_no_kind_answers_to_a_name_of_others(names: dict[str, Any]) -> None:
-    theirs = {word for words in _OTHERS.values() for word in words.split()}
-    assert not theirs.intersection(_words(names))
+    assert not of_others("words").intersection(_words(names))
 
 
 def test_every_kind_is_in_the_category_and_has_a_short_name_of_its_own() -> None:
@@ -80,3 +57,87 @@ def test_every_kind_is_in_the_category_and_has_a_short_name_of_its_own() -> None
     everything = [word for names in found for word in (names["plural"], names["singular"], *names["shortNames"])]
     assert len(set(everything)) == len(everything)
     assert "bizgroup" not in everything
+
+
+@pytest.mark.real
+async def test_the_list_has_every_name_of_kubernetes(real_cluster: Any) -> None:
+    """A name that a new version adds fails here, and then is compared with ours."""
+    async with KubeClient.from_kubeconfig(real_cluster.kubeconfig) as client:
+
+        async def read(path: str) -> Object:
+            return orjson.loads(await client.request("GET", path))
+
+        groups = [group for group in (await read("/apis"))["groups"] if _is_built_in(group["name"])]
+        paths = ["/api/v1", *(f"/apis/{v['groupVersion']}" for group in groups for v in group["versions"])]
+        resources = [each for path in paths for each in (await read(path))["resources"] if "/" not in each["name"]]
+    words = {word for each in resources for word in _served_words(each)}
+    assert len(words) > 100
+    [kubernetes] = [project for project in OTHERS["projects"] if project["name"] == "Kubernetes"]
+    missing = " ".join(sorted(words - set(kubernetes["words"].split())))
+    assert not missing
+
+
+def _is_built_in(group: str) -> bool:
+    return "." not in group or group.endswith(".k8s.io")
+
+
+def _served_words(resource: Object) -> Iterator[str]:
+    yield resource["name"]
+    yield from (word for word in (resource.get("singularName"),) if word)
+    yield from (*resource.get("shortNames", ()), *resource.get("categories", ()))
+
+
+def _keys(value: Any) -> Iterator[tuple[str, str]]:
+    """The labels and annotations that stand anywhere in an object."""
+    if isinstance(value, dict):
+        for name in ("labels", "annotations", "matchLabels"):
+            if isinstance(value.get(name), dict):
+                yield from ((key, text) for key, text in value[name].items() if isinstance(text, str))
+        value = list(value.values())
+    if isinstance(value, list):
+        for inner in value:
+            yield from _keys(inner)
+
+
+def test_labels_annotations_finalizers_and_the_group_of_the_api_are_of_no_other_domain() -> None:
+    theirs = of_others("groups")
+    read = [LABEL, REQUIRED, *MODEL_LABELS.values(), FINALIZER]
+    # A CRD's schema has a property `labels`, and bases on it no label.
+    written = [
+        (key, text) for obj in INSTALLED if obj["kind"] != "CustomResourceDefinition" for key, text in _keys(obj)
+    ]
+    shared = {text for key, text in written if key in SHARED}
+    own = {key for key, _ in written if key not in SHARED}
+    assert shared == {"bizrq", "bizrq-install", "webhooks", "controller", "certs"}
+    assert own
+    for key in {*read, *own, f"{API_GROUP}/x"}:
+        domain = key.partition("/")[0]
+        assert domain.endswith("biz.group") or domain.startswith("biz.group"), key
+        assert not any(domain == other or domain.endswith(f".{other}") for other in theirs), key
+
+
+def test_webhooks_policies_and_leases_have_names_of_their_own() -> None:
+    registrations = [obj for obj in INSTALLED if obj["kind"] == "ValidatingWebhookConfiguration"]
+    webhooks = {webhook["name"] for obj in registrations for webhook in obj["webhooks"]}
+    assert len(webhooks) > 10
+    assert all(name.endswith(f".{API_GROUP}") for name in webhooks)
+    names = {obj["metadata"]["name"] for obj in registrations} | {overlap.NAME, *webhooks}
+    assert not names & of_others("webhooks")
+    assert LEASE not in of_others("leases")
+    cluster_wide = [obj for obj in INSTALLED if "namespace" not in obj["metadata"]]
+    for obj in cluster_wide:
+        if obj["kind"] != "CustomResourceDefinition":
+            assert obj["metadata"]["name"].startswith("bizrq"), obj["metadata"]
+
+
+def test_ports_are_free_in_a_pod_with_a_sidecar_and_take_none_of_a_node() -> None:
+    """In a pod's network only what is in the pod can have taken one. In a node's, some of ours may be taken."""
+    sidecars = {port for mesh in OTHERS["sidecars"] for port in mesh["ports"]}
+    nodes = {port for user in OTHERS["nodes"] for port in user["ports"]}
+    specs = [obj["spec"]["template"]["spec"] for obj in INSTALLED if obj["kind"] == "Deployment"]
+    ports = [port for spec in specs for container in spec["containers"] for port in container["ports"]]
+    assert len(specs) == 3
+    assert not sidecars & {port["containerPort"] for port in ports}
+    assert not any(spec.get("hostNetwork") for spec in specs)
+    assert not any("hostPort" in port for port in ports)
+    assert {8443, 9090, 9092} & nodes == set(), "who runs the processes on a node changes 9091, which Calico may have"
