@@ -17,7 +17,7 @@ from bizrq.workloads.kinds.registry import Registry
 from bizrq.workloads.lookup import Reference, group_and_version, reference_of
 from bizrq.workloads.owners import charged_group, controller_of, owner_chain
 from bizrq.workloads.ownership.memory import Memory
-from bizrq.workloads.ownership.payers import Paid, keeps, left_by, owner_that_pays, paid_by, selector_of
+from bizrq.workloads.ownership.payers import Paid, PayerReason, keeps, left_by, paid_by, selector_of
 from bizrq.workloads.validation import Malformed
 from controller.watch.indexes import controller_uid, labelled_group
 from controller.watch.informers import Informers
@@ -60,10 +60,11 @@ class Ownership:
     def let_go(self, obj: Object) -> Memory | None:
         """Return the payer that is gone or released this object, which is the topmost one that is left."""
         found = left_by(obj, self._registry, self._payers_gone)
-        if found is None or found.gone is not None:
-            return found
         # A standing payer is remembered for what it keeps as well.
-        return found if owner_that_pays(obj, self._registry, self._resolver.cached_lookup) is None else None
+        paid = self.paid(obj) if found is not None else None
+        if paid is None or paid.reason is not PayerReason.LEFTOVER or paid.payer != obj["metadata"]["uid"]:
+            return None
+        return found
 
     def group_of(self, obj: Object) -> str | None:
         """Return the group that an object charges if no owner pays for it. An invalid label charges no group."""

@@ -1,6 +1,6 @@
 """One of each kind, from its creation to its deletion: `used` moves by the right amount, and back to zero.
 
-A play makes a change once all before it is counted, so no change has to be tried again.
+A play makes a change once all before it is counted, so no change has to wait for another.
 Every kind plays in a group of its own, all at once; each test waits for its own play. Besides the sandbox and a real
 API server with the stand-ins of `sandbox/crds`, a real one with the projects' own definitions plays it where those lie
 beside the project ($BIZRQ_CRDS).
@@ -14,6 +14,7 @@ import copy
 import warnings
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ import pytest_asyncio
 import crds
 from bizrq.builtin import builtin_registry
 from bizrq.cli.standalone import Standalone
-from bizrq.kube.client import AlreadyExists, KubeClient, NotFound, Resource
+from bizrq.kube.client import AlreadyExists, KubeClient, NotFound, Resource, TooManyRequests
 from bizrq.store.groups import GROUPS
 from bizrq.workloads.labels import LABEL
 from sandbox.server import Sandbox
@@ -194,11 +195,29 @@ class Play:
         return await self.client.create(resource, typed(resource, {**labelled(obj, self.name), "metadata": metadata}))
 
     async def patch(self, spec: Object) -> None:
-        await self.client.patch(self.row.resource, "w", {"spec": labelled(spec, self.name)}, namespace=self.name)
+        await self.written({"spec": labelled(spec, self.name)}, None)
 
     async def scaled(self, replicas: int) -> None:
-        scale = {"spec": {"replicas": replicas}}
-        await self.client.patch(self.row.resource, "w", scale, namespace=self.name, subresource="scale")
+        await self.written({"spec": {"replicas": replicas}}, "scale")
+
+    async def written(self, change: Object, subresource: str | None) -> None:
+        """Patch the workload, and try again where a busy machine could not decide in time.
+
+        No earlier change is under way: everything before was counted.
+        """
+        request = partial(
+            self.client.patch, self.row.resource, "w", change, namespace=self.name, subresource=subresource
+        )
+
+        async def is_decided() -> bool:
+            try:
+                await request()
+            except TooManyRequests as error:
+                assert "is under way" not in error.message
+                return False
+            return True
+
+        await eventually(is_decided, STEP, "the change is decided")
 
     async def costs(self, size: int) -> None:
         cost = self.row.cost(size)

@@ -1,14 +1,14 @@
-"""Find the leftovers that a new workload will adopt, and the children that another selector lets go.
+"""Find the leftovers that a new workload will adopt, and the children that another selector or no label lets go.
 
-`used` holds the cost of both already. This file alone decides which objects without an owner a new workload takes over.
-A volume resize of a StatefulSet depends on it: deleted without its pods and created again, it needs no more than its
-pods do.
+`used` holds the cost of the first two already. This file alone decides which objects without an owner a new workload
+takes over. A volume resize of a StatefulSet depends on it: deleted without its pods and created again, it needs no more
+than its pods do.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from bizrq.store.reference_resolver import resources_of
 from bizrq.units.resources import Resources, nonzero, total
@@ -22,9 +22,11 @@ from bizrq.workloads.validation import Malformed
 from webhooks.charging.context import Context
 from webhooks.charging.deadline import Deadline
 from webhooks.charging.payers import is_going
-from webhooks.charging.stored import list_kinds, list_stored
+from webhooks.charging.stored import list_kinds, list_stored, stored_demand, stored_label
 
 Object = dict[str, Any]
+
+_POD: Final = ("", "Pod")
 
 
 class Adoption:
@@ -78,6 +80,38 @@ class Adoption:
 
         lookup = await self._context.resolver.resolve(costs, deadline.seconds_left())
         return nonzero(total(costs(lookup)))
+
+    async def pay_themselves(
+        self, adapter: Adapter, old: Object, paying: str, deadline: Deadline
+    ) -> Mapping[str, Resources]:
+        """Return what the pods of a workload cost that name other groups than the one that is paying, by group.
+
+        Nobody has admitted them there: their label decided nothing. It decides once their owner names no group. Raises
+        ApiError, Unreachable.
+        """
+        pod = self._context.registry.by_kind(*_POD)
+        metadata = old["metadata"]
+        if pod is None or _POD not in adapter.creates or not metadata.get("uid"):
+            return {}
+        listed = await list_kinds(self._context, [pod], metadata.get("namespace", ""), deadline)
+        found = [
+            (group, obj)
+            for _, obj in listed
+            if (controller_of(obj["metadata"]) or {}).get("uid") == metadata["uid"]
+            and keeps(old, obj)
+            and not has_ended(obj, pod)
+            and (group := stored_label(obj)) not in (None, paying)
+        ]
+
+        def costs(lookup: Lookup) -> list[Resources]:
+            return [stored_demand(self._context, obj, pod, lookup).resources for _, obj in found]
+
+        lookup = await self._context.resolver.resolve(costs, deadline.seconds_left())
+        by_group: dict[str, list[Resources]] = {}
+        for (group, _), cost in zip(found, costs(lookup), strict=True):
+            if group is not None:
+                by_group.setdefault(group, []).append(cost)
+        return {group: nonzero(total(amounts)) for group, amounts in by_group.items()}
 
     def _made_by(self, adapter: Adapter) -> list[Adapter]:
         """Return the kinds that a kind makes, of those that are known."""

@@ -19,6 +19,7 @@ from bizrq.units.slot import Slot
 from bizrq.workloads.demand import counting
 from bizrq.workloads.demand.counting import NO_DEMAND, Demand
 from bizrq.workloads.kinds.declaration import Adapter
+from bizrq.workloads.labels import group_of
 from bizrq.workloads.lookup import Lookup, Reference, group_and_version
 from bizrq.workloads.validation import Malformed
 from webhooks.charging.context import Context
@@ -64,6 +65,14 @@ def stored_demand(context: Context, obj: Object, adapter: Adapter, lookup: Looku
         return counting.own_demand(obj, adapter, lookup, context.config)
     except Malformed:
         return NO_DEMAND
+
+
+def stored_label(obj: Object) -> str | None:
+    """Return the group that a stored object names; None for a label that cannot be read."""
+    try:
+        return group_of(obj)
+    except Malformed:
+        return None
 
 
 def slot_of(context: Context, obj: Mapping[str, Any]) -> Slot | None:

@@ -40,7 +40,7 @@ from webhooks.charging.older_versions import OlderVersions, with_older
 from webhooks.charging.owner_trust import OwnerTrust
 from webhooks.charging.payers import Payers, check_owner_references, is_going
 from webhooks.charging.shared_claims import SharedClaims
-from webhooks.charging.stored import read_versions, stored_demand
+from webhooks.charging.stored import read_versions, stored_demand, stored_label
 from webhooks.handlers.answer import Answer, malformed, subject_of, unread
 from webhooks.registration import WORKLOADS
 
@@ -249,7 +249,10 @@ class WorkloadHandler:
             return self._count_left(write, paid, lookup)
         group = charged_group(write.new, lookup)
         if group is None:
-            return self._count_ungrouped(write, lookup)
+            counted_without = self._count_ungrouped(write, lookup)
+            if isinstance(counted_without, NothingCharged):
+                return await self._count_let_loose(write, lookup, deadline) or counted_without
+            return counted_without
         children: list[Object] = []
         if write.adapter.grows and write.old is not None:
             children = await self._children.stored(write.adapter, write.old, deadline)
@@ -337,7 +340,7 @@ class WorkloadHandler:
         Raises Malformed.
         """
         label = group_of(write.new)
-        if write.old is None or paid is None or label in (None, paid.group, _label_of(write.old)):
+        if write.old is None or paid is None or label in (None, paid.group, stored_label(write.old)):
             return None
         if self._owner_trust.is_trusted(write.request):
             return None
@@ -456,6 +459,31 @@ class WorkloadHandler:
             lookup,
         )
 
+    async def _count_let_loose(self, write: _Write, lookup: ReferenceLookup, deadline: Deadline) -> Charges | None:
+        """Count the pods of a workload that is to name no group any more, and that name another group themselves.
+
+        From then on their own labels decide: it is growth of those groups. A label that names no group is none. Return
+        None where nothing grows. Raises Malformed, ApiError, Unreachable.
+        """
+        request, adapter, new, old = write.request, write.adapter, write.new, write.old
+        paying = charged_group(old, lookup) if old is not None and adapter.pays else None
+        if old is None or paying is None:
+            return None
+        found = await self._adoption.pay_themselves(adapter, old, paying, deadline)
+        whom = f"pods that {subject_of(request, adapter.kind)} made and that name the group themselves"
+        due = [
+            PendingCharge(
+                group,
+                charge_of(adapter, request, new, Demand(cost), old, None),
+                lookup,
+                whom,
+                is_new_in_group=True,
+            )
+            for group, cost in sorted(found.items())
+            if await self._context.groups.read(group, deadline.seconds_left()) is not None
+        ]
+        return Charges(due) if due else None
+
     def _demand(self, write: _Write, lookup: Lookup) -> tuple[Demand, TrackingLookup]:
         """Return the new demand and what it asked for; what the old one asks for becomes known, too.
 
@@ -512,14 +540,6 @@ def _has_same_spec(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
 
 def _owners(obj: Mapping[str, Any]) -> object:
     return (obj.get("metadata") or {}).get("ownerReferences")
-
-
-def _label_of(obj: Mapping[str, Any]) -> str | None:
-    """Return the group that a stored object names; None for a label that cannot be read."""
-    try:
-        return group_of(obj)
-    except Malformed:
-        return None
 
 
 def _charged(obj: Mapping[str, Any]) -> tuple[object, ...]:

@@ -113,15 +113,14 @@ def paid_by(obj: Object, registry: Registry, lookup: Lookup, remembered: Remembe
     it.
     """
     chain = list(_kept_by(obj, registry, lookup))
-    top = chain[-1][0] if chain else obj
-    # The payer that released the topmost object still pays, regardless of labels below.
-    let_go = left_by(top, registry, remembered)
-    if let_go is not None:
-        return Paid(let_go.group, PayerReason.LEFTOVER, _uid(top), let_go.place, let_go.since, top)
     payer = _payer(chain, registry, lookup, takes)
-    if payer is not None:
-        owner, group = payer
-        return Paid(group, PayerReason.OWNER, _uid(owner), place_of(owner), _created(owner), owner)
+    for each in (*(owner for owner, _, _ in reversed(chain)), obj):
+        # Above every owner that pays, a payer that released the object still pays, regardless of labels below.
+        let_go = left_by(each, registry, remembered)
+        if let_go is not None:
+            return Paid(let_go.group, PayerReason.LEFTOVER, _uid(each), let_go.place, let_go.since, each)
+        if payer is not None and each is payer.obj:
+            return Paid(payer.group, PayerReason.OWNER, _uid(each), place_of(each), _created(each), each)
     own = _label(obj)
     namespace = namespace_name(obj)
     if own is not None and takes(own, namespace):
@@ -135,8 +134,8 @@ def paid_by(obj: Object, registry: Registry, lookup: Lookup, remembered: Remembe
 def left_by(top: Object, registry: Registry, remembered: Remembered) -> Memory | None:
     """Return the payer that released the topmost object that is left: it let that object go, or it is gone.
 
-    No owner keeps `top`. What a person makes below an owner that is gone already is none of its, nor what names the uid
-    of an owner that never paid for it: one of another namespace, or of a kind that makes no such objects.
+    No owner pays for `top`. What a person makes below an owner that is gone already is none of its, nor what names the
+    uid of an owner that never paid for it: one of another namespace, or of a kind that makes no such objects.
     """
     found = remembered.get(_uid(top))
     # An object that pays for itself is remembered under its own place: no owner released it. One that is remembered

@@ -14,10 +14,12 @@ from tests.support.objects import (
     OF_KIND,
     PODS,
     REPLICASETS,
+    TFJOBS,
     Object,
     deployment,
     namespace,
     template,
+    tfjob,
 )
 from tests.support.proxy import Proxy
 from tests.webhooks.charging.test_owner_trust import (
@@ -144,6 +146,38 @@ async def scaled(hooks: Hooks, obj: Object, replicas: int) -> Object:
     scale = {"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": metadata, "spec": {"replicas": replicas}}
     resource = OF_KIND[obj["kind"]]
     return await hooks.review("scale", "UPDATE", scale, scale, resource=resource, sub_resource="scale")
+
+
+async def test_pods_that_name_another_group_have_to_fit_there_before_their_owner_names_none(
+    api: Api, hooks: Hooks
+) -> None:
+    """Their label was ignored when they came: nobody has admitted them to that group."""
+    await api.group("nlp", cpu="9", used={"cpu": "4"})
+    await api.group("vision", cpu="2")
+    owner = await api.client.create(TFJOBS, tfjob("train", "nlp", 4, gpu=0))
+    for name, label in (("a", "vision"), ("b", "vision"), ("c", "nlp"), ("d", "nosuch")):
+        await api.client.create(PODS, pod(name, owner, **{LABEL: label}))
+    without = labelled(owner, **{LABEL: None})
+    assert (await hooks.update(owner, without))["allowed"]
+    [entry] = await api.entries("vision")
+    assert (str(entry.slot), entry.extra["limits.cpu"]) == ("tfjobs.kubeflow.org/default/train", 2 * ONE)
+    await api.client.create(PODS, pod("e", owner, **{LABEL: "vision"}))
+    refused = message(await hooks.update(owner, without))
+    assert "exceeded quota: vision, requested: limits.cpu=3, used: limits.cpu=2" in refused
+    assert "charged for pods that TFJob default/train made and that name the group themselves" in refused
+    assert (await hooks.update(owner, labelled(owner, **{LABEL: "nlp", "tier": "a"})))["allowed"]
+
+
+async def test_pods_are_not_read_where_a_workload_never_named_a_group(api: Api, hooks: Hooks, proxy: Proxy) -> None:
+    owner = await api.client.create(TFJOBS, labelled(tfjob("train", "nlp", 4, gpu=0), **{LABEL: None}))
+    seen: list[str] = []
+
+    async def note(line: str) -> None:
+        seen.append(line)
+
+    proxy.before.append(note)
+    assert (await hooks.update(owner, labelled(owner, tier="a", **{LABEL + "/cpu-type": "A4"})))["allowed"]
+    assert not [line for line in seen if "/pods" in line]
 
 
 # Owners.
