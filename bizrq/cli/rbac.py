@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bizrq.api import overlap
+from bizrq.api import guards, overlap
 from bizrq.kube.events import CLUSTER_NAMESPACE
 from bizrq.store.groups import GROUPS
 from bizrq.store.hours import CARD_HOURS, CORRECTIONS, STATEMENTS
@@ -22,6 +22,10 @@ Rule = dict[str, Any]
 
 WEBHOOKS, CONTROLLER, CERTS = "bizrq-webhooks", "bizrq-controller", "bizrq-certs"
 COUNTED = "bizrq-counted"
+#: The kinds of bizrq, all cluster-scoped.
+OURS = (GROUPS, CARD_HOURS, STATEMENTS, CORRECTIONS, PAYERS)
+#: The kinds of bizrq that have a status.
+WITH_STATUS = (GROUPS, CARD_HOURS, CORRECTIONS, PAYERS)
 
 
 _RBAC = "rbac.authorization.k8s.io"
@@ -66,6 +70,7 @@ def _cluster_roles(registry: Registry) -> Iterator[RbacManifest]:
         rule("apps", ["controllerrevisions"], "get"),
         rule("authorization.k8s.io", ["subjectaccessreviews"], "create"),
         rule(GROUPS.group, [f"{GROUPS.plural}/status"], "patch"),
+        rule(GROUPS.group, [GROUPS.plural], guards.MAINTAIN),
     ]
     yield RbacManifest(
         _role(WEBHOOKS, use),
@@ -83,18 +88,29 @@ def _cluster_roles(registry: Registry) -> Iterator[RbacManifest]:
         rule(PAYERS.group, [PAYERS.plural], "create", "delete"),
         rule(PAYERS.group, [f"{PAYERS.plural}/status"], "update"),
         rule(SLICES.group, [SLICES.plural], "list", "watch"),
+        rule(GROUPS.group, [kind.plural for kind in OURS], guards.MAINTAIN),
     ]
     yield RbacManifest(
         _role(CONTROLLER, record),
         "The controller adds a finalizer to a group with a record of hours, advances the record, creates\n"
         "statements, deletes old ones, and marks corrections as applied. It records who pays for pods, so that what a\n"
-        "workload leaves behind stays charged. ResourceSlices show which devices pods got.",
+        "workload leaves behind stays charged. ResourceSlices show which devices pods got. The policies let whoever\n"
+        "may maintain a kind write its status and its records.",
     )
     bundle = [
         rule("admissionregistration.k8s.io", ["validatingwebhookconfigurations"], "list", "watch"),
         rule("admissionregistration.k8s.io", ["validatingwebhookconfigurations"], "get", "patch", names=["bizrq"]),
     ]
     yield RbacManifest(_role(CERTS, bundle), "bizrq-certs writes the caBundle of our registration.")
+    every = [kind.plural for kind in OURS]
+    restore = [
+        rule(GROUPS.group, every, "get", "list", "watch", "create", "update", "patch", "delete", guards.MAINTAIN),
+        rule(GROUPS.group, [f"{kind.plural}/status" for kind in WITH_STATUS], "get", "update", "patch"),
+    ]
+    yield RbacManifest(
+        _role(guards.RESTORE_ROLE, restore),
+        "For whoever restores a backup, who may then write what bizrq alone writes. Bound to nobody.",
+    )
 
 
 def _namespaced_roles(namespace: str) -> Iterator[RbacManifest]:
@@ -189,6 +205,11 @@ def _local(
             }
         ),
     )
+
+
+def user_of(account: str, namespace: str) -> str:
+    """Return the user name of one of the service accounts."""
+    return f"system:serviceaccount:{namespace}:{account}"
 
 
 def _subject(account: str, namespace: str) -> dict[str, Any]:
