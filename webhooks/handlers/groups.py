@@ -21,7 +21,7 @@ from bizrq.quota import group_validation
 from bizrq.quota.change import Charge
 from bizrq.quota.group_validation import Group, GroupWrite
 from bizrq.quota.recount import held_by_child
-from bizrq.quota.verdict import Denied, Granted, Reason, Verdict
+from bizrq.quota.verdict import Denied, Figures, Granted, Reason, Verdict, unreadable
 from bizrq.store.reference_resolver import CONTEXT, NAMESPACES, resources_of
 from bizrq.units.names import Catalog
 from bizrq.units.slot import GROUP_SLOT_KIND, group_slot
@@ -53,7 +53,9 @@ class GroupHandler:
                 return Answer(await self._delete(request, deadline))
             return await self._write(request, deadline)
         except GroupUnreadable as error:
-            return Answer(Denied(Reason.MALFORMED, str(error)))
+            # The error names the group, which may be a child.
+            hidden = f"group {request.name} or one of its children cannot be read: ask who manages it"
+            return Answer(Denied(Reason.MALFORMED, str(error), figures=Figures(request.name, hidden)))
 
     async def _write(self, request: Request, deadline: Deadline) -> Answer:
         stored = wire.from_dict(request.old_object) if request.old_object is not None else None
@@ -90,7 +92,9 @@ class GroupHandler:
             await self._context.reserver.request_hold(stored, deadline.at)
         verdict = await self._charge_parent(request, change, stored, deadline)
         warning = group_validation.lowered_below(new, _taken(new)) if isinstance(verdict, Granted) else None
-        return Answer(verdict, [warning] if warning else [])
+        if warning is None:
+            return Answer(verdict)
+        return Answer(verdict, [warning], Figures(new.name, group_validation.is_over(new.name)))
 
     async def _charge_parent(
         self, request: Request, change: GroupWrite, stored: GroupObject | None, deadline: Deadline
@@ -107,7 +111,8 @@ class GroupHandler:
                     replace(change, parent=wire.group_state(parent, self._context.catalog))
                 )
             except GroupUnreadable as error:
-                return Denied(Reason.NOT_RECONCILED, f"the parent of group {new.name} cannot be read: {error}")
+                subject = f"the parent of group {new.name} cannot be read"
+                return unreadable(Reason.NOT_RECONCILED, new.parent, subject, str(error))
 
         charge = Charge(
             slot=group_slot(new.name),
