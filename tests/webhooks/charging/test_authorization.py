@@ -8,10 +8,13 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+import yaml
 from aiohttp import web
 
 from bizrq.api import group as wire
 from bizrq.builtin import builtin_registry
+from bizrq.cli import grants
+from bizrq.cli.install_config import configuration
 from bizrq.kube.client import KubeClient, Resource
 from bizrq.quota.change import Charge
 from bizrq.quota.verdict import Reason
@@ -456,6 +459,19 @@ async def test_no_right_is_asked_for_by_default(api: Api, hooks: Hooks, proxy: P
     assert (await hooks.create(deployment("web", "nlp"), user=BOB))["allowed"]
     assert (await hooks.create(group("ai", "nlp", cpu="1"), user=BOB))["allowed"]
     assert proxy.sent("POST") == 0
+
+
+async def test_in_a_new_installation_nobody_charges_a_group_without_the_right(api: Api, through: KubeClient) -> None:
+    """By default every namespace could charge every group without a selector, roots included."""
+    await api.group("corp", cpu="10")
+    async with serving(through, **yaml.safe_load(configuration(None, None))) as installed:
+        assert "bob may not charge quota corp" in message(await installed.create(deployment("web", "corp"), user=BOB))
+        made = grants.role("corp"), grants.binding("corp", grants.subject("bob"))
+        for resource, obj in zip((CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS), made, strict=True):
+            await api.client.create(resource, obj)
+        assert (await installed.create(deployment("web", "corp"), user=BOB))["allowed"]
+        # Whoever may write groups may write them: rights.grant is off.
+        assert (await installed.create(group("ai", "corp", cpu="1"), user=BOB))["allowed"]
 
 
 # The right to grant.
