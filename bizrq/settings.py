@@ -45,19 +45,22 @@ def load(path: Path | None) -> Settings:
     if path is None:
         return settings({})
     try:
-        documents = load_all(path.read_text("utf-8"))
+        return loads(path.read_text("utf-8"), str(path))
     except OSError as error:
         raise ConfigurationError(f"{path}: {error.strerror}") from None
     except UnicodeDecodeError as error:
         raise ConfigurationError(f"{path}: not YAML: {error}") from None
-    except NotYAML as error:
-        raise ConfigurationError(f"{path}: {error}") from None
-    if len(documents) > 1:
-        raise ConfigurationError(f"{path}: {len(documents)} documents: write one")
+
+
+def loads(text: str, where: str) -> Settings:
+    """Return the settings of a text; `where` names it in an error. Raises ConfigurationError."""
     try:
+        documents = load_all(text)
+        if len(documents) > 1:
+            raise ConfigurationError(f"{len(documents)} documents: write one")
         return settings(documents[0] if documents else None)
-    except ConfigurationError as error:
-        raise ConfigurationError(f"{path}: {error}") from None
+    except (ConfigurationError, NotYAML) as error:
+        raise ConfigurationError(f"{where}: {error}") from None
 
 
 def settings(document: object) -> Settings:

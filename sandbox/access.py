@@ -1,4 +1,6 @@
-"""Answer SubjectAccessReviews by the stored Roles and bindings, as RBAC reads them, and TokenReviews by the one token.
+"""Answer SubjectAccessReviews, and `authorizer` in CEL, by the stored Roles and bindings, as RBAC reads them.
+
+TokenReviews are answered by the one token.
 
 It decides which rules apply to a subject and whether one allows the request. The sandbox authorizes nothing itself,
 has none of the cluster roles that a real cluster starts with and does not aggregate roles.

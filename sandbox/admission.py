@@ -19,7 +19,7 @@ from typing import Any
 import aiohttp
 import orjson
 
-from sandbox import cel
+from sandbox import access, cel
 from sandbox.kinds import NAMESPACES, WEBHOOKS, Kinds, Resource
 from sandbox.selectors import Matcher, compile_selector
 from sandbox.status import (
@@ -140,16 +140,30 @@ def object_matches(matcher: Matcher, attributes: Attributes) -> bool:
 
 
 def variables_of(attributes: Attributes, call: Call, store: Store) -> Json:
-    """Return the CEL variables of a write; the sandbox has no `authorizer`."""
+    """Return the CEL variables of a write."""
     request = _request(attributes, attributes.resource, call, "")
     namespace = store.get(NAMESPACES, "", attributes.namespace) if attributes.namespace else None
     return {
         "object": attributes.obj,
         "oldObject": attributes.old,
         "request": {key: value for key, value in request.items() if key not in ("object", "oldObject")},
-        "authorizer": None,
+        "authorizer": _authorizer(attributes, call, store),
         "namespaceObject": namespace.obj if namespace is not None else None,
     }
+
+
+def _authorizer(attributes: Attributes, call: Call, store: Store) -> cel.RequestAuthorizer:
+    resource = attributes.resource
+    written = {
+        "group": resource.group,
+        "version": resource.version,
+        "resource": resource.plural,
+        "subresource": attributes.subresource,
+        "namespace": attributes.namespace,
+        "name": attributes.name,
+    }
+    subject = {"user": call.user.name, "groups": list(call.user.groups)}
+    return cel.RequestAuthorizer(subject, written, lambda spec: access.review(dict(spec), store))
 
 
 def compile_rules(rules: Iterable[Json]) -> tuple[WebhookRule, ...]:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Any
 
@@ -20,6 +22,18 @@ _Type = cel.Type
 
 class CelError(Exception):
     """Report a syntax error, an unknown name, or an evaluation that has no result."""
+
+
+@dataclass(frozen=True)
+class RequestAuthorizer:
+    """The value of the variable `authorizer`: `answer` is the status of a review of this spec.
+
+    `subject` is the user and the groups of the request, `resource` the attributes of what it writes.
+    """
+
+    subject: Mapping[str, Any]
+    resource: Mapping[str, Any]
+    answer: Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
 
 class Program:
@@ -36,6 +50,10 @@ class Program:
     def evaluate(self, values: Mapping[str, Any]) -> Any:
         """Return the value as JSON has it, or raise CelError."""
         given = {name: values[name] for name in self.names if name in values}
+        authorizer = given.get("authorizer")
+        if isinstance(authorizer, RequestAuthorizer):
+            _authorizer.set(authorizer)
+            given["authorizer"] = {"requestResource": dict(authorizer.resource)}
         if self._optional in self.names:
             given[self._optional] = [given[self._optional]] if self._optional in given else []
         try:
@@ -173,6 +191,22 @@ def _find(text: str, pattern: str) -> str:
     return extract.evaluate({"text": text, "pattern": pattern})
 
 
+# A check of a right is a map of the attributes that it asks for, and so is its answer. Who asks is known apart.
+
+_CHECK = _Type.Map(_Type.STRING, _Type.DYN)
+_authorizer: ContextVar[RequestAuthorizer] = ContextVar("authorizer")
+
+
+def _asking(attribute: str) -> Callable[[Mapping[str, Any], str], Mapping[str, Any]]:
+    return lambda check, value: {**check, attribute: value}
+
+
+def _checked(check: Mapping[str, Any], verb: str) -> Mapping[str, Any]:
+    asked = _authorizer.get()
+    attributes = {key: value for key, value in check.items() if key != "requestResource"}
+    return dict(asked.answer({**asked.subject, "resourceAttributes": {**attributes, "verb": verb}}))
+
+
 def _function(
     name: str, parameters: list[cel.Type], result: cel.Type, impl: Callable[..., Any], *, member: bool = False
 ) -> cel.FunctionDecl:
@@ -187,6 +221,13 @@ _FUNCTIONS = [
     _function("compareTo", [_QUANTITY, _QUANTITY], _Type.INT, _compare, member=True),
     _function("isGreaterThan", [_QUANTITY, _QUANTITY], _Type.BOOL, lambda a, b: _compare(a, b) > 0, member=True),
     _function("isLessThan", [_QUANTITY, _QUANTITY], _Type.BOOL, lambda a, b: _compare(a, b) < 0, member=True),
+    *(
+        _function(name, [_CHECK, _Type.STRING], _CHECK, _asking(name), member=True)
+        for name in ("group", "resource", "subresource", "namespace", "name")
+    ),
+    _function("check", [_CHECK, _Type.STRING], _CHECK, _checked, member=True),
+    _function("allowed", [_CHECK], _Type.BOOL, lambda decision: decision["allowed"], member=True),
+    _function("reason", [_CHECK], _Type.STRING, lambda decision: decision.get("reason", ""), member=True),
     _function("find", [_Type.STRING, _Type.STRING], _Type.STRING, _find, member=True),
 ]
 

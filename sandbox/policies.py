@@ -1,7 +1,7 @@
 """Decide writes by the stored ValidatingAdmissionPolicies and their bindings, before any webhook is asked.
 
 Texts and order of checks follow apiserver's admission/plugin/policy/validating (dispatcher, validator). Left out:
-`authorizer`, audit annotations, type checking, params of a kind that the sandbox does not serve.
+audit annotations, type checking, params of a kind that the sandbox does not serve.
 """
 
 from __future__ import annotations

@@ -32,6 +32,7 @@ from certs.clients import Clients, common_names
 from webhooks.charging.authorization import Authorizer
 from webhooks.charging.deadline import Deadline
 from webhooks.charging.group_commit import Reserver
+from webhooks.disclosure import Disclosure
 from webhooks.keepalive import ConnectionPacer
 from webhooks.routes import Handler, handlers
 
@@ -76,11 +77,13 @@ class Webhooks:
         self.store = GroupStore(client)
         self.reserver = Reserver(self.store, catalog=settings.catalog, clock=clock)
         self.resolver = ReferenceResolver(client, settings.registry)
-        authorizer = Authorizer(client, self.store, SubjectAccessReviewer(client), settings.rights)
+        reviewer = SubjectAccessReviewer(client)
+        authorizer = Authorizer(client, self.store, reviewer, settings.rights)
         self.payers = PayerStore(client)
         self._handlers = handlers(
             client, self.store, self.reserver, self.resolver, authorizer, self.payers, settings, namespace
         )
+        self._disclosure = Disclosure(reviewer, clock)
         self._pacer = ConnectionPacer(clock)
         self._draining = False
         self._listener = Listener(self.app(), bounds or PortBounds(body_bytes=review.MAX_BODY))
@@ -118,6 +121,7 @@ class Webhooks:
         """Report "draining" on /readyz, answer the reviews under way, then close."""
         self._draining = True
         await self._listener.cleanup()
+        await self._disclosure.close()
         for task in self._watching:
             task.cancel()
         await asyncio.gather(*self._watching, return_exceptions=True)
@@ -176,7 +180,7 @@ class Webhooks:
                 return web.Response(status=400, text=str(error))
             return _json(review.malformed(error.uid, str(error)))
         try:
-            answer = await handler(request, deadline)
+            answer = await self._disclosure.shown(request, await handler(request, deadline), deadline)
         except Exception as error:
             log.exception("review failed", webhook=name, uid=request.uid)
             REVIEWS.labels(name, "Error").inc()

@@ -12,6 +12,7 @@ from typing import Any
 
 from bizrq.api.corrections import PLURAL as CORRECTIONS_PLURAL
 from bizrq.api.group import API_GROUP, PLURAL
+from bizrq.api.guards import MAY_MAINTAIN
 from bizrq.api.overlap import BUILT_IN
 from bizrq.workloads.kinds.declaration import Adapter
 from bizrq.workloads.kinds.registry import Registry
@@ -102,6 +103,13 @@ CLAIMED = (
     f"(request.operation != 'UPDATE' || [{_LABELS}].exists(k, {_label('object')} != {_label('oldObject')}))"
 )
 SPEC_CHANGED = "request.operation != 'UPDATE' || object.spec != oldObject.spec"
+#: Send a group where its spec changes, or what decides when it ends: its finalizers and owners. Those are also
+#: changed by Kubernetes' controllers and by ours, which may not depend on the webhooks for it.
+GROUP_CHANGED = (
+    f"{SPEC_CHANGED} || ((object.metadata.?finalizers != oldObject.metadata.?finalizers || "
+    "object.metadata.?ownerReferences != oldObject.metadata.?ownerReferences) && "
+    f"!{BUILT_IN} && !{MAY_MAINTAIN})"
+)
 
 _SPEC_CHANGED = {"name": "spec-changed", "expression": SPEC_CHANGED}
 _CHANGED = {"name": "charge-changed", "expression": CHARGED}
@@ -179,7 +187,7 @@ def configuration(registry: Registry, client_config: ClientConfig, *, namespace:
             "groups",
             GROUPS,
             [_rule(API_GROUP, ["v1alpha1"], [PLURAL], ["CREATE", "UPDATE", "DELETE"], "Cluster")],
-            [_SPEC_CHANGED],
+            [{"name": "group-changed", "expression": GROUP_CHANGED}],
         ),
         *_workload_webhooks(registry, elsewhere),
         *_reference_webhooks(registry, elsewhere),

@@ -14,6 +14,7 @@ import typer
 from bizrq.cli.cluster import on_cluster
 from bizrq.cli.output.failure import Failure, warn
 from bizrq.cli.verbs import (
+    allow,
     audit,
     correct,
     describe,
@@ -45,6 +46,7 @@ app.command("report")(on_cluster(report.report))
 app.command("forecast")(on_cluster(forecast.forecast))
 app.command("audit")(on_cluster(audit.audit))
 app.command("correct")(on_cluster(correct.correct))
+app.command("allow")(on_cluster(allow.allow))
 app.command("fit")(on_cluster(fit.fit))
 app.command("explain")(on_cluster(explain.explain))
 app.command("usage")(usage.usage)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import crds
-from bizrq.api import overlap
+from bizrq.api import guards, overlap
 from bizrq.cli import rbac
 from bizrq.cli.rbac import CERTS, CONTROLLER, WEBHOOKS
 from bizrq.kube.client import Resource
@@ -108,11 +108,16 @@ def install_objects(settings: Settings, plan: InstallPlan) -> list[Object]:
         _certs(plan),
         _webhooks(plan),
         _controller(plan),
-        overlap.policy(),
-        overlap.binding(plan.namespace),
+        *policy_objects(plan.namespace),
         registration_object(settings, plan),
     ]
     return [{**obj, "metadata": {**obj["metadata"], "labels": _labels(obj)}} for obj in found]
+
+
+def policy_objects(namespace: str) -> list[Object]:
+    """Return the policies that the API server applies itself, each followed by its binding."""
+    controller, certs = (rbac.user_of(account, namespace) for account in (CONTROLLER, CERTS))
+    return [overlap.policy(), overlap.binding(namespace), *guards.guards(controller, certs)]
 
 
 def registration_object(settings: Settings, plan: InstallPlan) -> Object:

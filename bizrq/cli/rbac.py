@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bizrq import metrics_access
-from bizrq.api import overlap
+from bizrq.api import guards, overlap
 from bizrq.kube.events import CLUSTER_NAMESPACE
 from bizrq.store.groups import GROUPS
 from bizrq.store.hours import CARD_HOURS, CORRECTIONS, STATEMENTS
@@ -24,6 +24,11 @@ Rule = dict[str, Any]
 WEBHOOKS, CONTROLLER, CERTS = "bizrq-webhooks", "bizrq-controller", "bizrq-certs"
 COUNTED = "bizrq-counted"
 METRICS, METRICS_READER = "bizrq-metrics", "bizrq-metrics-reader"
+#: The kinds of bizrq, all cluster-scoped.
+OURS = (GROUPS, CARD_HOURS, STATEMENTS, CORRECTIONS, PAYERS)
+#: The kinds of bizrq that have a status.
+WITH_STATUS = (GROUPS, CARD_HOURS, CORRECTIONS, PAYERS)
+
 
 _RBAC = "rbac.authorization.k8s.io"
 
@@ -68,6 +73,7 @@ def _cluster_roles(registry: Registry) -> Iterator[RbacManifest]:
         rule("apps", ["controllerrevisions"], "get"),
         rule("authorization.k8s.io", ["subjectaccessreviews"], "create"),
         rule(GROUPS.group, [f"{GROUPS.plural}/status"], "patch"),
+        rule(GROUPS.group, [GROUPS.plural], guards.MAINTAIN),
     ]
     yield RbacManifest(
         _role(WEBHOOKS, use),
@@ -85,12 +91,14 @@ def _cluster_roles(registry: Registry) -> Iterator[RbacManifest]:
         rule(PAYERS.group, [PAYERS.plural], "create", "delete"),
         rule(PAYERS.group, [f"{PAYERS.plural}/status"], "update"),
         rule(SLICES.group, [SLICES.plural], "list", "watch"),
+        rule(GROUPS.group, [kind.plural for kind in OURS], guards.MAINTAIN),
     ]
     yield RbacManifest(
         _role(CONTROLLER, record),
         "The controller adds a finalizer to a group with a record of hours, advances the record, creates\n"
         "statements, deletes old ones, and marks corrections as applied. It records who pays for pods, so that what a\n"
-        "workload leaves behind stays charged. ResourceSlices show which devices pods got.",
+        "workload leaves behind stays charged. ResourceSlices show which devices pods got. The policies let whoever\n"
+        "may maintain a kind write its status and its records.",
     )
     bundle = [
         rule("admissionregistration.k8s.io", ["validatingwebhookconfigurations"], "list", "watch"),
@@ -107,6 +115,15 @@ def _cluster_roles(registry: Registry) -> Iterator[RbacManifest]:
     yield RbacManifest(
         _role(METRICS_READER, [{"nonResourceURLs": [metrics_access.PATH], "verbs": [metrics_access.VERB]}]),
         "For scrapers: bind it to the account of Prometheus. Nothing here has it.",
+    )
+    every = [kind.plural for kind in OURS]
+    restore = [
+        rule(GROUPS.group, every, "get", "list", "watch", "create", "update", "patch", "delete", guards.MAINTAIN),
+        rule(GROUPS.group, [f"{kind.plural}/status" for kind in WITH_STATUS], "get", "update", "patch"),
+    ]
+    yield RbacManifest(
+        _role(guards.RESTORE_ROLE, restore),
+        "For whoever restores a backup, who may then write what bizrq alone writes. Bound to nobody.",
     )
 
 
@@ -202,6 +219,11 @@ def _local(
             }
         ),
     )
+
+
+def user_of(account: str, namespace: str) -> str:
+    """Return the user name of one of the service accounts."""
+    return f"system:serviceaccount:{namespace}:{account}"
 
 
 def _subject(account: str, namespace: str) -> dict[str, Any]:

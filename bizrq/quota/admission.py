@@ -17,7 +17,17 @@ from bizrq.quota.headroom import replicas_that_fit
 from bizrq.quota.new_reservation import added, existing_extra, reservation_for, same_write, with_cover
 from bizrq.quota.prepaid import has_pending_change, remarks, unbounded_runtime, with_max_cost
 from bizrq.quota.reservation import Reservation
-from bizrq.quota.verdict import Denied, Granted, Reason, Verdict, Violation, exceeded, unmodelled, unspecified
+from bizrq.quota.verdict import (
+    Denied,
+    Granted,
+    Reason,
+    Verdict,
+    Violation,
+    exceeded,
+    unmodelled,
+    unreadable,
+    unspecified,
+)
 from bizrq.units.names import cash_name
 from bizrq.units.resources import Resources, growth, nonzero, restrict, subtract_floor
 
@@ -77,10 +87,8 @@ def payers_are_remembered(given: Input) -> Denied | None:
     if not account.problem:
         return None
     # What runs would go uncharged once its workload is deleted.
-    return Denied(
-        Reason.PAYERS,
-        f"quota {account.group} cannot remember who pays for its pods, so nothing may grow: {account.problem}",
-    )
+    subject = f"quota {account.group} cannot remember who pays for its pods, so nothing may grow"
+    return unreadable(Reason.PAYERS, account.group, subject, account.problem)
 
 
 def requests_are_stated(given: Input) -> Denied | None:
@@ -167,8 +175,8 @@ def growth_fits(given: Input) -> Denied | None:
         needs = {v.resource: v.used - passing.get(v.resource, 0) + adds.get(v.resource, 0) for v in violations}
         if all(needs[v.resource] <= v.hard and adds.get(v.resource, 0) for v in violations):
             return _other_change(given, needs)
-    notes = [*surge_remarks(charge), *remarks(account, charge, violations)]
-    return exceeded(account.group, violations, replicas_that_fit(account, charge), notes)
+    of_group = remarks(account, charge, violations)
+    return exceeded(account.group, violations, replicas_that_fit(account, charge), surge_remarks(charge), of_group)
 
 
 def _passing(account: Account, charge: Charge) -> Resources:

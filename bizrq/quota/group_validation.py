@@ -219,7 +219,11 @@ def lowered_below(new: Group, taken: Mapping[str, int]) -> str | None:
     listed = ", ".join(
         f"{name} {quantity.text(name, new.hard[name])} (used {quantity.text(name, taken[name])})" for name in over
     )
-    return f"group {new.name} is over its quota now: {listed}; nothing that runs is stopped, growth is refused"
+    return is_over(new.name, f": {listed}")
+
+
+def is_over(group: str, listed: str = "") -> str:
+    return f"group {group} is over its quota now{listed}; nothing that runs is stopped, growth is refused"
 
 
 def _lost(change: GroupWrite) -> set[str]:

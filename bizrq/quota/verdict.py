@@ -94,16 +94,35 @@ class Granted:
 
 
 @dataclass(frozen=True, slots=True)
+class Figures:
+    """The group whose figures a text has, and what people read who may neither read nor use that group."""
+
+    group: str
+    hidden: str
+
+
+@dataclass(frozen=True, slots=True)
 class Denied:
     """Refused. `message` is one line; `violations` are sorted by resource.
 
-    `on_behalf_of` is who would have been charged, where that is not what is written.
+    `on_behalf_of` is who would have been charged, where that is not what is written. `figures` is None where the
+    message is for everybody.
     """
 
     reason: Reason
     message: str
     violations: Sequence[Violation] = field(default=())
     on_behalf_of: str = ""
+    figures: Figures | None = None
+
+    def without_figures(self) -> Denied:
+        """Return the refusal for people who may not see figures of the group."""
+        return self if self.figures is None else replace(self, message=self.figures.hidden, figures=None)
+
+    def followed_by(self, clause: str) -> Denied:
+        """Return the refusal with one more clause, for everybody."""
+        figures = self.figures and replace(self.figures, hidden=f"{self.figures.hidden}; {clause}")
+        return replace(self, message=f"{self.message}; {clause}", figures=figures)
 
     @property
     def code(self) -> int:
@@ -118,21 +137,42 @@ class Denied:
 Verdict = Granted | Denied
 
 
-def exceeded(group: str, violations: Sequence[Violation], fits: int | None, notes: Sequence[str] = ()) -> Denied:
-    """Return the refusal of a change that needs more than is left: native quota's words first, then what would help.
+#: Nothing in a group says who manages it.
+_NOT_SHOWN = "what is left is shown to people who may read or use quota {0}: ask who manages {0}"
 
-    Native words: kubernetes `resourcequota/controller.go` (checkRequest).
+
+def exceeded(
+    group: str,
+    violations: Sequence[Violation],
+    fits: int | None,
+    notes: Sequence[str] = (),
+    group_notes: Sequence[str] = (),
+) -> Denied:
+    """Return the refusal of growth beyond the ceilings: native quota's words first, then what would help.
+
+    `notes` are about the charge, `group_notes` about the group. Native words: kubernetes
+    `resourcequota/controller.go` (checkRequest).
     """
     ordered = tuple(sorted(violations, key=lambda v: v.resource))
+    opening = f"exceeded quota: {group}, requested: {_listed(ordered, 'requested')}"
     message = (
-        f"exceeded quota: {group}, requested: {_listed(ordered, 'requested')}, used: {_listed(ordered, 'used')}, "
-        f"limited: {_listed(ordered, 'hard')}; left: {_listed(ordered, 'left')}"
+        f"{opening}, used: {_listed(ordered, 'used')}, limited: {_listed(ordered, 'hard')}; "
+        f"left: {_listed(ordered, 'left')}"
     )
     if fits is not None:
         message += f"; fits: {fits} more {'replica' if fits == 1 else 'replicas'}"
-    message = "; ".join((message, *notes))
     cash_only = all(v.resource.startswith("cash/") for v in ordered)
-    return Denied(Reason.CASH if cash_only else Reason.EXCEEDED, message, ordered)
+    return Denied(
+        Reason.CASH if cash_only else Reason.EXCEEDED,
+        "; ".join((message, *notes, *group_notes)),
+        ordered,
+        figures=Figures(group, "; ".join((opening, *notes, _NOT_SHOWN.format(group)))),
+    )
+
+
+def unreadable(reason: Reason, group: str, subject: str, why: str) -> Denied:
+    """Return the refusal of what depends on a group that cannot be read; `why` may quote it."""
+    return Denied(reason, f"{subject}: {why}", figures=Figures(group, f"{subject}: ask who manages {group}"))
 
 
 def name_ending(denied: Denied, lines: Sequence[str]) -> Denied:

@@ -5,11 +5,11 @@ This file alone decides which they are, and words the rejection (docs/ownership.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from bizrq.api import overlap as wire
 from bizrq.api.group import GroupObject
 from bizrq.quota.recount import Recount
-from bizrq.units import quantity
-from bizrq.units.resources import Resources
 from bizrq.units.slot import Slot
 from controller.usage.pod_charge import Overlap
 from controller.usage.usage_cache import GroupUsage
@@ -28,7 +28,7 @@ def rejections(group: GroupObject, counted: Recount, usage: GroupUsage) -> dict[
         overlap = line.overlap
         if overlap is None or not (overlap.ending or overlap.beyond):
             continue
-        lacking = {name: counted.used[name] for name in counted.over if overlap.amounts.get(name, 0)}
+        lacking = sorted(name for name in counted.over if overlap.amounts.get(name, 0))
         if lacking:
             slot = line.counted.slot
             versions = (wire.version_key(slot.namespace, name) for name in overlap.versioned)
@@ -37,13 +37,14 @@ def rejections(group: GroupObject, counted: Recount, usage: GroupUsage) -> dict[
     return found
 
 
-def _rejection(group: GroupObject, slot: Slot, overlap: Overlap, used: Resources) -> str:
-    """Return the words of native quota, and why there is no room."""
-    amounts = ",".join(f"{name}={quantity.text(name, used[name])}" for name in sorted(used))
-    limits = ",".join(f"{name}={group.spec.hard.get(name)}" for name in sorted(used))
+def _rejection(group: GroupObject, slot: Slot, overlap: Overlap, lacking: Sequence[str]) -> str:
+    """Return the words of native quota, and why there is no room.
+
+    Without figures: whoever reads events of the namespace reads it, and may have no right on the group.
+    """
     pods = " and ".join(
         f"{number} {words}"
         for number, words in ((overlap.ending, "ending"), (overlap.beyond, "of a rollout that takes long"))
         if number
     )
-    return f"exceeded quota: {group.name}, used: {amounts}, limited: {limits}; {slot} has pods that run on: {pods}"
+    return f"exceeded quota: {group.name}, of {','.join(lacking)}; {slot} has pods that run on: {pods}"

@@ -258,6 +258,11 @@ def test_the_rights_that_compose_mounts_are_what_the_code_says() -> None:
     assert page("deploy/rbac.yaml") == script(ROOT / "deploy/rbac.py").document("bizrq-system", None)
 
 
+def test_the_policies_that_compose_mounts_are_what_the_code_says() -> None:
+    """`python deploy/policies.py` would write the file as it is."""
+    assert page("deploy/policies.yaml") == script(ROOT / "deploy/policies.py").document("bizrq-system")
+
+
 def test_a_kind_of_ones_own_gets_rules_and_rights_by_configuration(tmp_path: Path) -> None:
     """The example of the page on kinds of your own, given to both scripts: nothing else has to be written."""
     config = tmp_path / "config.yaml"

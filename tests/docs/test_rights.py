@@ -1,4 +1,7 @@
-"""The processes apart, each with the rights of deploy/rbac.yaml and no more, as docs/operations.md starts them."""
+"""The processes apart, each with the rights of deploy/rbac.yaml and no more, as docs/operations.md starts them.
+
+The policies of deploy/policies.yaml apply, so they keep no process from its work.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +22,7 @@ import yaml
 from rich.console import Console
 
 import crds
+from bizrq.cli.manifests_of_bizrq import resource_of
 from bizrq.cli.standalone import REGISTRATIONS
 from bizrq.kube.client import AlreadyExists, ApiError, KubeClient, NotFound, Resource
 from bizrq.store.groups import GROUPS
@@ -83,6 +87,10 @@ async def apart(
             await sweep(client)
             for document in yaml.safe_load_all((ROOT / "deploy/rbac.yaml").read_text("utf-8")):
                 await apply(client, document)
+            policies = list(yaml.safe_load_all((ROOT / "deploy/policies.yaml").read_text("utf-8")))
+            for document in policies:
+                with suppress(AlreadyExists):
+                    await client.create(resource_of(document), document)
             names = [f"bizrq-{process}" for process in ("certs", "webhooks", "controller")]
             configs = [await kubeconfig_of(client, real_cluster, name, folder) for name in names]
             certs = ("--cert-dir", folder / "certificates")
@@ -113,6 +121,8 @@ async def apart(
             await eventually(asked, 60, lambda: "\n".join(p.read_text("utf-8") for p in folder.glob("*.log")))
             yield client
             await sweep(client)
+            for document in reversed(policies):
+                await client.delete(resource_of(document), document["metadata"]["name"])
             logs = {path.name: path.read_text("utf-8") for path in folder.glob("*.log")}
         await asyncio.to_thread(stack.close)
     for name, log in logs.items():

@@ -58,11 +58,11 @@ def replication_controller(tenant: Tenant, replicas: int, *, label: bool = True,
 async def test_a_replication_controller_pays_for_its_pods(tenant: Tenant) -> None:
     """By its own label: no more than the group has, at its creation and by /scale."""
     error = await refusal(tenant.create(REPLICATION_CONTROLLERS, replication_controller(tenant, 5)))
-    assert f"exceeded quota: {tenant.name}, requested: limits.cpu=5, used: limits.cpu=0" in error.message
+    assert f"exceeded quota: {tenant.name}, requested: limits.cpu=5; what is left is shown to" in error.message
     await tenant.create(REPLICATION_CONTROLLERS, replication_controller(tenant, 2))
     await tenant.uses("2")
     error = await refusal(tenant.scale(REPLICATION_CONTROLLERS, "rc", 5))
-    assert f"exceeded quota: {tenant.name}, requested: limits.cpu=3, used: limits.cpu=2" in error.message
+    assert f"exceeded quota: {tenant.name}, requested: limits.cpu=3; what is left is shown to" in error.message
     await tenant.scale(REPLICATION_CONTROLLERS, "rc", 4)
     await tenant.uses("4")
     await tenant.client.delete(REPLICATION_CONTROLLERS, "rc", tenant.name)
@@ -187,7 +187,7 @@ async def nodes(tenant: Tenant) -> AsyncIterator[list[str]]:
 async def test_a_daemonset_pays_at_its_creation_for_the_nodes_that_it_fits(tenant: Tenant, nodes: list[str]) -> None:
     """Six cores with a toleration of everything, four without, of which one is on a node that is cordoned."""
     error = await refusal(tenant.create(DAEMONSETS, daemonset(tenant, tolerations=[{"operator": "Exists"}])))
-    assert f"exceeded quota: {tenant.name}, requested: limits.cpu=6, used: limits.cpu=0" in error.message
+    assert f"exceeded quota: {tenant.name}, requested: limits.cpu=6; what is left is shown to" in error.message
     assert await tenant.live() == 0
     await tenant.create(DAEMONSETS, daemonset(tenant))
 
@@ -198,7 +198,7 @@ async def test_a_daemonset_pays_at_its_creation_for_the_nodes_that_it_fits(tenan
     await eventually(counted, 60, "the recount agrees with admission")
     patch = {"spec": {"template": {"spec": {"tolerations": [{"operator": "Exists"}]}}}}
     error = await refusal(tenant.client.patch(DAEMONSETS, "ds", patch, namespace=tenant.name))
-    assert f"exceeded quota: {tenant.name}, requested: limits.cpu=2, used: limits.cpu=4" in error.message
+    assert f"exceeded quota: {tenant.name}, requested: limits.cpu=2; what is left is shown to" in error.message
     await tenant.client.patch(
         DAEMONSETS, "ds", {"spec": {"template": {"metadata": {"labels": {"v": "2"}}}}}, namespace=tenant.name
     )

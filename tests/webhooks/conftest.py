@@ -30,6 +30,9 @@ from tests.support.patience import PatientLoop
 from tests.support.proxy import Proxy
 from webhooks.app import Webhooks
 
+READERS = "readers"
+READING = objects.bound(READERS, "system:authenticated", "Group")
+
 
 def pytest_asyncio_loop_factories() -> dict[str, type[asyncio.AbstractEventLoop]]:
     """All that is tested here runs in this process."""
@@ -38,11 +41,18 @@ def pytest_asyncio_loop_factories() -> dict[str, type[asyncio.AbstractEventLoop]
 
 @pytest.fixture
 async def box(tmp_path: Path) -> AsyncIterator[Sandbox]:
-    """A bare API server with the kinds of the story."""
+    """A bare API server with the kinds of the story, on which everybody may read groups."""
     async with Sandbox(controllers=False, bookmark_seconds=0.2) as box:
         async with KubeClient.from_kubeconfig(box.write_kubeconfig(tmp_path / "direct")) as client:
             await has_kinds(client, [*crds.load(), *crds.stand_ins()])
+            await everybody_reads(client)
         yield box
+
+
+async def everybody_reads(client: KubeClient) -> None:
+    """Let all users read groups, and so see their figures."""
+    await client.create(objects.CLUSTER_ROLES, objects.cluster_role(READERS, "get"))
+    await client.create(objects.CLUSTER_ROLE_BINDINGS, READING)
 
 
 @pytest.fixture

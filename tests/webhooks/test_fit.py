@@ -35,7 +35,7 @@ from tests.support.cluster import has_kinds
 from tests.support.objects import NAMESPACES, Object, deployment, group, rollout, template, tfjob
 from tests.support.workload_language import usage
 from tests.vectors.test_vectors import manifest, patched
-from tests.webhooks.conftest import Api, Hooks
+from tests.webhooks.conftest import Api, Hooks, everybody_reads
 from webhooks.app import Webhooks
 
 SETTINGS = load(None)
@@ -55,6 +55,7 @@ async def api(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Api]:
     ):
         others = [definition(*other) for other in sorted(OTHERS)]
         await has_kinds(client, [*crds.load(), *crds.stand_ins(), *others])
+        await everybody_reads(client)
         await client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team-a"}})
         yield Api(client)
 

@@ -40,6 +40,8 @@ from tests.webhooks.conftest import Api, Hooks, changed
 SETTINGS = load(None)
 AUTOSCALERS = Resource("autoscaling", "v2", "horizontalpodautoscalers", "HorizontalPodAutoscaler")
 
+ADMIN: Object = {"username": "kubernetes-admin", "groups": ["system:masters"]}
+
 
 async def dry_run(client: KubeClient, *documents: Object) -> list[DryRunOutcome]:
     clock = asyncio.get_running_loop().time
@@ -53,7 +55,7 @@ async def agreed(
     [outcome] = await dry_run(api.client, document)
     new = changed(document, lambda d: d["metadata"].update(uid="u-1" if old is None else old["metadata"]["uid"]))
     operation = "CREATE" if old is None else "UPDATE"
-    response = await hooks.review(path, operation, new, old, resource=resource, user={"username": "kubernetes-admin"})
+    response = await hooks.review(path, operation, new, old, resource=resource, user=ADMIN)
     told = "" if outcome.fits else getattr(outcome.verdict, "message", "")
     assert told == ("" if response["allowed"] else response["status"]["message"])
     assert list(outcome.warnings) == response.get("warnings", [])

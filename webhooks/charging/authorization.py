@@ -22,7 +22,6 @@ from bizrq.quota.verdict import Denied, Reason
 from bizrq.store.ports import AccessReviewer, GroupReader, ObjectReader
 from bizrq.store.reference_resolver import NAMESPACES
 from bizrq.units.hierarchy import read_lineage
-from bizrq.units.resources import growth
 from bizrq.workloads.kinds.registry import Registry
 from bizrq.workloads.lookup import Lookup
 from bizrq.workloads.owners import charged_group, owner_chain
@@ -63,9 +62,10 @@ class Authorizer:
     async def check_grant(
         self, request: Request, verb: str, name: str, parent: str, deadline: Deadline
     ) -> Denied | None:
-        """Refuse a user who may not create, raise or delete (`verb`) a group below this parent, "" for a root.
+        """Refuse a user who may not create, change or delete (`verb`) a group below this parent, "" for a root.
 
-        The right to hand out a group's budget holds for its whole subtree. Raises ApiError, Unreachable.
+        The right on a group holds for everything below it, and not for the group itself: that belongs to those above.
+        So a change in either direction needs it. Raises ApiError, Unreachable.
         """
         if not self._asked.grant:
             return None
@@ -105,15 +105,6 @@ def is_new_in_group(
         made in adapter.creates and registry.is_charged(adapter) and charged_group(owner, lookup) == group
         for owner, adapter, made in owner_chain(new if old is None else old, registry, lookup)
     )
-
-
-def expands_budget(new: Group, old: Group | None) -> bool:
-    """Return whether a create (`old` is None) or update takes more of the parent, or lifts or drops a ceiling."""
-    if old is None:
-        return True
-    if any(name not in new.hard or new.hard[name] > hard for name, hard in old.hard.items()):
-        return True
-    return bool(new.parent) and bool(growth(held_of_parent(new), held_of_parent(old)))
 
 
 def namespace_not_selected(stored: GroupObject, namespace: str, labels: Mapping[str, str] | None) -> Denied | None:

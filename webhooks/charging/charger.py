@@ -6,6 +6,7 @@ This file alone decides in which order the charges of one write are made, and ho
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 
 from bizrq.api.group import GroupObject
 from bizrq.api.review import Request
@@ -163,5 +164,4 @@ def _attributed(refused: Denied, pending: PendingCharge) -> Denied:
     """Return the refusal with the workload that the charge is made for, where another object's write makes it."""
     if not pending.on_behalf_of:
         return refused
-    message = f"{refused.message}; charged for {pending.on_behalf_of}"
-    return Denied(refused.reason, message, refused.violations, pending.on_behalf_of)
+    return replace(refused.followed_by(f"charged for {pending.on_behalf_of}"), on_behalf_of=pending.on_behalf_of)

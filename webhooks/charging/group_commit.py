@@ -24,7 +24,7 @@ from bizrq.quota.admission import decide, not_reconciled
 from bizrq.quota.change import Charge
 from bizrq.quota.fair_share import must_be_free
 from bizrq.quota.new_reservation import with_cover
-from bizrq.quota.verdict import Denied, Granted, Reason, Verdict, name_ending
+from bizrq.quota.verdict import Denied, Granted, Reason, Verdict, name_ending, unreadable
 from bizrq.store import edit_backoff
 from bizrq.store.edit_backoff import EditBackoff
 from bizrq.store.ports import GroupWriter
@@ -377,7 +377,8 @@ class Reserver:
         try:
             account = wire.account_of(stored, self._catalog) if account is None else account
         except GroupUnreadable as error:
-            return [Denied(Reason.NOT_RECONCILED, f"quota {group} cannot be read: {error}")] * len(batch), None
+            unread = unreadable(Reason.NOT_RECONCILED, group, f"quota {group} cannot be read", str(error))
+            return [unread] * len(batch), None
         verdicts: list[Verdict] = []
         reserved = False
         for pending in batch:

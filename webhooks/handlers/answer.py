@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from bizrq.api.review import Request
 from bizrq.kube.client import ApiError, Unreachable
-from bizrq.quota.verdict import Denied, Granted, Reason, Verdict
+from bizrq.quota.verdict import Denied, Figures, Granted, Reason, Verdict
 from bizrq.workloads.validation import Malformed
 from webhooks.charging.deadline import Deadline
 from webhooks.registration import ReviewEndpoint
@@ -24,10 +24,11 @@ _NOUNS = {"BizGroupResourceQuota": "group", "BizGroupCorrection": "correction", 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A verdict with warnings for the person who asks."""
+    """A verdict with warnings for the person who asks; `figures` says what the warnings are without figures, if any."""
 
     verdict: Verdict
     warnings: Sequence[str] = ()
+    figures: Figures | None = None
 
 
 #: Decides a review until a deadline. Raises Malformed, ApiError, Unreachable.

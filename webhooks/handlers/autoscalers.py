@@ -17,7 +17,7 @@ from bizrq.api.review import Request
 from bizrq.kube.client import ApiError, NotFound, Unreachable
 from bizrq.quota.admission import decide
 from bizrq.quota.headroom import replicas_that_fit
-from bizrq.quota.verdict import Denied, Granted
+from bizrq.quota.verdict import Denied, Figures, Granted
 from bizrq.store.reference_resolver import resource_of
 from bizrq.workloads.demand import counting
 from bizrq.workloads.kinds.declaration import Adapter
@@ -34,6 +34,8 @@ log = structlog.get_logger(__name__)
 
 Object = dict[str, Any]
 
+_SILENT = Answer(Granted())
+
 
 class AutoscalerHandler:
     """The webhook for HorizontalPodAutoscalers."""
@@ -44,20 +46,19 @@ class AutoscalerHandler:
     async def admit(self, request: Request, deadline: Deadline) -> Answer:
         """Grant the write, with a warning where maxReplicas does not fit."""
         try:
-            warning = await self._warning(request, deadline)
+            return await self._answer(request, deadline)
         except (ApiError, Unreachable, Malformed, GroupUnreadable) as error:
             # The review of a later scale says what is wrong.
             log.info("autoscaler not checked", namespace=request.namespace, name=request.name, error=str(error))
-            warning = None
-        return Answer(Granted(), [warning] if warning else [])
+            return _SILENT
 
-    async def _warning(self, request: Request, deadline: Deadline) -> str | None:
-        """Return the warning, None without one. Raises ApiError, Unreachable, Malformed, GroupUnreadable."""
+    async def _answer(self, request: Request, deadline: Deadline) -> Answer:
+        """Return the answer with its warning, if any. Raises ApiError, Unreachable, Malformed, GroupUnreadable."""
         registry, config = self._context.registry, self._context.config
         spec = expect_map((request.object or {}).get("spec"), "spec")
         found = self._target(spec)
         if found is None:
-            return None
+            return _SILENT
         adapter, name = found
         most = expect_count(spec.get("maxReplicas"), "spec.maxReplicas")
         try:
@@ -65,7 +66,7 @@ class AutoscalerHandler:
                 resource_of(adapter), name, request.namespace, timeout=deadline.seconds_left()
             )
         except NotFound:
-            return None
+            return _SILENT
         grown = counting.with_scale(target, adapter, most)
         lookup = await self._context.resolver.resolve(
             lambda known: counting.demand(grown, registry, known, config),
@@ -73,7 +74,7 @@ class AutoscalerHandler:
         )
         group = charged_group(target, lookup)
         if group is None or owner_that_pays(target, registry, lookup) is not None:
-            return None
+            return _SILENT
         before = counting.demand(target, registry, lookup, config)
         demand = counting.demand(grown, registry, lookup, config)
         about = Request(request.uid, "UPDATE", request.kind, request.resource, name, request.namespace)
@@ -81,18 +82,21 @@ class AutoscalerHandler:
         stored = await self._context.groups.read(group, deadline.seconds_left())
         whose = f"maxReplicas {most} of {adapter.kind} {request.namespace}/{name}"
         if stored is None:
-            return f"{whose} cannot be reached: quota {group} does not exist"
+            return Answer(Granted(), [f"{whose} cannot be reached: quota {group} does not exist"])
         if stored.status.used is None:
-            return None
+            return _SILENT
         account = wire.account_of(stored, self._context.catalog)
         verdict = decide(account, charge, 0)
         if not isinstance(verdict, Denied):
-            return None
+            return _SILENT
         more = replicas_that_fit(account, charge)
         now = get_path(target, adapter.scale or ())
         if more is None:
-            return f"{whose} cannot be reached now: {verdict.message}"
-        return f"{whose} does not fit quota {group}: {(now if isinstance(now, int) else 1) + more} would fit now"
+            hidden = f"{whose} cannot be reached now: {verdict.without_figures().message}"
+            return Answer(Granted(), [f"{whose} cannot be reached now: {verdict.message}"], Figures(group, hidden))
+        no_fit = f"{whose} does not fit quota {group}"
+        fits = (now if isinstance(now, int) else 1) + more
+        return Answer(Granted(), [f"{no_fit}: {fits} would fit now"], Figures(group, f"{no_fit} now"))
 
     def _target(self, spec: Mapping[str, Any]) -> tuple[Adapter, str] | None:
         """Return kind and name of the target, None where the target is not charged."""

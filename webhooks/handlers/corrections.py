@@ -11,7 +11,7 @@ from bizrq.api import group as groups
 from bizrq.api.corrections import CorrectionObject, CorrectionUnreadable
 from bizrq.api.group import GroupObject, GroupUnreadable
 from bizrq.api.review import Request
-from bizrq.quota.verdict import Denied, Granted, Reason, Verdict
+from bizrq.quota.verdict import Denied, Granted, Reason, Verdict, unreadable
 from bizrq.units.names import base_and_model, cash_name, metered_resource
 from webhooks.charging.context import Context
 from webhooks.charging.deadline import Deadline
@@ -46,7 +46,8 @@ class CorrectionHandler:
             denied = await authorizer.check_grant(request, "correct", group.name, group.parent, deadline)
             return denied or self._of(request, correction, group, set(amounts)) or Granted()
         except GroupUnreadable as error:
-            return Denied(Reason.NOT_RECONCILED, f"quota {correction.spec.group} cannot be read: {error}")
+            subject = f"quota {correction.spec.group} cannot be read"
+            return unreadable(Reason.NOT_RECONCILED, correction.spec.group, subject, str(error))
 
     def _of(self, request: Request, correction: CorrectionObject, group: GroupObject, given: set[str]) -> Denied | None:
         """Refuse hours that the group does not meter, and a model's hours without those of its resource."""

@@ -21,7 +21,7 @@ from bizrq.quota import group_validation
 from bizrq.quota.change import Charge
 from bizrq.quota.group_validation import Group, GroupWrite
 from bizrq.quota.recount import held_by_child
-from bizrq.quota.verdict import Denied, Granted, Reason, Verdict
+from bizrq.quota.verdict import Denied, Figures, Granted, Reason, Verdict, unreadable
 from bizrq.store.reference_resolver import CONTEXT, NAMESPACES, resources_of
 from bizrq.units.names import Catalog
 from bizrq.units.slot import GROUP_SLOT_KIND, group_slot
@@ -31,7 +31,7 @@ from bizrq.workloads.labels import LABEL
 from bizrq.workloads.owners import controller_of
 from bizrq.workloads.ownership.payers import owner_that_pays
 from webhooks.charging.active import active_workloads
-from webhooks.charging.authorization import expands_budget, held_of_parent
+from webhooks.charging.authorization import held_of_parent
 from webhooks.charging.context import Context
 from webhooks.charging.deadline import Deadline
 from webhooks.charging.stored import list_stored
@@ -53,7 +53,9 @@ class GroupHandler:
                 return Answer(await self._delete(request, deadline))
             return await self._write(request, deadline)
         except GroupUnreadable as error:
-            return Answer(Denied(Reason.MALFORMED, str(error)))
+            # The error names the group, which may be a child.
+            hidden = f"group {request.name} or one of its children cannot be read: ask who manages it"
+            return Answer(Denied(Reason.MALFORMED, str(error), figures=Figures(request.name, hidden)))
 
     async def _write(self, request: Request, deadline: Deadline) -> Answer:
         stored = wire.from_dict(request.old_object) if request.old_object is not None else None
@@ -61,21 +63,24 @@ class GroupHandler:
             asked = wire.from_dict(request.object or {})
         except GroupUnreadable as error:
             return Answer(Denied(Reason.BAD_HARD, str(error)))
-        if stored is not None and stored.spec == asked.spec:
+        keeps_spec = stored is not None and stored.spec == asked.spec
+        if keeps_spec and _end_of_life(request.object) == _end_of_life(request.old_object):
             return Answer(Granted())
         try:
-            new = self._asked(asked, stored)
+            new = None if keeps_spec else self._asked(asked, stored)
         except GroupUnreadable as error:
             return Answer(Denied(Reason.BAD_HARD, str(error)))
+        verb, known = ("create", asked) if stored is None else ("change", stored)
+        denied = await self._context.authorizer.check_grant(request, verb, known.name, known.parent, deadline)
+        if denied is not None or new is None:
+            return Answer(denied or Granted())
+        return await self._charge(request, asked, stored, new, deadline)
+
+    async def _charge(
+        self, request: Request, asked: GroupObject, stored: GroupObject | None, new: Group, deadline: Deadline
+    ) -> Answer:
+        """Return the answer to a create, or to a change of the spec, that the user may make."""
         old = self._old(stored)
-        # A group with an unreadable `hard` admits nothing: a repair needs the rights of a create.
-        unread = stored is not None and old is not None and stored.spec.hard and not old.hard
-        grants = stored is not None and stored.spec.cash != asked.spec.cash
-        if grants or expands_budget(new, None if unread else old):
-            verb = "create" if stored is None else "raise"
-            denied = await self._context.authorizer.check_grant(request, verb, new.name, new.parent, deadline)
-            if denied is not None:
-                return Answer(denied)
         change = GroupWrite(
             new,
             old,
@@ -87,7 +92,9 @@ class GroupHandler:
             await self._context.reserver.request_hold(stored, deadline.at)
         verdict = await self._charge_parent(request, change, stored, deadline)
         warning = group_validation.lowered_below(new, _taken(new)) if isinstance(verdict, Granted) else None
-        return Answer(verdict, [warning] if warning else [])
+        if warning is None:
+            return Answer(verdict)
+        return Answer(verdict, [warning], Figures(new.name, group_validation.is_over(new.name)))
 
     async def _charge_parent(
         self, request: Request, change: GroupWrite, stored: GroupObject | None, deadline: Deadline
@@ -104,7 +111,8 @@ class GroupHandler:
                     replace(change, parent=wire.group_state(parent, self._context.catalog))
                 )
             except GroupUnreadable as error:
-                return Denied(Reason.NOT_RECONCILED, f"the parent of group {new.name} cannot be read: {error}")
+                subject = f"the parent of group {new.name} cannot be read"
+                return unreadable(Reason.NOT_RECONCILED, new.parent, subject, str(error))
 
         charge = Charge(
             slot=group_slot(new.name),
@@ -222,6 +230,12 @@ class GroupHandler:
             lambda found: owner_that_pays(item, registry, found), deadline.seconds_left()
         )
         return owner_that_pays(item, registry, lookup) is not None
+
+
+def _end_of_life(obj: Mapping[str, Any] | None) -> tuple[object, object]:
+    """Return what of a group's metadata decides when it ends: its finalizers, and the owners that it goes with."""
+    metadata = (obj or {}).get("metadata") or {}
+    return metadata.get("finalizers") or [], metadata.get("ownerReferences") or []
 
 
 def _selector_error(asked: GroupObject, stored: GroupObject | None) -> str:

@@ -4,43 +4,29 @@ from __future__ import annotations
 
 import contextlib
 import re
-import sys
 import time
 from collections.abc import Sequence
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from bizrq.cli.apply import ManifestOutput, apply, named, print_objects, report
 from bizrq.cli.cluster import DEFAULT_FLAGS, ClusterFlags, client_for, run_on
 from bizrq.cli.options import settings_of
-from bizrq.cli.output import terminal
 from bizrq.cli.output.failure import EXIT_BAD_INPUT, EXIT_CLUSTER, Failure, warn
 
 if TYPE_CHECKING:
     from bizrq.cli.manifests_of_bizrq import InstallPlan
-    from bizrq.kube.client import KubeClient, Resource
+    from bizrq.kube.client import KubeClient
 
 _Namespace = Annotated[str, typer.Option("--namespace", "-n", help="Namespace of bizrq itself.")]
 _DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the objects in order, and change nothing.")]
+_Output = Annotated[ManifestOutput, typer.Option("--output", "-o", help="Output format of --dry-run.")]
 #: Seconds to wait for the deletion of a CRD.
 _GONE = 120.0
-#: The field manager of server-side apply.
-_MANAGER = "bizrq-install"
-_STRICT = {"fieldValidation": "Strict"}
+#: A network as text.
 _CIDR = re.compile(r"[0-9a-fA-F:.]+/[0-9]{1,3}", re.ASCII)
-#: The HTTP status for a patch type that the API server does not support.
-_UNSUPPORTED = 415
-
-
-class InstallOutput(StrEnum):
-    YAML = "yaml"
-    JSON = "json"
-    NAME = "name"
-
-
-_Output = Annotated[InstallOutput, typer.Option("--output", "-o", help="Output format of --dry-run.")]
 
 
 def install(
@@ -70,49 +56,106 @@ def install(
     wait: Annotated[bool, typer.Option(help="Register the webhooks only once one of them is ready.")] = True,
     timeout: Annotated[int, typer.Option(min=1, help="Seconds to wait for a ready webhook.")] = 180,
     dry_run: _DryRun = False,
-    output: _Output = InstallOutput.YAML,
+    output: _Output = ManifestOutput.YAML,
     where: ClusterFlags = DEFAULT_FLAGS,
 ) -> None:
     """Install or update bizrq in a cluster. Repeating it changes nothing.
 
     Applies the CRDs, RBAC, processes and Service, and the webhook registration last, because a registered webhook
     that does not run refuses every write. Deletes what only an earlier install created. Requires administrator rights.
+
+    A new installation requires the verb use to charge a group: give it with bizrq allow. An update keeps the installed
+    configuration, unless --config gives another. --dry-run prints a new installation.
     """
     from importlib.metadata import version
 
-    settings = settings_of(config)
-
     from bizrq.cli import manifests_of_bizrq
+    from bizrq.cli.install_config import configuration, requires_use
 
+    settings_of(config)
+    given = config.read_text("utf-8") if config is not None else None
     plan = manifests_of_bizrq.InstallPlan(
         namespace,
         image or f"bizrq:{version('bizrq')}",
         replicas,
-        config.read_text("utf-8") if config is not None else "",
         client_ca=_authorities(client_ca, client_name),
         client_name=client_name or "",
         api_servers=tuple(dict.fromkeys(map(_network, api_server_cidr or ()))),
         metrics_anonymous=metrics_anonymous,
     )
-    objects = manifests_of_bizrq.install_objects(settings, plan)
     if dry_run:
-        _print(objects, output)
+        _, objects = _planned(plan, configuration(given, None))
+        print_objects(objects, output)
         return
-    *before, registration = objects
 
     async def work(client: KubeClient) -> None:
+        installed = await _installed(client, namespace)
+        final, objects = _planned(plan, configuration(given, installed))
+        *before, registration = objects
         for obj in before:
-            await _apply(client, obj)
+            await apply(client, obj)
         if wait:
             await _served(client, plan, timeout)
-        await _apply(client, registration)
+        await apply(client, registration)
         for obj in await _prune(client, objects):
             if obj["metadata"]["name"] == manifests_of_bizrq.CLIENT_CA:
                 warn("without --client-ca the webhooks now answer everybody who reaches their port")
             if obj["kind"] == "NetworkPolicy":
                 warn("without --api-server-cidr every pod can now reach the port of the webhooks")
+        if not requires_use(final.config):
+            warn("rights.use is off: who may create workloads in any namespace may charge every group; docs/rights.md")
+        elif installed is None:
+            warn("nobody may charge a group yet: bizrq allow USER GROUP gives the right; docs/rights.md")
 
     run_on(client_for(where), work)
+
+
+def _planned(plan: InstallPlan, text: str) -> tuple[InstallPlan, list[dict[str, Any]]]:
+    """Return the plan with this configuration, and its objects. Raise Failure."""
+    from dataclasses import replace
+
+    from bizrq.api.config import ConfigurationError
+    from bizrq.cli import manifests_of_bizrq
+    from bizrq.settings import loads
+
+    try:
+        settings = loads(text, f"the configuration in configmap/{manifests_of_bizrq.CONFIG}")
+    except ConfigurationError as error:
+        raise Failure(str(error), EXIT_BAD_INPUT) from None
+    final = replace(plan, config=text)
+    return final, manifests_of_bizrq.install_objects(settings, final)
+
+
+async def _installed(client: KubeClient, namespace: str) -> str | None:
+    """Return the text of the installed configuration, "" without one, None where nothing is installed. Raise Failure.
+
+    A registration without our Deployment is of processes that somebody runs in another way: not a new installation.
+    """
+    from bizrq.api.config import ConfigurationError
+    from bizrq.cli import manifests_of_bizrq
+    from bizrq.cli.manifests_of_bizrq import resource_of
+    from bizrq.cli.rbac import WEBHOOKS
+    from bizrq.kube.client import NotFound
+    from bizrq.settings import loads
+    from webhooks import registration
+
+    async def stored(kind: str, name: str) -> dict[str, Any] | None:
+        resource = resource_of({"kind": kind})
+        try:
+            return await client.get(resource, name, namespace if resource.namespaced else None)
+        except NotFound:
+            return None
+
+    runs = await stored("Deployment", WEBHOOKS) or await stored("ValidatingWebhookConfiguration", registration.NAME)
+    if runs is None:
+        return None
+    found = await stored("ConfigMap", manifests_of_bizrq.CONFIG)
+    text = ((found or {}).get("data") or {}).get("config.yaml", "")
+    try:
+        loads(text, f"configmap/{manifests_of_bizrq.CONFIG} in namespace {namespace}")
+    except ConfigurationError as error:
+        raise Failure(f"{error}; correct it first", EXIT_BAD_INPUT) from None
+    return text
 
 
 def uninstall(
@@ -121,7 +164,7 @@ def uninstall(
         bool, typer.Option("--crd", help="Delete the CRDs too, and with them every group and its hours.")
     ] = False,
     dry_run: _DryRun = False,
-    output: _Output = InstallOutput.NAME,
+    output: _Output = ManifestOutput.NAME,
     where: ClusterFlags = DEFAULT_FLAGS,
 ) -> None:
     """Remove bizrq from a cluster, the webhook registration first, so that no write is refused meanwhile.
@@ -142,7 +185,7 @@ def uninstall(
     # Delete the namespace after the objects in it.
     going.insert(next(i for i, obj in enumerate(going) if obj["kind"] == "ServiceAccount"), secret)
     if dry_run:
-        _print([*going, *(kept if crd else [])], output)
+        print_objects([*going, *(kept if crd else [])], output)
         return
 
     async def work(client: KubeClient) -> None:
@@ -152,6 +195,7 @@ def uninstall(
         for obj in rest:
             await _delete(client, obj)
         if crd:
+            await _disallow(client)
             await _free_groups(client)
             for obj in kept:
                 await _delete(client, obj)
@@ -199,80 +243,6 @@ def _network(text: str) -> str:
     return str(address.network)
 
 
-def _print(objects: list[dict[str, Any]], form: InstallOutput) -> None:
-    if form is InstallOutput.NAME:
-        for obj in objects:
-            terminal.write(f"{_named(obj)}\n")
-        return
-    if form is InstallOutput.JSON:
-        terminal.print_json({"apiVersion": "v1", "kind": "List", "metadata": {}, "items": objects})
-        return
-    import yaml
-
-    class Plain(yaml.SafeDumper):
-        """Write equal parts in full, without anchors."""
-
-        def ignore_aliases(self, data: Any) -> bool:
-            return True
-
-    yaml.dump_all(objects, sys.stdout, Dumper=Plain, sort_keys=False, width=110)
-
-
-def _named(obj: dict[str, Any]) -> str:
-    """Return the name as kubectl prints it: deployment.apps/bizrq-webhooks."""
-    from bizrq.cli.manifests_of_bizrq import resource_of
-
-    resource = resource_of(obj)
-    kind = f"{resource.kind.lower()}.{resource.group}" if resource.group else resource.kind.lower()
-    return f"{kind}/{obj['metadata']['name']}"
-
-
-def _report(obj: dict[str, Any], what: str) -> None:
-    terminal.write(f"{_named(obj)} {what}\n")
-
-
-async def _apply(client: KubeClient, obj: dict[str, Any]) -> None:
-    """Apply the object by server-side apply: keep the fields of others, remove those that we no longer set."""
-    import orjson
-
-    from bizrq.cli.manifests_of_bizrq import resource_of
-    from bizrq.kube.client import ApiError, NotFound
-
-    resource, metadata = resource_of(obj), obj["metadata"]
-    name, namespace = metadata["name"], metadata.get("namespace")
-    try:
-        stored = await client.get(resource, name, namespace)
-    except NotFound:
-        stored = None
-    if stored is not None and obj["kind"] == "Namespace":
-        # Do not label an existing namespace: uninstall would delete it.
-        _report(obj, "unchanged")
-        return
-    params = {**_STRICT, "fieldManager": _MANAGER, "force": "true"}
-    path, kind = resource.path(namespace, name), "application/apply-patch+yaml"
-    try:
-        answer = await client.request("PATCH", path, body=orjson.dumps(obj), params=params, content_type=kind)
-    except ApiError as error:
-        if error.status != _UNSUPPORTED:
-            raise
-        answer = await _merge(client, resource, obj, stored)
-    if stored is None:
-        _report(obj, "created")
-    else:
-        _report(obj, "unchanged" if _wanted(orjson.loads(answer)) == _wanted(stored) else "configured")
-
-
-async def _merge(client: KubeClient, resource: Resource, obj: dict[str, Any], stored: dict[str, Any] | None) -> bytes:
-    """Create or patch the object without server-side apply, as on the sandbox; fields that we no longer set stay."""
-    import orjson
-
-    name, namespace = obj["metadata"]["name"], obj["metadata"].get("namespace")
-    if stored is None:
-        return await client.request("POST", resource.path(namespace), body=orjson.dumps(obj), params=_STRICT)
-    patch, kind = orjson.dumps(_with_bundles(obj, stored)), "application/merge-patch+json"
-    return await client.request("PATCH", resource.path(namespace, name), body=patch, params=_STRICT, content_type=kind)
-
-
 async def _prune(client: KubeClient, objects: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Delete the other objects that carry the label of install: an earlier install created them. Return them."""
     from bizrq.cli.manifests_of_bizrq import INSTALL, MANAGED, PRUNED, resource_of
@@ -288,26 +258,6 @@ async def _prune(client: KubeClient, objects: Sequence[dict[str, Any]]) -> list[
                     await _delete(client, item)
                     outdated.append(item)
     return outdated
-
-
-def _wanted(obj: dict[str, Any]) -> dict[str, Any]:
-    """Return the object without its status and without the fields that the API server sets."""
-    counted = ("resourceVersion", "generation", "managedFields")
-    metadata = {key: value for key, value in obj["metadata"].items() if key not in counted}
-    return {**{key: value for key, value in obj.items() if key != "status"}, "metadata": metadata}
-
-
-def _with_bundles(obj: dict[str, Any], stored: dict[str, Any]) -> dict[str, Any]:
-    """Keep the caBundles that bizrq-certs has set in the registration, because a patch replaces the whole list."""
-    if "webhooks" not in obj:
-        return obj
-    bundles = {w["name"]: w["clientConfig"].get("caBundle") for w in stored.get("webhooks") or ()}
-    webhooks = [
-        {**w, "clientConfig": {**w["clientConfig"], **({"caBundle": bundle} if bundle else {})}}
-        for w in obj["webhooks"]
-        for bundle in [bundles.get(w["name"])]
-    ]
-    return {**obj, "webhooks": webhooks}
 
 
 async def _served(client: KubeClient, plan: InstallPlan, timeout: int) -> None:
@@ -341,12 +291,23 @@ async def _delete(client: KubeClient, obj: dict[str, Any]) -> None:
         if obj["kind"] == "Namespace":
             stored = await client.get(resource, metadata["name"])
             if (stored["metadata"].get("labels") or {}).get(MANAGED) != INSTALL:
-                _report(obj, "kept: install did not create it")
+                report(obj, "kept: install did not create it")
                 return
         await client.delete(resource, metadata["name"], metadata.get("namespace"))
     except NotFound:
         return
-    _report(obj, "deleted")
+    report(obj, "deleted")
+
+
+async def _disallow(client: KubeClient) -> None:
+    """Delete what `bizrq allow` made: a later group of the same name is another."""
+    from bizrq.cli.grants import ALLOW, MANAGED
+    from bizrq.cli.manifests_of_bizrq import resource_of
+
+    for kind in ("ClusterRoleBinding", "ClusterRole"):
+        resource = resource_of({"kind": kind})
+        for item in (await client.list(resource, label_selector=f"{MANAGED}={ALLOW}"))[0]:
+            await _delete(client, item)
 
 
 async def _free_groups(client: KubeClient) -> None:
@@ -380,7 +341,7 @@ async def _gone(client: KubeClient, obj: dict[str, Any]) -> None:
             await client.get(resource_of(obj), obj["metadata"]["name"])
             await asyncio.sleep(0.2)
         raise Failure(
-            f"{_named(obj)} still exists after {_GONE:.0f} s: a finalizer keeps one of its objects", EXIT_CLUSTER
+            f"{named(obj)} still exists after {_GONE:.0f} s: a finalizer keeps one of its objects", EXIT_CLUSTER
         )
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bizrq.cli.options import settings_of
-from bizrq.cli.output.failure import EXIT_BAD_INPUT, EXIT_CLUSTER, Failure
+from bizrq.cli.output.failure import EXIT_BAD_INPUT, EXIT_CLUSTER, Failure, warn
 
 if TYPE_CHECKING:
     from bizrq.cli.standalone import Standalone
@@ -36,14 +36,18 @@ def up(
     """Run webhooks and controller in one process, on a sandbox or, with --kubeconfig, on a real cluster.
 
     Prints `ready` when requests are decided. On exit it removes the webhook registration; CRDs and groups stay.
+    Everybody may charge every group, unless --config sets rights.use.
     """
     from bizrq import process
     from bizrq.cli.standalone import Standalone, TargetCluster
     from controller.main import seconds
 
     process.configure_logging()
+    settings = settings_of(config)
+    if not settings.rights.use:
+        warn("open: everybody may charge every group, since rights.use is off; docs/rights.md")
     standalone = Standalone(
-        settings_of(config),
+        settings,
         TargetCluster(kubeconfig, context, write_kubeconfig),
         webhook_url=webhook_url,
         port=port,

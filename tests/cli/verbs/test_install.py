@@ -13,9 +13,10 @@ import yaml
 import crds
 from bizrq.api.group import FINALIZER
 from bizrq.cli import manifests_of_bizrq, rbac
+from bizrq.cli.install_config import configuration, requires_use
 from bizrq.cli.manifests_of_bizrq import InstallPlan, resource_of
 from bizrq.kube.client import KubeClient, NotFound
-from bizrq.settings import load
+from bizrq.settings import load, loads
 from bizrq.store.groups import GROUPS
 from certs.pki import make_ca
 from tests.cli.conftest import Bizrq
@@ -37,19 +38,28 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 HERE = "bizrq-installed"
 SETTINGS = load(None)
+#: The configuration of a new installation, and one that states the right itself.
+REQUIRED = configuration(None, None)
+NOBODY = "nobody may charge a group yet: bizrq allow USER GROUP gives the right; docs/rights.md"
+STATED = "suspended: zero\nrights: {use: true}\n"
 
 
 CLIENT_CA = make_ca(datetime.now(UTC)).certificate_pem.decode()
 
 
-def planned(config: str = "", **more: Any) -> list[Object]:
-    return manifests_of_bizrq.install_objects(SETTINGS, InstallPlan(HERE, "bizrq:1", 2, config, **more))
+def planned(config: str = "", namespace: str = HERE, **more: Any) -> list[Object]:
+    return manifests_of_bizrq.install_objects(SETTINGS, InstallPlan(namespace, "bizrq:1", 2, config, **more))
 
 
 @pytest.fixture
 def installed(cluster: Cluster, client: KubeClient) -> Bizrq:
     """Run commands on this cluster."""
     return Bizrq(cluster.kubeconfig, client)
+
+
+async def installed_config(client: KubeClient) -> str:
+    found = await client.get(CONFIG_MAPS, manifests_of_bizrq.CONFIG, HERE)
+    return found["data"]["config.yaml"]
 
 
 async def there(client: KubeClient, obj: Object) -> Object | None:
@@ -62,14 +72,14 @@ async def there(client: KubeClient, obj: Object) -> Object | None:
 async def test_install_twice_makes_everything_once_and_uninstall_takes_it_away(
     installed: Bizrq, client: KubeClient, cluster: Cluster, tmp_path: Path
 ) -> None:
-    """Groups and CRDs stay. A second install keeps the caBundle that bizrq-certs wrote."""
+    """Groups and CRDs stay. A second install keeps the caBundle that bizrq-certs wrote, and the configuration."""
     config = tmp_path / "config.yaml"
-    config.write_text("suspended: zero\n")
+    config.write_text(STATED)
     flags = ("-n", HERE, "--no-wait", "--image", "bizrq:1", "--config", config)
     result = await installed("install", *flags)
-    assert (result.code, result.err) == (0, "")
+    assert (result.code, result.err) == (0, f"bizrq: {NOBODY}\n")
     assert result.out.splitlines()[-1].startswith("validatingwebhookconfiguration.admissionregistration.k8s.io/bizrq ")
-    for obj in planned("suspended: zero\n"):
+    for obj in planned(STATED):
         assert await there(client, obj), obj
     registration = await client.get(REGISTRATIONS, "bizrq")
     for webhook in registration["webhooks"]:
@@ -86,17 +96,19 @@ async def test_install_twice_makes_everything_once_and_uninstall_takes_it_away(
     changed = [line for line in more.out.splitlines() if not line.endswith("unchanged")]
     assert changed == [f"deployment.apps/bizrq-{name} configured" for name in ("webhooks", "controller")]
 
-    less = await installed("install", *flags[:-2])
-    assert less.code == 0, less.err
+    kept = await installed("install", *flags[:-2])
+    assert (kept.code, kept.err) == (0, "")
+    assert {line for line in kept.out.splitlines() if not line.endswith("unchanged")} == {
+        f"deployment.apps/bizrq-{name} configured" for name in ("webhooks", "controller")
+    }
+    [config_map] = [obj for obj in planned(STATED) if obj["kind"] == "ConfigMap"]
+    assert await installed_config(client) == STATED
+
+    config.write_text("")
+    assert (await installed("install", *flags)).code == 0
+    assert await installed_config(client) == REQUIRED, "what a file does not state of rights.use stays"
     controller = await client.get(DEPLOYMENTS, "bizrq-controller", HERE)
-    template = controller["spec"]["template"]
-    assert "--config" not in template["spec"]["containers"][0]["command"]
-    # What a merge, the sandbox's way, cannot take back.
-    assert ("annotations" in template["metadata"]) is not cluster.is_real
-    # Nobody mounts the ConfigMap any more, so it is gone.
-    assert "configmap/bizrq-config deleted" in less.out.splitlines()
-    [config_map] = [obj for obj in planned("suspended: zero\n") if obj["kind"] == "ConfigMap"]
-    assert await there(client, config_map) is None
+    assert "--config" in controller["spec"]["template"]["spec"]["containers"][0]["command"]
 
     # Another version's, and somebody else's.
     stray = {**config_map, "metadata": {**config_map["metadata"], "name": "old"}}
@@ -114,12 +126,27 @@ async def test_install_twice_makes_everything_once_and_uninstall_takes_it_away(
     assert await there(client, theirs)
     await client.create(CONFIG_MAPS, stray)
 
+    config.write_text("rights: {use: false}\n")
+    opened = await installed("install", *flags)
+    assert opened.err.startswith("bizrq: rights.use is off: who may create workloads in any namespace may charge every")
+    config.write_text("")
+    less = await installed("install", *flags)
+    assert less.code == 0, less.err
+    controller = await client.get(DEPLOYMENTS, "bizrq-controller", HERE)
+    template = controller["spec"]["template"]
+    assert "--config" not in template["spec"]["containers"][0]["command"]
+    # What a merge, the sandbox's way, cannot take back.
+    assert ("annotations" in template["metadata"]) is not cluster.is_real
+    # Nobody mounts the ConfigMap any more, so it is gone.
+    assert "configmap/bizrq-config deleted" in less.out.splitlines()
+    assert await there(client, config_map) is None
+
     gone = await installed("uninstall", "-n", HERE)
     assert gone.code == 0
     assert gone.out.splitlines()[0] == "validatingwebhookconfiguration.admissionregistration.k8s.io/bizrq deleted"
     assert "groups and their CRDs are kept" in gone.err
     assert await there(client, stray) is None
-    for obj in planned("suspended: zero\n"):
+    for obj in planned(STATED):
         # A namespace goes when whoever cleans it up has done so.
         if obj["kind"] not in ("CustomResourceDefinition", "Namespace"):
             assert await there(client, obj) is None, obj
@@ -161,6 +188,65 @@ async def _command(client: KubeClient) -> list[str]:
     return stored["spec"]["template"]["spec"]["containers"][0]["command"]
 
 
+@pytest.mark.parametrize(
+    ("case", "given", "installed", "use"),
+    [
+        ("a new installation", None, None, True),
+        ("a new one with a configuration", "suspended: zero\n", None, True),
+        ("a new one with other rights", "rights: {grant: true}\n", None, True),
+        ("a new one that says no", "rights: {use: false}\n", None, False),
+        ("a new one that says yes", "rights: {use: true}\n", None, True),
+        ("a new one with an empty file", "", None, True),
+        ("an update of an open one", None, "", False),
+        ("an update of one that is open by its configuration", None, "surge: count\n", False),
+        ("an update of one that requires it", None, REQUIRED, True),
+        ("an update with another configuration of an open one", "surge: count\n", "", False),
+        ("an update with another configuration", "surge: count\n", REQUIRED, True),
+        ("an update with an empty file", "", REQUIRED, True),
+        ("an update that opens it", "rights: {use: false}\n", REQUIRED, False),
+        ("an update that closes it", "rights: {use: true}\n", "", True),
+    ],
+)
+async def test_a_new_installation_requires_the_right_and_an_update_keeps_what_is_configured(
+    case: str, given: str | None, installed: str | None, use: bool
+) -> None:
+    text = configuration(given, installed)
+    found = loads(text, case)
+    assert found.rights.use is use, (case, text)
+    assert requires_use(text) is use
+    stated = loads(given if given is not None else installed or "", case)
+    assert found.counting == stated.counting
+    assert found.rights.grant is stated.rights.grant
+    # What states the right, or needs no addition, stays as it is written, with its comments.
+    assert configuration(text, installed) == text
+
+
+async def test_an_older_installation_stays_open_and_says_so(installed: Bizrq, client: KubeClient) -> None:
+    """It has Deployments, and no configuration."""
+    # A real namespace that was deleted takes no objects for a while.
+    there = "bizrq-older"
+    await client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": there}})
+    deployments = [o for o in planned(namespace=there) if o["kind"] == "Deployment"]
+    [older] = [o for o in deployments if o["metadata"]["name"] == rbac.WEBHOOKS]
+    await client.create(DEPLOYMENTS, older)
+    result = await installed("install", "-n", there, "--no-wait", "--image", "bizrq:2")
+    assert (result.code, result.err.count("\n")) == (0, 1)
+    assert "rights.use is off" in result.err
+    with pytest.raises(NotFound):
+        await client.get(CONFIG_MAPS, manifests_of_bizrq.CONFIG, there)
+    await client.create(CONFIG_MAPS, {
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": manifests_of_bizrq.CONFIG, "namespace": there},
+        "data": {"config.yaml": "rigths: {}"},
+    })  # fmt: skip
+    broken = await installed("install", "-n", there, "--no-wait", "--image", "bizrq:2")
+    assert (broken.code, broken.out) == (2, "")
+    assert broken.err == (
+        f"bizrq: configmap/bizrq-config in namespace {there}: rigths: no such key, did you mean rights?; "
+        "correct it first\n"
+    )
+    assert (await installed("uninstall", "-n", there)).code == 0
+
+
 async def test_webhooks_without_pods_are_not_registered(installed: Bizrq, client: KubeClient, cluster: Cluster) -> None:
     """No pod runs on this API server, so registered webhooks would reject everything."""
     if cluster.box is not None:
@@ -190,9 +276,9 @@ async def test_a_dry_run_prints_what_would_be_applied(installed: Bizrq) -> None:
     result = await installed(
         "install", "--dry-run", "-o", "yaml", "-n", HERE, "--image", "bizrq:1", "--kubeconfig", "none"
     )
-    assert list(yaml.safe_load_all(result.out)) == planned()
+    assert list(yaml.safe_load_all(result.out)) == planned(REQUIRED)
     listed = json.loads((await installed("install", "--dry-run", "-o", "json", "-n", HERE, "--image", "bizrq:1")).out)
-    assert listed["items"] == planned()
+    assert listed["items"] == planned(REQUIRED)
     names = (await installed("uninstall", "--dry-run", "-n", HERE)).out.split()
     assert names[0] == "validatingwebhookconfiguration.admissionregistration.k8s.io/bizrq"
     assert names[-1] == f"namespace/{HERE}"

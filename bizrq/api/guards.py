@@ -1,0 +1,114 @@
+"""The policies that keep people away from what bizrq alone writes, and each of its accounts to its own task.
+
+The API server applies these ValidatingAdmissionPolicies itself, so they hold while the webhooks are down. RBAC cannot
+say what they say: it knows neither fields nor who else holds a right (docs/rights.md, "What bizrq alone writes"). Who
+has the verb `maintain` on a kind may write its status, and may write and delete its records: the accounts of bizrq, the
+role for restoring a backup, and whoever holds all verbs.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from bizrq.api import corrections, policies
+from bizrq.api.group import API_GROUP, FINALIZER, PLURAL
+from bizrq.api.overlap import BUILT_IN
+from bizrq.api.policies import Object
+
+#: The verb of the right to write what bizrq alone writes. No Kubernetes verb has the name.
+MAINTAIN: Final = "maintain"
+#: The role to bind while a backup is restored.
+RESTORE_ROLE: Final = "bizrq-restore"
+#: The names of the policies, and of their bindings.
+STATUS, RECORDS, GROUPS, REGISTRATION = "bizrq-status", "bizrq-records", "bizrq-groups", "bizrq-registration"
+
+#: The CEL expression for a request whose user has the verb on the kind and name that it writes. A request that deletes
+#: a whole collection has no name.
+MAY_MAINTAIN: Final = (
+    f"authorizer.group('{API_GROUP}').resource(request.resource.resource).name(request.?name.orValue(''))"
+    f".check('{MAINTAIN}').allowed()"
+)
+_HOW_TO: Final = f"to restore a backup, bind the ClusterRole {RESTORE_ROLE} to yourself"
+
+
+def guards(controller: str, certs: str) -> list[Object]:
+    """Return the policies, each followed by its binding. `controller` and `certs` are user names of these accounts."""
+    found: list[Object] = []
+    for policy in (_status(), _records(), _groups(controller), _registration(certs)):
+        found += [policy, policies.binding(policy["metadata"]["name"])]
+    return found
+
+
+def _status() -> Object:
+    return policies.policy(
+        STATUS,
+        [policies.rule(API_GROUP, ["*/status"], "UPDATE")],
+        [_forbidden(MAY_MAINTAIN, f"bizrq alone writes the status of its objects; {_HOW_TO}")],
+    )
+
+
+def _records() -> Object:
+    """Guard every kind of ours but the two that people write, such as records of hours, payers and statements.
+
+    Kubernetes' own controllers delete them with the group, and may migrate them to another version.
+    """
+    people = policies.rule(API_GROUP, [PLURAL, corrections.PLURAL], "*")
+    return policies.policy(
+        RECORDS,
+        [policies.rule(API_GROUP, ["*"], "CREATE", "UPDATE", "DELETE")],
+        [_forbidden(MAY_MAINTAIN, f"bizrq alone writes and deletes its records and statements; {_HOW_TO}")],
+        excluded=[people],
+        conditions={"not-by-kubernetes": f"!{BUILT_IN}"},
+    )
+
+
+def _groups(controller: str) -> Object:
+    """Keep the controller's account to its finalizer: an owner, too, would end a group."""
+    others = f".orValue([]).filter(f, f != '{FINALIZER}')"
+    same = [
+        "object.spec == oldObject.spec",
+        *_same_metadata("labels", "annotations", "ownerReferences"),
+        f"object.metadata.?finalizers{others} == oldObject.metadata.?finalizers{others}",
+    ]
+    message = f"bizrq-controller changes nothing of a group but its status and its finalizer {FINALIZER}"
+    return policies.policy(
+        GROUPS,
+        [policies.rule(API_GROUP, [PLURAL], "CREATE", "UPDATE", "DELETE")],
+        [_forbidden("request.operation == 'UPDATE' && " + " && ".join(same), message)],
+        conditions={"by-the-controller": f"request.userInfo.username == '{controller}'"},
+    )
+
+
+def _registration(certs: str) -> Object:
+    """Keep the account of bizrq-certs to the caBundles: it could switch off a webhook, or send its reviews away."""
+    fields = (
+        *("name", "rules", "failurePolicy", "matchPolicy", "sideEffects", "timeoutSeconds"),
+        *("?namespaceSelector", "?objectSelector", "?matchConditions", "admissionReviewVersions"),
+        *("clientConfig.?url", "clientConfig.?service"),
+    )
+    kept = " && ".join(f"n.{field} == o.{field}" for field in fields)
+    webhooks, before = "object.?webhooks.orValue([])", "oldObject.?webhooks.orValue([])"
+    same = [
+        f"{webhooks}.size() == {before}.size()",
+        f"{webhooks}.all(n, {before}.exists(o, {kept}))",
+        *_same_metadata("labels", "annotations", "ownerReferences", "finalizers"),
+    ]
+    message = "bizrq-certs changes nothing of a registration but the caBundles of its webhooks"
+    return policies.policy(
+        REGISTRATION,
+        [
+            policies.rule(
+                "admissionregistration.k8s.io", ["validatingwebhookconfigurations"], "CREATE", "UPDATE", "DELETE"
+            )
+        ],
+        [_forbidden("request.operation == 'UPDATE' && " + " && ".join(same), message)],
+        conditions={"by-certs": f"request.userInfo.username == '{certs}'"},
+    )
+
+
+def _same_metadata(*fields: str) -> list[str]:
+    return [f"object.metadata.?{field} == oldObject.metadata.?{field}" for field in fields]
+
+
+def _forbidden(expression: str, message: str) -> Object:
+    return {"expression": expression, "message": message, "reason": "Forbidden"}

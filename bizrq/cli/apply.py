@@ -1,0 +1,121 @@
+"""Apply manifests to a cluster, and print them, for the verbs that write objects.
+
+This file alone decides how an object is applied, and when it counts as unchanged.
+"""
+
+from __future__ import annotations
+
+import sys
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from bizrq.cli.output import terminal
+
+if TYPE_CHECKING:
+    from bizrq.kube.client import KubeClient, Resource
+
+#: The field manager of `bizrq install`.
+INSTALLER = "bizrq-install"
+_STRICT = {"fieldValidation": "Strict"}
+#: The HTTP status for a patch type that the API server does not support.
+_UNSUPPORTED = 415
+
+
+class ManifestOutput(StrEnum):
+    YAML = "yaml"
+    JSON = "json"
+    NAME = "name"
+
+
+def print_objects(objects: list[dict[str, Any]], form: ManifestOutput) -> None:
+    if form is ManifestOutput.NAME:
+        for obj in objects:
+            terminal.write(f"{named(obj)}\n")
+        return
+    if form is ManifestOutput.JSON:
+        terminal.print_json({"apiVersion": "v1", "kind": "List", "metadata": {}, "items": objects})
+        return
+    import yaml
+
+    class Plain(yaml.SafeDumper):
+        """Write equal parts in full, without anchors."""
+
+        def ignore_aliases(self, data: Any) -> bool:
+            return True
+
+    yaml.dump_all(objects, sys.stdout, Dumper=Plain, sort_keys=False, width=110)
+
+
+def named(obj: dict[str, Any]) -> str:
+    """Return the name as kubectl prints it: deployment.apps/bizrq-webhooks."""
+    from bizrq.cli.manifests_of_bizrq import resource_of
+
+    resource = resource_of(obj)
+    kind = f"{resource.kind.lower()}.{resource.group}" if resource.group else resource.kind.lower()
+    return f"{kind}/{obj['metadata']['name']}"
+
+
+def report(obj: dict[str, Any], what: str) -> None:
+    terminal.write(f"{named(obj)} {what}\n")
+
+
+async def apply(client: KubeClient, obj: dict[str, Any], manager: str = INSTALLER) -> None:
+    """Apply the object by server-side apply: keep the fields of others, remove those that we no longer set."""
+    import orjson
+
+    from bizrq.cli.manifests_of_bizrq import resource_of
+    from bizrq.kube.client import ApiError, NotFound
+
+    resource, metadata = resource_of(obj), obj["metadata"]
+    name, namespace = metadata["name"], metadata.get("namespace")
+    try:
+        stored = await client.get(resource, name, namespace)
+    except NotFound:
+        stored = None
+    if stored is not None and obj["kind"] == "Namespace":
+        # Do not label an existing namespace: uninstall would delete it.
+        report(obj, "unchanged")
+        return
+    params = {**_STRICT, "fieldManager": manager, "force": "true"}
+    path, kind = resource.path(namespace, name), "application/apply-patch+yaml"
+    try:
+        answer = await client.request("PATCH", path, body=orjson.dumps(obj), params=params, content_type=kind)
+    except ApiError as error:
+        if error.status != _UNSUPPORTED:
+            raise
+        answer = await _merge(client, resource, obj, stored)
+    if stored is None:
+        report(obj, "created")
+    else:
+        report(obj, "unchanged" if _wanted(orjson.loads(answer)) == _wanted(stored) else "configured")
+
+
+async def _merge(client: KubeClient, resource: Resource, obj: dict[str, Any], stored: dict[str, Any] | None) -> bytes:
+    """Create or patch the object without server-side apply, as on the sandbox; fields that we no longer set stay."""
+    import orjson
+
+    name, namespace = obj["metadata"]["name"], obj["metadata"].get("namespace")
+    if stored is None:
+        return await client.request("POST", resource.path(namespace), body=orjson.dumps(obj), params=_STRICT)
+    patch, kind = orjson.dumps(_with_bundles(obj, stored)), "application/merge-patch+json"
+    return await client.request("PATCH", resource.path(namespace, name), body=patch, params=_STRICT, content_type=kind)
+
+
+def _wanted(obj: dict[str, Any]) -> dict[str, Any]:
+    """Return the object without its status and without the fields that the API server sets."""
+    counted = ("resourceVersion", "generation", "managedFields")
+    metadata = {key: value for key, value in obj["metadata"].items() if key not in counted}
+    return {**{key: value for key, value in obj.items() if key != "status"}, "metadata": metadata}
+
+
+def _with_bundles(obj: dict[str, Any], stored: dict[str, Any]) -> dict[str, Any]:
+    """Keep the caBundles that bizrq-certs has set in the registration, because a patch replaces the whole list."""
+    if "webhooks" not in obj:
+        return obj
+    bundles = {w["name"]: w["clientConfig"].get("caBundle") for w in stored.get("webhooks") or ()}
+    webhooks = [
+        {**w, "clientConfig": {**w["clientConfig"], **({"caBundle": bundle} if bundle else {})}}
+        for w in obj["webhooks"]
+        for bundle in [bundles.get(w["name"])]
+    ]
+    return {**obj, "webhooks": webhooks}

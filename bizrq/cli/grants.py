@@ -1,0 +1,118 @@
+"""The RBAC objects by which `bizrq allow` lets somebody charge a group.
+
+This file alone decides who a word of the command line means, and how the objects are called. It talks to no cluster.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from typing import Any, Final
+
+from bizrq.api.group import API_GROUP, PLURAL
+from bizrq.units.text import printable
+
+Object = dict[str, Any]
+
+#: Who made the objects. Not the name of install, which deletes what it no longer makes.
+MANAGED: Final = "app.kubernetes.io/managed-by"
+ALLOW: Final = "bizrq-allow"
+#: The group of an object, for people who look for them.
+GROUP_LABEL: Final = f"{API_GROUP}/group"
+_RBAC: Final = "rbac.authorization.k8s.io"
+_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
+_GROUP: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?", re.ASCII)
+#: The longest name of a user or group of users that is accepted.
+_LONGEST: Final = 1_024
+_KINDS: Final = ("user", "group", "namespace", "serviceaccount")
+#: Of the hash in the name of a binding: 64 bits.
+_HASH: Final = 16
+
+
+class NoSubject(ValueError):
+    """A word that names nobody. The message is one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A subject of RBAC: a User or a Group, with the words that people read."""
+
+    kind: str
+    name: str
+    shown: str
+
+
+def subject(word: str) -> Subject:
+    """Return who is meant: `ann` or `user:ann`, `group:ml`, `namespace:team-a`, `serviceaccount:team-a:deployer`.
+
+    A namespace stands for all of its service accounts. Raise NoSubject.
+    """
+    prefix, colon, rest = word.partition(":")
+    kind, name = (prefix, rest) if colon and prefix in _KINDS else ("user", word)
+    if not name.strip():
+        raise NoSubject(f"{word!r} names nobody: write ann, group:ml, namespace:team-a or serviceaccount:team-a:robot")
+    if len(name) > _LONGEST or not name.isprintable():
+        raise NoSubject(f"{printable(word[:64])!r} is no name of a user: it has control characters, or is too long")
+    if kind == "user":
+        return Subject("User", name, f"user {name}")
+    if kind == "group":
+        return Subject("Group", name, f"members of {name}")
+    if kind == "namespace":
+        _check(name, word, "namespace:NAME")
+        return Subject("Group", f"system:serviceaccounts:{name}", f"service accounts of namespace {name}")
+    namespace, _, account = name.partition(":")
+    for part in (namespace, *account.split(".")):
+        _check(part, word, "serviceaccount:NAMESPACE:NAME")
+    return Subject("User", f"system:serviceaccount:{namespace}:{account}", f"service account {namespace}:{account}")
+
+
+def _check(name: str, word: str, form: str) -> None:
+    if not _NAME.fullmatch(name):
+        raise NoSubject(f"{printable(word[:64])!r} is not {form}: use a-z, 0-9 and '-'")
+
+
+def is_group_name(text: str) -> bool:
+    """Return True for text that a group can be called."""
+    return _GROUP.fullmatch(text) is not None
+
+
+def role_name(group: str) -> str:
+    return f"bizrq-use-{group}"
+
+
+def binding_name(group: str, who: Subject) -> str:
+    """Return a name of its own for each group and subject: names of users may have any characters, in any case."""
+    digest = hashlib.sha256(f"{group}\0{who.kind}\0{who.name}".encode()).hexdigest()
+    return f"{role_name(group)}-{digest[:_HASH]}"
+
+
+def role(group: str) -> Object:
+    """Return the role of the right to charge one group."""
+    rule = {"apiGroups": [API_GROUP], "resources": [PLURAL], "resourceNames": [group], "verbs": ["use"]}
+    return {
+        "apiVersion": f"{_RBAC}/v1",
+        "kind": "ClusterRole",
+        "metadata": {"name": role_name(group), "labels": _labels(group)},
+        "rules": [rule],
+    }
+
+
+def binding(group: str, who: Subject) -> Object:
+    """Return the binding of the role to somebody. Groups have no namespace, so a RoleBinding would give nothing."""
+    return {
+        "apiVersion": f"{_RBAC}/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": binding_name(group, who), "labels": _labels(group)},
+        "roleRef": {"apiGroup": _RBAC, "kind": "ClusterRole", "name": role_name(group)},
+        "subjects": [{"apiGroup": _RBAC, "kind": who.kind, "name": who.name}],
+    }
+
+
+def is_ours(stored: Object) -> bool:
+    """Return True if `bizrq allow` made the object."""
+    return ((stored.get("metadata") or {}).get("labels") or {}).get(MANAGED) == ALLOW
+
+
+def _labels(group: str) -> dict[str, str]:
+    return {"app.kubernetes.io/name": "bizrq", MANAGED: ALLOW, GROUP_LABEL: group}

@@ -1,0 +1,104 @@
+"""bizrq allow: let a user, a group of users or the service accounts of a namespace charge a group."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from bizrq.cli.apply import ManifestOutput, apply, named, print_objects, report
+from bizrq.cli.cluster import DEFAULT_FLAGS, ClusterFlags, client_for, run_on
+from bizrq.cli.completion import group_names
+from bizrq.cli.groups import check_known
+from bizrq.cli.output.failure import EXIT_BAD_INPUT, EXIT_CLUSTER, Failure, warn
+
+if TYPE_CHECKING:
+    from bizrq.kube.client import KubeClient
+
+
+def allow(
+    who: Annotated[
+        str,
+        typer.Argument(
+            metavar="WHO",
+            help="USER, group:NAME of users, namespace:NAME of service accounts, or serviceaccount:NAMESPACE:NAME.",
+        ),
+    ],
+    group: Annotated[str, typer.Argument(help="Group that may be charged.", autocompletion=group_names)],
+    remove: Annotated[bool, typer.Option("--remove", help="Take the right away again.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the objects, and change nothing.")] = False,
+    output: Annotated[
+        ManifestOutput, typer.Option("--output", "-o", help="Output format of --dry-run.")
+    ] = ManifestOutput.YAML,
+    where: ClusterFlags = DEFAULT_FLAGS,
+) -> None:
+    """Let somebody charge a group: create workloads in it, and move them there.
+
+    Applies a ClusterRole with the verb use on this group, and a ClusterRoleBinding. Repeating it changes nothing.
+    Counts only where rights.use of the configuration is on, as in a new installation.
+    """
+    from bizrq.cli import grants
+
+    try:
+        subject = grants.subject(who)
+    except grants.NoSubject as error:
+        raise Failure(str(error), EXIT_BAD_INPUT) from None
+    if not grants.is_group_name(group):
+        raise Failure(f"there is no group {group[:64]!r}: no group can have this name", EXIT_BAD_INPUT)
+    objects = [grants.role(group), grants.binding(group, subject)]
+
+    async def work(client: KubeClient) -> None:
+        if remove:
+            await _remove(client, objects[1], f"{subject.shown}: no binding of bizrq allow for {group}", dry_run)
+            return
+        await _check_group(client, group)
+        await _check_ours(client, objects)
+        if dry_run:
+            print_objects(objects, output)
+            return
+        for obj in objects:
+            await apply(client, obj, grants.ALLOW)
+
+    run_on(client_for(where), work)
+
+
+async def _check_group(client: KubeClient, group: str) -> None:
+    """Raise Failure for a group that does not exist."""
+    from bizrq.store.groups import GROUPS, without_managed_fields
+
+    items, _ = await client.list(GROUPS, transform=without_managed_fields)
+    check_known([group], [item["metadata"]["name"] for item in items])
+
+
+async def _check_ours(client: KubeClient, objects: list[dict[str, Any]]) -> None:
+    """Raise Failure where an object of somebody else has the name: it may give other rights."""
+    from bizrq.cli.grants import ALLOW, MANAGED, is_ours
+    from bizrq.cli.manifests_of_bizrq import resource_of
+    from bizrq.kube.client import NotFound
+
+    for obj in objects:
+        try:
+            stored = await client.get(resource_of(obj), obj["metadata"]["name"])
+        except NotFound:
+            continue
+        if not is_ours(stored):
+            raise Failure(
+                f"{named(obj)} exists and is not of bizrq allow: delete it, or label it {MANAGED}={ALLOW}", EXIT_CLUSTER
+            )
+
+
+async def _remove(client: KubeClient, binding: dict[str, Any], absent: str, dry_run: bool) -> None:
+    """Delete the binding; the role stays, since others may be bound to it. The group may be gone."""
+    from bizrq.cli.manifests_of_bizrq import resource_of
+    from bizrq.kube.client import NotFound
+
+    await _check_ours(client, [binding])
+    resource, name = resource_of(binding), binding["metadata"]["name"]
+    try:
+        await client.get(resource, name)
+        if not dry_run:
+            await client.delete(resource, name)
+    except NotFound:
+        warn(f"{absent}, so there is nothing to remove")
+        return
+    report(binding, "would be deleted" if dry_run else "deleted")

@@ -1,0 +1,109 @@
+"""Restore groups, records, statements and corrections from a backup of all objects of bizrq.
+
+`kubectl get bizgroup -o yaml > backup.yaml` makes the backup. docs/operations.md, "Backup and restore", has the steps:
+neither the controller nor the webhooks may run, and the user needs the ClusterRole bizrq-restore.
+
+What is created again has another uid. What names it by uid, names the new one then; otherwise the controller would
+close records as those of an older group. What the store has already is kept as it is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from bizrq.documents import load_all
+from bizrq.kube.client import KubeClient, NotFound, Resource
+from bizrq.kube.config import default_kubeconfig
+from bizrq.store.groups import GROUPS
+from bizrq.store.hours import CARD_HOURS, CORRECTIONS, STATEMENTS
+from bizrq.store.payers import PAYERS
+
+Object = dict[str, Any]
+
+#: In this order: records and statements name groups and corrections by uid.
+_KINDS = (GROUPS, CORRECTIONS, CARD_HOURS, STATEMENTS, PAYERS)
+#: The fields of a status that are resourceVersions. Those of another cluster, or of an older store, say nothing.
+_REVISIONS = ("seen", "countedAt")
+
+
+async def restore(client: KubeClient, items: Sequence[Object]) -> AsyncIterator[str]:
+    """Create what the store lacks, with its status, and yield a line for each object. Raise ApiError, Unreachable.
+
+    A run that was cut off is continued: what has no status yet gets it.
+    """
+    uids: dict[str, str] = {}
+    for resource in _KINDS:
+        for item in _parents_first([item for item in items if item["kind"] == resource.kind]):
+            name = item["metadata"]["name"]
+            wanted = _renamed(_bare(item), uids)
+            status = {key: value for key, value in (wanted.pop("status", None) or {}).items() if key not in _REVISIONS}
+            stored = await _stored(client, resource, name)
+            made = stored or await client.create(resource, wanted)
+            uids[item["metadata"]["uid"]] = made["metadata"]["uid"]
+            # The controller counts that of a group anew.
+            if status and not made.get("status") and resource is not GROUPS:
+                await client.replace(resource, {**made, "status": status}, subresource="status")
+                stored = None
+            yield f"{resource.key} {name} {'created' if stored is None else 'kept'}"
+
+
+async def _stored(client: KubeClient, resource: Resource, name: str) -> Object | None:
+    try:
+        return await client.get(resource, name)
+    except NotFound:
+        return None
+
+
+def _parents_first(items: Sequence[Object]) -> list[Object]:
+    """Return the items in an order in which each group follows its parent; nothing else has one."""
+    parents = {item["metadata"]["name"]: (item.get("spec") or {}).get("parentBizGroup") or "" for item in items}
+
+    def depth(name: str) -> int:
+        seen: set[str] = set()
+        while name in parents and name not in seen:
+            seen.add(name)
+            name = parents[name]
+        return len(seen)
+
+    return sorted(items, key=lambda item: depth(item["metadata"]["name"]))
+
+
+def _bare(item: Object) -> Object:
+    """Return an object without the metadata that the API server and the controller write."""
+    written = ("name", "labels", "annotations", "ownerReferences")
+    return {**item, "metadata": {key: item["metadata"][key] for key in written if key in item["metadata"]}}
+
+
+def _renamed(value: Any, uids: Mapping[str, str]) -> Any:
+    """Return the value with the new uid wherever a field `uid` has an old one."""
+    if isinstance(value, list):
+        return [_renamed(each, uids) for each in value]
+    if isinstance(value, dict):
+        renamed = {key: _renamed(each, uids) for key, each in value.items()}
+        return {**renamed, "uid": uids.get(renamed["uid"], renamed["uid"])} if "uid" in renamed else renamed
+    return value
+
+
+def items_of(text: str) -> list[Object]:
+    """Return the objects of a backup. Raise NotYAML."""
+    return [item for document in load_all(text) for item in document.get("items") or [document]]
+
+
+async def _run(kubeconfig: Path, context: str | None, items: Sequence[Object]) -> None:
+    async with KubeClient.from_kubeconfig(kubeconfig, context) as client:
+        async for line in restore(client, items):
+            sys.stdout.write(f"{line}\n")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("backup", type=Path, help="the output of kubectl get bizgroup -o yaml, or -o json")
+    parser.add_argument("--kubeconfig", type=Path, default=default_kubeconfig(), help="the cluster and the user")
+    parser.add_argument("--context", help="context of the kubeconfig")
+    given = parser.parse_args()
+    asyncio.run(_run(given.kubeconfig, given.context, items_of(given.backup.read_text("utf-8"))))
