@@ -63,11 +63,11 @@ class Webhooks:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._clock = clock
-        self.store = GroupStore(client)
+        self.payers = PayerStore(client, settings.registry)
+        self.store = GroupStore(client, on_change=self.payers.on_group)
         self.reserver = Reserver(self.store, catalog=settings.catalog, clock=clock)
         self.resolver = ReferenceResolver(client, settings.registry)
         authorizer = Authorizer(client, self.store, SubjectAccessReviewer(client), settings.rights)
-        self.payers = PayerStore(client)
         self._handlers = handlers(
             client, self.store, self.reserver, self.resolver, authorizer, self.payers, settings, namespace
         )

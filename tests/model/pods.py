@@ -993,7 +993,9 @@ def unsettled(world: World, scenario: Scenario, rules: Rules) -> str | None:
     if used != wanted:
         return f"{used} are used, and {wanted} are asked for or run"
     known = [_lines_of(world, scenario, rules, name) for name in scenario.names]
-    if sorted(uid for lines in known for uid, stay in lines.items() if stay == ALL) != sorted(w.uid for w in world.works):
+    if sorted(uid for lines in known for uid, stay in lines.items() if stay == ALL) != sorted(
+        w.uid for w in world.works
+    ):
         return f"remembered for nothing: {known}"
     return None
 
