@@ -337,8 +337,11 @@ class RememberedPayers:
             self._pages.learn(obj)
         groups = {wire.group_of(obj) for obj in self.informer.store.values()} | self._said.keys()
         for group in groups:
-            for uid in self.of(group):
+            uids = self.of(group)
+            for uid in uids:
                 self._refresh(group, uid)
+            # Some may have gone meanwhile: of what happened in between, no watch tells.
+            self._on_change(group, uids)
 
     def _stored_memory(self, group: str, uid: str) -> Memory | None:
         """Return the line that counts of those that are stored: the record's is never newer than the status'."""

@@ -259,6 +259,10 @@ class _Fresh(NamedTuple):
     uid: str
     version: int
     created: int
+    many: int = 1
+
+    def some(self, many: int) -> _Fresh:
+        return self._replace(many=many)
 
 
 def free_of(work: Work, pods: Sequence[Pod]) -> int:

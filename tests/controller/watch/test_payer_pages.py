@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -316,3 +317,103 @@ async def test_a_definition_that_drops_the_lines_of_a_status_refuses_growth(
         await books.create(tfjob("a", "nlp", 1, gpu=0))
         found = await books.until("nlp", lambda g: bool(g.status.payers_problem))
         assert "apply the CRDs" in found.status.payers_problem
+
+
+class Killer:
+    """Kills a controller at one of its writes of statuses and pages: what it asks afterwards is lost."""
+
+    def __init__(self, number: int, moment: str) -> None:
+        self._left = number
+        self._moment = moment
+        self.has_killed = asyncio.Event()
+
+    def _is_its_turn(self, line: str) -> bool:
+        if line.startswith(("PUT", "POST")) and ("/bizgrouppayers" in line or line.endswith("/nlp/status")):
+            self._left -= 1
+            return self._left < 0
+        return False
+
+    async def before(self, line: str) -> web.Response | None:
+        if self._moment == "before" and self._is_its_turn(line):
+            self.has_killed.set()
+        return web.Response(status=503) if self.has_killed.is_set() else None
+
+    async def after(self, line: str, _: int) -> bool:
+        if self._moment == "after" and self._is_its_turn(line):
+            self.has_killed.set()
+        return self.has_killed.is_set()
+
+
+@pytest.mark.parametrize("number", range(7))
+@pytest.mark.parametrize("moment", ["before", "after"])
+async def test_what_was_counted_stays_charged_wherever_its_controller_is_killed(
+    books: Books, monkeypatch: pytest.MonkeyPatch, number: int, moment: str
+) -> None:
+    monkeypatch.setattr(remembered, "ROOM", 1)
+    async with books.controller(recount_interval=30.0):
+        await books.group("nlp", cpu="9")
+        killer = Killer(number, moment)
+        books.proxy.before.append(killer.before)
+        books.proxy.after.append(killer.after)
+        made: list[Object] = []
+        for name in "abcd":
+            made.append(await books.create(tfjob(name, "nlp", 1, gpu=0)))
+            await books.pod(f"{name}-0", made[-1], gpu=0)
+            await asyncio.sleep(1)
+        await eventually(lambda: _is_set(killer.has_killed), 60, "the controller is killed")
+    books.proxy.before.clear()
+    books.proxy.after.clear()
+    counted = int((await books.read("nlp")).status.used["limits.cpu"])
+    for job in made:
+        await books.remove(job)
+    async with books.controller():
+        found = await books.holds_still("nlp", lambda g: int(g.status.used["limits.cpu"]) >= counted)
+        assert len(found.status.leftovers) >= counted
+        assert not found.status.payers_problem
+        for job in made:
+            await books.ends(f"{job['metadata']['name']}-0")
+        await books.uses("nlp", cpu="0")
+
+
+async def _is_set(event: asyncio.Event) -> bool:
+    return event.is_set()
+
+
+def backed_up(books: Books) -> tuple[int, dict[Any, tuple[dict[Any, Any], list[Any]]]]:
+    """Return all that is stored, as a snapshot of etcd."""
+    store = books.box.api.store
+    return store.revision, {kind: (dict(shelf.items), list(shelf.keys)) for kind, shelf in store._shelves.items()}
+
+
+async def restore(books: Books, backup: tuple[int, dict[Any, tuple[dict[Any, Any], list[Any]]]]) -> None:
+    """Put a snapshot back: connections break meanwhile, and there is no history."""
+    await books.proxy.hang_up()
+    store = books.box.api.store
+    store.revision, stored = backup
+    for kind, shelf in store._shelves.items():
+        items, keys = stored.get(kind, ({}, []))
+        shelf.items, shelf.keys = dict(items), list(keys)
+    store.compact()
+    await books.proxy.listen()
+
+
+async def test_a_record_that_is_restored_with_everything_else_is_taken_as_it_is(
+    books: Books, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was remembered since the backup is of workloads that never were."""
+    monkeypatch.setattr(remembered, "ROOM", 1)
+    async with books.controller():
+        await books.group("nlp", cpu="9")
+        made = await jobs(books, "a", "b")
+        await books.pod("w", made[0], gpu=0)
+        await books.uses("nlp", cpu="2")
+        backup = backed_up(books)
+        made += await jobs(books, "c", "d")
+        await books.remove(made[0])
+        await books.until("nlp", lambda g: bool(g.status.leftovers))
+        await restore(books, backup)
+        await books.until("nlp", lambda g: not g.status.leftovers and g.status.used == {"limits.cpu": "2"})
+        await books.remove(made[0])
+        found = await books.until("nlp", lambda g: bool(g.status.leftovers))
+        assert found.status.used == {"limits.cpu": "2"}
+        assert (await remembers(books)).keys() == {job["metadata"]["uid"] for job in made[:2]}
