@@ -13,6 +13,7 @@ import structlog
 from bizrq.api.group import GroupObject
 from bizrq.kube.client import NotFound
 from bizrq.store.hours import CARD_HOURS
+from bizrq.store.payers import PAYERS
 from controller.hours.record_store import RecordStore
 from controller.watch.cluster import CATCH_UP, Cluster
 
@@ -39,10 +40,10 @@ class VersionTracker:
     def behind(self, group: GroupObject) -> dict[str, int]:
         """Return the kinds whose store is older than the group's status or payers, with the revision to reach."""
         behind: dict[str, int] = {}
-        recorded = self._cluster.payers.stored(group.name).counted_at
-        for kind, text in (*group.status.counted_at.items(), *recorded.items()):
+        stated = ((kind, int(text) if text.isdigit() else 0) for kind, text in group.status.counted_at.items())
+        for kind, counted in (*stated, *self._cluster.payers.recorded(group.name).counted_at.items()):
             informer = self._cluster.informers.get(kind)
-            counted = max(int(text) if text.isdigit() else 0, behind.get(kind, 0))
+            counted = max(counted, behind.get(kind, 0))
             if informer is not None and informer.installed and informer.store.resource_version < counted:
                 behind[kind] = counted
         return behind
@@ -76,9 +77,9 @@ class VersionTracker:
             for kind, informer in self._cluster.informers.counted_from.items()
             if informer.installed
         }
-        # The watch may not have brought our own write of the record yet.
-        return (
-            {**counted, CARD_HOURS.key: str(self._record_store.revision(name))}
-            if self._record_store.has(name)
-            else counted
-        )
+        # The watch may not have brought our own writes of the records yet.
+        if (revision := self._cluster.payers.recorded(name).revision) > int(counted.get(PAYERS.key, revision)):
+            counted[PAYERS.key] = str(revision)
+        if self._record_store.has(name):
+            counted[CARD_HOURS.key] = str(self._record_store.revision(name))
+        return counted

@@ -146,10 +146,13 @@ class Reconciler:
         self._cluster.releases.find_unseen(name, over)
         run = self._prepaid_run(group)
         await self._refresh_usage(UsageQuery(name, run))
+        if await self._payer_lines.prepare(name, self._usage_cache.of(name)):
+            await self._refresh_usage(UsageQuery(name, run))
         # From here to the write nothing awaits: this is the one snapshot.
         group = self._cluster.groups.cached(name)
         if group is None:
             return None
+        self._cluster.payers.read_status(group)
         if self._versions.behind(group) or self._prepaid_run(group) != run:
             return 0.0
         if group.metadata.deletion_timestamp is not None and not problem:
@@ -210,26 +213,21 @@ class Reconciler:
             log.error("group cannot be counted", group=group.name, error=str(error))
             return await self._write(group, self._unreadable_status(group, str(error)), None)
         status, report = self._decide(group, gathered, expired)
-        # The payers first: only then may a status count what they make.
-        if not await self._store_payers(group, status):
-            return 0.0
-        return await self._write(group, status, report)
-
-    async def _store_payers(self, group: GroupObject, status: GroupStatus) -> bool:
-        """Store the payers of what a status counts. Return False if the status does not show the outcome.
-
-        Raises Conflict, other ApiErrors, Unreachable.
-        """
-        due, problem = self._payer_lines.due(group.name, self._usage_cache.of(group.name)), ""
+        # The payers first, or with the status: only then may it count what they make.
+        due = self._payer_lines.due(group.name, self._usage_cache.of(group.name))
         runs_on = self._runs_on.of(group.name)
-        if due.is_due or runs_on.keys() != self._cluster.payers.stored(group.name).runs_on.keys():
-            problem = await self._cluster.payers.write(group, due.dropped, status.counted_at, runs_on)
-        self._full[group.name] = problem
-        return self._payers_problem(group.name) == status.payers_problem
+        lines = await self._cluster.payers.store(group, due, status.counted_at, runs_on)
+        self._full[group.name] = lines.problem
+        if self._payers_problem(group.name) != status.payers_problem:
+            return 0.0
+        status.payers, status.payers_pages = lines.payers, lines.pages
+        again = await self._write(group, status, report)
+        self._cluster.payers.settle_dropped(group.name, due.dropped)
+        return min(again, 1.0) if self._payer_lines.has_more(group.name) else again
 
     def _payers_problem(self, name: str) -> str:
         """Return why the group's payers cannot all be remembered, with what to do; "" if they can."""
-        return _repair(self._cluster.payers.stored(name).problem or self._full.get(name, ""))
+        return _repair(self._cluster.payers.problem(name) or self._full.get(name, ""))
 
     # Gather.
 
@@ -323,6 +321,8 @@ class Reconciler:
             detached=group.status.detached,
             ending=group.status.ending,
             leftovers=group.status.leftovers,
+            payers=group.status.payers,
+            payers_pages=group.status.payers_pages,
             payers_problem=group.status.payers_problem,
             cash=group.status.cash,
             hold=group.status.hold,
@@ -336,7 +336,9 @@ class Reconciler:
         """Store the status if it differs or is due, then report. Returns the seconds after which to look again."""
         if wait := self._writer.wait(group):
             return min(wait, 0.1)
-        await self._writer.write_if_due(group, status)
+        stored = await self._writer.write_if_due(group, status)
+        if stored is not None:
+            self._cluster.payers.read_own(stored, status.payers)
         if report is not None:
             self._left[group.name] = report.leftovers
             self._reporter.report(group, report.counted, report.findings, report.hours)
@@ -358,6 +360,8 @@ class Reconciler:
             reservations=group.status.reservations,
             detached=group.status.detached,
             leftovers=group.status.leftovers,
+            payers=group.status.payers,
+            payers_pages=group.status.payers_pages,
             payers_problem=group.status.payers_problem,
             cash=group.status.cash,
             conditions=self._reporter.conditions(group, [("Ready", False, "Restored", message)]),

@@ -44,26 +44,32 @@ class StatusWriter:
         """Return the seconds to wait before a write, so that a person's edit of a busy group goes first."""
         return self._backoff.remaining(group)
 
-    async def write_if_due(self, group: GroupObject, status: GroupStatus) -> None:
-        """Write the status if it differs or was not written lately. Raises Conflict, other ApiErrors, Unreachable."""
-        due = self._clock() - self._written.get(group.name, float("-inf")) >= self._interval * 0.9
-        if due or _differs(group.status, status):
-            await self.write(group, status)
-            metrics.STATUS_WRITES.inc()
+    async def write_if_due(self, group: GroupObject, status: GroupStatus) -> GroupObject | None:
+        """Write the status if it differs or was not written lately, and return the stored group.
 
-    async def write(self, group: GroupObject, status: GroupStatus) -> None:
-        """Write the status on the version of the group that was read.
+        Raises Conflict, other ApiErrors, Unreachable.
+        """
+        due = self._clock() - self._written.get(group.name, float("-inf")) >= self._interval * 0.9
+        if not (due or _differs(group.status, status)):
+            return None
+        stored = await self.write(group, status)
+        metrics.STATUS_WRITES.inc()
+        return stored
+
+    async def write(self, group: GroupObject, status: GroupStatus) -> GroupObject:
+        """Write the status on the version of the group that was read, and return the stored group.
 
         Raises Conflict after reading the newer version, besides other ApiErrors and Unreachable.
         """
         written = msgspec.structs.replace(status, last_reconcile_time=format_timestamp(self._now()))
         body = wire.encode(msgspec.structs.replace(group, status=written))
         try:
-            await self._groups.write_status(group.name, body, _WRITE)
+            stored = await self._groups.write_status(group.name, body, _WRITE)
         except Conflict:
             await self._groups.read(group.name, _READ)
             raise
         self._written[group.name] = self._clock()
+        return stored
 
 
 def _differs(old: GroupStatus, new: GroupStatus) -> bool:

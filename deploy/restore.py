@@ -29,6 +29,8 @@ Object = dict[str, Any]
 _KINDS = (GROUPS, CORRECTIONS, CARD_HOURS, STATEMENTS, PAYERS)
 #: The fields of a status that are resourceVersions. Those of another cluster, or of an older store, say nothing.
 _REVISIONS = ("seen", "countedAt")
+#: What is kept of the status of a group: its part of the record of payers. The controller counts the rest anew.
+_OF_GROUPS = ("payers", "payersPages")
 
 
 async def restore(client: KubeClient, items: Sequence[Object]) -> AsyncIterator[str]:
@@ -41,15 +43,21 @@ async def restore(client: KubeClient, items: Sequence[Object]) -> AsyncIterator[
         for item in _parents_first([item for item in items if item["kind"] == resource.kind]):
             name = item["metadata"]["name"]
             wanted = _renamed(_bare(item), uids)
-            status = {key: value for key, value in (wanted.pop("status", None) or {}).items() if key not in _REVISIONS}
+            status = _restored(resource, wanted.pop("status", None) or {})
             stored = await _stored(client, resource, name)
             made = stored or await client.create(resource, wanted)
             uids[item["metadata"]["uid"]] = made["metadata"]["uid"]
-            # The controller counts that of a group anew.
-            if status and not made.get("status") and resource is not GROUPS:
+            if status and not made.get("status"):
                 await client.replace(resource, {**made, "status": status}, subresource="status")
                 stored = None
             yield f"{resource.key} {name} {'created' if stored is None else 'kept'}"
+
+
+def _restored(resource: Resource, status: Object) -> Object:
+    """Return the fields of a status that are restored."""
+    if resource is GROUPS:
+        return {key: value for key, value in status.items() if key in _OF_GROUPS}
+    return {key: value for key, value in status.items() if key not in _REVISIONS}
 
 
 async def _stored(client: KubeClient, resource: Resource, name: str) -> Object | None:

@@ -74,12 +74,12 @@ class Webhooks:
         self._tls: Callable[[], ssl.SSLContext] | None = None
         #: When a review of a stranger was logged last, in seconds of the clock.
         self._stranger_logged = -math.inf
-        self.store = GroupStore(client)
+        self.payers = PayerStore(client, settings.registry)
+        self.store = GroupStore(client, on_change=self.payers.on_group)
         self.reserver = Reserver(self.store, catalog=settings.catalog, clock=clock)
         self.resolver = ReferenceResolver(client, settings.registry)
         reviewer = SubjectAccessReviewer(client)
         authorizer = Authorizer(client, self.store, reviewer, settings.rights)
-        self.payers = PayerStore(client)
         self._handlers = handlers(
             client, self.store, self.reserver, self.resolver, authorizer, self.payers, settings, namespace
         )

@@ -29,6 +29,8 @@ API_VERSION = f"{API_GROUP}/v1alpha1"
 KIND = "BizGroupResourceQuota"
 PLURAL = "bizgroupresourcequotas"
 FINALIZER = f"{API_GROUP}/spent-hours"
+#: On every page of a group's records: the group's name, to select by.
+GROUP_LABEL = f"{API_GROUP}/group"
 
 #: As many lines of `status.ending`, and of `status.leftovers`, as the CRD takes.
 MAX_ENDING, MAX_LEFTOVERS = 200, 100
@@ -110,6 +112,9 @@ class GroupStatus(msgspec.Struct, omit_defaults=True, rename="camel"):
     ending: list[str] = []
     leftovers: list[str] = []
     payers_problem: str = ""
+    #: Lines of the record of payers that its pages do not have yet, and how many pages it has.
+    payers: list[str] = []
+    payers_pages: int = 0
     last_reconcile_time: str | None = None
     observed_generation: int = 0
     conditions: list[Condition] = []

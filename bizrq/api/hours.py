@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from bizrq.api.group import API_GROUP, API_VERSION, ObjectMeta
+from bizrq.api.group import API_GROUP, API_VERSION, GROUP_LABEL, ObjectMeta
 from bizrq.hours import metering
 from bizrq.hours.metering import Inherited, RecordPage, Segment, UsageRate, period_total, to_hours
 from bizrq.hours.periods import Period
@@ -24,8 +24,8 @@ from bizrq.units.times import format_timestamp, parse_timestamp
 
 CARD_HOURS, CARD_HOURS_PLURAL = "BizGroupCardHours", "bizgroupcardhours"
 STATEMENT, STATEMENTS_PLURAL = "BizGroupStatement", "bizgroupstatements"
-#: On every page and statement: the group's name, to select by. And on the last ones of a group whose hours another has.
-GROUP_LABEL, HEIR_LABEL = f"{API_GROUP}/group", f"{API_GROUP}/heir"
+#: On the last statements of a group whose hours another has.
+HEIR_LABEL = f"{API_GROUP}/heir"
 
 Amounts = dict[str, str]
 _Shape = TypeVar("_Shape")

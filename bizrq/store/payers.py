@@ -1,21 +1,22 @@
-"""The remembered payers as admission reads them, by uid, fed by a watch.
+"""The remembered payers as admission reads them, by uid, fed by watches of the records and of the groups.
 
-This file alone decides which lines of the records admission keeps: those of payers that are gone, and those of a payer
-with what it made besides pods, which it may let go. The controller reads whole records and writes them.
+This file alone decides which lines admission keeps: those of payers that are gone, those in the statuses of groups, and
+those of workloads of kinds that make more than pods, which they may let go. The controller reads all and writes them.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import structlog
 
 from bizrq.api import payers as wire
-from bizrq.api.group import API_GROUP
+from bizrq.api.group import API_GROUP, GroupObject
 from bizrq.kube.client import KubeClient, NotFound, Resource
 from bizrq.kube.informer import Informer
+from bizrq.workloads.kinds.registry import Registry
 from bizrq.workloads.ownership.memory import GONE_MARK, Memory, PayersUnreadable, parse_payer
 
 log = structlog.get_logger(__name__)
@@ -27,36 +28,56 @@ class KnownPayers:
     """A PayerMemory of the payers that are gone or released an object, or may release what makes pods for them."""
 
     def __init__(self) -> None:
-        #: By uid, then by group: a workload that moved before it was deleted has a line in each.
+        #: By uid, then by the object that has the line: a workload that moved before it was deleted has several, and so
+        #: has one whose line the record is taking over.
         self._known: dict[str, dict[str, Memory]] = {}
-        #: How many of those that are gone there are, by namespace.
+        #: The lines of each object.
+        self._lines: dict[str, dict[str, str]] = {}
+        #: How many lines of payers that are gone there are, by namespace.
         self._in: Counter[str] = Counter()
 
     def get(self, uid: str, /) -> Memory | None:
         """Return the payer that is remembered for an object. Of several groups the last one paid."""
         found = self._known.get(uid)
-        return max(found.values(), key=lambda memory: (memory.since, memory.group)) if found else None
+        if not found:
+            return None
+        return max(found.values(), key=lambda memory: (memory.since, memory.gone or 0, memory.group))
 
     def left_in(self, namespace: str) -> bool:
         """Return True where a payer of a namespace is gone and something of it is left."""
         return namespace in self._in
 
-    def replace(self, group: str, old: Iterable[str], new: Iterable[str]) -> None:
-        """Replace the lines of a group's record. A line that cannot be read is logged, and remembers nobody."""
-        before, after = set(old), set(new)
-        for line in before - after:
-            if (entry := _entry(group, line)) is not None:
-                self._forget(*entry)
-        for line in after - before:
-            if (entry := _entry(group, line)) is not None:
-                self._forget(*entry)
-                self._known.setdefault(entry[0], {})[group] = entry[1]
-                if entry[1].gone is not None:
-                    self._in[_namespace(entry[1])] += 1
+    def replace(self, source: str, group: str, lines: Iterable[str]) -> None:
+        """Replace the lines of one stored object. A line that cannot be read is logged, and remembers nobody."""
+        before, after = self._lines.get(source, {}), dict[str, str]()
+        for line in lines:
+            known = before.get(line)
+            uid = known if known is not None else self._add(source, group, line)
+            if uid is not None:
+                after[line] = uid
+        for uid in {before[line] for line in before.keys() - after.keys()}.difference(after.values()):
+            self._forget(source, uid)
+        if after:
+            self._lines[source] = after
+        else:
+            self._lines.pop(source, None)
 
-    def _forget(self, uid: str, memory: Memory) -> None:
+    def _add(self, source: str, group: str, line: str) -> str | None:
+        try:
+            uid, memory = parse_payer(group, line)
+        except PayersUnreadable as error:
+            # The status of the group says so too, and refuses growth until somebody mends the record.
+            log.warning("a line of remembered payers cannot be read", group=group, error=str(error))
+            return None
+        self._forget(source, uid)
+        self._known.setdefault(uid, {})[source] = memory
+        if memory.gone is not None:
+            self._in[_namespace(memory)] += 1
+        return uid
+
+    def _forget(self, source: str, uid: str) -> None:
         found = self._known.get(uid, {})
-        known = found.pop(memory.group, None)
+        known = found.pop(source, None)
         if known is not None and known.gone is not None:
             self._in[_namespace(known)] -= 1
             if not self._in[_namespace(known)]:
@@ -66,66 +87,84 @@ class KnownPayers:
 
 
 class PayerStore(KnownPayers):
-    """The same, kept current by a watch."""
+    """The same, kept current by the watches."""
 
-    def __init__(self, client: KubeClient) -> None:
+    def __init__(self, client: KubeClient, registry: Registry) -> None:
         super().__init__()
-        self.informer = Informer(client, PAYERS, on_change=self._on_change, transform=without_others)
+        makers = kinds_of_makers(registry)
+        self.informer = Informer(
+            client, PAYERS, on_change=self._on_change, transform=lambda page: without_others(page, makers)
+        )
+
+    def on_group(self, old: dict[str, Any] | None, new: dict[str, Any] | None) -> None:
+        """Take over the lines of a group's status: a change that the watch of groups brings."""
+        name = (new or old or {})["metadata"]["name"]
+        self.replace(_status_of(name), name, _lines_of(new))
 
     def _on_change(self, old: dict[str, Any] | None, new: dict[str, Any] | None) -> None:
-        name = (new or old or {})["metadata"]["name"]
-        self.replace(name, kept_lines(old), kept_lines(new))
+        obj = new or old or {}
+        self.replace(_page(obj), wire.group_of(obj), _lines_of(new))
 
 
-async def read_payers(client: KubeClient) -> KnownPayers:
-    """Return the payers that admission keeps, read now. Raise ApiError or Unreachable."""
-    found = KnownPayers()
+async def read_payers(client: KubeClient, registry: Registry, groups: Iterable[GroupObject]) -> KnownPayers:
+    """Return the payers that admission keeps, the records read now. Raise ApiError or Unreachable."""
+    found, makers = KnownPayers(), kinds_of_makers(registry)
+    for group in groups:
+        found.replace(_status_of(group.name), group.name, group.status.payers)
     try:
-        records, _ = await client.list(PAYERS)
+        pages, _ = await client.list(PAYERS)
     except NotFound:
         # The cluster runs a bizrq that does not remember payers.
         return found
-    for record in records:
-        found.replace(record["metadata"]["name"], (), kept_lines(record))
+    for page in pages:
+        found.replace(_page(page), wire.group_of(page), kept_lines(page, makers))
     return found
 
 
-def without_others(record: dict[str, Any]) -> dict[str, Any]:
-    """Return the record with the lines that admission keeps alone."""
-    metadata = record["metadata"]
+def kinds_of_makers(registry: Registry) -> frozenset[str]:
+    """Return the kinds of workloads that make others than pods, or pods that make others."""
+    others = {(adapter.group, adapter.kind) for adapter in registry.adapters} - {("", "Pod")}
+    makers = (a for a in registry.adapters if others & {*a.creates, *a.passes} or "Pod" in a.pods.owner_chain)
+    return frozenset(adapter.kind for adapter in makers)
+
+
+def without_others(page: dict[str, Any], makers: Collection[str]) -> dict[str, Any]:
+    """Return the page with the lines that admission keeps alone."""
+    metadata = page["metadata"]
     return {
-        "apiVersion": record.get("apiVersion"),
-        "kind": record.get("kind"),
+        "apiVersion": page.get("apiVersion"),
+        "kind": page.get("kind"),
         "metadata": {key: metadata[key] for key in ("name", "uid", "resourceVersion") if key in metadata},
-        "status": {"payers": kept_lines(record)},
+        "spec": {"group": wire.group_of(page)},
+        "status": {"payers": kept_lines(page, makers)},
     }
 
 
-def kept_lines(record: dict[str, Any] | None) -> list[str]:
-    """Return the lines of a stored record whose payers are gone, or share their place with what they made.
+def kept_lines(page: Mapping[str, Any] | None, makers: Collection[str]) -> list[str]:
+    """Return the lines of a stored page whose payers are gone, or are of such kinds.
 
-    Most workloads make pods and nothing else, so they are alone in their place.
+    Most other workloads make pods and nothing else, so they let go nothing that makes pods.
     """
-    lines = ((record or {}).get("status") or {}).get("payers")
-    if not isinstance(lines, list):
-        return []
-    lines = [line for line in lines if isinstance(line, str)]
-    places = Counter(map(_place, lines))
-    return [line for line in lines if GONE_MARK in line or places[_place(line)] > 1]
+    return [line for line in _lines_of(page) if GONE_MARK in line or _kind(line) in makers]
 
 
-def _place(line: str) -> str:
-    return line.rpartition(" ")[2]
+def _lines_of(obj: Mapping[str, Any] | None) -> list[str]:
+    """Return the lines of a page, or of the status of a group."""
+    lines = ((obj or {}).get("status") or {}).get("payers")
+    return [line for line in lines if isinstance(line, str)] if isinstance(lines, list) else []
+
+
+def _page(obj: Mapping[str, Any]) -> str:
+    return f"page {obj['metadata']['name']}"
+
+
+def _status_of(group: str) -> str:
+    return f"status of {group}"
+
+
+def _kind(line: str) -> str:
+    return line.rpartition(" ")[2].partition("/")[0]
 
 
 def _namespace(memory: Memory) -> str:
     return memory.place.split("/")[1]
-
-
-def _entry(group: str, line: str) -> tuple[str, Memory] | None:
-    try:
-        return parse_payer(group, line)
-    except PayersUnreadable as error:
-        # The status of the group says so too, and refuses growth until somebody mends the record.
-        log.warning("a line of remembered payers cannot be read", group=group, error=str(error))
-        return None

@@ -82,15 +82,14 @@ class ObservedUsage:
         # Pods run on thousands of nodes, and nearly all of them show nothing.
         silent: set[object] = set()
         for pod, many in sorts:
+            if countable and not self._may_show(pod):
+                continue
             key = self._alike_to_see(pod)
             if key in silent and not self.may_have_claims(pod):
                 continue
             plain = pod.plain()
             try:
                 if not observed.is_counted_pod(plain, now):
-                    continue
-                if countable and not self._may_show(pod):
-                    silent.add(key)
                     continue
                 asked, uses = self._pair(pod, plain, around)
             except Malformed as error:
@@ -123,7 +122,7 @@ class ObservedUsage:
 
     def _alike_to_see(self, pod: Pod) -> object:
         """Return a key that is equal for pods on nodes that show the same model."""
-        if pod.rest or pod.node is None or self._config.hami.enabled:
+        if _has_findings(pod) or pod.node is None or self._config.hami.enabled:
             return self.equivalence_key(pod)
         node = self._node(pod.node)
         known = self._models.get(pod.node)
@@ -193,9 +192,7 @@ class ObservedUsage:
         """Return what distinguishes a pod from others with its spec, including the versions of its claims."""
         has_claims = claims and (owned or pod.spec.get("resourceClaims"))
         if not has_claims:
-            # Of the rare fields, the deletion time does not change what a pod uses.
-            findings = pod.rest is not None and (pod.rest["status"] or "annotations" in pod.rest["metadata"])
-            return (pod.uid, pod.revision) if findings else ()
+            return (pod.uid, pod.revision) if _has_findings(pod) else ()
         kinds = (("resourceClaimName", "ResourceClaim"), ("resourceClaimTemplateName", "ResourceClaimTemplate"))
         named = [
             self._lookup.get(dra.GROUP, kind, pod.namespace, entry[field])
@@ -216,7 +213,7 @@ class ObservedUsage:
             if len(self._asks) >= SharedParts.MOST:
                 self._asks.clear()
             known = self._asks[id(pod.spec)] = pod.spec, _asks_for_devices(pod.spec, self._config)
-        return known[1] or pod.rest is not None
+        return known[1] or _has_findings(pod)
 
     def _owned(self, pod: Pod) -> Sequence[Object]:
         return list(self._cluster.informers.claims.store.index("pod", pod.uid))
@@ -244,6 +241,11 @@ class _Noted:
     def all_of(self, group: str, kind: str, namespace: str) -> Sequence[Object]:
         self._note((group, kind, namespace, ""))
         return self._lookup.all_of(group, kind, namespace)
+
+
+def _has_findings(pod: Pod) -> bool:
+    """Return True for a pod with rare fields that may change what it uses. When it is deleted does not."""
+    return pod.rest is not None and bool(pod.rest["status"] or "annotations" in pod.rest["metadata"])
 
 
 def is_allocated(claim: Object) -> bool:

@@ -5,26 +5,22 @@ This file alone decides when a payer is remembered because of a count, and when 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection
+from dataclasses import replace
 
 from bizrq.workloads.ownership.memory import Memory
 from controller.usage.usage_cache import GroupUsage
 from controller.usage.workload_usage import WorkloadUsage
 from controller.watch.cluster import Cluster
+from controller.watch.remembered import DueLines
+from controller.watch.time_slice import Yielder
 
 #: Milliseconds for which the line of a payer stays that left nothing: watches of other kinds may be behind.
 _LINGERS = 60_000
 #: Seconds between two looks for lines that nothing refers to.
 _SWEEP = 60.0
-
-
-@dataclass(frozen=True, slots=True)
-class DueLines:
-    """Whether a record has to be written, and the uids of the lines that go with that write."""
-
-    is_due: bool
-    dropped: frozenset[str]
+#: As many lines are looked at in one piece.
+_FEW = 200
 
 
 class PayerLines:
@@ -34,47 +30,114 @@ class PayerLines:
         self._cluster = cluster
         self._now = now
         self._clock = clock
-        #: When the lines of a group were last looked through.
+        #: When the lines of a group were last looked through, and those found then that may go, page by page.
         self._swept: dict[str, float] = {}
+        self._idle: dict[str, list[list[str]]] = {}
+        #: What waited to be stored of payers to which nothing referred when that was asked for, by group and uid.
+        self._unused: dict[str, dict[str, Memory]] = {}
 
     def forget(self, group: str) -> None:
         """Forget a group that is gone."""
-        self._swept.pop(group, None)
+        for known in (self._swept, self._idle, self._unused):
+            known.pop(group, None)
         self._cluster.payers.forget(group)
 
+    def has_more(self, group: str) -> bool:
+        """Return True if more lines may go than `due` has named until now."""
+        return bool(self._idle.get(group))
+
+    async def prepare(self, group: str, usage: GroupUsage) -> bool:
+        """Do most of the work of `due` in slices, where there is much. Return False if nothing was done."""
+        yielder = Yielder(steps=8)
+        self._mark_changes(group, usage)
+        is_much = len(usage.uncompared) > _FEW
+        while len(usage.uncompared) > _FEW:
+            self._compare(group, usage, _FEW)
+            await yielder.yield_if_due()
+        pending = self._cluster.payers.pending(group)
+        if len(pending) > _FEW:
+            is_much = True
+            for uid in tuple(pending):
+                self._is_due(group, uid, usage)
+                await yielder.step()
+        if self._clock() - self._swept.get(group, float("-inf")) >= _SWEEP:
+            is_much = True
+            await self._sweep(group, usage, yielder)
+        return is_much
+
     def due(self, group: str, usage: GroupUsage) -> DueLines:
-        """Remember who makes pods for the group, and return what its record needs."""
-        payers, needed = self._cluster.payers, usage.makers
-        for line in self._uncompared(group, usage):
-            for uid in line.makers:
-                known, left = payers.in_group(group, uid), line.left
-                if left is not None:
-                    if known is None or known.gone is None:
-                        payers.remember(uid, replace(left, group=group, gone=left.gone or self._now()))
-                elif known is None or known.gone is not None or known.place != line.place:
-                    payers.remember(uid, Memory(group, line.place, self._now()))
-        is_due = any(uid in needed or self._is_referred(uid) for uid in payers.pending(group))
-        swept = self._clock() - self._swept.get(group, float("-inf")) >= _SWEEP
-        if not (is_due or swept):
-            return DueLines(False, frozenset())
-        known = payers.of(group)
-        dropped = frozenset(uid for uid in known.keys() - needed.keys() if self._may_go(uid, known[uid]))
-        if swept:
-            self._swept[group] = self._clock()
-        return DueLines(is_due or (swept and bool(dropped)), dropped)
+        """Remember who makes pods for the group, and return what has to be stored of that, and what goes."""
+        payers = self._cluster.payers
+        self._mark_changes(group, usage)
+        self._compare(group, usage, len(usage.uncompared))
+        put = [uid for uid in payers.pending(group) if self._is_due(group, uid, usage)]
+        idle, said = self._idle.get(group, []), payers.said(group).payers
+        asked = set(idle.pop() if idle else ())
+        if not payers.has_room(group, put):
+            # Before the record takes over the lines of the status: fewer may do.
+            asked.update(said)
+        return DueLines(put, [uid for uid in asked if self._may_go(group, uid, usage)])
 
-    def _uncompared(self, group: str, usage: GroupUsage) -> list[WorkloadUsage]:
-        """Take the lines whose makers, or what is remembered of these, may have changed since the last call."""
-        changed, due = self._cluster.payers.take_changes(group), dict(usage.uncompared)
-        usage.uncompared.clear()
+    async def _sweep(self, group: str, usage: GroupUsage, yielder: Yielder) -> None:
+        """Look through all lines for those that may go."""
+        self._swept[group] = self._clock()
+        self._unused.pop(group, None)
+        payers, by_page = self._cluster.payers, dict[Collection[int], list[list[str]]]()
+        for uid in payers.of(group):
+            if self._may_go(group, uid, usage):
+                chunks = by_page.setdefault(payers.recorded(group).places.get(uid, ()), [[]])
+                if len(chunks[-1]) >= _FEW:
+                    chunks.append([])
+                chunks[-1].append(uid)
+            await yielder.step()
+        self._idle[group] = [chunk for chunks in by_page.values() for chunk in chunks]
+
+    def _mark_changes(self, group: str, usage: GroupUsage) -> None:
+        """Mark the workloads of whose makers something else is remembered since the last call."""
+        changed = self._cluster.payers.take_changes(group)
         if changed is None:
-            return list(usage.usages.values())
+            usage.uncompared |= dict.fromkeys(usage.usages)
+            return
         for maker in changed:
-            due |= dict.fromkeys(usage.makers.get(maker, ()))
-        return [usage.usages[uid] for uid in due]
+            usage.uncompared |= dict.fromkeys(usage.makers.get(maker, ()))
 
-    def _may_go(self, uid: str, memory: Memory) -> bool:
+    def _compare(self, group: str, usage: GroupUsage, most: int) -> None:
+        """Remember the makers of marked workloads, no more than `most` of these."""
+        for _ in range(most):
+            line = usage.usages.get(usage.uncompared.popitem()[0])
+            if line is not None:
+                self._remember(group, line)
+
+    def _remember(self, group: str, line: WorkloadUsage) -> None:
+        payers = self._cluster.payers
+        for uid in line.makers:
+            known, left = payers.in_group(group, uid), line.left
+            if left is not None:
+                if known is None or known.gone is None:
+                    payers.remember(uid, replace(left, group=group, gone=left.gone or self._now()))
+            elif known is None or known.gone is not None or known.place != line.place:
+                payers.remember(uid, Memory(group, line.place, self._now()))
+
+    def _is_due(self, group: str, uid: str, usage: GroupUsage) -> bool:
+        """Return True for what has to be stored: of a payer that makes pods, or that something refers to.
+
+        That something refers to a payer which is stored in other words is asked from time to time.
+        """
+        if uid in usage.makers:
+            return True
+        memory, unused = self._cluster.payers.in_group(group, uid), self._unused.setdefault(group, {})
+        if memory is None or (unused.get(uid) is memory and self._cluster.payers.is_stored(group, uid)):
+            return False
+        if self._is_referred(uid):
+            return True
+        unused[uid] = memory
+        return False
+
+    def _may_go(self, group: str, uid: str, usage: GroupUsage) -> bool:
         """Return True if nothing that is stored or live refers to the line of an object that makes no pods any more."""
+        memory = self._cluster.payers.in_group(group, uid)
+        if memory is None or uid in usage.makers:
+            return False
         if memory.gone is None:
             # It stands and makes nothing, or another group pays for it now.
             return self._cluster.placements.is_stored(uid)

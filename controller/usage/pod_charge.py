@@ -16,10 +16,10 @@ from bizrq.workloads.config import CountingConfig
 from bizrq.workloads.demand.counting import Demand
 from bizrq.workloads.kinds.declaration import Adapter
 from bizrq.workloads.lookup import Lookup
-from bizrq.workloads.ownership.charge import Held, Weighed, cost_of, may_be_free, weigh
-from bizrq.workloads.ownership.lives import Life, Stage, ends_at, stage
+from bizrq.workloads.ownership.charge import Held, Weighed, cost_of, may_be_free, number_of, weigh
+from bizrq.workloads.ownership.lives import TERMINAL, Life, Stage, ends_at, stage
 from bizrq.workloads.ownership.overlap import FREE_FOR
-from bizrq.workloads.ownership.waiting import current_version, is_awaited
+from bizrq.workloads.ownership.waiting import Awaited, awaits, current_version
 from controller.usage.below import Below, Path
 from controller.usage.excess import ExcessUsage
 from controller.watch.cluster import Cluster
@@ -101,7 +101,7 @@ class PodCharges:
         held = self._held(workload, below, lookup)
         may_have_free = surges and may_be_free(held, declared)
         if may_have_free:
-            held = self._held(workload, below, lookup, singly=True)
+            held = self._held(workload, below, lookup, by_age=True)
         now = self._now()
         if between:
             # Pods that are there already count by themselves.
@@ -113,8 +113,9 @@ class PodCharges:
         missing = {} if earlier else _per_pod(demand)
         weighed = weigh(asked, declared, held, now, surges=may_have_free, per_pod=missing)
         rolls = adapter.surge is not None and len({pod.version for pod in held}) > 1
-        found = _charge(held, weighed, declared, asked, rolls=rolls)
-        found = replace(found, vanished=[pod.uid for pod in held if pod.life.gone is not None])
+        found = _charge(weighed, declared, asked, rolls=rolls)
+        gone = (each for path in below.makers for each in self._cluster.vanished.of(path[-1][1]["metadata"]["uid"]))
+        found = replace(found, vanished=[pod.uid for pod, _ in gone])
         if found.overlap is None:
             return replace(found, between=between)
         makers = tuple(sorted(path[-1][1]["metadata"]["uid"] for path in below.makers))
@@ -134,13 +135,14 @@ class PodCharges:
 
     def revision(self, below: Below) -> int:
         """Return the revision of the latest change of a pod."""
-        return max((pod.revision for path in below.makers for pod in self._pods(path)), default=0)
+        pods = (self._cluster.descendants.pods_naming(path[-1][1]) for path in below.makers)
+        return max((pod.revision for of_maker in pods for pod in of_maker), default=0)
 
     def _pods(self, path: Path) -> Iterable[Pod]:
         return self._cluster.descendants.pods_made_by(path[-1][1])
 
-    def _held(self, workload: Object, below: Below, lookup: Lookup, *, singly: bool = False) -> list[Held]:
-        """Return the pods below a workload: by class, but those that are being deleted one by one; or all `singly`."""
+    def _held(self, workload: Object, below: Below, lookup: Lookup, *, by_age: bool = False) -> list[Held]:
+        """Return the pods below a workload by class. `by_age` if those of a class have to be made at one moment."""
         costs: dict[object, Resources] = {}
         versions = _CurrentVersions(below)
 
@@ -152,31 +154,42 @@ class PodCharges:
             return known
 
         found: list[Held] = []
-        pods = self._cluster.descendants
         for path in below.makers:
-            _, made = path[-1]
-            maker = made["metadata"]["uid"]
+            maker = path[-1][1]["metadata"]["uid"]
             # The version of a pod that does not tell is that of its maker.
             of_maker = maker if len(path) > 1 else ""
-            alike: dict[object, tuple[Pod, int]] = {}
-            for pod, many in [(p, 1) for p in pods.pods_made_by(made)] if singly else pods.grouped_pods_made_by(made):
-                if pod.is_terminated:
-                    continue
-                if pod.rest is not None and pod.is_being_deleted:
-                    awaited = _is_waited_for(workload, path, pod, versions)
-                    found.append(Held(pod.uid, pod.version or of_maker, pod.life(), cost(pod), awaited))
-                elif singly:
-                    life = Life(created=pod.created)
-                    found.append(Held(pod.uid, pod.version or of_maker, life, cost(pod)))
-                else:
-                    sort = _sort(pod)
-                    known = alike.get(sort)
-                    alike[sort] = (pod, many) if known is None else (known[0], known[1] + many)
-            for pod, many in alike.values():
-                found.append(Held(pod.uid, pod.version or of_maker, _RUNS, cost(pod), many=many))
+            for pod, many, awaited in self._classes(path, _awaited(workload, path, versions), by_age=by_age):
+                life = pod.life() if pod.is_being_deleted else Life(created=pod.created) if by_age else _RUNS
+                found.append(Held(pod.uid, pod.version or of_maker, life, cost(pod), awaited, many))
             for pod, life in self._cluster.vanished.of(maker):
                 found.append(Held(pod.uid, pod.version or of_maker, life, cost(pod)))
         return found
+
+    def _classes(self, path: Path, awaited: Awaited, *, by_age: bool) -> list[tuple[Pod, int, bool]]:
+        """Return one of the live pods of each class, how many the class has, and if their controller waits for them.
+
+        Ten thousand pods may be on as many nodes, or be deleted one by one. So little is done for each.
+        """
+        pods, made = self._cluster.descendants, path[-1][1]
+        classes: dict[object, list[Any]] = {}
+        for pod, many in [(p, 1) for p in pods.pods_made_by(made)] if by_age else pods.grouped_pods_made_by(made):
+            if pod.phase in TERMINAL:
+                continue
+            rest, key, waits = pod.rest, (id(pod.spec), id(pod.labels), pod.created if by_age else None), False
+            if rest is not None:
+                metadata = rest["metadata"]
+                deleted = metadata.get("deletionTimestamp")
+                if deleted is not None:
+                    waits = awaited(pod.name)
+                    key = (*key, deleted, metadata.get("deletionGracePeriodSeconds"), pod.node is None, waits)
+                if pod.is_resized:
+                    key = (*key, pod.uid)
+            known = classes.get(key)
+            if known is None:
+                classes[key] = [pod, many, waits]
+            else:
+                known[1] += many
+        return [(pod, many, waits) for pod, many, waits in classes.values()]
 
     def _pod_adapter(self) -> Adapter:
         found = self._cluster.registry.by_kind(*POD)
@@ -204,18 +217,18 @@ class _CurrentVersions:
         return maker["metadata"]["uid"] != self._known[uid]
 
 
-def _is_waited_for(workload: Object, path: Path, pod: Pod, versions: _CurrentVersions) -> bool:
-    """Return True where no controller makes another pod while this one is being deleted."""
+def _awaited(workload: Object, path: Path, versions: _CurrentVersions) -> Awaited:
+    """Return for which pods of a maker, by name, no controller makes another while they are being deleted."""
     if workload["metadata"].get("deletionTimestamp") is not None:
         # Controllers make nothing for an object that is being deleted.
-        return True
+        return lambda _: True
     adapter, maker = path[-1]
     if maker["metadata"].get("deletionTimestamp") is not None:
-        return False
+        return lambda _: False
     if (adapter.group, adapter.kind) == REPLICASET and len(path) > 1:
         owner = path[-2][1]
-        return is_awaited(owner, pod.name, is_old=versions.is_old(owner, maker))
-    return is_awaited(maker, pod.name, is_old=False)
+        return awaits(owner, is_old=versions.is_old(owner, maker))
+    return awaits(maker, is_old=False)
 
 
 def _per_pod(demand: Demand) -> Resources:
@@ -235,31 +248,41 @@ def _versioned(makers: Iterable[Path]) -> tuple[str, ...]:
     return tuple(sorted({str(owner["metadata"]["name"]) for owner in above}))
 
 
-def _charge(held: list[Held], weighed: Weighed, declared: int, asked: Resources, *, rolls: bool) -> PodCharge:
+def _charge(weighed: Weighed, declared: int, asked: Resources, *, rolls: bool) -> PodCharge:
     """Sort what is charged beyond the workload into overlap and surplus. `rolls` says that it has several versions."""
     if not weighed.beyond:
         return PodCharge(weighed)
-    gone = set(weighed.ending)
-    ending = [pod for pod in held if pod.uid in gone]
+    ending = weighed.ending
     amounts = cost_of(ending)
     fresh = growth(growth(weighed.charge, amounts), asked)
-    number = max(0, weighed.fresh - declared - len(weighed.free)) if rolls and fresh else 0
+    surge = number_of(weighed.fresh) - declared
+    number = max(0, surge - number_of(weighed.free)) if rolls and fresh else 0
     if not ending and not (rolls and fresh):
         return PodCharge(weighed, surplus=fresh)
     since = [_deleted_at(pod.life) for pod in ending]
-    if number:
-        ages = sorted((pod.created or 0 for pod in held if pod.uid not in gone), reverse=True)
-        since += [age + FREE_FOR for age in ages[len(weighed.free) : weighed.fresh - declared] if age]
+    if number and (made := _made_at(weighed.fresh, surge)):
+        since.append(made + FREE_FOR)
     ends = [ends_at(pod.life) for pod in ending]
     known = [end for end in ends if end is not None]
     overlap = Overlap(
-        len(ending),
+        number_of(ending),
         number,
         add(amounts, fresh) if rolls else amounts,
         _on_the_calendar(min((at for at in since if at is not None), default=None)),
         _on_the_calendar(max(known)) if known and len(known) == len(ends) and not (rolls and fresh) else None,
     )
     return PodCharge(weighed, overlap, None if rolls else fresh)
+
+
+def _made_at(pods: Iterable[Held], number: int) -> int | None:
+    """Return when the oldest of so many of the youngest pods was made that say so."""
+    found = None
+    for pod in sorted(pods, key=lambda each: each.created or 0, reverse=True):
+        if number <= 0 or not pod.created:
+            break
+        found = pod.created
+        number -= pod.many
+    return found
 
 
 def _deleted_at(life: Life) -> int | None:

@@ -30,7 +30,7 @@ class RunningOn:
 
     def of(self, group: str) -> dict[str, RunsOn]:
         """Return all vanished pods that the group pays for, by uid: what the record needs."""
-        known = dict(self._cluster.payers.stored(group).runs_on)
+        known = dict(self._cluster.payers.recorded(group).runs_on)
         for uid, (pod, end, place) in self._cluster.vanished.charged_to(group).items():
             if uid not in known:
                 adapter = self._cluster.registry.by_kind(*POD)

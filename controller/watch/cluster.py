@@ -106,14 +106,21 @@ class Cluster:
         self._listeners.append(listener)
 
     def _payers_changed(self, group: str, uids: Collection[str]) -> None:
-        """Place again what the payers left that another writer of a group's record changed."""
-        self.releases.settle(uids)
+        """Place again what the payers left of which another writer has stored something else."""
+        if all(informer.synced.is_set() for informer in self.informers.kinds.values()):
+            # Before that, who is not seen may exist.
+            self.releases.settle(uids)
         self.releases.changed(uids)
         self._enqueue(group, UNHURRIED)
 
     def group_changed(self, old: Object | None, new: Object | None) -> None:
         """Enqueue the group and its parent, before and after the change."""
         self._enqueue_awaiting(old, new)
+        name = (new or old or {})["metadata"]["name"]
+        if (known := self.groups.cached(name)) is not None:
+            self.payers.read_status(known)
+        else:
+            self.payers.forget(name)
         for obj in (old, new):
             if obj is None:
                 continue

@@ -63,7 +63,7 @@ class Descendants:
         makers = [
             maker["metadata"]["uid"]
             for maker in self._owners_of_pods(workload)
-            if not (is_pod or _is_idle(maker)) or any(self.pods_made_by(maker))
+            if not (is_pod or _is_idle(maker)) or any(self.grouped_pods_made_by(maker))
         ]
         return list(dict.fromkeys((*(() if is_pod else (uid,)), *makers)))
 
@@ -93,20 +93,21 @@ class Descendants:
 
     def pods_made_by(self, owner: Object) -> Sequence[Pod]:
         """Return the pods that name an object as their controller and that it keeps."""
-        return [pod for pod, _ in self._kept(owner, ((pod, 1) for pod in self._pods_naming(owner)))]
+        return [pod for pod, _ in self._kept(owner, [(pod, 1) for pod in self.pods_naming(owner)])]
 
     def grouped_pods_made_by(self, owner: Object, apart: Container[str] = ()) -> list[tuple[Pod, int]]:
         """Return one pod of each equivalence class that an object keeps, and the size of the class."""
         grouped = self._informers.pods.store.grouped("owner", owner["metadata"]["uid"], apart)
         return self._kept(owner, cast("list[tuple[Pod, int]]", grouped))
 
-    def _pods_naming(self, owner: Object) -> Collection[Pod]:
+    def pods_naming(self, owner: Object) -> Collection[Pod]:
+        """Return the pods that name an object as their controller, kept or not."""
         return cast("Collection[Pod]", self._informers.pods.store.kept_index("owner", owner["metadata"]["uid"]))
 
-    def _kept(self, owner: Object, pods: Iterable[tuple[Pod, int]]) -> list[tuple[Pod, int]]:
+    def _kept(self, owner: Object, pods: list[tuple[Pod, int]]) -> list[tuple[Pod, int]]:
         """Return those that the owner keeps. Pods of one template share their labels."""
         if keeps_all(owner):
-            return list(pods)
+            return pods
         known: dict[object, bool] = {}
         found: list[tuple[Pod, int]] = []
         for pod, many in pods:

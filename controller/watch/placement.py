@@ -95,7 +95,10 @@ class Placements:
         yield from self._ownership.strays()
         for uid in self._payers:
             yield uid
-            yield from self._descendants.owned_by(uid)
+            # What a payer that stands lets go is remembered by itself.
+            memory = self._payers.get(uid)
+            if memory is not None and memory.gone is not None:
+                yield from self._descendants.owned_by(uid)
 
     def is_stored(self, uid: str) -> bool:
         """Return True if an object has this uid."""
@@ -119,11 +122,10 @@ class Placements:
         for uid, namespace in tuple(self._strays.items()):
             if namespace in namespaces and (kept := self._kept(uid)) is not None:
                 yield kept
-        for uid, memory in self._payers.of(group).items():
-            if memory.gone is not None:
-                for left in (uid, *self._descendants.owned_by(uid)):
-                    if (kept := self._kept(left)) is not None:
-                        yield kept
+        for uid in self._payers.left_in(group):
+            for left in (uid, *self._descendants.owned_by(uid)):
+                if (kept := self._kept(left)) is not None:
+                    yield kept
 
     def _note_stray(self, uid: str, namespace: str | None) -> None:
         if namespace is not None:

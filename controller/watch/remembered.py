@@ -1,80 +1,88 @@
-"""The records of remembered payers as the controller has them: what is stored, and what is to be stored next.
+"""The remembered payers as the controller has them: what is stored, and what is to be stored next.
 
-This file alone decides which version of a record is the newest known, and how one is written. `releases` decides who is
-remembered because of a change, `controller.usage.payer_lines` who is because of a count.
+A line is stored with the status that counts its payer. A status has some lines only: then the pages of the record take
+over all of these. This file alone decides which line counts, when lines move on, and what is lost of a record.
+`payer_pages` stores pages; `releases` decides who is remembered because of a change, and
+`controller.usage.payer_lines` who is because of a count.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
-from typing import Any
-
-import structlog
+from typing import Any, NamedTuple
 
 from bizrq.api import payers as wire
 from bizrq.api.group import GroupObject
-from bizrq.api.payers import GroupReference, PayersMeta, PayersObject, PayersRecordUnreadable, PayersStatus
-from bizrq.kube.client import AlreadyExists, Conflict, KubeClient, NotFound
+from bizrq.kube.client import KubeClient
 from bizrq.kube.informer import Informer
 from bizrq.store.groups import without_managed_fields
 from bizrq.store.payers import PAYERS
-from bizrq.workloads.ownership.memory import (
-    NO_LINES,
-    KnownLines,
-    Memory,
-    PayersUnreadable,
-    fits,
-    parse_payer,
-    parse_payers,
-    payer_lines,
-)
-from bizrq.workloads.ownership.runs_on import RunsOn, problem_of, readable, runs_on_lines
-
-log = structlog.get_logger(__name__)
+from bizrq.workloads.ownership.memory import Memory, PayersUnreadable, parse_payer, parse_payers, payer_line
+from bizrq.workloads.ownership.pages import MAX_LINES, MAX_PAGES, lay_out
+from bizrq.workloads.ownership.runs_on import RunsOn
+from bizrq.workloads.ownership.runs_on import latest as latest_runs_on
+from controller.watch.payer_pages import NO_PAGES, GroupPages, PayerPages
 
 Object = dict[str, Any]
 
-_TIMEOUT = 10.0
+#: As many lines as a status gets, and characters of them: each costs every write of the status 13 µs.
+ROOM, ROOM_LENGTH = 16, 4096
 #: As many changes of one group are remembered before they are stored. A standby controller stores none.
-_MOST_PENDING = 10_000
+_MOST_PENDING = MAX_PAGES * MAX_LINES
 
 
 @dataclass(frozen=True, slots=True)
-class StoredPayers:
-    """The record of one group as it is stored. `problem` says why it cannot be trusted as a whole; "" if it can."""
+class Said:
+    """What the status of a group says of payers: lines, and how many pages the record has."""
 
-    uid: str = ""
-    revision: int = 0
+    revision: int = -1
     group_uid: str = ""
+    lines: list[str] = field(default_factory=list)
     payers: Mapping[str, Memory] = field(default_factory=dict)
-    counted_at: Mapping[str, str] = field(default_factory=dict)
+    pages: int = 0
     problem: str = ""
-    #: The lines of `payers`; none if there is a problem.
-    known: KnownLines = NO_LINES
-    runs_on: Mapping[str, RunsOn] = field(default_factory=dict)
+    #: True for lines that this process has written.
+    is_own: bool = False
 
 
-_NONE = StoredPayers()
+class DueLines(NamedTuple):
+    """The uids of which something has to be stored before or with the next status, and of lines that go."""
+
+    put: Collection[str] = ()
+    dropped: Collection[str] = ()
+
+
+class StatusLines(NamedTuple):
+    """What a status says of payers from now on, and why not all that is remembered could be stored."""
+
+    payers: list[str]
+    pages: int
+    problem: str = ""
+
+
+_NOTHING = Said()
 
 
 class RememberedPayers:
     """All remembered payers by uid, stored or not."""
 
     def __init__(self, client: KubeClient, on_change: Callable[[str, Collection[str]], None]) -> None:
-        """`on_change` is called with a group and the uids whose payers another writer of its record changed."""
-        self._client = client
+        """`on_change` is called with a group and the uids of which another writer has stored something else."""
         self._on_change = on_change
-        self._stored: dict[str, StoredPayers] = {}
+        self._pages = PayerPages(client)
+        #: Why the statuses that this process writes do not keep their lines; "" if they do.
+        self._unstored = ""
+        self._said: dict[str, Said] = {}
         #: What is to be stored, by group and uid.
         self._pending: dict[str, dict[str, Memory]] = {}
-        #: Both, by uid and group.
+        #: All of these, by uid and group.
         self._known: dict[str, dict[str, Memory]] = {}
         #: The uids of which a group remembers something else since that was asked for, by group.
         self._changes: dict[str, set[str]] = {}
-        #: The uids of what payers that are gone left, by the place of the payer.
+        #: The uids of what payers that are gone left, by the place of the payer, and by group.
         self._left: dict[str, set[str]] = {}
+        self._gone: dict[str, set[str]] = {}
         self.informer = Informer(
             client, PAYERS, on_change=self._changed, on_rollback=self._start_over, transform=without_managed_fields
         )
@@ -90,24 +98,55 @@ class RememberedPayers:
         """Return the uids of payers and objects that are remembered as gone with the payer of this place."""
         return tuple(self._left.get(place, ()))
 
+    def left_in(self, group: str) -> Collection[str]:
+        """Return the uids of payers and objects that the group remembers as gone."""
+        return tuple(self._gone.get(group, ()))
+
     def __iter__(self) -> Iterator[str]:
         """Yield the uids of all remembered payers."""
         yield from tuple(self._known)
 
-    def of(self, group: str) -> dict[str, Memory]:
-        """Return all that is remembered of a group, by uid."""
-        return {**self.stored(group).payers, **self.pending(group)}
+    def of(self, group: str) -> Collection[str]:
+        """Return the uids of all that is remembered of a group."""
+        return {*self._pages.of(group).payers, *self.said(group).payers, *self.pending(group)}
 
     def in_group(self, group: str, uid: str) -> Memory | None:
         """Return what one group remembers of a uid."""
         return self._known.get(uid, {}).get(group)
 
-    def stored(self, group: str) -> StoredPayers:
-        return self._stored.get(group, _NONE)
+    def said(self, group: str) -> Said:
+        """Return what the status of the group says of payers, in the newest version that is known."""
+        return self._said.get(group, _NOTHING)
+
+    def recorded(self, group: str) -> GroupPages:
+        """Return the pages of the group's record. Do not change them.
+
+        A group that had the name before may have left some: they are no part of it.
+        """
+        pages, uid = self._pages.of(group), self.said(group).group_uid
+        return pages if pages.group_uid in ("", uid) else NO_PAGES
 
     def pending(self, group: str) -> Mapping[str, Memory]:
         """Return what is remembered of a group and not stored yet."""
         return self._pending.get(group, {})
+
+    def is_stored(self, group: str, uid: str) -> bool:
+        """Return True if the status or the record of the group has a line of this uid."""
+        return uid in self.said(group).payers or uid in self._pages.of(group).payers
+
+    def has_room(self, group: str, put: Collection[str]) -> bool:
+        """Return True if the status of the group has room for these lines beside those that it has."""
+        return len(self.said(group).payers.keys() | put) <= ROOM
+
+    def problem(self, group: str) -> str:
+        """Return why what is stored of a group cannot be trusted; "" if it can."""
+        said, pages = self.said(group), self.recorded(group)
+        if problem := said.problem or pages.problem or self._unstored:
+            return problem
+        if said.pages <= len(pages.by_number):
+            return ""
+        lost = next(number for number in range(said.pages) if number not in pages.by_number)
+        return f"page {lost} of {said.pages} of its record is missing"
 
     def take_changes(self, group: str) -> Collection[str] | None:
         """Return the uids of which the group remembers something else since the last call. None for all."""
@@ -125,134 +164,188 @@ class RememberedPayers:
             self._drop_pending(memory.group, next(iter(waiting)))
 
     def forget(self, group: str) -> None:
-        """Forget what is not stored of a group that is gone."""
+        """Forget the status and what is not stored of a group that is gone."""
         self._changes.pop(group, None)
-        for uid in tuple(self.pending(group)):
+        said = self._said.pop(group, _NOTHING)
+        for uid in (*self.pending(group), *said.payers):
             self._drop_pending(group, uid)
 
-    async def write(
+    # The status.
+
+    def read_own(self, group: GroupObject, written: list[str]) -> None:
+        """Take over what this process has written: the stored group, and the lines that its status was to have."""
+        is_stored = group.status.payers == written
+        self._unstored = "" if is_stored else "status.payers is not stored: apply the CRDs of this version of bizrq"
+        self.read_status(group, is_own=True)
+
+    def read_status(self, group: GroupObject, *, is_own: bool = False) -> None:
+        """Take over what the newest known version of a group says. `is_own` if this process has just written it."""
+        before, status = self.said(group.name), group.status
+        if before.revision == group.resource_version:
+            return
+        is_same = status.payers == before.lines
+        payers, problem = (before.payers, before.problem) if is_same else _read(group.name, status.payers)
+        self._said[group.name] = Said(
+            group.resource_version,
+            group.metadata.uid,
+            status.payers,
+            payers,
+            status.payers_pages,
+            problem,
+            is_own or (is_same and before.is_own),
+        )
+        changed = _changed(before.payers, payers) if not is_same else ()
+        for uid in changed:
+            if uid not in payers and not is_own:
+                self._taken_out(group, uid, before)
+            self._refresh(group.name, uid)
+            self._settle(group.name, uid)
+        if changed and not is_own:
+            self._on_change(group.name, changed)
+
+    def _taken_out(self, group: GroupObject, uid: str, before: Said) -> None:
+        """Decide what another writer meant that has taken a line out of a status."""
+        if before.is_own and before.revision < group.resource_version:
+            # It may not know the field: the line is stored again if it is needed.
+            self._pending.setdefault(group.name, {}).setdefault(uid, before.payers[uid])
+        elif uid not in self._pages.of(group.name).payers:
+            # Another controller found that nothing refers to it.
+            self._drop_pending(group.name, uid)
+
+    # The record.
+
+    def _lines_for(self, group: str, due: DueLines) -> tuple[StatusLines, Mapping[str, Memory]]:
+        """Return what the next status says of payers, and what the record has to take over first."""
+        said, pages = self.said(group), self.recorded(group)
+        number = len(pages.by_number)
+        is_whole = all(each in pages.by_number for each in range(number))
+        pages_said = max(said.pages, number) if is_whole else said.pages
+        changed = {uid: memory for uid in due.put if (memory := self.pending(group).get(uid)) is not None}
+        kept = {
+            uid: memory
+            for uid, memory in said.payers.items()
+            if uid not in due.dropped and uid not in changed and pages.payers.get(uid) != memory
+        }
+        lines = [payer_line(uid, memory) for uid, memory in (kept | changed).items()]
+        if len(lines) <= ROOM and sum(map(len, lines)) <= ROOM_LENGTH:
+            return StatusLines(sorted(lines), pages_said), {}
+        # A line of the status that changes stays there: until the status is written, its old one would count.
+        stays = {uid: memory for uid, memory in changed.items() if uid in said.payers}
+        lines = [payer_line(uid, memory) for uid, memory in stays.items()]
+        moves = {uid: memory for uid, memory in (kept | changed).items() if uid not in stays}
+        return StatusLines(sorted(lines), pages_said), moves
+
+    async def store(
         self,
         group: GroupObject,
-        dropped: Collection[str],
+        due: DueLines,
         counted_at: Mapping[str, str],
-        runs_on: Mapping[str, RunsOn] = MappingProxyType({}),
-    ) -> str:
-        """Store what is remembered of a group, without the dropped uids, and the pods that run on though they are gone.
+        runs_on: Mapping[str, RunsOn],
+    ) -> StatusLines:
+        """Bring the record up to what is remembered of a group, and return what its status has to say beside it.
 
-        Return why not all of it could be stored. Raise Conflict after reading the stored record, other ApiErrors, and
-        Unreachable.
+        Raise Conflict after reading the stored page, other ApiErrors, and Unreachable.
         """
-        stored = await self._own(group)
-        if stored.problem:
-            return stored.problem
-        waiting = dict(self.pending(group.name))
-        wanted = {uid: memory for uid, memory in {**stored.payers, **waiting}.items() if uid not in dropped}
-        problem, lines = "", payer_lines(wanted, stored.known)
-        if not fits(lines):
-            problem = "the record is full"
-            wanted = {uid: memory for uid, memory in wanted.items() if uid in stored.payers}
-            lines = payer_lines(wanted, stored.known)
-            if not fits(lines):
-                wanted = {uid: memory for uid, memory in stored.payers.items() if uid not in dropped}
-                lines = payer_lines(wanted, stored.known)
-        vanished = runs_on_lines(runs_on)
-        if wanted != stored.payers or vanished != runs_on_lines(stored.runs_on):
-            await self._replace(group.name, stored, PayersStatus(lines, vanished, dict(counted_at)))
-        for uid, memory in waiting.items():
-            if (uid in dropped or wanted.get(uid) == memory) and self.pending(group.name).get(uid) == memory:
-                self._drop_pending(group.name, uid)
-        return problem
+        pages, problem = self.recorded(group.name), self.problem(group.name)
+        lines, moves = self._lines_for(group.name, due._replace(dropped=()) if problem else due)
+        if problem:
+            # What is stored stays as it is until somebody has mended it.
+            return self._within_status(group.name, lines, moves, problem)
+        wanted = latest_runs_on(runs_on)
+        dropped = [uid for uid in due.dropped if uid in pages.places]
+        if moves or dropped or pages.is_long or wanted.keys() != pages.runs_on.keys():
+            left_out = await self._write(group, moves, dropped, wanted, counted_at)
+            lines = lines._replace(pages=len(self.recorded(group.name).by_number))
+            if left_out:
+                others = {uid: moves[uid] for uid in left_out}
+                return self._within_status(group.name, lines, others, "the record is full")
+        return lines
 
-    async def _own(self, group: GroupObject) -> StoredPayers:
-        """Return the group's record, created if there is none. Another group may have had the name before."""
-        stored = self._stored.get(group.name)
-        if stored is not None and stored.group_uid == group.metadata.uid:
-            return stored
-        if stored is not None and stored.group_uid:
-            try:
-                await self._client.delete(PAYERS, group.name, resource_version=str(stored.revision))
-            except NotFound:
-                pass
-            except Conflict:
-                await self._read(group.name)
-                raise
-            self._forget(group.name)
-        owner = GroupReference(group.name, group.metadata.uid)
-        record = PayersObject(PayersMeta(group.name, owner_references=[owner]))
-        try:
-            made = await self._client.create(PAYERS, wire.to_json(record), timeout=_TIMEOUT)
-        except AlreadyExists:
-            await self._read(group.name)
-            raise Conflict(409, "AlreadyExists", f"the payers of {group.name} were made by another") from None
-        return self._learn(made)
+    async def _write(
+        self,
+        group: GroupObject,
+        moves: Mapping[str, Memory],
+        dropped: Collection[str],
+        runs_on: Mapping[str, RunsOn],
+        counted_at: Mapping[str, str],
+    ) -> Collection[str]:
+        """Store lines on the pages of the record. Return the uids of those for which there is no room."""
+        pages = self.recorded(group.name)
+        found = lay_out(
+            {number: page.page for number, page in pages.by_number.items()}, pages.places, moves, dropped, runs_on
+        )
+        # Beside new ones: who took the number of pages out of the status has given up those that are missing.
+        for number in range(max((*pages.by_number, *found.pages), default=-1) + 1):
+            if number not in pages.by_number:
+                self._learned(group.name, await self._pages.create(group, number))
+        for number, page in found.pages.items():
+            stored = self.recorded(group.name).by_number[number]
+            self._learned(group.name, await self._pages.write(group, stored, page, counted_at))
+        return found.left_out
 
-    async def _replace(self, name: str, stored: StoredPayers, status: PayersStatus) -> None:
-        owner = GroupReference(name, stored.group_uid)
-        metadata = PayersMeta(name, stored.uid, str(stored.revision), [owner])
-        record = PayersObject(metadata, status)
-        try:
-            written = await self._client.replace(PAYERS, wire.to_json(record), subresource="status")
-        except Conflict:
-            await self._read(name)
-            raise
-        except NotFound:
-            self._forget(name)
-            raise
-        self._learn(written)
+    def _within_status(self, group: str, lines: StatusLines, others: Mapping[str, Memory], problem: str) -> StatusLines:
+        """Return the lines of a status with as many others as it has room for: first those that it has already."""
+        said = self.said(group)
+        if said.problem:
+            return StatusLines(said.lines, lines.pages, problem)
+        kept, more = list(lines.payers), sorted(others, key=lambda uid: uid not in said.payers)
+        for uid in more:
+            line = payer_line(uid, others[uid])
+            if len(kept) < ROOM and sum(map(len, kept)) + len(line) <= ROOM_LENGTH:
+                kept.append(line)
+        return StatusLines(sorted(kept), lines.pages, problem)
 
-    async def _read(self, name: str) -> None:
-        try:
-            self._learn(await self._client.get(PAYERS, name))
-        except NotFound:
-            self._forget(name)
+    def _learned(self, group: str, changed: Iterable[str]) -> None:
+        """Bring what is known in line with pages that this process has written."""
+        for uid in changed:
+            self._refresh(group, uid)
+            self._settle(group, uid)
+
+    def _settle(self, group: str, uid: str) -> None:
+        """Drop what waits to be stored where that has happened."""
+        if uid in self.pending(group) and self._stored_memory(group, uid) == self.pending(group)[uid]:
+            self._drop_pending(group, uid)
+
+    def settle_dropped(self, group: str, dropped: Iterable[str]) -> None:
+        """Drop what waits to be stored of lines that were dropped, where nothing is stored of them any more."""
+        for uid in dropped:
+            if not self.is_stored(group, uid):
+                self._drop_pending(group, uid)
 
     # The watch.
 
     def _changed(self, old: Object | None, new: Object | None) -> None:
-        name = (new or old or {})["metadata"]["name"]
-        before = self.stored(name)
-        if new is None:
-            if before.uid not in ("", (old or {})["metadata"]["uid"]):
-                return
-            self._forget(name)
-        elif before.revision >= int(new["metadata"]["resourceVersion"]):
-            return
-        else:
-            self._learn(new)
-        after = self.stored(name).payers
-        changed = _changed(before.payers, after)
-        for uid in before.payers.keys() - after.keys():
-            # Another controller found that nothing refers to it.
-            self._drop_pending(name, uid)
-        self._on_change(name, changed)
+        obj = new or old or {}
+        group = wire.group_of(obj)
+        changed = self._pages.learn(new) if new is not None else self._pages.forget(group, obj["metadata"]["uid"])
+        recorded = self._pages.of(group).payers
+        for uid in changed:
+            self._refresh(group, uid)
+            if new is not None and uid not in recorded:
+                # Another controller found that nothing refers to it.
+                self._drop_pending(group, uid)
+            self._settle(group, uid)
+        if changed:
+            self._on_change(group, changed)
 
     def _start_over(self, before: int, now: int) -> None:
         """Drop everything and read the informer's: the API server's store was restored to an older revision."""
-        self._stored.clear()
-        self._pending.clear()
-        self._known.clear()
-        self._changes.clear()
-        self._left.clear()
+        for kept in (self._pending, self._known, self._changes, self._left, self._gone):
+            kept.clear()
+        self._pages.clear()
         for obj in self.informer.store.values():
-            self._learn(obj)
+            self._pages.learn(obj)
+        groups = {wire.group_of(obj) for obj in self.informer.store.values()} | self._said.keys()
+        for group in groups:
+            uids = self.of(group)
+            for uid in uids:
+                self._refresh(group, uid)
+            # Some may have gone meanwhile: of what happened in between, no watch tells.
+            self._on_change(group, uids)
 
-    def _learn(self, obj: Object) -> StoredPayers:
-        name = obj["metadata"]["name"]
-        known = self.stored(name)
-        found = _stored(obj, known.known)
-        if known.uid == found.uid and known.revision > found.revision:
-            return known
-        if found.problem:
-            log.error("record of payers cannot be read", group=name, error=found.problem)
-        self._stored[name] = found
-        for uid in _changed(known.payers, found.payers):
-            self._refresh(name, uid)
-        return found
-
-    def _forget(self, name: str) -> None:
-        known = self._stored.pop(name, _NONE)
-        for uid in known.payers:
-            self._refresh(name, uid)
+    def _stored_memory(self, group: str, uid: str) -> Memory | None:
+        """Return the line that counts of those that are stored: the record's is never newer than the status'."""
+        return self.said(group).payers.get(uid) or self._pages.of(group).payers.get(uid)
 
     def _drop_pending(self, group: str, uid: str) -> None:
         waiting = self._pending.get(group, {})
@@ -263,15 +356,15 @@ class RememberedPayers:
 
     def _refresh(self, group: str, uid: str) -> None:
         """Bring what is known of a uid in line with what is stored and pending."""
+        memory = self.pending(group).get(uid) or self._stored_memory(group, uid)
+        found = self._known.setdefault(uid, {})
+        if memory is not None and found.get(group) == memory:
+            # What waited to be stored is.
+            return
         if group in self._changes:
             self._changes[group].add(uid)
-        memory = self.pending(group).get(uid) or self.stored(group).payers.get(uid)
-        found = self._known.setdefault(uid, {})
         for known in found.values():
-            left = self._left.get(known.place, set())
-            left.discard(uid)
-            if not left:
-                self._left.pop(known.place, None)
+            _discard(self._left, known.place, uid)
         if memory is not None:
             found[group] = memory
         else:
@@ -279,51 +372,39 @@ class RememberedPayers:
         for known in found.values():
             if known.gone is not None:
                 self._left.setdefault(known.place, set()).add(uid)
+        if memory is not None and memory.gone is not None:
+            self._gone.setdefault(group, set()).add(uid)
+        else:
+            _discard(self._gone, group, uid)
         if not found:
             del self._known[uid]
 
 
+def _discard(sets: dict[str, set[str]], key: str, uid: str) -> None:
+    found = sets.get(key)
+    if found is not None:
+        found.discard(uid)
+        if not found:
+            del sets[key]
+
+
 def _changed(before: Mapping[str, Memory], after: Mapping[str, Memory]) -> set[str]:
     """Return the uids of which one remembers something else than the other."""
-    found = {uid for uid, memory in after.items() if (known := before.get(uid)) is not memory and known != memory}
+    found = {uid for uid, memory in after.items() if before.get(uid) != memory}
     return found | (before.keys() - after.keys())
 
 
-def _stored(obj: Object, known: KnownLines) -> StoredPayers:
-    """Return a record as it is stored. Of one that cannot be read, the lines that can be."""
-    metadata = obj["metadata"]
-    name, revision = metadata["name"], int(metadata["resourceVersion"])
-    problem = ""
+def _read(group: str, lines: Collection[str]) -> tuple[dict[str, Memory], str]:
+    """Return the payers of the lines of a status, those that can be read, and what is wrong with the others."""
     try:
-        record = wire.from_dict(obj)
-    except PayersRecordUnreadable as error:
-        return StoredPayers(metadata["uid"], revision, problem=str(error))
-    lines = record.status.payers
-    try:
-        payers = parse_payers(name, lines, known)
-        known = KnownLines(dict(zip(payers, lines, strict=True)), payers)
+        return parse_payers(group, lines), ""
     except PayersUnreadable as error:
-        problem, payers, known = str(error), _readable(name, lines), NO_LINES
-    vanished = record.status.vanished
-    return StoredPayers(
-        metadata["uid"],
-        revision,
-        record.group_uid,
-        payers,
-        record.status.counted_at,
-        problem or problem_of(vanished),
-        known,
-        readable(vanished),
-    )
-
-
-def _readable(group: str, lines: Collection[str]) -> dict[str, Memory]:
-    """Return the lines that can be read, the first of each uid."""
+        problem = f"status.payers: {error}"
     found: dict[str, Memory] = {}
     for line in lines:
         try:
             uid, memory = parse_payer(group, line)
         except PayersUnreadable:
-            continue  # The record's problem names it.
+            continue  # The problem names it.
         found.setdefault(uid, memory)
-    return found
+    return found, problem

@@ -2,7 +2,8 @@
 
 `explorer` explores what is stored and promised. This one adds what runs: a workload's controller acts on what it has
 observed, which may be an older spec; pods end slowly; what is deleted, orphaned, adopted or moved leaves pods behind.
-Each group has a status and, beside it, a record of the payers that it counted. One resource, in whole cores.
+Each group has a status and, beside it, a record of the payers that it counted. A line of the record comes with the
+status that counts its payer, or is stored before it, and the record takes it over. One resource, in whole cores.
 
 A world is a value. `steps` lists what can happen next, each as atomic as the API server makes it. What a slot is
 charged comes from `slot_charge` and `free`, the code's own; the rest of the protocol comes from `Rules`. A short cut is
@@ -15,6 +16,7 @@ workload is gone, because it has not seen that yet.
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -87,21 +89,37 @@ class Entry(NamedTuple):
 
 
 class Status(NamedTuple):
-    """A group's status; `at` are the versions of workloads and of pods that it was counted from."""
+    """A group's status; `at` are the versions of workloads and of pods that it was counted from.
+
+    `lines` of uid and stay are those that the record lacks, or has otherwise.
+    """
 
     used: int = 0
     entries: tuple[Entry, ...] = ()
     at: tuple[int, int] = (0, 0)
+    lines: tuple[tuple[str, int], ...] = ()
+
+
+class Line(NamedTuple):
+    """A line of a record, written from what was seen at `at`.
+
+    `stay` is `ALL` while the payer is the group's own. What stays of a payer that moved away, or of pods that another
+    group's workload has adopted, is an amount that never rises.
+    """
+
+    uid: str
+    stay: int
+    at: tuple[int, int]
 
 
 class Record(NamedTuple):
-    """What a group remembers, stored apart from its status: a line of uid and stay for each payer that it counted.
+    """What a group remembers, stored apart from its status: a line for each payer that it counted.
 
-    `ALL` while the payer is its own. What stays of a payer that moved away, or of pods that another group's workload
-    has adopted, is an amount that never rises.
+    Each line is on a page of its own: two lines are never written together, and who changes one need not have seen the
+    others. Larger pages allow no more. Pages stay: `at` is what the latest of them was written from.
     """
 
-    lines: tuple[tuple[str, int], ...] = ()
+    lines: tuple[Line, ...] = ()
     at: tuple[int, int] = (0, 0)
 
 
@@ -208,8 +226,12 @@ class Rules:
     keeps_bases_low = True
     #: The record outlives the controller.
     stores = True
-    #: What leaves the account is in the record first: what was counted, and what was only promised.
+    #: What leaves the account is remembered first or by the same write: what was counted, and what was only promised.
     remembers_first = True
+    #: A line stays in the status until the record has it.
+    keeps_until_taken_over = True
+    #: Of a line in the status and one in the record, the one in the status counts.
+    status_counts_first = True
     #: A controller forgets what it has not seen.
     drops_unseen = False
     #: Pods that a workload has adopted, or will, are its own.
@@ -237,6 +259,10 @@ class _Fresh(NamedTuple):
     uid: str
     version: int
     created: int
+    many: int = 1
+
+    def some(self, many: int) -> _Fresh:
+        return self._replace(many=many)
 
 
 def free_of(work: Work, pods: Sequence[Pod]) -> int:
@@ -271,7 +297,7 @@ def first(scenario: Scenario) -> World:
     for name in scenario.names:
         own = [work for work in works if work.group == name]
         statuses.append(Status(sum(work.demand for work in own), (), at))
-        records.append(Record(tuple(sorted((work.uid, ALL) for work in own)), at))
+        records.append(Record(tuple(sorted(Line(work.uid, ALL, at) for work in own)), at))
     view = View(tuple(sorted(works)), (), tuple(sorted(pods)), at, at)
     return World(
         view.works,
@@ -379,7 +405,7 @@ def _ask_child(
 def _create_base(world: World, scenario: Scenario, rules: Rules, asked: Work) -> int:
     """What `used` holds of a create: pods that were let go and that it will adopt, less what others are to adopt."""
     status = _status(world, scenario, asked.group)
-    lines = dict(_record(world, scenario, asked.group).lines)
+    lines = _lines_of(world, scenario, rules, asked.group)
     mine = [pod for pod in world.pods if _matches(asked, pod) and lines.get(pod.top) == ALL]
     held = _cost(pod for pod in mine if not rules.keeps_leftovers_apart or (not pod.owner and pod.state == "up"))
     return max(0, held - sum(e.base for e in status.entries if (e.kind, e.name) == ("create", asked.name)))
@@ -507,8 +533,10 @@ def _watch(world: World, scenario: Scenario, number: int) -> Iterator[tuple[str,
 def _restart(world: World, rules: Rules) -> Iterator[tuple[str, World]]:
     """A controller starts anew: it lists what is there, and has only what is stored."""
     view = View(world.works, (), world.pods, (world.version, world.version), world.last)
-    records = world.records if rules.stores else tuple(each._replace(lines=()) for each in world.records)
-    after = world._replace(records=records, restarts=world.restarts - 1)
+    after = world._replace(restarts=world.restarts - 1)
+    if not rules.stores:
+        statuses = tuple(each._replace(lines=()) for each in world.statuses)
+        after = after._replace(statuses=statuses, records=(Record(),) * len(world.records))
     for number in range(len(world.views)):
         yield f"controller {number} restarts", _view(after, number, view)
 
@@ -561,12 +589,6 @@ def demand_of(work: Work, entries: Sequence[Entry], rules: Rules) -> int:
     return max(demand, work.acts[0] * work.acts[1]) if lags else demand
 
 
-def _stays(world: World, scenario: Scenario, group: str, tops: Iterable[str]) -> int:
-    """What other groups' records say stays with them, of payers with these uids."""
-    others = (dict(_lines_of(world, scenario, name)) for name in scenario.names if name != group)
-    return sum(max(0, lines.get(top, 0)) for lines in others for top in tops)
-
-
 class Recount:
     """One controller's recount of all groups, from one view."""
 
@@ -575,7 +597,7 @@ class Recount:
         self.scenario = scenario
         self.rules = rules
         self.view = view
-        self.lines = {name: dict(_record(world, scenario, name).lines) for name in scenario.names}
+        self.lines = {name: _lines_of(world, scenario, rules, name) for name in scenario.names}
         self.main = {uid: name for name, lines in self.lines.items() for uid, stay in lines.items() if stay == ALL}
         self.found = sort(view, self.main, rules)
         self.kept = {
@@ -590,11 +612,16 @@ class Recount:
         pods = self.found.pods[work.uid]
         return pods if self.rules.counts_adopted else [pod for pod in pods if pod.top == work.uid]
 
+    def _stays(self, group: str, tops: Iterable[str]) -> int:
+        """What other groups remember that stays with them, of payers with these uids."""
+        others = [lines for name, lines in self.lines.items() if name != group]
+        return sum(max(0, lines.get(top, 0)) for lines in others for top in tops)
+
     def _beyond(self, work: Work) -> int:
         return self.charges[work.uid] - self.granted[work.uid] if self.rules.leaves_stays else 0
 
     def remembered(self, group: str) -> dict[str, int]:
-        """The lines that the group's record has to have."""
+        """The lines that the group has to have."""
         found, lines = self.found, self.lines[group]
         new: dict[str, int] = {}
         entries = _status(self.world, self.scenario, group).entries
@@ -625,19 +652,20 @@ class Recount:
         new.update((work.uid, ALL) for work in found.works.values() if work.group == group)
         return new
 
-    def published(self, group: str) -> Status:
-        found, lines = self.found, self.lines[group]
+    def published(self, group: str, lines: Mapping[str, int]) -> Status:
+        """The status that goes with these lines; which of them it has itself is not said here."""
+        found = self.found
         used = 0
         for uid, work in found.works.items():
             if work.group == group:
                 tops = {uid, *(pod.top for pod in found.pods[uid])}
-                used += self.charges[uid] - _stays(self.world, self.scenario, group, tops)
+                used += self.charges[uid] - self._stays(group, tops)
         for uid, stay in lines.items():
             if stay != ALL:
                 used += stay
             elif uid not in found.works:
                 left = _cost(found.left.get(uid, ()))
-                used += max(0, left - _stays(self.world, self.scenario, group, [uid]))
+                used += max(0, left - self._stays(group, [uid]))
         entries: list[Entry] = []
         for entry in sorted(self.kept[group], key=lambda each: each.generation):
             entries.append(entry._replace(base=self._base(group, entry, entries)))
@@ -668,41 +696,104 @@ class Recount:
         return min(entry.base, entry.amount, max(0, room))
 
 
+class Change(NamedTuple):
+    """A line that a group has to have from now on, or no longer where `stay` is None.
+
+    `known` is the stay of before.
+    """
+
+    group: str
+    uid: str
+    known: int | None
+    stay: int | None
+
+    @property
+    def arrives(self) -> bool:
+        """True where the group had no line of the payer and pays for it from now on."""
+        return self.known is None and self.stay == ALL
+
+    @property
+    def is_of_stay(self) -> bool:
+        return any(stay not in (None, ALL) for stay in (self.known, self.stay))
+
+
 def _count(world: World, scenario: Scenario, rules: Rules, number: int) -> Iterator[tuple[str, World]]:
-    """A controller brings the records up to what it has seen, and then publishes."""
+    """A controller brings what is remembered up to what it has seen, by records or by statuses that it publishes."""
     view = world.views[number]
     old_pods, old_works = view.seen[1] < view.last[0], view.seen[0] < view.last[1]
     if (old_pods and rules.wants_new_pods) or (old_works and rules.wants_new_works):
         return
     counted = Recount(world, scenario, rules, view)
-    due: list[tuple[bool, str, Record]] = []
-    for group in scenario.names:
-        record = _record(world, scenario, group)
-        if rules.minds_at and _is_older(view.seen, record.at):
-            return
-        lines = counted.remembered(group)
-        if lines != counted.lines[group]:
-            # What leaves a group first: of two main lines nobody could tell which is the payer's.
-            arrives = any(stay == ALL and uid not in counted.lines[group] for uid, stay in lines.items())
-            due.append((arrives, group, Record(tuple(sorted(lines.items())), view.seen)))
-    for arrives, group, record in due:
-        if not arrives or all(each[0] for each in due):
-            words = f"controller {number} remembers in {group}: {record.lines}"
-            yield words, _with_record(world, scenario, group, record)
-    if due and rules.remembers_first:
-        return
+    due = list(_due(counted, scenario))
+    # What leaves a group first: of two main lines nobody could tell which is the payer's.
+    leaves = {change.uid for change in due if not change.arrives}
+    for change in due:
+        is_in_status = change.uid in dict(_status(world, scenario, change.group).lines)
+        # A newer line is never in the record alone: the one in the status would count.
+        if not (change.arrives and change.uid in leaves) and (change.stay is None or not is_in_status):
+            yield from _remember(world, scenario, rules, number, change)
     for group in scenario.names:
         status = _status(world, scenario, group)
-        if rules.minds_at and _is_older(view.seen, status.at):
+        for uid, stay in status.lines:
+            if not any(change.uid == uid and change.group == group for change in due):
+                yield from _remember(world, scenario, rules, number, Change(group, uid, stay, stay))
+        if rules.minds_at and _is_older(view.seen, (*status.at, *_record(world, scenario, group).at)):
             continue
-        now = counted.published(group)
-        if now[:2] != status[:2]:
-            words = f"controller {number} publishes {group}: {now.used}, {[tuple(e) for e in now.entries]}"
+        mine = [change for change in due if change.group == group]
+        kept = _kept(world, scenario, group)
+        if rules.remembers_first:
+            if any(change.stay is None and change.uid in kept for change in mine):
+                continue
+            # What stays with another group is no part of this one's charge.
+            if any(change.is_of_stay for change in due if change.group != group):
+                continue
+            if any(change.arrives and change.uid in leaves for change in mine):
+                continue
+        new = dict(counted.lines[group])
+        for change in mine if rules.remembers_first else ():
+            new.pop(change.uid, None)
+            if change.stay is not None:
+                new[change.uid] = change.stay
+        lines = tuple(sorted((uid, stay) for uid, stay in new.items() if kept.get(uid) != stay))
+        if not rules.keeps_until_taken_over:
+            lines = tuple(line for line in lines if line not in status.lines)
+        now = counted.published(group, new)._replace(lines=lines)
+        if now._replace(at=status.at) != status:
+            entries = [tuple(entry) for entry in now.entries]
+            words = f"controller {number} publishes {group}: {now.used}, {entries}, remembers {lines}"
             yield words, _with_status(world, scenario, group, now)
 
 
-def _is_older(seen: tuple[int, int], at: tuple[int, int]) -> bool:
-    return seen[0] < at[0] or seen[1] < at[1]
+def _due(counted: Recount, scenario: Scenario) -> Iterator[Change]:
+    for group in scenario.names:
+        known, wanted = counted.lines[group], counted.remembered(group)
+        for uid in sorted({*known, *wanted}):
+            stay = wanted.get(uid)
+            if known.get(uid) != stay:
+                yield Change(group, uid, known.get(uid), stay)
+
+
+def _remember(
+    world: World, scenario: Scenario, rules: Rules, number: int, change: Change
+) -> Iterator[tuple[str, World]]:
+    """A page of a record is written, unless that was written from what is newer, or says so already."""
+    seen, record = world.views[number].seen, _record(world, scenario, change.group)
+    stored = next((line for line in record.lines if line.uid == change.uid), None)
+    if (stored.stay if stored is not None else None) == change.stay:
+        return
+    if stored is not None and rules.minds_at and _is_older(seen, stored.at):
+        return
+    lines = [line for line in record.lines if line is not stored]
+    if change.stay is not None:
+        lines.append(Line(change.uid, change.stay, seen))
+    words = f"controller {number} records in {change.group}: {change.uid} {change.stay}"
+    at = max(seen[0], record.at[0]), max(seen[1], record.at[1])
+    yield words, _with_record(world, scenario, change.group, Record(tuple(sorted(lines)), at))
+
+
+def _is_older(seen: tuple[int, int], at: Sequence[int]) -> bool:
+    """True where what was seen is older than any of these pairs."""
+    return any(have < wanted for have, wanted in zip(itertools.cycle(seen), at, strict=False))
 
 
 def _is_dropped(world: World, rules: Rules, group: str, entry: Entry, view: View) -> bool:
@@ -737,8 +828,15 @@ def _record(world: World, scenario: Scenario, group: str) -> Record:
     return world.records[scenario.names.index(group)]
 
 
-def _lines_of(world: World, scenario: Scenario, group: str) -> tuple[tuple[str, int], ...]:
-    return _record(world, scenario, group).lines
+def _kept(world: World, scenario: Scenario, group: str) -> dict[str, int]:
+    """The lines of a group's record: uid and stay."""
+    return {line.uid: line.stay for line in _record(world, scenario, group).lines}
+
+
+def _lines_of(world: World, scenario: Scenario, rules: Rules, group: str) -> dict[str, int]:
+    """All lines of a group, those in its status and those in its record."""
+    said, kept = dict(_status(world, scenario, group).lines), _kept(world, scenario, group)
+    return {**kept, **said} if rules.status_counts_first else {**said, **kept}
 
 
 def _with_status(world: World, scenario: Scenario, group: str, status: Status) -> World:
@@ -792,7 +890,14 @@ def _swap(world: World, old: Pod | None, new: Pod | None) -> World:
 
 
 def ranked(world: World) -> World:
-    """The same world with versions that are numbered from 0: only their order matters."""
+    """The same world with versions that are numbered from 0: only their order matters.
+
+    One controller never sees what is older than what it has written.
+    """
+    if len(world.views) == 1:
+        statuses = tuple(status._replace(at=(0, 0)) for status in world.statuses)
+        records = tuple(Record(tuple(line._replace(at=(0, 0)) for line in r.lines)) for r in world.records)
+        world = world._replace(statuses=statuses, records=records)
     known = {0, world.version, *world.last}
     for work in world.works:
         known.add(work.version)
@@ -800,7 +905,7 @@ def ranked(world: World) -> World:
         known.update(status.at)
         known.update(entry.version for entry in status.entries)
     for record in world.records:
-        known.update(record.at)
+        known.update((*record.at, *(version for line in record.lines for version in line.at)))
     for view in world.views:
         known.update((*view.seen, *view.last))
         known.update(work.version for work in view.works)
@@ -823,10 +928,10 @@ def ranked(world: World) -> World:
         rank[world.version],
         two(world.last),
         tuple(
-            Status(s.used, tuple(e._replace(version=rank[e.version]) for e in s.entries), two(s.at))
+            Status(s.used, tuple(e._replace(version=rank[e.version]) for e in s.entries), two(s.at), s.lines)
             for s in world.statuses
         ),
-        tuple(Record(record.lines, two(record.at)) for record in world.records),
+        tuple(Record(tuple(line._replace(at=two(line.at)) for line in r.lines), two(r.at)) for r in world.records),
         tuple(View(of(v.works), v.deleted, v.pods, two(v.seen), two(v.last)) for v in world.views),
         tuple(p._replace(decided_on=rank[p.decided_on], ended=rank[p.ended]) for p in world.progress),
         world.restarts,
@@ -891,14 +996,16 @@ def unsettled(world: World, scenario: Scenario, rules: Rules) -> str | None:
     )
     if used != wanted:
         return f"{used} are used, and {wanted} are asked for or run"
-    lines = sorted(uid for record in world.records for uid, stay in record.lines if stay == ALL)
-    if lines != sorted(work.uid for work in world.works):
-        return f"remembered for nothing: {world.records}"
+    known = [_lines_of(world, scenario, rules, name) for name in scenario.names]
+    if sorted(uid for lines in known for uid, stay in lines.items() if stay == ALL) != sorted(
+        w.uid for w in world.works
+    ):
+        return f"remembered for nothing: {known}"
     return None
 
 
 def _settle(world: World, scenario: Scenario, rules: Rules) -> World:
-    for _ in range(20):
+    for _ in range(60):
         moves = [*_watch(world, scenario, 0)][-1:] or [*_count(world, scenario, rules, 0)]
         if not moves:
             break

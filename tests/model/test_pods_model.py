@@ -109,6 +109,14 @@ class RememberedAfterwards(Rules):
     remembers_first = False
 
 
+class LostOnTheWayIntoTheRecord(Rules):
+    keeps_until_taken_over = False
+
+
+class OlderLinesOfTheRecord(Rules):
+    status_counts_first = False
+
+
 class LeftoversInTheBaseOfACreate(Rules):
     keeps_leftovers_apart = False
 
@@ -160,6 +168,8 @@ SHORT_CUTS: Sequence[tuple[type[Rules], str]] = [
     (LostByARestart, "orphaned"),
     (RememberedAfterwards, "created and deleted, a restart"),
     (RememberedAfterwards, "moved and deleted, a restart"),
+    (LostOnTheWayIntoTheRecord, "created and deleted, a restart"),
+    (OlderLinesOfTheRecord, "moved with fewer pods"),
     (LeftoversInTheBaseOfACreate, "deleted and created"),
     (AdoptedPodsNotCounted, "orphaned and adopted by fewer"),
     (AdoptedPodsNotCounted, "orphaned and adopted in another group"),

@@ -13,7 +13,6 @@ import pytest
 
 from bizrq.kube.client import ApiError, KubeClient, NotFound, Resource
 from bizrq.store.groups import GROUPS
-from bizrq.store.payers import PAYERS
 from bizrq.workloads.labels import LABEL, REQUIRED
 from tests.support.cluster import Cluster, eventually, refusal
 from tests.support.objects import (
@@ -199,10 +198,10 @@ async def test_what_is_orphaned_is_charged_and_cannot_grow_for_free(tenant: Tena
     name = left["metadata"]["name"]
 
     async def recorded() -> bool:
-        record = await tenant.admin.get(PAYERS, tenant.name)
-        return left["metadata"]["uid"] in str(record["status"]["payers"])
+        group = await tenant.admin.get(GROUPS, tenant.name)
+        return left["metadata"]["uid"] in str(group["status"].get("payers"))
 
-    await eventually(recorded, 30, "who pays is recorded, as long as the Deployment is there")
+    await eventually(recorded, 30, "who pays is stored, as long as the Deployment is there")
     await orphaned(tenant, DEPLOYMENTS, "web")
     error = await refusal(tenant.scale(REPLICASETS, name, HARD + 1))
     assert f"exceeded quota: {tenant.name}, requested: limits.cpu=3" in error.message

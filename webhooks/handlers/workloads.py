@@ -27,7 +27,7 @@ from bizrq.workloads.labels import LABEL, group_of
 from bizrq.workloads.lookup import ALL_NODES, Lookup, Reference, TrackingLookup
 from bizrq.workloads.owners import charged_group, owner_chain, requires_group
 from bizrq.workloads.ownership.payers import Paid, PayerReason, PayingOwner
-from bizrq.workloads.ownership.waiting import is_awaited
+from bizrq.workloads.ownership.waiting import awaits
 from bizrq.workloads.validation import Malformed
 from webhooks.charging.adoption import Adoption
 from webhooks.charging.authorization import is_new_in_group
@@ -391,7 +391,7 @@ class WorkloadHandler:
         return (
             child.get("kind") == "Pod"
             and is_going(child)
-            and not any(is_awaited(owner, name, is_old=True) for owner in owners)
+            and not any(awaits(owner, is_old=True)(name) for owner in owners)
         )
 
     async def _count_child(

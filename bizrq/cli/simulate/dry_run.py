@@ -97,7 +97,8 @@ class DryRun:
         self._clock = clock
         self._manifests = list(objects_in(documents))
         self._reader = OverlayReader(client)
-        self._groups = InMemoryGroupStore(groups, settings.catalog)
+        self._stored_groups = list(groups)
+        self._groups = InMemoryGroupStore(self._stored_groups, settings.catalog)
         self._reserver = RecordingReserver(self._groups, settings.catalog, clock)
         self._resolver = FileReferenceReader(self._reader, settings.registry, self._manifests)
         self._payers = _Payers()
@@ -158,7 +159,7 @@ class DryRun:
     async def _read_payers(self) -> None:
         """Read who paid for what is left of deleted workloads; only a kind that other kinds make may be left."""
         try:
-            self._payers.known = await read_payers(self._client)
+            self._payers.known = await read_payers(self._client, self._settings.registry, self._stored_groups)
         except Forbidden:
             self._resolver.unread.add(PAYERS.plural)
 

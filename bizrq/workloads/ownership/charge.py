@@ -33,7 +33,8 @@ def slot_charge(
 class Held(NamedTuple):
     """One pod of a slot with what it costs; `version` as in `overlap.Replica`, `awaited` as in `lives.stage`.
 
-    `many` equal pods may be given as one with the cost of one, unless some may be free (`may_be_free`).
+    `many` equal pods may be given as one with the cost of one. Where some may be free (`may_be_free`), they have to be
+    made at the same moment, too.
     """
 
     uid: str
@@ -47,28 +48,31 @@ class Held(NamedTuple):
     def created(self) -> int | None:
         return self.life.created
 
+    def some(self, many: int) -> Held:
+        return self._replace(many=many)
+
 
 @dataclass(frozen=True, slots=True)
 class Weighed:
     """The charge of a slot and its parts. `again` is the first moment at which the clock alone changes it.
 
-    `ending` and `free` are the uids of those pods, sorted; `fresh` is the number of fresh pods, `runs` what they cost
-    without the free ones, and `beyond` the charge without the demand.
+    `fresh` are all fresh pods and `free` those of them that cost nothing, `runs` is what the others cost, and `beyond`
+    the charge without the demand.
     """
 
     charge: dict[str, int]
     demand: Resources
     beyond: dict[str, int] = field(default_factory=dict)
     runs: Resources = field(default_factory=dict)
-    ending: tuple[str, ...] = ()
-    free: tuple[str, ...] = ()
-    fresh: int = 0
+    ending: Sequence[Held] = ()
+    free: Sequence[Held] = ()
+    fresh: Sequence[Held] = ()
     again: int | None = None
 
 
 def may_be_free(pods: Sequence[Held], declared: int) -> bool:
     """Return True where more pods than declared, of several versions, may be fresh."""
-    return sum(pod.many for pod in pods) > declared and len({pod.version for pod in pods}) > 1
+    return number_of(pods) > declared and len({pod.version for pod in pods}) > 1
 
 
 def weigh(
@@ -91,14 +95,13 @@ def weigh(
     fresh = [pod for pod, found in stages if found is Stage.FRESH]
     ending = [pod for pod, found in stages if found is Stage.ENDING]
     spared = free(fresh, declared, now) if surges else []
-    number = sum(pod.many for pod in fresh)
     there, at_no_cost = cost_of(fresh), smaller(cost_of(spared), demand)
     charge = slot_charge(
         demand,
         there,
         at_no_cost,
         cost_of(ending),
-        scale(per_pod, max(0, declared - number)),
+        scale(per_pod, max(0, declared - number_of(fresh))),
     )
     ends = [end for pod in (*fresh, *ending) if (end := ends_at(pod.life)) is not None]
     return Weighed(
@@ -106,11 +109,16 @@ def weigh(
         demand,
         growth(charge, demand),
         subtract_floor(there, at_no_cost),
-        tuple(sorted(pod.uid for pod in ending)),
-        tuple(sorted(pod.uid for pod in spared)),
-        number,
+        tuple(ending),
+        tuple(spared),
+        tuple(fresh),
         min((*ends, *(end for end in (until(spared),) if end is not None)), default=None),
     )
+
+
+def number_of(pods: Iterable[Held]) -> int:
+    """Return how many pods there are."""
+    return sum(pod.many for pod in pods)
 
 
 def cost_of(pods: Iterable[Held]) -> dict[str, int]:

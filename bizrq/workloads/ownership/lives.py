@@ -15,7 +15,8 @@ from typing import Any, Final
 from bizrq.units.times import TimestampError, parse_timestamp
 from bizrq.workloads.validation import MAX_COUNT
 
-_TERMINAL: Final = frozenset({"Succeeded", "Failed"})
+#: The phases of pods that have ended.
+TERMINAL: Final = frozenset({"Succeeded", "Failed"})
 #: `terminationGracePeriodSeconds` of a pod that names none (kubernetes core/v1 types.go).
 _GRACE: Final = 30_000
 #: A negative grace is one second (kubernetes core/v1 defaults; pkg/registry/core/pod/strategy.go).
@@ -98,7 +99,7 @@ def ends_at(life: Life) -> int | None:
     bound pod that is deleted by force, or goes without a terminal phase, ends after its own grace: its node is told
     nothing and stops the containers with that.
     """
-    if life.phase in _TERMINAL:
+    if life.phase in TERMINAL:
         return OVER
     if not life.is_being_deleted:
         return None
@@ -120,7 +121,7 @@ def is_live(life: Life, now: int) -> bool:
 
 
 def stage(life: Life, now: int, *, awaited: bool) -> Stage:
-    """Return a pod's part in the charge. `awaited` is true where its controller waits for it (`waiting.is_awaited`).
+    """Return a pod's part in the charge. `awaited` is true where its controller waits for it (`waiting.awaits`).
 
     No controller waits for a pod that is gone from the API.
     """

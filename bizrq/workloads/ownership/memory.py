@@ -1,7 +1,8 @@
 """One remembered payer, and its line in the record of a group.
 
-This file alone decides how a line reads, and how long a record may get. Who is remembered, and for how long, is the
-controller's decision. Times inside are integer milliseconds since 1970.
+This file alone decides how a line reads, which of two lines of one payer counts, and how many lines can be read
+together. Who is remembered, and for how long, is the controller's decision. Times inside are integer milliseconds since
+1970.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from typing import NamedTuple
 
 from bizrq.units.times import TimestampError, format_timestamp, parse_timestamp
 
-#: As many lines, and characters of lines, as a record may have. An object in etcd has at most 1.5 MiB.
+#: As many lines, and characters of lines, as one object may have. An object in etcd has at most 1.5 MiB. A page gets
+#: fewer (`pages.MAX_LINES`), but those of older versions of bizrq are read as well.
 MAX_LINES, MAX_LENGTH = 10_000, 1024 * 1024
 #: In the line of each payer that is gone, and in no other.
 GONE_MARK = " gone="
@@ -35,8 +37,13 @@ class Memory:
     gone: int | None = None
 
 
+def is_later(one: Memory, other: Memory) -> bool:
+    """Return True where of two lines of one payer in one group the first counts."""
+    return (one.since, one.gone or 0) > (other.since, other.gone or 0)
+
+
 class KnownLines(NamedTuple):
-    """Lines by uid and the payers that they remember. Most lines of a record stay as they are from write to write."""
+    """Lines by uid and the payers that they remember. Most lines of a page stay as they are from write to write."""
 
     lines: Mapping[str, str]
     payers: Mapping[str, Memory]
@@ -56,7 +63,7 @@ def payer_line(uid: str, memory: Memory) -> str:
 
 
 def payer_lines(payers: Mapping[str, Memory], known: KnownLines = NO_LINES) -> list[str]:
-    """Return the lines of a record, sorted."""
+    """Return the lines of payers, sorted."""
     lines, before = known
     return sorted(
         lines[uid] if before.get(uid) is memory else payer_line(uid, memory) for uid, memory in payers.items()
@@ -77,7 +84,7 @@ def parse_payer(group: str, line: str) -> tuple[str, Memory]:
 
 
 def parse_payers(group: str, lines: Collection[str], known: KnownLines = NO_LINES) -> dict[str, Memory]:
-    """Return the remembered payers of a record by uid, in the order of their lines; raises PayersUnreadable."""
+    """Return the remembered payers of lines by uid, in the order of the lines; raises PayersUnreadable."""
     if not fits(lines):
         raise PayersUnreadable(
             f"it has {len(lines)} lines of {_length(lines)} characters: at most {MAX_LINES} of {MAX_LENGTH}"
@@ -96,7 +103,7 @@ def parse_payers(group: str, lines: Collection[str], known: KnownLines = NO_LINE
 
 
 def fits(lines: Collection[str]) -> bool:
-    """Return True if a record may have these lines."""
+    """Return True if one object may have these lines."""
     return len(lines) <= MAX_LINES and _length(lines) <= MAX_LENGTH
 
 

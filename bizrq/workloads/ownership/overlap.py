@@ -7,14 +7,17 @@ surge is demand.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
-from typing import Final, Protocol, TypeVar
+from typing import Final, Protocol, Self, TypeVar
 
 #: How long a pod is free, from its creation.
 FREE_FOR: Final = 10 * 60_000
 
 
 class Replica(Protocol):
-    """One fresh pod. `version` is equal for pods of one template, as the uid of their ReplicaSet is."""
+    """One fresh pod, or `many` of one version that were made at the same moment.
+
+    `version` is equal for pods of one template, as the uid of their ReplicaSet is.
+    """
 
     @property
     def uid(self) -> str: ...
@@ -24,6 +27,13 @@ class Replica(Protocol):
 
     @property
     def created(self) -> int | None: ...
+
+    @property
+    def many(self) -> int: ...
+
+    def some(self, many: int) -> Self:
+        """Return so many of them."""
+        ...
 
 
 R = TypeVar("R", bound=Replica)
@@ -35,11 +45,16 @@ def free(fresh: Sequence[R], declared: int, now: int) -> list[R]:
     Pods of one version are not free, nor is one that was made more than ten minutes ago or does not say when. Call it
     for kinds that surge only, and not under the policy `surge: count`. A rollback is a rollout, too.
     """
-    most = min(len(fresh) - declared, declared)
+    most = min(sum(pod.many for pod in fresh) - declared, declared)
     if most <= 0 or len({pod.version for pod in fresh}) < 2:
         return []
-    known = sorted(fresh, key=lambda pod: (_age(pod, now), pod.uid))
-    return [pod for pod in known[:most] if _age(pod, now) < FREE_FOR]
+    found: list[R] = []
+    for pod in sorted(fresh, key=lambda pod: (_age(pod, now), pod.uid)):
+        if most <= 0 or _age(pod, now) >= FREE_FOR:
+            break
+        found.append(pod if pod.many <= most else pod.some(most))
+        most -= pod.many
+    return found
 
 
 def until(pods: Iterable[Replica]) -> int | None:

@@ -60,9 +60,15 @@ def parse_runs_on(line: str) -> tuple[str, RunsOn]:
 
 
 def runs_on_lines(found: Mapping[str, RunsOn]) -> list[str]:
-    """Return the lines of a record, sorted: of too many, those that end last."""
-    last = sorted(found.items(), key=lambda each: (-each[1].until, each[0]))[:MAX_LINES]
-    return sorted(runs_on_line(uid, pod) for uid, pod in last)
+    """Return the lines of pods, sorted."""
+    return sorted(runs_on_line(uid, pod) for uid, pod in found.items())
+
+
+def latest(found: Mapping[str, RunsOn]) -> Mapping[str, RunsOn]:
+    """Return the pods that a record has lines of: of too many, those that end last."""
+    if len(found) <= MAX_LINES:
+        return found
+    return dict(sorted(found.items(), key=lambda each: (-each[1].until, each[0]))[:MAX_LINES])
 
 
 def readable(lines: Iterable[str]) -> dict[str, RunsOn]:

@@ -6,29 +6,31 @@ ending. Unreadable fields count as not awaited, which charges more.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from bizrq.workloads.kinds.declaration import GroupKind
 from bizrq.workloads.lookup import group_and_version
 
-_ORDINAL = re.compile(r"(.+)-([0-9]{1,10})", re.ASCII)
+#: True for the names of pods that a controller waits for.
+Awaited = Callable[[str], bool]
+#: As many digits as an ordinal may have.
+_DIGITS: Final = 10
 _HASH: Final = "pod-template-hash"
 
 Object = Mapping[str, Any]
 
 
-def is_awaited(owner: Object, name: str, *, is_old: bool) -> bool:
-    """Return True where the owner's controller makes no other pod while the pod called `name` is being deleted.
+def awaits(owner: Object, *, is_old: bool) -> Awaited:
+    """Return for which pods, by name, the owner's controller makes no other while they are being deleted.
 
-    `owner` is the object whose controller decides that: the Deployment, not its ReplicaSet. `is_old` says that the pod
-    is of another version than the one that the owner asks for now.
+    `owner` is the object whose controller decides that: the Deployment, not its ReplicaSet. `is_old` says that the pods
+    are of another version than the one that the owner asks for now.
     """
     group, _ = group_and_version(owner.get("apiVersion"))
     kind = owner.get("kind")
     rule = _RULES.get((group, kind)) if isinstance(kind, str) else None
-    return rule is not None and rule(owner, name, is_old)
+    return rule(owner, is_old) if rule is not None else _none
 
 
 def ordinal_of(name: str, owner: str) -> int | None:
@@ -36,8 +38,10 @@ def ordinal_of(name: str, owner: str) -> int | None:
 
     Source: kubernetes pkg/controller/statefulset/stateful_set_utils.go, getParentNameAndOrdinal.
     """
-    found = _ORDINAL.fullmatch(name)
-    return int(found[2]) if found is not None and found[1] == owner else None
+    parent, dash, digits = name.rpartition("-")
+    if parent != owner or not dash or len(digits) > _DIGITS or not (digits.isascii() and digits.isdigit()):
+        return None
+    return int(digits)
 
 
 def current_version(owner: Object, made: Sequence[Object]) -> str | None:
@@ -61,33 +65,47 @@ def _plain(template: Any) -> object:
     return {**template, "metadata": {**rest, "labels": labels}}
 
 
-def _in_range(owner: Object, name: str, is_old: bool) -> bool:
+def _every(_: str) -> bool:
+    return True
+
+
+def _none(_: str) -> bool:
+    return False
+
+
+def _in_range(owner: Object, is_old: bool) -> Awaited:
     """A StatefulSet makes web-0 again once the old web-0 is gone; it makes none in place of one out of range."""
     spec = owner.get("spec") or {}
     start, replicas = (spec.get("ordinals") or {}).get("start", 0), spec.get("replicas", 1)
-    ordinal = ordinal_of(name, str((owner.get("metadata") or {}).get("name")))
-    if ordinal is None or not isinstance(start, int) or not isinstance(replicas, int):
-        return False
-    return start <= ordinal < start + replicas
+    own = str((owner.get("metadata") or {}).get("name"))
+    if not isinstance(start, int) or not isinstance(replicas, int):
+        return _none
+
+    def is_in_range(name: str) -> bool:
+        ordinal = ordinal_of(name, own)
+        return ordinal is not None and start <= ordinal < start + replicas
+
+    return is_in_range
 
 
-def _without_surge(owner: Object, name: str, is_old: bool) -> bool:
+def _without_surge(owner: Object, is_old: bool) -> Awaited:
     """A DaemonSet makes a node's pod once the old one is gone, unless it may have both."""
     strategy = (owner.get("spec") or {}).get("updateStrategy") or {}
-    return (strategy.get("rollingUpdate") or {}).get("maxSurge", 0) in (0, "0", "0%")
+    return _every if (strategy.get("rollingUpdate") or {}).get("maxSurge", 0) in (0, "0", "0%") else _none
 
 
-def _recreated(owner: Object, name: str, is_old: bool) -> bool:
+def _recreated(owner: Object, is_old: bool) -> Awaited:
     """Under Recreate a Deployment makes the new version once the old one's pods are gone."""
-    return is_old and ((owner.get("spec") or {}).get("strategy") or {}).get("type") == "Recreate"
+    strategy = (owner.get("spec") or {}).get("strategy") or {}
+    return _every if is_old and strategy.get("type") == "Recreate" else _none
 
 
-def _only_failed(owner: Object, name: str, is_old: bool) -> bool:
+def _only_failed(owner: Object, is_old: bool) -> Awaited:
     """A Job with this policy replaces a pod once it has a terminal phase (KEP-3939)."""
-    return (owner.get("spec") or {}).get("podReplacementPolicy") == "Failed"
+    return _every if (owner.get("spec") or {}).get("podReplacementPolicy") == "Failed" else _none
 
 
-_RULES: Final[Mapping[GroupKind, Callable[[Object, str, bool], bool]]] = {
+_RULES: Final[Mapping[GroupKind, Callable[[Object, bool], Awaited]]] = {
     ("apps", "StatefulSet"): _in_range,
     ("apps", "DaemonSet"): _without_surge,
     ("apps", "Deployment"): _recreated,

@@ -12,7 +12,6 @@ from bizrq.hours.periods import ALL_TIME
 from bizrq.kube.client import Invalid, NotFound
 from bizrq.store.groups import GROUPS
 from bizrq.store.hours import CARD_HOURS, STATEMENTS, statements
-from bizrq.store.payers import PAYERS
 from bizrq.units.times import parse_timestamp
 from controller.hours import page_placement
 from tests.controller.conftest import Books
@@ -194,7 +193,7 @@ async def test_pods_that_outlive_their_workload_and_the_record_of_payers_are_cha
         await books.pod("train-0", job)
         await books.uses("vision", gpu="1")
     await books.remove(job)
-    await books.client.delete(PAYERS, "vision")
+    await books.rewrite("vision", {"payers": []})
     async with books.controller():
         await books.uses("vision", gpu="0")
         books.box.clock.advance(3600)

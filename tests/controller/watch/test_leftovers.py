@@ -12,8 +12,9 @@ from bizrq.api.group import GroupObject
 from bizrq.kube.client import Conflict, NotFound, Resource
 from bizrq.store.payers import PAYERS
 from bizrq.workloads.labels import LABEL
-from bizrq.workloads.ownership import memory
+from bizrq.workloads.ownership import pages
 from bizrq.workloads.ownership.memory import Memory, parse_payers
+from controller.watch import remembered
 from tests.controller.conftest import Books
 from tests.support.cluster import eventually
 from tests.support.language import entry
@@ -23,15 +24,32 @@ STATEFULSETS = Resource("apps", "v1", "statefulsets", "StatefulSet")
 REPLICATION_CONTROLLERS = Resource("", "v1", "replicationcontrollers", "ReplicationController")
 
 
-async def payers(books: Books, group: str = "nlp") -> dict[str, Memory]:
-    """Return what the group's stored record remembers, by uid."""
+@pytest.fixture(params=[remembered.ROOM, 0], ids=["in the status", "in the record"], autouse=True)
+def room(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """How many lines a status has room for: with none, each goes to a page of the record."""
+    monkeypatch.setattr(remembered, "ROOM", request.param)
+    return request.param
+
+
+async def stored_lines(books: Books, room: int, group: str = "nlp") -> list[str]:
+    """Return the lines of the group's status, or of the first page of its record."""
+    if room:
+        return (await books.read(group)).status.payers
     try:
-        return parse_payers(group, wire.from_dict(await books.client.get(PAYERS, group)).status.payers)
+        return wire.from_dict(await books.client.get(PAYERS, group)).status.payers
     except NotFound:
-        return {}
+        return []
 
 
-async def rewrite_payers(books: Books, lines: list[str]) -> None:
+async def payers(books: Books, room: int, group: str = "nlp") -> dict[str, Memory]:
+    """Return what the group remembers in its status, or on the first page of its record, by uid."""
+    return parse_payers(group, await stored_lines(books, room, group))
+
+
+async def rewrite_payers(books: Books, room: int, lines: list[str]) -> None:
+    if room:
+        await books.rewrite("nlp", {"payers": lines})
+        return
     while True:
         stored = await books.client.get(PAYERS, "nlp")
         stored["status"]["payers"] = lines
@@ -55,16 +73,25 @@ async def team(books: Books, **hard: Any) -> Object:
     return job
 
 
-async def test_a_payer_is_stored_with_its_group_as_the_owner(books: Books) -> None:
+async def test_a_payer_is_stored_with_its_group_as_the_owner(books: Books, room: int) -> None:
     async with books.controller():
         job = await team(books)
-        [(uid, line)] = (await payers(books)).items()
+        [(uid, line)] = (await payers(books, room)).items()
         assert (uid, line.place, line.gone) == (job["metadata"]["uid"], "TFJob/default/train", None)
+    group = await books.read("nlp")
+    if room:
+        assert group.status.payers_pages == 0
+        return
     stored = wire.from_dict(await books.client.get(PAYERS, "nlp"))
-    assert stored.group_uid == (await books.read("nlp")).metadata.uid
+    assert stored.group_uid == group.metadata.uid
+    assert [owner.uid for owner in stored.metadata.owner_references] == [group.metadata.uid]
+    assert group.status.payers_pages == 1
 
 
-async def test_a_status_counts_nothing_whose_payer_could_not_be_stored(books: Books) -> None:
+async def test_a_status_counts_nothing_whose_payer_could_not_be_stored(
+    books: Books, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remembered, "ROOM", 0)
     async with books.controller():
         await books.group("nlp", cpu="9")
         denied = []
@@ -105,20 +132,20 @@ async def test_the_pods_of_a_deleted_workload_are_charged_until_they_end(books: 
         found = await books.uses("nlp", cpu="0")
 
 
-async def test_every_later_controller_knows_what_is_left(books: Books) -> None:
+async def test_every_later_controller_knows_what_is_left(books: Books, room: int) -> None:
     async with books.controller():
         job = await team(books)
         await books.remove(job)
         await books.until("nlp", lambda g: bool(g.status.leftovers))
-        await eventually(lambda: _gone(books, job), 60, "the record says that the payer is gone")
+        await eventually(lambda: _gone(books, room, job), 60, "the record says that the payer is gone")
     for _ in range(2):
         async with books.controller():
             found = await books.holds_still("nlp", lambda g: g.status.used == {"limits.cpu": "1"})
             assert [each.split()[0] for each in found.status.leftovers] == ["pods/default/w"]
 
 
-async def _gone(books: Books, payer: Object) -> bool:
-    line = (await payers(books)).get(payer["metadata"]["uid"])
+async def _gone(books: Books, room: int, payer: Object) -> bool:
+    line = (await payers(books, room)).get(payer["metadata"]["uid"])
     return line is not None and line.gone is not None
 
 
@@ -145,7 +172,7 @@ async def test_a_released_pod_stays_charged_whatever_its_label_says(books: Books
         await books.uses("nlp", cpu="1")
 
 
-async def test_a_replicaset_that_is_orphaned_while_no_controller_runs_is_a_leftover(books: Books) -> None:
+async def test_a_replicaset_that_is_orphaned_while_no_controller_runs_is_a_leftover(books: Books, room: int) -> None:
     """And its pods are too, once it is gone itself."""
     async with books.controller():
         await books.group("nlp", cpu="9")
@@ -163,7 +190,7 @@ async def test_a_replicaset_that_is_orphaned_while_no_controller_runs_is_a_lefto
         ]
         replicas = await books.client.create(REPLICASETS, made)
         await _labelled_pod(books, "p", replicas)
-        await eventually(lambda: _knows(books, replicas), 60, "the ReplicaSet is remembered")
+        await eventually(lambda: _knows(books, room, replicas), 60, "the ReplicaSet is remembered")
     await books.client.patch(REPLICASETS, "web-1", {"metadata": {"ownerReferences": None}}, namespace="default")
     await books.remove(web)
     async with books.controller():
@@ -182,8 +209,8 @@ async def _labelled_pod(books: Books, name: str, owner: Object) -> None:
     await books.client.patch(PODS, name, {"metadata": {"labels": {"app": "x"}}}, namespace="default")
 
 
-async def _knows(books: Books, payer: Object) -> bool:
-    return payer["metadata"]["uid"] in await payers(books)
+async def _knows(books: Books, room: int, payer: Object) -> bool:
+    return payer["metadata"]["uid"] in await payers(books, room)
 
 
 async def test_what_a_new_workload_of_the_same_name_will_adopt_counts_once(books: Books) -> None:
@@ -253,7 +280,7 @@ async def test_what_names_an_owner_that_never_was_pays_for_itself_by_its_namespa
         await books.uses("nlp", cpu="1")
 
 
-async def test_a_line_goes_once_nothing_refers_to_it(books: Books) -> None:
+async def test_a_line_goes_once_nothing_refers_to_it(books: Books, room: int) -> None:
     async with books.controller():
         job = await team(books)
         await books.remove(job)
@@ -264,19 +291,19 @@ async def test_a_line_goes_once_nothing_refers_to_it(books: Books) -> None:
         books.clock.advance(61)
 
         async def empty() -> bool:
-            return not await payers(books)
+            return not await payers(books, room)
 
         await eventually(empty, 60, "the line is gone")
 
 
-async def test_a_record_that_was_edited_by_hand_refuses_growth_until_it_is_mended(books: Books) -> None:
+async def test_a_record_that_was_edited_by_hand_refuses_growth_until_it_is_mended(books: Books, room: int) -> None:
     async with books.controller():
         job = await team(books)
         await books.remove(job)
         await books.until("nlp", lambda g: bool(g.status.leftovers))
-        await eventually(lambda: _gone(books, job), 60, "the record says that the payer is gone")
-    lines = wire.from_dict(await books.client.get(PAYERS, "nlp")).status.payers
-    await rewrite_payers(books, [*lines, "nonsense"])
+        await eventually(lambda: _gone(books, room, job), 60, "the record says that the payer is gone")
+    lines = await stored_lines(books, room)
+    await rewrite_payers(books, room, [*lines, "nonsense"])
     async with books.controller():
         found = await books.until("nlp", lambda g: bool(g.status.payers_problem))
         assert "'nonsense' is no line" in found.status.payers_problem
@@ -284,28 +311,30 @@ async def test_a_record_that_was_edited_by_hand_refuses_growth_until_it_is_mende
         assert found.status.used == {"limits.cpu": "1"}, "the lines that can be read count"
         await books.create(tfjob("more", "nlp", 1, gpu=0))
         await books.uses("nlp", cpu="2")
-        assert wire.from_dict(await books.client.get(PAYERS, "nlp")).status.payers == [*lines, "nonsense"]
-        await rewrite_payers(books, lines)
+        assert await stored_lines(books, room) == [*lines, "nonsense"]
+        await rewrite_payers(books, room, lines)
         await books.until("nlp", lambda g: not g.status.payers_problem and not condition(g, "PayersUnknown"))
-        await eventually(lambda: _has(books, 2), 60, "the new payer is stored")
+        await eventually(lambda: _has(books, room, 2), 60, "the new payer is stored")
 
 
-async def _has(books: Books, lines: int) -> bool:
-    return len(await payers(books)) == lines
+async def _has(books: Books, room: int, lines: int) -> bool:
+    return len(await payers(books, room)) == lines
 
 
 async def test_a_record_that_is_full_keeps_its_lines_and_refuses_growth(
-    books: Books, monkeypatch: pytest.MonkeyPatch
+    books: Books, room: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(memory, "MAX_LINES", 1)
+    monkeypatch.setattr(remembered, "ROOM", min(room, 1))
+    monkeypatch.setattr(pages, "MAX_LINES", 1)
+    monkeypatch.setattr(pages, "MAX_PAGES", 1 - min(room, 1))
     async with books.controller():
         await team(books)
-        before = await payers(books)
+        before = await payers(books, room)
         more = await books.create(tfjob("more", "nlp", 1, gpu=0))
         found = await books.until("nlp", lambda g: bool(g.status.payers_problem))
         assert "full" in found.status.payers_problem
         assert found.status.used == {"limits.cpu": "2"}
-        assert await payers(books) == before
+        assert await payers(books, room) == before
         await books.remove(more)
         await books.until("nlp", lambda g: not g.status.payers_problem)
 
@@ -368,7 +397,7 @@ async def test_a_workload_whose_label_was_taken_away_while_nobody_watched_is_let
         assert found.status.leftovers == []
 
 
-async def test_the_promise_of_a_create_that_adopts_leftovers_does_not_count_them_twice(books: Books) -> None:
+async def test_the_promise_of_a_create_that_adopts_leftovers_does_not_count_them_twice(books: Books, room: int) -> None:
     """A StatefulSet is deleted without its pods and created again in a group that is full."""
     async with books.controller():
         await books.group("nlp", cpu="2")
@@ -377,7 +406,7 @@ async def test_the_promise_of_a_create_that_adopts_leftovers_does_not_count_them
         for name in ("db-0", "db-1"):
             await books.pod(name, old, gpu=0)
         await books.uses("nlp", cpu="2")
-        await eventually(lambda: _knows(books, old), 60, "the StatefulSet is remembered")
+        await eventually(lambda: _knows(books, room, old), 60, "the StatefulSet is remembered")
         for name in ("db-0", "db-1"):
             await books.client.patch(PODS, name, {"metadata": {"ownerReferences": None}}, namespace="default")
         await books.client.delete(STATEFULSETS, "db", "default")

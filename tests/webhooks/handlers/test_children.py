@@ -64,7 +64,7 @@ async def leaving(hooks: Hooks, old: Object, new: Object, user: Object | None = 
 def remembers(hooks: Hooks, uid: str, group: str = "nlp") -> None:
     """Have the webhooks know that the group paid for what is left."""
     line = payer_line(uid, Memory(group, "Deployment/default/web", 1_700_000_000_000, 1_700_000_001_000))
-    hooks.webhooks.payers.replace(group, (), [line])
+    hooks.webhooks.payers.replace(uid, group, [line])
 
 
 # Labels.
@@ -305,8 +305,8 @@ async def test_a_workload_that_is_created_again_adopts_what_it_left(api: Api, ho
     await api.group("nlp", cpu="2", used={"cpu": "2"})
     for name in ("db-0", "db-1"):
         made = await api.client.create(PODS, pod(name))
-        line = payer_line(made["metadata"]["uid"], Memory("nlp", "StatefulSet/default/db", 1, 2))
-        hooks.webhooks.payers.replace("nlp", (), [line])
+        uid = made["metadata"]["uid"]
+        hooks.webhooks.payers.replace(uid, "nlp", [payer_line(uid, Memory("nlp", "StatefulSet/default/db", 1, 2))])
     again = {**deployment("db", "nlp", 2), "kind": "StatefulSet"}
     resource = OF_KIND.get("StatefulSet") or type(PODS)("apps", "v1", "statefulsets", "StatefulSet")
     assert (await hooks.create(again, resource=resource))["allowed"]

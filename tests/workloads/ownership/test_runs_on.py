@@ -8,6 +8,7 @@ from bizrq.workloads.ownership import runs_on
 from bizrq.workloads.ownership.runs_on import (
     RunsOn,
     RunsOnUnreadable,
+    latest,
     parse_runs_on,
     problem_of,
     readable,
@@ -51,4 +52,4 @@ def test_what_is_no_line_is_named_and_harms_no_other(line: str) -> None:
 def test_of_too_many_those_that_end_last_are_stored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runs_on, "MAX_LINES", 2)
     pods = {uid: RunsOn("a/b", "Job/a/c", T + end * 1000) for uid, end in (("x", 1), ("y", 3), ("z", 2))}
-    assert [line.split()[1] for line in runs_on_lines(pods)] == ["y", "z"]
+    assert [line.split()[1] for line in runs_on_lines(latest(pods))] == ["y", "z"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bizrq.workloads.ownership.waiting import current_version, is_awaited, ordinal_of
+from bizrq.workloads.ownership.waiting import awaits, current_version, ordinal_of
 
 
 def owner(api_version, kind, **spec):
@@ -41,7 +41,7 @@ ROWS = [
 
 @pytest.mark.parametrize(("made_by", "name", "is_old", "awaited"), [r[1:] for r in ROWS], ids=[r[0] for r in ROWS])
 def test_who_waits(made_by, name, is_old, awaited):
-    assert is_awaited(made_by, name, is_old=is_old) is awaited
+    assert awaits(made_by, is_old=is_old)(name) is awaited
 
 
 def test_ordinals():
