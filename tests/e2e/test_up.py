@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from bizrq.kube.client import KubeClient, NotFound
+from bizrq.kube.config import Overrides, from_kubeconfig
 from bizrq.store.groups import GROUPS
 from tests.support.cluster import Cluster, eventually, refusal
 from tests.support.objects import CRDS, DEPLOYMENTS, REGISTRATIONS, deployment, group
@@ -96,6 +97,22 @@ async def test_without_a_flag_it_is_a_sandbox_whatever_the_environment_says(tmp_
         code, told = await running.ends(signal.SIGTERM)
     assert code == 0, told
     assert "Traceback" not in told
+    assert "bizrq: open: everybody may charge every group, since rights.use is off" in told
+
+
+async def test_it_is_not_open_where_the_configuration_asks_for_the_right(tmp_path: Path) -> None:
+    config, path = tmp_path / "config.yaml", tmp_path / "kubeconfig"
+    config.write_text("rights: {use: true}\n")
+    async with up("--write-kubeconfig", path, "--config", config) as running:
+        await running.ready()
+        ann = Overrides(impersonated="ann", groups=("system:authenticated",))
+        async with KubeClient.from_kubeconfig(path) as client, KubeClient(from_kubeconfig(path, None, ann)) as person:
+            await client.create(GROUPS, group("nlp", cpu="4"))
+            refused = await refusal(person.create(DEPLOYMENTS, deployment("web", "nlp", 1)))
+            assert "ann may not charge quota nlp" in refused.message
+        code, told = await running.ends(signal.SIGTERM)
+    assert code == 0, told
+    assert "open:" not in told
 
 
 async def test_a_stop_takes_the_registration_away_and_nothing_else(cluster: Cluster, client: KubeClient) -> None:

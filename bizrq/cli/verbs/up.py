@@ -44,8 +44,6 @@ def up(
 
     process.configure_logging()
     settings = settings_of(config)
-    if not settings.rights.use:
-        warn("open: everybody may charge every group, since rights.use is off; docs/rights.md")
     standalone = Standalone(
         settings,
         TargetCluster(kubeconfig, context, write_kubeconfig),
@@ -55,17 +53,17 @@ def up(
         recount_interval=seconds(recount_interval),
         cash_interval=seconds(cash_interval),
     )
-    _run(standalone)
+    _run(standalone, is_open=not settings.rights.use)
 
 
-def _run(standalone: Standalone) -> None:
-    """Run until a signal stops the process; raise Failure."""
+def _run(standalone: Standalone, *, is_open: bool) -> None:
+    """Run until a signal stops the process; raise Failure. Everybody may charge every group if `is_open`."""
     from bizrq import process
     from bizrq.cli.standalone import StandaloneError
     from bizrq.kube.client import ApiError, ConfigError, Unreachable
 
     try:
-        process.run(lambda stop: _serve(standalone, stop))
+        process.run(lambda stop: _serve(standalone, stop, is_open))
     except (ConfigError, StandaloneError) as error:
         raise Failure(str(error), EXIT_BAD_INPUT) from None
     except (ApiError, Unreachable) as error:
@@ -75,12 +73,14 @@ def _run(standalone: Standalone) -> None:
         raise Failure(error.strerror or str(error), EXIT_BAD_INPUT) from None
 
 
-async def _serve(standalone: Standalone, stop: object) -> None:
+async def _serve(standalone: Standalone, stop: object, is_open: bool) -> None:
     import asyncio
 
     async with standalone:
         if standalone.kubeconfig is not None:
             typer.echo(f"kubeconfig: {standalone.kubeconfig}")
+        if is_open:
+            warn("open: everybody may charge every group, since rights.use is off; docs/rights.md")
         typer.echo("ready")
         assert isinstance(stop, asyncio.Event)  # noqa: S101 narrows for the type checker: process.run made it
         await standalone.until(stop)
