@@ -1,6 +1,8 @@
 """AdmissionReview v1 on the wire.
 
 This file alone decides what is read from a review and how an answer is spelled. It decides nothing about quota.
+
+The texts of an answer go to terminals, and have names and values from the review. So each is one printable line.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from typing import Any
 import msgspec
 
 from bizrq.quota.verdict import Denied
+from bizrq.units.text import is_segment, one_line
 
 #: A request body may have this many bytes: etcd's default bound for one object is 1.5 MiB, a review carries two.
 MAX_BODY = 8 * 1024 * 1024
@@ -94,6 +97,9 @@ def decode(body: bytes) -> Request:
         raise MalformedReview(
             f"request.operation {found.operation[:80]!r} is none of {', '.join(sorted(_OPERATIONS))}", found.uid
         )
+    for field, name in (("name", found.name), ("namespace", found.namespace)):
+        if not is_segment(name):
+            raise MalformedReview(f"request.{field} {name[:80]!r} is no name of an object", found.uid)
     return found
 
 
@@ -105,13 +111,13 @@ def _uid(body: bytes) -> str:
 
 
 def _line(error: Exception) -> str:
-    return " ".join(str(error).split())[:200]
+    return one_line(str(error))[:200]
 
 
 def allowed(uid: str, warnings: Sequence[str] = ()) -> bytes:
     response: dict[str, Any] = {"uid": uid, "allowed": True}
     if warnings:
-        response["warnings"] = list(warnings)
+        response["warnings"] = list(map(one_line, warnings))
     return _answer(response)
 
 
@@ -119,10 +125,12 @@ def denied(uid: str, verdict: Denied) -> bytes:
     """Return the refusal, with a code and a reason like the API server's own errors."""
     details: dict[str, Any] = {
         "causes": [
-            {"reason": str(verdict.reason), "message": v.resource, "field": v.resource} for v in verdict.violations
+            {"reason": str(verdict.reason), "message": name, "field": name}
+            for name in (one_line(violation.resource) for violation in verdict.violations)
         ]
     }
-    status: dict[str, Any] = {"code": verdict.code, "message": verdict.message, "reason": _REASONS[verdict.code]}
+    message = one_line(verdict.message)
+    status: dict[str, Any] = {"code": verdict.code, "message": message, "reason": _REASONS[verdict.code]}
     if verdict.code == 429:
         details["retryAfterSeconds"] = 1
     if details.get("causes") or "retryAfterSeconds" in details:
@@ -131,12 +139,13 @@ def denied(uid: str, verdict: Denied) -> bytes:
 
 
 def malformed(uid: str, message: str) -> bytes:
-    return _answer({"uid": uid, "allowed": False, "status": {"code": 400, "message": message, "reason": "BadRequest"}})
+    status = {"code": 400, "message": one_line(message), "reason": "BadRequest"}
+    return _answer({"uid": uid, "allowed": False, "status": status})
 
 
 def failed(uid: str, message: str) -> bytes:
     return _answer(
-        {"uid": uid, "allowed": False, "status": {"code": 500, "message": message, "reason": "InternalError"}}
+        {"uid": uid, "allowed": False, "status": {"code": 500, "message": one_line(message), "reason": "InternalError"}}
     )
 
 

@@ -23,6 +23,7 @@ import orjson
 
 from bizrq.kube import config
 from bizrq.kube.config import ConfigError, Endpoint, Identity
+from bizrq.units.text import is_segment
 
 __all__ = [
     "AlreadyExists",
@@ -32,6 +33,7 @@ __all__ = [
     "Forbidden",
     "Gone",
     "Invalid",
+    "InvalidName",
     "KubeClient",
     "NotFound",
     "Resource",
@@ -190,13 +192,13 @@ class Resource:
     def path(self, namespace: str | None = None, name: str | None = None, subresource: str | None = None) -> str:
         """Return the REST path. Without a namespace, a namespaced kind's collection is that of all namespaces.
 
-        Raise ValueError for a name that is no path segment, and for one namespaced object without a namespace.
+        Raise InvalidName for a name that is no path segment, and for one namespaced object without a namespace.
         """
         parts = ["apis", self.group, self.version] if self.group else ["api", self.version]
         if self.namespaced and namespace:
             parts += ["namespaces", _segment(namespace)]
         elif self.namespaced and name is not None:
-            raise ValueError(f"{self.kind} {name!r} is namespaced: which namespace?")
+            raise InvalidName(f"{self.kind} {name!r} is namespaced: which namespace?")
         parts.append(self.plural)
         if name is not None:
             parts.append(_segment(name))
@@ -205,9 +207,15 @@ class Resource:
         return "/" + "/".join(parts)
 
 
-def _segment(name: str) -> str:
-    if not name or name in (".", "..") or "/" in name or "%" in name:
-        raise ValueError(f"{name[:64]!r} is no object's name")
+class InvalidName(ValueError):
+    """No object can have this name."""
+
+
+def _segment(name: object) -> str:
+    if not isinstance(name, str):
+        raise InvalidName(f"a {type(name).__name__} is no object's name")
+    if not name or not is_segment(name):
+        raise InvalidName(f"{name[:64]!r} is no object's name")
     return quote(name, safe="")
 
 
@@ -299,7 +307,13 @@ class KubeClient:
     async def get(
         self, resource: Resource, name: str, namespace: str | None = None, *, timeout: float | None = None
     ) -> dict[str, Any]:
-        return self._object(await self.request("GET", resource.path(namespace, name), timeout=timeout))
+        """Return one object. What other objects name may be no name at all: such an object is NotFound."""
+        try:
+            _segment(name)  # the path without one is that of all objects
+            path = resource.path(namespace, name)
+        except InvalidName as error:
+            raise NotFound(404, "NotFound", str(error)) from None
+        return self._object(await self.request("GET", path, timeout=timeout))
 
     async def list(
         self,

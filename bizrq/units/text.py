@@ -1,4 +1,4 @@
-"""Which characters of other people's text a person is shown."""
+"""Which characters of other people's text a person is shown, and which texts can be a part of a path."""
 
 from __future__ import annotations
 
@@ -8,6 +8,16 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text)
+
+
+def one_line(text: str) -> str:
+    """Return the text as `printable` does, with newlines and tabs as spaces."""
+    return text if text.isprintable() else printable(" ".join(text.split()))
+
+
+def is_segment(text: str) -> bool:
+    """Return whether a request could name an object so (apimachinery `api/validation/path`); "" names none yet."""
+    return text not in (".", "..") and "/" not in text and "%" not in text
 
 
 def escaped(json: str) -> str:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
+
+from bizrq.units.text import is_segment
 
 MAX_COUNT = 2**31 - 1
 """The largest count that the API has room for (replicas and their like are int32)."""
@@ -100,6 +102,35 @@ def expect_count(value: object, path: str) -> int:
     if value > MAX_COUNT:
         raise malformed(path, f"must be at most {MAX_COUNT}, but is {describe_value(value)}")
     return value
+
+
+def expect_metadata(obj: Mapping[str, Any]) -> None:
+    """Raise Malformed unless `metadata` is what an API server makes of it (apimachinery `meta/v1` ObjectMeta).
+
+    Kinds differ in all else, so their readers check that. What is not read is not looked at.
+    """
+    path = "metadata"
+    metadata = expect_map(obj.get(path), path)
+    if not metadata:
+        raise malformed(path, "is missing")
+    for key in ("name", "namespace", "generateName"):
+        if not is_segment(expect_text(metadata.get(key), f"{path}.{key}")):
+            raise malformed(f"{path}.{key}", f"{describe_value(metadata[key])} is no name of an object")
+    for key in ("uid", "resourceVersion", "deletionTimestamp"):
+        expect_text(metadata.get(key), f"{path}.{key}")
+    version = metadata.get("resourceVersion") or "0"
+    if not (version.isascii() and version.isdigit() and len(version) < 20):
+        raise malformed(f"{path}.resourceVersion", f"{describe_value(version)} is no version of a stored object")
+    for key in ("labels", "annotations"):
+        for name, value in expect_map(metadata.get(key), f"{path}.{key}").items():
+            expect_text(value, child_path(f"{path}.{key}", name))
+    for index, reference in enumerate(expect_list(metadata.get("ownerReferences"), f"{path}.ownerReferences")):
+        at = f"{path}.ownerReferences[{index}]"
+        for key in ("apiVersion", "kind", "name", "uid"):
+            expect_text(expect_map(reference, at).get(key), f"{at}.{key}")
+        expect_bool(reference and reference.get("controller"), f"{at}.controller")
+    for index, name in enumerate(expect_list(metadata.get("finalizers"), f"{path}.finalizers")):
+        expect_text(name, f"{path}.finalizers[{index}]")
 
 
 def get_path(value: object, keys: Sequence[str], path: str = "") -> Any:

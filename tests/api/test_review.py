@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from bizrq.api import review
 from bizrq.api.review import MalformedReview
 from bizrq.quota.admission import decide
-from bizrq.quota.verdict import Denied, Reason
+from bizrq.quota.verdict import Denied, Reason, Violation
 from tests.support.language import NOW, account, create
 
 REQUEST: dict[str, Any] = {
@@ -233,3 +233,26 @@ def test_malformed_reviews_and_internal_errors_are_refused_under_their_uid() -> 
         "allowed": False,
         "status": {"code": 500, "reason": "InternalError", "message": "no"},
     }
+
+
+@pytest.mark.parametrize("text", ["a\x1b[31mb", "a\u202eb", "a\x9bb", "a\nError: b", "a\r\nb", "a\tb", "a\x00b"])
+def test_every_text_of_an_answer_is_one_line_that_no_terminal_obeys(text: str) -> None:
+    refusal = Denied(Reason.MALFORMED, text, (Violation(text, 1, 1, 1),))
+    answers = (review.allowed("u", [text]), review.denied("u", refusal), review.malformed("u", text))
+    for answer in (*answers, review.failed("u", text)):
+        response = json.loads(answer)["response"]
+        status = response.get("status", {})
+        causes = status.get("details", {}).get("causes", ())
+        told = [*response.get("warnings", ()), *([status["message"]] if status else [])]
+        for shown in (*told, *(cause["message"] for cause in causes), *(cause["field"] for cause in causes)):
+            assert shown.isprintable(), shown
+            assert shown.startswith("a")
+            assert shown.endswith("b")
+
+
+@pytest.mark.parametrize("field", ["name", "namespace"])
+@pytest.mark.parametrize("name", [".", "..", "a/b", "../secrets/x", "a%2fb"])
+def test_a_name_that_would_leave_its_path_is_malformed(field: str, name: str) -> None:
+    with pytest.raises(MalformedReview, match=f"request.{field} .* is no name of an object") as raised:
+        review.decode(body(**{field: name}))
+    assert raised.value.uid == "8f3c"

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
-import copy
-import io
 import json
-import os
 import random
-import re
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -26,16 +20,12 @@ from bizrq.documents import NotYAML, load_all
 from bizrq.kube.config import ConfigError, from_kubeconfig
 from bizrq.settings import load
 from bizrq.units.text import escaped, printable
-from tests.support.objects import deployment, rayjob, rollout, tfjob
+from tests.support import hostile
+from tests.support.hostile import ESCAPES, MARKUP, STYLE, check_shown, usage_of
 
-#: In `make test`; BIZRQ_MANIFESTS=10000 plays the full size.
-MANIFESTS = int(os.environ.get("BIZRQ_MANIFESTS", "400"))
+MANIFESTS = 400
 #: Processor time of one answer, in seconds.
 MOST = 0.05
-
-ESCAPES = ("\x1b[31m", "\x1b]0;title\x07", "\x9b2J", "\u202eabc", "\u2066", "\x7f", "\r", "\x08", "\U000e0041")
-MARKUP = ("[red]", "[/]", "[link=http://x]y[/link]", ":bomb:", "[bold", "[/nothing]")
-STYLE = re.compile(r"\x1b\[[0-9;]*m")
 
 BOMBS = {
     "merge keys": "a0: &a0 {k: v}\n"
@@ -80,79 +70,30 @@ def test_ordinary_anchors_are_read() -> None:
         load_all("a: &x 1\n---\nb: *x")
 
 
-def _mutated(rng: random.Random, value: Any, depth: int = 0) -> Any:
-    """Return the value with a part replaced by something that nobody expects."""
-    odd = [None, -1, 1.5, 10**30, "", "x" * 300, "\x00", [], {}, [[]], True, {"a": None}, {1: 2}, "٣", "1e999", ".inf"]
-    if depth > 8 or rng.random() < 0.08:
-        return rng.choice([*odd, *ESCAPES, *MARKUP, float("inf"), float("nan")])
-    if isinstance(value, dict) and value:
-        key = rng.choice(list(value))
-        changed = {**value, key: _mutated(rng, value[key], depth + 1)}
-        if rng.random() < 0.1:
-            changed[rng.choice([*ESCAPES, *MARKUP])] = changed.pop(key)
-        return changed
-    if isinstance(value, list) and value:
-        index = rng.randrange(len(value))
-        return [*value[:index], _mutated(rng, value[index], depth + 1), *value[index + 1 :]]
-    if isinstance(value, str) and rng.random() < 0.5:
-        return value + rng.choice([*ESCAPES, *MARKUP])
-    return _mutated(rng, value, 9)
-
-
-def _text(rng: random.Random, obj: Any) -> str:
-    text = yaml.safe_dump(obj, allow_unicode=True) if rng.random() < 0.5 else json.dumps(obj)
-    if rng.random() < 0.3:
-        at = rng.randrange(len(text))
-        text = (
-            text[:at] + rng.choice(["&a ", "*a", "<<: ", "{", "]", "\t", "!!int ", "\x1b", "? ", "---\n"]) + text[at:]
-        )
-    return text
-
-
 def test_mutated_manifests_are_answered_at_once_and_without_escapes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """R29 in the reliability runner plays 10,000, and `bizrq fit` as well."""
     monkeypatch.setenv("FORCE_COLOR", "1")
     rng = random.Random(20260102)
-    originals = [deployment("web", "nlp", 2), tfjob("t", "nlp", 2), rayjob("j", "nlp", 2), rollout("c", "nlp")]
     path = tmp_path / "m.yaml"
-    usage_of(path, deployment("web", "nlp", 2), UsageOutput.TABLE)
+    path.write_text("{}")
+    usage_of(path, UsageOutput.TABLE)
     told = {"counted": 0, "refused": 0}
     for _ in range(MANIFESTS):
-        obj = copy.deepcopy(rng.choice(originals))
-        for _ in range(rng.randint(1, 3)):
-            obj = _mutated(rng, obj)
-        text = _text(rng, obj)
+        text = hostile.manifest(rng)
         path.write_text(text, "utf-8", errors="surrogatepass")
         form = rng.choice(list(UsageOutput))
-        out, err, seconds = _answer(path, form)
+        out, err, seconds = usage_of(path, form)
         told["refused" if err else "counted"] += 1
-        assert len(err.splitlines()) <= 1, (err, text)
-        for shown in (STYLE.sub("", out) if form is UsageOutput.TABLE else out, err):
-            assert printable(shown) == shown, (shown, text)
+        check_shown(out, err, text)
         if form is UsageOutput.JSON and not err:
             json.loads(out)
         if seconds > MOST:
             # A collection of all tests' garbage is not the answer's.
-            seconds = min(_answer(path, form)[2] for _ in range(3))
+            seconds = min(usage_of(path, form)[2] for _ in range(3))
         assert seconds < MOST, text
     assert min(told.values()) > MANIFESTS / 20, told
-
-
-def usage_of(path: Path, obj: Any, form: UsageOutput) -> str:
-    path.write_text(yaml.safe_dump(obj))
-    return _answer(path, form)[0]
-
-
-def _answer(path: Path, form: UsageOutput) -> tuple[str, str, float]:
-    out, err = io.StringIO(), io.StringIO()
-    began = time.thread_time()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        try:
-            usage([path], output=form)
-        except Failure as failure:
-            warn(str(failure))
-    return out.getvalue(), err.getvalue(), time.thread_time() - began
 
 
 def test_markup_is_shown_as_it_is(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

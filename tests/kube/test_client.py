@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from aiohttp import web
@@ -51,6 +52,15 @@ def test_a_name_that_would_leave_its_path_is_refused(name: str) -> None:
         PODS.path("team-a", name)
     with pytest.raises(ValueError, match="which namespace"):
         PODS.path(name="web")
+
+
+@pytest.mark.parametrize("name", ["", "..", "../secrets/x", "a%2fb", 7, None, ["a"]])
+async def test_what_is_no_name_is_not_found_and_nothing_is_sent(
+    server: FakeServer, client: KubeClient, name: Any
+) -> None:
+    with pytest.raises(NotFound, match="is no object's name"):
+        await client.get(PODS, name, "team-a")
+    assert not server.requests
 
 
 @pytest.mark.parametrize(

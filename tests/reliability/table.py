@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tests.reliability.experiments import admission, groups, hours, kills, races, strangers, tenants
+from tests.reliability.experiments import admission, groups, hours, kills, mutations, races, strangers, tenants
 from tests.reliability.stage import Outcome
 
 Size = dict[str, Any]
@@ -134,6 +134,14 @@ ALONE = (
         {"halves": 2_000, "bodies": 200, "size": 15_000_000, "answered": 1.0, "closed": 30.0, "mebibytes": 400},
         # On a busy machine what counts is that every review is answered and every stranger goes.
         {"halves": 100, "bodies": 6, "size": 15_000_000, "answered": 60.0, "closed": 60.0, "mebibytes": 0},
+    ),
+    Experiment(
+        "R29",
+        mutations.r29,
+        "no crash; no answer over 50 ms of CPU; no escape sequence or markup in any output",
+        {"reviews": 10_000, "manifests": 10_000, "fits": 2_000, "cpu": 0.05},
+        # Processors are shared there, and the first answers fill caches.
+        {"reviews": 100, "manifests": 40, "fits": 8, "cpu": 0.2},
     ),
 )
 

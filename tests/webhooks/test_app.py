@@ -10,10 +10,10 @@ import time
 from typing import Any
 
 from bizrq.api import review
-from tests.support.objects import deployment, group, tfjob
+from tests.support import hostile
+from tests.support.objects import OF_KIND, deployment, group
 from tests.webhooks.conftest import Api, Hooks
-
-PATHS = ("groups", "workloads", "scale")
+from webhooks import registration
 
 
 def a_review(obj: dict[str, Any], uid: str = "u") -> dict[str, Any]:
@@ -32,58 +32,63 @@ def a_review(obj: dict[str, Any], uid: str = "u") -> dict[str, Any]:
     return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
 
 
-def mangled(rng: random.Random, value: Any, depth: int = 0) -> Any:
-    """Return the value with a part of it replaced by something unexpected."""
-    if depth > 8 or rng.random() < 0.08:
-        return rng.choice(
-            [None, -1, 1.5, 10**30, "", "x" * 300, "\u0000", [], {}, [[]], True, {"a": None}, "٣", "1e999"]
-        )
-    if isinstance(value, dict) and value:
-        key = rng.choice(list(value))
-        return {**value, key: mangled(rng, value[key], depth + 1)}
-    if isinstance(value, list) and value:
-        index = rng.randrange(len(value))
-        return [*value[:index], mangled(rng, value[index], depth + 1), *value[index + 1 :]]
-    return mangled(rng, value, 9)
+PATHS = {each.path for each in vars(registration).values() if isinstance(each, registration.ReviewEndpoint)}
+#: Processor time in seconds that an answer may take more than that to a review as it should be.
+MOST = 0.05
+
+
+async def test_an_unmutated_review_of_each_path_is_answered(api: Api, hooks: Hooks) -> None:
+    """Otherwise the mutations below would be of something that no handler reads."""
+    await _surrounded(api)
+    answered = []
+    for path, body in hostile.reviews():
+        async with hooks.session.post(path, json=body, params={"timeout": "1s"}) as answer:
+            assert answer.status == 200
+            response = (await answer.json())["response"]
+            answered.append(path)
+            assert response["allowed"], (path, response)
+    assert set(answered) == PATHS
 
 
 async def test_malformed_reviews_by_the_thousand_are_answered_and_the_port_lives_on(api: Api, hooks: Hooks) -> None:
-    """3,000 mutations with a fixed seed: each gets 400 or a refusal with a reason, quickly; none 500."""
-    await api.group("nlp", cpu="1000000")
+    """2,000 mutations with a fixed seed: each gets 400 or an answer with a reason, quickly, none 500, no escapes."""
+    await _surrounded(api)
     rng = random.Random(20260101)
-    originals = [a_review(o) for o in (deployment("web", "nlp", 2), tfjob("t", "nlp", 2), group("g", "nlp", cpu="1"))]
-    bodies = []
-    for _ in range(3000):
-        body = json.dumps(mangled(rng, rng.choice(originals))).encode()
-        if rng.random() < 0.3:
-            at = rng.randrange(len(body))
-            body = body[:at] + bytes([rng.randrange(256)]) + body[at + rng.randrange(3) :]
-        bodies.append(body)
-    slowest = 0.0
-    gate = asyncio.Semaphore(20)
     told: dict[int, int] = {}
-
-    async def send(body: bytes) -> None:
-        nonlocal slowest
-        async with gate:
-            began, worked = time.monotonic(), time.thread_time()
-            async with hooks.session.post(
-                f"/validate/{rng.choice(PATHS)}", data=body, params={"timeout": "1s"}
-            ) as answer:
-                text = await answer.text()
-                told[answer.status] = told.get(answer.status, 0) + 1
-                assert answer.status in (200, 400), (answer.status, body)
-                if answer.status == 200:
-                    response = json.loads(text)["response"]
-                    code = 0 if response["allowed"] else response["status"]["code"]
-                    assert code in (0, 400, 403, 422, 429), (text, body)
-            slowest = max(slowest, time.monotonic() - began, time.thread_time() - worked)
-
-    await asyncio.gather(*map(send, bodies))
+    # The API server shares this thread, and some reviews make it list all workloads. R29 measures a webhook alone.
+    usual: dict[str, float] = {}
+    for path, obj in hostile.reviews():
+        seconds = min([(await _answered(hooks, path, json.dumps(obj).encode()))[1] for _ in range(3)])
+        usual[path] = max(usual.get(path, 0), seconds)
+    for _ in range(2000):
+        path, body = hostile.review(rng)
+        status, seconds = await _answered(hooks, path, body)
+        told[status] = told.get(status, 0) + 1
+        if seconds > usual[path] + MOST:
+            # A collection of all tests' garbage is not the answer's.
+            seconds = min([(await _answered(hooks, path, body))[1] for _ in range(3)])
+        assert seconds < usual[path] + MOST, (path, body)
     assert min(told.values()) > 100, told
-    assert slowest < 3, "seconds of waiting, or of work"
     await hooks.ready()
     assert (await hooks.create(deployment("after", "nlp", 1)))["allowed"]
+
+
+async def _surrounded(api: Api) -> None:
+    """What the reviews refer to."""
+    await api.group("nlp", **hostile.HARD)
+    for obj in hostile.surroundings():
+        await api.client.create(OF_KIND[obj["kind"]], obj)
+
+
+async def _answered(hooks: Hooks, path: str, body: bytes) -> tuple[int, float]:
+    """The status of the answer, and how much processor time it took."""
+    worked = time.thread_time()
+    async with hooks.session.post(path, data=body, params={"timeout": "1s"}) as answer:
+        text = await answer.text()
+        assert answer.status in (200, 400), (answer.status, path, body)
+    worked = time.thread_time() - worked
+    hostile.check_answer(answer.status, text)
+    return answer.status, worked
 
 
 async def test_no_uid_is_400_and_a_uid_is_answered_under_it(hooks: Hooks) -> None:

@@ -15,7 +15,7 @@ from bizrq.units import quantity
 from bizrq.units.quantity import MAX
 from bizrq.workloads.config import GpuModel
 from bizrq.workloads.labels import LABEL, group_of
-from bizrq.workloads.validation import Malformed, child_path, describe_value
+from bizrq.workloads.validation import Malformed, child_path, describe_value, expect_metadata
 from tests.support.workload_language import (
     CONFIG,
     count,
@@ -292,3 +292,45 @@ def test_what_is_overwritten_above_is_right_before(documents):
 @given(JSON)
 def test_whatever_a_file_holds_is_rows(document):
     assert isinstance(usage([document, {"kind": "Deployment", "apiVersion": "apps/v1", "spec": document}]), list)
+
+
+METADATA: list[tuple[Any, str]] = [
+    ({}, "metadata: is missing"),
+    (None, "metadata: is missing"),
+    ("x", "metadata: must be a map, not 'x'"),
+    ([], "metadata: must be a map, not a list"),
+    ({"name": 7}, "metadata.name: must be a string, not 7"),
+    ({"name": "a/b"}, "metadata.name: 'a/b' is no name of an object"),
+    ({"name": "w", "namespace": ".."}, "metadata.namespace: '..' is no name of an object"),
+    ({"generateName": "a%2f"}, "metadata.generateName: 'a%2f' is no name of an object"),
+    ({"name": "w", "uid": {}}, "metadata.uid: must be a string, not a map"),
+    ({"name": "w", "resourceVersion": 7}, "metadata.resourceVersion: must be a string, not 7"),
+    ({"name": "w", "resourceVersion": "\x1b[31m"}, r"metadata.resourceVersion: '\x1b[31m' is no version of a stored"),
+    ({"name": "w", "resourceVersion": "9" * 20}, "is no version of a stored object"),
+    ({"name": "w", "resourceVersion": "٣"}, r"metadata.resourceVersion: '\u0663' is no version of a stored object"),
+    ({"name": "w", "deletionTimestamp": True}, "metadata.deletionTimestamp: must be a string, not true"),
+    ({"name": "w", "labels": ["a"]}, "metadata.labels: must be a map, not a list"),
+    ({"name": "w", "labels": {"a": 1}}, "metadata.labels.a: must be a string, not 1"),
+    ({"name": "w", "annotations": {"a\nb": []}}, r"metadata.annotations['a\nb']: must be a string, not a list"),
+    ({"name": "w", "ownerReferences": {}}, "metadata.ownerReferences: must be a list, not a map"),
+    ({"name": "w", "ownerReferences": ["a"]}, "metadata.ownerReferences[0]: must be a map, not 'a'"),
+    ({"name": "w", "ownerReferences": [{"uid": 1}]}, "metadata.ownerReferences[0].uid: must be a string, not 1"),
+    ({"name": "w", "ownerReferences": [{"controller": "yes"}]}, "[0].controller: must be true or false, not 'yes'"),
+    ({"name": "w", "finalizers": [1]}, "metadata.finalizers[0]: must be a string, not 1"),
+]
+
+
+@pytest.mark.parametrize(("metadata", "words"), METADATA, ids=[words for _, words in METADATA])
+def test_metadata_that_no_api_server_stores_is_refused(metadata: Any, words: str) -> None:
+    with pytest.raises(Malformed) as refused:
+        expect_metadata({"metadata": metadata})
+    assert words in str(refused.value)
+    assert str(refused.value).isascii()
+
+
+def test_metadata_as_an_api_server_sends_it_is_read() -> None:
+    reference = {"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "u", "controller": True}
+    stored = {"name": "w", "uid": "u", "resourceVersion": "7", "labels": {"a": ""}, "ownerReferences": [reference]}
+    new = {"generateName": "w-", "namespace": "team-a", "labels": None, "creationTimestamp": None, "generation": 1}
+    for metadata in (stored, new, {"name": "system:node:a", "managedFields": [{}], "finalizers": ["a/b"]}):
+        expect_metadata({"metadata": metadata})

@@ -12,7 +12,7 @@ from typing import TypeAlias
 from bizrq.api.review import Request
 from bizrq.kube.client import ApiError, Unreachable
 from bizrq.quota.verdict import Denied, Figures, Granted, Reason, Verdict
-from bizrq.workloads.validation import Malformed
+from bizrq.workloads.validation import Malformed, expect_metadata
 from webhooks.charging.deadline import Deadline
 from webhooks.registration import ReviewEndpoint
 
@@ -43,6 +43,9 @@ async def answer(endpoint: ReviewEndpoint, admit: Admit, request: Request, deadl
         carried = "oldObject" if request.operation == "DELETE" else "an object"
         return Answer(Denied(Reason.MALFORMED, f"a {request.operation} review must carry {carried}"))
     try:
+        for obj in (request.object, request.old_object):
+            if obj is not None:
+                expect_metadata(obj)
         found = await admit(request, deadline)
     except Malformed as error:
         return Answer(malformed(subject_of(request), error))

@@ -64,6 +64,8 @@ async def r27(
         f"max {max(kept_waits):.2f} s on a kept connection and {max(new_waits):.2f} s on new ones"
     )
     missed = []
+    if ended["opened"] != halves + bodies:
+        missed.append(f"{ended['opened']} strangers came, not {halves + bodies}")
     if pid:
         figures += f"; {idle} MiB before, at most {most} MiB"
     if slowest > answered:

@@ -1,0 +1,139 @@
+"""R29: mutated reviews at a webhook, mutated manifests at the command line. Each gets an answer, soon, in one line."""
+
+from __future__ import annotations
+
+import contextlib
+import ssl
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import aiohttp
+
+from bizrq.cli.verbs.usage import UsageOutput
+from bizrq.kube.client import KubeClient, NotFound
+from bizrq.store.groups import GROUPS
+from tests.cli.conftest import Bizrq
+from tests.reliability.stage import Ground, Outcome
+from tests.support import hostile
+from tests.support.objects import OF_KIND
+
+
+async def r29(ground: Ground, *, reviews: int, manifests: int, fits: int, cpu: float) -> Outcome:
+    """One after the other. `cpu` is in seconds of processor time, the least of three where the first took longer."""
+    async with ground.parts() as parts:
+        pid = (await parts.webhook_process()).process.pid
+        [port] = parts.balancer.backends
+        await ground.controller(parts, 30)
+        async with _surroundings(ground):
+            trust = ssl.create_default_context(cafile=parts.folder / "ca.crt")
+            connector = aiohttp.TCPConnector(ssl=trust)
+            async with aiohttp.ClientSession(f"https://127.0.0.1:{port}", connector=connector) as session:
+                told, most = await _reviews(ground, session, pid, reviews, cpu)
+            shown, printed = await _manifests(ground, parts.folder / "m.yaml", manifests, fits, cpu)
+    missed = []
+    if most >= cpu:
+        missed.append(f"the answer to a review took {1000 * most:.0f} ms of CPU, not {1000 * cpu:g}")
+    if printed >= cpu:
+        missed.append(f"the answer to a manifest took {1000 * printed:.0f} ms of CPU, not {1000 * cpu:g}")
+    figures = (
+        f"{_counts(told)} reviews, at most {1000 * most:.0f} ms of CPU; "
+        f"{_counts(shown)} manifests, at most {1000 * printed:.0f} ms; no escape sequence, no markup obeyed"
+    )
+    return Outcome(figures, missed)
+
+
+@contextlib.asynccontextmanager
+async def _surroundings(ground: Ground) -> AsyncIterator[None]:
+    """The group that all is charged to, and what reviews and manifests refer to."""
+    around = hostile.surroundings()
+    await ground.group("nlp", **hostile.HARD)
+    for obj in around:
+        await ground.client.create(OF_KIND[obj["kind"]], obj)
+    try:
+        yield
+    finally:
+        for obj in reversed(around):
+            with contextlib.suppress(NotFound):
+                metadata = obj["metadata"]
+                await ground.client.delete(OF_KIND[obj["kind"]], metadata["name"], metadata.get("namespace"))
+        with contextlib.suppress(NotFound):
+            await ground.client.delete(GROUPS, "nlp")
+
+
+async def _reviews(
+    ground: Ground, session: aiohttp.ClientSession, pid: int, count: int, cpu: float
+) -> tuple[Counter[str], float]:
+    rng, told, most = ground.random("R29 reviews"), Counter[str](), 0.0
+
+    async def answered(path: str, body: bytes) -> tuple[int, float]:
+        worked = _worked(pid)
+        async with session.post(path, data=body, params={"timeout": "1s"}) as answer:
+            text = await answer.text()
+        worked = _worked(pid) - worked
+        assert answer.status in (200, 400), (answer.status, path, body)
+        hostile.check_answer(answer.status, text)
+        return answer.status, worked
+
+    for _ in range(count):
+        path, body = hostile.review(rng)
+        status, seconds = await answered(path, body)
+        told["decided" if status == 200 else "not reviews"] += 1
+        most = max(most, await _least(seconds, cpu, lambda path=path, body=body: _second(answered(path, body))))
+    async with session.get("/readyz") as answer:
+        assert answer.status == 200, "the webhook lives on"
+    return told, most
+
+
+async def _manifests(ground: Ground, path: Path, count: int, fits: int, cpu: float) -> tuple[Counter[str], float]:
+    """Every one to `bizrq usage`, so many to `bizrq fit` as well."""
+    rng, shown, most = ground.random("R29 manifests"), Counter[str](), 0.0
+    async with KubeClient.from_kubeconfig(ground.cluster.kubeconfig) as client:
+        bizrq = Bizrq(ground.cluster.kubeconfig, client)
+        # What the first call imports and compiles is not its answer's.
+        path.write_text("{}")
+        await bizrq("fit", "-f", path)
+        hostile.usage_of(path, UsageOutput.TABLE)
+        for number in range(count):
+            text = hostile.manifest(rng)
+            path.write_text(text, "utf-8", errors="surrogatepass")
+            form = rng.choice(list(UsageOutput))
+            out, err, seconds = hostile.usage_of(path, form)
+            hostile.check_shown(out, err, text)
+            shown["refused by usage" if err else "counted by usage"] += 1
+            most = max(most, await _least(seconds, cpu, lambda form=form: _now(hostile.usage_of(path, form)[2])))
+            if number % max(1, count // fits):
+                continue
+
+            async def fit(text: str = text) -> float:
+                result, worked = await bizrq.timed("fit", "-f", path, width=80)
+                assert result.code in (0, 1, 2), (result, text)
+                hostile.check_shown(result.out, result.err, text)
+                return worked
+
+            shown["asked of fit"] += 1
+            most = max(most, await _least(await fit(), cpu, fit))
+    return shown, most
+
+
+async def _least(seconds: float, cpu: float, again: Callable[[], Awaitable[float]]) -> float:
+    """A collection of garbage, or a watch, may fall into one answer; not into each of four."""
+    return seconds if seconds < cpu else min([seconds, *[await again() for _ in range(3)]])
+
+
+async def _second(answer: Awaitable[tuple[int, float]]) -> float:
+    return (await answer)[1]
+
+
+async def _now(seconds: float) -> float:
+    return seconds
+
+
+def _worked(pid: int) -> float:
+    """The processor time that a process has used, in seconds, from the scheduler's own count in nanoseconds."""
+    tasks = Path(f"/proc/{pid}/task").glob("*/schedstat")
+    return sum(int(task.read_text().split()[0]) for task in tasks) / 1e9
+
+
+def _counts(told: Counter[str]) -> str:
+    return ", ".join(f"{count} {word}" for word, count in sorted(told.items()))
