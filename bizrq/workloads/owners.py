@@ -1,6 +1,7 @@
-"""Find the payer of an object: the group that it names, its namespace's group, or its owner.
+"""Find what is above an object: its owners, and the group that its namespace names.
 
-This file alone walks controller owner references and reads the defaults of namespaces. It does not know costs.
+This file alone walks controller owner references and reads the defaults of namespaces. It does not know who pays:
+`ownership.payers` decides that.
 """
 
 from __future__ import annotations
@@ -42,26 +43,6 @@ def namespace_name(obj: Mapping[str, Any]) -> str:
     metadata = obj.get("metadata")
     namespace = metadata.get("namespace") if isinstance(metadata, dict) else None
     return namespace if isinstance(namespace, str) and namespace else "default"
-
-
-def payer(obj: Mapping[str, Any], registry: Registry, lookup: Lookup) -> dict[str, Any] | None:
-    """Return the nearest object above this one that is charged and names a group; None if the object pays for itself.
-
-    The payer's group may differ from the label of the object.
-    """
-    # Kinds that owners below only pass on: only a kind that creates them pays for them.
-    passed: set[tuple[str, str]] = set()
-    for owner, adapter, made in owner_chain(obj, registry, lookup):
-        if made not in adapter.creates:
-            passed.add(made)
-        elif (
-            passed <= adapter.creates
-            and registry.is_charged(adapter)
-            and adapter.pays
-            and (_labels(owner).get(LABEL) or default_group(namespace_name(obj), lookup))
-        ):
-            return owner
-    return None
 
 
 def owner_chain(

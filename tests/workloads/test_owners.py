@@ -7,7 +7,7 @@ import pytest
 from bizrq.builtin import builtin_registry
 from bizrq.workloads.labels import LABEL
 from bizrq.workloads.lookup import DocumentLookup
-from bizrq.workloads.owners import payer
+from bizrq.workloads.ownership.payers import owner_that_pays
 from tests.support.workload_language import Object, costs, count, deployment, template
 
 POD = template("cpu=1")
@@ -23,7 +23,9 @@ def family(text: str) -> list[Object]:
     made: list[Object] = []
     for index, word in enumerate(text.split(" > ")):
         kind, _, group = word.partition(":")
-        metadata: Object = {"name": f"o{index}", "namespace": "team-a", "uid": f"uid-{index}"}
+        # A StatefulSet keeps what has its name and an ordinal.
+        name = f"{made[-1]['metadata']['name']}-0" if made and made[-1]["kind"] == "StatefulSet" else f"o{index}"
+        metadata: Object = {"name": name, "namespace": "team-a", "uid": f"uid-{index}"}
         if group:
             metadata["labels"] = {LABEL: group}
         if made:
@@ -108,13 +110,24 @@ def test_an_owner_of_a_kind_that_is_not_charged_does_not_pay():
     ).resources
 
 
+SELECTED = {"selector": {"matchLabels": {"app": "web"}}}
+
+
+@pytest.mark.parametrize(("labels", "is_paid"), [({"app": "web"}, True), ({"app": "other"}, False), ({}, False)])
+def test_an_owner_pays_for_what_its_selector_matches(labels, is_paid):
+    owner, child = family("ReplicaSet:nlp > Pod:vision")
+    owner["spec"] |= SELECTED
+    child["metadata"]["labels"] = {**child["metadata"]["labels"], **labels}
+    assert (count(child, owner).resources == {}) is is_paid
+
+
 def test_a_circle_of_owners_ends():
     first, second = family("ReplicaSet > Pod")
     second["kind"], second["apiVersion"] = "ReplicaSet", "apps/v1"
     first["metadata"]["ownerReferences"] = [
         {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "o1", "uid": "uid-1", "controller": True}
     ]
-    assert payer(first, builtin_registry(), DocumentLookup([first, second])) is None
+    assert owner_that_pays(first, builtin_registry(), DocumentLookup([first, second])) is None
 
 
 @pytest.mark.parametrize("references", ["x", [None], [{"controller": True}], [{"controller": True, "kind": ["x"]}]])

@@ -20,10 +20,11 @@ from bizrq.quota.headroom import replicas_that_fit
 from bizrq.quota.verdict import Denied, Figures, Granted
 from bizrq.store.reference_resolver import resource_of
 from bizrq.workloads.demand import counting
+from bizrq.workloads.demand.counting import Demand
 from bizrq.workloads.kinds.declaration import Adapter
-from bizrq.workloads.lookup import group_and_version
-from bizrq.workloads.owners import charged_group
-from bizrq.workloads.ownership.payers import owner_that_pays
+from bizrq.workloads.labels import group_of
+from bizrq.workloads.lookup import Lookup, group_and_version
+from bizrq.workloads.ownership.payers import Paid, anywhere, paid_by
 from bizrq.workloads.validation import Malformed, expect_count, expect_map, get_path
 from webhooks.charging.charges import charge_of
 from webhooks.charging.context import Context
@@ -68,15 +69,22 @@ class AutoscalerHandler:
         except NotFound:
             return _SILENT
         grown = counting.with_scale(target, adapter, most)
-        lookup = await self._context.resolver.resolve(
-            lambda known: counting.demand(grown, registry, known, config),
-            deadline.seconds_left(),
-        )
-        group = charged_group(target, lookup)
-        if group is None or owner_that_pays(target, registry, lookup) is not None:
+
+        def paid(known: Lookup) -> Paid | None:
+            return paid_by(target, registry, known, self._context.payers, anywhere)
+
+        def count(known: Lookup) -> tuple[Demand, Demand]:
+            paid(known)
+            before, after = (counting.own_demand(each, adapter, known, config) for each in (target, grown))
+            return before, after
+
+        lookup = await self._context.resolver.resolve(count, deadline.seconds_left())
+        payer = paid(lookup)
+        # What an owner pays for, its controller scales.
+        if payer is None or payer.payer != target["metadata"]["uid"]:
             return _SILENT
-        before = counting.demand(target, registry, lookup, config)
-        demand = counting.demand(grown, registry, lookup, config)
+        group_of(target)
+        group, (before, demand) = payer.group, count(lookup)
         about = Request(request.uid, "UPDATE", request.kind, request.resource, name, request.namespace)
         charge = charge_of(adapter, about, grown, demand, target, before)
         stored = await self._context.groups.read(group, deadline.seconds_left())

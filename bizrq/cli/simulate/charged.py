@@ -7,11 +7,12 @@ counts objects as the controller does, but not the pods that outlive them.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bizrq.cli.simulate.lookup import FileReferenceReader
+from bizrq.api.group import GroupObject
+from bizrq.cli.simulate.lookup import FileReferenceReader, readable_payers
 from bizrq.kube.client import Forbidden, KubeClient, NotFound, Resource
 from bizrq.settings import Settings
 from bizrq.store.reference_resolver import CONTEXT, NAMESPACES, resources_of
@@ -23,7 +24,7 @@ from bizrq.workloads.devices.dra import CLAIM, CLAIMS, POD_GROUP, POD_GROUPS, Cl
 from bizrq.workloads.kinds.declaration import Adapter
 from bizrq.workloads.labels import LABEL, labels_of
 from bizrq.workloads.lookup import Lookup
-from bizrq.workloads.owners import payer
+from bizrq.workloads.ownership.payers import Remembered, anywhere, paid_by
 from bizrq.workloads.validation import Malformed
 
 Object = dict[str, Any]
@@ -53,22 +54,33 @@ class ChargedWorkloads:
     unread: Sequence[str]
 
 
-async def charged_to(client: KubeClient, settings: Settings, group: str) -> ChargedWorkloads:
-    """Return the workloads of a group and the claims that they share, sorted. Raise ApiError or Unreachable."""
+async def charged_to(
+    client: KubeClient, settings: Settings, groups: Iterable[GroupObject], group: str
+) -> ChargedWorkloads:
+    """Return the workloads of one of the groups and the claims that they share, sorted.
+
+    Raise ApiError or Unreachable.
+    """
     resolver = FileReferenceReader(client, settings.registry, ())
     namespaces = await _list(client, [NAMESPACES], resolver.unread, f"{LABEL}={group}")
     defaulted = [namespace["metadata"]["name"] for namespace in namespaces]
     lists = await asyncio.gather(
         *(_of_kind(client, adapter, group, defaulted, resolver.unread) for adapter in settings.registry.charged)
     )
+    kinds = [(each.group, each.kind) for each, items in zip(settings.registry.charged, lists, strict=True) if items]
+    payers = await readable_payers(client, settings.registry, groups, kinds, resolver.unread)
     found: list[ChargedWorkload] = []
     shared: dict[Slot, Resources] = {}
     for adapter, items in zip(settings.registry.charged, lists, strict=True):
         for item in items:
-            lookup = await resolver.resolve(lambda known, item=item: _demand(item, settings, known), _SECONDS)
+
+            def count(known: Lookup, item: Object = item) -> counting.Demand | None:
+                return _demand(item, group, settings, known, payers)
+
+            lookup = await resolver.resolve(count, _SECONDS)
             try:
-                if payer(item, settings.registry, lookup) is None and counting.is_live(item, adapter):
-                    demand = _demand(item, settings, lookup)
+                demand = count(lookup) if counting.is_live(item, adapter) else None
+                if demand is not None:
                     found.append(_charged(item, demand.resources))
                     shared = counting.larger_by_slot(shared, demand.shared)
             except Malformed as error:
@@ -83,8 +95,12 @@ async def charged_to(client: KubeClient, settings: Settings, group: str) -> Char
     return ChargedWorkloads(found, sorted(resolver.unread))
 
 
-def _demand(item: Object, settings: Settings, lookup: Any) -> counting.Demand:
-    return counting.demand(item, settings.registry, lookup, settings.counting)
+def _demand(item: Object, group: str, settings: Settings, lookup: Lookup, payers: Remembered) -> counting.Demand | None:
+    """Return the demand of an object that the group pays for in its own slot; None of any other. Raise Malformed."""
+    paid = paid_by(item, settings.registry, lookup, payers, anywhere)
+    if paid is None or paid.group != group or paid.payer != item["metadata"]["uid"]:
+        return None
+    return counting.own_demand(item, counting.adapter_of(item, settings.registry), lookup, settings.counting)
 
 
 async def _of_claim(claim: Object, settings: Settings, resolver: FileReferenceReader) -> Resources:

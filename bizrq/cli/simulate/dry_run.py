@@ -19,7 +19,7 @@ from bizrq.api.group import GroupObject
 from bizrq.api.review import GroupVersionKind, GroupVersionResource, Request, UserInfo
 from bizrq.cli.cluster import whoami
 from bizrq.cli.simulate.in_memory import InMemoryGroupStore, OverlayReader, RecordingReserver
-from bizrq.cli.simulate.lookup import FileReferenceReader, describe_unread
+from bizrq.cli.simulate.lookup import FileReferenceReader, describe_unread, readable_payers
 from bizrq.cli.simulate.manifest import as_written, place_of
 from bizrq.cli.simulate.outcome import DryRunOutcome
 from bizrq.cli.simulate.reviews import SYSTEM_NAMESPACE, ReviewedKind, reviewed_kinds
@@ -31,15 +31,15 @@ from bizrq.settings import Settings
 from bizrq.store.access import SelfAccessReviewer
 from bizrq.store.groups import GROUPS
 from bizrq.store.hours import CORRECTIONS
-from bizrq.store.payers import PAYERS, KnownPayers, read_payers
+from bizrq.store.payers import KnownPayers
 from bizrq.store.reference_resolver import NAMESPACES
 from bizrq.units.slot import Slot
 from bizrq.workloads.demand import counting
 from bizrq.workloads.demand.offline import is_scale, objects_in
 from bizrq.workloads.kinds.declaration import Adapter
-from bizrq.workloads.lookup import Reference, group_and_version
-from bizrq.workloads.owners import charged_group
+from bizrq.workloads.lookup import Lookup, Reference, group_and_version
 from bizrq.workloads.ownership.memory import Memory
+from bizrq.workloads.ownership.payers import group_of_write
 from bizrq.workloads.validation import Malformed
 from webhooks.charging.authorization import Authorizer
 from webhooks.charging.deadline import Deadline
@@ -152,16 +152,9 @@ class DryRun:
         self._stored = {place: obj for place, obj in zip(wanted, stored, strict=True) if obj is not None}
         if any(kind.resources == (CORRECTIONS,) for kind in wanted.values()):
             self._user = UserInfo(username=await whoami(self._client))
-        made = {kind for adapter in self._settings.registry.adapters for kind in adapter.creates}
-        if any(place[:2] in made for place in wanted):
-            await self._read_payers()
-
-    async def _read_payers(self) -> None:
-        """Read who paid for what is left of deleted workloads; only a kind that other kinds make may be left."""
-        try:
-            self._payers.known = await read_payers(self._client, self._settings.registry, self._stored_groups)
-        except Forbidden:
-            self._resolver.unread.add(PAYERS.plural)
+        kinds, registry = {place[:2] for place in wanted}, self._settings.registry
+        unread = self._resolver.unread
+        self._payers.known = await readable_payers(self._client, registry, self._stored_groups, kinds, unread)
 
     async def _read(self, place: Reference, kind: ReviewedKind) -> Object | None:
         """Return the stored object of a place, None if there is none. Remember kinds that are not served."""
@@ -246,7 +239,7 @@ class DryRun:
         paths = kind.paths(request, self._namespace(request.namespace))
         if kind.adapter is None and not kind.is_group and not paths:
             return None
-        outcome = self._attributed(write, await self._decided(request, uncharged, paths))
+        outcome = await self._attributed(write, await self._decided(request, uncharged, paths))
         if outcome.fits:
             self._apply(write)
         return outcome
@@ -298,18 +291,26 @@ class DryRun:
         parent = stored.parent if stored is not None else ""
         return replace(outcome, group=group, charge=charge, account=account, family=family, parent=parent)
 
-    def _attributed(self, write: _Write, outcome: DryRunOutcome) -> DryRunOutcome:
+    async def _attributed(self, write: _Write, outcome: DryRunOutcome) -> DryRunOutcome:
         """Name the group that pays, also where no charge was decided; drop the charges of other objects."""
         if write.kind.is_group:
             return replace(outcome, group=outcome.group or _parent_of(write.manifest))
         if write.kind.adapter is not None:
-            return replace(outcome, group=outcome.group or charged_group(write.new, self._resolver.cached_lookup))
+            return replace(outcome, group=outcome.group or await self._paying(write))
         resource = write.kind.resource_in(write.manifest.get("apiVersion"))
         if outcome.charge is not None and outcome.charge.slot == Slot(resource.key, *write.place[2:]):
             return outcome
         if outcome.fits:
             return replace(outcome, is_chargeable=False, group=None, charge=None, account=None)
         return replace(outcome, is_chargeable=False)
+
+    async def _paying(self, write: _Write) -> str | None:
+        """Return the group that pays for a workload. Raise ApiError, Unreachable or Malformed."""
+
+        def paying(known: Lookup) -> str | None:
+            return group_of_write(write.new, write.old, self._settings.registry, known, self._payers)
+
+        return paying(await self._resolver.resolve(paying, _TIMEOUT))
 
     # Apply
 

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from bizrq.kube.client import Forbidden, NotFound, Resource
+from bizrq.api.group import GroupObject
+from bizrq.kube.client import Forbidden, KubeClient, NotFound, Resource
+from bizrq.store.payers import PAYERS, KnownPayers, read_payers
 from bizrq.store.ports import ObjectReader
 from bizrq.store.reference_resolver import NODES, READ, WATCHED, resources_of
+from bizrq.workloads.kinds.declaration import GroupKind
 from bizrq.workloads.kinds.registry import Registry
 from bizrq.workloads.lookup import DocumentLookup, Lookup, Reference, TrackingLookup
 
@@ -123,6 +126,24 @@ class FileReferenceReader:
             except Forbidden:
                 self.unread.add(describe_unread(resource, namespace))
             return
+
+
+async def readable_payers(
+    client: KubeClient, registry: Registry, groups: Iterable[GroupObject], kinds: Iterable[GroupKind], unread: set[str]
+) -> KnownPayers:
+    """Return who paid for what is left of workloads, for objects of these kinds.
+
+    Nobody where the user may not read that, added to `unread`; nothing is left of a kind that no other kind makes.
+    Raise ApiError or Unreachable.
+    """
+    made = {kind for adapter in registry.adapters for kind in adapter.creates}
+    if made.isdisjoint(kinds):
+        return KnownPayers()
+    try:
+        return await read_payers(client, registry, groups)
+    except Forbidden:
+        unread.add(PAYERS.plural)
+        return KnownPayers()
 
 
 def describe_unread(resource: Resource, namespace: str) -> str:

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import orjson
@@ -18,7 +19,7 @@ from bizrq.api import group as wire
 from bizrq.api.group import GroupObject
 from bizrq.cli.output.failure import EXIT_BAD_INPUT, Failure, alternatives
 from bizrq.cli.simulate.dry_run import DryRun
-from bizrq.cli.simulate.lookup import FileReferenceReader
+from bizrq.cli.simulate.lookup import FileReferenceReader, readable_payers
 from bizrq.cli.simulate.outcome import DryRunOutcome
 from bizrq.kube.client import KubeClient, NotFound
 from bizrq.quota.account import Account
@@ -28,8 +29,9 @@ from bizrq.units.resources import Resources
 from bizrq.workloads.demand import counting
 from bizrq.workloads.kinds.declaration import Adapter
 from bizrq.workloads.kinds.registry import Registry
+from bizrq.workloads.labels import group_of
 from bizrq.workloads.lookup import Lookup
-from bizrq.workloads.owners import charged_group, payer
+from bizrq.workloads.ownership.payers import Paid, PayerReason, anywhere, paid_by, place_of
 from bizrq.workloads.validation import Malformed, get_path
 
 Object = dict[str, Any]
@@ -40,9 +42,9 @@ _SECONDS = 30.0
 class StoredWorkload:
     """A stored workload with its cost in nano-units, or the `error` why it cannot be counted.
 
-    `above` is the owner that is charged for it, "" if it is charged itself. `group` is the charged group, and `account`
-    its account if the group exists. `more` is the outcome for one more replica, None if it has no replicas. `remarks`
-    explain the cost.
+    `above` is the object that is charged for it, "" if it is charged itself. `left` is the payer that is gone or
+    released it, if any. `group` is the charged group, and `account` its account if the group exists. `more` is the
+    outcome for one more replica, None if it has no replicas. `remarks` explain the cost.
     """
 
     kind: str
@@ -50,6 +52,7 @@ class StoredWorkload:
     name: str
     is_charged: bool
     above: str = ""
+    left: str = ""
     group: str | None = None
     account: Account | None = None
     cost: Resources | None = None
@@ -66,13 +69,17 @@ async def find_workload(
     adapter = await _adapter(client, settings.registry, kind)
     obj = await _read(client, adapter, namespace, name)
     resolver = FileReferenceReader(client, settings.registry, ())
+    payers = await readable_payers(client, settings.registry, groups, [(adapter.group, adapter.kind)], resolver.unread)
+
+    def paid(known: Lookup) -> Paid | None:
+        return paid_by(obj, settings.registry, known, payers, anywhere)
 
     def count(known: Lookup) -> counting.Demand:
-        payer(obj, settings.registry, known)
+        paid(known)
         return counting.own_demand(obj, adapter, known, settings.counting)
 
     lookup = await resolver.resolve(count, _SECONDS)
-    found = _counted(obj, adapter, settings, groups, lookup, count)
+    found = _counted(obj, adapter, settings, groups, paid(lookup), partial(count, lookup))
     if found.cost is None or found.account is None or adapter.scale is None or found.has_ended:
         return found, sorted(resolver.unread)
     replicas = get_path(obj, adapter.scale)
@@ -87,27 +94,30 @@ def _counted(
     adapter: Adapter,
     settings: Settings,
     groups: Sequence[GroupObject],
-    lookup: Lookup,
-    count: Callable[[Lookup], counting.Demand],
+    paid: Paid | None,
+    count: Callable[[], counting.Demand],
 ) -> StoredWorkload:
     """Return the workload with its payer and, if it pays itself, with its cost."""
     namespace, name = obj["metadata"].get("namespace", ""), obj["metadata"]["name"]
     found = StoredWorkload(adapter.kind, namespace, name, settings.registry.is_charged(adapter))
+    is_others = paid is not None and paid.reason in (PayerReason.OWNER, PayerReason.LEFTOVER)
     try:
-        owner = payer(obj, settings.registry, lookup)
-        group = charged_group(obj if owner is None else owner, lookup)
+        if not is_others:
+            group_of(obj)
     except Malformed as error:
         return replace(found, error=str(error))
-    stored = next((each for each in groups if each.name == group), None)
-    account = wire.account_of(stored, settings.catalog) if stored is not None else None
-    found = replace(found, group=group, account=account)
-    if owner is not None:
-        return replace(found, above=f"{owner['kind']} {namespace}/{owner['metadata']['name']}")
+    if paid is not None:
+        stored = next((each for each in groups if each.name == paid.group), None)
+        account = wire.account_of(stored, settings.catalog) if stored is not None else None
+        left = _as_named(paid.place) if paid.reason is PayerReason.LEFTOVER else ""
+        found = replace(found, group=paid.group, account=account, left=left)
+        if paid.payer != obj["metadata"]["uid"]:
+            return replace(found, above=_as_named(place_of(paid.slot_of)))
     if not found.is_charged:
         return found
     found = replace(found, has_ended=not counting.is_live(obj, adapter))
     try:
-        demand = count(lookup)
+        demand = count()
     except Malformed as error:
         return replace(found, error=str(error))
     remarks = [
@@ -115,6 +125,11 @@ def _counted(
         *(f"counted as the largest that it can mean: {problem}" for problem in demand.unreadable),
     ]
     return replace(found, cost=dict(counting.total_demand(demand)), remarks=remarks)
+
+
+def _as_named(place: str) -> str:
+    """Return a place as messages have it: `Deployment team-a/web`."""
+    return place.replace("/", " ", 1)
 
 
 async def _read(client: KubeClient, adapter: Adapter, namespace: str, name: str) -> Object:

@@ -213,6 +213,8 @@ def who_pays(found: StoredWorkload) -> list[str]:
     """Name the charged group of a stored workload, or why it costs nothing."""
     if found.above:
         return [f"Its owner {found.above} is charged for it, in {found.group}: explain the owner instead."]
+    if found.left:
+        return [f"It is charged to {found.group}, which paid for {found.left} until that released it."]
     if not found.is_charged:
         return ["Its kind is not charged; the objects that it creates are."]
     if found.group is None:

@@ -41,12 +41,17 @@ def describe(
 
     async def work(client: KubeClient) -> tuple[TreeView, list[_Page]]:
         items, _ = await client.list(GROUPS)
-        found = tree_view(decode_groups(items), catalog=settings.catalog)
+        groups = decode_groups(items)
+        found = tree_view(groups, catalog=settings.catalog)
         check_known(group, list(found.groups))
         if output in (OutputFormat.NAME, OutputFormat.CSV):
             return found, []
         return found, [
-            (found.groups[name], await charged_to(client, settings, name), await _events(client, found.groups[name]))
+            (
+                found.groups[name],
+                await charged_to(client, settings, groups, name),
+                await _events(client, found.groups[name]),
+            )
             for name in dict.fromkeys(group)
         ]
 

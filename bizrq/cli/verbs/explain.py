@@ -157,7 +157,7 @@ def _explain_group(name: str, settings: Settings, client: KubeClient) -> None:
     async def work(client: KubeClient) -> tuple[list[GroupObject], Workloads]:
         groups = await read_groups(client)
         check_known([name], [group.name for group in groups])
-        return groups, await charged_to(client, settings, name)
+        return groups, await charged_to(client, settings, groups, name)
 
     groups, found = run_on(client, work)
     known = tree_view(groups, catalog=settings.catalog)

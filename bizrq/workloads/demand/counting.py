@@ -1,7 +1,7 @@
 """Compute what a workload object asks for.
 
-This file alone combines the payer (`owners`), the number of pods (`roles`), the cost of each (`podspec`) and their
-models (`models`). It does not know groups, ceilings or usage.
+This file alone combines the payer (`ownership.payers`), the number of pods (`roles`), the cost of each (`podspec`) and
+their models (`models`). It does not know groups, ceilings or usage.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from bizrq.workloads.kinds.declaration import Adapter
 from bizrq.workloads.kinds.registry import Registry
 from bizrq.workloads.labels import LABEL, labels_of
 from bizrq.workloads.lookup import ALL_NODES, EmptyLookup, Lookup, Reference, TrackingLookup, group_and_version
-from bizrq.workloads.owners import payer
+from bizrq.workloads.ownership.payers import owner_that_pays
 from bizrq.workloads.pods.eligibility import eligible_count, placement
 from bizrq.workloads.pods.podspec import IMPLICIT_CLASS, PodCost, grace_problem, pod_cost
 from bizrq.workloads.pods.roles import PodSet, has_ended, is_suspended, max_run_time, pod_set_of_template, pod_sets
@@ -75,11 +75,11 @@ NO_DEMAND = Demand()
 def demand(obj: dict[str, Any], registry: Registry, lookup: Lookup, config: CountingConfig) -> Demand:
     """Return the demand of an object, labelled or not. Raises Malformed, and nothing else, for what cannot be counted.
 
-    An object that a charged, labelled one made costs nothing, and neither does one that has ended. A caller that sees
+    An object that an owner pays for costs nothing, and neither does one that has ended. A caller that sees
     pods which outlive it adds them with `demand_of_live_pods`.
     """
     adapter = adapter_of(obj, registry)
-    if payer(obj, registry, lookup) is not None:
+    if owner_that_pays(obj, registry, lookup) is not None:
         return NO_DEMAND
     return own_demand(obj, adapter, lookup, config)
 

@@ -21,7 +21,8 @@ from bizrq.workloads.kinds.declaration import Adapter
 from bizrq.workloads.kinds.registry import Registry
 from bizrq.workloads.labels import labels_of
 from bizrq.workloads.lookup import DocumentLookup, Reference, group_and_version
-from bizrq.workloads.owners import charged_group, is_descendant, payer
+from bizrq.workloads.owners import charged_group, is_descendant
+from bizrq.workloads.ownership.payers import owner_that_pays
 from bizrq.workloads.validation import Malformed, describe_value, expect_map, malformed
 
 
@@ -185,7 +186,7 @@ def _row(
 def _demand(workload: dict[str, Any], kinds: Registry, cluster: DocumentLookup, config: CountingConfig) -> Demand:
     adapter = counting.adapter_of(workload, kinds)
     if counting.is_charged_for_pods(workload, adapter, config):
-        if payer(workload, kinds, cluster) is not None:
+        if owner_that_pays(workload, kinds, cluster) is not None:
             return counting.NO_DEMAND
         namespace = counting.namespace_of(workload)
         uid = expect_map(workload.get("metadata"), "metadata").get("uid")

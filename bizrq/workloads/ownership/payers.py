@@ -16,7 +16,7 @@ from bizrq.workloads.kinds.declaration import Adapter, GroupKind
 from bizrq.workloads.kinds.registry import Registry
 from bizrq.workloads.labels import LABEL, labels_of
 from bizrq.workloads.lookup import Lookup, group_and_version
-from bizrq.workloads.owners import controller_of, default_group, namespace_name, owner_chain
+from bizrq.workloads.owners import charged_group, controller_of, default_group, namespace_name, owner_chain
 from bizrq.workloads.ownership.memory import Memory
 from bizrq.workloads.ownership.waiting import ordinal_of
 from bizrq.workloads.validation import Malformed
@@ -155,6 +155,23 @@ def left_by(top: Object, registry: Registry, remembered: Remembered) -> Memory |
 def owner_that_pays(obj: Object, registry: Registry, lookup: Lookup, takes: Takes = anywhere) -> PayingOwner | None:
     """Return the topmost owner that pays for an object and keeps it; None where none does. Raises nothing."""
     return _payer(list(_kept_by(obj, registry, lookup)), registry, lookup, takes)
+
+
+def group_of_write(
+    new: Object, old: Object | None, registry: Registry, lookup: Lookup, remembered: Remembered
+) -> str | None:
+    """Return the group that a write is charged to, None where no group is; `old` is None for a create.
+
+    A new object is left by nobody: what its reference names never had it. Raises Malformed for an invalid label that
+    decides.
+    """
+    owner = owner_that_pays(new, registry, lookup)
+    if owner is not None:
+        return owner.group
+    paid = paid_by(old, registry, lookup, remembered, anywhere) if old is not None else None
+    if paid is not None and paid.reason in (PayerReason.OWNER, PayerReason.LEFTOVER):
+        return paid.group
+    return charged_group(new, lookup)
 
 
 def keeps(owner: Object, child: Object) -> bool:

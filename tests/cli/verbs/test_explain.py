@@ -57,6 +57,7 @@ async def test_an_owned_object_names_the_object_that_pays(bizrq: Bizrq) -> None:
     result = await bizrq("explain", "pod/made")
     assert "so no group is charged" in result.out
     replica_set = {**pod, "apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {**pod["metadata"], "name": "rs"}}
+    replica_set["metadata"]["labels"] = {"app": "x"}
     replica_set["spec"] = {"selector": {"matchLabels": {"app": "x"}}, "template": template("1")}
     replica_set["spec"]["template"]["metadata"] = {"labels": {"app": "x"}}
     await bizrq.client.create(REPLICASETS, replica_set)
