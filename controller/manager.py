@@ -88,7 +88,7 @@ class Controller:
             StatementRetention(client, keep_statements),
             self.queue.add,
         )
-        self._overlaps = OverlapList(client, namespace)
+        self._overlaps = OverlapList(client)
         self._reconciler = Reconciler(
             self.cluster,
             record_reconciler,

@@ -1,33 +1,37 @@
 """Stores which makers of pods are over their group's quota through overlap, for the API server to reject their pods.
 
-This file alone writes that ConfigMap (`bizrq.api.overlap`). The reconciler says which makers are listed.
+This file alone writes that list (`bizrq.api.overlap`). The reconciler says which makers are listed.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Mapping
 from itertools import zip_longest
 
 import structlog
 
 from bizrq.api import overlap
+from bizrq.api.group import API_GROUP
 from bizrq.kube.client import AlreadyExists, ApiError, KubeClient, NotFound, Resource, Unreachable
 
 log = structlog.get_logger(__name__)
 
-CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")
-#: Seconds between two writes at least, and until a write that failed is tried again.
+OVERLAPS = Resource(API_GROUP, "v1alpha1", overlap.PLURAL, overlap.KIND, namespaced=False)
+#: Seconds between two writes at least, and until a write that failed is tried again: twice as many after each failure.
 PACE = 1.0
+#: Seconds after which the stored list is compared again, and between two tries at most. Others may have deleted it.
+CHECK = 30.0
 
 
 class OverlapList:
     """The listed makers of all groups; `run` keeps the stored list equal to it."""
 
-    def __init__(self, client: KubeClient, namespace: str, *, pace: float = PACE) -> None:
+    def __init__(self, client: KubeClient, *, pace: float = PACE, check: float = CHECK) -> None:
         self._client = client
-        self._namespace = namespace
         self._pace = pace
+        self._check = check
         #: Texts by key, by group; no group without any.
         self._listed: dict[str, Mapping[str, str]] = {}
         self._changed = asyncio.Event()
@@ -45,36 +49,42 @@ class OverlapList:
         self.set(group, {})
 
     async def run(self) -> None:
-        """Write the list whenever it changes, until cancelled. The first write replaces what an earlier leader left."""
-        self._changed.set()
+        """Keep the stored list until cancelled. The first write replaces what an earlier leader left."""
+        pause = self._pace
         while True:
-            await self._changed.wait()
             self._changed.clear()
             try:
                 await self._write()
             except (ApiError, Unreachable) as error:
                 # New pods pass meanwhile, and are counted.
                 log.warning("overlap not stored, retrying", error=str(error))
-                self._changed.set()
-            await asyncio.sleep(self._pace)
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, self._check)
+                continue
+            pause = self._pace
+            await asyncio.sleep(pause)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._check):
+                    await self._changed.wait()
 
     async def _write(self) -> None:
         # One of each group in turn: no group takes the place of others.
         turns = zip_longest(*(sorted(texts.items()) for _, texts in sorted(self._listed.items())))
         listed = dict(each for turn in turns for each in turn if each is not None)
-        body = overlap.config_map(self._namespace, listed)
-        if len(listed) > len(body["data"]):
+        body = overlap.overlap_list(listed)
+        wanted = body["listed"]
+        if len(listed) > len(wanted):
             log.warning("too many workloads overlap: pods of some are not rejected", listed=len(listed))
         try:
-            stored = await self._client.get(CONFIG_MAPS, overlap.NAME, self._namespace)
+            stored = await self._client.get(OVERLAPS, overlap.NAME)
         except NotFound:
             try:
-                await self._client.create(CONFIG_MAPS, body)
+                await self._client.create(OVERLAPS, body)
             except AlreadyExists:
                 self._changed.set()
             return
-        before = stored.get("data") or {}
-        if before == body["data"]:
+        before = stored.get("listed") or {}
+        if before == wanted:
             return
-        changes = {**dict.fromkeys(before), **body["data"]}
-        await self._client.patch(CONFIG_MAPS, overlap.NAME, {"data": changes}, namespace=self._namespace)
+        changes = {**dict.fromkeys(before), **wanted}
+        await self._client.patch(OVERLAPS, overlap.NAME, {"listed": changes})

@@ -1,7 +1,7 @@
 """Decide writes by the stored ValidatingAdmissionPolicies and their bindings, before any webhook is asked.
 
 Texts and order of checks follow apiserver's admission/plugin/policy/validating (dispatcher, validator). Left out:
-audit annotations, type checking, params of a kind that the sandbox does not serve.
+audit annotations, type checking, the rights on params that the creator of a policy or binding needs.
 """
 
 from __future__ import annotations
@@ -159,6 +159,9 @@ class Policies:
         resource = self._kinds.by_kind(policy.param_kind["apiVersion"], policy.param_kind["kind"])
         if resource is None:
             yield f"failed to find resource referenced by paramKind: '{policy.param_kind['kind']}'"
+            return
+        if reference.get("namespace") and not resource.namespaced:
+            yield "paramRef.namespace must not be provided for a cluster-scoped `paramKind`"
             return
         namespace = (reference.get("namespace") or attributes.namespace) if resource.namespaced else ""
         if name := reference.get("name"):

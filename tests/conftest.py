@@ -67,14 +67,16 @@ def pytest_xdist_auto_num_workers() -> int:
 def pytest_collection_modifyitems(items):
     """Skip what needs a program that is not here, and say why.
 
-    What shares a cluster runs in one worker, one after the other: all tests of the real one, or those of a module.
+    What shares a cluster runs in one worker, one after the other: those of a module, apart on the sandbox and on a real
+    one. Each worker has a real cluster of its own. What needs it begins first: it waits more than it computes.
     """
     for item in items:
         is_real = item.get_closest_marker("real")
         if why := why_skipped(item):
             item.add_marker(pytest.mark.skip(reason=why))
         elif not item.get_closest_marker("xdist_group") and (is_real or shares_a_loop(item)):
-            item.add_marker(pytest.mark.xdist_group("real" if is_real else item.path.name))
+            item.add_marker(pytest.mark.xdist_group(f"real {item.path.name}" if is_real else item.path.name))
+    items.sort(key=lambda item: item.get_closest_marker("real") is None)
 
 
 def why_skipped(item: pytest.Item) -> str | None:

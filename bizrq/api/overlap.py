@@ -1,4 +1,4 @@
-"""The ConfigMap that lists whose pods Kubernetes' controllers may not replace for now, and the policy that reads it.
+"""The BizGroupOverlap on the wire: whose pods Kubernetes' controllers may not replace for now, and the policy on it.
 
 While a group is over its quota through pods that are ending, or through a rollout that takes long, a controller's new
 pod is rejected as by native quota, and the controller retries. The API server decides that by itself: no webhook is
@@ -12,9 +12,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from bizrq.api.group import API_VERSION
+
+KIND, PLURAL = "BizGroupOverlap", "bizgroupoverlaps"
+#: The name of the one list, of the policy and of its binding.
 NAME: Final = "bizrq-overlap"
-#: A ConfigMap holds 1 MiB, and a larger one is rejected as a whole. What is not listed is not rejected.
+#: The schema and the store reject a larger list as a whole. What is not listed is not rejected.
 MAX_LISTED, MAX_BYTES = 2_000, 900 * 1024
+#: The characters of a text that the schema allows.
+MAX_TEXT: Final = 1_024
 
 _API: Final = "admissionregistration.k8s.io/v1"
 #: The CEL expression for requests that come from a controller of Kubernetes.
@@ -30,35 +36,31 @@ _IS_VERSION: Final = (
     "o.name.endsWith('-' + object.metadata.labels[k]))"
 )
 _IS_LISTED: Final = (
-    f"has(o.controller) && o.controller && (o.uid in params.data || ({_IS_VERSION} && {_VERSION_KEY} in params.data))"
+    "has(o.controller) && o.controller && "
+    f"(o.uid in params.listed || ({_IS_VERSION} && {_VERSION_KEY} in params.listed))"
 )
-#: The API server stores no longer key (kubernetes apimachinery validation, IsConfigMapKey).
-_LONGEST_KEY: Final = 253
 
 
-def version_key(namespace: str, name: str) -> str | None:
-    """Return the key of a Deployment or a Rollout, for all its ReplicaSets, those of later versions too.
-
-    None where it would be too long for a key; then ReplicaSets are listed by their uids only.
-    """
-    key = f"{namespace}.{name}"
-    return key if len(key) <= _LONGEST_KEY else None
+def version_key(namespace: str, name: str) -> str:
+    """Return the key of a Deployment or a Rollout, for all its ReplicaSets, those of later versions too."""
+    return f"{namespace}.{name}"
 
 
-def config_map(namespace: str, listed: Mapping[str, str]) -> dict[str, Any]:
-    """Return the ConfigMap that lists these makers of pods: texts by key. The first that fit are listed."""
-    data: dict[str, str] = {}
+def overlap_list(listed: Mapping[str, str]) -> dict[str, Any]:
+    """Return the object that lists these makers of pods: texts by key. The first that fit are listed, long ones cut."""
+    fitting: dict[str, str] = {}
     room = MAX_BYTES
     for key, text in listed.items():
-        room -= len(key) + len(text.encode())
-        if room < 0 or len(data) == MAX_LISTED:
+        short = text if len(text) <= MAX_TEXT else text[: MAX_TEXT - 1] + "…"
+        room -= len(key) + len(short.encode())
+        if room < 0 or len(fitting) == MAX_LISTED:
             break
-        data[key] = text
+        fitting[key] = short
     return {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {"name": NAME, "namespace": namespace, "labels": {"app.kubernetes.io/name": "bizrq"}},
-        "data": dict(sorted(data.items())),
+        "apiVersion": API_VERSION,
+        "kind": KIND,
+        "metadata": {"name": NAME, "labels": {"app.kubernetes.io/name": "bizrq"}},
+        "listed": dict(sorted(fitting.items())),
     }
 
 
@@ -70,7 +72,7 @@ def policy() -> dict[str, Any]:
         "metadata": {"name": NAME, "labels": {"app.kubernetes.io/name": "bizrq"}},
         "spec": {
             "failurePolicy": "Ignore",
-            "paramKind": {"apiVersion": "v1", "kind": "ConfigMap"},
+            "paramKind": {"apiVersion": API_VERSION, "kind": KIND},
             "matchConstraints": {
                 "resourceRules": [
                     {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE"]}
@@ -80,7 +82,7 @@ def policy() -> dict[str, Any]:
                 {"name": "made-by-kubernetes", "expression": BUILT_IN},
                 {
                     "name": "listed",
-                    "expression": "has(params.data) && has(object.metadata.ownerReferences) && "
+                    "expression": "has(params.listed) && has(object.metadata.ownerReferences) && "
                     f"object.metadata.ownerReferences.exists(o, {_IS_LISTED})",
                 },
             ],
@@ -89,7 +91,7 @@ def policy() -> dict[str, Any]:
                     "expression": "false",
                     "message": "exceeded quota: pods of this workload are ending; try again when they are gone",
                     "messageExpression": f"string(object.metadata.ownerReferences.filter(o, {_IS_LISTED})"
-                    f".map(o, o.uid in params.data ? params.data[o.uid] : params.data[{_VERSION_KEY}])[0])",
+                    f".map(o, o.uid in params.listed ? params.listed[o.uid] : params.listed[{_VERSION_KEY}])[0])",
                     "reason": "Forbidden",
                 }
             ],
@@ -97,8 +99,8 @@ def policy() -> dict[str, Any]:
     }
 
 
-def binding(namespace: str) -> dict[str, Any]:
-    """Return the binding of the policy to the ConfigMap in the namespace of bizrq."""
+def binding() -> dict[str, Any]:
+    """Return the binding of the policy to the list. While there is no list, nothing is rejected."""
     return {
         "apiVersion": _API,
         "kind": "ValidatingAdmissionPolicyBinding",
@@ -106,6 +108,6 @@ def binding(namespace: str) -> dict[str, Any]:
         "spec": {
             "policyName": NAME,
             "validationActions": ["Deny"],
-            "paramRef": {"name": NAME, "namespace": namespace, "parameterNotFoundAction": "Allow"},
+            "paramRef": {"name": NAME, "parameterNotFoundAction": "Allow"},
         },
     }

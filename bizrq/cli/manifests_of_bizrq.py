@@ -17,6 +17,7 @@ from bizrq.cli import rbac
 from bizrq.cli.rbac import CERTS, CONTROLLER, WEBHOOKS
 from bizrq.kube.client import Resource
 from bizrq.settings import Settings
+from controller.overlap import OVERLAPS
 from webhooks import registration
 
 Object = dict[str, Any]
@@ -67,10 +68,12 @@ _KINDS = (
         "ValidatingAdmissionPolicyBinding",
         namespaced=False,
     ),
+    OVERLAPS,
 )
 _BY_KIND: Mapping[str, Resource] = {resource.kind: resource for resource in _KINDS}
-#: The kinds of which install deletes outdated objects. Deleting a namespace or a CRD would delete its objects too.
-PRUNED = tuple(r for r in _KINDS if r.kind not in ("Namespace", "CustomResourceDefinition"))
+#: The kinds of which install deletes outdated objects. Deleting a namespace or a CRD would delete its objects too. Our
+#: own objects are none of install's.
+PRUNED = tuple(r for r in _KINDS if r.kind not in ("Namespace", "CustomResourceDefinition", overlap.KIND))
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +120,18 @@ def install_objects(settings: Settings, plan: InstallPlan) -> list[Object]:
 def policy_objects(namespace: str) -> list[Object]:
     """Return the policies that the API server applies itself, each followed by its binding."""
     controller, certs = (rbac.user_of(account, namespace) for account in (CONTROLLER, CERTS))
-    return [overlap.policy(), overlap.binding(namespace), *guards.guards(controller, certs)]
+    return [overlap.policy(), overlap.binding(), *guards.guards(controller, certs)]
+
+
+def outdated(namespace: str) -> list[Object]:
+    """Return what the processes of earlier versions stored and these no longer use."""
+    return [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": overlap.NAME, "namespace": namespace}}]
+
+
+def stored_by_processes(namespace: str) -> list[Object]:
+    """Return what the processes store besides the records of groups: uninstall deletes it."""
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": SECRET, "namespace": namespace}}
+    return [secret, overlap.overlap_list({}), *outdated(namespace)]
 
 
 def registration_object(settings: Settings, plan: InstallPlan) -> Object:

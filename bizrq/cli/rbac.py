@@ -18,6 +18,7 @@ from bizrq.store.hours import CARD_HOURS, CORRECTIONS, STATEMENTS
 from bizrq.store.payers import PAYERS
 from bizrq.store.reference_resolver import CONTEXT, NODES, READ, SLICES, WATCHED
 from bizrq.workloads.kinds.registry import Registry
+from controller.overlap import OVERLAPS
 
 Rule = dict[str, Any]
 
@@ -25,7 +26,7 @@ WEBHOOKS, CONTROLLER, CERTS = "bizrq-webhooks", "bizrq-controller", "bizrq-certs
 COUNTED = "bizrq-counted"
 METRICS, METRICS_READER = "bizrq-metrics", "bizrq-metrics-reader"
 #: The kinds of bizrq, all cluster-scoped.
-OURS = (GROUPS, CARD_HOURS, STATEMENTS, CORRECTIONS, PAYERS)
+OURS = (GROUPS, CARD_HOURS, STATEMENTS, CORRECTIONS, PAYERS, OVERLAPS)
 #: The kinds of bizrq that have a status.
 WITH_STATUS = (GROUPS, CARD_HOURS, CORRECTIONS, PAYERS)
 
@@ -92,13 +93,16 @@ def _cluster_roles(registry: Registry) -> Iterator[RbacManifest]:
         rule(PAYERS.group, [f"{PAYERS.plural}/status"], "update"),
         rule(SLICES.group, [SLICES.plural], "list", "watch"),
         rule(GROUPS.group, [kind.plural for kind in OURS], guards.MAINTAIN),
+        rule(GROUPS.group, [overlap.PLURAL], "create"),
+        rule(GROUPS.group, [overlap.PLURAL], "get", "patch", names=[overlap.NAME]),
     ]
     yield RbacManifest(
         _role(CONTROLLER, record),
         "The controller adds a finalizer to a group with a record of hours, advances the record, creates\n"
         "statements, deletes old ones, and marks corrections as applied. It records who pays for pods, so that what a\n"
-        "workload leaves behind stays charged. ResourceSlices show which devices pods got. The policies let whoever\n"
-        "may maintain a kind write its status and its records.",
+        "workload leaves behind stays charged. ResourceSlices show which devices pods got. It lists the workloads\n"
+        "whose pods are not replaced for now; no such list can have another name. The policies let whoever may\n"
+        "maintain a kind write its status and its records.",
     )
     bundle = [
         rule("admissionregistration.k8s.io", ["validatingwebhookconfigurations"], "list", "watch"),
@@ -139,17 +143,6 @@ def _namespaced_roles(namespace: str) -> Iterator[RbacManifest]:
         lease,
         (CONTROLLER, namespace),
         "The controller's Lease. RBAC cannot restrict a create to a name.",
-    )
-    listed = [
-        rule("", ["configmaps"], "create"),
-        rule("", ["configmaps"], "get", "patch", names=[overlap.NAME]),
-    ]
-    yield from _local(
-        overlap.NAME,
-        namespace,
-        listed,
-        (CONTROLLER, namespace),
-        "The list of workloads whose pods are not replaced for now.",
     )
     secret = [rule("", ["secrets"], "create"), rule("", ["secrets"], "get", "update", names=[CERTS])]
     yield from _local(CERTS, namespace, secret, (CERTS, namespace), f"Needed only with `bizrq-certs --secret {CERTS}`.")

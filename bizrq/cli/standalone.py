@@ -22,6 +22,7 @@ import structlog
 
 import crds
 from bizrq.api import group as wire
+from bizrq.api import overlap
 from bizrq.kube.client import AlreadyExists, ApiError, Conflict, KubeClient, NotFound, Resource, Unreachable
 from bizrq.kube.config import default_kubeconfig
 from bizrq.settings import Settings
@@ -46,6 +47,20 @@ REGISTRATIONS = Resource(
     "v1",
     "validatingwebhookconfigurations",
     "ValidatingWebhookConfiguration",
+    namespaced=False,
+)
+POLICIES = Resource(
+    "admissionregistration.k8s.io",
+    "v1",
+    "validatingadmissionpolicies",
+    "ValidatingAdmissionPolicy",
+    namespaced=False,
+)
+POLICY_BINDINGS = Resource(
+    "admissionregistration.k8s.io",
+    "v1",
+    "validatingadmissionpolicybindings",
+    "ValidatingAdmissionPolicyBinding",
     namespaced=False,
 )
 #: Seconds until everything must be ready. The Lease of a killed process takes 15 of them.
@@ -177,6 +192,8 @@ class Standalone:
         configuration = registration.configuration(
             settings.registry, lambda path: {"url": url + path, "caBundle": bundle}, namespace=self._namespace
         )
+        await _apply(client, POLICIES, overlap.policy())
+        await _apply(client, POLICY_BINDINGS, overlap.binding())
         await _apply(client, REGISTRATIONS, configuration)
         self._stack.push_async_callback(_deregister, client, bundle)
         await self._while_controlling(_decided(client))
@@ -274,16 +291,20 @@ async def _decided(client: KubeClient) -> None:
 
 
 async def _deregister(client: KubeClient, bundle: str) -> None:
-    """Delete the registration, unless another process has replaced it; then wait for calls in progress."""
+    """Delete the registration and the policy, unless another process has replaced them; then wait for open calls."""
     try:
         stored = await client.get(REGISTRATIONS, registration.NAME)
         if any(webhook["clientConfig"].get("caBundle") != bundle for webhook in stored.get("webhooks", ())):
             return
         await client.delete(REGISTRATIONS, registration.NAME, resource_version=stored["metadata"]["resourceVersion"])
+        # Without a controller, a workload that is listed would get no pods for ever.
+        for resource in (POLICY_BINDINGS, POLICIES):
+            with contextlib.suppress(NotFound):
+                await client.delete(resource, overlap.NAME)
     except (NotFound, Conflict):
         return
     except (ApiError, Unreachable) as error:
-        log.error("the registration stays: it could not be removed", error=str(error))
+        log.error("the registration or the policy stays: it could not be removed", error=str(error))
         return
     await asyncio.sleep(LINGER)
 

@@ -31,8 +31,7 @@ def rejections(group: GroupObject, counted: Recount, usage: GroupUsage) -> dict[
         lacking = sorted(name for name in counted.over if overlap.amounts.get(name, 0))
         if lacking:
             slot = line.counted.slot
-            versions = (wire.version_key(slot.namespace, name) for name in overlap.versioned)
-            keys = [*overlap.makers, *(key for key in versions if key is not None)]
+            keys = [*overlap.makers, *(wire.version_key(slot.namespace, name) for name in overlap.versioned)]
             found.update(dict.fromkeys(keys, _rejection(group, slot, overlap, lacking)))
     return found
 

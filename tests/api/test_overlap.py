@@ -1,22 +1,38 @@
-"""The list of makers of pods has bounds, because a ConfigMap has some."""
+"""The list of makers of pods has bounds, those of its schema and of the store."""
 
+from __future__ import annotations
+
+import crds
 from bizrq.api import overlap
 
+[SCHEMA] = [
+    crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["listed"]
+    for crd in crds.load()
+    if crd["spec"]["names"]["plural"] == overlap.PLURAL
+]
 
-def test_a_list_is_bounded() -> None:
+
+def test_a_list_is_bounded_as_its_schema_is() -> None:
     many = {f"{number:06}": "exceeded quota: nlp" for number in range(overlap.MAX_LISTED + 5)}
-    assert len(overlap.config_map("x", many)["data"]) == overlap.MAX_LISTED
+    listed = overlap.overlap_list(many)["listed"]
+    assert len(listed) == overlap.MAX_LISTED == SCHEMA["maxProperties"]
 
 
-def test_a_name_that_is_too_long_for_a_key_has_none() -> None:
+def test_a_long_text_is_cut_as_its_schema_is() -> None:
+    whole, long = "é" * overlap.MAX_TEXT, "é" * (overlap.MAX_TEXT + 1)
+    listed = overlap.overlap_list({"a": whole, "b": long})["listed"]
+    assert listed == {"a": whole, "b": "é" * (overlap.MAX_TEXT - 1) + "…"}
+    assert len(listed["b"]) == SCHEMA["additionalProperties"]["maxLength"]
+
+
+def test_a_key_is_the_namespace_and_the_name() -> None:
     assert overlap.version_key("team-a", "web") == "team-a.web"
-    assert overlap.version_key("n", "w" * 251) == f"n.{'w' * 251}"
-    assert overlap.version_key("n", "w" * 252) is None
+    assert overlap.version_key("n" * 63, "w" * 253) == f"{'n' * 63}.{'w' * 253}"
 
 
 def test_long_texts_leave_room_for_the_rest_of_the_object() -> None:
-    """The API server takes at most 1 MiB, and rejects the whole object otherwise."""
+    """The store takes at most 1.5 MiB, and rejects the whole object otherwise."""
     listed = {f"{number:036}": "é" * 300 for number in range(overlap.MAX_LISTED)}
-    data = overlap.config_map("bizrq-system", listed)["data"]
-    assert 0 < len(data) < overlap.MAX_LISTED
-    assert sum(len(uid) + len(text.encode()) for uid, text in data.items()) <= overlap.MAX_BYTES < 1024 * 1024
+    kept = overlap.overlap_list(listed)["listed"]
+    assert 0 < len(kept) < overlap.MAX_LISTED
+    assert sum(len(uid) + len(text.encode()) for uid, text in kept.items()) <= overlap.MAX_BYTES < 1024 * 1024

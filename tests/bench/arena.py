@@ -1,6 +1,7 @@
 """One API server with everything that is compared on it: no quota, native quota, a webhook that allows all, ours.
 
-Everything runs in processes of its own, as a cluster has it; the load generator is this one.
+Everything runs in processes of its own, as a cluster has it, ours as their own service accounts; the load generator is
+this one, an administrator.
 """
 
 from __future__ import annotations
@@ -18,13 +19,15 @@ from pathlib import Path
 from typing import Any
 
 import crds
+from bizrq.cli.rbac import CONTROLLER, WEBHOOKS
 from bizrq.kube.client import AlreadyExists, ApiError, KubeClient, NotFound, Resource
 from bizrq.settings import load
 from bizrq.store.groups import GROUPS
 from bizrq.workloads.labels import LABEL
 from certs.pki import make_ca, make_serving
 from certs.store import write_directory
-from tests.support.cluster import Real, _free_ports, eventually, has_kinds
+from tests.support.accounts import give_rights, kubeconfig_of
+from tests.support.cluster import Cluster, Real, _free_ports, eventually, has_kinds
 from tests.support.objects import DEPLOYMENTS, NAMESPACES, REGISTRATIONS, group
 from webhooks import registration
 
@@ -123,13 +126,18 @@ async def arena(folder: Path, *, replicas: int = 1) -> AsyncIterator[Arena]:
     try:
         async with KubeClient.from_kubeconfig(real.kubeconfig) as client:
             await has_kinds(client, [*crds.load(), *crds.stand_ins()])
-            for name in (*MODES, "bizrq-system"):
+            for name in MODES:
                 with contextlib.suppress(AlreadyExists):
                     await client.create(
                         NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
                     )
             quota = {"metadata": {"name": "count", "namespace": "native"}, "spec": {"hard": {COUNT: PLENTY}}}
             await client.create(QUOTAS, {"apiVersion": "v1", "kind": "ResourceQuota", **quota})
+            await give_rights(client, load(None).registry)
+            cluster = Cluster(real.version, real.kubeconfig)
+            webhooks, controller = [
+                await kubeconfig_of(client, cluster, account, folder) for account in (WEBHOOKS, CONTROLLER)
+            ]
             bundle = _certificates(folder / "tls")
             ports = _free_ports(replicas + 1)
             processes.append(_spawn(folder, "-m", "tests.bench.allow", str(folder / "tls"), str(ports[0])))
@@ -137,7 +145,7 @@ async def arena(folder: Path, *, replicas: int = 1) -> AsyncIterator[Arena]:
                 _spawn(
                     folder,
                     str(BIN / "bizrq-webhooks"),
-                    *("--cert-dir", str(folder / "tls"), "--kubeconfig", str(real.kubeconfig)),
+                    *("--cert-dir", str(folder / "tls"), "--kubeconfig", str(webhooks)),
                     *("--host", "127.0.0.1", "--port", str(port), "--metrics-port", "0"),
                 )
                 for port in ports[1:]
@@ -146,7 +154,7 @@ async def arena(folder: Path, *, replicas: int = 1) -> AsyncIterator[Arena]:
                 _spawn(
                     folder,
                     str(BIN / "bizrq-controller"),
-                    *("--kubeconfig", str(real.kubeconfig), "--metrics-port", "0"),
+                    *("--kubeconfig", str(controller), "--metrics-port", "0"),
                 )
             )
             await _register(client, bundle, ports)

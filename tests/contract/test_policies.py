@@ -8,16 +8,19 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
+from bizrq.api import overlap
+from bizrq.api.group import API_VERSION
 from bizrq.kube.client import ApiError, Invalid, KubeClient, NotFound
+from controller.overlap import OVERLAPS
 from tests.contract.conftest import rule
 from tests.support.cluster import eventually, refusal
 from tests.support.objects import CONFIG_MAPS, POLICIES, POLICY_BINDINGS, Object
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.usefixtures("groups")]
 
 
 class Policy:
-    """A policy on ConfigMaps with another ConfigMap, `params`, as its params."""
+    """A policy on ConfigMaps with the list of overlaps as its params."""
 
     def __init__(self, client: KubeClient, namespace: str) -> None:
         self.client = client
@@ -29,7 +32,7 @@ class Policy:
         """Store the policy and its binding, and wait until they apply."""
         probe = {"expression": "object.metadata.name != 'probe'", "message": f"probe of {self.name}"}
         whole = {
-            "paramKind": {"apiVersion": "v1", "kind": "ConfigMap"},
+            "paramKind": {"apiVersion": API_VERSION, "kind": overlap.KIND},
             "matchConstraints": {
                 "resourceRules": [rule("", "configmaps", "CREATE", "UPDATE")],
                 "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": self.namespace}},
@@ -37,7 +40,7 @@ class Policy:
             **spec,
             "validations": [*spec["validations"], probe],
         }
-        reference = {"name": "params", "namespace": self.namespace, "parameterNotFoundAction": "Allow"}
+        reference = {"name": overlap.NAME, "parameterNotFoundAction": "Allow"}
         bound = {"policyName": self.name, "paramRef": reference, "validationActions": ["Deny"], **binding}
         api = "admissionregistration.k8s.io/v1"
         named = {"metadata": {"name": self.name}}
@@ -49,7 +52,7 @@ class Policy:
         )
 
     async def applies(self) -> None:
-        await eventually(self._applies, 60, "the policy applies")
+        await eventually(self._applies, 90, "the policy applies")
 
     async def _applies(self) -> bool:
         try:
@@ -58,14 +61,20 @@ class Policy:
             return self.name in str(error)
         return False
 
+    async def params(self, **listed: str) -> None:
+        """Store the params that list this."""
+        await self.client.create(OVERLAPS, overlap.overlap_list(listed))
+
     async def remove(self) -> None:
+        with contextlib.suppress(NotFound):
+            await self.client.delete(OVERLAPS, overlap.NAME)
         for resource in (POLICY_BINDINGS, POLICIES):
             with contextlib.suppress(NotFound):
                 await self.client.delete(resource, self.name)
 
 
-def config(name: str, namespace: str, **data: str) -> Object:
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": namespace}, "data": data}
+def config(name: str, namespace: str) -> Object:
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": namespace}}
 
 
 @pytest_asyncio.fixture(loop_scope="module")
@@ -76,8 +85,8 @@ async def policy(client: KubeClient, namespace: str) -> AsyncIterator[Policy]:
 
 
 REFUSED = {
-    "expression": "!(object.metadata.name in params.data)",
-    "messageExpression": "'exceeded quota: ' + params.data[object.metadata.name]",
+    "expression": "!(object.metadata.name in params.listed)",
+    "messageExpression": "'exceeded quota: ' + params.listed[object.metadata.name]",
     "reason": "Forbidden",
 }
 
@@ -85,7 +94,7 @@ REFUSED = {
 async def test_a_write_that_the_params_list_is_refused_with_the_words_of_the_params(
     policy: Policy, client: KubeClient, namespace: str
 ) -> None:
-    await client.create(CONFIG_MAPS, config("params", namespace, listed="nlp"))
+    await policy.params(listed="nlp")
     await policy.store({"validations": [REFUSED]}, {})
     await policy.applies()
     refused = await refusal(client.create(CONFIG_MAPS, config("listed", namespace)))
@@ -98,10 +107,10 @@ async def test_a_write_that_the_params_list_is_refused_with_the_words_of_the_par
 
 
 async def test_a_change_of_the_params_counts_at_once(policy: Policy, client: KubeClient, namespace: str) -> None:
-    await client.create(CONFIG_MAPS, config("params", namespace, listed="nlp"))
+    await policy.params(listed="nlp")
     await policy.store({"validations": [REFUSED]}, {})
     await policy.applies()
-    await client.patch(CONFIG_MAPS, "params", {"data": {"listed": None, "later": "cv"}}, namespace=namespace)
+    await client.patch(OVERLAPS, overlap.NAME, {"listed": {"listed": None, "later": "cv"}})
 
     async def later() -> bool:
         try:
@@ -117,10 +126,10 @@ async def test_a_change_of_the_params_counts_at_once(policy: Policy, client: Kub
 async def test_without_params_a_binding_that_allows_it_refuses_nothing(
     policy: Policy, client: KubeClient, namespace: str
 ) -> None:
-    await client.create(CONFIG_MAPS, config("params", namespace, listed="nlp"))
+    await policy.params(listed="nlp")
     await policy.store({"validations": [REFUSED]}, {})
     await policy.applies()
-    await client.delete(CONFIG_MAPS, "params", namespace)
+    await client.delete(OVERLAPS, overlap.NAME)
 
     async def allowed() -> bool:
         try:
@@ -136,8 +145,8 @@ async def test_without_params_a_binding_that_allows_it_refuses_nothing(
 async def test_an_expression_that_fails_is_decided_by_the_failure_policy(
     policy: Policy, client: KubeClient, namespace: str, fails: str, is_allowed: bool
 ) -> None:
-    await client.create(CONFIG_MAPS, config("params", namespace, listed="nlp"))
-    broken = {"expression": "params.data['absent'] == 'x' || object.metadata.name == 'probe'"}
+    await policy.params(listed="nlp")
+    broken = {"expression": "params.listed['absent'] == 'x' || object.metadata.name == 'probe'"}
     await policy.store({"failurePolicy": fails, "validations": [broken]}, {})
     await policy.applies()
     if is_allowed:
@@ -150,12 +159,12 @@ async def test_an_expression_that_fails_is_decided_by_the_failure_policy(
 async def test_match_conditions_and_variables_see_the_params(
     policy: Policy, client: KubeClient, namespace: str
 ) -> None:
-    await client.create(CONFIG_MAPS, config("params", namespace, listed="nlp"))
+    await policy.params(listed="nlp")
     spec = {
         "matchConditions": [
-            {"name": "listed", "expression": "object.metadata.name in params.data || object.metadata.name == 'probe'"}
+            {"name": "listed", "expression": "object.metadata.name in params.listed || object.metadata.name == 'probe'"}
         ],
-        "variables": [{"name": "group", "expression": "params.data[object.metadata.name]"}],
+        "variables": [{"name": "group", "expression": "params.listed[object.metadata.name]"}],
         "validations": [
             {
                 "expression": "object.metadata.name == 'probe'",

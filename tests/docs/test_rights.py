@@ -12,10 +12,8 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any
 
 import aiohttp
-import orjson
 import pytest
 import pytest_asyncio
 import yaml
@@ -23,45 +21,16 @@ from rich.console import Console
 
 import crds
 from bizrq.cli.manifests_of_bizrq import resource_of
-from bizrq.cli.standalone import REGISTRATIONS
-from bizrq.kube.client import AlreadyExists, ApiError, KubeClient, NotFound, Resource
+from bizrq.kube.client import ApiError, KubeClient, NotFound, Resource
 from bizrq.store.groups import GROUPS
 from examples import story
 from tests.docs.test_docs import ROOT, script
-from tests.support.cluster import Real, _free_ports, eventually, has_kinds, sweep
+from tests.support.accounts import SYSTEM, kubeconfig_of, store, token_of
+from tests.support.cluster import Cluster, Real, _free_ports, eventually, has_kinds, sweep
+from tests.support.gate import applies
 from tests.support.objects import DEPLOYMENTS, bound, deployment
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.real]
-
-NAMESPACE = "bizrq-system"
-PLURALS = {"Namespace": "namespaces", "ServiceAccount": "serviceaccounts"}
-
-
-async def apply(client: KubeClient, document: dict[str, Any]) -> None:
-    """Create what rbac.yaml has, unless it is there."""
-    group, _, version = document["apiVersion"].rpartition("/")
-    kind = document["kind"]
-    plural = PLURALS.get(kind) or f"{kind.lower()}s"
-    namespaced = "namespace" in document["metadata"]
-    with suppress(AlreadyExists):
-        await client.create(Resource(group, version, plural, kind, namespaced), document)
-
-
-async def token_of(client: KubeClient, account: str) -> str:
-    """A token of this service account."""
-    body = orjson.dumps({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}})
-    path = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{account}/token"
-    return orjson.loads(await client.request("POST", path, body=body))["status"]["token"]
-
-
-async def kubeconfig_of(client: KubeClient, real: Real, account: str, folder: Path) -> Path:
-    """A kubeconfig with a token of this service account."""
-    config = yaml.safe_load(real.kubeconfig.read_text("utf-8"))
-    config["users"][0]["user"] = {"token": await token_of(client, account)}
-    found = folder / f"{account}.kubeconfig"
-    found.touch(mode=0o600)
-    found.write_text(yaml.safe_dump(config))
-    return found
 
 
 def command(name: str, *arguments: object) -> list[str]:
@@ -85,14 +54,11 @@ async def apart(
         async with KubeClient.from_kubeconfig(real_cluster.kubeconfig) as client:
             await has_kinds(client, [*crds.load(), *crds.stand_ins()])
             await sweep(client)
-            for document in yaml.safe_load_all((ROOT / "deploy/rbac.yaml").read_text("utf-8")):
-                await apply(client, document)
             policies = list(yaml.safe_load_all((ROOT / "deploy/policies.yaml").read_text("utf-8")))
-            for document in policies:
-                with suppress(AlreadyExists):
-                    await client.create(resource_of(document), document)
+            await store(client, [*yaml.safe_load_all((ROOT / "deploy/rbac.yaml").read_text("utf-8")), *policies])
             names = [f"bizrq-{process}" for process in ("certs", "webhooks", "controller")]
-            configs = [await kubeconfig_of(client, real_cluster, name, folder) for name in names]
+            cluster = Cluster(real_cluster.version, real_cluster.kubeconfig)
+            configs = [await kubeconfig_of(client, cluster, name, folder) for name in names]
             certs = ("--cert-dir", folder / "certificates")
             asking = folder / "config.yaml"
             asking.write_text("rights: {use: true, grant: true}\n")
@@ -108,8 +74,9 @@ async def apart(
                 stack.callback(process.wait, 20)
                 stack.callback(process.terminate)
             registration = script(ROOT / "deploy/registration.py")
-            document = yaml.safe_load(registration.document(f"https://127.0.0.1:{port}", NAMESPACE, None))
-            await client.create(REGISTRATIONS, document)
+            written = registration.document(f"https://127.0.0.1:{port}", SYSTEM, None)
+            await store(client, yaml.safe_load_all(written))
+            await applies(cluster, client)
 
             async def asked() -> bool:
                 try:
@@ -122,7 +89,8 @@ async def apart(
             yield client
             await sweep(client)
             for document in reversed(policies):
-                await client.delete(resource_of(document), document["metadata"]["name"])
+                with suppress(NotFound):
+                    await client.delete(resource_of(document), document["metadata"]["name"])
             logs = {path.name: path.read_text("utf-8") for path in folder.glob("*.log")}
         await asyncio.to_thread(stack.close)
     for name, log in logs.items():
@@ -188,11 +156,12 @@ async def test_who_may_charge_is_found_out_with_these_rights(apart: KubeClient) 
 
 async def test_metrics_are_for_who_may_read_them_and_the_processes_can_ask(apart: KubeClient, ports: list[int]) -> None:
     """Without a token 401, without the role 403; the role that the manifest has for scrapers is enough."""
-    for account in ("nobody", "prometheus"):
-        document = {"kind": "ServiceAccount", "metadata": {"name": account, "namespace": NAMESPACE}}
-        await apply(apart, {"apiVersion": "v1", **document})
-    user = f"system:serviceaccount:{NAMESPACE}:prometheus"
-    await apply(apart, bound("bizrq-metrics-reader", user))
+    user = f"system:serviceaccount:{SYSTEM}:prometheus"
+    accounts = [
+        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": account, "namespace": SYSTEM}}
+        for account in ("nobody", "prometheus")
+    ]
+    await store(apart, [*accounts, bound("bizrq-metrics-reader", user)])
     tokens = {account: await token_of(apart, account) for account in ("nobody", "prometheus")}
     tokens["made up"] = tokens["prometheus"][:-8] + "AAAAAAAA"
     statuses = {"nobody": 403, "prometheus": 200, "made up": 401}

@@ -15,7 +15,7 @@ import crds
 from bizrq.kube.client import ApiError, KubeClient
 from bizrq.store.groups import GROUPS
 from tests.docs.test_docs import ROOT, page
-from tests.docs.test_rights import apply
+from tests.support.accounts import store
 from tests.support.binaries import kubectl
 from tests.support.cluster import Real, has_kinds
 from tests.support.objects import NAMESPACES
@@ -143,8 +143,7 @@ async def test_kubeconfigs_of_compose_hold_one_account_and_show_no_token(real_cl
     person = tmp_path / "person"
     async with KubeClient.from_kubeconfig(real_cluster.kubeconfig) as client:
         await has_kinds(client, crds.load())
-        for document in yaml.safe_load_all(page("deploy/rbac.yaml")):
-            await apply(client, document)
+        await store(client, yaml.safe_load_all(page("deploy/rbac.yaml")))
         admin = yaml.safe_load(real_cluster.kubeconfig.read_text())
         server = admin["clusters"][0]["cluster"]["server"]
         done = subprocess.run(

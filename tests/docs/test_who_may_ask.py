@@ -16,22 +16,24 @@ import pytest_asyncio
 import yaml
 
 import crds
+from bizrq.cli.rbac import WEBHOOKS
 from bizrq.kube.client import ApiError, KubeClient, Resource
 from bizrq.settings import settings
 from certs import pki
 from certs.store import write_directory
 from tests.docs.test_docs import blocks, page
 from tests.docs.test_rights import command
+from tests.support.accounts import SYSTEM, give_rights, kubeconfig_of
 from tests.support.client_certificates import make_client, presenting
-from tests.support.cluster import Real, _free_ports, eventually, has_kinds
-from tests.support.objects import DEPLOYMENTS, NAMESPACES, REGISTRATIONS, Object, deployment
+from tests.support.cluster import Cluster, Real, _free_ports, eventually, has_kinds
+from tests.support.objects import DEPLOYMENTS, REGISTRATIONS, Object, deployment
 from tests.webhooks.conftest import Api
 from tests.webhooks.test_app import a_review
 from webhooks import registration
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.real]
 
-SYSTEM, NAME = "bizrq-system", "bizrq-api-server"
+NAME = "bizrq-api-server"
 SERVICE = f"bizrq-webhooks.{SYSTEM}.svc"
 SERVICES = Resource("", "v1", "services", "Service")
 
@@ -94,9 +96,10 @@ async def asking(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Aski
     try:
         async with KubeClient.from_kubeconfig(real.kubeconfig) as kube:
             await has_kinds(kube, [*crds.load(), *crds.stand_ins()])
-            await kube.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM}})
+            await give_rights(kube, settings({}).registry)
+            account = await kubeconfig_of(kube, Cluster(real.version, real.kubeconfig), WEBHOOKS, folder)
             with (folder / "webhooks.log").open("wb") as log:
-                words = command("bizrq-webhooks", "--kubeconfig", real.kubeconfig, "--cert-dir", folder / "serving")
+                words = command("bizrq-webhooks", "--kubeconfig", account, "--cert-dir", folder / "serving")
                 words += ["--host", "127.0.0.1", "--port", str(port), "--metrics-port", "0"]
                 words += ["--client-ca", str(folder / "clients.crt"), "--client-name", NAME]
                 process = await asyncio.create_subprocess_exec(*words, stdout=log, stderr=log)

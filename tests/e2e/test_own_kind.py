@@ -21,8 +21,8 @@ from bizrq.store.groups import GROUPS
 from bizrq.workloads.labels import LABEL
 from controller.manager import Controller
 from tests.docs.test_docs import blocks, page
-from tests.docs.test_rights import apply, kubeconfig_of
 from tests.e2e.conftest import station_on
+from tests.support.accounts import give_rights, kubeconfig_of
 from tests.support.cluster import Cluster, Real, eventually, has_kinds, refusal
 from tests.support.objects import CRDS, PODS, REGISTRATIONS, Object, group, template
 from tests.support.workload_language import usage
@@ -233,9 +233,9 @@ async def test_a_missing_right_is_said_by_name(real_cluster: Real, tmp_path: Pat
     """A controller without the right to a kind that its configuration names is not ready, and says why."""
     async with KubeClient.from_kubeconfig(real_cluster.kubeconfig) as admin:
         await has_kinds(admin, [*crds.load(), DEFINITION])
-        for manifest in rbac.manifests(load(None).registry, "bizrq-system"):
-            await apply(admin, manifest.document)
-        config = await kubeconfig_of(admin, real_cluster, rbac.CONTROLLER, tmp_path)
+        await give_rights(admin, load(None).registry)
+        cluster = Cluster(real_cluster.version, real_cluster.kubeconfig)
+        config = await kubeconfig_of(admin, cluster, rbac.CONTROLLER, tmp_path)
         made = settings(CONFIGURATION)
         async with KubeClient.from_kubeconfig(config) as client:
             controller = Controller(client, made, identity="without")
@@ -248,10 +248,7 @@ async def test_a_missing_right_is_said_by_name(real_cluster: Real, tmp_path: Pat
 
                 await eventually(told, 60, lambda: controller.unready)
                 assert not controller.leading.is_set()
-                for manifest in rbac.manifests(made.registry, "bizrq-system"):
-                    if manifest.document["metadata"]["name"] == rbac.COUNTED and "rules" in manifest.document:
-                        roles = Resource("rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole", False)
-                        await admin.patch(roles, rbac.COUNTED, {"rules": manifest.document["rules"]})
+                await give_rights(admin, made.registry)
 
                 async def ready() -> bool:
                     return not controller.unready

@@ -65,9 +65,20 @@ async def parts(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> A
         yield parts
 
 
+@pytest.fixture(scope="module")
+def done() -> list[str]:
+    """The groups of tests that have ended, until they are deleted."""
+    return []
+
+
 @pytest_asyncio.fixture(loop_scope="module")
 async def tenant(
-    logged: LoggedErrors, parts: Parts, client: KubeClient, namespace: str, tmp_path_factory: pytest.TempPathFactory
+    logged: LoggedErrors,
+    parts: Parts,
+    client: KubeClient,
+    namespace: str,
+    done: list[str],
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> AsyncIterator[Tenant]:
     """Four cores, and a person who may edit one namespace. No error is logged meanwhile."""
     await client.create(GROUPS, group(namespace, cpu="4"))
@@ -77,6 +88,16 @@ async def tenant(
         with contextlib.suppress(NotFound):
             await client.delete(NAMESPACES, namespace)
         await end_pods(client, namespace)
+    done.append(namespace)
+    await delete_groups(client, done)
+
+
+async def delete_groups(client: KubeClient, done: list[str]) -> None:
+    """Delete those of the groups that nothing uses any more: the controller would recount them until the end."""
+    for name in list(done):
+        with contextlib.suppress(ApiError):
+            await client.delete(GROUPS, name)
+            done.remove(name)
 
 
 async def end_pods(client: KubeClient, namespace: str) -> None:

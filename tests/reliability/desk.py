@@ -12,13 +12,16 @@ from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import orjson
 
 from bizrq.api import hours as wire
+from bizrq.cli.rbac import CONTROLLER
 from bizrq.hours.metering import InferredInterval, RecordPage, group_total
 from bizrq.hours.periods import ALL_TIME
+from bizrq.settings import load
 from bizrq.store.hours import pages
 from bizrq.units.quantity import NANO
 from bizrq.units.times import parse_timestamp
@@ -26,6 +29,7 @@ from sandbox.clock import rfc3339
 from tests.reliability import leaders
 from tests.reliability.leaders import Leader, Point
 from tests.reliability.stage import Ground
+from tests.support.accounts import give_lease, give_rights, kubeconfig_of
 from tests.support.cluster import eventually
 from tests.support.objects import PODS, Object, template
 
@@ -66,12 +70,21 @@ class Desk:
 
     async def lease(self) -> str:
         """A namespace in which nobody leads yet."""
-        return await self.ground.namespace(f"{self.name}-lease-{next(self._numbers)}")
+        space = await self.ground.namespace(f"{self.name}-lease-{next(self._numbers)}")
+        if self.ground.cluster.is_real:
+            await give_lease(self.ground.client, space)
+        return space
+
+    async def account(self) -> Path:
+        """The kubeconfig of a controller: that of its own account."""
+        if self.ground.cluster.is_real:
+            await give_rights(self.ground.client, load(None).registry)
+        return await kubeconfig_of(self.ground.client, self.ground.cluster, CONTROLLER, self.ground.folder)
 
     @asynccontextmanager
     async def controller(self, skew: int, point: Point | None = None) -> AsyncIterator[Leader]:
         """A controller that leads, whoever leads besides."""
-        space, kubeconfig = await self.lease(), self.ground.cluster.kubeconfig
+        space, kubeconfig = await self.lease(), await self.account()
         leader: AbstractAsyncContextManager[Leader] = (
             leaders.apart(kubeconfig, self.ground.folder, space, skew, point=point)
             if self.waits

@@ -18,6 +18,7 @@ from bizrq.store.groups import GROUPS
 from bizrq.workloads.labels import LABEL, REQUIRED
 from tests.support.cluster import Cluster, eventually, refusal
 from tests.support.logged_errors import LoggedErrors
+from tests.support.nodes import agent
 from tests.support.objects import CONFIG_MAPS, NAMESPACES, NODES, PODS, Object, deployment, group, template
 from tests.support.proxy import Proxy
 from tests.support.serving import Parts
@@ -29,6 +30,8 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def parts(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Parts]:
     async with Parts(cluster, tmp_path_factory.mktemp("kinds-pay")) as parts:
+        if cluster.is_real:
+            await parts.enter(agent(parts.client))
         await parts.webhooks()
         await parts.controller(recount_interval=0.5)
         await parts.register()
@@ -211,12 +214,17 @@ async def test_nodes_that_come_later_are_charged(tenant: Tenant, nodes: list[str
     await tenant.create(DAEMONSETS, daemonset(tenant))
     await node(tenant.admin, f"{tenant.name}-new", tenant.name)
 
+    last: list[object] = []
+
     async def used(cpu: str) -> bool:
         found = wire.from_dict(await tenant.admin.get(GROUPS, tenant.name)).status
+        last[:] = [found.used, found.reservations, *(pod["metadata"]["name"] for pod in await tenant.pods())]
         return (found.used or {}).get("limits.cpu") == cpu and not found.reservations
 
-    await eventually(lambda: used("5"), 60, "the new node is charged")
+    await eventually(lambda: used("5"), 60, lambda: f"the new node is charged: {last}")
+    # The controller of DaemonSets takes back only pods that are on a node.
+    await tenant.running(5)
     assert "OverQuota" in await tenant.conditions()
     await tenant.admin.patch(NODES, nodes[0], {"metadata": {"labels": {"pays": None}}})
     await tenant.admin.patch(NODES, nodes[1], {"metadata": {"labels": {"pays": None}}})
-    await eventually(lambda: used("3"), 60, "nodes that no longer fit are refunded")
+    await eventually(lambda: used("3"), 60, lambda: f"nodes that no longer fit are refunded: {last}")

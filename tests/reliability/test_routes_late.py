@@ -9,12 +9,12 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator
-from dataclasses import replace
 
 import pytest
 import pytest_asyncio
 
 from bizrq.api import group as wire
+from bizrq.cli.rbac import WEBHOOKS
 from bizrq.kube.client import KubeClient, NotFound, Resource
 from bizrq.store.groups import GROUPS
 from bizrq.workloads.labels import LABEL
@@ -55,24 +55,27 @@ LATE = (
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def proxy(cluster: Cluster) -> AsyncIterator[Proxy]:
-    """The webhook's way to the API server."""
-    async with Proxy(cluster.kubeconfig) as proxy:
-        yield proxy
+async def idle(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Parts]:
+    """Nothing runs yet."""
+    async with Parts(cluster, tmp_path_factory.mktemp("late")) as idle:
+        yield idle
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def parts(cluster: Cluster, proxy: Proxy, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Parts]:
-    folder = tmp_path_factory.mktemp("late")
-    behind = replace(cluster, kubeconfig=proxy.write_kubeconfig(folder / "proxy"))
-    async with Parts(behind, folder) as parts:
-        if cluster.is_real:
-            client = await parts.enter(KubeClient.from_kubeconfig(cluster.kubeconfig))
-            await parts.enter(agent(client))
-        await parts.webhooks()
-        await parts.controller(recount_interval=FAR, kubeconfig=cluster.kubeconfig)
-        await parts.register()
-        yield parts
+async def proxy(idle: Parts) -> Proxy:
+    """The webhook's way to the API server."""
+    return await idle.enter(Proxy(idle.kubeconfigs[WEBHOOKS]))
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def parts(idle: Parts, proxy: Proxy) -> Parts:
+    if idle.cluster.is_real:
+        client = await idle.enter(KubeClient.from_kubeconfig(idle.cluster.kubeconfig))
+        await idle.enter(agent(client))
+    await idle.webhooks(kubeconfig=proxy.write_kubeconfig(idle.folder / "proxy"))
+    await idle.controller(recount_interval=FAR)
+    await idle.register()
+    return idle
 
 
 @pytest_asyncio.fixture(loop_scope="module")

@@ -28,17 +28,21 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 import crds
+from bizrq.api import overlap
 from bizrq.kube.client import AlreadyExists, ApiError, KubeClient, NotFound, Resource, Unreachable
 from bizrq.store.groups import GROUPS
 from bizrq.store.hours import CARD_HOURS, CORRECTIONS, STATEMENTS
 from bizrq.store.payers import PAYERS
 from bizrq.workloads.labels import LABEL
+from controller.overlap import OVERLAPS
 from sandbox.server import Sandbox
 from tests.support.binaries import output, program, real_version
-from tests.support.objects import CHARGED, CRDS, NAMESPACES, PODS, POLICIES, REGISTRATIONS
+from tests.support.objects import CHARGED, CRDS, NAMESPACES, PODS, POLICIES, POLICY_BINDINGS, REGISTRATIONS
 
 #: Seconds for a real API server to become ready on a slow machine.
 START = 180.0
+#: The user as which kube-controller-manager comes: it has no rights but those that Kubernetes gives that name.
+CONTROLLERS = "system:kube-controller-manager"
 
 T = TypeVar("T")
 Object = dict[str, Any]
@@ -116,8 +120,9 @@ class Real:
         public.write_bytes(
             key.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
         )
-        token = secrets.token_hex(16)
-        tokens.write_text(f"{token},admin,admin,system:masters\n")
+        token, of_controllers = secrets.token_hex(16), secrets.token_hex(16)
+        # Kubernetes binds the rights of its controllers to the second name: that user is in no group.
+        tokens.write_text(f"{token},admin,admin,system:masters\n{of_controllers},{CONTROLLERS},controllers\n")
         etcd = self.etcd = f"http://127.0.0.1:{client}"
         peers = f"http://127.0.0.1:{peer}"
         self._run(
@@ -153,28 +158,15 @@ class Real:
             # Pods can be made where no controller makes service accounts, as envtest has it.
             "--disable-admission-plugins=ServiceAccount",
         )
-        config = {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "clusters": [
-                {
-                    "name": "test",
-                    "cluster": {"server": server, "certificate-authority": str(certificates / "apiserver.crt")},
-                }
-            ],
-            "users": [{"name": "admin", "user": {"token": token}}],
-            "contexts": [{"name": "test", "context": {"cluster": "test", "user": "admin"}}],
-            "current-context": "test",
-        }
-        self.kubeconfig.touch(mode=0o600)
-        self.kubeconfig.write_text(yaml.safe_dump(config))
+        where = {"server": server, "certificate-authority": str(certificates / "apiserver.crt")}
+        write_kubeconfig(self.kubeconfig, where, token)
         self._ready = partial(self._wait, folder, f"{server}/readyz", token)
         self._ready()
         if program("kube-controller-manager") is not None:
             self._run(
                 folder,
                 "kube-controller-manager",
-                f"--kubeconfig={self.kubeconfig}",
+                f"--kubeconfig={write_kubeconfig(folder / 'controllers.kubeconfig', where, of_controllers)}",
                 "--bind-address=127.0.0.1",
                 f"--secure-port={_free_ports(1)[0]}",
                 f"--cert-dir={folder / 'controller-certs'}",
@@ -226,6 +218,21 @@ class Real:
             time.sleep(0.1)
 
 
+def write_kubeconfig(path: Path, cluster: Object, token: str) -> Path:
+    """Write a kubeconfig for the bearer of a token, and return its path."""
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "test", "cluster": cluster}],
+        "users": [{"name": "user", "user": {"token": token}}],
+        "contexts": [{"name": "test", "context": {"cluster": "test", "user": "user"}}],
+        "current-context": "test",
+    }
+    path.touch(mode=0o600)
+    path.write_text(yaml.safe_dump(config))
+    return path
+
+
 def _free_ports(count: int) -> list[int]:
     """Ports that are free now, below those that systems give to connections: no client takes one meanwhile."""
     with contextlib.ExitStack() as stack:
@@ -265,27 +272,6 @@ async def has_kinds(client: KubeClient, definitions: list[Object]) -> None:
         )
 
 
-async def keep_params(client: KubeClient) -> None:
-    """Have a policy, without a binding, that takes ConfigMaps as params, until the cluster ends.
-
-    An API server stops to watch a built-in kind of params with the last policy that takes it. For the next such policy
-    it reads what it had then (seen with 1.36.2), until it is started again.
-    """
-    rules = [{"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE"]}]
-    policy = {
-        "apiVersion": POLICIES.api_version,
-        "kind": POLICIES.kind,
-        "metadata": {"name": "keeps-params"},
-        "spec": {
-            "paramKind": {"apiVersion": "v1", "kind": "ConfigMap"},
-            "matchConstraints": {"resourceRules": rules},
-            "validations": [{"expression": "true"}],
-        },
-    }
-    with contextlib.suppress(AlreadyExists):
-        await client.create(POLICIES, policy)
-
-
 async def served(client: KubeClient, resource: Resource) -> None:
     """Wait until objects of a kind can be listed."""
 
@@ -301,8 +287,9 @@ async def served(client: KubeClient, resource: Resource) -> None:
 
 async def sweep(client: KubeClient) -> None:
     """Leave no registration, no charged object, no group and no record behind: their names are the cluster's."""
-    with contextlib.suppress(NotFound):
-        await client.delete(REGISTRATIONS, "bizrq")
+    for resource, name in ((REGISTRATIONS, "bizrq"), (POLICY_BINDINGS, overlap.NAME), (POLICIES, overlap.NAME)):
+        with contextlib.suppress(NotFound):
+            await client.delete(resource, name)
     for resource in CHARGED:
         with contextlib.suppress(NotFound):
             for obj in (await client.list(resource, label_selector=LABEL))[0]:
@@ -318,7 +305,7 @@ async def sweep(client: KubeClient) -> None:
                 if group["metadata"].get("finalizers"):
                     await client.patch(GROUPS, name, {"metadata": {"finalizers": None}})
                 await client.delete(GROUPS, name)
-    for resource in (CARD_HOURS, STATEMENTS, CORRECTIONS, PAYERS):
+    for resource in (CARD_HOURS, STATEMENTS, CORRECTIONS, PAYERS, OVERLAPS):
         with contextlib.suppress(NotFound):
             for obj in (await client.list(resource))[0]:
                 with contextlib.suppress(NotFound):
@@ -351,7 +338,6 @@ async def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempP
     real: Real = request.getfixturevalue("real_cluster")
     async with KubeClient.from_kubeconfig(real.kubeconfig) as client:
         await has_kinds(client, crds.stand_ins())
-        await keep_params(client)
         try:
             yield Cluster(real.version, real.kubeconfig)
         finally:

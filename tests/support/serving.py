@@ -1,6 +1,7 @@
 """bizrq's processes one by one, for tests that stop some: webhooks behind one address, a controller.
 
-The address is a small TCP balancer, as a Service is: each connection goes to the next webhook that takes it.
+Each comes to the API server as its own service account. The address is a small TCP balancer, as a Service is: each
+connection goes to the next webhook that takes it.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import aiohttp
 
 import crds
 from bizrq.api import overlap
+from bizrq.cli.rbac import CONTROLLER, WEBHOOKS
 from bizrq.kube.client import AlreadyExists, ApiError, KubeClient, NotFound
 from bizrq.listener import PortBounds
 from bizrq.settings import settings
@@ -30,12 +32,12 @@ from bizrq.store.groups import GROUPS
 from certs.pki import make_ca, make_serving
 from certs.store import ServingCertificate, write_directory
 from controller.manager import Controller
+from tests.support.accounts import SYSTEM, give_rights, kubeconfig_of
 from tests.support.cluster import Cluster, _free_ports, eventually, has_kinds
+from tests.support.gate import applies
 from tests.support.objects import NAMESPACES, POLICIES, POLICY_BINDINGS, REGISTRATIONS, group
 from webhooks import registration
 from webhooks.app import Webhooks
-
-SYSTEM = "bizrq-system"
 
 T = TypeVar("T")
 
@@ -139,6 +141,8 @@ class Parts:
         self.client = KubeClient.from_kubeconfig(cluster.kubeconfig)
         self.balancer = Balancer()
         self.running: list[tuple[Webhooks, int]] = []
+        #: A kubeconfig for each process, with its own rights.
+        self.kubeconfigs: dict[str, Path] = {}
         #: Of the balancer that is a process.
         self._port = 0
         self._stack = contextlib.AsyncExitStack()
@@ -157,6 +161,10 @@ class Parts:
             await self.client.create(
                 NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM}}
             )
+        if self.cluster.is_real:
+            await give_rights(self.client, self.settings.registry)
+        for account in (WEBHOOKS, CONTROLLER):
+            self.kubeconfigs[account] = await kubeconfig_of(self.client, self.cluster, account, self.folder)
         await self.balancer.start()
         self._stack.push_async_callback(self.balancer.stop)
         return self
@@ -180,10 +188,13 @@ class Parts:
         certificate.load()
         return lambda: certificate.context
 
-    async def webhooks(self, count: int = 1, *, bounds: PortBounds | None = None) -> None:
+    async def webhooks(
+        self, count: int = 1, *, bounds: PortBounds | None = None, kubeconfig: Path | None = None
+    ) -> None:
         """Start webhooks behind the balancer, ready; each with a client of its own."""
+        path = kubeconfig or self.kubeconfigs[WEBHOOKS]
         for _ in range(count):
-            client = await self._stack.enter_async_context(KubeClient.from_kubeconfig(self.cluster.kubeconfig))
+            client = await self._stack.enter_async_context(KubeClient.from_kubeconfig(path))
             webhooks = Webhooks(client, self.settings, bounds=bounds)
             port = await webhooks.start("127.0.0.1", 0, self.tls())
             self.running.append((webhooks, port))
@@ -199,7 +210,7 @@ class Parts:
         [port] = _free_ports(1)
         process = await self._spawn(
             "bizrq-webhooks",
-            *("--cert-dir", str(self.certificates), "--kubeconfig", str(kubeconfig or self.cluster.kubeconfig)),
+            *("--cert-dir", str(self.certificates), "--kubeconfig", str(kubeconfig or self.kubeconfigs[WEBHOOKS])),
             *("--host", "127.0.0.1", "--port", str(port), "--metrics-port", "0"),
         )
         running = Running(process, port)
@@ -225,7 +236,7 @@ class Parts:
         """A `bizrq-controller` of its own; whoever sees a group counted knows that it leads."""
         process = await self._spawn(
             "bizrq-controller",
-            *("--kubeconfig", str(kubeconfig or self.cluster.kubeconfig), "--metrics-port", "0"),
+            *("--kubeconfig", str(kubeconfig or self.kubeconfigs[CONTROLLER]), "--metrics-port", "0"),
             *("--recount-interval", recount_interval),
         )
         running = Running(process, 0)
@@ -254,7 +265,7 @@ class Parts:
         kubeconfig: Path | None = None,
     ) -> asyncio.Task[None]:
         """A controller that leads; to cancel it is to stop it."""
-        path = kubeconfig or self.cluster.kubeconfig
+        path = kubeconfig or self.kubeconfigs[CONTROLLER]
         client = await self._stack.enter_async_context(KubeClient.from_kubeconfig(path))
         made = self.settings
         box = self.cluster.box
@@ -286,8 +297,9 @@ class Parts:
             self.settings.registry, lambda path: {"url": url + path, "caBundle": self._bundle}, namespace=SYSTEM
         )
         await self.client.create(REGISTRATIONS, configuration)
-        for resource, obj in ((POLICIES, overlap.policy()), (POLICY_BINDINGS, overlap.binding(SYSTEM))):
+        for resource, obj in ((POLICIES, overlap.policy()), (POLICY_BINDINGS, overlap.binding())):
             await self.client.create(resource, obj)
+        await applies(self.cluster, self.client)
         await self.asked()
 
     async def asked(self) -> None:

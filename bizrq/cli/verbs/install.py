@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 _Namespace = Annotated[str, typer.Option("--namespace", "-n", help="Namespace of bizrq itself.")]
 _DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the objects in order, and change nothing.")]
 _Output = Annotated[ManifestOutput, typer.Option("--output", "-o", help="Output format of --dry-run.")]
-#: Seconds to wait for the deletion of a CRD.
-_GONE = 120.0
+#: Seconds to wait for the deletion of a CRD, and until it is established.
+_GONE, _ESTABLISHED = 120.0, 60.0
 #: A network as text.
 _CIDR = re.compile(r"[0-9a-fA-F:.]+/[0-9]{1,3}", re.ASCII)
 
@@ -91,7 +91,12 @@ def install(
     async def work(client: KubeClient) -> None:
         installed = await _installed(client, namespace)
         final, objects = _planned(plan, configuration(given, installed))
-        *before, registration = objects
+        definitions = [obj for obj in objects if obj["kind"] == "CustomResourceDefinition"]
+        *before, registration = (obj for obj in objects if obj not in definitions)
+        for obj in definitions:
+            await apply(client, obj)
+        for obj in definitions:
+            await _established(client, obj)
         for obj in before:
             await apply(client, obj)
         if wait:
@@ -102,6 +107,8 @@ def install(
                 warn("without --client-ca the webhooks now answer everybody who reaches their port")
             if obj["kind"] == "NetworkPolicy":
                 warn("without --api-server-cidr every pod can now reach the port of the webhooks")
+        for obj in manifests_of_bizrq.outdated(namespace):
+            await _delete(client, obj)
         if not requires_use(final.config):
             warn("rights.use is off: who may create workloads in any namespace may charge every group; docs/rights.md")
         elif installed is None:
@@ -175,15 +182,11 @@ def uninstall(
 
     plan = manifests_of_bizrq.InstallPlan(namespace, "", 1, " ", client_ca=" ", api_servers=(" ",))
     objects = list(reversed(manifests_of_bizrq.install_objects(settings_of(None), plan)))
-    secret = {
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "metadata": {"name": manifests_of_bizrq.SECRET, "namespace": namespace},
-    }
     kept = [obj for obj in objects if obj["kind"] == "CustomResourceDefinition"]
     going = [obj for obj in objects if obj not in kept]
-    # Delete the namespace after the objects in it.
-    going.insert(next(i for i, obj in enumerate(going) if obj["kind"] == "ServiceAccount"), secret)
+    # Delete the namespace after the objects in it, and what the processes store after them.
+    accounts = next(i for i, obj in enumerate(going) if obj["kind"] == "ServiceAccount")
+    going[accounts:accounts] = manifests_of_bizrq.stored_by_processes(namespace)
     if dry_run:
         print_objects([*going, *(kept if crd else [])], output)
         return
@@ -326,6 +329,23 @@ async def _free_groups(client: KubeClient) -> None:
             rest = [each for each in finalizers if each != FINALIZER]
             with contextlib.suppress(NotFound):
                 await client.patch(GROUPS, group["metadata"]["name"], {"metadata": {"finalizers": rest}})
+
+
+async def _established(client: KubeClient, obj: dict[str, Any]) -> None:
+    """Return when the API server knows the kind, which a policy may take as parameters. Raise Failure if late."""
+    import asyncio
+
+    from bizrq.cli.manifests_of_bizrq import resource_of
+
+    until = time.monotonic() + _ESTABLISHED
+    while time.monotonic() < until:
+        stored = await client.get(resource_of(obj), obj["metadata"]["name"])
+        conditions = (stored.get("status") or {}).get("conditions") or ()
+        if any(each["type"] == "Established" and each["status"] == "True" for each in conditions):
+            return
+        await asyncio.sleep(0.1)
+    why = f"{named(obj)} is not established after {_ESTABLISHED:.0f} s: kubectl describe says why"
+    raise Failure(why, EXIT_CLUSTER)
 
 
 async def _gone(client: KubeClient, obj: dict[str, Any]) -> None:

@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 import crds
+from bizrq.api import overlap
 from bizrq.api.group import FINALIZER
 from bizrq.cli import manifests_of_bizrq, rbac
 from bizrq.cli.install_config import configuration, requires_use
@@ -19,9 +20,11 @@ from bizrq.kube.client import KubeClient, NotFound
 from bizrq.settings import load, loads
 from bizrq.store.groups import GROUPS
 from certs.pki import make_ca
+from controller.overlap import OVERLAPS
 from tests.cli.conftest import Bizrq
 from tests.docs.test_docs import PROCESSES, options
-from tests.support.cluster import Cluster, has_kinds
+from tests.support.cluster import Cluster, eventually, has_kinds
+from tests.support.gate import as_maker, pod_of, rejection
 from tests.support.objects import (
     CLUSTER_ROLES,
     CONFIG_MAPS,
@@ -42,6 +45,7 @@ SETTINGS = load(None)
 REQUIRED = configuration(None, None)
 NOBODY = "nobody may charge a group yet: bizrq allow USER GROUP gives the right; docs/rights.md"
 STATED = "suspended: zero\nrights: {use: true}\n"
+POLICY_KINDS = ("validatingadmissionpolicybinding", "validatingadmissionpolicy")
 
 
 CLIENT_CA = make_ca(datetime.now(UTC)).certificate_pem.decode()
@@ -81,6 +85,10 @@ async def test_install_twice_makes_everything_once_and_uninstall_takes_it_away(
     assert result.out.splitlines()[-1].startswith("validatingwebhookconfiguration.admissionregistration.k8s.io/bizrq ")
     for obj in planned(STATED):
         assert await there(client, obj), obj
+    kinds = [line.split("/")[0].split(".")[0] for line in result.out.splitlines()]
+    definitions = kinds.count("customresourcedefinition")
+    assert set(kinds[:definitions]) == {"customresourcedefinition"}
+    assert kinds.index(POLICY_KINDS[0]) > kinds.index(POLICY_KINDS[1])
     registration = await client.get(REGISTRATIONS, "bizrq")
     for webhook in registration["webhooks"]:
         webhook["clientConfig"]["caBundle"] = "Y2E="
@@ -110,21 +118,27 @@ async def test_install_twice_makes_everything_once_and_uninstall_takes_it_away(
     controller = await client.get(DEPLOYMENTS, "bizrq-controller", HERE)
     assert "--config" in controller["spec"]["template"]["spec"]["containers"][0]["command"]
 
-    # Another version's, and somebody else's.
+    # Another version's: install's own, and what its controller stored. And somebody else's.
     stray = {**config_map, "metadata": {**config_map["metadata"], "name": "old"}}
     await client.create(CONFIG_MAPS, stray)
     role = cluster_role("bizrq-old", "get")
     role["metadata"]["labels"] = stray["metadata"]["labels"]
     await client.create(CLUSTER_ROLES, role)
+    former = {**stray, "metadata": {"name": overlap.NAME, "namespace": HERE}}
+    await client.create(CONFIG_MAPS, former)
     theirs = {**stray, "metadata": {"name": "theirs", "namespace": HERE}}
     await client.create(CONFIG_MAPS, theirs)
     pruned = await installed("install", *flags[:-2])
     assert [line for line in pruned.out.splitlines() if line.endswith("deleted")] == [
         "configmap/old deleted",
         "clusterrole.rbac.authorization.k8s.io/bizrq-old deleted",
+        "configmap/bizrq-overlap deleted",
     ]
     assert await there(client, theirs)
     await client.create(CONFIG_MAPS, stray)
+    await client.create(CONFIG_MAPS, former)
+    listed = overlap.overlap_list({"uid": "exceeded quota: nlp"})
+    await client.create(OVERLAPS, listed)
 
     config.write_text("rights: {use: false}\n")
     opened = await installed("install", *flags)
@@ -145,7 +159,8 @@ async def test_install_twice_makes_everything_once_and_uninstall_takes_it_away(
     assert gone.code == 0
     assert gone.out.splitlines()[0] == "validatingwebhookconfiguration.admissionregistration.k8s.io/bizrq deleted"
     assert "groups and their CRDs are kept" in gone.err
-    assert await there(client, stray) is None
+    for obj in (stray, former, listed):
+        assert await there(client, obj) is None
     for obj in planned(STATED):
         # A namespace goes when whoever cleans it up has done so.
         if obj["kind"] not in ("CustomResourceDefinition", "Namespace"):
@@ -162,7 +177,7 @@ async def test_the_clients_of_the_webhooks_are_installed_and_their_end_is_told(
     flags = ("install", "-n", "default", "--no-wait", "--image", "bizrq:1")
     cidrs = ("--api-server-cidr", "10.1.0.0/24", "--api-server-cidr", "FD00::/64", "--api-server-cidr", "10.1.0.0/24")
     result = await installed(*flags, "--client-ca", path, "--client-name", "api", *cidrs)
-    assert (result.code, result.err) == (0, "")
+    assert (result.code, result.err) == (0, f"bizrq: {NOBODY}\n")
     policy = await client.get(resource_of({"kind": "NetworkPolicy"}), "bizrq-webhooks", "default")
     reviews, metrics = policy["spec"]["ingress"]
     assert reviews["from"] == [{"ipBlock": {"cidr": "10.1.0.0/24"}}, {"ipBlock": {"cidr": "fd00::/64"}}]
@@ -247,6 +262,40 @@ async def test_an_older_installation_stays_open_and_says_so(installed: Bizrq, cl
     assert (await installed("uninstall", "-n", there)).code == 0
 
 
+@pytest.mark.parametrize("flags", [(), ("--crd",)], ids=["the CRDs stay", "everything goes"])
+async def test_the_policy_works_after_each_install(
+    installed: Bizrq, client: KubeClient, cluster: Cluster, unique: str, flags: tuple[str, ...]
+) -> None:
+    """An API server reads the list of each install, and none after an uninstall."""
+    async with as_maker(cluster.kubeconfig) as maker:
+
+        async def rejected(uid: str) -> None:
+            async def is_rejected() -> bool:
+                return await rejection(maker, pod_of(uid)) == f"exceeded quota: {uid}"
+
+            await eventually(is_rejected, 90, "a pod of a listed workload is rejected")
+
+        for number in range(2):
+            # A namespace that is deleted takes a while.
+            here = f"{unique}-{number}"
+            result = await installed("install", "-n", here, "--no-wait", "--image", "bizrq:1")
+            assert result.code == 0, result.err
+            first, second = f"{unique}-{number}-a", f"{unique}-{number}-b"
+            # As the controller would.
+            await client.create(OVERLAPS, overlap.overlap_list({first: f"exceeded quota: {first}"}))
+            await rejected(first)
+            await client.patch(OVERLAPS, overlap.NAME, {"listed": {first: None, second: f"exceeded quota: {second}"}})
+            await rejected(second)
+            assert not await rejection(maker, pod_of(first))
+            gone = await installed("uninstall", "-n", here, *flags)
+            assert gone.code == 0, gone.err
+
+            async def is_allowed(uid: str = second) -> bool:
+                return not await rejection(maker, pod_of(uid))
+
+            await eventually(is_allowed, 30, "nothing is rejected any more")
+
+
 async def test_webhooks_without_pods_are_not_registered(installed: Bizrq, client: KubeClient, cluster: Cluster) -> None:
     """No pod runs on this API server, so registered webhooks would reject everything."""
     if cluster.box is not None:
@@ -283,6 +332,10 @@ async def test_a_dry_run_prints_what_would_be_applied(installed: Bizrq) -> None:
     assert names[0] == "validatingwebhookconfiguration.admissionregistration.k8s.io/bizrq"
     assert names[-1] == f"namespace/{HERE}"
     assert "secret/bizrq-certs" in names
+    # The policy goes before what it reads, and that after the controller that writes it.
+    ours = [f"{kind}.admissionregistration.k8s.io/bizrq-overlap" for kind in POLICY_KINDS]
+    ours += ["deployment.apps/bizrq-controller", "bizgroupoverlap.quota.biz.group/bizrq-overlap"]
+    assert [name for name in names if name in ours] == ours
     assert not [name for name in names if name.startswith("customresourcedefinition")]
 
 

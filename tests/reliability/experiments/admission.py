@@ -29,7 +29,7 @@ async def r1(stage: Stage, *, requests: int, fits: int, concurrency: int, writes
         admitted = sum(error is None for error in refused)
         assert admitted == fits, f"{admitted} admitted where {fits} fit: {told(refused)}"
         false = [e for e in refused if e and (e.status != 403 or "exceeded quota" not in e.message)]
-        assert not false, f"refused for another reason: {told(false)}"
+        assert not false, f"refused for another reason: {told(false)}, for one: {false[0]}"
         assert await stage.counts(name) == fits
         revisions = await recorder.laws()
         share = len(recorder.revisions(name)) / fits

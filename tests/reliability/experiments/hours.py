@@ -155,7 +155,7 @@ async def _stood_by_for(desk: Desk, rounds: int, chance: random.Random) -> int:
     Meanwhile pods begin, end and are deleted: nothing may be inferred, for one always watches. Ticks are a minute
     apart, so that most pods live between two of them.
     """
-    space, over = await desk.lease(), asyncio.Event()
+    space, kubeconfig, over = await desk.lease(), await desk.account(), asyncio.Event()
 
     async def leads(among: list[Apart]) -> Apart:
         async def found() -> Apart | None:
@@ -181,8 +181,8 @@ async def _stood_by_for(desk: Desk, rounds: int, chance: random.Random) -> int:
     async with contextlib.AsyncExitStack() as stack:
 
         async def another(skew: int) -> Apart:
-            kubeconfig, folder = desk.ground.cluster.kubeconfig, desk.ground.folder
-            one = await stack.enter_async_context(apart(kubeconfig, folder, space, skew, cash_interval=60))
+            running = apart(kubeconfig, desk.ground.folder, space, skew, cash_interval=60)
+            one = await stack.enter_async_context(running)
             await one.ready()
             return one
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from aiohttp import web
 
+from bizrq.cli.rbac import WEBHOOKS
 from bizrq.kube.client import ApiError, Unreachable
 from bizrq.store.groups import GROUPS
 from tests.reliability.stage import COUNT, REPLICAS, Ground, Outcome, Stage, expected, under_way
@@ -109,7 +110,7 @@ async def r3(ground: Ground, *, kills: int, workers: int, fits: int) -> Outcome:
         await ground.controller(parts, 0.5)
         killer = Killer(parts, f"PUT {GROUPS.path(name=name, subresource='status')}")
         parts.balancer.passes = killer.passes
-        proxies = [Proxy(ground.cluster.kubeconfig) for _ in range(REPLICAS)]
+        proxies = [Proxy(parts.kubeconfigs[WEBHOOKS]) for _ in range(REPLICAS)]
         for proxy in proxies:
             await parts.enter(proxy)
         victims = [Victim(killer, proxy, parts.folder / f"proxied-{n}") for n, proxy in enumerate(proxies)]

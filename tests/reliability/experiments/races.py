@@ -10,6 +10,7 @@ from typing import Any
 
 from aiohttp import web
 
+from bizrq.cli.rbac import CONTROLLER
 from bizrq.kube.client import ApiError, Resource
 from bizrq.store.groups import GROUPS
 from tests.reliability.stage import COUNT, REPLICAS, Ground, Outcome, Stage, expected, under_way
@@ -125,7 +126,7 @@ async def r5(ground: Ground, *, seconds: float, fits: int, workers: int) -> Outc
     stored, late = 0, 0
     over = asyncio.Event()
     async with ground.parts() as parts:
-        first, second = Proxy(ground.cluster.kubeconfig), Proxy(ground.cluster.kubeconfig)
+        first, second = Proxy(parts.kubeconfigs[CONTROLLER]), Proxy(parts.kubeconfigs[CONTROLLER])
         await parts.enter(first)
         await parts.enter(second)
         end_first = await ground.controller(parts, 0.1, first.write_kubeconfig(parts.folder / "first"))

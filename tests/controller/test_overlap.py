@@ -1,0 +1,90 @@
+"""The stored list is kept as the controller wants it, whatever becomes of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import crds
+from bizrq.api import overlap
+from bizrq.kube.client import KubeClient, NotFound
+from controller.overlap import OVERLAPS, OverlapList
+from sandbox.server import Sandbox
+from tests.support.cluster import eventually, has_kinds
+from tests.support.proxy import Proxy
+
+#: Seconds between two looks at the list.
+CHECK = 4.0
+LISTED = {"uid": "exceeded quota: nlp"}
+
+
+@asynccontextmanager
+async def kept(client: KubeClient) -> AsyncIterator[OverlapList]:
+    found = OverlapList(client, check=CHECK)
+    task = asyncio.create_task(found.run())
+    try:
+        yield found
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+@asynccontextmanager
+async def proxied(folder: Path) -> AsyncIterator[tuple[Proxy, KubeClient]]:
+    """A cluster without our kinds, behind a proxy that counts requests."""
+    async with (
+        Sandbox(controllers=False) as box,
+        Proxy(box.write_kubeconfig(folder / "direct")) as proxy,
+        KubeClient.from_kubeconfig(proxy.write_kubeconfig(folder / "proxied")) as client,
+    ):
+        yield proxy, client
+
+
+async def is_stored(client: KubeClient) -> bool:
+    with suppress(NotFound):
+        return (await client.get(OVERLAPS, overlap.NAME))["listed"] == LISTED
+    return False
+
+
+async def test_without_the_crd_it_is_tried_again_ever_more_rarely_until_it_is_there(tmp_path: Path) -> None:
+    async with proxied(tmp_path) as (proxy, client), kept(client) as found:
+        found.set("nlp", LISTED)
+        await asyncio.sleep(10 * CHECK)
+        tries = proxy.sent("POST", OVERLAPS.plural)
+        # After 1, 2 and 4 seconds, and then every 4.
+        assert 8 <= tries <= 13
+        await has_kinds(client, crds.load())
+        await eventually(lambda: is_stored(client), 2 * CHECK, "the list is stored")
+
+
+async def test_a_list_that_somebody_deletes_or_changes_is_stored_again(tmp_path: Path) -> None:
+    async with proxied(tmp_path) as (proxy, client):
+        await has_kinds(client, crds.load())
+        async with kept(client) as found:
+            found.set("nlp", LISTED)
+            await eventually(lambda: is_stored(client), 5, "the list is stored")
+            await client.delete(OVERLAPS, overlap.NAME)
+            await eventually(lambda: is_stored(client), 2 * CHECK, "the list is stored again")
+            await client.patch(OVERLAPS, overlap.NAME, {"listed": {"uid": None, "stranger": "no"}})
+            await eventually(lambda: is_stored(client), 2 * CHECK, "the list is what it was")
+            written = proxy.sent("POST", OVERLAPS.plural), proxy.sent("PATCH", overlap.NAME)
+            await asyncio.sleep(5 * CHECK)
+            # What is as it should be is not written.
+            assert (proxy.sent("POST", OVERLAPS.plural), proxy.sent("PATCH", overlap.NAME)) == written
+
+
+async def test_a_change_is_stored_at_once(tmp_path: Path) -> None:
+    async with proxied(tmp_path) as (_, client):
+        await has_kinds(client, crds.load())
+        async with kept(client) as found:
+            await asyncio.sleep(CHECK / 2)
+            found.set("nlp", LISTED)
+            await eventually(lambda: is_stored(client), 1, "the list is stored")
+            found.forget("nlp")
+
+            async def is_empty() -> bool:
+                return (await client.get(OVERLAPS, overlap.NAME)).get("listed") == {}
+
+            await eventually(is_empty, 2, "nothing is listed")
