@@ -41,8 +41,8 @@ async def restore(client: KubeClient, items: Sequence[Object]) -> AsyncIterator[
     uids: dict[str, str] = {}
     for resource in _KINDS:
         for item in _parents_first([item for item in items if item["kind"] == resource.kind]):
-            name = item["metadata"]["name"]
             wanted = _renamed(_bare(item), uids)
+            name = wanted["metadata"]["name"] = _with_uid(item["metadata"]["name"], uids)
             status = _restored(resource, wanted.pop("status", None) or {})
             stored = await _stored(client, resource, name)
             made = stored or await client.create(resource, wanted)
@@ -95,6 +95,12 @@ def _renamed(value: Any, uids: Mapping[str, str]) -> Any:
         renamed = {key: _renamed(each, uids) for key, each in value.items()}
         return {**renamed, "uid": uids.get(renamed["uid"], renamed["uid"])} if "uid" in renamed else renamed
     return value
+
+
+def _with_uid(name: str, uids: Mapping[str, str]) -> str:
+    """Return the name of an object; that of a page ends with the uid of its group."""
+    start, dot, last = name.rpartition(".")
+    return f"{start}{dot}{uids[last]}" if last in uids else name
 
 
 def items_of(text: str) -> list[Object]:

@@ -38,7 +38,7 @@ _TIMEOUT = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class StoredPage:
+class StoredPayersPage:
     """One page as it is stored. `problem` says why it cannot be trusted as a whole; "" if it can."""
 
     name: str
@@ -58,7 +58,7 @@ class GroupPages:
 
     def __init__(self, group_uid: str = "") -> None:
         self.group_uid = group_uid
-        self._stored: dict[int, StoredPage] = {}
+        self._stored: dict[int, StoredPayersPage] = {}
         self.payers: dict[str, Memory] = {}
         #: The numbers of the pages that have a line of each payer, that of the line that counts last.
         self.places: dict[str, tuple[int, ...]] = {}
@@ -74,10 +74,10 @@ class GroupPages:
         return bool(self._stored)
 
     @property
-    def by_number(self) -> Mapping[int, StoredPage]:
+    def by_number(self) -> Mapping[int, StoredPayersPage]:
         return self._stored
 
-    def put(self, page: StoredPage) -> Collection[str]:
+    def put(self, page: StoredPayersPage) -> Collection[str]:
         """Replace a page, and return the uids of which the record says something else now."""
         before = self._stored.get(page.number)
         self._stored[page.number] = page
@@ -90,7 +90,7 @@ class GroupPages:
         """Remove a page, and return the uids of which the record says something else now."""
         return self._merge(self._stored.pop(number, None), None)
 
-    def _merge(self, before: StoredPage | None, after: StoredPage | None) -> Collection[str]:
+    def _merge(self, before: StoredPayersPage | None, after: StoredPayersPage | None) -> Collection[str]:
         old, new = (page.page if page is not None else Page() for page in (before, after))
         changed = {uid for uid, memory in new.payers.items() if old.payers.get(uid) is not memory}
         changed.update(uid for uid in old.payers if uid not in new.payers)
@@ -197,7 +197,7 @@ class PayerPages:
         return {*changed, *self.learn(made)}
 
     async def write(
-        self, group: GroupObject, stored: StoredPage, page: Page, counted_at: Mapping[str, str]
+        self, group: GroupObject, stored: StoredPayersPage, page: Page, counted_at: Mapping[str, str]
     ) -> Collection[str]:
         """Replace the lines of a page on the version that is known of it. Return the uids that changed.
 
@@ -240,14 +240,14 @@ class PayerPages:
             self.forget(group, next(known, ""))
 
 
-def _stored(obj: Object, known: Mapping[int, StoredPage]) -> StoredPage:
+def _stored(obj: Object, known: Mapping[int, StoredPayersPage]) -> StoredPayersPage:
     """Return a page as it is stored. Of one that cannot be read, the lines that can be."""
     metadata = obj["metadata"]
     name, uid, revision = metadata["name"], metadata["uid"], int(metadata["resourceVersion"])
     try:
         page = wire.from_dict(obj)
     except PayersRecordUnreadable as error:
-        return StoredPage(name, uid, revision, _number(obj), "", Page(), {}, f"{name}: {error}")
+        return StoredPayersPage(name, uid, revision, _number(obj), "", Page(), {}, f"{name}: {error}")
     group, lines, vanished = wire.group_of(obj), page.status.payers, page.status.vanished
     before = known.get(page.spec.page)
     problem = problem_of(vanished)
@@ -258,7 +258,7 @@ def _stored(obj: Object, known: Mapping[int, StoredPage]) -> StoredPage:
         problem, payers, as_known = str(error), _readable(group, lines), NO_LINES
     if not page.group_uid:
         problem = f"it names no {group} as its owner"
-    return StoredPage(
+    return StoredPayersPage(
         name,
         uid,
         revision,

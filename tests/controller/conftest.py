@@ -83,7 +83,7 @@ class Books:
             task = asyncio.create_task(controller.run())
             leading = asyncio.create_task(controller.leading.wait())
             await asyncio.wait({task, leading}, return_when=asyncio.FIRST_COMPLETED, timeout=60)
-            assert controller.leading.is_set()
+            assert controller.leading.is_set(), task
             try:
                 yield controller
             finally:

@@ -23,6 +23,8 @@ from bizrq.store.groups import GROUPS
 from bizrq.store.hours import CARD_HOURS, CORRECTIONS, STATEMENTS
 from bizrq.store.payers import PAYERS
 from bizrq.workloads.labels import LABEL
+from bizrq.workloads.ownership import pages
+from controller.watch import payer_pages, remembered
 from tests.cli.conftest import Bizrq
 from tests.docs.test_docs import ROOT, script
 from tests.support.cluster import Cluster, eventually
@@ -84,19 +86,27 @@ async def spent(client: KubeClient) -> str:
     return ((await client.get(GROUPS, "lost")).get("status") or {}).get("used", {}).get(HOURS, "")
 
 
-async def test_what_was_lost_is_restored_and_counts_once(parts: Parts, tmp_path: Path) -> None:
+async def test_what_was_lost_is_restored_and_counts_once(
+    parts: Parts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A line of the record of payers for the group's status, one for the first page, and the rest for others.
+    for module, name in ((remembered, "ROOM"), (pages, "MAX_LINES"), (payer_pages, "MAX_LINES")):
+        monkeypatch.setattr(module, name, 1)
     client, restoring = parts.client, script(ROOT / "deploy/restore.py")
     await client.create(GROUPS, group("root", **{GPU: "8", HOURS: "100"}))
     await client.create(GROUPS, group("lost", "root", **{GPU: "4", HOURS: "50"}))
     controller = await parts.controller(recount_interval=0.5)
-    await client.create(DEPLOYMENTS, deployment("web", "lost"))
+    for name in ("web", "api", "db"):
+        await client.create(DEPLOYMENTS, deployment(name, "lost"))
     await a_pod_ran(client, 3)
     await client.create(CORRECTIONS, correction("credit", "lost", {GPU: "-1"}, by="pat"))
 
     async def is_counted() -> bool:
         applied = (await client.get(CORRECTIONS, "credit")).get("status", {}).get("applied")
-        remembered = {record["metadata"]["name"] for record in (await client.list(PAYERS))[0]}
-        return bool(applied) and "lost" in remembered and await spent(client) == "2"
+        status = (await client.get(GROUPS, "lost")).get("status", {})
+        stored = {record["metadata"]["name"] for record in (await client.list(PAYERS))[0]}
+        has_pages = "lost" in stored and len(stored) >= 2 and status.get("payersPages", 0) == len(stored)
+        return bool(applied) and has_pages and not status.get("payersProblem") and await spent(client) == "2"
 
     await eventually(is_counted, 60, "the hours are spent and corrected")
     backup = tmp_path / "backup.yaml"

@@ -409,6 +409,12 @@ async def _stored(world: World) -> None:
         if wanted is not None:
             await admin.patch(GROUPS, name, {"spec": {"namespaceSelector": wanted}})
     await settled(admin, list(PARENTS), 60)
+    for name in PARENTS:
+        # The first page of its payers, which a larger group has.
+        owner = {"apiVersion": GROUPS.api_version, "kind": GROUPS.kind, "name": name}
+        owner["uid"] = (await admin.get(GROUPS, name))["metadata"]["uid"]
+        page = {"apiVersion": PAYERS.api_version, "kind": PAYERS.kind}
+        await admin.create(PAYERS, {**page, "metadata": {"name": name, "ownerReferences": [owner]}})
 
     async def known() -> bool:
         """The API server reads roles and policies by watches of its own, and the controller makes records."""
