@@ -89,10 +89,12 @@ async def guarded(cluster: Cluster, client: KubeClient) -> AsyncIterator[Guarded
     async with contextlib.AsyncExitStack() as stack:
         for obj in [*objects, *given]:
             resource = resource_of(obj)
+            if resource is not NAMESPACES:
+                # Another test of this cluster may have left one of that name, for accounts of another namespace.
+                await _remove(client, obj)
+                stack.push_async_callback(_remove, client, obj)
             with contextlib.suppress(AlreadyExists):
                 await client.create(resource, obj)
-            if resource is not NAMESPACES:
-                stack.push_async_callback(_remove, client, obj)
         await _store(client)
         users = {}
         for name, (user, groups) in USERS.items():
