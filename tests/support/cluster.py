@@ -1,7 +1,7 @@
 """Clusters for tests: the sandbox, and a real API server where this machine has the programs for one.
 
 Real means etcd and kube-apiserver, and kube-controller-manager where it is there too, on 127.0.0.1, started once for
-all tests. tests/support/binaries.py says where the programs are looked for.
+each worker. tests/support/binaries.py says where the programs are looked for.
 """
 
 from __future__ import annotations
