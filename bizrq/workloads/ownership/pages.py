@@ -98,11 +98,14 @@ class _Drafts:
             self._changed[number] = _Draft(self._pages.get(number, Page()))
         return self._changed[number]
 
-    def with_room(self) -> int | None:
-        """Return the first page with room, which may be a new one; None where there is none."""
+    def with_room(self, *, moved: bool = False) -> int | None:
+        """Return the first page with room, which may be a new one; None where there is none.
+
+        For a line that is moved it is none of the last ones: it would have left its old page before it is stored.
+        """
         for number in range(self._first, MAX_PAGES):
-            found = self._changed.get(number) or self._pages.get(number, ())
-            if len(found) < MAX_LINES:
+            found = self._changed.get(number, self._pages.get(number, ()))
+            if len(found) < MAX_LINES and not (moved and number in self._last):
                 self._first = number
                 return number
         self._first = MAX_PAGES
@@ -129,11 +132,12 @@ def _replace_runs_on(drafts: _Drafts, pages: Mapping[int, Page], wanted: Mapping
 
 def _thin_out(drafts: _Drafts, number: int, places: Mapping[str, Collection[int]]) -> None:
     """Move the lines beyond `MAX_LINES` of a page to others: those that no other page has are stored there first."""
-    draft = drafts.change(number, last=True)
+    draft = drafts.change(number)
     for uid in _last_of(draft.payers, len(draft) - MAX_LINES):
+        drafts.change(number, last=True)
         *_, counts = places.get(uid, ()) or (number,)
         if counts == number:
-            target = drafts.with_room()
+            target = drafts.with_room(moved=True)
             if target is None:
                 return
             drafts.change(target).payers[uid] = draft.payers[uid]

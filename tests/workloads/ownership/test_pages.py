@@ -87,6 +87,15 @@ def test_a_split_that_was_interrupted_goes_on() -> None:
     assert shown(laid_out(record("abcd", "c"))) == {1: "cd", 0: "ab"}
 
 
+def test_a_line_never_moves_to_a_page_that_is_stored_after_its_own() -> None:
+    assert shown(laid_out(record("abcd", "a", "a"), "a")) == {2: "ad", 0: "bc", 1: ""}
+    assert shown(laid_out(record("abc", "def", "gh"), drop="e")) == {3: "c", 0: "ab", 1: "df"}
+
+
+def test_a_page_that_is_emptied_has_room() -> None:
+    assert shown(laid_out(record("ab", "cd"), "ef", "ab")) == {0: "ef"}
+
+
 def test_of_lines_of_several_pages_the_last_changes_and_the_others_go_after_it() -> None:
     assert shown(laid_out(record("ab", "a"), "a")) == {1: "a", 0: "b"}
     assert shown(laid_out(record("ab", "a"), drop="a")) == {0: "b", 1: ""}
