@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from bizrq.api import policies
 from bizrq.api.group import API_VERSION
 
 KIND, PLURAL = "BizGroupOverlap", "bizgroupoverlaps"
@@ -22,7 +23,6 @@ MAX_LISTED, MAX_BYTES = 2_000, 900 * 1024
 #: The characters of a text that the schema allows.
 MAX_TEXT: Final = 1_024
 
-_API: Final = "admissionregistration.k8s.io/v1"
 #: The CEL expression for requests that come from a controller of Kubernetes.
 BUILT_IN: Final = (
     "(request.userInfo.username == 'system:kube-controller-manager' || "
@@ -66,48 +66,27 @@ def overlap_list(listed: Mapping[str, str]) -> dict[str, Any]:
 
 def policy() -> dict[str, Any]:
     """Return the ValidatingAdmissionPolicy. It fails open: what it lets pass is counted."""
-    return {
-        "apiVersion": _API,
-        "kind": "ValidatingAdmissionPolicy",
-        "metadata": {"name": NAME, "labels": {"app.kubernetes.io/name": "bizrq"}},
-        "spec": {
-            "failurePolicy": "Ignore",
-            "paramKind": {"apiVersion": API_VERSION, "kind": KIND},
-            "matchConstraints": {
-                "resourceRules": [
-                    {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE"]}
-                ]
-            },
-            "matchConditions": [
-                {"name": "made-by-kubernetes", "expression": BUILT_IN},
-                {
-                    "name": "listed",
-                    "expression": "has(params.listed) && has(object.metadata.ownerReferences) && "
-                    f"object.metadata.ownerReferences.exists(o, {_IS_LISTED})",
-                },
-            ],
-            "validations": [
-                {
-                    "expression": "false",
-                    "message": "exceeded quota: pods of this workload are ending; try again when they are gone",
-                    "messageExpression": f"string(object.metadata.ownerReferences.filter(o, {_IS_LISTED})"
-                    f".map(o, o.uid in params.listed ? params.listed[o.uid] : params.listed[{_VERSION_KEY}])[0])",
-                    "reason": "Forbidden",
-                }
-            ],
-        },
+    listed = (
+        "has(params.listed) && has(object.metadata.ownerReferences) && "
+        f"object.metadata.ownerReferences.exists(o, {_IS_LISTED})"
+    )
+    rejected = {
+        "expression": "false",
+        "message": "exceeded quota: pods of this workload are ending; try again when they are gone",
+        "messageExpression": f"string(object.metadata.ownerReferences.filter(o, {_IS_LISTED})"
+        f".map(o, o.uid in params.listed ? params.listed[o.uid] : params.listed[{_VERSION_KEY}])[0])",
+        "reason": "Forbidden",
     }
+    return policies.policy(
+        NAME,
+        [policies.rule("", ["pods"], "CREATE", versions=["v1"])],
+        [rejected],
+        conditions={"made-by-kubernetes": BUILT_IN, "listed": listed},
+        param_kind={"apiVersion": API_VERSION, "kind": KIND},
+        fails_open=True,
+    )
 
 
 def binding() -> dict[str, Any]:
     """Return the binding of the policy to the list. While there is no list, nothing is rejected."""
-    return {
-        "apiVersion": _API,
-        "kind": "ValidatingAdmissionPolicyBinding",
-        "metadata": {"name": NAME, "labels": {"app.kubernetes.io/name": "bizrq"}},
-        "spec": {
-            "policyName": NAME,
-            "validationActions": ["Deny"],
-            "paramRef": {"name": NAME, "parameterNotFoundAction": "Allow"},
-        },
-    }
+    return policies.binding(NAME, params={"name": NAME, "parameterNotFoundAction": "Allow"})

@@ -60,6 +60,16 @@ async def _remove(client: KubeClient, obj: Object) -> None:
         await client.delete(resource_of(obj), obj["metadata"]["name"], obj["metadata"].get("namespace"))
 
 
+async def guarded(client: KubeClient) -> bool:
+    """Return True once this user can write neither a record nor a status."""
+    probes = (
+        client.patch(CARD_HOURS, "lost", {"metadata": {"labels": {"a": "b"}}}, dry_run=True),
+        client.patch(CARD_HOURS, "lost", {"status": {"count": 7}}, subresource="status", dry_run=True),
+    )
+    answers = await asyncio.gather(*probes, return_exceptions=True)
+    return all(name in str(each) for name, each in zip((guards.RECORDS, guards.STATUS), answers, strict=True))
+
+
 async def a_pod_ran(client: KubeClient, hours: int) -> None:
     """A pod with one card, which ended a minute ago."""
     end = datetime.now(UTC).replace(microsecond=0) - timedelta(minutes=1)
@@ -114,6 +124,9 @@ async def test_what_was_lost_is_restored_and_counts_once(
     backup.write_text(yaml.safe_dump({"apiVersion": "v1", "kind": "List", "items": items}))
     before = {(item["kind"], item["metadata"]["name"]) for item in items}
     assert {kind for kind, _ in before} >= {"BizGroupCardHours", "BizGroupCorrection", "BizGroupPayers"}
+
+    async with KubeClient(_as(parts, "pat")) as pat:
+        await eventually(lambda: guarded(pat), 60, "the guards apply")
 
     # Everything of bizrq is lost; the workloads are not.
     controller.cancel()
