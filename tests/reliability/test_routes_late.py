@@ -5,18 +5,18 @@ In each a tenant with the role `edit` and a group of four cores tries to run mor
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 import pytest_asyncio
 
 from bizrq.api import group as wire
 from bizrq.cli.rbac import WEBHOOKS
-from bizrq.kube.client import KubeClient, NotFound, Resource
+from bizrq.kube.client import KubeClient, NotFound
 from bizrq.store.groups import GROUPS
+from bizrq.store.reference_resolver import WATCHED
 from bizrq.workloads.labels import LABEL
 from tests.reliability.conftest import end_pods
 from tests.reliability.routes import (
@@ -25,6 +25,7 @@ from tests.reliability.routes import (
     for_a_while,
     gone,
     has_running,
+    image_of,
     may_operate,
     of_deployment,
     owned,
@@ -33,25 +34,37 @@ from tests.reliability.routes import (
     relabel_pods,
     web,
 )
+from tests.support.at_rest import at_rest
 from tests.support.cluster import Cluster, eventually
 from tests.support.live_pods import LivePods
 from tests.support.logged_errors import LoggedErrors
 from tests.support.nodes import agent
-from tests.support.objects import DEPLOYMENTS, NAMESPACES, PODS, RAYCLUSTERS, REPLICASETS, Object, group
+from tests.support.objects import (
+    DEPLOYMENTS,
+    NAMESPACES,
+    PODS,
+    RAYCLUSTERS,
+    REPLICASETS,
+    ROLLOUTS,
+    Object,
+    group,
+    referring,
+)
 from tests.support.proxy import Proxy
 from tests.support.serving import Parts
 from tests.support.tenant import Tenant, tenant_of
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-LIMIT_RANGES = Resource("", "v1", "limitranges", "LimitRange")
+LIMIT_RANGES, RUNTIME_CLASSES, _ = WATCHED
+#: Freezes the webhook's watches, once they show the objects of these names.
+Freeze = Callable[..., Awaitable[None]]
 #: A recount of everything comes long after the test.
 FAR = 300.0
+#: How often two writes at once are tried: they have to be reviewed before either is stored.
+ROUNDS = 4
 #: The watches that the webhook has late, and the controller in time.
-LATE = (
-    "/api/v1/namespaces",
-    "/api/v1/limitranges",
-)
+LATE = tuple(resource.path() for resource in WATCHED)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -97,26 +110,41 @@ async def tenant(
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def late(proxy: Proxy, tenant: Tenant) -> AsyncIterator[None]:
-    """From now on, and until the test ends, the webhook's watches bring nothing."""
-    await asyncio.sleep(0.5)
-    for path in LATE:
-        proxy.frozen.add(path)
-        proxy.freeze(path)
-    yield
+async def late(proxy: Proxy, parts: Parts, tenant: Tenant) -> AsyncIterator[Freeze]:
+    """Have the webhook's watches bring nothing from a moment on, until the test ends."""
+
+    async def freeze(*names: str) -> None:
+        await eventually(lambda: shown({tenant.name, *names}), 30, f"the webhook has seen {names}")
+        for path in LATE:
+            proxy.frozen.add(path)
+            proxy.freeze(path)
+
+    async def shown(names: set[str]) -> bool:
+        stores = [informer.store for each, _ in parts.running for informer in each.resolver.informers]
+        return names <= {obj["metadata"]["name"] for store in stores for obj in store.values()}
+
+    yield freeze
     for path in LATE:
         proxy.thaw(path)
+
+
+async def is_within_hard(tenant: Tenant, live: LivePods) -> None:
+    """Judge the pods, and what the recount makes of the workloads: the sandbox fills in nothing that they leave out."""
+    await live.settled()
+    await at_rest()
+    assert "OverQuota" not in await tenant.conditions()
 
 
 # What an administrator changed a moment ago.
 
 
 async def test_a_deployment_without_label_is_scaled_when_its_namespace_got_a_default(
-    tenant: Tenant, live: LivePods, late: None
+    tenant: Tenant, live: LivePods, late: Freeze
 ) -> None:
     """An administrator cannot give the namespace a default while it has workloads without label, unless at nothing."""
     made = web(tenant, 0, label=None)
     await tenant.create(DEPLOYMENTS, made)
+    await late()
     with_default = {"metadata": {"labels": {LABEL: tenant.name}}}
     if await attempt(tenant.admin.patch(NAMESPACES, tenant.name, with_default)):
         await tenant.delete(DEPLOYMENTS, "web")
@@ -125,31 +153,123 @@ async def test_a_deployment_without_label_is_scaled_when_its_namespace_got_a_def
         await attempt(tenant.create(DEPLOYMENTS, made))
     await attempt(tenant.scale(DEPLOYMENTS, "web", 12))
     await for_a_while(lambda: has_running(tenant, 12), 3)
-    await live.settled()
+    await is_within_hard(tenant, live)
 
 
 async def test_workloads_without_label_come_when_their_namespace_got_a_default(
-    tenant: Tenant, live: LivePods, late: None
+    tenant: Tenant, live: LivePods, late: Freeze
 ) -> None:
+    await late()
     await tenant.admin.patch(NAMESPACES, tenant.name, {"metadata": {"labels": {LABEL: tenant.name}}})
     await attempts(
         tenant.create(DEPLOYMENTS, web(tenant, 4, name=f"web{n}", app=f"web{n}", label=None)) for n in range(3)
     )
     await for_a_while(lambda: has_running(tenant, 12), 3)
-    await live.settled()
+    await is_within_hard(tenant, live)
 
 
-async def test_a_limit_range_was_raised(tenant: Tenant, live: LivePods, late: None) -> None:
-    """The pods say nothing themselves; the API server fills in what the new LimitRange says."""
-    limits = {"type": "Container", "default": {"cpu": "3"}, "defaultRequest": {"cpu": "1m"}}
-    metadata = {"name": "limits", "namespace": tenant.name}
-    ranged = {"apiVersion": "v1", "kind": "LimitRange", "metadata": metadata, "spec": {"limits": [limits]}}
-    await tenant.admin.create(LIMIT_RANGES, ranged)
-    made = web(tenant, 4)
+async def test_a_workload_without_label_comes_when_its_namespace_got_another_default(
+    tenant: Tenant, live: LivePods, client: KubeClient, unique: str, late: Freeze
+) -> None:
+    """The default of before has room for it."""
+    other = f"{tenant.name}-{unique}"
+    await client.create(GROUPS, group(other, cpu="40"))
+    await tenant.has_default(**{LABEL: other})
+    await tenant.create(DEPLOYMENTS, web(tenant, 1, name="first", label=None))
+    await tenant.delete(DEPLOYMENTS, "first")
+    await gone(tenant, DEPLOYMENTS, "first")
+    await for_a_while(lambda: is_empty(tenant), 20)
+    await late()
+    await tenant.admin.patch(NAMESPACES, tenant.name, {"metadata": {"labels": {LABEL: tenant.name}}})
+    await attempt(tenant.create(DEPLOYMENTS, web(tenant, 12, label=None)))
+    await for_a_while(lambda: has_running(tenant, 12), 3)
+    await is_within_hard(tenant, live)
+
+
+async def is_empty(tenant: Tenant) -> bool:
+    return not await tenant.pods()
+
+
+def limit_range(tenant: Tenant, cpu: str) -> Object:
+    limits = {"type": "Container", "default": {"cpu": cpu}, "defaultRequest": {"cpu": "1m"}}
+    metadata = {"name": f"{tenant.name}-limits", "namespace": tenant.name}
+    return {"apiVersion": "v1", "kind": "LimitRange", "metadata": metadata, "spec": {"limits": [limits]}}
+
+
+async def raised(tenant: Tenant) -> None:
+    limits = limit_range(tenant, "3")
+    await tenant.admin.patch(LIMIT_RANGES, limits["metadata"]["name"], {"spec": limits["spec"]}, namespace=tenant.name)
+
+
+def silent(tenant: Tenant, replicas: int) -> Object:
+    """Its pods say nothing themselves; the API server fills in what a LimitRange says."""
+    made = web(tenant, replicas)
     del made["spec"]["template"]["spec"]["containers"][0]["resources"]
+    return made
+
+
+async def test_a_workload_comes_when_a_limit_range_was_raised(tenant: Tenant, live: LivePods, late: Freeze) -> None:
+    limits = limit_range(tenant, "1m")
+    await tenant.admin.create(LIMIT_RANGES, limits)
+    await late(limits["metadata"]["name"])
+    await raised(tenant)
+    await attempt(tenant.create(DEPLOYMENTS, silent(tenant, 4)))
+    await for_a_while(lambda: has_running(tenant, 4), 3)
+    await is_within_hard(tenant, live)
+
+
+async def test_a_workload_is_scaled_when_a_limit_range_was_raised(
+    tenant: Tenant, live: LivePods, late: Freeze, logged: LoggedErrors
+) -> None:
+    """What it asks for already rises with the LimitRange, which no admission sees."""
+    logged.expect("drift")
+    limits = limit_range(tenant, "1m")
+    await tenant.admin.create(LIMIT_RANGES, limits)
+    await late(limits["metadata"]["name"])
+    await tenant.create(DEPLOYMENTS, silent(tenant, 1))
+    await tenant.running(1)
+    await raised(tenant)
+    await attempt(tenant.scale(DEPLOYMENTS, "web", 4))
+    await for_a_while(lambda: has_running(tenant, 4), 3)
+    await is_within_hard(tenant, live)
+
+
+async def test_a_workload_comes_when_the_overhead_of_its_runtime_class_was_raised(
+    tenant: Tenant, live: LivePods, late: Freeze
+) -> None:
+    name = f"{tenant.name}-kata"
+    kata = {"apiVersion": RUNTIME_CLASSES.api_version, "kind": RUNTIME_CLASSES.kind, "metadata": {"name": name}}
+    await tenant.admin.create(RUNTIME_CLASSES, {**kata, "handler": "kata", "overhead": {"podFixed": {"cpu": "1m"}}})
+    await late(name)
+    await tenant.admin.patch(RUNTIME_CLASSES, name, {"overhead": {"podFixed": {"cpu": "3"}}})
+    made = web(tenant, 4, cpu="1m")
+    made["spec"]["template"]["spec"]["runtimeClassName"] = name
     await attempt(tenant.create(DEPLOYMENTS, made))
     await for_a_while(lambda: has_running(tenant, 4), 3)
-    await live.settled()
+    await is_within_hard(tenant, live)
+    await tenant.admin.delete(RUNTIME_CLASSES, name)
+
+
+async def test_a_template_is_enlarged_while_what_refers_to_it_is_scaled(tenant: Tenant, live: LivePods) -> None:
+    """Either fits alone. Nobody here makes the pods of what refers to a template: the recount judges."""
+    await may_operate(tenant, ROLLOUTS)
+    shape = web(tenant, 0, name="shape", label=None, cpu="1m")
+    await tenant.create(DEPLOYMENTS, shape)
+    await tenant.create(ROLLOUTS, referring("web", tenant.name, shape, 1, namespace=tenant.name))
+    for _ in range(ROUNDS):
+        await attempts([resized(tenant, "3"), scaled(tenant, 4)])
+        await is_within_hard(tenant, live)
+        await resized(tenant, "1m")
+        await scaled(tenant, 1)
+
+
+def resized(tenant: Tenant, cpu: str) -> Awaitable[Object]:
+    strategic = "application/strategic-merge-patch+json"
+    return tenant.client.patch(DEPLOYMENTS, "shape", image_of("i", cpu), namespace=tenant.name, content_type=strategic)
+
+
+def scaled(tenant: Tenant, replicas: int) -> Awaitable[Object]:
+    return tenant.patch(ROLLOUTS, "web", {"spec": {"replicas": replicas}})
 
 
 # A payer that changes, without a recount of everything.
@@ -166,6 +286,7 @@ async def test_children_are_relabelled_and_left_by_their_owner(
     for each in [*await of_deployment(tenant), *await tenant.pods()]:
         resource = PODS if each.get("kind") == "Pod" or "containers" in each["spec"] else REPLICASETS
         await attempt(tenant.patch(resource, each["metadata"]["name"], {"metadata": {"labels": {LABEL: other}}}))
+    await at_rest()
     await attempt(tenant.delete(DEPLOYMENTS, "web", "Orphan"))
     await gone(tenant, DEPLOYMENTS, "web")
     await at_once(live, client, other)
@@ -198,14 +319,22 @@ async def test_pods_are_relabelled_and_released(
     await tenant.create(DEPLOYMENTS, web(tenant, 2))
     await tenant.running(2)
     await relabel_pods(tenant, {LABEL: other}, 2)
+    await at_rest()
     await relabel_pods(tenant, {"app": "mine"}, 2)
     await at_once(live, client, other)
 
 
+@pytest.mark.parametrize("is_asked", [True, False], ids=["asked", "not asked"])
 async def test_an_owner_stops_to_pay_while_its_children_do_not_change(
-    tenant: Tenant, live: LivePods, client: KubeClient, unique: str
+    parts: Parts,
+    tenant: Tenant,
+    live: LivePods,
+    client: KubeClient,
+    unique: str,
+    logged: LoggedErrors,
+    is_asked: bool,
 ) -> None:
-    """What they cost changes through their owner; somebody is charged within seconds."""
+    """What they cost changes through their owner; somebody is charged within seconds, even if nobody asked us."""
     other = f"{tenant.name}-{unique}"
     await client.create(GROUPS, group(other, cpu="4"))
     await may_operate(tenant, RAYCLUSTERS)
@@ -214,8 +343,14 @@ async def test_an_owner_stops_to_pay_while_its_children_do_not_change(
         child = owned(pod(tenant, f"p{number}", label=other), "RayCluster", "own", uid, RAYCLUSTERS.api_version)
         await tenant.create(PODS, child)
     await tenant.running(2)
-    await attempt(tenant.patch(RAYCLUSTERS, "own", {"metadata": {"labels": {LABEL: None}}}))
-    await at_once(live, client, other)
+    await at_rest()
+    async with contextlib.AsyncExitStack() as away:
+        if not is_asked:
+            # Nobody admitted the pods to their own group.
+            logged.expect("drift")
+            await away.enter_async_context(parts.away())
+        await attempt(tenant.patch(RAYCLUSTERS, "own", {"metadata": {"labels": {LABEL: None}}}))
+        await at_once(live, client, other)
 
 
 async def test_an_owner_begins_to_pay_while_its_children_do_not_change(
@@ -233,6 +368,7 @@ async def test_an_owner_begins_to_pay_while_its_children_do_not_change(
         await tenant.create(PODS, child)
     await tenant.running(4)
     await at_once(live, client, other)
+    await at_rest()
     await attempt(tenant.patch(RAYCLUSTERS, "own", {"metadata": {"labels": {LABEL: tenant.name}}}))
     await at_once(live, client, other)
 
@@ -245,6 +381,7 @@ async def test_a_workload_moves_while_its_pods_stay(
     await client.create(GROUPS, group(other, cpu="4"))
     await tenant.create(DEPLOYMENTS, web(tenant, 4))
     await tenant.uses("4")
+    await at_rest()
     await tenant.patch(DEPLOYMENTS, "web", {"metadata": {"labels": {LABEL: other}}})
     seen: list[Object] = []
 
@@ -260,6 +397,7 @@ async def test_the_last_workload_goes_and_its_pods_are_slow(tenant: Tenant, live
     """They are counted as long as they run, by a group that has nothing else to recount."""
     await tenant.create(DEPLOYMENTS, web(tenant, 4, slow=True))
     await tenant.running(4)
+    await at_rest()
     await tenant.delete(DEPLOYMENTS, "web")
     began = time.monotonic()
     await gone(tenant, DEPLOYMENTS, "web")

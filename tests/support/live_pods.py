@@ -294,14 +294,17 @@ def created(pod: Object) -> float:
 
 
 def cost(pod: Object) -> int:
-    """The limits.cpu of a pod or a template in millicores: what its containers add up to, or its largest first one."""
+    """The limits.cpu of a pod or a template in millicores: what its containers add up to, or its largest first one.
+
+    And what its RuntimeClass adds.
+    """
     spec, status = pod["spec"], pod.get("status") or {}
     has = {each["name"]: each.get("resources") or {} for each in status.get("containerStatuses") or ()}
     containers = [
         max(_cpu(each.get("resources") or {}), _cpu(has.get(each["name"], {}))) for each in spec.get("containers") or ()
     ]
     first = [_cpu(each.get("resources") or {}) for each in spec.get("initContainers") or ()]
-    return max(sum(containers), *first, 0)
+    return max(sum(containers), *first, 0) + _cpu({"limits": spec.get("overhead")})
 
 
 def _cpu(resources: Object) -> int:

@@ -13,7 +13,7 @@ import ssl
 import sys
 import time
 from base64 import b64encode
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -292,27 +292,43 @@ class Parts:
 
     async def register(self) -> None:
         """Have the API server ask us, and wait until it does."""
-        url = f"https://127.0.0.1:{self._port or self.balancer.port}"
-        configuration = registration.configuration(
-            self.settings.registry, lambda path: {"url": url + path, "caBundle": self._bundle}, namespace=SYSTEM
-        )
-        await self.client.create(REGISTRATIONS, configuration)
+        await self.client.create(REGISTRATIONS, self._registration())
         for resource, obj in ((POLICIES, overlap.policy()), (POLICY_BINDINGS, overlap.binding())):
             await self.client.create(resource, obj)
         await applies(self.cluster, self.client)
         await self.asked()
 
+    @contextlib.asynccontextmanager
+    async def away(self) -> AsyncIterator[None]:
+        """The API server asks nobody within the block, and us again after it."""
+        await self.client.delete(REGISTRATIONS, registration.NAME)
+
+        async def nobody() -> bool:
+            return not await self._is_asked()
+
+        await eventually(nobody, 60, "nobody is asked")
+        try:
+            yield
+        finally:
+            await self.client.create(REGISTRATIONS, self._registration())
+            await self.asked()
+
+    def _registration(self) -> dict[str, Any]:
+        url = f"https://127.0.0.1:{self._port or self.balancer.port}"
+        return registration.configuration(
+            self.settings.registry, lambda path: {"url": url + path, "caBundle": self._bundle}, namespace=SYSTEM
+        )
+
     async def asked(self) -> None:
         """Wait until a request that only a webhook of ours refuses is refused by it."""
+        await eventually(self._is_asked, 60, "the webhooks are asked")
 
-        async def refused() -> bool:
-            try:
-                await self.client.create(GROUPS, group("probe", **{"requests.nvidia.com/gpux": "1"}), dry_run=True)
-            except ApiError as error:
-                return "denied the request" in error.message
-            return False
-
-        await eventually(refused, 60, "the webhooks are asked")
+    async def _is_asked(self) -> bool:
+        try:
+            await self.client.create(GROUPS, group("probe", **{"requests.nvidia.com/gpux": "1"}), dry_run=True)
+        except ApiError as error:
+            return "denied the request" in error.message
+        return False
 
 
 async def _cancelled(task: asyncio.Task[None]) -> None:

@@ -10,11 +10,10 @@ import pytest
 
 from bizrq.api import group as wire
 from bizrq.store.groups import GROUPS
-from controller.metrics import RECONCILES
 from controller.usage.reservations import ReservationTracker
 from controller.watch.cluster import Cluster
 from tests.controller.conftest import Books, Monotonic
-from tests.support.cluster import eventually
+from tests.support.at_rest import at_rest
 from tests.support.language import entry, slot
 from tests.support.objects import (
     DEPLOYMENTS,
@@ -72,19 +71,6 @@ async def test_an_update_is_awaited_until_a_later_version_is_seen(books: Books) 
         assert found.status.reservations == []
 
 
-async def quiet() -> None:
-    """Wait until the controller has nothing to do: it has reconciled nothing for three seconds."""
-    last = [-1.0, 0.0]
-
-    async def nothing_done() -> bool:
-        done = sum(sample.value for metric in RECONCILES.collect() for sample in metric.samples)
-        if done != last[0]:
-            last[:] = done, time.monotonic()
-        return time.monotonic() - last[1] > 3
-
-    await eventually(nothing_done, 60, "the controller has nothing to do")
-
-
 @pytest.mark.parametrize("kind", ["a workload", "a pod", "a claim template"])
 async def test_an_update_that_lost_to_any_other_write_ends_at_once_and_not_when_it_expires(
     books: Books, kind: str
@@ -107,7 +93,7 @@ async def test_an_update_that_lost_to_any_other_write_ends_at_once_and_not_when_
         if kind == "a claim template":
             waits = replace(waits, slot=slot(WEB), pending_write=waits.slot)
         await books.promise("nlp", waits)
-        await quiet()
+        await at_rest()
         assert slots(await books.read("nlp")) == [str(waits.slot)]
         began = time.monotonic()
         note = {"metadata": {"annotations": {"seen": "by its controller"}}}
