@@ -52,12 +52,10 @@ def base_held(account: Account, charge: Charge) -> Resources:
     entries = account.reservations_of(charge.slot)
     if charge.resource_version is None and charge.pending_write is None:
         base = smaller(charge.adopts, charge.demand) if charge.adopts else {}
-        for entry in account.entries() if base else ():
-            # Of two creates only one can adopt them, whatever their names.
-            if entry.write == charge.write:
-                base = smaller(base, entry.base)
-            elif entry.slot == charge.slot or (entry.is_create and entry.slot.namespace == charge.slot.namespace):
-                base = subtract_floor(base, entry.base)
+        for entry in entries:
+            # Of two creates of one name only one can adopt them.
+            same = entry.write == charge.write
+            base = smaller(base, entry.base) if same else subtract_floor(base, entry.base)
         return base
     base = charge.before
     for entry in entries:

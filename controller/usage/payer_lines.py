@@ -79,7 +79,10 @@ class PayerLines:
         return DueLines(put, [uid for uid in asked if self._may_go(group, uid, usage)])
 
     async def _sweep(self, group: str, usage: GroupUsage, yielder: Yielder) -> None:
-        """Look through all lines for those that may go."""
+        """Look through all lines for those that may go, and for payers of which nobody has seen that they went.
+
+        A line that was under way when the API server's store was restored may be of a payer that never was.
+        """
         self._swept[group] = self._clock()
         self._unused.pop(group, None)
         payers, by_page = self._cluster.payers, dict[Collection[int], list[list[str]]]()
@@ -89,6 +92,8 @@ class PayerLines:
                 if len(chunks[-1]) >= _FEW:
                     chunks.append([])
                 chunks[-1].append(uid)
+            elif uid not in usage.makers:
+                self._cluster.releases.settle([uid])
             await yielder.step()
         self._idle[group] = [chunk for chunks in by_page.values() for chunk in chunks]
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from bizrq.units.quantity import NANO
-from bizrq.units.resources import Resources, add, growth, larger, smaller
+from bizrq.units.resources import Resources, add, growth, larger
 from bizrq.workloads.config import CountingConfig
-from bizrq.workloads.demand.counting import Demand
+from bizrq.workloads.demand.counting import Demand, least_pod
 from bizrq.workloads.kinds.declaration import Adapter
 from bizrq.workloads.lookup import Lookup
 from bizrq.workloads.ownership.charge import Held, Weighed, cost_of, may_be_free, number_of, weigh
@@ -110,7 +110,7 @@ class PodCharges:
             between = growth(between, growth(there, demand.resources))
         asked = larger(earlier, add(demand.resources, between)) if earlier or between else demand.resources
         # An earlier demand covers the pods that are missing of a smaller one.
-        missing = {} if earlier else _per_pod(demand)
+        missing = {} if earlier else least_pod(demand)
         weighed = weigh(asked, declared, held, now, surges=may_have_free, per_pod=missing)
         rolls = adapter.surge is not None and len({pod.version for pod in held}) > 1
         found = _charge(weighed, declared, asked, rolls=rolls)
@@ -229,17 +229,6 @@ def _awaited(workload: Object, path: Path, versions: _CurrentVersions) -> Awaite
         owner = path[-2][1]
         return awaits(owner, is_old=versions.is_old(owner, maker))
     return awaits(maker, is_old=False)
-
-
-def _per_pod(demand: Demand) -> Resources:
-    """Return the cost of the next pod of a workload; of several kinds of pods the least per resource."""
-    roles = [role.per_pod for role in demand.roles if role.replicas]
-    if not roles:
-        return {}
-    found = roles[0]
-    for each in roles[1:]:
-        found = smaller(found, each)
-    return found
 
 
 def _versioned(makers: Iterable[Path]) -> tuple[str, ...]:

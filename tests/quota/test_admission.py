@@ -602,10 +602,10 @@ BASES = [
         "cpu=1",
     ),
     (
-        "a create has what no other create of its namespace will adopt",
+        "what a create of another name will adopt is not what this one will",
         [entry("api", "cpu=2", "cpu=2")],
         replace(create("web", "cpu=4"), adopts=res("cpu=3")),
-        "cpu=1",
+        "cpu=3",
     ),
     (
         "each resource has its own",

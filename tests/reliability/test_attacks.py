@@ -5,11 +5,12 @@ In each a tenant with the role `edit` and a group of four cores tries to run mor
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
-from bizrq.kube.client import KubeClient
+from bizrq.kube.client import KubeClient, Resource
 from bizrq.store.groups import GROUPS
 from tests.reliability.routes import (
     attempt,
@@ -27,7 +28,7 @@ from tests.reliability.routes import (
 )
 from tests.support.live_pods import LivePods
 from tests.support.objects import DEPLOYMENTS, NAMESPACES, PODS, REPLICASETS, Object, group
-from tests.support.tenant import JOBS, STATEFULSETS, Tenant
+from tests.support.tenant import JOBS, REPLICATION_CONTROLLERS, STATEFULSETS, Tenant
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -183,6 +184,38 @@ async def test_many_workloads_adopt_the_same_leftovers_at_once(tenant: Tenant, l
     await live.settled()
     await attempts(tenant.create(DEPLOYMENTS, web(tenant, 4, name=f"new{number}")) for number in range(6))
     await for_a_while(lambda: has_running(tenant, 20), 5)
+    await live.settled()
+
+
+async def test_leftovers_are_adopted_again_and_again_under_one_name(tenant: Tenant, live: LivePods) -> None:
+    """What one create was promised, the next one may have taken: they come while it is deleted, pods and all."""
+    await tenant.create(DEPLOYMENTS, web(tenant, 4))
+    await tenant.running(4)
+    for _ in range(ROUNDS):
+        await attempt(tenant.delete(DEPLOYMENTS, "web", "Orphan"))
+        await gone(tenant, DEPLOYMENTS, "web")
+        made = web(tenant, 4)
+        await asyncio.gather(
+            attempts(tenant.create(DEPLOYMENTS, made) for _ in range(4)),
+            attempts(tenant.delete(DEPLOYMENTS, "web", policy) for policy in ("Background", "Orphan")),
+            attempts(tenant.create(DEPLOYMENTS, made) for _ in range(4)),
+        )
+        await for_a_while(lambda: has_running(tenant, 8), 1.5)
+    await live.settled()
+
+
+@pytest.mark.parametrize("resource", [REPLICASETS, REPLICATION_CONTROLLERS, STATEFULSETS], ids=lambda each: each.plural)
+async def test_a_large_pod_is_adopted_by_a_workload_of_small_ones(
+    tenant: Tenant, live: LivePods, resource: Resource
+) -> None:
+    """It stands for one of them, and the others come besides."""
+    await tenant.create(resource, of_kind(resource, web(tenant, 1, cpu="4")))
+    await tenant.running(1)
+    await attempt(tenant.delete(resource, "web", "Orphan"))
+    await gone(tenant, resource, "web")
+    await live.settled()
+    await attempt(tenant.create(resource, of_kind(resource, web(tenant, 4))))
+    await for_a_while(lambda: has_running(tenant, 4), 4)
     await live.settled()
 
 

@@ -178,16 +178,23 @@ async def test_a_workload_without_label_comes_when_its_namespace_got_another_def
     await tenant.create(DEPLOYMENTS, web(tenant, 1, name="first", label=None))
     await tenant.delete(DEPLOYMENTS, "first")
     await gone(tenant, DEPLOYMENTS, "first")
-    await for_a_while(lambda: is_empty(tenant), 20)
+    await eventually(lambda: is_empty(tenant), 60, "what it made is gone")
     await late()
-    await tenant.admin.patch(NAMESPACES, tenant.name, {"metadata": {"labels": {LABEL: tenant.name}}})
+    # Refused as long as the first one is promised to the group of before.
+    await eventually(lambda: has_default(tenant), 90, "the namespace has the other default")
     await attempt(tenant.create(DEPLOYMENTS, web(tenant, 12, label=None)))
     await for_a_while(lambda: has_running(tenant, 12), 3)
     await is_within_hard(tenant, live)
 
 
+async def has_default(tenant: Tenant) -> bool:
+    labels = {"metadata": {"labels": {LABEL: tenant.name}}}
+    return await attempt(tenant.admin.patch(NAMESPACES, tenant.name, labels)) is None
+
+
 async def is_empty(tenant: Tenant) -> bool:
-    return not await tenant.pods()
+    sets, _ = await tenant.admin.list(REPLICASETS, tenant.name)
+    return not sets and not await tenant.pods()
 
 
 def limit_range(tenant: Tenant, cpu: str) -> Object:

@@ -1,7 +1,8 @@
 """Find the leftovers that a new workload will adopt, and the children that another selector or no label lets go.
 
 `used` holds the cost of the first two already. This file alone decides which objects without an owner a new workload
-takes over. A volume resize of a StatefulSet depends on it: deleted without its pods and created again, it needs no more
+takes over: what the one before it of its kind and name left. No two workloads have that in common, whatever their
+selectors. A volume resize of a StatefulSet depends on it: deleted without its pods and created again, it needs no more
 than its pods do.
 """
 
@@ -11,12 +12,13 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from bizrq.store.reference_resolver import resources_of
-from bizrq.units.resources import Resources, nonzero, total
+from bizrq.units.resources import Resources, nonzero, smaller, total
+from bizrq.workloads.demand.counting import least_pod
 from bizrq.workloads.demand.owner_allowance import child_demand
 from bizrq.workloads.kinds.declaration import Adapter
 from bizrq.workloads.lookup import Lookup
 from bizrq.workloads.owners import controller_of
-from bizrq.workloads.ownership.payers import anywhere, keeps, paid_by, selector_of
+from bizrq.workloads.ownership.payers import PayerReason, anywhere, keeps, paid_by, place_of, selector_of
 from bizrq.workloads.pods.roles import has_ended
 from bizrq.workloads.validation import Malformed
 from webhooks.charging.context import Context
@@ -38,7 +40,8 @@ class Adoption:
     async def of(self, adapter: Adapter, new: Object, deadline: Deadline) -> Mapping[str, Resources]:
         """Return what a new workload will adopt, by the group that pays for it now. Raises ApiError, Unreachable.
 
-        An object that a stored workload of the kind would keep as well is that one's.
+        An object that a stored workload of the kind would keep as well is that one's. A pod counts no more than one of
+        the new workload does: it makes the others in full.
         """
         if not selector_of(new):
             return {}
@@ -52,7 +55,8 @@ class Adoption:
         left = [(kind, obj) for kind, obj in left if not any(keeps(other, obj) for other in others)]
 
         def costs(lookup: Lookup) -> list[tuple[str, Resources]]:
-            return [cost for kind, obj in left if (cost := self._cost(new, kind, obj, lookup)) is not None]
+            most = least_pod(stored_demand(self._context, new, adapter, lookup))
+            return [cost for kind, obj in left if (cost := self._cost(new, kind, obj, most, lookup)) is not None]
 
         lookup = await self._context.resolver.resolve(costs, deadline.seconds_left())
         by_group: dict[str, list[Resources]] = {}
@@ -126,11 +130,20 @@ class Adoption:
         except Malformed:
             return None
 
-    def _cost(self, new: Object, adapter: Adapter, obj: Object, lookup: Lookup) -> tuple[str, Resources] | None:
-        """Return what a leftover costs, and the group that pays; None where none does, or it cannot be counted."""
+    def _cost(
+        self, new: Object, adapter: Adapter, obj: Object, most: Resources, lookup: Lookup
+    ) -> tuple[str, Resources] | None:
+        """Return what a leftover costs, at `most` for a pod, and the group that pays.
+
+        None where it is not what the one before the new workload left, or it cannot be counted.
+        """
         paid = paid_by(obj, self._context.registry, lookup, self._context.payers, anywhere)
-        cost = self._own_cost(new, adapter, obj, lookup) if paid is not None else None
-        return (paid.group, cost) if paid is not None and cost is not None else None
+        if paid is None or paid.reason is not PayerReason.LEFTOVER or paid.place != place_of(new):
+            return None
+        cost = self._own_cost(new, adapter, obj, lookup)
+        if cost is None:
+            return None
+        return paid.group, smaller(cost, most) if (adapter.group, adapter.kind) == _POD else cost
 
 
 def _is_free(obj: Object) -> bool:

@@ -19,7 +19,7 @@ from bizrq.kube.client import ApiError, NotFound, Unreachable
 from bizrq.quota.verdict import Denied, Granted, Reason, Verdict
 from bizrq.store.ports import ReferenceLookup
 from bizrq.store.reference_resolver import resource_of
-from bizrq.units.resources import Resources, add, growth
+from bizrq.units.resources import Resources, add, growth, smaller
 from bizrq.workloads.demand import counting
 from bizrq.workloads.demand.counting import NO_DEMAND, Demand
 from bizrq.workloads.kinds.declaration import Adapter
@@ -192,16 +192,34 @@ class WorkloadHandler:
         counted, verdict = await self._count_and_charge(write, deadline)
         if isinstance(verdict, Denied) and verdict.reason is Reason.EXCEEDED and write.old is None:
             # Only a create that does not fit is worth the lists.
-            adopts = await self._adoption.of(write.adapter, write.new, deadline)
-            if adopts:
-                write = write._replace(adopts=adopts)
-                counted, verdict = await self._count_and_charge(write, deadline)
+            counted, verdict = await self._with_adoption(write, deadline) or (counted, verdict)
         is_uncharged = isinstance(counted, NothingCharged) or isinstance(verdict, Denied)
         if is_uncharged and group_of(write.new) is None:
             lookup = counted.charges[-1].lookup if isinstance(counted, Charges) else counted.lookup
             if not await self._context.confirmation.is_namespace_current(lookup, write.request.namespace, deadline):
                 _, verdict = await self._count_and_charge(write, deadline)
         return verdict
+
+    async def _with_adoption(self, write: _Write, deadline: Deadline) -> tuple[Counted, Verdict] | None:
+        """Decide a create by what it will adopt, too; None where that is nothing.
+
+        Raises Malformed, ApiError, Unreachable.
+
+        Only what is still there once the reservation is stored is granted. A later create of this name sees the
+        reservation, and what an earlier one took is not there any more.
+        """
+        adopts = await self._adoption.of(write.adapter, write.new, deadline)
+        if not adopts:
+            return None
+        while True:
+            write = write._replace(adopts=adopts)
+            counted, verdict = await self._count_and_charge(write, deadline)
+            if isinstance(verdict, Denied):
+                return counted, verdict
+            left = await self._adoption.of(write.adapter, write.new, deadline)
+            if not any(growth(amounts, left.get(group, {})) for group, amounts in adopts.items()):
+                return counted, verdict
+            adopts = {group: smaller(amounts, left.get(group, {})) for group, amounts in adopts.items()}
 
     async def _count_and_charge(self, write: _Write, deadline: Deadline) -> tuple[Counted, Verdict]:
         """Return the first count and the verdict on it. Raises Malformed, ApiError, Unreachable."""

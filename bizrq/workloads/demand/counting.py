@@ -72,6 +72,17 @@ class Demand:
 NO_DEMAND = Demand()
 
 
+def least_pod(demand: Demand) -> Resources:
+    """Return the cost of the next pod of a workload; of several kinds of pods the least per resource."""
+    roles = [role.per_pod for role in demand.roles if role.replicas]
+    if not roles:
+        return {}
+    found = roles[0]
+    for each in roles[1:]:
+        found = resources.smaller(found, each)
+    return found
+
+
 def demand(obj: dict[str, Any], registry: Registry, lookup: Lookup, config: CountingConfig) -> Demand:
     """Return the demand of an object, labelled or not. Raises Malformed, and nothing else, for what cannot be counted.
 

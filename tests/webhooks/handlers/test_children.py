@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from bizrq.quota.verdict import Granted, Verdict
 from bizrq.workloads.labels import LABEL
 from bizrq.workloads.ownership.memory import Memory, payer_line
 from tests.support.objects import (
@@ -22,6 +23,7 @@ from tests.support.objects import (
     tfjob,
 )
 from tests.support.proxy import Proxy
+from tests.support.tenant import STATEFULSETS
 from tests.webhooks.charging.test_owner_trust import (
     COLLECTOR,
     OPERATOR,
@@ -35,11 +37,11 @@ from tests.webhooks.conftest import Api, Hooks, changed, message, stored
 ONE = 1_000_000_000
 
 
-def pod(name: str, owner: Object | None = None, /, **labels: str) -> Object:
+def pod(name: str, owner: Object | None = None, /, cpu: str = "1", **labels: str) -> Object:
     metadata: Object = {"name": name, "namespace": "default", "labels": {"app": "x", **labels}}
     if owner is not None:
         metadata["ownerReferences"] = [owned_by(owner)]
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template()["spec"]}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template(cpu)["spec"]}
 
 
 def labelled(obj: Object, **labels: str | None) -> Object:
@@ -303,17 +305,55 @@ async def test_a_label_that_no_selector_uses_changes_without_a_read(api: Api, ho
 async def test_a_workload_that_is_created_again_adopts_what_it_left(api: Api, hooks: Hooks) -> None:
     """A StatefulSet's volumes are resized so, in a group that is full. Names and groups of others do not count."""
     await api.group("nlp", cpu="2", used={"cpu": "2"})
-    for name in ("db-0", "db-1"):
-        made = await api.client.create(PODS, pod(name))
-        uid = made["metadata"]["uid"]
-        hooks.webhooks.payers.replace(uid, "nlp", [payer_line(uid, Memory("nlp", "StatefulSet/default/db", 1, 2))])
-    again = {**deployment("db", "nlp", 2), "kind": "StatefulSet"}
-    resource = OF_KIND.get("StatefulSet") or type(PODS)("apps", "v1", "statefulsets", "StatefulSet")
-    assert (await hooks.create(again, resource=resource))["allowed"]
+    await left_pods(api, hooks)
+    assert (await hooks.create(stateful("db", 2), resource=STATEFULSETS))["allowed"]
     [entry] = await api.entries("nlp")
     assert entry.extra["limits.cpu"] == 0
-    more = changed(again, lambda o: (o["spec"].update(replicas=3), o["metadata"].update(name="other")))
-    assert "exceeded quota: nlp" in message(await hooks.create(more, resource=resource))
+    assert "exceeded quota: nlp" in message(await hooks.create(stateful("other", 3), resource=STATEFULSETS))
     await api.count("nlp", cpu="2")
-    three = changed(again, lambda o: o["spec"].update(replicas=3))
-    assert "exceeded quota: nlp" in message(await hooks.create(three, resource=resource))
+    assert "exceeded quota: nlp" in message(await hooks.create(stateful("db", 3), resource=STATEFULSETS))
+
+
+async def left_pods(api: Api, hooks: Hooks, cpu: str = "1") -> None:
+    """Two pods that the StatefulSet `db` has left, in a group that is full of them."""
+    for name in ("db-0", "db-1"):
+        made = await api.client.create(PODS, pod(name, cpu=cpu))
+        uid = made["metadata"]["uid"]
+        hooks.webhooks.payers.replace(uid, "nlp", [payer_line(uid, Memory("nlp", "StatefulSet/default/db", 1, 2))])
+
+
+def stateful(name: str, replicas: int, cpu: str = "1") -> Object:
+    return {**deployment(name, "nlp", replicas, cpu=cpu), "kind": "StatefulSet"}
+
+
+async def test_a_workload_of_another_kind_adopts_nothing_for_free(api: Api, hooks: Hooks) -> None:
+    """Else two that select the same would both count it as theirs."""
+    await api.group("nlp", cpu="2", used={"cpu": "2"})
+    await left_pods(api, hooks)
+    other = {**stateful("db", 2), "kind": "ReplicaSet"}
+    assert "exceeded quota: nlp" in message(await hooks.create(other, resource=REPLICASETS))
+    assert (await hooks.create(stateful("db", 2), resource=STATEFULSETS))["allowed"]
+
+
+async def test_a_pod_that_is_adopted_stands_for_one_of_the_new_pods(api: Api, hooks: Hooks) -> None:
+    """It may be larger than they are: they come besides."""
+    await api.group("nlp", cpu="8", used={"cpu": "8"})
+    await left_pods(api, hooks, cpu="4")
+    assert "exceeded quota: nlp" in message(await hooks.create(stateful("db", 8), resource=STATEFULSETS))
+    assert (await hooks.create(stateful("db", 2), resource=STATEFULSETS))["allowed"]
+
+
+async def test_what_is_gone_when_the_reservation_is_stored_was_not_adopted(api: Api, hooks: Hooks) -> None:
+    await api.group("nlp", cpu="2", used={"cpu": "2"})
+    await left_pods(api, hooks)
+    reserve = hooks.webhooks.reserver.reserve
+
+    async def late(*args: Any, **more: Any) -> Verdict:
+        verdict = await reserve(*args, **more)
+        if isinstance(verdict, Granted):
+            for name in ("db-0", "db-1"):
+                await api.client.patch(PODS, name, {"metadata": {"labels": {"app": "y"}}}, namespace="default")
+        return verdict
+
+    hooks.webhooks.reserver.reserve = late
+    assert "exceeded quota: nlp" in message(await hooks.create(stateful("db", 2), resource=STATEFULSETS))
