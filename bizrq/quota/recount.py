@@ -143,6 +143,10 @@ class Snapshot:
     adoptable: Mapping[Slot, Resources] = field(default_factory=dict)
     new_leftovers: Resources = field(default_factory=dict)
 
+    def new_names(self) -> set[str]:
+        """Return the names that came into `hard` since the published status."""
+        return {name for name in self.hard if self.published and name not in self.published}
+
     def counted_by_slot(self) -> Callable[[Slot], CountedObject | None]:
         """Return a function from a slot to what the snapshot counted for it."""
         covered, more = ({c.slot: c for c in some} for some in (self.owner_paid, (*self.shared, *self.children)))
@@ -181,8 +185,7 @@ def recount(snapshot: Snapshot) -> Recount:
     used = _of(names, add(self_used, total(child.cost for child in snapshot.children)))
     taken = add(used, reserved_total(_without_hours(kept)))
     # Entries of before a name came into `hard` do not have it: until they are gone, what is taken of it is unknown.
-    new = {name for name in names if snapshot.published and name not in snapshot.published}
-    unknown = {name for name in new if any(name not in entry.amount for entry in kept)}
+    unknown = {name for name in snapshot.new_names() if any(name not in entry.amount for entry in kept)}
     return Recount(
         used={name: amount for name, amount in used.items() if name not in unknown},
         self_used={name: amount for name, amount in self_used.items() if name not in unknown},
@@ -255,6 +258,8 @@ def _settle(snapshot: Snapshot) -> tuple[list[Reservation], list[Reservation], d
         if slot.is_shared:
             kept += [replace(each, base=_counted_base(each, counted)) for each in (*entries.pending, *entries.held)]
             continue
+        if len(entries.delivered) == 1 and counted is not None:
+            entries.delivered = [_with_names(each, snapshot.new_names(), counted) for each in entries.delivered]
         if entries.delivered and counted is not None:
             cost = counted.cost_at(_least((counted.demand or {}, *(entry.base for entry in entries.delivered))))
             promised.append(subtract_floor(counted.cost, cost))
@@ -266,6 +271,16 @@ def _settle(snapshot: Snapshot) -> tuple[list[Reservation], list[Reservation], d
 def _is_counted_apart(entry: Reservation, counted: CountedObject | None) -> bool:
     """Return True for the delivered write of an object that is counted here, its demand apart from what runs."""
     return counted is not None and counted.uid == entry.uid and None not in (counted.demand, counted.floor)
+
+
+def _with_names(entry: Reservation, new: Iterable[str], counted: CountedObject) -> Reservation:
+    """Return a delivered entry with what its object asks for of names that came into `hard` after it.
+
+    Its controller may never act on the write. What was asked for before is not known, so `used` holds none of it.
+    """
+    demand = counted.demand or {}
+    more = {name: demand.get(name, 0) for name in new if name not in entry.amount and not is_cash(name)}
+    return replace(entry, amount={**entry.amount, **more}) if more else entry
 
 
 def _is_held(entry: Reservation, counted: CountedObject | None, awaited: set[Slot]) -> bool:

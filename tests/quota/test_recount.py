@@ -163,6 +163,18 @@ def test_until_its_controller_acts_on_it_the_demand_of_an_update_counts_at_the_b
     assert add(found.used, reserved_total(found.reservations)) == res(taken)
 
 
+def test_a_name_that_is_new_is_published_though_nobody_acts_on_a_change() -> None:
+    """A workload's controller may be gone. What was asked for before is not known: pods and demand count."""
+    workload = unobserved("cpu=5 mem=5Gi", "cpu=2 mem=2Gi", "cpu=5 mem=5Gi")
+    delivered, later = entry("web", "cpu=5", "cpu=2", rv=5, gen=1), entry("web", "cpu=5", "cpu=2", rv=6, gen=2)
+    found = recounted("cpu=20 mem=20Gi", [workload], entries=[(delivered, WriteState.DELIVERED)], published="cpu=5")
+    assert found.used == res("cpu=2 mem=2Gi")
+    assert add(found.used, reserved_total(found.reservations)) == res("cpu=5 mem=7Gi")
+    for entries in ([(delivered, PENDING)], [(delivered, WriteState.DELIVERED), (later, WriteState.DELIVERED)]):
+        found = recounted("cpu=20 mem=20Gi", [workload], entries=entries, published="cpu=5")
+        assert found.used.keys() == res("cpu=1").keys(), "what is under way may ask for more"
+
+
 def test_an_entry_stays_until_the_payer_of_what_it_left_is_stored() -> None:
     gone, other = entry("web", "cpu=4"), entry("api", "cpu=1")
     entries = [(gone, OBSERVED), (other, OBSERVED)]
