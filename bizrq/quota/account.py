@@ -120,11 +120,13 @@ class Account:
 
     def taken(self, name: str) -> int:
         """Return what is used, reserved and committed, in nano-units; carried hours pay for liens first."""
-        return self.used.get(name, 0) + self.reserved.get(name, 0) + max(0, self._commitment(name))
+        taken = self.used.get(name, 0) + self.reserved.get(name, 0)
+        return taken + max(0, self._commitment(name)) if self.hours.safe else taken
 
     def ceiling(self, name: str, *, grant: bool = False) -> int:
         """Return how much may be taken, in nano-units: where hours are safe, a workload may also use carried hours."""
-        return self.hard[name] + (0 if grant else max(0, -self._commitment(name)))
+        hard = self.hard[name]
+        return hard if grant or not self.hours.safe else hard + max(0, -self._commitment(name))
 
     def _commitment(self, name: str) -> int:
         """Return the liens that carried hours do not pay for; below 0, the carried hours that are left."""
