@@ -39,6 +39,14 @@ CUT = Counter("bizrq_connections_cut_total", "Connections closed before their re
 _LOOK = 0.5
 #: Descriptors that a process needs besides those of its port.
 _DESCRIPTORS = 256
+#: The host that is every address of the machine: IPv4, and IPv6 where there is any.
+EVERYWHERE = "::"
+#: Seconds to serve on before a port closes: by then every node has learned that the pod is not ready.
+DRAIN_DELAY = 10
+#: Seconds that requests under way get for their answers when a port closes.
+ANSWERING = 15.0
+#: How a socket of both families shows the address of a peer that came by IPv4.
+_MAPPED = "::ffff:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +90,7 @@ class Listener:
     """Serves an application at one port within `PortBounds`."""
 
     def __init__(
-        self, app: web.Application, bounds: PortBounds | None = None, *, shutdown_timeout: float = 15.0
+        self, app: web.Application, bounds: PortBounds | None = None, *, shutdown_timeout: float = ANSWERING
     ) -> None:
         self.bounds = bounds or PortBounds()
         app.middlewares.append(self._watched)
@@ -115,24 +123,27 @@ class Listener:
         self._sockets: list[socket.socket] = []
         self._accepting: list[asyncio.Task[None]] = []
         self._timer: asyncio.TimerHandle | None = None
+        self._draining = False
 
     @property
     def connections(self) -> int:
         return len(self._owing) + len(self._others)
 
+    @property
+    def is_open(self) -> bool:
+        return bool(self._sockets)
+
     async def start(self, host: str, port: int, tls: Callable[[], ssl.SSLContext] | None = None) -> int:
         """Serve. Return the port, a free one for port 0. `tls` returns the context of the next handshake.
 
-        Raises OSError.
+        `host` is an address of the machine, or `EVERYWHERE`. Raises OSError.
         """
         self._room = min(self.bounds.connections, _descriptors(self.bounds.connections))
         await self._runner.setup()
         server = cast("web.Server", self._runner.server)
         server.request_factory = _without_server(server.request_factory)
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        # Reviews come in bursts: a queued connection costs time, a refused one costs the call.
         try:
-            listening = socket.create_server((host, port), family=family, backlog=4096)
+            listening = _listening(host, port)
         except OSError as error:
             why = os.strerror(error.errno).lower() if error.errno else str(error)
             raise OSError(error.errno, f"cannot serve on address {(host, port)}: {why}") from None
@@ -140,6 +151,10 @@ class Listener:
         self._sockets.append(listening)
         self._accepting.append(asyncio.create_task(self._accept(listening, server, tls)))
         return listening.getsockname()[1]
+
+    def drain(self) -> None:
+        """Close each connection with its next answer from now on, so that clients leave. New ones are still served."""
+        self._draining = True
 
     async def cleanup(self) -> None:
         """Accept nothing more, answer what is under way, then close every connection."""
@@ -184,12 +199,19 @@ class Listener:
             raise ConnectionResetError("the connection is gone")
         connection.enter(_Stage.BODY)
         try:
-            return await handler(request)
+            response = await handler(request)
         except ConnectionError:
             # Nobody is there to read it.
-            return web.Response(status=400)
+            response = web.Response(status=400)
+        except web.HTTPException as refusal:
+            if self._draining:
+                refusal.force_close()
+            raise
         finally:
             connection.enter(_Stage.IDLE if request.content.is_eof() else _Stage.REST)
+        if self._draining:
+            response.force_close()
+        return response
 
     def _connection(self, request: web.Request) -> _Connection | None:
         return self.by_transport.get(request.transport) if request.transport is not None else None
@@ -363,6 +385,21 @@ class _Connection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._http.resume_writing()
+
+
+def peer_of(request: web.BaseRequest) -> str:
+    """Return the address from which a request came, "" if it is not known any more."""
+    return (request.remote or "").removeprefix(_MAPPED)
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    """Return a socket that listens at an address. Raises OSError."""
+    both = host == EVERYWHERE and socket.has_dualstack_ipv6()
+    if host == EVERYWHERE and not both:
+        host = "0.0.0.0"  # noqa: S104 asked for
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # Reviews come in bursts: a queued connection costs time, a refused one costs the call.
+    return socket.create_server((host, port), family=family, backlog=4096, dualstack_ipv6=both)
 
 
 class _Writer(StreamWriter):

@@ -22,13 +22,15 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from bizrq.api.config import ConfigurationError
 from bizrq.kube.client import ConfigError, KubeClient
-from bizrq.listener import Listener, PortBounds
+from bizrq.listener import Listener, PortBounds, peer_of
 from bizrq.metrics_access import MetricsAccess
 from bizrq.settings import Settings, load
 from bizrq.units.text import printable
 
 #: The kubelet's probes and a few scrapers ask here, and send no bodies.
 METRICS_BOUNDS = PortBounds(connections=100, bytes=1024 * 1024, body_bytes=0)
+#: Seconds that a scrape gets for its answer when the process ends.
+SCRAPED = 2.0
 
 MetricsAnonymous = Annotated[
     bool, typer.Option("--metrics-anonymous", help="Let everybody read /metrics, without a token.")
@@ -138,7 +140,7 @@ async def serve_metrics(host: str, port: int, unready: Callable[[], str], access
 
     async def metrics(request: web.Request) -> web.Response:
         if access is not None:
-            status = await access.status(request.headers.get("Authorization", ""), request.remote or "")
+            status = await access.status(request.headers.get("Authorization", ""), peer_of(request))
             if status != 200:
                 return web.Response(status=status, headers={"WWW-Authenticate": "Bearer"} if status == 401 else None)
         return web.Response(body=generate_latest(), headers={"Content-Type": CONTENT_TYPE_LATEST})
@@ -154,6 +156,6 @@ async def serve_metrics(host: str, port: int, unready: Callable[[], str], access
     app.router.add_get("/metrics", metrics)
     app.router.add_get("/healthz", healthz)
     app.router.add_get("/readyz", readyz)
-    listener = Listener(app, METRICS_BOUNDS)
+    listener = Listener(app, METRICS_BOUNDS, shutdown_timeout=SCRAPED)
     await listener.start(host, port)
     return listener

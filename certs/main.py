@@ -20,6 +20,7 @@ from prometheus_client import Counter, Gauge
 from bizrq import process
 from bizrq.kube.client import ApiError, ConfigError, KubeClient, Unreachable
 from bizrq.kube.informer import Informer
+from bizrq.listener import EVERYWHERE
 from bizrq.metrics_access import MetricsAccess
 from bizrq.units.text import printable
 from certs import cabundle, pki, rotation
@@ -188,7 +189,7 @@ def certs(
                 return
             if metrics_port:
                 metrics = await process.serve_metrics(
-                    "0.0.0.0",  # noqa: S104 scraped from outside the pod
+                    EVERYWHERE,
                     metrics_port,
                     lambda: "" if keeper.done_once else "no certificate yet",
                     None if metrics_anonymous else MetricsAccess(client),

@@ -12,6 +12,7 @@ import structlog
 import typer
 
 from bizrq import process
+from bizrq.listener import EVERYWHERE
 from bizrq.metrics_access import MetricsAccess
 
 log = structlog.get_logger(__name__)
@@ -65,9 +66,8 @@ def control(
         metrics = None
         try:
             if metrics_port:
-                host = "0.0.0.0"  # noqa: S104 scraped from outside the pod
                 access = None if metrics_anonymous else MetricsAccess(client)
-                metrics = await process.serve_metrics(host, metrics_port, lambda: controller.unready, access)
+                metrics = await process.serve_metrics(EVERYWHERE, metrics_port, lambda: controller.unready, access)
             await process.until_stopped(stop, controller.run())
         finally:
             if metrics is not None:

@@ -21,7 +21,7 @@ from bizrq.api import review
 from bizrq.api.review import MalformedReview
 from bizrq.kube.client import KubeClient
 from bizrq.kube.informer import Informer, not_synced
-from bizrq.listener import Listener, PortBounds
+from bizrq.listener import Listener, PortBounds, peer_of
 from bizrq.quota.verdict import Denied
 from bizrq.settings import Settings
 from bizrq.store.access import SubjectAccessReviewer
@@ -117,6 +117,16 @@ class Webhooks:
         self._watching = [asyncio.create_task(informer.run()) for informer in self._informers]
         return await self._listener.start(host, port, tls)
 
+    async def drain(self, seconds: float) -> None:
+        """Report "draining" on /readyz, and serve on for so long: those who send reviews learn of it late.
+
+        Each answer closes its connection meanwhile.
+        """
+        self._draining = True
+        if self._listener.is_open:
+            self._listener.drain()
+            await asyncio.sleep(seconds)
+
     async def stop(self) -> None:
         """Report "draining" on /readyz, answer the reviews under way, then close."""
         self._draining = True
@@ -133,7 +143,7 @@ class Webhooks:
     def _route(self, name: str, handler: Handler) -> Callable[[web.Request], Awaitable[web.Response]]:
         async def handle(http: web.Request) -> web.Response:
             deadline = Deadline(self._clock() + _seconds_to_answer(http.query.get("timeout", "")), self._clock)
-            peer = http.remote or ""
+            peer = peer_of(http)
             connection = http.transport
             if not self._is_known(name, http):
                 return web.Response(status=401, text="a review needs the client certificate of the API server")
@@ -159,7 +169,7 @@ class Webhooks:
             self._stranger_logged = now
             log.warning(
                 "a review without the API server's client certificate was refused",
-                peer=http.remote,
+                peer=peer_of(http),
                 presented=", ".join(common_names(peer))[:200] or "no certificate",
                 expected=self._clients.name,
             )

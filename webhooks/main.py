@@ -9,6 +9,7 @@ import structlog
 import typer
 
 from bizrq import process
+from bizrq.listener import DRAIN_DELAY, EVERYWHERE
 from bizrq.metrics_access import MetricsAccess
 
 log = structlog.get_logger(__name__)
@@ -19,7 +20,7 @@ def serve(
     kubeconfig: Annotated[Path | None, typer.Option(help="Kubeconfig; default: the pod's service account.")] = None,
     config: Annotated[Path | None, typer.Option(help="Configuration file, one YAML document.")] = None,
     namespace: Annotated[str, typer.Option(help="Namespace that bizrq itself runs in.")] = "bizrq-system",
-    host: Annotated[str, typer.Option(help="Address to serve on.")] = "0.0.0.0",  # noqa: S104 the API server comes from outside the pod
+    host: Annotated[str, typer.Option(help="Address to serve on; :: is every one, IPv4 and IPv6.")] = EVERYWHERE,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to serve on; 0 picks a free one.")] = 8443,
     client_ca: Annotated[
         Path | None,
@@ -30,6 +31,9 @@ def serve(
     ] = None,
     metrics_port: Annotated[int, typer.Option(min=0, max=65535, help="Port of /metrics (HTTP); 0 serves none.")] = 9090,
     metrics_anonymous: process.MetricsAnonymous = False,
+    drain_delay: Annotated[
+        int, typer.Option(min=0, max=600, help="Seconds to serve on after SIGTERM, until no new reviews come.")
+    ] = DRAIN_DELAY,
 ) -> None:
     """Answer the API server's admission reviews over TLS."""
     from certs.clients import clients_of
@@ -66,6 +70,8 @@ def serve(
                 access = None if metrics_anonymous else MetricsAccess(client)
                 metrics = await process.serve_metrics(host, metrics_port, lambda: webhooks.unready, access)
             await process.until_stopped(stop, work())
+            log.info("draining", seconds=drain_delay)
+            await webhooks.drain(drain_delay)
         finally:
             await webhooks.stop()
             if metrics is not None:

@@ -16,6 +16,7 @@ from bizrq.api import guards, overlap
 from bizrq.cli import rbac
 from bizrq.cli.rbac import CERTS, CONTROLLER, WEBHOOKS
 from bizrq.kube.client import Resource
+from bizrq.listener import ANSWERING, DRAIN_DELAY
 from bizrq.settings import Settings
 from controller.overlap import OVERLAPS
 from webhooks import registration
@@ -31,6 +32,8 @@ _CERTIFICATES, _SETTINGS, _CLIENTS = "/var/run/bizrq/certificates", "/etc/bizrq"
 _PORT = 8443
 #: The memory that a process may take: its caches, and what docs/operations.md, "Bounds of a port" allows strangers.
 _MEMORY = {WEBHOOKS: "2Gi", CONTROLLER: "2Gi", CERTS: "256Mi"}
+#: Seconds in which the webhooks end: they drain, answer what is under way, and close.
+GRACE = DRAIN_DELAY + int(ANSWERING) + 10
 _METRICS = {WEBHOOKS: 9090, CONTROLLER: 9091, CERTS: 9092}
 
 _KINDS = (
@@ -218,8 +221,7 @@ def _webhooks(plan: InstallPlan) -> Object:
         arguments,
         ports={"webhooks": _PORT},
         mounts=mounts,
-        # Longer than the answer to a review takes.
-        grace=30,
+        grace=GRACE,
     )
 
 

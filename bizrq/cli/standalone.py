@@ -25,6 +25,7 @@ from bizrq.api import group as wire
 from bizrq.api import overlap
 from bizrq.kube.client import AlreadyExists, ApiError, Conflict, KubeClient, NotFound, Resource, Unreachable
 from bizrq.kube.config import default_kubeconfig
+from bizrq.listener import EVERYWHERE
 from bizrq.settings import Settings
 from bizrq.store.groups import GROUPS
 from certs.pki import make_ca, make_serving
@@ -170,7 +171,7 @@ class Standalone:
         settings = self._settings
         webhooks = Webhooks(client, settings, namespace=self._namespace)
         self._stack.push_async_callback(webhooks.stop)
-        bound = await webhooks.start("127.0.0.1" if host is None else "0.0.0.0", self._port, lambda: tls)  # noqa: S104 asked for by --webhook-url
+        bound = await webhooks.start("127.0.0.1" if host is None else EVERYWHERE, self._port, lambda: tls)
 
         controller = Controller(
             client,

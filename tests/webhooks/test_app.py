@@ -9,11 +9,17 @@ import random
 import time
 from typing import Any
 
+import aiohttp
+import pytest
+
 from bizrq.api import review
+from bizrq.kube.client import KubeClient
+from bizrq.settings import settings
 from tests.support import hostile
 from tests.support.objects import OF_KIND, deployment, group
 from tests.webhooks.conftest import Api, Hooks
 from webhooks import registration
+from webhooks.app import Webhooks
 
 
 def a_review(obj: dict[str, Any], uid: str = "u") -> dict[str, Any]:
@@ -147,3 +153,48 @@ async def test_draining_says_so_and_answers_what_is_under_way(api: Api, hooks: H
     await api.count("slow")
     assert (await under_way)["allowed"]
     await stopping
+
+
+async def test_a_port_that_drains_takes_new_connections_and_ends_old_ones(api: Api, hooks: Hooks) -> None:
+    """Until the delay is over every call gets its answer, with which its connection ends. The process lives."""
+    loop = asyncio.get_running_loop()
+    await api.group("nlp", cpu="10")
+    url = str(hooks.session._base_url)
+    kept = aiohttp.TCPConnector(limit=1)
+    async with aiohttp.ClientSession(url, connector=kept) as session:
+        assert (await _health(session))[1] is None
+        assert len(kept._conns) == 1, "an open connection without a request"
+        began = loop.time()
+        draining = asyncio.create_task(hooks.webhooks.drain(10))
+        await asyncio.sleep(0)
+        assert hooks.webhooks.unready == "draining"
+        while loop.time() < began + 9:
+            for _ in range(2):
+                assert await _health(session) == (200, "close")
+            async with session.get("/readyz") as answer:
+                assert (answer.status, await answer.text()) == (503, "draining")
+            for path in ("/nowhere", "/validate/workloads"):
+                async with session.get(path) as answer:
+                    assert (answer.status in (404, 405), answer.headers.get("Connection")) == (True, "close")
+            assert (await hooks.create(deployment(f"web{int(loop.time())}", "nlp", 0)))["allowed"]
+            assert not draining.done()
+            await asyncio.sleep(0.5)
+        await draining
+        assert 10 <= loop.time() - began < 11
+        await hooks.webhooks.stop()
+        with pytest.raises(aiohttp.ClientConnectorError):
+            await _health(session)
+
+
+async def test_a_port_that_does_not_serve_yet_drains_at_once(through: KubeClient) -> None:
+    loop = asyncio.get_running_loop()
+    webhooks = Webhooks(through, settings({}))
+    began = loop.time()
+    await webhooks.drain(10)
+    await webhooks.stop()
+    assert loop.time() - began < 1
+
+
+async def _health(session: aiohttp.ClientSession) -> tuple[int, str | None]:
+    async with session.get("/healthz") as answer:
+        return answer.status, answer.headers.get("Connection")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -16,7 +17,7 @@ import pytest
 from aiohttp import web
 from prometheus_client import REGISTRY
 
-from bizrq.listener import Listener, PortBounds
+from bizrq.listener import EVERYWHERE, Listener, PortBounds, peer_of
 from certs.pki import make_ca, make_serving
 from certs.store import ServingCertificate, write_directory
 from tests.support.cluster import eventually
@@ -248,6 +249,38 @@ async def test_a_port_that_closes_waits_for_no_stranger() -> None:
         for reader, writer in strangers:
             assert await _closed(reader) == b""
             writer.close()
+
+
+@pytest.mark.parametrize("ipv6", [True, False], ids=["with IPv6", "without IPv6"])
+async def test_a_port_everywhere_serves_ipv4_and_where_there_is_any_ipv6(
+    ipv6: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A peer that came by IPv4 has one name, whatever the socket calls it."""
+    if ipv6 and not socket.has_dualstack_ipv6():
+        pytest.skip("this machine has no IPv6")
+    monkeypatch.setattr(socket, "has_dualstack_ipv6", lambda: ipv6)
+
+    async def who(request: web.Request) -> web.Response:
+        return web.Response(text=peer_of(request))
+
+    app = web.Application()
+    app.router.add_get("/", who)
+    listener = Listener(app)
+    number = await listener.start(EVERYWHERE, 0)
+    try:
+        async with aiohttp.ClientSession() as session:
+            async with session.get(f"http://127.0.0.1:{number}/") as answer:
+                assert await answer.text() == "127.0.0.1"
+            if ipv6:
+                async with session.get(f"http://[::1]:{number}/") as answer:
+                    assert await answer.text() == "::1"
+            else:
+                with pytest.raises(aiohttp.ClientConnectorError):
+                    await session.get(f"http://[::1]:{number}/")
+        with pytest.raises(OSError, match=f"cannot serve on address .*{number}.*: address already in use"):
+            await Listener(web.Application()).start(EVERYWHERE, number)
+    finally:
+        await listener.cleanup()
 
 
 def _cut(reason: str) -> float:
