@@ -146,7 +146,7 @@ async def arena(folder: Path, *, replicas: int = 1) -> AsyncIterator[Arena]:
                     folder,
                     str(BIN / "bizrq-webhooks"),
                     *("--cert-dir", str(folder / "tls"), "--kubeconfig", str(webhooks)),
-                    *("--host", "127.0.0.1", "--port", str(port), "--metrics-port", "0"),
+                    *("--host", "127.0.0.1", "--port", str(port), "--metrics-port", "0", "--drain-delay", "0"),
                 )
                 for port in ports[1:]
             )

@@ -64,7 +64,7 @@ async def apart(
             asking.write_text("rights: {use: true, grant: true}\n")
             own = [
                 (*certs, "--names", "127.0.0.1"),
-                (*certs, "--port", port, "--host", "127.0.0.1", "--config", asking),
+                (*certs, "--port", port, "--host", "127.0.0.1", "--config", asking, "--drain-delay", "0"),
                 ("--cash-interval", "1s"),
             ]
             for name, config, flags, metrics_port in zip(names, configs, own, metrics, strict=True):

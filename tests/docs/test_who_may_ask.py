@@ -100,7 +100,7 @@ async def asking(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Aski
             account = await kubeconfig_of(kube, Cluster(real.version, real.kubeconfig), WEBHOOKS, folder)
             with (folder / "webhooks.log").open("wb") as log:
                 words = command("bizrq-webhooks", "--kubeconfig", account, "--cert-dir", folder / "serving")
-                words += ["--host", "127.0.0.1", "--port", str(port), "--metrics-port", "0"]
+                words += ["--host", "127.0.0.1", "--port", str(port), "--metrics-port", "0", "--drain-delay", "0"]
                 words += ["--client-ca", str(folder / "clients.crt"), "--client-name", NAME]
                 process = await asyncio.create_subprocess_exec(*words, stdout=log, stderr=log)
             try:

@@ -205,13 +205,13 @@ class Parts:
             await eventually(ready, what="a webhook is ready")
             self.balancer.backends.append(port)
 
-    async def webhook_process(self, kubeconfig: Path | None = None) -> Running:
-        """A `bizrq-webhooks` of its own, behind the balancer once it serves."""
+    async def webhook_process(self, kubeconfig: Path | None = None, drain: int = 0) -> Running:
+        """A `bizrq-webhooks` of its own, behind the balancer once it serves. `drain` is its --drain-delay."""
         [port] = _free_ports(1)
         process = await self._spawn(
             "bizrq-webhooks",
             *("--cert-dir", str(self.certificates), "--kubeconfig", str(kubeconfig or self.kubeconfigs[WEBHOOKS])),
-            *("--host", "127.0.0.1", "--port", str(port), "--metrics-port", "0"),
+            *("--host", "127.0.0.1", "--port", str(port), "--metrics-port", "0", "--drain-delay", str(drain)),
         )
         running = Running(process, port)
         self._stack.push_async_callback(running.end)

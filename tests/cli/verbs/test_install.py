@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,12 +18,14 @@ from bizrq.cli import manifests_of_bizrq, rbac
 from bizrq.cli.install_config import configuration, requires_use
 from bizrq.cli.manifests_of_bizrq import InstallPlan, resource_of
 from bizrq.kube.client import KubeClient, NotFound
+from bizrq.listener import ANSWERING
+from bizrq.process import SCRAPED
 from bizrq.settings import load, loads
 from bizrq.store.groups import GROUPS
 from certs.pki import make_ca
 from controller.overlap import OVERLAPS
 from tests.cli.conftest import Bizrq
-from tests.docs.test_docs import PROCESSES, options
+from tests.docs.test_docs import PROCESSES, options, page
 from tests.support.cluster import Cluster, eventually, has_kinds
 from tests.support.gate import as_maker, pod_of, rejection
 from tests.support.objects import (
@@ -419,6 +422,23 @@ async def test_installed_manifests_are_consistent() -> None:
         called = webhook["clientConfig"]["service"]
         assert (called["name"], called["namespace"]) == (service["metadata"]["name"], HERE)
         assert called["port"] == port["port"] == ports[port["targetPort"]]
+
+
+async def test_pods_have_time_to_drain_and_to_answer_what_is_under_way() -> None:
+    """Those of install and the container of compose; what the others do at their end is short."""
+    compose = yaml.safe_load(page("docker-compose.yml"))["services"]["webhooks"]
+    graces = {
+        o["metadata"]["name"]: o["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]
+        for o in planned()
+        if o["kind"] == "Deployment"
+    }
+    assert int(compose["stop_grace_period"].removesuffix("s")) == graces[rbac.WEBHOOKS]
+    assert f"`bizrq install` sets {graces[rbac.WEBHOOKS]}" in page("docs/operations.md")
+    for name, process in PROCESSES.items():
+        delay = inspect.signature(process).parameters.get("drain_delay")
+        needed = SCRAPED + (delay.default + ANSWERING if delay else 0)
+        assert needed + 5 <= graces[name], name
+    assert "drain_delay" in inspect.signature(PROCESSES[rbac.WEBHOOKS]).parameters
 
 
 async def test_metrics_are_open_to_all_only_where_that_is_asked_for() -> None:
