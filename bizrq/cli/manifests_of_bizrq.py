@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import crds
-from bizrq.api import guards, overlap
+from bizrq.api import guards, overlap, priority
 from bizrq.cli import rbac
 from bizrq.cli.rbac import CERTS, CONTROLLER, WEBHOOKS
 from bizrq.kube.client import Resource
@@ -36,6 +36,17 @@ _MEMORY = {WEBHOOKS: "2Gi", CONTROLLER: "2Gi", CERTS: "256Mi"}
 GRACE = DRAIN_DELAY + int(ANSWERING) + 10
 _METRICS = {WEBHOOKS: 9090, CONTROLLER: 9091, CERTS: 9092}
 
+#: The kinds of API priority, which an API server may lack.
+PRIORITIES = (
+    Resource(
+        "flowcontrol.apiserver.k8s.io",
+        "v1",
+        "prioritylevelconfigurations",
+        "PriorityLevelConfiguration",
+        namespaced=False,
+    ),
+    Resource("flowcontrol.apiserver.k8s.io", "v1", "flowschemas", "FlowSchema", namespaced=False),
+)
 _KINDS = (
     Resource("", "v1", "namespaces", "Namespace", namespaced=False),
     Resource("", "v1", "serviceaccounts", "ServiceAccount"),
@@ -71,6 +82,7 @@ _KINDS = (
         "ValidatingAdmissionPolicyBinding",
         namespaced=False,
     ),
+    *PRIORITIES,
     OVERLAPS,
 )
 _BY_KIND: Mapping[str, Resource] = {resource.kind: resource for resource in _KINDS}
@@ -95,6 +107,7 @@ class InstallPlan:
     client_name: str = ""
     api_servers: tuple[str, ...] = ()
     metrics_anonymous: bool = False
+    api_priority: bool = True
 
 
 def resource_of(obj: Object) -> Resource:
@@ -102,8 +115,12 @@ def resource_of(obj: Object) -> Resource:
 
 
 def install_objects(settings: Settings, plan: InstallPlan) -> list[Object]:
-    """Return all objects in the order to apply them: the registration last, once the webhooks can answer."""
+    """Return all objects in the order to apply them.
+
+    The registration is last, once the webhooks can answer. API priority is first, because a cluster may reject it.
+    """
     found = [
+        *(priority_objects(plan.namespace) if plan.api_priority else []),
         *crds.load(),
         *(manifest.document for manifest in rbac.manifests(settings.registry, plan.namespace)),
         *([_config_map(CONFIG, plan, "config.yaml", plan.config)] if plan.config else []),
@@ -118,6 +135,11 @@ def install_objects(settings: Settings, plan: InstallPlan) -> list[Object]:
         registration_object(settings, plan),
     ]
     return [{**obj, "metadata": {**obj["metadata"], "labels": _labels(obj)}} for obj in found]
+
+
+def priority_objects(namespace: str) -> list[Object]:
+    """Return the API priority of the processes' accounts."""
+    return priority.objects(namespace, (WEBHOOKS, CONTROLLER, CERTS), leader=CONTROLLER)
 
 
 def policy_objects(namespace: str) -> list[Object]:

@@ -263,6 +263,11 @@ def test_the_policies_that_compose_mounts_are_what_the_code_says() -> None:
     assert page("deploy/policies.yaml") == script(ROOT / "deploy/policies.py").document("bizrq-system")
 
 
+def test_the_api_priority_that_compose_mounts_is_what_the_code_says() -> None:
+    """`python deploy/priority.py` would write the file as it is."""
+    assert page("deploy/priority.yaml") == script(ROOT / "deploy/priority.py").document("bizrq-system")
+
+
 def test_a_kind_of_ones_own_gets_rules_and_rights_by_configuration(tmp_path: Path) -> None:
     """The example of the page on kinds of your own, given to both scripts: nothing else has to be written."""
     config = tmp_path / "config.yaml"

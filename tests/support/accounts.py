@@ -13,7 +13,7 @@ import orjson
 import yaml
 
 from bizrq.cli import rbac
-from bizrq.cli.manifests_of_bizrq import resource_of
+from bizrq.cli.manifests_of_bizrq import priority_objects, resource_of
 from bizrq.kube.client import AlreadyExists, KubeClient
 from bizrq.settings import load
 from bizrq.store.access import ACCESS_REVIEWS
@@ -30,8 +30,9 @@ _SECONDS = 86_400
 
 
 async def give_rights(admin: KubeClient, registry: Registry) -> None:
-    """Store the accounts and their roles, and wait until they count."""
+    """Store the accounts, their roles and their API priority, and wait until the roles count."""
     await store(admin, (manifest.document for manifest in rbac.manifests(registry, SYSTEM)))
+    await store(admin, priority_objects(SYSTEM))
     attributes = {"group": GROUPS.group, "resource": GROUPS.plural, "verb": "list"}
     for account in (rbac.WEBHOOKS, rbac.CONTROLLER):
         spec = {"user": f"system:serviceaccount:{SYSTEM}:{account}", "resourceAttributes": attributes}

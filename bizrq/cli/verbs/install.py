@@ -53,6 +53,9 @@ def install(
     metrics_anonymous: Annotated[
         bool, typer.Option("--metrics-anonymous", help="Let everybody read /metrics, without a token.")
     ] = False,
+    api_priority: Annotated[
+        bool, typer.Option(help="Reserve a share of the API server's seats for the processes' own requests.")
+    ] = True,
     wait: Annotated[bool, typer.Option(help="Register the webhooks only once one of them is ready.")] = True,
     timeout: Annotated[int, typer.Option(min=1, help="Seconds to wait for a ready webhook.")] = 180,
     dry_run: _DryRun = False,
@@ -69,6 +72,7 @@ def install(
     """
     from importlib.metadata import version
 
+    from bizrq.api import priority
     from bizrq.cli import manifests_of_bizrq
     from bizrq.cli.install_config import configuration, requires_use
 
@@ -82,6 +86,7 @@ def install(
         client_name=client_name or "",
         api_servers=tuple(dict.fromkeys(map(_network, api_server_cidr or ()))),
         metrics_anonymous=metrics_anonymous,
+        api_priority=api_priority,
     )
     if dry_run:
         _, objects = _planned(plan, configuration(given, None))
@@ -91,8 +96,11 @@ def install(
     async def work(client: KubeClient) -> None:
         installed = await _installed(client, namespace)
         final, objects = _planned(plan, configuration(given, installed))
+        priorities = [obj for obj in objects if obj["kind"] in priority.KINDS]
         definitions = [obj for obj in objects if obj["kind"] == "CustomResourceDefinition"]
-        *before, registration = (obj for obj in objects if obj not in definitions)
+        *before, registration = (obj for obj in objects if obj not in (*priorities, *definitions))
+        for obj in priorities:
+            await _apply_priority(client, obj)
         for obj in definitions:
             await apply(client, obj)
         for obj in definitions:
@@ -246,16 +254,41 @@ def _network(text: str) -> str:
     return str(address.network)
 
 
+async def _apply_priority(client: KubeClient, obj: dict[str, Any]) -> None:
+    """Apply an object of API priority. Raise Failure, with the field that the cluster rejects."""
+    from bizrq.kube.client import ApiError
+
+    try:
+        await apply(client, obj)
+    except ApiError as error:
+        causes = [c for c in error.details.get("causes") or () if isinstance(c, dict) and c.get("field")]
+        why = "; ".join(f"{c['field']}: {c.get('message', '')}" for c in causes) or str(error)
+        raise Failure(
+            f"{named(obj)} is rejected: {why}; nothing but the objects listed above is installed; run install with "
+            '--no-api-priority, and see docs/operations.md, "API priority"',
+            EXIT_CLUSTER,
+        ) from None
+
+
 async def _prune(client: KubeClient, objects: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Delete the other objects that carry the label of install: an earlier install created them. Return them."""
-    from bizrq.cli.manifests_of_bizrq import INSTALL, MANAGED, PRUNED, resource_of
+    from bizrq.cli.manifests_of_bizrq import INSTALL, MANAGED, PRIORITIES, PRUNED, resource_of
+    from bizrq.kube.client import Forbidden, NotFound
 
     kept = {(resource_of(o), o["metadata"].get("namespace"), o["metadata"]["name"]) for o in objects}
     namespaces = sorted({namespace for _, namespace, _ in kept if namespace})
     outdated = []
     for resource in PRUNED:
         for namespace in namespaces if resource.namespaced else (None,):
-            items, _ = await client.list(resource, namespace, label_selector=f"{MANAGED}={INSTALL}")
+            try:
+                items, _ = await client.list(resource, namespace, label_selector=f"{MANAGED}={INSTALL}")
+            except (Forbidden, NotFound) as error:
+                # A cluster may keep API priority for itself, or have none.
+                if resource not in PRIORITIES:
+                    raise
+                if isinstance(error, Forbidden):
+                    warn(f"{resource.key} of an earlier install may be left: {error.message}")
+                continue
             for item in items:
                 if (resource, namespace, item["metadata"]["name"]) not in kept:
                     await _delete(client, item)
@@ -286,8 +319,8 @@ async def _served(client: KubeClient, plan: InstallPlan, timeout: int) -> None:
 
 
 async def _delete(client: KubeClient, obj: dict[str, Any]) -> None:
-    from bizrq.cli.manifests_of_bizrq import INSTALL, MANAGED, resource_of
-    from bizrq.kube.client import NotFound
+    from bizrq.cli.manifests_of_bizrq import INSTALL, MANAGED, PRIORITIES, resource_of
+    from bizrq.kube.client import Forbidden, NotFound
 
     resource, metadata = resource_of(obj), obj["metadata"]
     try:
@@ -298,6 +331,11 @@ async def _delete(client: KubeClient, obj: dict[str, Any]) -> None:
                 return
         await client.delete(resource, metadata["name"], metadata.get("namespace"))
     except NotFound:
+        return
+    except Forbidden as error:
+        if resource not in PRIORITIES:
+            raise
+        warn(f"{named(obj)} may be left: {error.message}")
         return
     report(obj, "deleted")
 

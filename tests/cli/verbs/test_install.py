@@ -7,12 +7,13 @@ import json
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 import yaml
 
 import crds
-from bizrq.api import overlap
+from bizrq.api import overlap, priority
 from bizrq.api.group import FINALIZER
 from bizrq.cli import manifests_of_bizrq, rbac
 from bizrq.cli.install_config import configuration, requires_use
@@ -29,6 +30,7 @@ from tests.docs.test_docs import PROCESSES, options, page
 from tests.support.cluster import Cluster, eventually, has_kinds
 from tests.support.gate import as_maker, pod_of, rejection
 from tests.support.objects import (
+    CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,
     CONFIG_MAPS,
     CRDS,
@@ -36,6 +38,7 @@ from tests.support.objects import (
     NAMESPACES,
     REGISTRATIONS,
     Object,
+    bound,
     cluster_role,
     group,
 )
@@ -48,6 +51,8 @@ SETTINGS = load(None)
 REQUIRED = configuration(None, None)
 NOBODY = "nobody may charge a group yet: bizrq allow USER GROUP gives the right; docs/rights.md"
 STATED = "suspended: zero\nrights: {use: true}\n"
+#: Kinds of which nobody else makes objects of these names.
+NEW = ("Namespace", "Deployment", "ClusterRole", "ValidatingWebhookConfiguration", "FlowSchema")
 POLICY_KINDS = ("validatingadmissionpolicybinding", "validatingadmissionpolicy")
 
 
@@ -89,8 +94,9 @@ async def test_install_twice_makes_everything_once_and_uninstall_takes_it_away(
     for obj in planned(STATED):
         assert await there(client, obj), obj
     kinds = [line.split("/")[0].split(".")[0] for line in result.out.splitlines()]
+    assert kinds[:5] == ["prioritylevelconfiguration", *["flowschema"] * 4]
     definitions = kinds.count("customresourcedefinition")
-    assert set(kinds[:definitions]) == {"customresourcedefinition"}
+    assert set(kinds[5 : 5 + definitions]) == {"customresourcedefinition"}
     assert kinds.index(POLICY_KINDS[0]) > kinds.index(POLICY_KINDS[1])
     registration = await client.get(REGISTRATIONS, "bizrq")
     for webhook in registration["webhooks"]:
@@ -313,6 +319,54 @@ async def test_webhooks_without_pods_are_not_registered(installed: Bizrq, client
     assert await client.get(NAMESPACES, "default")
 
 
+async def test_api_priority_that_the_cluster_rejects_stops_the_install_before_anything_else(
+    installed: Bizrq, client: KubeClient, cluster: Cluster, unique: str
+) -> None:
+    if not cluster.is_real:
+        pytest.skip("the sandbox takes any amount of seats")
+    with mock.patch.object(priority, "SHARES", -1):
+        result = await installed("install", "-n", unique, "--no-wait", "--image", "bizrq:1")
+    assert (result.code, result.out) == (3, "")
+    [line] = result.err.splitlines()
+    assert line.startswith("bizrq: prioritylevelconfiguration.flowcontrol.apiserver.k8s.io/bizrq is rejected: ")
+    assert "spec.limited.nominalConcurrencyShares: Invalid value: -1" in line
+    assert "--no-api-priority" in line
+    assert not [obj for obj in planned(namespace=unique) if obj["kind"] in NEW and await there(client, obj)]
+
+
+async def test_who_may_not_set_api_priority_installs_without_it(
+    installed: Bizrq, client: KubeClient, cluster: Cluster, unique: str
+) -> None:
+    """A cluster may keep it for itself. What an install does not ask for it takes away."""
+    if not cluster.is_real:
+        pytest.skip("on the sandbox everybody may do everything")
+    person = f"{unique}-person"
+    used = [*manifests_of_bizrq.PRUNED, NAMESPACES, CRDS, GROUPS]
+    groups = {resource.group for resource in used if resource not in manifests_of_bizrq.PRIORITIES}
+    everything = {"apiGroups": sorted(groups), "resources": ["*"], "verbs": ["*"]}
+    await client.create(CLUSTER_ROLES, {**cluster_role(person, "get"), "rules": [everything]})
+    await client.create(CLUSTER_ROLE_BINDINGS, bound(person, person))
+    flags = ("-n", unique, "--as", person)
+    rejected = await installed("install", *flags, "--no-wait", "--image", "bizrq:1")
+    assert (rejected.code, rejected.out, rejected.err.count("\n")) == (3, "", 1)
+    assert f'User "{person}" cannot get resource "prioritylevelconfigurations"' in rejected.err
+    assert not [obj for obj in planned(namespace=unique) if obj["kind"] in NEW and await there(client, obj)]
+
+    without = await installed("install", *flags, "--no-wait", "--image", "bizrq:1", "--no-api-priority")
+    assert without.code == 0, without.err
+    assert [line.partition(":")[0] for line in without.err.splitlines()] == ["bizrq"] * 3
+    assert "flowschemas.flowcontrol.apiserver.k8s.io of an earlier install may be left" in without.err
+    assert (await installed("install", "-n", unique, "--no-wait", "--image", "bizrq:1")).code == 0
+    level = next(obj for obj in planned() if obj["kind"] == priority.KINDS[0])
+    assert await there(client, level)
+    again = await installed("install", "-n", unique, "--no-wait", "--image", "bizrq:1", "--no-api-priority")
+    assert sum("flowcontrol" in line and line.endswith(" deleted") for line in again.out.splitlines()) == 5
+    assert await there(client, level) is None
+    gone = await installed("uninstall", *flags)
+    assert gone.code == 0, gone.err
+    assert "flowschema.flowcontrol.apiserver.k8s.io/bizrq-certs may be left" in gone.err
+
+
 async def test_uninstall_with_the_crd_also_deletes_groups_with_finalizers(installed: Bizrq, client: KubeClient) -> None:
     await has_kinds(client, crds.load())
     held = group("held", cpu="1")
@@ -333,7 +387,10 @@ async def test_a_dry_run_prints_what_would_be_applied(installed: Bizrq) -> None:
     assert listed["items"] == planned(REQUIRED)
     names = (await installed("uninstall", "--dry-run", "-n", HERE)).out.split()
     assert names[0] == "validatingwebhookconfiguration.admissionregistration.k8s.io/bizrq"
-    assert names[-1] == f"namespace/{HERE}"
+    assert names[-6] == f"namespace/{HERE}"
+    assert {name.partition("/")[0] for name in names[-5:]} == {
+        f"{kind}.flowcontrol.apiserver.k8s.io" for kind in ("flowschema", "prioritylevelconfiguration")
+    }
     assert "secret/bizrq-certs" in names
     # The policy goes before what it reads, and that after the controller that writes it.
     ours = [f"{kind}.admissionregistration.k8s.io/bizrq-overlap" for kind in POLICY_KINDS]
