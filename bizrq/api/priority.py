@@ -19,7 +19,7 @@ LEASE: Final = "bizrq-lease"
 KINDS: Final = ("PriorityLevelConfiguration", "FlowSchema")
 #: Of 265 with those of Kubernetes: 45 of the 600 seats that an API server has by default.
 SHARES: Final = 20
-#: After the schemas of Kubernetes for itself and its leader elections, before those of its other accounts (800 and up).
+#: After the schemas of Kubernetes for probes and its leader elections, before those for service accounts (900 and up).
 PRECEDENCE: Final = 300
 
 

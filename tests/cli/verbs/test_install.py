@@ -51,8 +51,8 @@ SETTINGS = load(None)
 REQUIRED = configuration(None, None)
 NOBODY = "nobody may charge a group yet: bizrq allow USER GROUP gives the right; docs/rights.md"
 STATED = "suspended: zero\nrights: {use: true}\n"
-#: Kinds of which nobody else makes objects of these names.
-NEW = ("Namespace", "Deployment", "ClusterRole", "ValidatingWebhookConfiguration", "FlowSchema")
+#: Kinds of which each installation has objects of its own.
+PLACED = ("Namespace", "ServiceAccount", "Deployment", "Service")
 POLICY_KINDS = ("validatingadmissionpolicybinding", "validatingadmissionpolicy")
 
 
@@ -331,7 +331,7 @@ async def test_api_priority_that_the_cluster_rejects_stops_the_install_before_an
     assert line.startswith("bizrq: prioritylevelconfiguration.flowcontrol.apiserver.k8s.io/bizrq is rejected: ")
     assert "spec.limited.nominalConcurrencyShares: Invalid value: -1" in line
     assert "--no-api-priority" in line
-    assert not [obj for obj in planned(namespace=unique) if obj["kind"] in NEW and await there(client, obj)]
+    assert not [obj for obj in planned(namespace=unique) if obj["kind"] in PLACED and await there(client, obj)]
 
 
 async def test_who_may_not_set_api_priority_installs_without_it(
@@ -350,7 +350,7 @@ async def test_who_may_not_set_api_priority_installs_without_it(
     rejected = await installed("install", *flags, "--no-wait", "--image", "bizrq:1")
     assert (rejected.code, rejected.out, rejected.err.count("\n")) == (3, "", 1)
     assert f'User "{person}" cannot get resource "prioritylevelconfigurations"' in rejected.err
-    assert not [obj for obj in planned(namespace=unique) if obj["kind"] in NEW and await there(client, obj)]
+    assert not [obj for obj in planned(namespace=unique) if obj["kind"] in PLACED and await there(client, obj)]
 
     without = await installed("install", *flags, "--no-wait", "--image", "bizrq:1", "--no-api-priority")
     assert without.code == 0, without.err
