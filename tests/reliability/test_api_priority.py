@@ -160,7 +160,10 @@ async def _is_with(parts: Parts, *, with_ours: bool) -> bool:
 
 
 async def flood(parts: Parts, name: str) -> tuple[int, float]:
-    """Create all at once in the group of this name. Return how many were stored, and the time in seconds after which 99 of 100 had an answer."""
+    """Create all at once, charged to the group of this name.
+
+    Return how many were stored, and the seconds after which 99 of 100 had their answer.
+    """
     loop = asyncio.get_running_loop()
     taken: list[float] = []
 
