@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -36,25 +37,58 @@ MetricsAnonymous = Annotated[
     bool, typer.Option("--metrics-anonymous", help="Let everybody read /metrics, without a token.")
 ]
 
+
+class LogFormat(StrEnum):
+    TEXT = "text"
+    JSON = "json"
+
+
+class LogLevel(StrEnum):
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+LogFormatOption = Annotated[LogFormat, typer.Option("--log-format", help="Form of a line of the log.")]
+LogLevelOption = Annotated[LogLevel, typer.Option("--log-level", help="Log nothing that is less severe.")]
+
 #: Set when the process must end.
 Stop = asyncio.Event
 
 
-def configure_logging(level: int = logging.INFO) -> None:
-    """Log one line per event to stderr, in colours only on a terminal without NO_COLOR."""
-    colors = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
+def configure_logging(form: LogFormat = LogFormat.TEXT, level: LogLevel = LogLevel.INFO) -> None:
+    """Log one line per event to stderr. Text has colours only on a terminal without NO_COLOR."""
+    rendered: list[structlog.typing.Processor]
+    if form is LogFormat.JSON:
+        # What a terminal would obey is written as an escape.
+        rendered = [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
+        logging.basicConfig(handlers=[_Forwarding()], force=True)
+    else:
+        colors = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
+        rendered = [
+            _printable,
+            structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=structlog.dev.plain_traceback),
+        ]
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
-            _printable,
-            structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=structlog.dev.plain_traceback),
+            *rendered,
         ],
-        wrapper_class=structlog.make_filtering_bound_logger(level),
+        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
         cache_logger_on_first_use=False,
     )
+
+
+class _Forwarding(logging.Handler):
+    """Writes what libraries log as lines of the same form."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        log = structlog.get_logger().bind(logger=record.name)
+        log.log(record.levelno, record.getMessage(), exc_info=record.exc_info)
 
 
 def _printable(_: object, __: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
@@ -73,8 +107,7 @@ def quiet_collector() -> None:
 
 
 def prepare(name: str, config: Path | None, kubeconfig: Path | None) -> tuple[Settings, KubeClient]:
-    """Set up logging, and return the settings and a client. Exit with one line and status 2 if one is not usable."""
-    configure_logging()
+    """Return the settings and a client. Exit with one line and status 2 if one is not usable."""
     try:
         settings = load(config)
         return settings, KubeClient.from_kubeconfig(kubeconfig) if kubeconfig else KubeClient.from_environment()

@@ -164,13 +164,15 @@ def certs(
     ] = None,
     metrics_port: Annotated[int, typer.Option(min=0, max=65535, help="Plain HTTP: /metrics; 0 is none.")] = 9092,
     metrics_anonymous: process.MetricsAnonymous = False,
+    log_format: process.LogFormatOption = process.LogFormat.TEXT,
+    log_level: process.LogLevelOption = process.LogLevel.INFO,
     once: Annotated[
         bool, typer.Option("--once", help="Look once, then end: 0 done, 2 bad input, 3 no cluster.")
     ] = False,
     rotate: Annotated[bool, typer.Option("--rotate", help="Begin with a new CA before the old one is due.")] = False,
 ) -> None:
     """Make and renew the webhooks' certificates, and keep the CA bundle in the webhook configurations."""
-    process.configure_logging()
+    process.configure_logging(log_format, log_level)
     try:
         wanted = _names(names, namespace)
         client = _client(kubeconfig)

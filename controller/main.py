@@ -40,6 +40,8 @@ def control(
         int, typer.Option(min=0, max=65535, help="Port of /metrics over plain HTTP; 0 disables it.")
     ] = 9091,
     metrics_anonymous: process.MetricsAnonymous = False,
+    log_format: process.LogFormatOption = process.LogFormat.TEXT,
+    log_level: process.LogLevelOption = process.LogLevel.INFO,
     recount_interval: Annotated[str, typer.Option(help="Longest time between two recounts of a group.")] = "5m",
     cash_interval: Annotated[
         str, typer.Option(help="Time between two updates of the card-hours of running pods.")
@@ -49,6 +51,7 @@ def control(
     """Keep the status of every group up to date. Of several replicas, only the holder of the Lease works."""
     from controller.manager import Controller
 
+    process.configure_logging(log_format, log_level)
     recount, cash = seconds(recount_interval), seconds(cash_interval)
     settings, client = process.prepare("bizrq-controller", config, kubeconfig)
 

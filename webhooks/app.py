@@ -29,6 +29,7 @@ from bizrq.store.groups import GroupStore
 from bizrq.store.payers import PayerStore
 from bizrq.store.reference_resolver import ReferenceResolver
 from certs.clients import Clients, common_names
+from webhooks import decision_log
 from webhooks.charging.authorization import Authorizer
 from webhooks.charging.deadline import Deadline
 from webhooks.charging.group_commit import Reserver
@@ -186,22 +187,31 @@ class Webhooks:
             request = review.decode(body)
         except MalformedReview as error:
             REVIEWS.labels(name, "Malformed").inc()
+            log.info("malformed review", webhook=name, uid=error.uid[: decision_log.NAME], error=str(error))
             if not error.uid:
                 return web.Response(status=400, text=str(error))
             return _json(review.malformed(error.uid, str(error)))
         try:
-            answer = await self._disclosure.shown(request, await handler(request, deadline), deadline)
+            decided = await handler(request, deadline)
+            answer = await self._disclosure.shown(request, decided, deadline)
         except Exception as error:
-            log.exception("review failed", webhook=name, uid=request.uid)
+            log.exception("review failed", webhook=name, **decision_log.fields(request), ms=self._millis(arrived))
             REVIEWS.labels(name, "Error").inc()
             return _json(review.failed(request.uid, f"bizrq could not decide: {type(error).__name__}; see its log"))
         finally:
             SECONDS.labels(name).observe(self._clock() - arrived)
+        annotations = decision_log.audited(request, decided.verdict)
+        if isinstance(decided.verdict, Denied):
+            refusal = decision_log.refusal(request, decided.verdict)
+            log.info("refused", webhook=name, **refusal, ms=self._millis(arrived))
         if isinstance(answer.verdict, Denied):
             REVIEWS.labels(name, str(answer.verdict.reason)).inc()
-            return _json(review.denied(request.uid, answer.verdict))
+            return _json(review.denied(request.uid, answer.verdict, annotations))
         REVIEWS.labels(name, "Granted").inc()
-        return _json(review.allowed(request.uid, answer.warnings))
+        return _json(review.allowed(request.uid, answer.warnings, annotations))
+
+    def _millis(self, since: float) -> float:
+        return round((self._clock() - since) * 1000, 1)
 
 
 async def _healthz(_: web.Request) -> web.Response:

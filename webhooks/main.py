@@ -31,6 +31,8 @@ def serve(
     ] = None,
     metrics_port: Annotated[int, typer.Option(min=0, max=65535, help="Port of /metrics (HTTP); 0 serves none.")] = 9090,
     metrics_anonymous: process.MetricsAnonymous = False,
+    log_format: process.LogFormatOption = process.LogFormat.TEXT,
+    log_level: process.LogLevelOption = process.LogLevel.INFO,
     drain_delay: Annotated[
         int, typer.Option(min=0, max=600, help="Seconds to serve on after SIGTERM, until no new reviews come.")
     ] = DRAIN_DELAY,
@@ -41,7 +43,7 @@ def serve(
     from certs.store import ServingCertificate
     from webhooks.app import Webhooks
 
-    process.configure_logging()
+    process.configure_logging(log_format, log_level)
     try:
         clients = clients_of(client_ca, client_name)
         if clients is not None:

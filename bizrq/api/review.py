@@ -7,7 +7,7 @@ The texts of an answer go to terminals, and have names and values from the revie
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -114,15 +114,19 @@ def _line(error: Exception) -> str:
     return one_line(str(error))[:200]
 
 
-def allowed(uid: str, warnings: Sequence[str] = ()) -> bytes:
-    response: dict[str, Any] = {"uid": uid, "allowed": True}
+def allowed(uid: str, warnings: Sequence[str] = (), annotations: Mapping[str, str] | None = None) -> bytes:
+    """Return the permission. `annotations` are for the API server's audit log, by key."""
+    response: dict[str, Any] = {"uid": uid, "allowed": True, **_audited(annotations)}
     if warnings:
         response["warnings"] = list(map(one_line, warnings))
     return _answer(response)
 
 
-def denied(uid: str, verdict: Denied) -> bytes:
-    """Return the refusal, with a code and a reason like the API server's own errors."""
+def denied(uid: str, verdict: Denied, annotations: Mapping[str, str] | None = None) -> bytes:
+    """Return the refusal, with a code and a reason like the API server's own errors.
+
+    `annotations` are for the API server's audit log, by key.
+    """
     details: dict[str, Any] = {
         "causes": [
             {"reason": str(verdict.reason), "message": name, "field": name}
@@ -135,7 +139,7 @@ def denied(uid: str, verdict: Denied) -> bytes:
         details["retryAfterSeconds"] = 1
     if details.get("causes") or "retryAfterSeconds" in details:
         status["details"] = {key: value for key, value in details.items() if value}
-    return _answer({"uid": uid, "allowed": False, "status": status})
+    return _answer({"uid": uid, "allowed": False, "status": status, **_audited(annotations)})
 
 
 def malformed(uid: str, message: str) -> bytes:
@@ -147,6 +151,10 @@ def failed(uid: str, message: str) -> bytes:
     return _answer(
         {"uid": uid, "allowed": False, "status": {"code": 500, "message": one_line(message), "reason": "InternalError"}}
     )
+
+
+def _audited(annotations: Mapping[str, str] | None) -> dict[str, Any]:
+    return {"auditAnnotations": dict(annotations)} if annotations else {}
 
 
 #: metav1.StatusReason by code (apimachinery `meta/v1/types.go`).
