@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
 import logging
 import os
 import signal
@@ -61,8 +62,10 @@ def configure_logging(form: LogFormat = LogFormat.TEXT, level: LogLevel = LogLev
     """Log one line per event to stderr. Text has colours only on a terminal without NO_COLOR."""
     rendered: list[structlog.typing.Processor]
     if form is LogFormat.JSON:
-        # What a terminal would obey is written as an escape.
-        rendered = [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
+        # Made once. What a terminal would obey is written as an escape.
+        encoder = json.JSONEncoder(default=repr)
+        as_json = structlog.processors.JSONRenderer(serializer=lambda event, **_: encoder.encode(event))
+        rendered = [structlog.processors.format_exc_info, as_json]
         logging.basicConfig(handlers=[_Forwarding()], force=True)
     else:
         colors = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
