@@ -48,6 +48,8 @@ class Balancer:
     def __init__(self) -> None:
         self.backends: list[int] = []
         self.port = 0
+        #: Whether another backend gets the connection that one does not take: kube-proxy looks for none.
+        self.tries_others = True
         #: Called with a backend's port and what it says; False withholds it and ends the connection.
         self.passes: Callable[[int, bytes], bool] = lambda _port, _chunk: True
         self._turn = itertools.count()
@@ -74,7 +76,7 @@ class Balancer:
         assert task is not None
         self._streams.add(task)
         try:
-            for _ in range(max(1, len(self.backends))):
+            for _ in range(max(1, len(self.backends)) if self.tries_others else 1):
                 if not self.backends:
                     break
                 port = self.backends[next(self._turn) % len(self.backends)]
