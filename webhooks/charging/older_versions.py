@@ -1,8 +1,9 @@
 """What a workload's controller may scale instead of its template: older versions that still run, or that it adopts.
 
 A Deployment's controller scales what there is before it replaces it: a paused or unfinished rollout in proportion, and
-ReplicaSets that it adopts. A StatefulSet's controller makes the pods below its partition of the old revision. So pods
-that a scale-up adds may be larger than the template says. This file alone decides which templates those may have.
+ReplicaSets that it adopts. A Rollout's controller scales the stable version with the canary or preview, and versions
+that it has yet to scale down. A StatefulSet's controller makes the pods below its partition of the old revision. So
+pods that a scale-up adds may be larger than the template says. This file alone decides which templates those may have.
 """
 
 from __future__ import annotations
@@ -29,6 +30,11 @@ Object = dict[str, Any]
 
 #: The revisions of a StatefulSet's template.
 REVISIONS: Final = Resource("apps", "v1", "controllerrevisions", "ControllerRevision")
+#: Kinds that make one for each version have their older versions in them.
+_REPLICA_SET: Final = ("apps", "ReplicaSet")
+_ROLLOUT: Final = ("argoproj.io", "Rollout")
+#: The label of a Rollout's ReplicaSets by which its status names them (argo-rollouts pkg/apis/rollouts/v1alpha1).
+_ROLLOUT_HASH: Final = "rollouts-pod-template-hash"
 
 
 class OlderVersions:
@@ -48,30 +54,37 @@ class OlderVersions:
         templates: list[Object] = []
         if (adapter.group, adapter.kind) == ("apps", "StatefulSet"):
             templates = await self._revisions(new, old, before, deadline)
-        elif (adapter.group, adapter.kind) == ("apps", "Deployment") and self._may_have_older(new, old):
-            templates = await self._replica_sets(new, old, deadline)
-        return [{**new, "spec": {**_map(new, "spec"), "template": template}} for template in templates]
+        elif _REPLICA_SET in adapter.creates and self._may_have_older(adapter, new, old):
+            templates = await self._replica_sets(adapter, new, old, deadline)
+        return [_with_template(new, template) for template in templates]
 
-    def _may_have_older(self, new: Object, old: Object | None) -> bool:
+    def _may_have_older(self, adapter: Adapter, new: Object, old: Object | None) -> bool:
         """Return False where all pods have the template that is asked for, before and after the write.
 
-        A new object has none but what it adopts.
+        A new object has none but what it adopts. Whoever may edit a Rollout may write its status, so it proves nothing.
         """
         if old is None:
             return self._context.payers.left_in(str(_map(new, "metadata").get("namespace")))
-        if not has_observed(old) or _template(old) != _template(new):
+        if (adapter.group, adapter.kind) == _ROLLOUT or not has_observed(old) or _template(old) != _template(new):
             return True
         status, replicas = _map(old, "status"), _replicas(old)
         return not (replicas and replicas == status.get("replicas") == status.get("updatedReplicas"))
 
-    async def _replica_sets(self, new: Object, old: Object | None, deadline: Deadline) -> list[Object]:
+    async def _replica_sets(
+        self, adapter: Adapter, new: Object, old: Object | None, deadline: Deadline
+    ) -> list[Object]:
         """Return the templates of the ReplicaSets that its controller scales. Raises ApiError, Unreachable."""
-        kind = self._context.registry.by_kind("apps", "ReplicaSet")
-        if kind is None or not selector_of(new):
+        kind = self._context.registry.by_kind(*_REPLICA_SET)
+        if kind is None:
             return []
         uid, namespace = _map(old or {}, "metadata").get("uid"), _map(new, "metadata").get("namespace", "")
         listed = await list_kinds(self._context, [kind], namespace, deadline)
-        made = [obj for _, obj in listed if _is_its(obj, uid) and keeps(new, obj)]
+        # A Rollout may take the selector of what it refers to. What it adopts by that is not found here.
+        adopts = bool(selector_of(new))
+        made = [obj for _, obj in listed if _is_its(obj, uid, adopts) and keeps(new, obj)]
+        if (adapter.group, adapter.kind) == _ROLLOUT:
+            # The stable version is scaled even where it has no pods. The current one costs what the Rollout asks for.
+            return [_template(obj) for obj in made if _replicas(obj) or _is_stable(obj, old)]
         current = current_version(new, made)
         active = [obj for obj in made if _replicas(obj)]
         if not active and current is None:
@@ -114,10 +127,22 @@ def _at(demand: Demand, largest: Resources) -> Demand:
     return replace(demand, resources=total((demand.resources, *more)), roles=roles)
 
 
-def _is_its(obj: Object, uid: str | None) -> bool:
+def _with_template(obj: Object, template: Object) -> Object:
+    """Return an object with another template in place of its own, or of the one that it refers to."""
+    spec = {key: value for key, value in _map(obj, "spec").items() if key != "workloadRef"}
+    return {**obj, "spec": {**spec, "template": template}}
+
+
+def _is_stable(obj: Object, rollout: Object | None) -> bool:
+    """Return True for the ReplicaSet that a Rollout goes back to (argo-rollouts utils/replicaset, GetStableRS)."""
+    stable = _map(rollout or {}, "status").get("stableRS")
+    return bool(stable) and _map(_map(obj, "metadata"), "labels").get(_ROLLOUT_HASH) == stable
+
+
+def _is_its(obj: Object, uid: str | None, adopts: bool) -> bool:
     """Return True for a ReplicaSet that an object has, or that it may adopt."""
     controller = controller_of(obj["metadata"])
-    return not is_going(obj) if controller is None else controller.get("uid") == uid
+    return adopts and not is_going(obj) if controller is None else controller.get("uid") == uid
 
 
 def _template(obj: Object) -> Object:
