@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from bizrq.quota.reservation import Reservation, Write
+from bizrq.units import quantity
 from bizrq.units.resources import Resources, growth, larger, total
 from bizrq.units.slot import GROUP_SLOT_KIND, Slot
 
@@ -23,6 +24,23 @@ class Role:
 def surge_remark(role: str, pods: int, surge: int) -> str:
     """Return what people read of surge that is charged."""
     return f"{surge} of the {pods} pods of {role} are surge"
+
+
+@dataclass(frozen=True, slots=True)
+class OlderVersion:
+    """A version of a workload whose pods cost more than those of its template. A scale-up may add pods of it.
+
+    `since` is when it was made, as its object says, "" where that is not known.
+    """
+
+    name: str
+    pods: int
+    since: str
+    per_pod: Resources
+
+
+#: A refusal names this many older versions.
+MAX_OLDER = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +86,8 @@ class Charge:
     `max_run_time` is the longest run in milliseconds, None where nothing bounds it; `max_run_time_before` is that of
     the stored object. `run_bound_path` is the field that bounds the run, "" for a kind without one. `stated` are the
     requests and limits that all containers state, None where there are no pods.
+
+    Added pods cost as much as those of the `older` versions do. `because_older` is how much of the growth that is.
     """
 
     slot: Slot
@@ -92,6 +112,8 @@ class Charge:
     room: Room | None = None
     children: frozenset[str] = frozenset()
     adopts: Resources = field(default_factory=dict)
+    older: Sequence[OlderVersion] = ()
+    because_older: Resources = field(default_factory=dict)
 
     @property
     def is_grant(self) -> bool:
@@ -135,3 +157,29 @@ class Charge:
 def surge_remarks(charge: Charge) -> list[str]:
     """Return what people read of surge that is charged, for each role that has some."""
     return [surge_remark(role.name, role.replicas, role.surge) for role in charge.roles if role.surge]
+
+
+def older_remarks(charge: Charge, resources: Iterable[str], *, passes: bool) -> list[str]:
+    """Return what people read of older versions at whose size added pods count in these resources.
+
+    `passes` is True where the same request fits without them.
+    """
+    sizes = {name: max((each.per_pod.get(name, 0) for each in charge.older), default=0) for name in resources}
+    sizes = {name: size for name, size in sizes.items() if charge.because_older.get(name, 0)}
+    largest = [each for each in charge.older if any(each.per_pod.get(name, 0) == size for name, size in sizes.items())]
+    if not largest:
+        return []
+    size = ",".join(f"{name}={quantity.text(name, amount)}" for name, amount in sorted(sizes.items()))
+    named = ", ".join(_named(each) for each in largest[:MAX_OLDER])
+    more = f" and {len(largest) - MAX_OLDER} more" if len(largest) > MAX_OLDER else ""
+    remark = f"added pods count as {size} each, like those of {named}{more}, which may be scaled instead"
+    if passes:
+        is_create = charge.resource_version is None
+        until = "nothing of that is left" if is_create else "the rollout is complete and their pods have gone"
+        remark += f": the same request passes once {until}"
+    return [remark]
+
+
+def _named(version: OlderVersion) -> str:
+    pods = "1 pod" if version.pods == 1 else f"{version.pods or 'no'} pods"
+    return f"{version.name} ({pods}{f', since {version.since}' if version.since else ''})"

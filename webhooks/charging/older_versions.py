@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from bizrq.kube.client import NotFound, Resource
+from bizrq.quota.change import Charge, OlderVersion
 from bizrq.units.resources import Resources, growth, larger, scale, total
 from bizrq.workloads.demand.counting import Demand
 from bizrq.workloads.kinds.declaration import Adapter
@@ -37,13 +38,22 @@ _ROLLOUT: Final = ("argoproj.io", "Rollout")
 _ROLLOUT_HASH: Final = "rollouts-pod-template-hash"
 
 
+class Version(NamedTuple):
+    """A workload with an older template, and what people know that by: a name, its pods, and when it was made."""
+
+    workload: Object
+    name: str
+    pods: int
+    since: str
+
+
 class OlderVersions:
     """Finds older versions in one cluster."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
 
-    async def of(self, adapter: Adapter, new: Object, old: Object | None, deadline: Deadline) -> Sequence[Object]:
+    async def of(self, adapter: Adapter, new: Object, old: Object | None, deadline: Deadline) -> Sequence[Version]:
         """Return the object once with each older template of which a write may add pods; none where it adds none.
 
         Raises ApiError, Unreachable.
@@ -51,12 +61,12 @@ class OlderVersions:
         before, after = _replicas(old) if old is not None else 0, _replicas(new)
         if after <= max(before, 1):
             return ()
-        templates: list[Object] = []
         if (adapter.group, adapter.kind) == ("apps", "StatefulSet"):
-            templates = await self._revisions(new, old, before, deadline)
-        elif _REPLICA_SET in adapter.creates and self._may_have_older(adapter, new, old):
-            templates = await self._replica_sets(adapter, new, old, deadline)
-        return [_with_template(new, template) for template in templates]
+            return await self._revisions(new, old, before, deadline)
+        if _REPLICA_SET in adapter.creates and self._may_have_older(adapter, new, old):
+            made = await self._replica_sets(adapter, new, old, deadline)
+            return [_version(new, _template(obj), obj, _replicas(obj)) for obj in made]
+        return ()
 
     def _may_have_older(self, adapter: Adapter, new: Object, old: Object | None) -> bool:
         """Return False where all pods have the template that is asked for, before and after the write.
@@ -73,7 +83,7 @@ class OlderVersions:
     async def _replica_sets(
         self, adapter: Adapter, new: Object, old: Object | None, deadline: Deadline
     ) -> list[Object]:
-        """Return the templates of the ReplicaSets that its controller scales. Raises ApiError, Unreachable."""
+        """Return the ReplicaSets that its controller scales. Raises ApiError, Unreachable."""
         kind = self._context.registry.by_kind(*_REPLICA_SET)
         if kind is None:
             return []
@@ -84,29 +94,34 @@ class OlderVersions:
         made = [obj for _, obj in listed if _is_its(obj, uid, adopts) and keeps(new, obj)]
         if (adapter.group, adapter.kind) == _ROLLOUT:
             # The stable version is scaled even where it has no pods. The current one costs what the Rollout asks for.
-            return [_template(obj) for obj in made if _replicas(obj) or _is_stable(obj, old)]
+            return [obj for obj in made if _replicas(obj) or _is_stable(obj, old)]
         current = current_version(new, made)
         active = [obj for obj in made if _replicas(obj)]
         if not active and current is None:
             # Where no version runs, the newest is scaled.
             active = sorted(made, key=lambda obj: str(obj["metadata"].get("creationTimestamp")))[-1:]
-        return [_template(obj) for obj in active if obj["metadata"].get("uid") != current]
+        return [obj for obj in active if obj["metadata"].get("uid") != current]
 
-    async def _revisions(self, new: Object, old: Object | None, before: int, deadline: Deadline) -> list[Object]:
-        """Return the template of the revision below the partition. Raises ApiError, Unreachable."""
+    async def _revisions(self, new: Object, old: Object | None, before: int, deadline: Deadline) -> list[Version]:
+        """Return the object with the template of the revision below the partition. Raises ApiError, Unreachable."""
         if old is None or _partition(new) <= before:
             return []
         status, is_same = _map(old, "status"), _template(old) == _template(new)
         name = status.get("currentRevision")
         if has_observed(old) and is_same and name == status.get("updateRevision"):
             return []
-        templates: list[Object] = [] if is_same else [_template(old)]
+        found: list[Version] = []
+        if not is_same:
+            # The revision of the stored template may not exist yet.
+            stored = _version(new, _template(old), old, _number(status.get("replicas"), 0))
+            found.append(stored._replace(name="the stored template", since=""))
         if isinstance(name, str) and name:
             namespace, timeout = _map(old, "metadata").get("namespace"), deadline.seconds_left()
             with suppress(NotFound):
-                found = await self._context.client.get(REVISIONS, name, namespace, timeout=timeout)
-                templates.append(_template(_map(found, "data")))
-        return templates
+                revision = await self._context.client.get(REVISIONS, name, namespace, timeout=timeout)
+                pods = _number(status.get("currentReplicas"), 0)
+                found.append(_version(new, _template(_map(revision, "data")), revision, pods))
+        return found
 
 
 def with_older(demand: Demand, before: Demand | None, older: Sequence[Demand]) -> tuple[Demand, Demand | None]:
@@ -116,9 +131,24 @@ def with_older(demand: Demand, before: Demand | None, older: Sequence[Demand]) -
     """
     largest: Resources = {}
     for each in older:
-        for role in each.roles:
-            largest = larger(largest, role.per_pod)
+        largest = larger(largest, _per_pod(each))
     return _at(demand, largest), _at(before, largest) if before is not None else None
+
+
+def explained(charge: Charge, plain: Resources, versions: Sequence[Version], demands: Sequence[Demand]) -> Charge:
+    """Return the charge with the older versions that raise it. `plain` is its growth without them."""
+    older = [
+        OlderVersion(version.name, version.pods, version.since, _per_pod(demand))
+        for version, demand in zip(versions, demands, strict=True)
+    ]
+    return replace(charge, older=older, because_older=growth(charge.growth(), plain))
+
+
+def _per_pod(demand: Demand) -> Resources:
+    found: Resources = {}
+    for role in demand.roles:
+        found = larger(found, role.per_pod)
+    return found
 
 
 def _at(demand: Demand, largest: Resources) -> Demand:
@@ -127,10 +157,12 @@ def _at(demand: Demand, largest: Resources) -> Demand:
     return replace(demand, resources=total((demand.resources, *more)), roles=roles)
 
 
-def _with_template(obj: Object, template: Object) -> Object:
-    """Return an object with another template in place of its own, or of the one that it refers to."""
-    spec = {key: value for key, value in _map(obj, "spec").items() if key != "workloadRef"}
-    return {**obj, "spec": {**spec, "template": template}}
+def _version(workload: Object, template: Object, of: Object, pods: int) -> Version:
+    """Return a workload with another template in place of its own, or of the one that it refers to."""
+    spec = {key: value for key, value in _map(workload, "spec").items() if key != "workloadRef"}
+    metadata = _map(of, "metadata")
+    name, since = f"{of.get('kind')} {metadata.get('name')}", metadata.get("creationTimestamp")
+    return Version({**workload, "spec": {**spec, "template": template}}, name, pods, str(since or ""))
 
 
 def _is_stable(obj: Object, rollout: Object | None) -> bool:

@@ -36,7 +36,7 @@ from webhooks.charging.charges import Charges, Counted, Decided, NothingCharged,
 from webhooks.charging.context import Context
 from webhooks.charging.deadline import Deadline
 from webhooks.charging.grown_children import GrownChildren
-from webhooks.charging.older_versions import OlderVersions, with_older
+from webhooks.charging.older_versions import OlderVersions, explained, with_older
 from webhooks.charging.owner_trust import OwnerTrust
 from webhooks.charging.payers import Payers, check_owner_references, is_going
 from webhooks.charging.shared_claims import SharedClaims
@@ -304,12 +304,16 @@ class WorkloadHandler:
         before = None
         if stored is not None:
             before = self._children.with_children(stored, adapter, children, lookup)
-        versions = await self._older.of(adapter, new, old, deadline)
+        versions, older, plain = await self._older.of(adapter, new, old, deadline), list[Demand](), demand.resources
         if versions:
-            demand, before = with_older(demand, before, await self._demands(versions, adapter, deadline))
+            older = await self._demands([each.workload for each in versions], adapter, deadline)
+            plain = growth(plain, before.resources if before is not None else {})
+            demand, before = with_older(demand, before, older)
         if old is not None and (lets_go := await self._adoption.lets_go(adapter, old, new, deadline)):
             demand = replace(demand, resources=add(demand.resources, lets_go))
         charge = charge_of(adapter, write.request, new, demand, old, before)
+        if versions:
+            charge = explained(charge, plain, versions, older)
         charge = replace(charge, children=self._promised_beside(adapter), adopts=write.adopts.get(group, {}))
         # While a child asks for more than the workload does, the child may be about to ask for less.
         hidden = bool(children) and stored is not None and bool(growth(own_demand.resources, stored.resources))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from bizrq.api.group import KIND as GROUP_KIND
 from bizrq.cli.output.terminal import CommandLine
 from bizrq.quota.account import Account, AccountHours
-from bizrq.quota.change import surge_remarks
+from bizrq.quota.change import older_remarks, surge_remarks
 from bizrq.quota.headroom import replicas_that_fit, role_that_grew
 from bizrq.quota.prepaid import with_max_cost
 from bizrq.quota.verdict import Denied, Violation
@@ -173,6 +173,7 @@ def why_charged(outcome: DryRunOutcome) -> list[str]:
     lines = [f"{taken} {outcome.group}."]
     if outcome.charge is not None:
         lines += surge_remarks(outcome.charge)
+        lines += older_remarks(outcome.charge, outcome.charge.because_older, passes=False)
     if outcome.charge is None and outcome.fits:
         lines.append("It needs no more than the stored object, so it is admitted whatever is left.")
     return lines

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from bizrq.kube.client import Resource
 from bizrq.units.quantity import NANO
 from tests.support.objects import (
     DEPLOYMENTS,
@@ -21,11 +22,12 @@ from tests.support.objects import (
     template,
 )
 from tests.webhooks.charging.test_owner_trust import owned_by
-from tests.webhooks.conftest import Api, Hooks, changed, message
+from tests.webhooks.conftest import Api, Hooks, changed, message, stored
 from tests.webhooks.handlers.test_children import remembers, scaled
 from tests.webhooks.handlers.test_workloads import replicas
 
 BOTH = pytest.mark.parametrize("make", [deployment, rollout], ids=["Deployment", "Rollout"])
+STATEFULSETS = Resource("apps", "v1", "statefulsets", "StatefulSet")
 RESOURCES = {"Deployment": DEPLOYMENTS, "Rollout": ROLLOUTS}
 
 
@@ -134,3 +136,67 @@ async def test_a_new_workload_may_scale_what_it_adopts(api: Api, hooks: Hooks, m
     assert (await hooks.create(make("web", "nlp", 2)))["allowed"]
     [entry] = await api.entries("nlp")
     assert entry.extra["limits.cpu"] == 5 * NANO
+
+
+# What a refusal says.
+
+
+@BOTH
+async def test_a_refusal_names_the_versions_whose_size_counts_and_says_when_it_passes(
+    api: Api, hooks: Hooks, make: Callable[..., Object]
+) -> None:
+    await api.group("nlp", cpu="9", used={"cpu": "6"})
+    web = await stands(api, make("web", "nlp", 2), replicas=2, updatedReplicas=1)
+    old = await version(api, web, "old", 1, "5")
+    await version(api, web, "smaller", 1, "2")
+    since = old["metadata"]["creationTimestamp"]
+    why = (
+        "exceeded quota: nlp, requested: limits.cpu=5, used: limits.cpu=6, limited: limits.cpu=9; left: limits.cpu=3; "
+        "fits: 0 more replicas; added pods count as limits.cpu=5 each, like those of ReplicaSet old "
+        f"(1 pod, since {since}), which may be scaled instead"
+    )
+    passes = ": the same request passes once the rollout is complete and their pods have gone"
+    assert message(await hooks.update(web, changed(web, replicas(3)))) == why + passes
+    await api.client.delete(REPLICASETS, "old", "default")
+    await api.client.delete(REPLICASETS, "smaller", "default")
+    assert (await hooks.update(web, changed(web, replicas(3))))["allowed"]
+
+
+async def test_a_refusal_does_not_promise_that_a_request_passes_which_is_too_large_anyway(
+    api: Api, hooks: Hooks
+) -> None:
+    await api.group("nlp", cpu="9", pods=2, used={"cpu": "6", "pods": 2})
+    web = await stands(api, deployment("web", "nlp", 2), replicas=2, updatedReplicas=1)
+    await version(api, web, "old", 1, "5")
+    refused = message(await hooks.update(web, changed(web, replicas(3))))
+    assert "added pods count as limits.cpu=5 each, like those of ReplicaSet old (1 pod, " in refused
+    assert "passes" not in refused
+
+
+async def test_a_refusal_names_two_of_the_largest_versions(api: Api, hooks: Hooks) -> None:
+    await api.group("nlp", cpu="9", used={"cpu": "6"})
+    web = await stands(api, deployment("web", "nlp", 2))
+    for name in "abcd":
+        await version(api, web, name, 2, "5")
+    refused = message(await hooks.update(web, changed(web, replicas(3))))
+    assert refused.count("ReplicaSet ") == 2
+    assert "(2 pods, since" in refused
+    assert " and 2 more, which may be scaled instead" in refused
+
+
+async def test_a_refusal_of_a_stateful_set_names_its_revision(api: Api, hooks: Hooks) -> None:
+    await api.group("nlp", cpu="12", used={"cpu": "10"})
+    made = {**deployment("db", "nlp", 2, cpu="5"), "kind": "StatefulSet"}
+    partition = {"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 9}}}
+    old = stored(changed(made, lambda o: o.update(spec={**o["spec"], **partition}, status={"replicas": 2})))
+    grown = changed(old, lambda o: o["spec"].update(replicas=3, template=template("1")))
+    refused = message(await hooks.update(old, grown, resource=STATEFULSETS))
+    assert "added pods count as limits.cpu=5 each, like those of the stored template (2 pods), which" in refused
+
+
+async def test_a_refusal_of_a_new_workload_names_what_it_adopts(api: Api, hooks: Hooks) -> None:
+    await api.group("nlp", cpu="10", used={"cpu": "5"})
+    left = await version(api, None, "left", 1, "5")
+    remembers(hooks, left["metadata"]["uid"])
+    refused = message(await hooks.create(deployment("web", "nlp", 3)))
+    assert refused.endswith("which may be scaled instead: the same request passes once nothing of that is left")
