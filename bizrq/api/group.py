@@ -329,14 +329,23 @@ def detached_of(group: GroupObject) -> list[tuple[Slot, str]]:
     return found
 
 
-def ending_line(slot: Slot, amounts: Mapping[str, int], until: int | None) -> str:
+def ending_line(
+    slot: Slot,
+    amounts: Mapping[str, int],
+    until: int | None,
+    *,
+    since: int | None = None,
+    pods: Mapping[str, int],
+) -> str:
     """Return a line of `status.ending`: what the pods of a slot take besides those that it asks for.
 
-    `until` is the moment in milliseconds at which the last of them has ended, None where the clock does not end it.
+    `pods` says how many of them are of which sort (`RUNS_ON` in `bizrq.quota.verdict`). `since` is the first moment of
+    that, and `until` that at which the last of them has ended, None where the clock does not end it; in milliseconds.
     """
     words = [f"{name}={amount}" for name, amount in text_of(nonzero(amounts)).items()]
-    end = [f"until={format_timestamp(until)}"] if until is not None else []
-    return " ".join((str(slot), *words, *end))
+    words += [f"{sort}={number}" for sort, number in pods.items() if number]
+    times = [f"{word}={format_timestamp(at)}" for word, at in (("since", since), ("until", until)) if at is not None]
+    return " ".join((str(slot), *words, *times))
 
 
 def hold_patch(group: GroupObject, now: int) -> bytes:

@@ -56,6 +56,12 @@ class Reason(StrEnum):
 
 #: A refusal names the ending pods of this many workloads.
 MAX_ENDING = 2
+#: The sorts of pods that a line of `status.ending` counts, in words. A line without any is of pods that are ending.
+RUNS_ON: Mapping[str, str] = {
+    "ending": "ending",
+    "beyond": "of a rollout that takes more than ten minutes",
+    "older": "of an older version that asks for more",
+}
 #: A client may send the same request again: nothing is wrong with it.
 RETRYABLE = frozenset({Reason.PARENT_NOT_RECONCILED, Reason.BUSY, Reason.FULL, Reason.TIMEOUT})
 #: The object itself cannot be read.
@@ -176,28 +182,49 @@ def unreadable(reason: Reason, group: str, subject: str, why: str) -> Denied:
 
 
 def name_ending(denied: Denied, lines: Sequence[str]) -> Denied:
-    """Return the refusal with the ending pods whose resources are violated, from `status.ending`.
+    """Return the refusal with the pods that take what is violated besides what is asked for, from `status.ending`.
 
-    A line is `SLOT RESOURCE=AMOUNT… until=TIME`. What cannot be read is not named.
+    A line is `SLOT RESOURCE=AMOUNT… SORT=PODS… since=TIME until=TIME`. What cannot be read is not named. Where the
+    request fits without those pods, the refusal says so.
     """
     if denied.reason is not Reason.EXCEEDED:
         return denied
     wanted = [violation.resource for violation in denied.violations]
     clauses: list[str] = []
+    freed = dict.fromkeys(wanted, 0)
     for line in lines:
         slot, *words = line.split(" ")
         amounts = {name: amount for name, _, amount in (word.partition("=") for word in words)}
         held = ",".join(f"{name}={amounts[name]}" for name in wanted if name in amounts)
         if not held:
             continue
-        pods, until = amounts.get("pods", ""), amounts.get("until", "")
-        what = f"1 pod of {slot} is" if pods == "1" else f"{pods} pods of {slot} are".lstrip()
-        clauses.append(f"{what} ending ({held})" + (f" until {_clock(until)}" if until else ""))
+        for name in wanted:
+            freed[name] += _amount(amounts.get(name, "0"))
+        since, until = amounts.get("since", ""), amounts.get("until", "")
+        times = (f" since {since}" if since else "") + (f" until {_clock(until)}" if until else "")
+        clauses.append(f"{_pods_that_run_on(slot, amounts)} ({held}){times}")
     if not clauses:
         return denied
     more = len(clauses) - MAX_ENDING
-    named = "; ".join(clauses[:MAX_ENDING]) + (f"; {more} more are ending" if more > 0 else "")
+    named = "; ".join(clauses[:MAX_ENDING]) + (f"; and pods of {more} more" if more > 0 else "")
+    if all(v.requested + v.used - freed[v.resource] <= v.hard for v in denied.violations):
+        named += "; the same request passes once they have gone"
     return replace(denied, message=f"{denied.message}; {named}")
+
+
+def _pods_that_run_on(slot: str, amounts: Mapping[str, str]) -> str:
+    """Return what people read of the pods of a line of `status.ending`."""
+    counts = [(amounts[sort], words) for sort, words in RUNS_ON.items() if sort in amounts]
+    (first, words), *others = counts or [(amounts.get("pods", ""), RUNS_ON["ending"])]
+    pods = f"1 pod of {slot} is {words}" if first == "1" else f"{first} pods of {slot} are {words}".lstrip()
+    return " and ".join((pods, *(f"{number} {words}" for number, words in others)))
+
+
+def _amount(text: str) -> int:
+    try:
+        return quantity.parse(text)
+    except quantity.QuantityError:
+        return 0
 
 
 def _clock(until: str) -> str:

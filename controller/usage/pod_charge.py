@@ -12,6 +12,7 @@ from typing import Any
 
 from bizrq.units.quantity import NANO
 from bizrq.units.resources import Resources, add, growth, larger
+from bizrq.units.times import TimestampError, parse_timestamp
 from bizrq.workloads.config import CountingConfig
 from bizrq.workloads.demand.counting import Demand, least_pod
 from bizrq.workloads.kinds.declaration import Adapter
@@ -40,15 +41,17 @@ _FEW = 500
 class Overlap:
     """Pods that run besides the declared ones: those that are `ending`, and those `beyond` the ten free minutes.
 
-    Where both are 0, pods of an older version ask for more than the declared ones. `since` is the first moment of that.
-    `until` is the last end by the clock, None where only an event ends it. Times are milliseconds since 1970. `makers`
-    are the uids of the objects whose controllers make the workload's pods. `versioned` are the names of those above
-    them that make a ReplicaSet for each version.
+    Where none is beyond, those of an `older` version may ask for more than the declared ones. `since` is the first
+    moment of that; of pods that are only older, when the latest version was made. `until` is the last end by the clock,
+    None where only an event ends it. Times are milliseconds since 1970. `makers` are the uids of the objects whose
+    controllers make the workload's pods. `versioned` are the names of those above them that make a ReplicaSet for each
+    version.
     """
 
     ending: int
     beyond: int
     amounts: Resources
+    older: int = 0
     since: int | None = None
     until: int | None = None
     makers: tuple[str, ...] = ()
@@ -113,13 +116,14 @@ class PodCharges:
         missing = {} if earlier else least_pod(demand)
         weighed = weigh(asked, declared, held, now, surges=may_have_free, per_pod=missing)
         rolls = adapter.surge is not None and len({pod.version for pod in held}) > 1
-        found = _charge(weighed, declared, asked, rolls=rolls)
+        found = _charge(weighed, declared, asked, least_pod(demand), rolls=rolls)
         gone = (each for path in below.makers for each in self._cluster.vanished.of(path[-1][1]["metadata"]["uid"]))
         found = replace(found, vanished=[pod.uid for pod, _ in gone])
         if found.overlap is None:
             return replace(found, between=between)
         makers = tuple(sorted(path[-1][1]["metadata"]["uid"] for path in below.makers))
-        overlap = replace(found.overlap, makers=makers, versioned=_versioned(below.makers))
+        since = found.overlap.since if found.overlap.since is not None else _latest_version(below.makers)
+        overlap = replace(found.overlap, since=since, makers=makers, versioned=_versioned(below.makers))
         return replace(found, overlap=overlap, between=between)
 
     def latest(self, below: Below) -> str:
@@ -237,7 +241,20 @@ def _versioned(makers: Iterable[Path]) -> tuple[str, ...]:
     return tuple(sorted({str(owner["metadata"]["name"]) for owner in above}))
 
 
-def _charge(weighed: Weighed, declared: int, asked: Resources, *, rolls: bool) -> PodCharge:
+def _latest_version(makers: Sequence[Path]) -> int | None:
+    """Return when the latest of several ReplicaSets was made; None where there is one, or none says when."""
+    made = [_created(path[-1][1]) for path in makers] if len(makers) > 1 else []
+    return _on_the_calendar(max((at for at in made if at is not None), default=None))
+
+
+def _created(obj: Object) -> int | None:
+    try:
+        return parse_timestamp(str(obj["metadata"].get("creationTimestamp")))
+    except TimestampError:
+        return None
+
+
+def _charge(weighed: Weighed, declared: int, asked: Resources, per_pod: Resources, *, rolls: bool) -> PodCharge:
     """Sort what is charged beyond the workload into overlap and surplus. `rolls` says that it has several versions."""
     if not weighed.beyond:
         return PodCharge(weighed)
@@ -248,6 +265,7 @@ def _charge(weighed: Weighed, declared: int, asked: Resources, *, rolls: bool) -
     number = max(0, surge - number_of(weighed.free)) if rolls and fresh else 0
     if not ending and not (rolls and fresh):
         return PodCharge(weighed, surplus=fresh)
+    older = max(1, _larger(weighed.fresh, per_pod)) if rolls and fresh and not number else 0
     since = [_deleted_at(pod.life) for pod in ending]
     if number and (made := _made_at(weighed.fresh, surge)):
         since.append(made + FREE_FOR)
@@ -257,10 +275,19 @@ def _charge(weighed: Weighed, declared: int, asked: Resources, *, rolls: bool) -
         number_of(ending),
         number,
         add(amounts, fresh) if rolls else amounts,
+        older,
         _on_the_calendar(min((at for at in since if at is not None), default=None)),
         _on_the_calendar(max(known)) if known and len(known) == len(ends) and not (rolls and fresh) else None,
     )
     return PodCharge(weighed, overlap, None if rolls else fresh)
+
+
+def _larger(pods: Iterable[Held], per_pod: Resources) -> int:
+    """Return how many pods ask for more than the next one will."""
+    # Most pods of a slot share one cost.
+    sizes = {id(pod.cost): pod.cost for pod in pods}
+    large = {key for key, cost in sizes.items() if growth(cost, per_pod)}
+    return sum(pod.many for pod in pods if id(pod.cost) in large)
 
 
 def _made_at(pods: Iterable[Held], number: int) -> int | None:

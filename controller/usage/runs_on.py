@@ -62,7 +62,10 @@ def messages(pods: dict[str, RunsOn]) -> list[str]:
 
 def ending_lines(pods: dict[str, RunsOn]) -> list[str]:
     """Return their lines of `status.ending`."""
-    return [wire.ending_line(Slot("pods", *_place(pod.pod)), pod.cost, pod.until) for pod in pods.values()]
+    return [
+        wire.ending_line(Slot("pods", *_place(pod.pod)), pod.cost, pod.until, pods={"ending": 1})
+        for pod in pods.values()
+    ]
 
 
 def _place(text: str) -> tuple[str, str]:

@@ -193,14 +193,16 @@ def overlap_message(overlap: Overlap) -> str:
     """Return what people read of pods that run besides those that a workload asks for."""
     pods = [f"{overlap.ending} ending"] if overlap.ending else []
     pods += [f"{overlap.beyond} that a rollout has had for more than ten minutes"] if overlap.beyond else []
+    pods += [f"{overlap.older} of an older version that asks for more"] if overlap.older else []
     since = f" since {format_timestamp(overlap.since)}" if overlap.since is not None else ""
     until = f" until {format_timestamp(overlap.until)} at the latest" if overlap.until is not None else ""
-    return f"pods {' and '.join(pods or ['of an older version that asks for more'])}{since}{until}"
+    return f"pods {' and '.join(pods)}{since}{until}"
 
 
 def _ending_line(slot: Slot, overlap: Overlap) -> str:
-    """Return the line of `status.ending`; "" where only an older version asks for more, which its end makes smaller."""
-    return wire.ending_line(slot, overlap.amounts, overlap.until) if overlap.ending or overlap.beyond else ""
+    """Return the line of `status.ending`."""
+    pods = {"ending": overlap.ending, "beyond": overlap.beyond, "older": overlap.older}
+    return wire.ending_line(slot, overlap.amounts, overlap.until, since=overlap.since, pods=pods)
 
 
 def _instant(text: str | None) -> int | None:

@@ -105,7 +105,8 @@ async def test_a_rollout_with_surge_and_the_same_after_ten_minutes(books: Books)
         assert now < again <= now + 600_000
         books.box.clock.advance(600)
         group = await team.uses("7")
-        assert group.status.ending == ["deployments.apps/default/web limits.cpu=2 pods=2 requests.cpu=2"]
+        [line] = group.status.ending
+        assert line.startswith("deployments.apps/default/web limits.cpu=2 pods=2 requests.cpu=2 beyond=2 since=20")
         assert "deployments.apps/default/web: pods 2 that a rollout has had for more than ten minutes" in overlap(group)
         assert not [c for c in group.status.conditions if c.type == "Surplus"]
 
@@ -125,6 +126,7 @@ async def test_scaled_to_nothing_and_back_while_the_old_pods_end(books: Books) -
         end = format_timestamp(int(books.box.clock.now().timestamp() * 1000) + 2 * DAY * 1000)
         [line] = group.status.ending
         assert line.startswith("deployments.apps/default/web limits.cpu=5 ")
+        assert " ending=5 since=20" in line
         # `holds_still` moves the clock by milliseconds.
         assert line.rpartition("until=")[2][:-4] == end[:-4]
         assert "pods 5 ending since" in overlap(group)
@@ -152,7 +154,9 @@ async def test_a_template_shrunk_under_a_pod_that_is_replaced(books: Books) -> N
         await team.pods("new", newer, 1, "1m")
         await team.still_uses("5001m")
         await team.stop(old[0])
-        await team.uses("4001m")
+        [line] = (await team.uses("4001m")).status.ending
+        assert line.startswith("deployments.apps/default/web limits.cpu=3996m ")
+        assert " older=4 since=20" in line
 
 
 async def test_a_pod_of_a_stateful_set_is_deleted(books: Books) -> None:

@@ -74,14 +74,41 @@ ENDING = [
 
 
 def test_a_refusal_names_the_ending_pods_that_have_what_is_missing() -> None:
-    refused = exceeded("nlp", [violation("limits.cpu", "5", "6", "10")], None)
+    refused = exceeded("nlp", [violation("limits.cpu", "11", "6", "10")], None)
     assert name_ending(refused, ENDING).message == (
         f"{refused.message}; 5 pods of deployments/team-a/web are ending (limits.cpu=5) until 10:05:30; "
         "1 pod of pods/team-a/x is ending (limits.cpu=1) until 10:05:31"
     )
-    assert name_ending(refused, [*ENDING, "pods/a/z limits.cpu=1"]).message.endswith("; 1 more are ending")
+    assert name_ending(refused, [*ENDING, "pods/a/z limits.cpu=x"]).message.endswith("; and pods of 1 more")
     for lines in ([], ENDING[2:], [""], ["limits.cpu"]):
         assert name_ending(refused, lines) is refused
+
+
+@pytest.mark.parametrize(
+    ("words", "clause"),
+    [
+        ("ending=1 since=2026-11-22T10:04:30Z", "1 pod of d/a/web is ending (limits.cpu=2) since 2026-11-22T10:04:30Z"),
+        ("beyond=2", "2 pods of d/a/web are of a rollout that takes more than ten minutes (limits.cpu=2)"),
+        ("older=4", "4 pods of d/a/web are of an older version that asks for more (limits.cpu=2)"),
+        (
+            "ending=3 older=1",
+            "3 pods of d/a/web are ending and 1 of an older version that asks for more (limits.cpu=2)",
+        ),
+    ],
+)
+def test_a_refusal_says_why_pods_run_besides_those_that_are_asked_for(words: str, clause: str) -> None:
+    refused = exceeded("nlp", [violation("limits.cpu", "5", "9", "10")], None)
+    assert name_ending(refused, [f"d/a/web limits.cpu=2 {words}"]).message == f"{refused.message}; {clause}"
+
+
+def test_a_refusal_says_that_the_request_passes_only_if_it_fits_without_those_pods() -> None:
+    passes = "; the same request passes once they have gone"
+    for cpu, found in (("5", True), ("6", False)):
+        refused = exceeded("nlp", [violation("limits.cpu", cpu, "9", "10")], None)
+        lines = ["d/a/web limits.cpu=3 ending=3", "d/a/api limits.cpu=1 ending=1"]
+        assert name_ending(refused, lines).message.endswith(passes) is found
+    both = exceeded("nlp", [violation("limits.cpu", "1", "1", "1"), violation("pods", "1", "1", "1")], None)
+    assert not name_ending(both, ["d/a/web limits.cpu=1 ending=1"]).message.endswith(passes)
 
 
 def test_unstated_resources_are_listed_with_their_containers_once_and_sorted() -> None:

@@ -299,8 +299,8 @@ def test_a_rollout_to_a_smaller_version_is_no_surplus(memory: Memory) -> None:
     assert memory.charge(web) == 5
     found = memory.cost(web).overlap
     assert found is not None
-    assert (found.ending, found.beyond, found.makers) == (0, 0, ("web-1", "web-2"))
-    assert overlap_message(found) == "pods of an older version that asks for more"
+    assert (found.ending, found.beyond, found.older, found.makers) == (0, 0, 5, ("web-1", "web-2"))
+    assert overlap_message(found) == "pods 5 of an older version that asks for more"
 
 
 def test_replica_sets_of_a_surge_that_was_lowered_cost_what_their_pods_do(memory: Memory) -> None:
