@@ -21,6 +21,7 @@ from bizrq.workloads.ownership.charge import Held, Weighed, cost_of, may_be_free
 from bizrq.workloads.ownership.lives import TERMINAL, Life, Stage, ends_at, stage
 from bizrq.workloads.ownership.overlap import FREE_FOR
 from bizrq.workloads.ownership.waiting import Awaited, awaits, current_version
+from bizrq.workloads.pods.surge import is_surging
 from controller.usage.below import Below, Path
 from controller.usage.excess import ExcessUsage
 from controller.watch.cluster import Cluster
@@ -100,7 +101,8 @@ class PodCharges:
         beyond it. Raises nothing: a pod that cannot be counted costs nothing.
         """
         declared = demand.resources.get("pods", 0) // NANO - sum(role.surge for role in demand.roles)
-        surges = adapter.surge is not None and self._config.surge != "count"
+        has_versions = is_surging(workload, adapter)
+        surges = has_versions and self._config.surge != "count"
         held = self._held(workload, below, lookup)
         may_have_free = surges and may_be_free(held, declared)
         if may_have_free:
@@ -115,7 +117,7 @@ class PodCharges:
         # An earlier demand covers the pods that are missing of a smaller one.
         missing = {} if earlier else least_pod(demand)
         weighed = weigh(asked, declared, held, now, surges=may_have_free, per_pod=missing)
-        rolls = adapter.surge is not None and len({pod.version for pod in held}) > 1
+        rolls = has_versions and len({pod.version for pod in held}) > 1
         found = _charge(weighed, declared, asked, least_pod(demand), rolls=rolls)
         gone = (each for path in below.makers for each in self._cluster.vanished.of(path[-1][1]["metadata"]["uid"]))
         found = replace(found, vanished=[pod.uid for pod, _ in gone])

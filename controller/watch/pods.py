@@ -30,9 +30,9 @@ _SPEC = (
     *("nodeSelector", "affinity", "schedulerName", "schedulingGroup"),
 )
 _CONTAINER = ("name", "resources", "restartPolicy", "securityContext")
-#: The version that a LeaderWorkerSet made a pod from; other kinds that surge have an owner for each version.
-_VERSION = "leaderworkerset.sigs.k8s.io/template-revision-hash"
-_LABELS = (LABEL, hami.IGNORE, _VERSION)
+#: The version that a LeaderWorkerSet or a DaemonSet made a pod from; other kinds that surge have an owner for each one.
+_VERSIONS = ("leaderworkerset.sigs.k8s.io/template-revision-hash", "controller-revision-hash")
+_LABELS = (LABEL, hami.IGNORE, *_VERSIONS)
 #: A grace other than this one is kept.
 _GRACE = 30
 #: Labels that differ between the pods of one owner, which no selector of a workload names.
@@ -95,7 +95,7 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
     @property
     def version(self) -> str:
         """Return the version that its maker's template had, where the pod itself has to tell; else ""."""
-        return str(self.labels.get(_VERSION, ""))
+        return str(next((self.labels[key] for key in _VERSIONS if key in self.labels), ""))
 
     def life(self, gone: int | None = None) -> Life:
         """Return the fields that decide if the pod is live. `gone` is the time at which it was found missing."""

@@ -208,6 +208,30 @@ async def test_a_daemonset_pays_at_its_creation_for_the_nodes_that_it_fits(tenan
     assert await tenant.live() <= 6
 
 
+async def test_the_surge_of_a_daemonset_fits_into_a_full_group(tenant: Tenant, nodes: list[str], parts: Parts) -> None:
+    """Its pods never become available, so every node has a second one. They are free for ten minutes."""
+    if not parts.cluster.is_real:
+        pytest.skip("the sandbox does not update DaemonSets")
+    made = daemonset(tenant)
+    rolling = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}
+    made["spec"] |= {"minReadySeconds": 3000, "updateStrategy": rolling}
+    await tenant.create(DAEMONSETS, made)
+    await tenant.uses("4")
+    await tenant.patch(DAEMONSETS, "ds", {"spec": {"template": {"metadata": {"labels": {"v": "2"}}}}})
+    await tenant.running(8)
+
+    async def counted() -> bool:
+        """As soon as a recount has seen all of them."""
+        found = wire.from_dict(await tenant.admin.get(GROUPS, tenant.name)).status
+        newest = max(int(pod["metadata"]["resourceVersion"]) for pod in await tenant.pods())
+        return int(found.counted_at.get("pods", "0")) >= newest and not found.reservations
+
+    await eventually(counted, 60, "all pods are counted")
+    found = wire.from_dict(await tenant.admin.get(GROUPS, tenant.name)).status
+    assert (found.used or {}).get("limits.cpu") == "4"
+    assert not {"OverQuota", "Surplus", "Overlap"} & await tenant.conditions()
+
+
 async def test_nodes_that_come_later_are_charged(tenant: Tenant, nodes: list[str], logged: LoggedErrors) -> None:
     """Nobody can refuse a node, so it shows as drift and OverQuota; one that goes is refunded."""
     logged.expect("drift")

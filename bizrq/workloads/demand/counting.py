@@ -225,16 +225,24 @@ def may_grow_on_nodes(
 ) -> bool:
     """Return False where a change of a kind with a pod per node asks for no more, whichever nodes exist.
 
-    Its placement is then the same, and no pod asks for more. Raises Malformed where the new object cannot be counted.
+    Its placement is then the same, and no pod asks for more, nor does its surge where that is charged. Raises Malformed
+    where the new object cannot be counted.
     """
     after, places = own_demand(new, adapter, lookup, config).roles, _placements(new, adapter, lookup)
     try:
         before, known = own_demand(old, adapter, lookup, config).roles, _placements(old, adapter, lookup)
     except Malformed:
         return True
+    if config.surge == "count" and _update_strategy(new) != _update_strategy(old):
+        return True
     if places != known or [role.name for role in after] != [role.name for role in before]:
         return True
     return any(resources.growth(now.per_pod, was.per_pod) for now, was in zip(after, before, strict=True))
+
+
+def _update_strategy(obj: dict[str, Any]) -> object:
+    spec = obj.get("spec")
+    return spec.get("updateStrategy") if isinstance(spec, dict) else None
 
 
 def has_same_pods(

@@ -44,6 +44,18 @@ def surge_demand(declared: int, surge: int) -> int:
     return max(0, surge - declared) if declared > 0 else 0
 
 
+def is_surging(obj: dict[str, Any], adapter: Adapter) -> bool:
+    """Return True where an object's controller makes the new version while the old one runs.
+
+    A kind with a pod per node does so if it declares a surge. One that cannot be read is none.
+    """
+    rule = SURGES.get(adapter.surge) if adapter.surge is not None else None
+    if rule is None or not rule.per_node:
+        return rule is not None
+    spec, fields = obj.get("spec"), _Fields(1)
+    return isinstance(spec, dict) and rule.more(spec, fields) > 0 and not fields.problems
+
+
 def with_policies(
     obj: dict[str, Any], adapter: Adapter, sets: Sequence[PodSet], config: CountingConfig
 ) -> tuple[Sequence[PodSet], tuple[str, ...]]:
@@ -73,10 +85,7 @@ def _surged(
     if config.surge != "count" and type(spec) is dict and rule.is_plain(spec):
         return sets, ()
     spec = expect_map(spec, "spec")
-    given = spec.get("replicas")
-    replicas = 1 if given is None else expect_count(given, "spec.replicas")
-    if not rule.by_replicas:
-        replicas = 1
+    replicas = _replicas(spec, rule, sets)
     fields = _Fields(replicas)
     surge = rule.more(spec, fields)
     problems = tuple(fields.problems)
@@ -89,6 +98,15 @@ def _surged(
     if any(s.count > MAX_COUNT for s in surged):
         raise malformed("spec", f"asks for more than {MAX_COUNT} pods")
     return surged, problems
+
+
+def _replicas(spec: dict[str, Any], rule: SurgeRule, sets: Sequence[PodSet]) -> int:
+    """Return of how many equal parts the object is: replicas, nodes, or one. Raises Malformed."""
+    if rule.per_node:
+        return max((pods.count for pods in sets), default=0)
+    given = spec.get("replicas")
+    replicas = 1 if given is None else expect_count(given, "spec.replicas")
+    return replicas if rule.by_replicas else 1
 
 
 class _Fields:
@@ -153,6 +171,16 @@ def _is_plain_deployment(spec: dict[str, Any]) -> bool:
     return rolling is None or (type(rolling) is dict and rolling.get("maxSurge") in _SMALL)
 
 
+def _of_daemonset(spec: dict[str, Any], fields: _Fields) -> int:
+    """Return the surge, which adds no more than a pod to each node (kubernetes pkg/controller/daemon/update.go)."""
+    strategy = fields.map(spec.get("updateStrategy"), "spec.updateStrategy")
+    if fields.text(strategy.get("type"), "spec.updateStrategy.type") == "OnDelete":
+        return 0
+    path = "spec.updateStrategy.rollingUpdate"
+    rolling = fields.map(strategy.get("rollingUpdate"), path)
+    return min(fields.replicas, fields.number(rolling.get("maxSurge"), 0, f"{path}.maxSurge"))
+
+
 def _of_rollout(spec: dict[str, Any], fields: _Fields) -> int:
     """Return all replicas where traffic is switched or shared and the old version stays; else the canary's surge.
 
@@ -190,18 +218,23 @@ def _of_leaderworkerset(spec: dict[str, Any], fields: _Fields) -> int:
 class SurgeRule:
     """How many more replicas an update may add. `description` is for the table of docs/kinds.md.
 
-    `more` takes the object's spec. Without `by_replicas` the whole object is one replica. `is_plain` returns True for a
+    `more` takes the object's spec. Without `by_replicas` the whole object is one replica; with `per_node` it has as
+    many as there are nodes that its pods fit. `is_plain` returns True for a
     spec that plainly adds no more than its replicas, which most do: so most are counted fast.
     """
 
     description: str
     more: Callable[[dict[str, Any], _Fields], int]
     by_replicas: bool = True
+    per_node: bool = False
     is_plain: Callable[[dict[str, Any]], bool] = lambda _spec: False
 
 
 #: By the `surge` of a kind.
 SURGES: Final[Mapping[str, SurgeRule]] = {
+    "daemonset": SurgeRule(
+        "`maxSurge` of its rolling update, no more than one for each node", _of_daemonset, per_node=True
+    ),
     "deployment": SurgeRule("`maxSurge` of its rolling update", _of_deployment, is_plain=_is_plain_deployment),
     "leaderworkerset": SurgeRule("`maxSurge` groups", _of_leaderworkerset),
     "rollout": SurgeRule(

@@ -101,6 +101,58 @@ def test_surge_that_counts_as_demand_is_not_free() -> None:
     assert memory.charge(web) == 8
 
 
+def daemonset(memory: Memory, **rolling: Any) -> tuple[Object, list[Object]]:
+    """Return a DaemonSet on five nodes of one core each, and its pods."""
+    made = deployment("ds", "nlp", 5)
+    spec = {"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": rolling}}
+    made = memory.put({**made, "kind": "DaemonSet", "spec": {**made["spec"], **spec}})
+    stored = memory.put({**made, "status": {"desiredNumberScheduled": 5, "observedGeneration": 1}}, generation=1)
+    return stored, [of_version(memory, stored, f"old-{number}", "1", 3600) for number in range(5)]
+
+
+def of_version(memory: Memory, owner: Object, name: str, version: str, age: float) -> Object:
+    made = run(memory, name, owner, age=age)
+    labels = {**made["metadata"]["labels"], "controller-revision-hash": version}
+    return memory.put({**made, "metadata": {**made["metadata"], "labels": labels}})
+
+
+def test_the_surge_of_a_daemonset_is_free_for_ten_minutes(memory: Memory) -> None:
+    """As that of a Deployment. Pods that are not available get a second one on every node."""
+    ds, _ = daemonset(memory, maxSurge=1, maxUnavailable=0)
+    for number in range(5):
+        of_version(memory, ds, f"new-{number}", "2", 60)
+    assert memory.charge(ds) == 5
+    memory.wait(9 * 60)
+    found = memory.cost(ds)
+    assert memory.charge(ds) == 10
+    assert found.overlap is not None
+    assert (found.overlap.beyond, found.overlap.makers) == (5, ("ds",))
+    assert not memory.finding(ds)
+
+
+def test_pods_of_one_version_of_a_daemonset_are_not_free(memory: Memory) -> None:
+    ds, _ = daemonset(memory, maxSurge=1, maxUnavailable=0)
+    of_version(memory, ds, "forged", "1", 60)
+    assert memory.charge(ds) == 6
+
+
+@pytest.mark.parametrize("rolling", [{}, {"maxUnavailable": 2}, {"maxSurge": 0}, {"maxSurge": -1}, {"maxSurge": []}])
+def test_a_daemonset_without_a_readable_surge_has_no_free_pods(memory: Memory, rolling: Object) -> None:
+    """Those on nodes that it left may take a day to end, and others run already where it went."""
+    ds, _ = daemonset(memory, **rolling)
+    of_version(memory, ds, "new", "2", 60)
+    assert memory.charge(ds) == 6
+
+
+def test_the_surge_of_a_daemonset_that_counts_as_demand_is_not_free() -> None:
+    memory = Memory({"surge": "count"})
+    ds, _ = daemonset(memory, maxSurge=2, maxUnavailable=0)
+    assert memory.charge(ds) == 7
+    for number in range(3):
+        of_version(memory, ds, f"new-{number}", "2", 60)
+    assert memory.charge(ds) == 8
+
+
 def test_scaled_to_nothing_and_back_counts_both(memory: Memory) -> None:
     web, below = web_with(memory, 0)
     for number in range(5):

@@ -13,7 +13,7 @@ from bizrq.workloads.labels import LABEL
 from tests.support.faults import Fault, refused, slow
 from tests.support.objects import NODES, OF_KIND, Object, deployment
 from tests.support.proxy import Proxy
-from tests.webhooks.conftest import Api, Hooks, changed, message, stored
+from tests.webhooks.conftest import Api, Hooks, changed, message, serving, stored
 
 DAEMONSETS = Resource("apps", "v1", "daemonsets", "DaemonSet")
 UNREADABLE = [refused(403, 10**6), refused(503, 10**6), slow(60, 10**6)]
@@ -115,3 +115,49 @@ async def test_what_grows_on_no_node_needs_no_nodes(api: Api, hooks: Hooks, prox
     old = stored(daemonset("nlp", "2"))
     for change in (pods(hostNetwork=True), cpu("1"), lambda o: o["metadata"].update(finalizers=["x"])):
         assert (await hooks.update(old, changed(old, change)))["allowed"]
+
+
+def surge(most: Any) -> Callable[[Object], None]:
+    strategy = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": most, "maxUnavailable": 0}}
+    return lambda obj: obj["spec"].update(updateStrategy=strategy)
+
+
+async def test_surge_up_to_the_nodes_costs_nothing(api: Api, hooks: Hooks) -> None:
+    """No node gets more than one pod in addition, so there is none beyond the nodes."""
+    await api.group("nlp", cpu="3")
+    await nodes(api, 3)
+    assert (await hooks.create(changed(daemonset("nlp"), surge(200))))["allowed"]
+    [entry] = await api.entries("nlp")
+    assert entry.amount["limits.cpu"] == 3 * NANO
+
+
+async def test_with_the_policy_count_the_surge_is_charged_beside_the_nodes(api: Api, through: Any) -> None:
+    await api.group("nlp", cpu="5")
+    await nodes(api, 3)
+    async with serving(through, surge="count") as hooks:
+        refused = message(await hooks.create(changed(daemonset("nlp"), surge("100%"))))
+        assert "requested: limits.cpu=6," in refused
+        assert "3 of the 6 pods of main are surge" in refused
+        assert (await hooks.create(changed(daemonset("nlp"), surge(2))))["allowed"]
+        [entry] = await api.entries("nlp")
+        assert entry.amount["limits.cpu"] == 5 * NANO
+
+
+async def test_surge_that_is_charged_does_not_grow_while_nodes_cannot_be_read(
+    api: Api, through: Any, proxy: Proxy
+) -> None:
+    await api.group("nlp", cpu="9", used={"cpu": "3"})
+    unreadable(refused(403, 10**6), proxy)
+    async with serving(through, surge="count") as hooks:
+        old = stored(changed(daemonset("nlp"), surge(1)))
+        assert "the nodes or what" in message(await hooks.update(old, changed(old, surge(2)), timeout="2s"))
+        assert (await hooks.update(old, changed(old, pods(hostNetwork=True))))["allowed"]
+    async with serving(through) as hooks:
+        assert (await hooks.update(old, changed(old, surge(2))))["allowed"]
+
+
+async def test_a_surge_that_cannot_be_read_is_refused(api: Api, hooks: Hooks) -> None:
+    await api.group("nlp", cpu="9")
+    refused = await hooks.create(changed(daemonset("nlp"), surge("lots")))
+    assert "spec.updateStrategy.rollingUpdate.maxSurge: must be a whole number or a percentage" in message(refused)
+    assert refused["status"]["code"] == 422

@@ -292,6 +292,12 @@ def updating(strategy: Any, replicas: int = 5, make: Any = deployment) -> Object
     return obj
 
 
+def daemonset(strategy: Any) -> Object:
+    """On five nodes."""
+    spec = {"updateStrategy": strategy, "template": POD}
+    return {**workload("apps/v1", "DaemonSet", spec), "status": {"desiredNumberScheduled": 5}}
+
+
 SURGES = [
     ("a quarter more, rounded up", updating(None), 7),
     ("as it says", updating({"rollingUpdate": {"maxSurge": 3}}), 8),
@@ -304,6 +310,11 @@ SURGES = [
     ("groups", workload("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", {
         "replicas": 2, "leaderWorkerTemplate": {"size": 3, "workerTemplate": POD},
         "rolloutStrategy": {"rollingUpdateConfiguration": {"maxSurge": 1}}}), 9),
+    ("a second pod on some nodes", daemonset({"rollingUpdate": {"maxSurge": 2}}), 7),
+    ("on a part of the nodes, rounded up", daemonset({"rollingUpdate": {"maxSurge": "30%"}}), 7),
+    ("no more than one on each node", daemonset({"rollingUpdate": {"maxSurge": 200}}), 10),
+    ("none by default", daemonset({"rollingUpdate": {"maxUnavailable": 3}}), 5),
+    ("none where somebody deletes the pods", daemonset({"type": "OnDelete"}), 5),
     ("two clusters", workload("ray.io/v1", "RayService", {"rayClusterConfig": CLUSTER}), 2),
 ]  # fmt: skip
 
