@@ -134,6 +134,7 @@ class Controller:
             await informer.synced.wait()
         process.quiet_collector()
         self.cluster.releases.settle()
+        self.cluster.releases.find_unseen_versions()
         for group in self.cluster.groups.values():
             self.queue.add(group.name)
         log.info("counting", groups=len(self.cluster.groups.values()))

@@ -13,6 +13,7 @@ import structlog
 
 from bizrq.quota.reservation import Reservation
 from bizrq.units.slot import Slot
+from bizrq.workloads.kinds.declaration import Adapter
 from bizrq.workloads.kinds.registry import Registry
 from bizrq.workloads.owners import MAX_HOPS
 from bizrq.workloads.ownership.memory import Memory
@@ -22,6 +23,7 @@ from controller.watch.informers import POD, Informers
 from controller.watch.invalidation import DirtySet, Mark
 from controller.watch.ownership import Ownership
 from controller.watch.remembered import RememberedPayers
+from controller.watch.unseen_versions import UnseenVersion, UnseenVersions
 
 log = structlog.get_logger(__name__)
 
@@ -51,6 +53,7 @@ class ReleaseTracker:
         self._dirty = dirty
         self._registry = registry
         self._now = now
+        self._unseen = UnseenVersions(informers, registry)
 
     def record(self, old: Object | None, new: Object | None) -> None:
         """Record what a change means for leftovers. Call it before payers are forgotten."""
@@ -76,6 +79,29 @@ class ReleaseTracker:
             if obj is None or (memory.place != place_of(obj) and self._ownership.payer_of(obj) is None):
                 self._payers.remember(uid, replace(memory, gone=self._now()))
                 self.changed([uid])
+
+    def find_unseen_versions(self) -> None:
+        """Remember the payers of ReplicaSets that came and went while nobody watched: whoever pays for their workload.
+
+        Call it once nobody has watched for a while, after `settle`. Anybody may name what never was in a pod's owner.
+        """
+        for version in self._unseen:
+            if self._payers.get(version.uid) is None and (was := self._payer_of_version(version)) is not None:
+                self._payers.remember(version.uid, replace(was, gone=self._now()))
+                self.changed([version.uid])
+
+    def _payer_of_version(self, version: UnseenVersion) -> Memory | None:
+        """Return who pays for the workload of a ReplicaSet, or paid until it went."""
+        for adapter in self._unseen.kinds:
+            lookup = self._informers.resolver.cached_lookup
+            workload = lookup.get(adapter.group, adapter.kind, version.namespace, version.workload)
+            if workload is not None and keeps(workload, version.pod) and (paid := self._ownership.paid(workload)):
+                return Memory(paid.group, paid.place, paid.since or self._now())
+            place = f"{adapter.kind}/{version.namespace}/{version.workload}"
+            for uid in self._payers.left_of(place):
+                if (memory := self._payers.get(uid)) is not None:
+                    return memory
+        return None
 
     def changed(self, uids: Collection[str]) -> None:
         """Place again what remembered payers left."""
@@ -108,10 +134,19 @@ class ReleaseTracker:
             adapter = self._registry.by_resource(api_group, plural) if entry.is_create else None
             if adapter is None or self._payers.get(uid) is not None or self._stored(uid) is not None:
                 continue
-            if self.has_left(uid):
-                now = self._now()
-                self._payers.remember(uid, Memory(group, f"{adapter.kind}/{slot.namespace}/{slot.name}", now, now))
-                self.changed([uid])
+            left = [uid] if self.has_left(uid) else self._versions_of(adapter, slot)
+            now = self._now()
+            for each in left:
+                self._payers.remember(each, Memory(group, f"{adapter.kind}/{slot.namespace}/{slot.name}", now, now))
+            self.changed(left)
+
+    def _versions_of(self, adapter: Adapter, slot: Slot) -> list[str]:
+        """Return the uids of the ReplicaSets of a workload that nobody has seen, nor knows who paid for them."""
+        if adapter not in self._unseen.kinds:
+            return []
+        unseen = ((each.uid, each.namespace, each.workload) for each in self._unseen)
+        place = (slot.namespace, slot.name)
+        return [uid for uid, *of in unseen if tuple(of) == place and self._payers.get(uid) is None]
 
     def _record_deletion(self, old: Object) -> None:
         uid = old["metadata"]["uid"]

@@ -457,3 +457,109 @@ async def test_what_an_owner_with_another_selector_lets_go_is_left(books: Books)
         for name in ("p", "q"):
             await books.client.patch(PODS, name, {"metadata": {"ownerReferences": None}}, namespace="default")
         await books.holds_still("nlp", lambda g: g.status.used == {"limits.cpu": "4"})
+
+
+# ReplicaSets that came and went while no controller ran.
+
+
+async def _version(books: Books, owner: Object, pods: int = 2) -> Object:
+    """Store a ReplicaSet of a workload and its pods as controllers name them. They take a day to stop."""
+    name = f"{owner['metadata']['name']}-5d9f"
+    made = {**deployment(name, None, pods), "kind": "ReplicaSet"}
+    made["metadata"] |= {"labels": {"app": "x", "pod-template-hash": "5d9f"}, "ownerReferences": [_controller(owner)]}
+    made["spec"]["template"]["metadata"]["labels"]["pod-template-hash"] = "5d9f"
+    below = await books.client.create(REPLICASETS, made)
+    for number in range(pods):
+        await books.pod(f"{name}-{number}", below, gpu=0, nodeName="n", terminationGracePeriodSeconds=86400)
+    return below
+
+
+async def _is_deleted(books: Books, *objects: Object, pods: int = 2) -> None:
+    """Delete objects and what they made, as in the background."""
+    for obj in objects:
+        await books.remove(obj)
+    name = objects[0]["metadata"]["name"]
+    for number in range(pods):
+        await books.client.delete(PODS, f"{name}-{number}", "default")
+
+
+async def test_the_pods_of_a_version_that_nobody_saw_are_charged_to_its_workload(books: Books) -> None:
+    async with books.controller():
+        await books.group("nlp", cpu="9")
+        web = await books.create(deployment("web", "nlp", 2))
+        await books.uses("nlp", cpu="2")
+    await _is_deleted(books, await _version(books, web))
+    for _ in range(2):
+        async with books.controller():
+            found = await books.until("nlp", lambda g: len(g.status.leftovers) == 2)
+            assert found.status.used == {"limits.cpu": "4"}
+            assert [each.split()[:2] for each in found.status.leftovers] == [
+                [f"pods/default/web-5d9f-{number}", "Deployment/default/web"] for number in range(2)
+            ]
+    async with books.controller():
+        for number in range(2):
+            await books.ends(f"web-5d9f-{number}")
+        await books.uses("nlp", cpu="2")
+
+
+async def test_the_pods_of_a_version_that_nobody_saw_are_charged_though_its_workload_went_with_it(
+    books: Books, room: int
+) -> None:
+    async with books.controller():
+        await books.group("nlp", cpu="9")
+        web = await books.create(deployment("web", "nlp", 2))
+        await books.uses("nlp", cpu="2")
+        await eventually(lambda: _knows(books, room, web), 60, "the Deployment is remembered")
+    await _is_deleted(books, await _version(books, web), web)
+    async with books.controller():
+        await books.uses("nlp", cpu="2")
+        await books.holds_still("nlp", lambda g: g.status.used == {"limits.cpu": "2"} and len(g.status.leftovers) == 2)
+
+
+async def test_the_pods_of_a_workload_that_nobody_saw_are_charged_to_the_group_that_promised(books: Books) -> None:
+    async with books.controller():
+        await books.group("nlp", cpu="9")
+    web = await books.create(deployment("web", "nlp", 2))
+    await books.promise("nlp", entry("deployments.apps/default/web", "cpu=2", of=web["metadata"]["uid"]))
+    await _is_deleted(books, await _version(books, web), web)
+    async with books.controller():
+        await books.holds_still("nlp", lambda g: bool(g.status.reservations) or g.status.used == {"limits.cpu": "2"})
+        books.clock.advance(61)
+        found = await books.until("nlp", lambda g: not g.status.reservations)
+        assert (found.status.used, len(found.status.leftovers)) == ({"limits.cpu": "2"}, 2)
+
+
+async def test_pods_that_only_look_like_those_of_a_workload_pay_for_themselves(books: Books) -> None:
+    """Their labels do not match its selector, they do not have the hash, or they name no ReplicaSet."""
+    async with books.controller():
+        await books.group("nlp", cpu="9")
+        await books.create(deployment("web", "nlp", 2))
+        await books.uses("nlp", cpu="2")
+    hashed = {"app": "x", "pod-template-hash": "5d9f"}
+    for number, (kind, name, labels) in enumerate(
+        [
+            ("ReplicaSet", "web-5d9f", {**hashed, "app": "y"}),
+            ("ReplicaSet", "web-5d9f", {"app": "x"}),
+            ("ReplicaSet", "other-5d9f", hashed),
+            ("StatefulSet", "web-5d9f", hashed),
+        ]
+    ):
+        never = {**deployment(name, None), "kind": kind}
+        never["metadata"]["uid"] = f"b6cf1b2e-0000-4000-8000-00000000000{number}"
+        never["spec"]["template"]["metadata"]["labels"] = labels
+        await books.pod(f"p{number}", never, gpu=0)
+    async with books.controller():
+        await books.holds_still("nlp", lambda g: g.status.used == {"limits.cpu": "2"} and not g.status.leftovers)
+
+
+async def test_pods_below_what_never_was_pay_for_themselves_while_a_controller_runs(books: Books) -> None:
+    """Anybody may write such an owner: it does not charge the group of a workload in the same namespace."""
+    async with books.controller():
+        await books.group("nlp", cpu="9")
+        await books.create(deployment("web", "nlp", 2))
+        await books.uses("nlp", cpu="2")
+        never = {**deployment("web-5d9f", None), "kind": "ReplicaSet"}
+        never["metadata"]["uid"] = "b6cf1b2e-0000-4000-8000-000000000000"
+        never["spec"]["template"]["metadata"]["labels"] = {"app": "x", "pod-template-hash": "5d9f"}
+        await books.pod("p", never, gpu=0)
+        await books.holds_still("nlp", lambda g: g.status.used == {"limits.cpu": "2"} and not g.status.leftovers)

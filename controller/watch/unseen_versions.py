@@ -1,0 +1,58 @@
+"""Find ReplicaSets that came and went while nobody watched, by the pods that are left of them.
+
+A pod names the ReplicaSet that made it. That has the name of its workload and the hash of the version, which its pods
+have as a label. This file alone reads a workload out of these. It does not know who paid.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
+
+from bizrq.workloads.kinds.declaration import Adapter
+from bizrq.workloads.kinds.registry import Registry
+from controller.watch.informers import REPLICASET, Informers
+from controller.watch.pods import Pod
+
+Object = dict[str, Any]
+
+#: The labels in which Deployments and Argo Rollouts give their pods the hash of the version.
+_HASHES: Final = ("pod-template-hash", "rollouts-pod-template-hash")
+
+
+class UnseenVersion(NamedTuple):
+    """A ReplicaSet that nobody has seen: its uid, the namespace and name of its workload, and one of its pods."""
+
+    uid: str
+    namespace: str
+    workload: str
+    pod: Object
+
+
+class UnseenVersions:
+    """Looks through the stored pods."""
+
+    def __init__(self, informers: Informers, registry: Registry) -> None:
+        self._informers = informers
+        #: The kinds of workload that make a ReplicaSet for each version.
+        self.kinds: tuple[Adapter, ...] = tuple(each for each in registry.charged if REPLICASET in each.creates)
+
+    def __iter__(self) -> Iterator[UnseenVersion]:
+        """Yield the ReplicaSets that pods name and that are not stored."""
+        stored, pods = self._informers.kinds[REPLICASET].store, self._informers.pods.store
+        for uid in tuple(pods.keys("owner")):
+            if stored.kept(uid) is not None:
+                continue
+            pod = next(iter(pods.kept_index("owner", uid)), None)
+            if isinstance(pod, Pod) and (workload := _workload_of(pod)):
+                yield UnseenVersion(uid, pod.namespace, workload, pod.plain())
+
+
+def _workload_of(pod: Pod) -> str:
+    """Return the name of the workload whose ReplicaSet a pod names; "" where it does not tell."""
+    if pod.owner is None or pod.owner.kind != REPLICASET[1]:
+        return ""
+    hashes = (pod.selected.get(label) for label in _HASHES)
+    return next(
+        (pod.owner.name.removesuffix(f"-{each}") for each in hashes if each and pod.owner.name.endswith(f"-{each}")), ""
+    )
