@@ -19,6 +19,7 @@ from bizrq.workloads.owners import MAX_HOPS
 from bizrq.workloads.ownership.memory import Memory
 from bizrq.workloads.ownership.payers import PayerReason, keeps, place_of, selector_of
 from controller.watch.descendants import Descendants
+from controller.watch.indexes import labelled_group
 from controller.watch.informers import POD, Informers
 from controller.watch.invalidation import DirtySet, Mark
 from controller.watch.ownership import Ownership
@@ -67,6 +68,7 @@ class ReleaseTracker:
             self._record_deletion(old)
         else:
             self._record_release(old, new)
+            self._record_end(old, new)
             self._record_another_selector(old, new)
 
     def settle(self, uids: Iterable[str] | None = None) -> None:
@@ -76,7 +78,8 @@ class ReleaseTracker:
             if memory is None or memory.gone is not None:
                 continue
             obj = self._stored(uid)
-            if obj is None or (memory.place != place_of(obj) and self._ownership.payer_of(obj) is None):
+            is_own = obj is not None and memory.place == place_of(obj)
+            if obj is None or (self._pays_no_more(obj) if is_own else self._ownership.payer_of(obj) is None):
                 self._payers.remember(uid, replace(memory, gone=self._now()))
                 self.changed([uid])
 
@@ -168,6 +171,20 @@ class ReleaseTracker:
             now = self._now()
             log.warning("object released by its owner, still charged", group=was.group, object=place_of(new), uid=uid)
             self._payers.remember(uid, Memory(was.group, was.place, was.since or now, now))
+
+    def _record_end(self, old: Object, new: Object) -> None:
+        """Remember that a workload stands and pays for nothing any more. What it has made stays charged."""
+        uid = new["metadata"]["uid"]
+        known = self._payers.get(uid)
+        if known is None or known.gone is not None or known.place != place_of(new):
+            return
+        if self._pays_no_more(new) and self._ownership.paid(old) is not None:
+            self._payers.remember(uid, replace(known, gone=self._now()))
+            self.changed([uid])
+
+    def _pays_no_more(self, obj: Object) -> bool:
+        """Return True for a workload that neither names a group nor has one by its namespace or an owner."""
+        return not labelled_group(obj) and self._ownership.paid(obj) is None
 
     def _record_another_selector(self, old: Object, new: Object) -> None:
         """Charge what an owner's selector no longer matches to the group that paid until now."""

@@ -109,16 +109,21 @@ def paid_by(obj: Object, registry: Registry, lookup: Lookup, remembered: Remembe
     """Return who pays for an object; None if no group does. Raises nothing.
 
     An object's own label decides nothing while an owner pays for it, nor while a group still pays that paid for an
-    owner which released it. A label whose group does not take the namespace counts as no label here; admission rejects
-    it.
+    owner which released it. It does decide where the owner stands and names no group any more; what names none itself
+    stays with the group that paid. A label whose group does not take the namespace counts as no label here; admission
+    rejects it.
     """
     chain = list(_kept_by(obj, registry, lookup))
     payer = _payer(chain, registry, lookup, takes)
+    stopped: Paid | None = None
     for each in (*(owner for owner, _, _ in reversed(chain)), obj):
         # Above every owner that pays, a payer that released the object still pays, regardless of labels below.
         let_go = left_by(each, registry, remembered)
         if let_go is not None:
-            return Paid(let_go.group, PayerReason.LEFTOVER, _uid(each), let_go.place, let_go.since, each)
+            found = Paid(let_go.group, PayerReason.LEFTOVER, _uid(each), let_go.place, let_go.since, each)
+            if each is not obj or not chain or remembered.get(_uid(obj)) is let_go:
+                return found
+            stopped = found
         if payer is not None and each is payer.obj:
             return Paid(payer.group, PayerReason.OWNER, _uid(each), place_of(each), _created(each), each)
     own = _label(obj)
@@ -128,7 +133,7 @@ def paid_by(obj: Object, registry: Registry, lookup: Lookup, remembered: Remembe
     default = default_group(namespace, lookup)
     if default is not None and takes(default, namespace):
         return Paid(default, PayerReason.NAMESPACE, _uid(obj), place_of(obj), _created(obj), obj)
-    return None
+    return stopped
 
 
 def left_by(top: Object, registry: Registry, remembered: Remembered) -> Memory | None:

@@ -18,7 +18,7 @@ from controller.watch import remembered
 from tests.controller.conftest import Books
 from tests.support.cluster import eventually
 from tests.support.language import entry
-from tests.support.objects import NAMESPACES, PODS, REPLICASETS, TFJOBS, Object, deployment, tfjob
+from tests.support.objects import DEPLOYMENTS, NAMESPACES, PODS, REPLICASETS, TFJOBS, Object, deployment, tfjob
 
 STATEFULSETS = Resource("apps", "v1", "statefulsets", "StatefulSet")
 REPLICATION_CONTROLLERS = Resource("", "v1", "replicationcontrollers", "ReplicationController")
@@ -383,7 +383,8 @@ async def test_what_was_let_go_of_while_nobody_watched_is_the_groups_whose_recor
         await books.uses("nlp", cpu="1", hours="2")
 
 
-async def test_a_workload_whose_label_was_taken_away_while_nobody_watched_is_let_go(books: Books) -> None:
+async def test_hours_go_on_of_a_workload_whose_label_was_taken_away_while_nobody_watched(books: Books) -> None:
+    """Its pods are leftovers: the group pays for them as long as they run."""
     async with books.controller():
         await books.group("nlp", cpu="9", hours="100")
         job = await books.create(tfjob("train", "nlp", 1))
@@ -391,10 +392,12 @@ async def test_a_workload_whose_label_was_taken_away_while_nobody_watched_is_let
         await books.until_record("nlp", lambda page: bool(page.status.running))
     await books.client.patch(TFJOBS, "train", {"metadata": {"labels": None}}, namespace="default")
     async with books.controller():
-        found = await books.uses("nlp", cpu="0")
+        found = await books.until("nlp", lambda g: bool(g.status.leftovers))
+        assert (found.status.used or {})["limits.cpu"] == "1"
         books.box.clock.advance(3600)
-        found = await books.holds_still("nlp", lambda g: g.status.used["cash/requests.nvidia.com/gpu"] == "0")
-        assert found.status.leftovers == []
+        await books.uses("nlp", cpu="1", hours="1")
+        await books.ends("w")
+        await books.uses("nlp", cpu="0", hours="1")
 
 
 async def test_the_promise_of_a_create_that_adopts_leftovers_does_not_count_them_twice(books: Books, room: int) -> None:
@@ -563,3 +566,62 @@ async def test_pods_below_what_never_was_pay_for_themselves_while_a_controller_r
         never["spec"]["template"]["metadata"]["labels"] = {"app": "x", "pod-template-hash": "5d9f"}
         await books.pod("p", never, gpu=0)
         await books.holds_still("nlp", lambda g: g.status.used == {"limits.cpu": "2"} and not g.status.leftovers)
+
+
+# Workloads that stand and name no group any more.
+
+
+async def _without_label(books: Books, kind: Resource, name: str) -> None:
+    await books.client.patch(kind, name, {"metadata": {"labels": {LABEL: None}}}, namespace="default")
+
+
+async def test_what_a_workload_made_stays_charged_when_its_label_goes(books: Books) -> None:
+    """What it makes later costs nothing, as that of any workload without a group."""
+    async with books.controller():
+        await team(books)
+        await _without_label(books, TFJOBS, "train")
+        found = await books.until("nlp", lambda g: bool(g.status.leftovers))
+        assert [line.split()[:2] for line in found.status.leftovers] == [["pods/default/w", "TFJob/default/train"]]
+        books.box.clock.advance(11)
+        await books.pod("later", await books.client.get(TFJOBS, "train", "default"), gpu=0)
+        await books.holds_still("nlp", lambda g: g.status.used == {"limits.cpu": "1"})
+    async with books.controller():
+        await books.holds_still("nlp", lambda g: g.status.used == {"limits.cpu": "1"})
+        await books.ends("w")
+        await books.uses("nlp", cpu="0")
+
+
+async def test_what_a_workload_made_stays_charged_when_its_label_goes_while_no_controller_runs(books: Books) -> None:
+    async with books.controller():
+        await team(books)
+    await _without_label(books, TFJOBS, "train")
+    async with books.controller():
+        await books.until("nlp", lambda g: len(g.status.leftovers) == 1)
+        await books.holds_still("nlp", lambda g: g.status.used == {"limits.cpu": "1"})
+
+
+async def test_a_replicaset_stays_charged_when_the_label_of_its_deployment_goes_and_is_its_again(books: Books) -> None:
+    async with books.controller():
+        await books.group("nlp", cpu="9")
+        web = await books.create(deployment("web", "nlp", 2))
+        await _version(books, web)
+        await books.uses("nlp", cpu="2")
+        await _without_label(books, DEPLOYMENTS, "web")
+        found = await books.until("nlp", lambda g: bool(g.status.leftovers))
+        assert [line.split()[0] for line in found.status.leftovers] == ["replicasets.apps/default/web-5d9f"]
+        await books.holds_still("nlp", lambda g: g.status.used == {"limits.cpu": "2"})
+        await books.client.patch(DEPLOYMENTS, "web", {"metadata": {"labels": {LABEL: "nlp"}}}, namespace="default")
+        await books.until("nlp", lambda g: not g.status.leftovers)
+        await books.holds_still("nlp", lambda g: g.status.used == {"limits.cpu": "2"})
+
+
+async def test_pods_that_name_a_group_themselves_are_its_own_when_the_label_of_their_workload_goes(
+    books: Books,
+) -> None:
+    async with books.controller():
+        await books.group("vision", cpu="9")
+        await team(books)
+        await books.client.patch(PODS, "w", {"metadata": {"labels": {LABEL: "vision"}}}, namespace="default")
+        await _without_label(books, TFJOBS, "train")
+        await books.uses("vision", cpu="1")
+        await books.holds_still("nlp", lambda g: g.status.used == {"limits.cpu": "0"} and not g.status.leftovers)
