@@ -273,3 +273,41 @@ async def test_a_bare_pod_and_the_pods_of_a_finished_job_are_charged_while_they_
         await team.still_uses("1")
         await team.stop(name)
         await team.uses("0")
+
+
+async def test_a_replicaset_with_a_label_of_its_own_that_a_smaller_deployment_adopts(books: Books) -> None:
+    """Both are charged until it is adopted; then the Deployment is, for all pods that run."""
+    async with team_of(books) as (team, _):
+        bare = {**deployment("bare", "nlp", 5), "kind": "ReplicaSet"}
+        bare["metadata"]["labels"]["app"] = "x"
+        await books.create(bare)
+        below = await team.observe(REPLICASETS, "bare")
+        pods = await team.pods("p", below, 5)
+        await team.uses("5")
+        web = await books.create(deployment("web", "nlp", 2))
+        await team.uses("7")
+        adopted = {"metadata": {"ownerReferences": [reference(web)]}}
+        await books.client.patch(REPLICASETS, "bare", adopted, namespace="default")
+        await team.still_uses("5")
+        await team.change(REPLICASETS, "bare", replicas=2)
+        await team.observe(REPLICASETS, "bare")
+        await team.still_uses("5")
+        await team.delete(*pods[2:])
+        await team.still_uses("5")
+        await team.stop(*pods[2:])
+        group = await team.still_uses("2")
+        assert (group.status.leftovers, group.status.ending) == ([], [])
+
+
+async def test_a_replicaset_with_a_label_of_its_own_is_charged_when_its_deployment_goes(books: Books) -> None:
+    """It was the Deployment's: it is a leftover, whatever its label says."""
+    async with team_of(books) as (team, _):
+        web = await books.create(deployment("web", "nlp", 2))
+        bare = {**deployment("bare", "vision", 5), "kind": "ReplicaSet"}
+        bare["metadata"] |= {"labels": {**bare["metadata"]["labels"], "app": "x"}, "ownerReferences": [reference(web)]}
+        await team.pods("p", await books.create(bare), 5)
+        await team.uses("5")
+        await books.client.patch(REPLICASETS, "bare", {"metadata": {"ownerReferences": None}}, namespace="default")
+        await books.remove(web)
+        group = await team.still_uses("5")
+        assert [line.split()[0] for line in group.status.leftovers] == ["replicasets.apps/default/bare"]

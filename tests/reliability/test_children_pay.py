@@ -219,3 +219,35 @@ async def test_what_a_controller_releases_is_never_refused(tenant: Tenant, clien
     [left] = (await client.list(REPLICASETS, tenant.name))[0]
     assert "ownerReferences" not in left["metadata"]
     assert await tenant.live() == HARD
+
+
+async def test_a_deployment_takes_over_a_larger_replica_set(tenant: Tenant) -> None:
+    """The ReplicaSet has a label and a charge of its own until then. Nothing is charged twice in the end, or free."""
+    made = deployment("web", tenant.name, HARD - 1, namespace=tenant.name)
+    bare = {**made, "kind": "ReplicaSet", "metadata": {**made["metadata"], "name": "bare"}}
+    bare["metadata"]["labels"] = {**bare["metadata"]["labels"], "app": "x"}
+    await tenant.create(REPLICASETS, bare)
+    await tenant.uses(str(HARD - 1))
+    error = await refusal(tenant.create(DEPLOYMENTS, deployment("web", tenant.name, 2, namespace=tenant.name)))
+    assert f"exceeded quota: {tenant.name}" in error.message
+    await tenant.create(DEPLOYMENTS, deployment("web", tenant.name, 1, namespace=tenant.name))
+    await tenant.uses("1")
+    owners = [
+        each["metadata"].get("ownerReferences") for each in (await tenant.admin.list(REPLICASETS, tenant.name))[0]
+    ]
+    assert all(owners), "it is adopted"
+    error = await refusal(tenant.scale(DEPLOYMENTS, "web", HARD + 1))
+    assert f"exceeded quota: {tenant.name}" in error.message
+
+
+@pytest.mark.parametrize("named", [True, False], ids=["labelled", "unlabelled"])
+async def test_a_paused_deployment_is_priced_at_what_it_adopts(tenant: Tenant, named: bool) -> None:
+    """Its controller scales a ReplicaSet of three cores a pod, whatever its own template asks for."""
+    made = deployment("web", tenant.name if named else None, 0, namespace=tenant.name, cpu="3")
+    bare = {**made, "kind": "ReplicaSet", "metadata": {**made["metadata"], "name": "bare"}}
+    bare["metadata"]["labels"] = {**bare["metadata"]["labels"], "app": "x"}
+    await tenant.create(REPLICASETS, bare)
+    paused = deployment("web", tenant.name, HARD, namespace=tenant.name, cpu="1m")
+    paused["spec"]["paused"] = True
+    error = await refusal(tenant.create(DEPLOYMENTS, paused))
+    assert f"exceeded quota: {tenant.name}, requested: limits.cpu=12" in error.message

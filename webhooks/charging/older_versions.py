@@ -71,10 +71,12 @@ class OlderVersions:
     def _may_have_older(self, adapter: Adapter, new: Object, old: Object | None) -> bool:
         """Return False where all pods have the template that is asked for, before and after the write.
 
-        A new object has none but what it adopts. Whoever may edit a Rollout may write its status, so it proves nothing.
+        A new object has none but what it adopts: what another left, or where it is paused and so makes no version of
+        its own, any ReplicaSet. Whoever may edit a Rollout may write its status, so it proves nothing.
         """
         if old is None:
-            return self._context.payers.left_in(str(_map(new, "metadata").get("namespace")))
+            is_paused = bool(_map(new, "spec").get("paused"))
+            return is_paused or self._context.payers.left_in(str(_map(new, "metadata").get("namespace")))
         if (adapter.group, adapter.kind) == _ROLLOUT or not has_observed(old) or _template(old) != _template(new):
             return True
         status, replicas = _map(old, "status"), _replicas(old)

@@ -9,6 +9,8 @@ import pytest
 
 from bizrq.kube.client import Resource
 from bizrq.units.quantity import NANO
+from bizrq.workloads.labels import LABEL
+from bizrq.workloads.ownership.memory import Memory, payer_line
 from tests.support.objects import (
     DEPLOYMENTS,
     POD_TEMPLATES,
@@ -131,7 +133,9 @@ async def test_a_new_workload_may_scale_what_it_adopts(api: Api, hooks: Hooks, m
     """What it adopts is charged already."""
     await api.group("nlp", cpu="10", used={"cpu": "5"})
     left = await version(api, None, "left", 1, "5")
-    remembers(hooks, left["metadata"]["uid"])
+    uid, kind = left["metadata"]["uid"], make("web", "nlp")["kind"]
+    line = payer_line(uid, Memory("nlp", f"{kind}/default/web", 1_700_000_000_000, 1_700_000_001_000))
+    hooks.webhooks.payers.replace(uid, "nlp", [line])
     assert "exceeded quota: nlp, requested: limits.cpu=15," in message(await hooks.create(make("web", "nlp", 3)))
     assert (await hooks.create(make("web", "nlp", 2)))["allowed"]
     [entry] = await api.entries("nlp")
@@ -200,3 +204,15 @@ async def test_a_refusal_of_a_new_workload_names_what_it_adopts(api: Api, hooks:
     remembers(hooks, left["metadata"]["uid"])
     refused = message(await hooks.create(deployment("web", "nlp", 3)))
     assert refused.endswith("which may be scaled instead: the same request passes once nothing of that is left")
+
+
+@pytest.mark.parametrize("group", ["nlp", None], ids=["labelled", "unlabelled"])
+async def test_a_paused_deployment_scales_what_it_adopts_and_nobody_left(
+    api: Api, hooks: Hooks, group: str | None
+) -> None:
+    """It makes no version of its own, so its controller scales the newest that there is."""
+    await api.group("nlp", cpu="9")
+    await version(api, None, "bare", 0, "5", {LABEL: group} if group else None)
+    web = changed(deployment("web", "nlp", 2), lambda o: o["spec"].update(paused=True))
+    assert "exceeded quota: nlp, requested: limits.cpu=10," in message(await hooks.create(web))
+    assert (await hooks.create(deployment("web", "nlp", 2)))["allowed"]

@@ -357,3 +357,16 @@ async def test_what_is_gone_when_the_reservation_is_stored_was_not_adopted(api: 
 
     hooks.webhooks.reserver.reserve = late
     assert "exceeded quota: nlp" in message(await hooks.create(stateful("db", 2), resource=STATEFULSETS))
+
+
+async def test_a_deployment_that_adopts_a_replicaset_with_a_label_of_its_own_has_to_fit_beside_it(
+    api: Api, hooks: Hooks
+) -> None:
+    """Nobody left it, so anybody's Deployment might count it."""
+    await api.group("nlp", cpu="7", used={"cpu": "5"})
+    bare = labelled(released(replica_set(stored(deployment("web", "nlp", 5)), "web", 5)), **{LABEL: "nlp"})
+    await api.client.create(REPLICASETS, bare)
+    assert "exceeded quota: nlp, requested: limits.cpu=3" in message(await hooks.create(deployment("web", "nlp", 3)))
+    assert (await hooks.create(deployment("web", "nlp", 2)))["allowed"]
+    [entry] = await api.entries("nlp")
+    assert (entry.amount["limits.cpu"], entry.extra["limits.cpu"]) == (2 * ONE, 2 * ONE)
