@@ -390,6 +390,7 @@ async def test_hours_go_on_of_a_workload_whose_label_was_taken_away_while_nobody
         job = await books.create(tfjob("train", "nlp", 1))
         await books.pod("w", job)
         await books.until_record("nlp", lambda page: bool(page.status.running))
+        await books.uses("nlp", cpu="1")
     await books.client.patch(TFJOBS, "train", {"metadata": {"labels": None}}, namespace="default")
     async with books.controller():
         found = await books.until("nlp", lambda g: bool(g.status.leftovers))
