@@ -21,7 +21,6 @@ It has
 It leaves out, and says so with 404, 415, 422 or 501 instead of guessing
 - server-side apply and managed fields: bizrq and the tutorial send patches;
 - mutating webhooks and mutating policies: bizrq changes no object of others;
-- the review of a deletecollection as such: the deletion of each object is reviewed;
 - protobuf but for the few bodies that kubectl sends no other way (protobuf.py), OpenAPI v2, aggregated discovery:
   kubectl 1.29 and later and our client do without;
 - schema keywords, CEL functions and printer column paths that no definition of ours or of the tests uses;

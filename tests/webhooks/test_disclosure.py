@@ -195,6 +195,15 @@ async def test_a_group_that_cannot_be_read_is_quoted_to_the_same_people_alone(th
     assert "elsewhere" in message(await a_dry_run(hooks, ADMIN))
 
 
+async def test_a_group_of_a_deletion_of_all_is_named_by_its_object(theirs: Api, hooks: Hooks) -> None:
+    """The review of such a deletion has no name: what is told, and whose rights are asked for, is the group's."""
+    old = await theirs.client.get(GROUPS, "theirs")
+    old["status"]["reservations"] = ["v1 deployments.apps/elsewhere/secret rv=nonsense limits.cpu=7907"]
+    told = message(await hooks.delete(old, user=ANN, name=""))
+    assert told == "group theirs or one of its children cannot be read: ask who manages it"
+    assert "elsewhere" in message(await hooks.delete(old, user=ADMIN, name=""))
+
+
 async def test_what_is_admitted_asks_nothing(theirs: Api, hooks: Hooks, proxy: Proxy) -> None:
     assert (await hooks.create(deployment("web", "theirs", 1), user=ANN))["allowed"]
     assert proxy.sent("POST") == 0
