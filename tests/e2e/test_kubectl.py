@@ -148,7 +148,7 @@ async def test_get_and_describe_tell_of_a_group_without_our_command_line(
 
     async def described() -> bool:
         text = (await kubectl("describe", "bizrq", unique))[1]
-        return "over quota by limits.cpu=2" in text.partition("Events:")[2]
+        return "over quota: limits.cpu; the condition OverQuota says more" in text.partition("Events:")[2]
 
     await eventually(described, 60, "the event is told")
     code, out, err = await kubectl("describe", "bizrq", unique)

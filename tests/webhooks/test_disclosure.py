@@ -274,7 +274,7 @@ class Shown:
     def __init__(self) -> None:
         self.now = 0.0
         self.reviewer = Reviewer()
-        self.disclosure = Disclosure(self.reviewer, lambda: self.now)
+        self.disclosure = Disclosure(self.reviewer, lambda: self.now, ["system:serviceaccount:argo:*"])
 
     async def aclose(self) -> None:
         await self.disclosure.close()
@@ -314,6 +314,22 @@ async def test_reviews_of_other_users_and_groups_are_others(shown: Shown) -> Non
     before = len(shown.reviewer.asked)
     await shown.sees("ann", "nlp", "another group")
     assert len(shown.reviewer.asked) == before + 1
+
+
+@pytest.mark.parametrize(
+    ("user", "sees"),
+    [
+        ("system:kube-controller-manager", False),
+        ("system:serviceaccount:kube-system:replicaset-controller", False),
+        ("system:serviceaccount:argo:rollouts", False),
+        ("system:serviceaccount:team:robot", True),
+    ],
+)
+async def test_controllers_are_shown_nothing_whatever_they_may_read(shown: Shown, user: str, sees: bool) -> None:
+    """What they are told stands in events of the namespace and in conditions of what they work for."""
+    shown.reviewer.rights.add((user, "get", "nlp"))
+    assert await shown.sees(user, "nlp", "system:masters") is sees
+    assert bool(shown.reviewer.asked) is sees
 
 
 async def test_a_review_that_failed_is_made_again(shown: Shown) -> None:
