@@ -15,6 +15,7 @@ from bizrq.kube.client import Resource, Unreachable
 from bizrq.quota.verdict import Denied, Figures, Reason
 from bizrq.store.groups import GROUPS
 from sandbox.server import Sandbox
+from tests.support.cluster import eventually
 from tests.support.objects import (
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,
@@ -202,6 +203,21 @@ async def test_a_group_of_a_deletion_of_all_is_named_by_its_object(theirs: Api, 
     told = message(await hooks.delete(old, user=ANN, name=""))
     assert told == "group theirs or one of its children cannot be read: ask who manages it"
     assert "elsewhere" in message(await hooks.delete(old, user=ADMIN, name=""))
+
+
+async def test_a_child_that_cannot_be_read_is_not_quoted_to_readers_of_its_parent(theirs: Api, hooks: Hooks) -> None:
+    await theirs.group("child", "theirs", cpu=5)
+    entry = "v1 deployments.apps/elsewhere/secret uid=1 rv=nonsense limits.cpu=7907"
+    await theirs.client.patch(GROUPS, "child", {"status": {"reservations": [entry]}}, subresource="status")
+    await given(theirs, "get", "theirs")
+    old = await theirs.client.get(GROUPS, "theirs")
+    new = changed(old, lambda o: o["spec"]["hard"].update({"limits.memory": "1Gi"}))
+
+    async def told() -> bool:
+        answer = await hooks.update(old, new, user=ANN, dry_run=True)
+        return not answer["allowed"] and message(answer) == "child child cannot be read: ask who manages it"
+
+    await eventually(told, what="the webhook knows of the child")
 
 
 async def test_what_is_admitted_asks_nothing(theirs: Api, hooks: Hooks, proxy: Proxy) -> None:
