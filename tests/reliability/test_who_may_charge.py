@@ -534,7 +534,7 @@ async def test_what_stands_is_not_touched(world: World, unique: str) -> None:
     await world.admin.create(NAMESPACES, namespace(unique, team="nlp"))
     await world.people["ann"].create(DEPLOYMENTS, deployment("web", "r18-nlp", 2, namespace=unique))
     dan = world.people["dan"]
-    scale = {"namespace": unique, "subresource": "scale"}
+    scale: Object = {"namespace": unique, "subresource": "scale"}
     assert not await refused(dan.patch(DEPLOYMENTS, "web", {"spec": {"replicas": 3}}, **scale))
     await world.admin.patch(NAMESPACES, unique, {"metadata": {"labels": {"team": "vision"}}})
 

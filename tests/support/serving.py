@@ -13,7 +13,7 @@ import ssl
 import sys
 import time
 from base64 import b64encode
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -205,13 +205,13 @@ class Parts:
             await eventually(ready, what="a webhook is ready")
             self.balancer.backends.append(port)
 
-    async def webhook_process(self, kubeconfig: Path | None = None) -> Running:
-        """A `bizrq-webhooks` of its own, behind the balancer once it serves."""
+    async def webhook_process(self, kubeconfig: Path | None = None, flags: Sequence[str] = ()) -> Running:
+        """A `bizrq-webhooks` of its own, with these flags too, behind the balancer once it serves."""
         [port] = _free_ports(1)
         process = await self._spawn(
             "bizrq-webhooks",
             *("--cert-dir", str(self.certificates), "--kubeconfig", str(kubeconfig or self.kubeconfigs[WEBHOOKS])),
-            *("--host", "127.0.0.1", "--port", str(port), "--metrics-port", "0"),
+            *("--host", "127.0.0.1", "--port", str(port), "--metrics-port", "0", *flags),
         )
         running = Running(process, port)
         self._stack.push_async_callback(running.end)
