@@ -245,13 +245,21 @@ class Reconciler:
             version = f"{child.metadata.resource_version} {self._cluster.context}"
             known = self._held.get(child.name)
             if known is None or known[0] != version:
-                known = self._held[child.name] = version, wire.held_of_parent(child, self._catalog)
+                known = self._held[child.name] = version, self._held_by(child)
             held = known[1]
             left = total_of(metering.inherited_from(page, child.metadata.uid) for page in pages)
             if taken_over := metering.to_hours(left):
                 held = {**held, **subtract_floor(restrict(held, taken_over), taken_over)}
             children.append(CountedObject(group_slot(child.name), child.metadata.uid, held))
         return children
+
+    def _held_by(self, child: GroupObject) -> dict[str, int]:
+        """Return what a child holds. Raise GroupUnreadable without a quote: readers of the parent read it."""
+        try:
+            return wire.held_of_parent(child, self._catalog)
+        except GroupUnreadable as error:
+            log.error("child cannot be read", group=child.name, error=str(error))
+            raise GroupUnreadable(f"child {child.name} cannot be read; the controller's log says more") from None
 
     # Decide.
 

@@ -1,6 +1,9 @@
 """Conditions, events and metrics of a group.
 
 This file alone words them and decides when an event is due. `bizrq.quota.recount` computes the numbers.
+
+Who may read a group reads its conditions. Its events are in the namespace `default`, for whoever may read that: they
+say what happened, and have no figures (docs/rights.md, "Who sees figures").
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ import structlog
 
 from bizrq.api import group as wire
 from bizrq.api.group import Condition, GroupObject, GroupUnreadable
-from bizrq.hours.alerts import BudgetLevel, budget_message, crossed, low_condition
+from bizrq.hours.alerts import BudgetLevel, crossed, low_condition
 from bizrq.hours.budget import BudgetTerms
 from bizrq.kube.events import EventRecorder
 from bizrq.quota.recount import Recount
@@ -24,7 +27,7 @@ from bizrq.units.resources import Resources, nonzero
 from bizrq.units.times import format_timestamp
 from controller import metrics
 from controller.hours.budget_forecast import BudgetState
-from controller.usage.findings import _MISMATCH, OVERLAP, Findings, _first_two
+from controller.usage.findings import _MISMATCH, OVERLAP, Findings
 
 log = structlog.get_logger(__name__)
 
@@ -93,29 +96,33 @@ class StatusReporter:
             metrics.DRIFT.labels(group.name).inc()
             listed = _amounts(counted.drift)
             log.error("drift", group=group.name, drift=listed)
-            self._recorder.event(reference, "Warning", "Drift", f"stored without being admitted: {listed}")
+            names = ", ".join(sorted(nonzero(counted.drift)))
+            self._recorder.event(
+                reference, "Warning", "Drift", f"stored without being admitted: {names}; the controller's log says more"
+            )
         if findings.drift:
             self._recorder.event(
-                reference, "Warning", "Drift", f"cached usage was wrong and is corrected: {_first_two(findings.drift)}"
+                reference, "Warning", "Drift", "cached usage was wrong and is corrected; the controller's log says more"
             )
         over = {name: amount for name, amount in counted.over.items() if not is_cash(name)}
         if over and not was.get("OverQuota"):
-            self._recorder.event(reference, "Warning", "OverQuota", f"over quota by {_amounts(over)}")
+            message = f"over quota: {', '.join(sorted(over))}; the condition OverQuota says more"
+            self._recorder.event(reference, "Warning", "OverQuota", message)
         if counted.exhausted and not was.get("CashExhausted"):
             self._recorder.event(reference, "Warning", "CashExhausted", hours.spent_message(counted))
         for level, reached in crossed(self._previous_levels(group), hours.levels, hours.terms.thresholds):
             if level.used < level.hard or reached > 100:
-                message = f"{reached}% is reached: {budget_message(level, hours.budget.zone)}"
+                message = f"a threshold is reached: {level.name}; the condition CashLow says more"
                 self._recorder.event(reference, "Warning", "CashLow", message)
         self._measure(group.name, hours.levels, hours.budget.at)
         metrics.MISMATCHES.labels(group.name).set(len(findings.mismatches))
-        said = {c.type: c.message for c in group.status.conditions}
+        said, events = {c.type: c.message for c in group.status.conditions}, findings.events()
         for kind, _, _, message in findings.conditions():
             if kind == OVERLAP:
                 continue
             # A mismatch with other models is news, although the condition is true already.
             if said.get(kind) != message if kind == _MISMATCH else not was.get(kind):
-                self._recorder.event(reference, "Warning", kind, message)
+                self._recorder.event(reference, "Warning", kind, events[kind])
 
     def _previous_levels(self, group: GroupObject) -> dict[str, BudgetLevel]:
         """Return the card-hour budgets of the stored status by name. Empty where it cannot be read."""

@@ -13,15 +13,14 @@ It has
 - ValidatingAdmissionPolicies with params, match conditions, variables and messages; `authorizer` asks the stored RBAC
   for rights on resources;
 - discovery, OpenAPI v3, tables with columns for pods, Deployments and custom resources;
-- SubjectAccessReview by the stored RBAC; whoever has the token of its kubeconfig may do everything, others nothing, and
-  a TokenReview knows that token only;
+- SubjectAccessReview and SelfSubjectAccessReview by the stored RBAC; whoever has the token of its kubeconfig may do
+  everything, others nothing, and a TokenReview knows that token only;
 - stand-ins for the garbage collector, the scheduler, the kubelet, and the controllers of Deployments, Rollouts,
   ReplicaSets, ReplicationControllers, StatefulSets, DaemonSets, Jobs and TFJobs, on a clock that can run fast.
 
 It leaves out, and says so with 404, 415, 422 or 501 instead of guessing
 - server-side apply and managed fields: bizrq and the tutorial send patches;
 - mutating webhooks and mutating policies: bizrq changes no object of others;
-- the review of a deletecollection as such: the deletion of each object is reviewed;
 - protobuf but for the few bodies that kubectl sends no other way (protobuf.py), OpenAPI v2, aggregated discovery:
   kubectl 1.29 and later and our client do without;
 - schema keywords, CEL functions and printer column paths that no definition of ours or of the tests uses;

@@ -480,9 +480,19 @@ class Api:
     # Deleting
 
     async def delete(
-        self, call: Call, resource: Resource, namespace: str, name: str, options: Json | None = None
+        self,
+        call: Call,
+        resource: Resource,
+        namespace: str,
+        name: str,
+        options: Json | None = None,
+        *,
+        of_many: bool = False,
     ) -> tuple[Item, bool]:
-        """Delete an object; return it and whether it is gone. Finalizers, or a pod's grace period, hold it."""
+        """Delete an object; return it and whether it is gone. Finalizers, or a pod's grace period, hold it.
+
+        The review of one `of_many` has no name, as the request has none.
+        """
         options = options or {}
         lifecycle.deletable(resource, name)
         while True:
@@ -497,7 +507,7 @@ class Api:
                     subresource="",
                     kind=(resource.group, resource.version, resource.kind),
                     namespace=namespace,
-                    name=name,
+                    name="" if of_many else name,
                     obj=None,
                     old=lifecycle.from_storage(resource, item.obj),
                     options={"kind": "DeleteOptions", "apiVersion": "meta.k8s.io/v1",
@@ -562,7 +572,9 @@ class Api:
         for item in listing.items:
             meta = item.obj["metadata"]
             try:
-                await self.delete(call, selection.resource, meta.get("namespace", ""), meta["name"], options)
+                await self.delete(
+                    call, selection.resource, meta.get("namespace", ""), meta["name"], options, of_many=True
+                )
             except ApiError as error:
                 if error.code != 404:
                     raise

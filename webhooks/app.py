@@ -84,7 +84,7 @@ class Webhooks:
         self._handlers = handlers(
             client, self.store, self.reserver, self.resolver, authorizer, self.payers, settings, namespace
         )
-        self._disclosure = Disclosure(reviewer, clock)
+        self._disclosure = Disclosure(reviewer, clock, settings.controllers)
         self._pacer = ConnectionPacer(clock)
         self._draining = False
         self._listener = Listener(self.app(), bounds or PortBounds(body_bytes=review.MAX_BODY))

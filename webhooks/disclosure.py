@@ -1,7 +1,8 @@
 """Show the figures of a group only to people who may read or use it (docs/rights.md, "Who sees figures").
 
 This file alone decides who they are. It asks the API server only for an answer that has figures, so that what is
-admitted without a warning costs nothing. Where it cannot find out in time, the figures are left out.
+admitted without a warning costs nothing. Where it cannot find out in time, the figures are left out. Controllers are
+shown none: what they are told stands in events and conditions, which others read.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -20,6 +21,7 @@ from bizrq.kube.client import ApiError, Unreachable
 from bizrq.quota.verdict import Denied
 from bizrq.store.ports import AccessReviewer
 from webhooks.charging.deadline import Deadline
+from webhooks.charging.owner_trust import is_controller
 from webhooks.handlers.answer import Answer
 
 log = structlog.get_logger(__name__)
@@ -43,8 +45,10 @@ class _Asked:
 class Disclosure:
     """Leaves figures out of answers; one for each process."""
 
-    def __init__(self, reviewer: AccessReviewer, clock: Callable[[], float]) -> None:
+    def __init__(self, reviewer: AccessReviewer, clock: Callable[[], float], controllers: Sequence[str] = ()) -> None:
+        """`controllers` are accounts that act for others, in addition to Kubernetes' own, with `*` for any text."""
         self._reviewer = reviewer
+        self._controllers = controllers
         self._clock = clock
         #: By user and group, the review that is oldest first.
         self._asked: OrderedDict[tuple[bytes, str], _Asked] = OrderedDict()
@@ -67,7 +71,7 @@ class Disclosure:
 
     async def _may_see(self, user: UserInfo | None, group: str, deadline: Deadline) -> bool:
         """Return True if the user may read or use the group; requests at the same moment share a review."""
-        if user is None:
+        if user is None or is_controller(user, self._controllers):
             return False
         key = hashlib.sha256(msgspec.json.encode(user)).digest(), group
         asked = self._asked.get(key)

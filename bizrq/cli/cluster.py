@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+#: A verb may list every charged kind at once. More connections would cost more, for their handshakes, than they save.
+_CONNECTIONS = 4
+
 
 def _as_kubectl(*names: str) -> Any:
     """Declare a flag that --help does not list, as kubectl does for its global flags."""
@@ -102,7 +105,7 @@ def client_for(where: ClusterFlags) -> KubeClient:
             endpoint = from_environment(overrides)
     except ConfigError as error:
         raise Failure(str(error), EXIT_BAD_INPUT) from None
-    return KubeClient(endpoint, timeout=_seconds(where.request_timeout))
+    return KubeClient(endpoint, timeout=_seconds(where.request_timeout), connections=_CONNECTIONS)
 
 
 def _seconds(text: str) -> float | None:

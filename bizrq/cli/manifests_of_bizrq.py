@@ -23,7 +23,7 @@ from webhooks import registration
 
 Object = dict[str, Any]
 
-CONFIG = "bizrq-config"
+CONFIG = rbac.CONFIG
 CLIENT_CA = "bizrq-client-ca"
 SECRET = CERTS
 MANAGED, INSTALL = "app.kubernetes.io/managed-by", "bizrq-install"

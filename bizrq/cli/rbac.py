@@ -23,6 +23,8 @@ from controller.overlap import OVERLAPS
 Rule = dict[str, Any]
 
 WEBHOOKS, CONTROLLER, CERTS = "bizrq-webhooks", "bizrq-controller", "bizrq-certs"
+#: The ConfigMap with the configuration of the processes.
+CONFIG = "bizrq-config"
 COUNTED = "bizrq-counted"
 METRICS, METRICS_READER = "bizrq-metrics", "bizrq-metrics-reader"
 #: The kinds of bizrq, all cluster-scoped.

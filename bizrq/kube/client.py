@@ -222,10 +222,11 @@ def _segment(name: object) -> str:
 class KubeClient:
     """The client of one API server, as one user, in one event loop. The first request connects."""
 
-    def __init__(self, endpoint: Endpoint, *, timeout: float | None = None) -> None:
-        """`timeout` in seconds is the default of all calls."""
+    def __init__(self, endpoint: Endpoint, *, timeout: float | None = None, connections: int | None = None) -> None:
+        """`timeout` in seconds is the default of all calls, `connections` how many are open at most."""
         self._endpoint = endpoint
         self._timeout = DEFAULT_TIMEOUT if timeout is None else timeout
+        self._connections = CONNECTIONS if connections is None else connections
         self._session: aiohttp.ClientSession | None = None
         self._tls: ssl.SSLContext | None = None
         self._tls_for: Identity | None = None
@@ -546,7 +547,7 @@ class KubeClient:
 
     def _connected(self) -> aiohttp.ClientSession:
         if self._session is None:
-            connector = aiohttp.TCPConnector(limit=CONNECTIONS, keepalive_timeout=KEEPALIVE_SECONDS)
+            connector = aiohttp.TCPConnector(limit=self._connections, keepalive_timeout=KEEPALIVE_SECONDS)
             self._session = aiohttp.ClientSession(
                 connector=connector,
                 timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT),

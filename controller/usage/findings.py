@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from heapq import nsmallest
 
@@ -44,29 +45,66 @@ class Findings:
 
     def conditions(self) -> list[tuple[str, bool, str, str]]:
         """Return a true condition for each subject with messages. Its type is also the reason of the event."""
-        kinds = (
-            ("Uncountable", "Malformed", "", self.problems),
-            ("CountedAtMost", "Malformed", "counted as the largest that it can mean: ", self.unreadable),
-            (_MISMATCH, "UsesOthers", "", self.mismatches),
-            ("Surplus", "BeyondOwner", "", self.surplus),
-            (OVERLAP, "PodsRunOn", "charged besides what the workloads ask for: ", self.overlap),
-            ("Unbounded", "RunsOn", "no maximum run time, so their card-hours are not guaranteed: ", self.unbounded),
+        return [
+            (kind, True, reason, head + _first_two(lines)) for kind, reason, head, _, lines in self._subjects() if lines
+        ]
+
+    def events(self) -> dict[str, str]:
+        """Return what the event of each of the conditions says: it names no workload and no amount."""
+        return {
+            kind: f"{short}; the condition {kind} says more" for kind, _, _, short, lines in self._subjects() if lines
+        }
+
+    def _subjects(self) -> Sequence[tuple[str, str, str, str, list[str]]]:
+        """Return type and reason of each condition, how its message begins, what its event says, and its messages."""
+        return (
+            ("Uncountable", "Malformed", "", "workloads cannot be counted", self.problems),
+            (
+                "CountedAtMost",
+                "Malformed",
+                "counted as the largest that it can mean: ",
+                "a surge or grace period cannot be read",
+                self.unreadable,
+            ),
+            (_MISMATCH, "UsesOthers", "", "workloads use other devices than they declare", self.mismatches),
+            ("Surplus", "BeyondOwner", "", "children ask for more than their workload", self.surplus),
+            (
+                OVERLAP,
+                "PodsRunOn",
+                "charged besides what the workloads ask for: ",
+                "pods run besides those that the workloads ask for",
+                self.overlap,
+            ),
+            (
+                "Unbounded",
+                "RunsOn",
+                "no maximum run time, so their card-hours are not guaranteed: ",
+                "workloads have no maximum run time",
+                self.unbounded,
+            ),
             (
                 "ForeignClaim",
                 "OfAnother",
                 "another group pays for these claims, give each workload its own: ",
+                "workloads use claims that another group pays for",
                 self.claims,
             ),
             (
                 "Leftovers",
                 "PayerGone",
                 "their workload is gone or released them, and they are charged until their pods end: ",
+                "pods are charged whose workload is gone or released them",
                 self.leftovers,
             ),
-            ("PayersUnknown", "Unstored", "nothing may grow: ", self.payers),
-            ("Unowned", "Outlived", "card-hours are charged although the workload is gone: ", self.unowned),
+            ("PayersUnknown", "Unstored", "nothing may grow: ", "nothing may grow", self.payers),
+            (
+                "Unowned",
+                "Outlived",
+                "card-hours are charged although the workload is gone: ",
+                "card-hours are charged although the workload is gone",
+                self.unowned,
+            ),
         )
-        return [(kind, True, reason, head + _first_two(lines)) for kind, reason, head, lines in kinds if lines]
 
 
 def _first_two(lines: list[str]) -> str:

@@ -9,7 +9,6 @@ import json
 import os
 import re
 import threading
-import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -91,17 +90,6 @@ class Bizrq:
     ) -> CommandResult:
         out = _Screen(encoding, is_terminal=bool(width))
         return await asyncio.to_thread(self._run, [str(a) for a in arguments], out, width, stdin, environment)
-
-    async def timed(self, *arguments: object, width: int | None = None) -> tuple[CommandResult, float]:
-        """Run a command, and return the processor time that it took as well, in seconds."""
-        out = _Screen("utf-8", is_terminal=bool(width))
-
-        def run() -> tuple[CommandResult, float]:
-            worked = time.thread_time()
-            result = self._run([str(a) for a in arguments], out, width, "", {})
-            return result, time.thread_time() - worked
-
-        return await asyncio.to_thread(run)
 
     def _run(
         self, arguments: list[str], out: io.StringIO, width: int | None, stdin: str, environment: dict[str, str]

@@ -9,8 +9,9 @@ import pytest
 import yaml
 
 from bizrq.kube.client import AlreadyExists, KubeClient, Resource
+from bizrq.kube.config import Overrides, from_kubeconfig
 from bizrq.metrics_access import TOKEN_REVIEWS
-from bizrq.store.access import ACCESS_REVIEWS
+from bizrq.store.access import ACCESS_REVIEWS, SelfAccessReviewer
 from tests.support.cluster import Cluster, eventually, refusal
 from tests.support.objects import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, Object, bound, cluster_role
 
@@ -68,6 +69,20 @@ async def test_a_role_allows_its_verbs_on_its_names(
     assert not await asked(client, user, *yes[0], group="apps")
     assert not await asked(client, user, *yes[0], resource="deployments")
     assert not await asked(client, user, *yes[0], subresource="status")
+
+
+async def test_a_user_who_asks_about_itself_gets_the_same_answer(
+    client: KubeClient, cluster: Cluster, unique: str
+) -> None:
+    user = f"user-{unique}"
+    await given(client, user, cluster_role(unique, "use", names=["nlp"]))
+    as_user = from_kubeconfig(cluster.kubeconfig, None, Overrides(impersonated=user, groups=("system:authenticated",)))
+    async with KubeClient(as_user) as own:
+        reviewer = SelfAccessReviewer(own)
+        await eventually(lambda: reviewer.may(None, "use", "nlp", 10), what="the API server knows the role")
+        assert not await reviewer.may(None, "use", "vision", 10)
+        assert not await reviewer.may(None, "grant", "nlp", 10)
+    assert await SelfAccessReviewer(client).may(None, "grant", "nlp", 10)
 
 
 async def test_groups_and_service_accounts_are_subjects_and_a_role_binding_reaches_no_further_than_its_namespace(

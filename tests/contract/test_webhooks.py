@@ -24,7 +24,7 @@ LABELLED = {"matchExpressions": [{"key": LABEL, "operator": "Exists"}]}
 
 def of(hook: Hook, name: str) -> list[Object]:
     """Reviews of this object by people, not by controllers."""
-    reviews = [review for review in hook.reviews if review["name"] == name]
+    reviews = [review for review in hook.reviews if review.get("name", "") == name]
     return [review for review in reviews if not review["userInfo"]["username"].startswith("system:serviceaccount:")]
 
 
@@ -60,6 +60,20 @@ async def test_an_update_carries_the_stored_version_and_a_delete_the_stored_obje
     assert update["object"]["metadata"]["uid"] == made["metadata"]["uid"]
     assert (delete["operation"], delete.get("object")) == ("DELETE", None)
     assert delete["oldObject"]["metadata"]["resourceVersion"] == moved["metadata"]["resourceVersion"]
+
+
+async def test_a_deletion_of_all_is_reviewed_object_by_object_and_none_is_named(
+    hook: Hook, client: KubeClient, namespace: str
+) -> None:
+    await hook.register(webhook("d", rule("", "configmaps", "DELETE"), objectSelector=LABELLED))
+    for name in ("c", "d"):
+        await client.create(CONFIG_MAPS, _config(name, namespace))
+    await client.request("DELETE", CONFIG_MAPS.path(namespace), body=b"{}")
+    reviews = of(hook, "")
+    assert {review["oldObject"]["metadata"]["name"] for review in reviews} == {"c", "d"}
+    assert {(review["operation"], review["namespace"], review["object"]) for review in reviews} == {
+        ("DELETE", namespace, None)
+    }
 
 
 async def test_a_patch_that_meets_a_conflict_is_asked_about_again(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -34,6 +35,8 @@ from tests.support.patience import PatientLoop
 from tests.support.proxy import Proxy
 
 EVENTS = Resource("", "v1", "events", "Event")
+#: An amount, a share, or the place of a workload.
+_FIGURES = re.compile(r"=|%|\d of \d|/default/")
 
 
 def pytest_asyncio_loop_factories() -> dict[str, type[asyncio.AbstractEventLoop]]:
@@ -192,6 +195,23 @@ class Books:
         found = await eventually(lambda: self.events(reason), 60, f"an event {reason}")
         return found[0]
 
+    async def says(self, name: str, kind: str) -> str:
+        """Wait for a true condition of this type and for its event, and return the message of the condition."""
+
+        async def said() -> str:
+            conditions = (await self.read(name)).status.conditions
+            return next((c.message for c in conditions if c.type == kind and c.status == "True"), "")
+
+        found = await eventually(said, 60, f"the condition {kind}")
+        assert f"the condition {kind} says more" in await self.told(kind)
+        return found
+
+    async def check_events(self) -> None:
+        """Fail for an event with an amount, a share or a workload: whoever may read `default` reads all of them."""
+        for event in (await self.client.list(EVENTS))[0]:
+            if event["involvedObject"]["kind"] == wire.KIND:
+                assert not _FIGURES.search(event["message"]), event["message"]
+
     # Pods, by the sandbox's clock.
 
     async def pod(self, name: str, owner: Object, gpu: int = 1, *, since: float = 0.0, **more: Any) -> Object:
@@ -243,3 +263,4 @@ async def books(tmp_path: Path) -> AsyncIterator[Books]:
             books = Books(box, client, tmp_path)
             async with books.proxy:
                 yield books
+                await books.check_events()

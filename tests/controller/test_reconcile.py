@@ -42,8 +42,9 @@ async def test_what_was_stored_without_being_admitted_is_counted_and_told(books:
         await books.create(deployment("web", "nlp", 12))
         found = await books.uses("nlp", cpu="12")
         assert over(found) == "True"
-        assert "limits.cpu=12" in await books.told("Drift")
-        assert "limits.cpu=2" in await books.told("OverQuota")
+        assert await books.told("Drift") == "stored without being admitted: limits.cpu; the controller's log says more"
+        assert "limits.cpu=2" in await books.says("nlp", "OverQuota")
+        assert (await books.told("OverQuota")).startswith("over quota: limits.cpu; ")
 
 
 async def test_a_status_that_somebody_deleted_is_counted_again(books: Books) -> None:
@@ -118,7 +119,7 @@ async def test_hard_lowered_below_used_is_told_and_the_parent_goes_on_holding(bo
             "ai", lambda g: any(c.type == "OverQuota" and c.status == "True" for c in g.status.conditions)
         )
         assert (found.status.hard, found.status.used) == ({"limits.cpu": "30"}, {"limits.cpu": "40"})
-        assert "limits.cpu=10" in await books.told("OverQuota")
+        assert "limits.cpu=10" in await books.says("ai", "OverQuota")
         await books.uses("corp", cpu="40")
         await books.client.patch(DEPLOYMENTS, "web", {"spec": {"replicas": 20}}, namespace="default")
         await books.uses("corp", cpu="30")
@@ -143,7 +144,7 @@ async def test_what_cannot_be_counted_is_told_and_does_not_hold_up_the_rest(book
         await books.create(rollout("bad", "nlp", 1, cpu="abc"))
         await books.create(deployment("web", "nlp", 4))
         await books.uses("nlp", cpu="4")
-        assert "rollouts.argoproj.io/default/bad" in await books.told("Uncountable")
+        assert "rollouts.argoproj.io/default/bad" in await books.says("nlp", "Uncountable")
 
 
 async def test_a_surge_that_cannot_be_read_is_counted_at_its_largest_and_told(books: Books) -> None:
@@ -153,7 +154,7 @@ async def test_a_surge_that_cannot_be_read_is_counted_at_its_largest_and_told(bo
         bad["spec"]["strategy"] = {"canary": {"maxSurge": "at most 30"}}
         await books.create(bad)
         await books.uses("nlp", cpu="30")
-        told = await books.told("CountedAtMost")
+        told = await books.says("nlp", "CountedAtMost")
         assert "rollouts.argoproj.io/default/bad: spec.strategy.canary.maxSurge: must be a whole number" in told
 
 

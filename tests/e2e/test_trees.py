@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from urllib.parse import urlencode
 
 import pytest
 
@@ -68,3 +69,28 @@ async def test_children_created_at_once_share_what_the_parent_has(client: KubeCl
         [found] = (await settled(client, [unique])).values()
         assert found.status.used == {"limits.cpu": "9"}
         await recorder.laws()
+
+
+async def test_groups_are_deleted_all_at_once_unless_one_is_in_use(client: KubeClient, unique: str) -> None:
+    """The API server deletes them one by one, in the order of their names, up to the first that is refused."""
+    free, root, child = f"{unique}-a", f"{unique}-b", f"{unique}-c"
+    for name, parent in ((free, ""), (root, ""), (child, root)):
+        await client.create(
+            GROUPS, {**group(name, parent, cpu="1"), "metadata": {"name": name, "labels": {"of": unique}}}
+        )
+        await settled(client, [name])
+
+    async def delete_all() -> str:
+        selector = urlencode({"labelSelector": f"of={unique}"})
+        try:
+            await client.request("DELETE", f"{GROUPS.path()}?{selector}", body=b"{}")
+        except ApiError as error:
+            return error.message
+        return ""
+
+    assert f"group {root} has children: {child}; delete them first" in await delete_all()
+    left = [each["metadata"]["name"] for each in (await client.list(GROUPS, label_selector=f"of={unique}"))[0]]
+    assert left == [root, child]
+    await client.patch(GROUPS, root, {"metadata": {"labels": {"of": None}}})
+    assert await delete_all() == ""
+    assert not (await client.list(GROUPS, label_selector=f"of={unique}"))[0]

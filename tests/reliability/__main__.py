@@ -144,7 +144,7 @@ class Run:
         self._console.print(f"{row} {row.seconds:.0f} s", soft_wrap=True, markup=False)
 
     def _say(self, line: str) -> None:
-        self._console.print(f"  {line}", style="dim")
+        self._console.print(f"  {line}", style="dim", markup=False)
 
 
 def told(rows: list[str]) -> str:

@@ -228,14 +228,14 @@ async def ground_on(
 
 @contextlib.asynccontextmanager
 async def real_on(
-    folder: Path, controllers: str = "resourcequota-controller,namespace-controller"
+    folder: Path, controllers: str = "resourcequota-controller,namespace-controller", *, apiserver: Sequence[str] = ()
 ) -> AsyncIterator[tuple[Real, Cluster]]:
     """A real cluster of one's own: native quota recounts every 50 ms as ours does, etcd keeps all, readable."""
     real = Real(
         folder,
         controllers=controllers,
         flags={
-            "kube-apiserver": ["--storage-media-type=application/json", "--etcd-compaction-interval=0"],
+            "kube-apiserver": ["--storage-media-type=application/json", "--etcd-compaction-interval=0", *apiserver],
             "kube-controller-manager": ["--resource-quota-sync-period=50ms"],
         },
     )

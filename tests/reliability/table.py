@@ -6,7 +6,17 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tests.reliability.experiments import admission, groups, hours, kills, mutations, races, strangers, tenants
+from tests.reliability.experiments import (
+    admission,
+    forgeries,
+    groups,
+    hours,
+    kills,
+    mutations,
+    races,
+    strangers,
+    tenants,
+)
 from tests.reliability.stage import Outcome
 
 Size = dict[str, Any]
@@ -126,6 +136,13 @@ ALONE = (
         "exact against the pods' own timestamps; what vanished unseen is listed with bounds; the same again",
         {"rounds": 6, "outage": 600},
         {"rounds": 1, "outage": 600},
+    ),
+    Experiment(
+        "R19",
+        forgeries.r19,
+        "every review without the API server's certificate is refused, and none of them changes a group",
+        {"forged": 2_000, "honest": 100},
+        {"forged": 63, "honest": 5},
     ),
     Experiment(
         "R27",

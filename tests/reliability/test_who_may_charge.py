@@ -21,6 +21,7 @@ from bizrq.cli import grants, rbac
 from bizrq.cli.manifests_of_bizrq import policy_objects, resource_of
 from bizrq.kube.client import AlreadyExists, ApiError, Forbidden, KubeClient, NotFound
 from bizrq.kube.config import Overrides, from_kubeconfig
+from bizrq.kube.events import EVENTS
 from bizrq.store.access import ACCESS_REVIEWS
 from bizrq.store.groups import GROUPS
 from bizrq.store.hours import CARD_HOURS, CORRECTIONS, STATEMENTS
@@ -504,6 +505,38 @@ async def test_figures_of_every_group_are_for_those_who_may_see_them(world: Worl
         assert (f"ask who manages {of}" in answer) is not sees(who, of), (name, of, answer)
 
 
+async def test_a_controller_is_told_no_figures_although_it_may_read_and_use_the_group(
+    cluster: Cluster, world: World, unique: str
+) -> None:
+    """What it is refused stands in a condition and in events of the namespace, for whoever may read those."""
+    if not cluster.is_real:
+        pytest.skip("the sandbox's controllers write neither events nor the condition")
+    admin, controller = world.admin, Person("system:serviceaccount:kube-system:deployment-controller")
+    role = cluster_role(unique, "get", "use", names=["r18-lab"])
+    for obj in (role, bound(unique, controller.user)):
+        await admin.create(resource_of(obj), obj)
+    await eventually(lambda: _may(admin, controller, "use", "r18-lab"), what="the right is known")
+    made = deployment("r18-many", None, 100_000, namespace="r18-a")
+    made["spec"]["template"]["metadata"].setdefault("labels", {})[LABEL] = "r18-lab"
+    await admin.create(DEPLOYMENTS, made)
+
+    async def told() -> list[str]:
+        stored = await admin.get(DEPLOYMENTS, "r18-many", "r18-a")
+        conditions = [each["message"] for each in stored.get("status", {}).get("conditions", [])]
+        events = [each["message"] for each in (await admin.list(EVENTS, "r18-a"))[0]]
+        asked = [[each for each in messages if "exceeded quota: r18-lab" in each] for messages in (conditions, events)]
+        return [each for messages in asked for each in messages] if all(asked) else []
+
+    try:
+        for message in await eventually(told, what="the refusal is told"):
+            assert "requested: limits.cpu=100k; what is left is shown to people" in message, message
+            assert "ask who manages r18-lab" in message
+    finally:
+        await admin.delete(DEPLOYMENTS, "r18-many", "r18-a")
+        for obj in (bound(unique, controller.user), role):
+            await _remove(admin, obj)
+
+
 async def test_a_dry_run_was_no_other_answer(world: World, unique: str) -> None:
     """A sample of the matrix is stored: each user in one namespace, each group."""
     for (number, name), of in itertools.product(enumerate(PEOPLE), PARENTS):
@@ -534,7 +567,7 @@ async def test_what_stands_is_not_touched(world: World, unique: str) -> None:
     await world.admin.create(NAMESPACES, namespace(unique, team="nlp"))
     await world.people["ann"].create(DEPLOYMENTS, deployment("web", "r18-nlp", 2, namespace=unique))
     dan = world.people["dan"]
-    scale = {"namespace": unique, "subresource": "scale"}
+    scale: Object = {"namespace": unique, "subresource": "scale"}
     assert not await refused(dan.patch(DEPLOYMENTS, "web", {"spec": {"replicas": 3}}, **scale))
     await world.admin.patch(NAMESPACES, unique, {"metadata": {"labels": {"team": "vision"}}})
 

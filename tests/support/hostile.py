@@ -6,15 +6,20 @@ import contextlib
 import copy
 import io
 import json
+import os
 import random
 import re
 import time
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
+import typer
 import yaml
 
+from bizrq.cli.cluster import ClusterFlags
 from bizrq.cli.output.failure import Failure, warn
+from bizrq.cli.verbs.fit import fit
 from bizrq.cli.verbs.usage import UsageOutput, usage
 from bizrq.kube.client import Resource
 from bizrq.units.text import printable
@@ -103,6 +108,34 @@ def usage_of(path: Path, form: UsageOutput) -> tuple[str, str, float]:
         except Failure as failure:
             warn(str(failure))
     return out.getvalue(), err.getvalue(), time.thread_time() - began
+
+
+class _Terminal(io.StringIO):
+    """Shows colours, and would obey what is written to it."""
+
+    encoding = "utf-8"
+
+    def isatty(self) -> bool:
+        return True
+
+
+def fit_of(path: Path, kubeconfig: Path) -> tuple[int, str, str, float]:
+    """The exit code of `bizrq fit`, what it shows on a terminal, its error, and the processor time in seconds.
+
+    Call it in a thread without an event loop. To read the flags is no part of the time.
+    """
+    out, err, code = _Terminal(), io.StringIO(), 0
+    shown = {"COLUMNS": "80", "LINES": "60", "TERM": "xterm-256color"}
+    began = time.thread_time()
+    with mock.patch.dict(os.environ, shown), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            fit([path], where=ClusterFlags(kubeconfig=kubeconfig))
+        except Failure as failure:
+            warn(str(failure))
+            code = failure.code
+        except typer.Exit as ended:
+            code = ended.exit_code
+    return code, out.getvalue(), err.getvalue(), time.thread_time() - began
 
 
 def check_shown(out: str, err: str, text: str) -> None:

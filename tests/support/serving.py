@@ -13,7 +13,7 @@ import ssl
 import sys
 import time
 from base64 import b64encode
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -207,13 +207,15 @@ class Parts:
             await eventually(ready, what="a webhook is ready")
             self.balancer.backends.append(port)
 
-    async def webhook_process(self, kubeconfig: Path | None = None, drain: int = 0) -> Running:
+    async def webhook_process(
+        self, kubeconfig: Path | None = None, flags: Sequence[str] = (), *, drain: int = 0
+    ) -> Running:
         """A `bizrq-webhooks` of its own, behind the balancer once it serves. `drain` is its --drain-delay."""
         [port] = _free_ports(1)
         process = await self._spawn(
             "bizrq-webhooks",
             *("--cert-dir", str(self.certificates), "--kubeconfig", str(kubeconfig or self.kubeconfigs[WEBHOOKS])),
-            *("--host", "127.0.0.1", "--port", str(port), "--metrics-port", "0", "--drain-delay", str(drain)),
+            *("--host", "127.0.0.1", "--port", str(port), "--metrics-port", "0", "--drain-delay", str(drain), *flags),
         )
         running = Running(process, port)
         self._stack.push_async_callback(running.end)

@@ -157,6 +157,7 @@ class Hooks:
         sub_resource: str = "",
         resource: Any = None,
         user: Object | None = None,
+        name: str | None = None,
     ) -> Object:
         about = new or old or {}
         of = resource or objects.OF_KIND[about["kind"]]
@@ -166,7 +167,7 @@ class Hooks:
             "kind": {"group": of.group, "version": of.version, "kind": about["kind"]},
             "resource": {"group": of.group, "version": of.version, "resource": of.plural},
             "subResource": sub_resource,
-            "name": about["metadata"].get("name", ""),
+            "name": about["metadata"].get("name", "") if name is None else name,
             "namespace": about["metadata"].get("namespace", ""),
             "operation": operation,
             "userInfo": user or {"username": "alice", "groups": ["system:authenticated"]},

@@ -15,6 +15,7 @@ from bizrq.kube.client import Resource, Unreachable
 from bizrq.quota.verdict import Denied, Figures, Reason
 from bizrq.store.groups import GROUPS
 from sandbox.server import Sandbox
+from tests.support.cluster import eventually
 from tests.support.objects import (
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,
@@ -195,6 +196,30 @@ async def test_a_group_that_cannot_be_read_is_quoted_to_the_same_people_alone(th
     assert "elsewhere" in message(await a_dry_run(hooks, ADMIN))
 
 
+async def test_a_group_of_a_deletion_of_all_is_named_by_its_object(theirs: Api, hooks: Hooks) -> None:
+    """The review of such a deletion has no name: what is told, and whose rights are asked for, is the group's."""
+    old = await theirs.client.get(GROUPS, "theirs")
+    old["status"]["reservations"] = ["v1 deployments.apps/elsewhere/secret rv=nonsense limits.cpu=7907"]
+    told = message(await hooks.delete(old, user=ANN, name=""))
+    assert told == "group theirs or one of its children cannot be read: ask who manages it"
+    assert "elsewhere" in message(await hooks.delete(old, user=ADMIN, name=""))
+
+
+async def test_a_child_that_cannot_be_read_is_not_quoted_to_readers_of_its_parent(theirs: Api, hooks: Hooks) -> None:
+    await theirs.group("child", "theirs", cpu=5)
+    entry = "v1 deployments.apps/elsewhere/secret uid=1 rv=nonsense limits.cpu=7907"
+    await theirs.client.patch(GROUPS, "child", {"status": {"reservations": [entry]}}, subresource="status")
+    await given(theirs, "get", "theirs")
+    old = await theirs.client.get(GROUPS, "theirs")
+    new = changed(old, lambda o: o["spec"]["hard"].update({"limits.memory": "1Gi"}))
+
+    async def told() -> bool:
+        answer = await hooks.update(old, new, user=ANN, dry_run=True)
+        return not answer["allowed"] and message(answer) == "child child cannot be read: ask who manages it"
+
+    await eventually(told, what="the webhook knows of the child")
+
+
 async def test_what_is_admitted_asks_nothing(theirs: Api, hooks: Hooks, proxy: Proxy) -> None:
     assert (await hooks.create(deployment("web", "theirs", 1), user=ANN))["allowed"]
     assert proxy.sent("POST") == 0
@@ -265,7 +290,7 @@ class Shown:
     def __init__(self) -> None:
         self.now = 0.0
         self.reviewer = Reviewer()
-        self.disclosure = Disclosure(self.reviewer, lambda: self.now)
+        self.disclosure = Disclosure(self.reviewer, lambda: self.now, ["system:serviceaccount:argo:*"])
 
     async def aclose(self) -> None:
         await self.disclosure.close()
@@ -305,6 +330,22 @@ async def test_reviews_of_other_users_and_groups_are_others(shown: Shown) -> Non
     before = len(shown.reviewer.asked)
     await shown.sees("ann", "nlp", "another group")
     assert len(shown.reviewer.asked) == before + 1
+
+
+@pytest.mark.parametrize(
+    ("user", "sees"),
+    [
+        ("system:kube-controller-manager", False),
+        ("system:serviceaccount:kube-system:replicaset-controller", False),
+        ("system:serviceaccount:argo:rollouts", False),
+        ("system:serviceaccount:team:robot", True),
+    ],
+)
+async def test_controllers_are_shown_nothing_whatever_they_may_read(shown: Shown, user: str, sees: bool) -> None:
+    """What they are told stands in events of the namespace and in conditions of what they work for."""
+    shown.reviewer.rights.add((user, "get", "nlp"))
+    assert await shown.sees(user, "nlp", "system:masters") is sees
+    assert bool(shown.reviewer.asked) is sees
 
 
 async def test_a_review_that_failed_is_made_again(shown: Shown) -> None:

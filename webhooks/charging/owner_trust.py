@@ -17,7 +17,7 @@ from fnmatch import fnmatchcase
 from functools import reduce
 from typing import Any
 
-from bizrq.api.review import Request
+from bizrq.api.review import Request, UserInfo
 from bizrq.quota.change import Room
 from bizrq.store.ports import ReferenceLookup
 from bizrq.store.reference_resolver import resource_of
@@ -37,6 +37,12 @@ Object = dict[str, Any]
 
 #: Controllers of Kubernetes itself: the one process, or its accounts one by one (--use-service-account-credentials).
 KUBERNETES = ("system:kube-controller-manager", "system:serviceaccount:kube-system:*")
+
+
+def is_controller(user: UserInfo | None, controllers: Sequence[str]) -> bool:
+    """Return True for Kubernetes' own controllers and for the accounts `controllers`, with `*` for any text."""
+    name = user.username if user else ""
+    return any(fnmatchcase(name, pattern) for pattern in (*KUBERNETES, *controllers))
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +77,11 @@ class OwnerTrust:
         """`controllers` are the accounts to trust in addition to Kubernetes' own, with `*` for any text."""
         self._context = context
         self._payers = payers
-        self._trusted = (*KUBERNETES, *controllers)
+        self._controllers = controllers
 
     def is_trusted(self, request: Request) -> bool:
         """Return whether the user is a controller whose ownerReferences are trusted."""
-        name = request.user_info.username if request.user_info else ""
-        return any(fnmatchcase(name, pattern) for pattern in self._trusted)
+        return is_controller(request.user_info, self._controllers)
 
     def releases(self, request: Request, new: Object, old: Object | None, lookup: Lookup) -> bool:
         """Return whether a controller takes a stored object from the owner that paid for it, as when it is orphaned.

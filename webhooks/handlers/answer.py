@@ -9,6 +9,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from msgspec.structs import replace
+
 from bizrq.api.review import Request
 from bizrq.kube.client import ApiError, Unreachable
 from bizrq.quota.verdict import Denied, Figures, Granted, Reason, Verdict
@@ -46,12 +48,19 @@ async def answer(endpoint: ReviewEndpoint, admit: Admit, request: Request, deadl
         for obj in (request.object, request.old_object):
             if obj is not None:
                 expect_metadata(obj)
-        found = await admit(request, deadline)
+        found = await admit(_named(request), deadline)
     except Malformed as error:
         return Answer(malformed(subject_of(request), error))
     except (ApiError, Unreachable) as error:
         return Answer(unread(endpoint.reads.format(subject_of(request)), error))
     return found if isinstance(found, Answer) else Answer(found)
+
+
+def _named(request: Request) -> Request:
+    """Return the request with the name of its object: the deletion of all objects of a kind names none."""
+    if request.name or request.old_object is None:
+        return request
+    return replace(request, name=request.old_object["metadata"].get("name") or "")
 
 
 def malformed(subject: str, error: Malformed) -> Denied:

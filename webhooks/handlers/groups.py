@@ -53,7 +53,7 @@ class GroupHandler:
                 return Answer(await self._delete(request, deadline))
             return await self._write(request, deadline)
         except GroupUnreadable as error:
-            # The error names the group, which may be a child.
+            # The error names the group or a child.
             hidden = f"group {request.name} or one of its children cannot be read: ask who manages it"
             return Answer(Denied(Reason.MALFORMED, str(error), figures=Figures(request.name, hidden)))
 
@@ -166,9 +166,7 @@ class GroupHandler:
         """Return the children to check an update's new names against, reserved ones included."""
         if old is None or not set(new.hard) - set(old.hard):
             return []
-        stored = [
-            wire.group_state(child, self._context.catalog) for child in await self._context.groups.children(new.name)
-        ]
+        stored = [_child_state(child, self._context.catalog) for child in await self._context.groups.children(new.name)]
         promised = [Group(e.slot.name, new.name, e.amount) for e in new.reservations if e.slot.kind == GROUP_SLOT_KIND]
         return [*stored, *promised]
 
@@ -230,6 +228,14 @@ class GroupHandler:
             lambda found: owner_that_pays(item, registry, found), deadline.seconds_left()
         )
         return owner_that_pays(item, registry, lookup) is not None
+
+
+def _child_state(child: GroupObject, catalog: Catalog) -> Group:
+    """Return a child. Raise GroupUnreadable without a quote: it is for people who may read the parent."""
+    try:
+        return wire.group_state(child, catalog)
+    except GroupUnreadable:
+        raise GroupUnreadable(f"child {child.name} cannot be read: ask who manages it") from None
 
 
 def _end_of_life(obj: Mapping[str, Any] | None) -> tuple[object, object]:

@@ -23,6 +23,7 @@ from bizrq.cli.simulate.lookup import FileReferenceReader, describe_unread, read
 from bizrq.cli.simulate.manifest import as_written, place_of
 from bizrq.cli.simulate.outcome import DryRunOutcome
 from bizrq.cli.simulate.reviews import SYSTEM_NAMESPACE, ReviewedKind, reviewed_kinds
+from bizrq.cli.simulate.unsure import UnsureAuthorizer
 from bizrq.kube.client import Forbidden, KubeClient, NotFound
 from bizrq.quota.account import Account
 from bizrq.quota.change import Charge
@@ -89,9 +90,14 @@ class DryRun:
         groups: Iterable[GroupObject],
         documents: Sequence[object],
         *,
+        is_configured: bool = True,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`clock` measures the time for each verdict, in seconds."""
+        """`clock` measures the time for each verdict, in seconds.
+
+        Unless `is_configured`, the rights that the webhooks ask for are unknown: what lacks one is granted with a
+        warning.
+        """
         self._client = client
         self._settings = settings
         self._clock = clock
@@ -102,7 +108,9 @@ class DryRun:
         self._reserver = RecordingReserver(self._groups, settings.catalog, clock)
         self._resolver = FileReferenceReader(self._reader, settings.registry, self._manifests)
         self._payers = _Payers()
-        authorizer = Authorizer(self._reader, self._groups, SelfAccessReviewer(client), settings.rights)
+        reviewer = SelfAccessReviewer(client)
+        self._unsure = None if is_configured else UnsureAuthorizer(self._reader, self._groups, reviewer)
+        authorizer = self._unsure or Authorizer(self._reader, self._groups, reviewer, settings.rights)
         self._handlers = handlers(
             self._reader,
             self._groups,
@@ -270,6 +278,8 @@ class DryRun:
             answer = await self._handlers[path](request, Deadline(self._clock() + _TIMEOUT, self._clock))
             verdict = answer.verdict
             warnings += answer.warnings
+            if self._unsure is not None:
+                warnings += self._unsure.taken()
             if path != "/validate/workloads" and isinstance(verdict, Denied) and verdict.reason is _UNREADABLE:
                 # The user may not list what could refer to this object.
                 self._resolver.unread.add(

@@ -52,17 +52,23 @@ def fit(
 def run_dry_run(
     documents: Sequence[Any], namespace: str | None, config: Path | None, where: ClusterFlags
 ) -> list[DryRunOutcome]:
-    """Run admission on the documents against the cluster, and warn of what cannot be read. Raise Failure."""
-    settings, client = settings_of(config), client_for(where)
+    """Run admission on the documents against the cluster, and warn of what cannot be read. Raise Failure.
+
+    Without `config`, admission is run with the installed configuration where the user may read that.
+    """
+    given, client = settings_of(config), client_for(where)
 
     from bizrq.cli.simulate.dry_run import DryRun, read_groups
+    from bizrq.cli.simulate.installed import installed_settings
     from bizrq.cli.simulate.manifest import in_namespace
     from bizrq.kube.client import KubeClient
 
     here = [in_namespace(document, namespace or client.namespace) for document in documents]
 
     async def work(client: KubeClient) -> list[DryRunOutcome]:
-        dry_run = DryRun(client, settings, await read_groups(client), here)
+        groups = await read_groups(client)
+        installed = given if config is not None else await installed_settings(client)
+        dry_run = DryRun(client, installed or given, groups, here, is_configured=installed is not None)
         outcomes = await dry_run.outcomes()
         if dry_run.unread:
             warn_unread(dry_run.unread)

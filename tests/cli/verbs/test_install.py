@@ -418,6 +418,37 @@ async def test_a_bad_call_is_exit_2(installed: Bizrq, arguments: list[str]) -> N
 
 
 @pytest.mark.parametrize(
+    ("ca", "name", "said"),
+    [
+        (
+            "none.crt",
+            "api",
+            "--client-ca none.crt cannot be read: No such file or directory; name the PEM file of the CA",
+        ),
+        (".", "api", "--client-ca . cannot be read: Is a directory; name the PEM file of the CA"),
+        ("/dev/null", "api", "--client-ca /dev/null holds no PEM certificate; name the CA of the API server's client"),
+        ("none.crt", "", "--client-name is empty: give the common name of the API server's client certificate"),
+        ("none.crt", " ", "--client-name is empty: give the common name of the API server's client certificate"),
+        ("none.crt", None, "--client-ca needs --client-name: the common name of the API server's client certificate"),
+        (None, "api", "--client-name needs --client-ca: the CA of the API server's client certificate"),
+    ],
+)
+async def test_clients_that_cannot_be_known_are_one_line_and_nothing_is_applied(
+    installed: Bizrq, client: KubeClient, ca: str | None, name: str | None, said: str
+) -> None:
+    flags = ["--client-ca", ca] if ca is not None else []
+    flags += ["--client-name", name] if name is not None else []
+    result = await installed("install", "--namespace", HERE, "--no-wait", *flags)
+    assert (result.code, result.out) == (2, "")
+    [line] = result.err.splitlines()
+    assert line.startswith(f"bizrq: {said}")
+    with pytest.raises(NotFound):
+        await client.get(DEPLOYMENTS, rbac.WEBHOOKS, HERE)
+    with pytest.raises(NotFound):
+        await client.get(REGISTRATIONS, "bizrq")
+
+
+@pytest.mark.parametrize(
     ("cidr", "said"),
     [
         *(

@@ -84,7 +84,7 @@ async def test_a_pod_on_another_model_than_declared_is_charged_for_both_until_it
         [told] = [c for c in found.status.conditions if c.type == "ModelMismatch"]
         assert told.status == "True"
         assert "tfjobs.kubeflow.org/default/train declares A100, but pod train-0 runs on T4" in told.message
-        assert await books.told("ModelMismatch") == told.message
+        assert await books.says("vision", "ModelMismatch") == told.message
         assert not [event for event in await books.events("Drift") if "T4" in event]
 
         labels = {"metadata": {"labels": {GPU_TYPE: "T4"}}}

@@ -132,7 +132,7 @@ async def test_what_cannot_be_counted_any_more_is_held_at_what_it_was_and_told_o
         web = await books.create(referring("web", "nlp", shape, 3))
         await books.uses("nlp", cpu="3")
         await books.remove(shape)
-        assert "PodTemplate 'shape' was not found" in await books.told("Uncountable")
+        assert "PodTemplate 'shape' was not found" in await books.says("nlp", "Uncountable")
         await books.holds_still("nlp", lambda g: g.status.used == {"limits.cpu": "3"})
         await books.create(pod_template("shape", "2"))
         await books.uses("nlp", cpu="6")

@@ -127,7 +127,7 @@ async def test_the_pods_of_a_deleted_workload_are_charged_until_they_end(books: 
         assert line.startswith("pods/default/w TFJob/default/train since=2026-01-01T00:00:00.000Z ")
         assert "limits.cpu=1" in line
         assert line in condition(found, "Leftovers")
-        assert line in await books.told("Leftovers")
+        assert line in await books.says("nlp", "Leftovers")
         await books.ends("w")
         found = await books.uses("nlp", cpu="0")
 
