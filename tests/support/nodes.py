@@ -84,11 +84,26 @@ class Agent:
         try:
             while latest is not None:
                 self._busy[uid] = None
-                with contextlib.suppress(ApiError, Unreachable):
+                try:
                     await self._sync(latest)
-                latest = self._busy[uid]
+                    latest = self._busy[uid]
+                except (ApiError, Unreachable):
+                    # No event need follow: somebody else's write may have been the last one.
+                    await asyncio.sleep(0.1)
+                    latest = await self._stored(latest)
         finally:
             del self._busy[uid]
+
+    async def _stored(self, pod: Object) -> Object | None:
+        """Return the pod as it is stored now, None where it is gone."""
+        metadata = pod["metadata"]
+        try:
+            found = await self._client.get(PODS, metadata["name"], metadata["namespace"])
+        except NotFound:
+            return None
+        except (ApiError, Unreachable):
+            return pod
+        return found if found["metadata"]["uid"] == metadata["uid"] else None
 
     async def _sync(self, pod: Object) -> None:
         metadata, status = pod["metadata"], pod.get("status") or {}
