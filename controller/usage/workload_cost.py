@@ -20,7 +20,7 @@ from bizrq.workloads.demand import counting
 from bizrq.workloads.kinds.declaration import Adapter
 from bizrq.workloads.lookup import Lookup, Reference, TrackingLookup
 from bizrq.workloads.ownership.lives import ends_at, is_live
-from bizrq.workloads.ownership.observation import has_observed
+from bizrq.workloads.ownership.observation import has_observed, is_awaited
 from bizrq.workloads.pods.roles import has_ended
 from bizrq.workloads.validation import Malformed
 from controller.usage.below import Below, gather, kinds_below
@@ -35,6 +35,8 @@ _READ = 5.0
 #: Seconds for which the demand of a kind without `observedGeneration` counts after it fell, and after which a surplus
 #: is reported: watches of several kinds show one change within that.
 _LAG: Final = 3.0
+#: The same where a controller will say what it observed and has never acted: a busy one goes by what it saw then.
+_UNSEEN_LAG: Final = 15.0
 #: Seconds to wait for a watch that is not worth a list: too short for one.
 _AHEAD: Final = 0.5
 #: From this number on, the objects of a kind are not listed for a demand that fell: a bookmark comes within a minute.
@@ -268,7 +270,7 @@ class WorkloadCosts:
         charge = larger(hold.counts, found.weighed.charge)
         again = [found.weighed.again] if found.weighed.again is not None else []
         if hold.lags is None:
-            again.append(self._now_ms() + round(1000 * max(0.1, hold.since + _LAG - self._clock())))
+            again.append(self._now_ms() + round(1000 * max(0.1, hold.since + _lag(obj) - self._clock())))
         elif hold.is_behind:
             again.append(self._now_ms() + 1000)
         own = charge if ended else demand.resources
@@ -310,7 +312,7 @@ class WorkloadCosts:
         observed = True if ended else _is_observed(obj, below)
         if observed is False:
             return hold._replace(lags=True)
-        if observed is None and self._clock() - since < _LAG:
+        if observed is None and self._clock() - since < _lag(obj):
             return hold._replace(lags=None)
         if any(each.store.resource_version < revision for each in self._below(adapter)):
             return hold._replace(is_behind=True)
@@ -335,6 +337,11 @@ class WorkloadCosts:
             kinds = sorted(kinds_below(self._cluster, adapter))
             known = self._informers_below[adapter.resource] = [self._cluster.informers.kinds[kind] for kind in kinds]
         return [informer for informer in known if informer.installed]
+
+
+def _lag(obj: Object) -> float:
+    """Return for how many seconds a demand counts that fell, where the workload does not say what was observed."""
+    return _UNSEEN_LAG if is_awaited(obj) else _LAG
 
 
 def _is_observed(obj: Object, below: Below) -> bool | None:

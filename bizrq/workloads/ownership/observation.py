@@ -19,6 +19,16 @@ _TEXT: Final = re.compile(r"0|[1-9][0-9]{0,18}", re.ASCII)
 _LEFT_BEHIND: Final = frozenset({"ray.io"})
 
 
+#: API groups whose workloads have the field from the first time on that their controller acts. Source: kubernetes
+#: pkg/controller, the status of each kind.
+_FROM_THE_FIRST: Final = frozenset({"apps"})
+
+
+def is_awaited(obj: Mapping[str, Any]) -> bool:
+    """Return True where a status that does not say what was observed is of a controller that has not acted yet."""
+    return group_and_version(obj.get("apiVersion"))[0] in _FROM_THE_FIRST
+
+
 def has_observed(obj: Mapping[str, Any]) -> bool | None:
     """Return True once the status is of the stored spec; None where it does not readably say so. Raises nothing."""
     observed = _observed(obj)

@@ -276,6 +276,19 @@ def test_a_demand_that_fell_counts_until_it_is_observed(memory: Memory) -> None:
     assert memory.charge(web) == 2
 
 
+def test_what_its_controller_never_acted_on_counts_for_longer(memory: Memory) -> None:
+    """It may be busy, and go by what it saw before the demand fell. It will say once it has acted."""
+    web = memory.put(deployment("web", "nlp", 5))
+    assert memory.charge(web) == 5
+    web = memory.put(deployment("web", "nlp", 2), generation=2)
+    assert memory.charge(web) == 5
+    assert memory.cost(web).again == memory.now + 15_000
+    memory.wait(14)
+    assert memory.charge(web) == 5
+    memory.wait(1)
+    assert memory.charge(web) == 2
+
+
 def test_a_demand_that_fell_counts_until_the_pods_are_as_new(memory: Memory) -> None:
     web = memory.put(deployment("web", "nlp", 5))
     assert memory.charge(web) == 5
