@@ -21,6 +21,7 @@ from bizrq.hours.budget import BudgetTerms
 from bizrq.hours.metering import RecordPage
 from bizrq.kube.events import EventRecorder
 from bizrq.quota.recount import CountedObject, Recount, Snapshot, WriteState, recount
+from bizrq.quota.reservation import Reservation
 from bizrq.units.names import Catalog
 from bizrq.units.resources import Limits, Resources, add, restrict, subtract_floor
 from bizrq.units.resources import total as total_of
@@ -42,6 +43,7 @@ from controller.usage.overlaps import rejections
 from controller.usage.payer_lines import PayerLines
 from controller.usage.reservations import ReservationTracker
 from controller.usage.runs_on import RunningOn, counted_objects, ending_lines, messages
+from controller.usage.stays import Stays
 from controller.usage.usage_cache import GroupUsage, UsageCache, UsageQuery
 from controller.usage.workload_cost import WorkloadCosts
 from controller.usage.workload_usage import PrepaidRun, UsageBuilder
@@ -109,6 +111,7 @@ class Reconciler:
         self._writer = StatusWriter(cluster.groups, interval=recount_interval, now=now, clock=clock)
         self._payer_lines = PayerLines(cluster, now, clock)
         self._runs_on = RunningOn(cluster, excess, now)
+        self._stays = Stays(cluster, costs, excess, self._runs_on, now, clock)
         self._overlaps = overlaps
         #: Why the payers of a group could not all be stored; "" if they could.
         self._full: dict[str, str] = {}
@@ -142,10 +145,12 @@ class Reconciler:
             return outlook.requeue_after
         entries, _ = self._tracker.of(group)
         expired = await self._tracker.expired(group, entries)
-        over = (entry for entry in entries if self._tracker.write_state(entry, expired) is not WriteState.PENDING)
+        over = self._over(group, expired)
         self._cluster.releases.find_unseen(name, over)
         run = self._prepaid_run(group)
         await self._refresh_usage(UsageQuery(name, run))
+        if await self._stays.settle(group, self._usage_cache.of(name), over):
+            await self._refresh_usage(UsageQuery(name, run))
         if await self._payer_lines.prepare(name, self._usage_cache.of(name)):
             await self._refresh_usage(UsageQuery(name, run))
         # From here to the write nothing awaits: this is the one snapshot.
@@ -155,10 +160,17 @@ class Reconciler:
         self._cluster.payers.read_status(group)
         if self._versions.behind(group) or self._prepaid_run(group) != run:
             return 0.0
+        if self._stays.is_due(name, self._usage_cache.of(name), self._over(group, expired)):
+            return 0.0
         if group.metadata.deletion_timestamp is not None and not problem:
             await self._record_reconciler.transfer_to_parent(group)
             return self._interval
         return min(outlook.requeue_after, await self._recount(group, expired, problem))
+
+    def _over(self, group: GroupObject, expired: set[str]) -> list[Reservation]:
+        """Return the reservations whose write is over."""
+        entries, _ = self._tracker.of(group)
+        return [entry for entry in entries if self._tracker.write_state(entry, expired) is not WriteState.PENDING]
 
     def _forget(self, name: str) -> None:
         """Drop all that is remembered of a group that is gone."""
@@ -168,6 +180,7 @@ class Reconciler:
             self._tracker,
             self._usage_cache,
             self._payer_lines,
+            self._stays,
             self._snapshots,
             self._record_reconciler,
             self._overlaps,
@@ -215,6 +228,7 @@ class Reconciler:
         status, report = self._decide(group, gathered, expired)
         # The payers first, or with the status: only then may it count what they make.
         due = self._payer_lines.due(group.name, self._usage_cache.of(group.name))
+        left = self._stays.take_settled(group.name)
         runs_on = self._runs_on.of(group.name)
         lines = await self._cluster.payers.store(group, due, status.counted_at, runs_on)
         self._full[group.name] = lines.problem
@@ -223,6 +237,7 @@ class Reconciler:
         status.payers, status.payers_pages = lines.payers, lines.pages
         again = await self._write(group, status, report)
         self._cluster.payers.settle_dropped(group.name, due.dropped)
+        self._payer_lines.leave(group.name, left)
         return min(again, 1.0) if self._payer_lines.has_more(group.name) else again
 
     def _payers_problem(self, name: str) -> str:
@@ -279,6 +294,7 @@ class Reconciler:
         apart = self._runs_on.apart(group.name, usage)
         findings.overlap.extend(messages(apart))
         shared = [*self._snapshots.shared(group, usage, sightings, findings), *counted_objects(apart)]
+        shared += self._stays.held(group.name)
         counted = recount(
             Snapshot(
                 hard=hard,
@@ -352,6 +368,8 @@ class Reconciler:
             self._reporter.report(group, report.counted, report.findings, report.hours)
             self._overlaps.set(group.name, rejections(group, report.counted, self._usage_cache.of(group.name)))
         again = [self._interval]
+        if self._stays.waits(group.name):
+            again.append(0.5)
         ends = [pod.until for pod in self._runs_on.of(group.name).values()]
         again += [max(0.1, (end - self._now()) / 1000) for end in ends]
         changes = self._usage_cache.of(group.name).again

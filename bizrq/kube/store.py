@@ -6,7 +6,7 @@ This file alone decides how objects are found and what counts as deleted. It doe
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Container, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Set
 from typing import Any, Protocol, TypeAlias, overload
 
 import structlog
@@ -123,7 +123,7 @@ class Store:
             return ()
         return tuple(found.values()) if isinstance(found, _Bucket) else (found,)
 
-    def grouped(self, index: str, key: str, apart: Container[str] = ()) -> list[tuple[Kept, int]]:
+    def grouped(self, index: str, key: str, *apart: Set[str]) -> list[tuple[Kept, int]]:
         """Return one object of each equivalence key under `key`, and their number. The uids `apart` come singly.
 
         The object may be a deleted one of the same key. Raise KeyError for an index without `groups_by`.
@@ -131,13 +131,18 @@ class Store:
         by, found = self._groups_by[index], self._indexes[index].get(key)
         if not isinstance(found, _Bucket):
             return [] if found is None else [(found, 1)]
-        alone = [uid for uid in found if uid in apart] if apart else []
+        alone = {uid for uids in apart for uid in found.keys() & uids}
         if not alone:
             return list((found.count(by) if found.counts is None else found.counts).values())
-        rest = _Bucket({uid: obj for uid, obj in found.items() if uid not in apart})
-        return [*rest.count(by).values(), *((found[uid], 1) for uid in alone)]
+        rest = _Bucket({uid: obj for uid, obj in found.items() if uid not in alone})
+        return [*rest.count(by).values(), *((obj, 1) for uid, obj in found.items() if uid in alone)]
 
-    def keys(self, index: str) -> Collection[str]:
+    def uids(self, index: str, key: str) -> Set[str]:
+        """Return the uids under `key`. Do not change it."""
+        found = self._indexes[index].get(key)
+        return found.keys() if isinstance(found, _Bucket) else {uid_of(found)} if found is not None else set()
+
+    def keys(self, index: str) -> Set[str]:
         """Return all values of an index."""
         return self._indexes[index].keys()
 

@@ -35,16 +35,23 @@ class PayerLines:
         self._idle: dict[str, list[list[str]]] = {}
         #: What waited to be stored of payers to which nothing referred when that was asked for, by group and uid.
         self._unused: dict[str, dict[str, Memory]] = {}
+        #: The lines of what has left a group, once what stays of it is stored.
+        self._left: dict[str, set[str]] = {}
+
+    def leave(self, group: str, uids: Collection[str]) -> None:
+        """Let the lines of what has left a group go: a status is stored that counts what stays of it."""
+        if uids:
+            self._left.setdefault(group, set()).update(uids)
 
     def forget(self, group: str) -> None:
         """Forget a group that is gone."""
-        for known in (self._swept, self._idle, self._unused):
+        for known in (self._swept, self._idle, self._unused, self._left):
             known.pop(group, None)
         self._cluster.payers.forget(group)
 
     def has_more(self, group: str) -> bool:
         """Return True if more lines may go than `due` has named until now."""
-        return bool(self._idle.get(group))
+        return bool(self._idle.get(group) or self._left.get(group) or self._cluster.payers.given_up(group))
 
     async def prepare(self, group: str, usage: GroupUsage) -> bool:
         """Do most of the work of `due` in slices, where there is much. Return False if nothing was done."""
@@ -72,7 +79,7 @@ class PayerLines:
         self._compare(group, usage, len(usage.uncompared))
         put = [uid for uid in payers.pending(group) if self._is_due(group, uid, usage)]
         idle, said = self._idle.get(group, []), payers.said(group).payers
-        asked = set(idle.pop() if idle else ())
+        asked = {*(idle.pop() if idle else ()), *self._left.pop(group, ()), *payers.given_up(group)}
         if not payers.has_room(group, put):
             # Before the record takes over the lines of the status: fewer may do.
             asked.update(said)
@@ -142,7 +149,7 @@ class PayerLines:
         """Return True if nothing that is stored or live refers to the line of an object that makes no pods any more."""
         memory = self._cluster.payers.in_group(group, uid)
         if memory is None or uid in usage.makers:
-            return False
+            return uid in self._cluster.payers.given_up(group)
         if memory.gone is None:
             # It stands and makes nothing, or another group pays for it now.
             return self._cluster.placements.is_stored(uid)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from bizrq.units.quantity import NANO
-from bizrq.units.resources import Resources, add, growth, larger
+from bizrq.units.resources import Resources, add, growth, larger, total
 from bizrq.units.times import TimestampError, parse_timestamp
 from bizrq.workloads.config import CountingConfig
 from bizrq.workloads.demand.counting import Demand, least_pod
@@ -27,6 +27,7 @@ from controller.usage.excess import ExcessUsage
 from controller.watch.cluster import Cluster
 from controller.watch.informers import POD, REPLICASET
 from controller.watch.pods import Pod
+from controller.watch.vanished import Vanished
 
 Object = dict[str, Any]
 
@@ -111,7 +112,7 @@ class PodCharges:
         if between:
             # Pods that are there already count by themselves.
             fresh = [pod for pod in held if stage(pod.life, now, awaited=pod.awaited) is Stage.FRESH]
-            there = cost_of(fresh)
+            there = add(cost_of(fresh), self._stayed(workload, below, lookup))
             between = growth(between, growth(there, demand.resources))
         asked = larger(earlier, add(demand.resources, between)) if earlier or between else demand.resources
         # An earlier demand covers the pods that are missing of a smaller one.
@@ -119,8 +120,8 @@ class PodCharges:
         weighed = weigh(asked, declared, held, now, surges=may_have_free, per_pod=missing)
         rolls = has_versions and len({pod.version for pod in held}) > 1
         found = _charge(weighed, declared, asked, least_pod(demand), rolls=rolls)
-        gone = (each for path in below.makers for each in self._cluster.vanished.of(path[-1][1]["metadata"]["uid"]))
-        found = replace(found, vanished=[pod.uid for pod, _ in gone])
+        gone = [pod.uid for path in below.makers for pod, _ in self._vanished(workload, path)]
+        found = replace(found, vanished=gone)
         if found.overlap is None:
             return replace(found, between=between)
         makers = tuple(sorted(path[-1][1]["metadata"]["uid"] for path in below.makers))
@@ -167,9 +168,22 @@ class PodCharges:
             for pod, many, awaited in self._classes(path, _awaited(workload, path, versions), by_age=by_age):
                 life = pod.life() if pod.is_being_deleted else Life(created=pod.created) if by_age else _RUNS
                 found.append(Held(pod.uid, pod.version or of_maker, life, cost(pod), awaited, many))
-            for pod, life in self._cluster.vanished.of(maker):
+            for pod, life in self._vanished(workload, path):
                 found.append(Held(pod.uid, pod.version or of_maker, life, cost(pod)))
         return found
+
+    def _stayed(self, workload: Object, below: Below, lookup: Lookup) -> Resources:
+        """Return what the fresh pods cost that another group pays for: their makers make no others."""
+        pods = (pod for path in below.makers for pod in self._cluster.descendants.stayed_made_by(path[-1][1]))
+        fresh = (pod for pod in pods if stage(pod.life(), self._now(), awaited=False) is Stage.FRESH)
+        return total(self._excess.cost(pod.plain(), self._pod_adapter(), workload, lookup) for pod in fresh)
+
+    def _vanished(self, workload: Object, path: Path) -> list[Vanished]:
+        """Return the vanished pods of a maker, without those that another group pays for: it did when they went."""
+        vanished, group = self._cluster.vanished.of(path[-1][1]["metadata"]["uid"]), None
+        if vanished:
+            group = self._cluster.ownership.group_of(workload)
+        return [each for each in vanished if self._cluster.vanished.group_of(each.pod.uid) in (None, group)]
 
     def _classes(self, path: Path, awaited: Awaited, *, by_age: bool) -> list[tuple[Pod, int, bool]]:
         """Return one of the live pods of each class, how many the class has, and if their controller waits for them.

@@ -51,6 +51,8 @@ class GroupUsage:
         self.makers: dict[str, tuple[str, ...]] = {}
         #: The workloads whose makers are not compared with the remembered payers yet.
         self.uncompared: dict[str, None] = {}
+        #: What makes pods and is another group's since that was asked for, as it was counted here if it was.
+        self.departed: dict[str, WorkloadUsage | None] = {}
         #: The workloads that are charged for pods which have vanished.
         self.vanishing: dict[str, WorkloadUsage] = {}
         #: The workloads to count, and the workloads whose maximum run time alone is to be applied again.
@@ -259,12 +261,24 @@ class UsageCache:
         for group in standing.groups:
             self.of(group).due[uid] = None
             self._counted_groups.add(uid, group)
+        if (
+            (left := self._cluster.payers.get(uid)) is not None
+            and left.gone is not None
+            and standing.adapter is not None
+        ):
+            self._note_adopted(uid, standing, left.group)
         if standing.obj is None:
             self._costs.forget(uid)
         elif mark.hops and (owner := self._cluster.ownership.owner_of(standing.obj)) is not None:
             self._dirty.mark(owner, Mark(mark.hops - 1))
         if mark.below:
             self._below.append((self._cluster.descendants.owned_by(uid), mark.below))
+
+    def _note_adopted(self, uid: str, standing: Placement, group: str) -> None:
+        """Note what was left in a group and makes pods for another now: it may not have been counted there."""
+        keeper = self._cluster.ownership.payer_of(standing.obj) if standing.obj is not None else None
+        if keeper is not None and self._cluster.ownership.group_of(keeper) != group:
+            self.of(group).departed.setdefault(uid, None)
 
     def _placement(self, uid: str) -> Placement:
         try:
@@ -276,7 +290,10 @@ class UsageCache:
 
     def _take_from(self, group: str, uid: str) -> None:
         account = self.of(group)
-        self._refer(group, uid, account.usages.get(uid), None)
+        line = account.usages.get(uid)
+        self._refer(group, uid, line, None)
+        if line is not None and line.makers:
+            account.departed[uid] = line
         account.drop(uid)
         if not (account.usages or account.due) and self._cluster.groups.cached(group) is None:
             # Labels may name groups that never existed.

@@ -72,15 +72,16 @@ class WorkloadCost(msgspec.Struct, frozen=True):
 class _Hold(NamedTuple):
     """The demand that counts for a workload: the stored one, or a larger earlier one until that is observed.
 
-    `generation` is that of the object. `since` is when its spec was first seen to ask for less, on the clock, and
-    `revision` that of the object when the stored demand was; 0 where the stored demand counts. `lags` is True while a
-    controller has to act on it, None where its kind does not say. `is_behind` is True where all that is missing is a
-    watch of what is below that has reached the revision.
+    `generation` is that of the object, `group` the one that pays, or did for the earlier demand. `since` is when its
+    spec was first seen to ask for less, on the clock, and `revision` that of the object when the stored demand was; 0
+    where the stored demand counts. `lags` is True while a controller has to act on it, None where its kind does not
+    say. `is_behind` is True where all that is missing is a watch of what is below that has reached the revision.
     """
 
     counts: Resources
     stored: Resources
     generation: object
+    group: str | None = None
     since: float = 0.0
     revision: int = 0
     lags: bool | None = False
@@ -128,6 +129,11 @@ class WorkloadCosts:
     def of(self, uid: str) -> WorkloadCost:
         """Return the last cost of a workload. Raises KeyError if it was never counted."""
         return self._counted[uid]
+
+    def has_fallen(self, uid: str) -> bool:
+        """Return True while a larger earlier demand of a workload counts: its controllers may make pods for it."""
+        hold = self._holds.get(uid)
+        return hold is not None and hold.revision != 0
 
     def was_counted(self, uid: str) -> bool:
         """Return True if the workload could be counted at least once."""
@@ -264,10 +270,12 @@ class WorkloadCosts:
         hold = self._hold(adapter, obj, demand.resources, below, ended=ended)
         # What has ended is charged for its live pods only.
         between = NO_EXCESS if ended else self._excess.of(adapter, obj, below, demand.resources, lookup)
+        # What asked for more in another group is held there (`controller.usage.stays`).
+        counts = hold.counts if hold.group == self._cluster.ownership.group_of(obj) else demand.resources
         # A controller that lags may make pods for the earlier demand besides those that are ending.
-        earlier = hold.counts if hold.lags else {}
+        earlier = counts if hold.lags else {}
         found = self._pods.of(adapter, obj, below, demand, earlier, between.resources, lookup)
-        charge = larger(hold.counts, found.weighed.charge)
+        charge = larger(counts, found.weighed.charge)
         again = [found.weighed.again] if found.weighed.again is not None else []
         if hold.lags is None:
             again.append(self._now_ms() + round(1000 * max(0.1, hold.since + _lag(obj) - self._clock())))
@@ -298,8 +306,9 @@ class WorkloadCosts:
         """Return the demand that counts. One that has `ended` says itself that its controller makes no more pods."""
         metadata = obj["metadata"]
         known, generation = self._holds.get(metadata["uid"]), metadata.get("generation")
+        group = self._cluster.ownership.group_of(obj)
         if known is None or not growth(known.counts, stored):
-            return _Hold(stored, stored, generation)
+            return _Hold(stored, stored, generation, group)
         since, revision = known.since, known.revision
         if known.generation != generation:
             since = self._clock()
@@ -308,7 +317,7 @@ class WorkloadCosts:
             since = float("-inf")
         if not revision or known.stored != stored:
             revision = int(metadata["resourceVersion"])
-        hold = _Hold(larger(known.counts, stored), stored, generation, since, revision)
+        hold = _Hold(larger(known.counts, stored), stored, generation, known.group, since, revision)
         observed = True if ended else _is_observed(obj, below)
         if observed is False:
             return hold._replace(lags=True)
@@ -316,7 +325,7 @@ class WorkloadCosts:
             return hold._replace(lags=None)
         if any(each.store.resource_version < revision for each in self._below(adapter)):
             return hold._replace(is_behind=True)
-        return _Hold(stored, stored, generation)
+        return _Hold(stored, stored, generation, group)
 
     def _with_finding(self, uid: str, found: _Count) -> WorkloadCost:
         """Return the cost, with a surplus in words once it has lasted longer than watches lag."""

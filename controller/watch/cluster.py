@@ -91,7 +91,7 @@ class Cluster:
         self.payers = RememberedPayers(client, self._payers_changed)
         self.informers.count_from(self.payers.informer)
         self.ownership = Ownership(self.informers, self.payers, registry)
-        self.descendants = Descendants(self.informers, registry)
+        self.descendants = Descendants(self.informers, registry, self.payers, self.ownership)
         self.placements = Placements(self.informers, self.ownership, self.descendants, self.payers, registry)
         self.vanished = VanishedPods(now)
         self.releases = ReleaseTracker(
@@ -112,6 +112,12 @@ class Cluster:
             self.releases.settle(uids)
         self.releases.changed(uids)
         self._enqueue(group, UNHURRIED)
+
+    def pods_stayed(self, uids: Collection[str], groups: Iterable[str]) -> None:
+        """Place pods again of which the groups have decided anew which of them pays."""
+        self.releases.changed(uids)
+        for group in groups:
+            self._enqueue(group, 0.0)
 
     def group_changed(self, old: Object | None, new: Object | None) -> None:
         """Enqueue the group and its parent, before and after the change."""

@@ -1,12 +1,12 @@
 """The stored objects that an owner keeps: its children by kind, and the pods at the end of each chain.
 
 This file alone decides how far below a workload its pods are searched, and leaves out what an owner no longer keeps:
-that has a slot of its own before its controller takes the reference away. It does not know who pays.
+that has a slot of its own before its controller takes the reference away. So has a pod that stayed with another group.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence, Set
 from typing import Any, cast
 
 from bizrq.kube.store import Kept, Store, plain, uid_of
@@ -15,17 +15,25 @@ from bizrq.workloads.kinds.registry import Registry
 from bizrq.workloads.owners import MAX_HOPS
 from bizrq.workloads.ownership.payers import keeps, keeps_all
 from controller.watch.informers import POD, Informers
+from controller.watch.ownership import Ownership
 from controller.watch.pods import Pod
+from controller.watch.remembered import RememberedPayers
 
 Object = dict[str, Any]
+
+_NONE: frozenset[str] = frozenset()
 
 
 class Descendants:
     """Finds what stored objects own."""
 
-    def __init__(self, informers: Informers, registry: Registry) -> None:
+    def __init__(
+        self, informers: Informers, registry: Registry, payers: RememberedPayers, ownership: Ownership
+    ) -> None:
         self._informers = informers
         self._registry = registry
+        self._payers = payers
+        self._ownership = ownership
         #: The watched kinds that each kind creates or passes on, with their stores.
         self._child_stores: dict[GroupKind, list[tuple[Adapter, Store]]] = {}
 
@@ -92,20 +100,27 @@ class Descendants:
             level = below
 
     def pods_made_by(self, owner: Object) -> Sequence[Pod]:
-        """Return the pods that name an object as their controller and that it keeps."""
+        """Return the pods that name an object as their controller and that it keeps, without those that stayed."""
         return [pod for pod, _ in self._kept(owner, [(pod, 1) for pod in self.pods_naming(owner)])]
 
-    def grouped_pods_made_by(self, owner: Object, apart: Container[str] = ()) -> list[tuple[Pod, int]]:
+    def grouped_pods_made_by(self, owner: Object, apart: Set[str] = _NONE) -> list[tuple[Pod, int]]:
         """Return one pod of each equivalence class that an object keeps, and the size of the class."""
-        grouped = self._informers.pods.store.grouped("owner", owner["metadata"]["uid"], apart)
+        grouped = self._informers.pods.store.grouped("owner", owner["metadata"]["uid"], apart, self._payers.gone)
         return self._kept(owner, cast("list[tuple[Pod, int]]", grouped))
+
+    def stayed_made_by(self, owner: Object) -> list[Pod]:
+        """Return the pods that name an object as their controller and that stayed with another group."""
+        uids = self._informers.pods.store.uids("owner", owner["metadata"]["uid"]) & self._payers.gone
+        found = [self._informers.pod(uid) for uid in uids]
+        return [pod for pod in found if pod is not None and self._has_stayed(pod)]
 
     def pods_naming(self, owner: Object) -> Collection[Pod]:
         """Return the pods that name an object as their controller, kept or not."""
         return cast("Collection[Pod]", self._informers.pods.store.kept_index("owner", owner["metadata"]["uid"]))
 
     def _kept(self, owner: Object, pods: list[tuple[Pod, int]]) -> list[tuple[Pod, int]]:
-        """Return those that the owner keeps. Pods of one template share their labels."""
+        """Return those that the owner keeps and that its group pays for. Pods of one template share their labels."""
+        pods = [each for each in pods if not self._has_stayed(each[0])]
         if keeps_all(owner):
             return pods
         known: dict[object, bool] = {}
@@ -118,6 +133,11 @@ class Descendants:
             if known[sort]:
                 found.append((pod, many))
         return found
+
+    def _has_stayed(self, pod: Pod) -> bool:
+        # One that is deleted may stand for others of its class.
+        is_remembered = pod.uid in self._payers.gone and self._informers.pod(pod.uid) is not None
+        return is_remembered and self._ownership.has_stayed(pod.plain())
 
     def _owners_of_pods(self, workload: Object) -> Iterator[Object]:
         """Yield a workload and all objects below it that create its pods."""

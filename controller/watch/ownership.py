@@ -17,7 +17,16 @@ from bizrq.workloads.kinds.registry import Registry
 from bizrq.workloads.lookup import Reference, group_and_version, reference_of
 from bizrq.workloads.owners import charged_group, controller_of, owner_chain
 from bizrq.workloads.ownership.memory import Memory
-from bizrq.workloads.ownership.payers import Paid, PayerReason, keeps, left_by, paid_by, selector_of
+from bizrq.workloads.ownership.payers import (
+    Paid,
+    PayerReason,
+    keeps,
+    left_by,
+    paid_as_kept,
+    paid_by,
+    selector_of,
+    stayed_with,
+)
 from bizrq.workloads.validation import Malformed
 from controller.watch.indexes import controller_uid, labelled_group
 from controller.watch.informers import Informers
@@ -81,6 +90,17 @@ class Ownership:
 
         For a leftover it is the workload that will adopt it. None where the object has its own slot.
         """
+        return None if self.has_stayed(obj) else self.keeper_of(obj)
+
+    def has_stayed(self, obj: Object) -> bool:
+        """Return True for a pod that an owner keeps and another group pays for than the owner's."""
+        if stayed_with(obj, self._payers_gone) is None or controller_of(obj["metadata"]) is None:
+            return False
+        paid = self.paid(obj)
+        return paid is not None and paid.reason is PayerReason.LEFTOVER and paid.payer == obj["metadata"]["uid"]
+
+    def keeper_of(self, obj: Object) -> Object | None:
+        """Return what `payer_of` does, or would for a pod that has not stayed with another group."""
         reference = controller_of(obj["metadata"])
         if reference is None:
             return self._adopter(obj)
@@ -211,7 +231,8 @@ class Ownership:
         return bool(selector_of(owner)) and not is_going and keeps(owner, obj) and self.payer_of(owner) is None
 
     def _top(self, obj: Object) -> Reference | None:
-        paid = self.paid(obj)
+        lookup = self._resolver.cached_lookup
+        paid = paid_as_kept(obj, self._registry, lookup, self._payers_gone, lambda *_: True)
         return reference_of(paid.slot_of) if paid is not None and paid.slot_of is not obj else None
 
     def _lost_controller(self, obj: Object) -> bool:

@@ -8,7 +8,7 @@ over all of these. This file alone decides which line counts, when lines move on
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -83,6 +83,9 @@ class RememberedPayers:
         #: The uids of what payers that are gone left, by the place of the payer, and by group.
         self._left: dict[str, set[str]] = {}
         self._gone: dict[str, set[str]] = {}
+        self._all_gone: set[str] = set()
+        #: The uids of which a group has given up what it remembers, and that may still be stored, by group.
+        self._given_up: dict[str, set[str]] = {}
         self.informer = Informer(
             client, PAYERS, on_change=self._changed, on_rollback=self._start_over, transform=without_managed_fields
         )
@@ -97,6 +100,11 @@ class RememberedPayers:
     def left_of(self, place: str) -> Collection[str]:
         """Return the uids of payers and objects that are remembered as gone with the payer of this place."""
         return tuple(self._left.get(place, ()))
+
+    @property
+    def gone(self) -> Set[str]:
+        """Return the uids of payers and objects that any group remembers as gone. Do not change it."""
+        return self._all_gone
 
     def left_in(self, group: str) -> Collection[str]:
         """Return the uids of payers and objects that the group remembers as gone."""
@@ -157,15 +165,26 @@ class RememberedPayers:
         """Remember a payer, in place of what its group remembers of this uid. The next recount stores it."""
         if self.in_group(memory.group, uid) == memory:
             return
+        _discard(self._given_up, memory.group, uid)
         waiting = self._pending.setdefault(memory.group, {})
         waiting[uid] = memory
         self._refresh(memory.group, uid)
         while len(waiting) > _MOST_PENDING:
             self._drop_pending(memory.group, next(iter(waiting)))
 
+    def give_up(self, group: str, uid: str) -> None:
+        """Forget at once what a group remembers of a uid. The next recount takes the line away."""
+        self._given_up.setdefault(group, set()).add(uid)
+        self._drop_pending(group, uid)
+
+    def given_up(self, group: str) -> Collection[str]:
+        """Return the uids of lines that the group has given up and that may still be stored."""
+        return self._given_up.get(group, ())
+
     def forget(self, group: str) -> None:
         """Forget the status and what is not stored of a group that is gone."""
         self._changes.pop(group, None)
+        self._given_up.pop(group, None)
         said = self._said.pop(group, _NOTHING)
         for uid in (*self.pending(group), *said.payers):
             self._drop_pending(group, uid)
@@ -310,6 +329,7 @@ class RememberedPayers:
         """Drop what waits to be stored of lines that were dropped, where nothing is stored of them any more."""
         for uid in dropped:
             if not self.is_stored(group, uid):
+                _discard(self._given_up, group, uid)
                 self._drop_pending(group, uid)
 
     # The watch.
@@ -330,7 +350,7 @@ class RememberedPayers:
 
     def _start_over(self, before: int, now: int) -> None:
         """Drop everything and read the informer's: the API server's store was restored to an older revision."""
-        for kept in (self._pending, self._known, self._changes, self._left, self._gone):
+        for kept in (self._pending, self._known, self._changes, self._left, self._gone, self._all_gone, self._given_up):
             kept.clear()
         self._pages.clear()
         for obj in self.informer.store.values():
@@ -357,6 +377,8 @@ class RememberedPayers:
     def _refresh(self, group: str, uid: str) -> None:
         """Bring what is known of a uid in line with what is stored and pending."""
         memory = self.pending(group).get(uid) or self._stored_memory(group, uid)
+        if uid in self.given_up(group):
+            memory = None
         found = self._known.setdefault(uid, {})
         if memory is not None and found.get(group) == memory:
             # What waited to be stored is.
@@ -376,6 +398,10 @@ class RememberedPayers:
             self._gone.setdefault(group, set()).add(uid)
         else:
             _discard(self._gone, group, uid)
+        if any(known.gone is not None for known in found.values()):
+            self._all_gone.add(uid)
+        else:
+            self._all_gone.discard(uid)
         if not found:
             del self._known[uid]
 

@@ -50,6 +50,10 @@ class VanishedPods:
         self._forget_ended()
         return self._charged.get(group, {})
 
+    def group_of(self, uid: str) -> str | None:
+        """Return the group that pays for a vanished pod, if that is known."""
+        return self._groups.get(uid)
+
     def record(self, old: Pod | None, new: Pod | None) -> None:
         """Record a change of the watch: a pod that goes may run on; one that is there has not vanished."""
         self._forget_ended()

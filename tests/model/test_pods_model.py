@@ -57,6 +57,12 @@ SCENARIOS = {
     "created and moved": Scenario({"g": 2, "h": 2}, ["create A 1x2 in g", "then move A to h", "create B 1x2 in g"]),
     "moved with fewer pods": Scenario({"g": 2, "h": 1}, ["move A 1 to h", "create B 1 in g"], ONE),
     "scaled to 0 and moved": Scenario({"g": 1, "h": 1}, ["scale A 0", "then move A 1 to h"], ["create A 1 in g"]),
+    "scaled to 0, moved and back": Scenario(
+        {"g": 1, "h": 1}, ["scale A 0", "then move A to h", "then move A 1 to g"], ["create A 1 in g"]
+    ),
+    "scaled to 0 and moved, a restart": Scenario(
+        {"g": 1, "h": 1}, ["scale A 0", "then move A to h", "create B 1 in g"], ["create A 1 in g"], restarts=1
+    ),
     "moved and deleted, a restart": Scenario({"g": 2, "h": 1}, ["move A 1 to h", "then delete A"], ONE, restarts=1),
     "children at once": Scenario({"g": 2}, ["child A 1", "child A 1", "child A 1"], ONE, by_hand="A"),
     "children while their owner shrinks": Scenario(
@@ -175,6 +181,7 @@ SHORT_CUTS: Sequence[tuple[type[Rules], str]] = [
     (AdoptedPodsNotCounted, "orphaned and adopted in another group"),
     (NothingStaysOfAMove, "moved with fewer pods"),
     (NothingStaysOfAMove, "scaled to 0 and moved"),
+    (NothingStaysOfAMove, "scaled to 0 and moved, a restart"),
     (ChildrenThatDoNotSeeOneAnother, "children at once"),
     (ADemandThatFallsBeforeItIsObserved, "created and scaled to 0"),
     (APromiseThatGoesBeforeItIsObserved, "scaled to 0 and back, with room"),

@@ -49,18 +49,23 @@ class Sample:
     free: int
     hard: int
     taken: int
+    #: Those of other groups that the same pods may be charged to.
+    hard_of_others: int = 0
+    taken_of_others: int = 0
 
     @property
     def over(self) -> int:
-        return self.live - self.free - self.hard
+        return self.live - self.free - self.hard - self.hard_of_others
 
     @property
     def hidden(self) -> int:
-        return self.live - self.free - self.taken
+        return self.live - self.free - self.taken - self.taken_of_others
 
     def __str__(self) -> str:
+        others = f" and {self.hard_of_others}m" if self.hard_of_others else ""
+        taken = f" and {self.taken_of_others}m" if self.hard_of_others else ""
         return (
-            f"live {self.live}m, free {self.free}m, hard {self.hard}m, used and reserved {self.taken}m: "
+            f"live {self.live}m, free {self.free}m, hard {self.hard}m{others}, used and reserved {self.taken}m{taken}: "
             f"over {self.over}m, hidden {self.hidden}m"
         )
 
@@ -69,13 +74,15 @@ class Sample:
 class LivePods:
     """`async with LivePods(client, group, namespaces)`: watches the pods, owners and the group until its end.
 
-    `now` is the cluster's time in seconds since 1970.
+    `now` is the cluster's time in seconds since 1970. Workloads of the namespaces may move between the group and the
+    `others`: which of them pays is not judged here, but that all of it is charged and fits.
     """
 
     client: KubeClient
     group: str
     namespaces: Collection[str]
     now: Callable[[], float] = time.time
+    others: Collection[str] = ()
     #: The largest `over` of any moment, and the longest time in seconds for which something was hidden.
     worst: Sample | None = None
     hidden_for: float = 0.0
@@ -87,7 +94,7 @@ class LivePods:
     gone: dict[str, float] = field(default_factory=dict)
     changed_at: float = field(default_factory=time.monotonic)
     _owners: dict[str, Object] = field(default_factory=dict)
-    _published: Object | None = None
+    _published: dict[str, Object] = field(default_factory=dict)
     _hidden_since: float | None = None
     _hidden_worst: Sample | None = None
     _reached: dict[str, int] = field(default_factory=dict)
@@ -129,8 +136,8 @@ class LivePods:
         metadata = obj["metadata"]
         uid = metadata["uid"]
         if kind is GROUPS:
-            if metadata["name"] == self.group and what != "DELETED":
-                self._published = obj
+            if metadata["name"] in (self.group, *self.others) and what != "DELETED":
+                self._published[metadata["name"]] = obj
                 self.sample()
             return
         if metadata["namespace"] not in self.namespaces:
@@ -183,26 +190,28 @@ class LivePods:
         return self._owners.get(uid)
 
     def sample(self) -> Sample | None:
-        """Compare once; None before the group was counted."""
-        if self._published is None:
-            return None
-        account = wire.account_of(wire.from_dict(self._published), CATALOG)
-        name = "limits.cpu"
-        if name not in account.used:
+        """Compare once; None before the groups were counted."""
+        own, others = self._amounts([self.group]), self._amounts(self.others)
+        if own is None or others is None:
             return None
         live = self.live()
-        hard, taken = account.hard.get(name, 0), account.taken(name)
-        found = self.last = Sample(
-            time.monotonic(),
-            sum(map(cost, live)),
-            self.free(live),
-            hard * 1000 // NANO,
-            taken * 1000 // NANO,
-        )
+        found = self.last = Sample(time.monotonic(), sum(map(cost, live)), self.free(live), *own, *others)
         if self.worst is None or found.over > self.worst.over:
             self.worst = found
         self._time_hidden(found)
         return found
+
+    def _amounts(self, names: Iterable[str]) -> tuple[int, int] | None:
+        """What groups may use together, and what is used and reserved; None before all of them were counted."""
+        hard = taken = 0
+        for name in names:
+            stored = self._published.get(name)
+            account = wire.account_of(wire.from_dict(stored), CATALOG) if stored is not None else None
+            if account is None or "limits.cpu" not in account.used:
+                return None
+            hard += account.hard.get("limits.cpu", 0)
+            taken += account.taken("limits.cpu")
+        return hard * 1000 // NANO, taken * 1000 // NANO
 
     def _time_hidden(self, found: Sample) -> None:
         if found.hidden <= 0:

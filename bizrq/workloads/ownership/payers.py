@@ -111,8 +111,25 @@ def paid_by(obj: Object, registry: Registry, lookup: Lookup, remembered: Remembe
     An object's own label decides nothing while an owner pays for it, nor while a group still pays that paid for an
     owner which released it. It does decide where the owner stands and names no group any more; what names none itself
     stays with the group that paid. A label whose group does not take the namespace counts as no label here; admission
-    rejects it.
+    rejects it. A pod that stayed with a group pays there, whoever pays for its owner.
     """
+    found, stayed = paid_as_kept(obj, registry, lookup, remembered, takes), stayed_with(obj, remembered)
+    if stayed is None or found is None or found.group == stayed.group:
+        return found
+    return Paid(stayed.group, PayerReason.LEFTOVER, _uid(obj), stayed.place, stayed.since, obj)
+
+
+def stayed_with(obj: Object, remembered: Remembered) -> Memory | None:
+    """Return the payer that a pod is remembered by itself for; None for any other object.
+
+    Its group pays unless that of the pod's owner is the same: a workload moved there, or another adopted the pod.
+    """
+    found = remembered.get(_uid(obj)) if _kind_of(obj) == ("", "Pod") else None
+    return found if found is not None and found.gone is not None and found.place != place_of(obj) else None
+
+
+def paid_as_kept(obj: Object, registry: Registry, lookup: Lookup, remembered: Remembered, takes: Takes) -> Paid | None:
+    """Return who pays for an object, or would if it were no pod that stayed with another group. Raises nothing."""
     chain = list(_kept_by(obj, registry, lookup))
     payer = _payer(chain, registry, lookup, takes)
     stopped: Paid | None = None

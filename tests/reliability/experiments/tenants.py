@@ -33,6 +33,8 @@ from tests.support.serving import Parts
 from tests.support.tenant import DAEMONSETS, JOBS, REPLICATION_CONTROLLERS, STATEFULSETS, Tenant, tenant_of
 
 HARD = 12
+#: The cores of the group to which workloads may move.
+SECOND = 6
 SETTLED_EVERY = 100
 #: Seconds that an honest user waits at most while there is room.
 PATIENCE = 5.0
@@ -77,15 +79,17 @@ class Play:
 
     tenants: Sequence[Tenant]
     group: str
-    #: Another group, which accepts nobody from here.
+    #: Another group, which accepts nobody from here, and one to which workloads may move.
     other: str
+    second: str
     uids: list[tuple[str, str, str, str]] = field(default_factory=list)
 
     def tenant(self, number: int) -> Tenant:
         return self.tenants[number % len(self.tenants)]
 
     def label(self, number: int) -> str | None:
-        return (self.group, self.group, self.group, None, "nosuch", self.other)[number % 6]
+        groups = (self.group, self.group, self.group, self.second, self.second, None, "nosuch", self.other)
+        return groups[number % len(groups)]
 
     async def found(self, resource: Resource, number: int, tenant: Tenant) -> Object | None:
         items = (await tenant.admin.list(resource, tenant.name))[0]
@@ -344,7 +348,11 @@ class Honest:
 
 
 def _has_room(sample: Sample | None) -> bool:
-    return sample is not None and max(sample.taken, sample.live - sample.free) + 1000 <= sample.hard
+    if sample is None:
+        return False
+    # At most what the other group has taken is charged there.
+    runs = sample.live - sample.free - sample.taken_of_others
+    return max(sample.taken, runs) + 1000 <= sample.hard
 
 
 @dataclass(frozen=True)
@@ -368,7 +376,7 @@ class Arena:
         ground = self._ground
         async with contextlib.AsyncExitStack() as stack:
             name = await ground.group(ground.name(), cpu=str(HARD))
-            other = ground.name()
+            other, second = ground.name(), await ground.group(ground.name(), cpu=str(SECOND))
             obj = {"apiVersion": GROUPS.api_version, "kind": GROUPS.kind, "metadata": {"name": other}}
             selector = {"matchLabels": {"nobody": "here"}}
             await ground.client.create(
@@ -388,9 +396,9 @@ class Arena:
             now = (lambda: box.clock.now().timestamp()) if box else time.time
             spaces = {person.name for person in people}
             client = await stack.enter_async_context(KubeClient.from_kubeconfig(ground.cluster.kubeconfig))
-            live = await stack.enter_async_context(LivePods(client, name, spaces, now))
+            live = await stack.enter_async_context(LivePods(client, name, spaces, now, [second]))
             honest = Honest(people[2], name, live)
-            play = Play(people[:2], name, other)
+            play = Play(people[:2], name, other, second)
             settled = 0
             for begin in range(0, max(1, len(steps)), SETTLED_EVERY):
                 try:
@@ -414,7 +422,7 @@ class Arena:
         await eventually(none_ends, 60, "no pod is ending")
         try:
             # What was replaced ran beside its replacement, until the controller had seen it.
-            await live.settled(ever=3 * HARD, within=15)
+            await live.settled(ever=3 * (HARD + SECOND), within=15)
         except AssertionError as error:
             raise Broken(str(error)) from None
         self._logged.read(self._parts.folder)

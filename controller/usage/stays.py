@@ -1,0 +1,314 @@
+"""The pods that stay with a group when what makes them goes to another: a move, or an adoption.
+
+This file alone decides which these are: pods that the demand in the other group does not pay for. The record of the
+group has a line of each (`bizrq.workloads.ownership.payers`), so it stays whatever becomes of its owner. This file
+writes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Set
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from bizrq.api import group as wire
+from bizrq.api.group import GroupObject, GroupUnreadable
+from bizrq.quota.recount import CountedObject
+from bizrq.quota.reservation import Reservation
+from bizrq.units.resources import Resources, add, growth, restrict, smaller, subtract_floor, total
+from bizrq.workloads.kinds.declaration import Adapter
+from bizrq.workloads.ownership.lives import Stage, is_live, stage
+from bizrq.workloads.ownership.memory import Memory
+from bizrq.workloads.ownership.payers import place_of
+from controller.usage.excess import ExcessUsage
+from controller.usage.runs_on import RunningOn
+from controller.usage.usage_cache import GroupUsage
+from controller.usage.workload_cost import WorkloadCosts
+from controller.usage.workload_usage import WorkloadUsage
+from controller.watch.cluster import Cluster, Object
+from controller.watch.informers import POD
+from controller.watch.pods import Pod
+from controller.watch.time_slice import Yielder
+
+#: Seconds for which a group goes on paying for all of a workload that left it and asks for less since.
+_PATIENCE = 10.0
+#: How often the workloads are counted again that change meanwhile.
+_TRIES = 3
+
+
+class _Left(NamedTuple):
+    """What left a group: since when that is known, on the clock, and as what it was counted there, if it was."""
+
+    since: float
+    line: WorkloadUsage | None = None
+
+
+@dataclass(slots=True)
+class _Taken:
+    """A workload that another group pays for, and the pods of this group that it has, by uid.
+
+    Those that are `made` for this group may stay, and those that `stayed` have. `asks` is False for what is left of a
+    workload, and where the group does not exist: there is no demand then.
+    """
+
+    adapter: Adapter
+    workload: Object
+    group: str
+    asks: bool
+    made: dict[str, Pod] = field(default_factory=dict)
+    stayed: dict[str, Pod] = field(default_factory=dict)
+    #: The place of the workload that made them for this group.
+    places: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def uid(self) -> str:
+        return self.workload["metadata"]["uid"]
+
+    @property
+    def version(self) -> tuple[str, str, str]:
+        return self.uid, self.workload["metadata"]["resourceVersion"], self.group
+
+
+class Stays:
+    """Finds the pods that stay."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        costs: WorkloadCosts,
+        excess: ExcessUsage,
+        runs_on: RunningOn,
+        now: Callable[[], int],
+        clock: Callable[[], float],
+    ) -> None:
+        """`now` returns milliseconds since 1970, `clock` seconds."""
+        self._cluster = cluster
+        self._costs = costs
+        self._excess = excess
+        self._runs_on = runs_on
+        self._now = now
+        self._clock = clock
+        #: By group, what left it by uid. A group is in it once its record was looked through.
+        self._left: dict[str, dict[str, _Left]] = {}
+        #: By group, what is held of what left it, beyond its pods.
+        self._held: dict[str, list[CountedObject]] = {}
+        #: By group, the workloads that have something of it, as they were counted.
+        self._counted: dict[str, set[tuple[str, str, str]]] = {}
+        #: By group, the uids of the reservations whose write was over when `settle` was called.
+        self._over: dict[str, set[str]] = {}
+        #: The makers of pods that left a group, until a status without them is stored.
+        self._settled: dict[str, set[str]] = {}
+
+    def forget(self, group: str) -> None:
+        """Forget a group that is gone."""
+        for known in (self._left, self._held, self._counted, self._over, self._settled):
+            known.pop(group, None)
+
+    def is_due(self, group: str, usage: GroupUsage, over: Iterable[Reservation]) -> bool:
+        """Return True where something has left the group since `settle` returned, as far as is known by now."""
+        if usage.departed or group not in self._left:
+            return True
+        return any(entry.uid not in usage.usages and entry.uid not in self._over[group] for entry in over)
+
+    def waits(self, group: str) -> bool:
+        """Return True where something has left the group and has not been seen to ask for less yet."""
+        return bool(self._left.get(group))
+
+    def held(self, group: str) -> list[CountedObject]:
+        """Return what the group pays for besides: pods that may still come for what was asked for here."""
+        return self._held.get(group, [])
+
+    def take_settled(self, group: str) -> Collection[str]:
+        """Return the uids of the makers of pods that left the group since the last call."""
+        return self._settled.pop(group, ())
+
+    async def settle(self, group: GroupObject, usage: GroupUsage, over: Iterable[Reservation]) -> bool:
+        """Decide which pods stay. Return True where the usage has to be refreshed for that.
+
+        `over` are the reservations whose write is over. Raises ApiError, Unreachable.
+        """
+        name, entries = group.name, list(over)
+        self._over[name] = {entry.uid for entry in entries}
+        if name not in self._left:
+            await self._look(name, usage)
+        counted = self._counted.setdefault(name, set())
+        for _ in range(_TRIES):
+            self._gather(name, usage, entries)
+            taken = self._taken(name, usage)
+            new = [each for each in taken if each.version not in counted and each.asks]
+            if not new:
+                break
+            for each in new:
+                await self._costs.count(each.group, each.adapter, each.workload)
+            self._counted[name] = counted = {each.version for each in taken}
+        else:
+            return True
+        return self._decide(group, usage, taken, entries)
+
+    async def _look(self, name: str, usage: GroupUsage) -> None:
+        """Look through the record of a group for what left it while nobody watched."""
+        yielder, payers, found = Yielder(steps=8), self._cluster.payers, dict[str, _Left]()
+        for uid in payers.of(name):
+            memory = payers.in_group(name, uid)
+            if memory is not None and memory.gone is None and uid not in usage.makers:
+                found[uid] = _Left(self._clock())
+            await yielder.step()
+        self._left[name] = found
+
+    def _gather(self, name: str, usage: GroupUsage, entries: Iterable[Reservation]) -> None:
+        """Note what has left a group, what it was only promised for included."""
+        left = self._left.setdefault(name, {})
+        for uid, line in usage.departed.items():
+            if line is not None or uid not in left:
+                left[uid] = _Left(self._clock(), line)
+        usage.departed.clear()
+        for entry in entries:
+            if entry.uid not in usage.usages:
+                left.setdefault(entry.uid, _Left(self._clock()))
+
+    def _taken(self, name: str, usage: GroupUsage) -> list[_Taken]:
+        """Return what pays now for the pods of what has left a group, and for those that stayed."""
+        found: dict[str, _Taken] = {}
+        for uid, left in self._left[name].items():
+            for maker in self._makers(uid, left):
+                for pod in self._cluster.descendants.pods_naming({"metadata": {"uid": maker}}):
+                    if self._cluster.ownership.has_stayed(pod.plain()):
+                        continue
+                    if (taken := self._taken_by(name, pod, found)) is not None:
+                        taken.made[pod.uid] = pod
+                        taken.places[pod.uid] = self._place(name, uid, left) or place_of(taken.workload)
+        for pod in self._stayed(usage):
+            if (taken := self._taken_by(name, pod, found)) is not None:
+                taken.made.pop(pod.uid, None)
+                taken.stayed[pod.uid] = pod
+        return list(found.values())
+
+    def _place(self, name: str, uid: str, left: _Left) -> str:
+        """Return the place of what has left a group, as it was counted or is remembered; "" where it was not."""
+        memory = self._cluster.payers.in_group(name, uid)
+        return left.line.place if left.line is not None else memory.place if memory is not None else ""
+
+    def _makers(self, uid: str, left: _Left) -> Collection[str]:
+        """Return the uids of what has left a group and what is below it, as it was counted and as it is now."""
+        obj = self._cluster.placements.of(uid).obj
+        now = self._cluster.descendants.makers_of(obj) if obj is not None else ()
+        return {uid, *now, *(left.line.makers if left.line is not None else ())}
+
+    def _taken_by(self, name: str, pod: Pod, found: dict[str, _Taken]) -> _Taken | None:
+        """Return what has a pod now that was made for the group; None where no other group pays for it."""
+        ownership, plain = self._cluster.ownership, pod.plain()
+        workload = ownership.keeper_of(plain) or plain
+        group, adapter = ownership.group_of(workload), self._cluster.registry.of(workload)
+        if group is None or group == name or adapter is None:
+            return None
+        taken = found.get(workload["metadata"]["uid"])
+        if taken is None:
+            asks = self._cluster.groups.cached(group) is not None and ownership.let_go(workload) is None
+            taken = found[workload["metadata"]["uid"]] = _Taken(adapter, workload, group, asks)
+        return taken
+
+    def _stayed(self, usage: GroupUsage) -> Iterator[Pod]:
+        """Yield the stored pods that stayed with the group."""
+        for uid in usage.leftovers:
+            pod = self._cluster.informers.pod(uid)
+            if pod is not None and self._cluster.ownership.has_stayed(pod.plain()):
+                yield pod
+
+    def _decide(self, group: GroupObject, usage: GroupUsage, taken: list[_Taken], entries: list[Reservation]) -> bool:
+        name, payers = group.name, self._cluster.payers
+        ending = total(entry.extra for entry in entries if entry.uid in self._left[name])
+        room = self._room(group, usage, ending)
+        changed: set[str] = set()
+        for each in taken:
+            for uid in self._covered(each):
+                payers.give_up(name, uid)
+                changed.add(uid)
+                room = add(room, restrict(self._cost(each.stayed[uid], each.workload), room))
+        for each in taken:
+            for pod, cost in self._beyond(each):
+                cost = restrict(cost, room)
+                if cost and not growth(cost, room):
+                    room = subtract_floor(room, cost)
+                    payers.remember(pod.uid, Memory(name, each.places[pod.uid], self._now(), self._now()))
+                    changed.add(pod.uid)
+        self._settle_left(name, taken, room)
+        if changed:
+            self._cluster.pods_stayed(changed, {name, *(each.group for each in taken)})
+        return bool(changed)
+
+    def _settle_left(self, name: str, taken: Iterable[_Taken], room: Resources) -> None:
+        """Hold what may still get pods for what it asked for here, and pay for the rest no longer.
+
+        Its controllers may not have seen yet that it asks for less.
+        """
+        lags = {each.uid: each for each in taken if each.asks and self._costs.has_fallen(each.uid)}
+        held: list[CountedObject] = []
+        for uid, left in list(self._left[name].items()):
+            obj = self._cluster.placements.of(uid).obj
+            workload = (self._cluster.ownership.keeper_of(obj) or obj) if obj is not None else None
+            is_back = workload is not None and self._cluster.ownership.group_of(workload) == name
+            has_time = self._clock() - left.since < _PATIENCE and not is_back
+            top = workload["metadata"]["uid"] if workload is not None else ""
+            if left.line is not None and has_time and self._costs.has_fallen(top):
+                counted = left.line.counted
+                pods = [*lags[top].made.values(), *lags[top].stayed.values()] if top in lags else []
+                there = total(self._cost(pod, lags[top].workload) for pod in pods)
+                more = smaller(subtract_floor(add(counted.cost, counted.unrequested), there), room)
+                room = subtract_floor(room, more)
+                held.append(CountedObject(counted.slot, uid, more))
+                continue
+            del self._left[name][uid]
+            if not is_back:
+                self._settled.setdefault(name, set()).update((uid, *self._makers(uid, left)))
+        self._held[name] = held
+
+    def _beyond(self, taken: _Taken) -> Iterator[tuple[Pod, Resources]]:
+        """Yield the pods that the demand in the other group does not pay for, with their cost: the oldest first."""
+        covered = self._paid_by_demand(taken)
+        for pod in sorted(taken.made.values(), key=_age):
+            if pod.uid not in covered and is_live(pod.life(), self._now()):
+                yield pod, self._cost(pod, taken.workload)
+
+    def _covered(self, taken: _Taken) -> Collection[str]:
+        """Return the uids of pods that stayed and that the demand in the other group pays for by now."""
+        return self._paid_by_demand(taken) & taken.stayed.keys() if taken.stayed else ()
+
+    def _paid_by_demand(self, taken: _Taken) -> Set[str]:
+        """Return the uids of the pods that the demand pays for: fresh ones, at first those that this group never had.
+
+        Of the others the oldest: controllers delete the youngest first.
+        """
+        if not taken.asks:
+            return set()
+        left, found = self._costs.of(taken.uid).resources, set[str]()
+        mine = taken.made.keys() | taken.stayed.keys()
+        pods = {pod.uid: pod for pod in self._cluster.descendants.pods_of(taken.workload)} | taken.stayed
+        for pod in sorted(pods.values(), key=lambda each: (each.uid in mine, *_age(each))):
+            if stage(pod.life(), self._now(), awaited=False) is Stage.FRESH:
+                cost = self._cost(pod, taken.workload)
+                if not growth(cost, left):
+                    left = subtract_floor(left, cost)
+                    found.add(pod.uid)
+        return found
+
+    def _cost(self, pod: Pod, workload: Object) -> Resources:
+        adapter = self._cluster.registry.by_kind(*POD)
+        lookup = self._cluster.resolver.cached_lookup
+        return self._excess.cost(pod.plain(), adapter, workload, lookup) if adapter is not None else {}
+
+    def _room(self, group: GroupObject, usage: GroupUsage, ending: Resources) -> Resources:
+        """Return what the stored status holds beyond what the group is charged now: no more than that may stay.
+
+        `ending` is what the reservations add that end because their object has left.
+        """
+        try:
+            published = wire.parse_amounts(group, group.status.self_used)
+        except GroupUnreadable:
+            return {}
+        apart = (pod.cost for pod in self._runs_on.apart(group.name, usage).values())
+        now = total((usage.sums.cost, usage.sums.unrequested, *apart))
+        return subtract_floor(add(published, restrict(ending, published)), now)
+
+
+def _age(pod: Pod) -> tuple[int, str]:
+    return pod.created or 0, pod.uid

@@ -1,0 +1,495 @@
+"""The pods of a workload that moves stay with the group that paid, where the demand does not pay for them.
+
+The cluster has no controllers of its own: each test stores what they would. Bound pods end when the test says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from bizrq.api import group as wire
+from bizrq.api.group import GroupObject
+from bizrq.kube.client import Resource
+from bizrq.store.groups import GROUPS
+from bizrq.units.quantity import parse
+from bizrq.workloads.labels import LABEL
+from controller.manager import Controller
+from tests.controller.conftest import Books
+from tests.controller.test_ownership_rules import DAY, Team
+from tests.controller.usage.test_excess import reference
+from tests.support.cluster import eventually
+from tests.support.language import entry
+from tests.support.objects import (
+    DEPLOYMENTS,
+    NAMESPACES,
+    PODS,
+    REPLICASETS,
+    Object,
+    deployment,
+    template,
+)
+
+JOBS = Resource("batch", "v1", "jobs", "Job")
+JOBSETS = Resource("jobset.x-k8s.io", "v1alpha2", "jobsets", "JobSet")
+CPU = "limits.cpu"
+
+
+class Movers(Team):
+    """Group nlp, whose workloads move to vision and lab; a watch of all groups adds up what these hold."""
+
+    def __init__(self, books: Books) -> None:
+        super().__init__(books)
+        self.groups: dict[str, GroupObject] = {}
+        #: The least that all groups held together since it was asked for.
+        self.least = float("inf")
+
+    def held(self) -> float:
+        return sum(taken(group) for group in self.groups.values() if group.status.used is not None)
+
+    async def watch(self) -> None:
+        items, version = await self.books.client.list(GROUPS)
+        self.groups = {item["metadata"]["name"]: wire.from_dict(item) for item in items}
+        async for what, obj in self.books.client.watch(GROUPS, resource_version=version):
+            if what in ("ADDED", "MODIFIED"):
+                self.groups[obj["metadata"]["name"]] = wire.from_dict(obj)
+                self.least = min(self.least, self.held())
+
+    async def ending(self, number: int = 5, **spec: Any) -> tuple[Object, list[str]]:
+        """Return a Deployment that was scaled to 0, its ReplicaSet, and its pods that take a day to end."""
+        await self.deployment(number)
+        below = await self.change(REPLICASETS, "web-1", replicas=number)
+        pods = await self.pods("old", below, number, terminationGracePeriodSeconds=DAY)
+        await self.uses(str(number))
+        await self.scale(0)
+        await self.delete(*pods)
+        await self.observed()
+        await self.uses(str(number))
+        return below, pods
+
+    async def pods(self, prefix: str, owner: Object, number: int, cpu: str = "1", **spec: Any) -> list[str]:
+        """Store pods that are made one after the other: their controller deletes the youngest first."""
+        names: list[str] = []
+        for each in range(number):
+            self.books.box.clock.advance(1)
+            names += await super().pods(f"{prefix}{each}", owner, 1, cpu, **spec)
+        return names
+
+    async def scale(self, replicas: int) -> None:
+        for kind, name in ((DEPLOYMENTS, "web"), (REPLICASETS, "web-1")):
+            await self.change(kind, name, replicas=replicas)
+
+    async def observed(self) -> None:
+        for kind, name in ((DEPLOYMENTS, "web"), (REPLICASETS, "web-1")):
+            await self.observe(kind, name)
+
+    async def move(self, group: str | None, name: str = "web", kind: Resource = DEPLOYMENTS, **more: Any) -> None:
+        """Move a workload as admission does: with an entry for its demand, if it has any."""
+        self.least = float("inf")
+        change = {"metadata": {"labels": {LABEL: group}}, **more}
+        await self.books.client.patch(kind, name, change, namespace="default")
+
+    async def holds(self, **amounts: str) -> dict[str, GroupObject]:
+        """Wait until each group's used cores are these and no entry is left, and return the groups."""
+        last: list[object] = []
+
+        async def are() -> dict[str, GroupObject] | None:
+            found = {name: await self.books.read(name) for name in amounts}
+            last[:] = [group.status for group in found.values()]
+            used = {name: (group.status.used or {}).get(CPU) for name, group in found.items()}
+            return found if used == amounts else None
+
+        found = await eventually(are, 60, lambda: last)
+        assert found is not None
+        return found
+
+    async def holds_still(self, **amounts: str) -> dict[str, GroupObject]:
+        await self.holds(**amounts)
+        for name, amount in amounts.items():
+            await self.books.holds_still(name, lambda g, amount=amount: (g.status.used or {}).get(CPU) == amount, 2)
+        return await self.holds(**amounts)
+
+
+def taken(group: GroupObject) -> float:
+    extra = sum(e.extra.get(CPU, 0) for e in wire.reservations_of(group))
+    return (parse((group.status.used or {}).get(CPU, "0")) + extra) / 1_000_000_000
+
+
+def stays(group: GroupObject) -> int:
+    """Return how many pods a group pays for by themselves."""
+    return sum(line.startswith("pods/") for line in group.status.leftovers)
+
+
+def condition(group: GroupObject, kind: str) -> str:
+    return next((c.message for c in group.status.conditions if c.type == kind), "")
+
+
+@asynccontextmanager
+async def movers(books: Books, **how: Any) -> AsyncIterator[tuple[Movers, Controller]]:
+    async with books.controller(**how) as controller:
+        for name in ("nlp", "vision", "lab"):
+            if not await exists(books, name):
+                await books.group(name, cpu="20")
+        team = Movers(books)
+        task = asyncio.create_task(team.watch())
+        try:
+            yield team, controller
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+async def exists(books: Books, name: str) -> bool:
+    return any(item["metadata"]["name"] == name for item in (await books.client.list(GROUPS))[0])
+
+
+async def test_pods_that_are_ending_stay_with_the_group_that_paid(books: Books) -> None:
+    async with movers(books) as (team, _):
+        _, pods = await team.ending()
+        await team.move("vision")
+        found = await team.holds_still(nlp="5", vision="0")
+        assert team.least >= 5
+        assert [line.split()[:2] for line in found["nlp"].status.leftovers] == [
+            [f"pods/default/{name}", "Deployment/default/web"] for name in sorted(pods)
+        ]
+        assert "pods/default/old0-0" in condition(found["nlp"], "Leftovers")
+        assert not condition(found["vision"], "Overlap")
+        assert found["vision"].status.ending == []
+        await team.stop(*pods[:2])
+        await team.holds(nlp="3", vision="0")
+        await team.stop(*pods[2:])
+        found = await team.holds_still(nlp="0", vision="0")
+        assert not any(group.status.leftovers for group in found.values())
+
+
+async def test_a_workload_whose_pods_are_all_asked_for_leaves_nothing(books: Books) -> None:
+    async with movers(books) as (team, _):
+        web, below = await team.deployment()
+        await team.pods("old", below, 5)
+        await team.uses("5")
+        at = web["metadata"]
+        await books.promise("vision", entry("web", "cpu=5", of=at["uid"], rv=int(at["resourceVersion"]), gen=1))
+        await team.move("vision")
+        found = await team.holds_still(nlp="0", vision="5")
+        assert team.least >= 5
+        assert not any(group.status.leftovers for group in found.values())
+
+
+async def test_pods_that_a_smaller_demand_does_not_pay_for_stay_until_they_end(books: Books) -> None:
+    """Scaled down by the move itself: the pods that are left run until their controller has observed that."""
+    async with movers(books) as (team, _):
+        _, below = await team.deployment()
+        pods = await team.pods("old", below, 5)
+        await team.uses("5")
+        await team.move("vision", spec={"replicas": 2})
+        await team.holds_still(nlp="3", vision="2")
+        await team.change(REPLICASETS, "web-1", replicas=2)
+        await team.delete(*pods[2:])
+        await team.observed()
+        await team.holds_still(nlp="3", vision="2")
+        await team.stop(*pods[2:])
+        await team.holds_still(nlp="0", vision="2")
+
+
+async def test_growth_after_the_move_is_the_new_groups(books: Books) -> None:
+    async with movers(books) as (team, _):
+        below, pods = await team.ending()
+        await team.move("vision")
+        await team.holds(nlp="5", vision="0")
+        await team.scale(4)
+        await team.pods("new", below, 4)
+        await team.observed()
+        await team.holds_still(nlp="5", vision="4")
+        await team.stop(*pods)
+        await team.holds_still(nlp="0", vision="4")
+
+
+async def test_pods_that_the_new_demand_pays_for_again_stay_no_longer(books: Books) -> None:
+    async with movers(books) as (team, _):
+        _, below = await team.deployment()
+        await team.pods("old", below, 5)
+        await team.uses("5")
+        await team.move("vision", spec={"replicas": 1})
+        await team.holds(nlp="4", vision="1")
+        await team.change(DEPLOYMENTS, "web", replicas=3)
+        await team.holds(nlp="2", vision="3")
+        await team.change(DEPLOYMENTS, "web", replicas=1)
+        # What does not stay any more is not taken back.
+        await team.holds_still(nlp="2", vision="3")
+
+
+async def test_what_the_new_group_replaces_is_its_own(books: Books) -> None:
+    """Pods of before the move that end after it were asked for by the new group."""
+    async with movers(books) as (team, _):
+        _, below = await team.deployment()
+        old = await team.pods("old", below, 5, terminationGracePeriodSeconds=DAY)
+        await team.uses("5")
+        await team.move("vision")
+        await team.holds(nlp="0", vision="5")
+        await team.delete(*old)
+        await team.pods("new", below, 5)
+        await team.holds_still(nlp="0", vision="10")
+
+
+async def test_a_workload_that_comes_back_brings_what_it_left(books: Books) -> None:
+    async with movers(books) as (team, _):
+        _, pods = await team.ending()
+        await team.move("vision")
+        await team.holds(nlp="5", vision="0")
+        await team.move("nlp")
+        found = await team.holds_still(nlp="5", vision="0")
+        assert team.least >= 5
+        assert not any(group.status.leftovers for group in found.values())
+        await team.stop(*pods)
+        await team.holds_still(nlp="0", vision="0")
+
+
+async def test_each_group_keeps_its_own_when_a_workload_moves_on(books: Books) -> None:
+    async with movers(books) as (team, _):
+        below, old = await team.ending(3)
+        await team.move("vision")
+        await team.holds(nlp="3", vision="0")
+        await team.scale(2)
+        new = await team.pods("new", below, 2, terminationGracePeriodSeconds=DAY)
+        await team.observed()
+        await team.holds(nlp="3", vision="2")
+        await team.scale(0)
+        await team.delete(*new)
+        await team.observed()
+        await team.move("lab")
+        found = await team.holds_still(nlp="3", vision="2", lab="0")
+        assert team.least >= 5
+        assert [stays(found[name]) for name in ("nlp", "vision", "lab")] == [3, 2, 0]
+        await team.stop(*new)
+        await team.holds_still(nlp="3", vision="0", lab="0")
+        await team.stop(*old)
+        await team.holds_still(nlp="0", vision="0", lab="0")
+
+
+async def test_what_is_left_of_a_workload_that_moved_and_was_deleted_is_shared_as_before(books: Books) -> None:
+    async with movers(books) as (team, _):
+        below, old = await team.ending(3)
+        await team.move("vision")
+        await team.holds(nlp="3", vision="0")
+        books.box.clock.advance(2)
+        await team.scale(2)
+        new = await team.pods("new", below, 2)
+        await team.observed()
+        await team.holds(nlp="3", vision="2")
+        for kind, name in ((DEPLOYMENTS, "web"), (REPLICASETS, "web-1")):
+            await books.client.delete(kind, name, "default")
+        await team.holds_still(nlp="3", vision="2")
+        await team.stop(*old)
+        await team.holds_still(nlp="0", vision="2")
+        for name in new:
+            await books.ends(name)
+        await team.holds_still(nlp="0", vision="0")
+
+
+async def test_every_later_controller_knows_what_stays(books: Books) -> None:
+    async with movers(books) as (team, _):
+        _, pods = await team.ending()
+        await team.move("vision")
+        await team.holds(nlp="5", vision="0")
+    async with movers(books) as (team, _):
+        await team.holds_still(nlp="5", vision="0")
+        await team.stop(*pods)
+        await team.holds_still(nlp="0", vision="0")
+
+
+async def test_a_move_while_no_controller_runs_leaves_what_it_would(books: Books) -> None:
+    async with movers(books) as (team, _):
+        await team.ending()
+    await team.move("vision")
+    async with movers(books) as (team, _):
+        await team.holds_still(nlp="5", vision="0")
+        assert team.least >= 5
+
+
+class Cut:
+    """The API server stores so many of a controller's records and statuses, and no more."""
+
+    def __init__(self, writes: int) -> None:
+        self.left = writes
+
+    async def __call__(self, request: web.Request) -> web.Response | None:
+        if request.method != "PUT" or "/apis/quota.biz.group/" not in request.path:
+            return None
+        self.left -= 1
+        return web.json_response({"kind": "Status", "code": 503}, status=503) if self.left < 0 else None
+
+
+@pytest.mark.parametrize("writes", range(7))
+async def test_at_every_write_at_which_a_controller_is_killed_all_that_runs_is_charged(
+    books: Books, writes: int
+) -> None:
+    async with movers(books, recount_interval=300.0) as (team, _):
+        await team.ending()
+        cut = Cut(writes)
+        books.box.faults.append(cut)
+        await team.move("vision")
+
+        async def is_over() -> bool:
+            """The controller can write no more, or has no more to write."""
+            found = await books.read("vision")
+            return cut.left < 0 or (not wire.reservations_of(found) and stays(await books.read("nlp")) == 5)
+
+        await eventually(is_over, 60, "the writes are done")
+        assert team.least >= 5
+    books.box.faults.remove(cut)
+    async with movers(books) as (team, _):
+        found = await team.holds_still(nlp="5", vision="0")
+        assert team.least >= 5
+        assert stays(found["nlp"]) == 5
+
+
+async def test_a_workload_that_moves_before_it_was_counted_leaves_what_was_promised(books: Books) -> None:
+    async with movers(books) as (team, _):
+        cut = Cut(0)
+        books.box.faults.append(cut)
+        stored = await books.create(deployment("web", "nlp", 2))
+        books.box.faults.remove(cut)
+        await books.promise("nlp", entry("web", "cpu=2", of=stored["metadata"]["uid"]))
+        books.box.faults.append(cut)
+        await team.version("web-1", stored, 2)
+        pods = await team.pods("old", await books.client.get(REPLICASETS, "web-1", "default"), 2)
+        await team.scale(0)
+        await team.delete(*pods)
+        await team.observed()
+        await team.move("vision")
+        books.box.faults.remove(cut)
+        await team.holds(nlp="2", vision="0")
+        await team.holds_still(nlp="2", vision="0")
+        assert team.least >= 2
+
+
+async def test_a_default_that_changes_moves_what_has_no_label(books: Books) -> None:
+    async with movers(books) as (team, _):
+        await books.client.patch(NAMESPACES, "default", {"metadata": {"labels": {LABEL: "nlp"}}})
+        made = deployment("web", None, 3)
+        stored = await books.create(made)
+        below = await team.version("web-1", stored, 3)
+        await team.observe(DEPLOYMENTS, "web")
+        pods = await team.pods("old", below, 3, terminationGracePeriodSeconds=DAY)
+        await team.uses("3")
+        await team.scale(1)
+        await team.delete(*pods[1:])
+        await team.observed()
+        await team.uses("3")
+        await books.client.patch(NAMESPACES, "default", {"metadata": {"labels": {LABEL: "vision"}}})
+        await team.holds_still(nlp="2", vision="1")
+
+
+async def test_a_payer_above_takes_over_what_it_asks_for(books: Books) -> None:
+    """A JobSet without a label pays for its Jobs from the moment it has one; what they have beyond stays."""
+    async with movers(books) as (team, _):
+        pod = {**template("1")["spec"], "restartPolicy": "Never"}
+        job_spec = {"parallelism": 1, "completions": 1, "template": {"spec": pod}}
+        made = {
+            "apiVersion": JOBSETS.api_version,
+            "kind": "JobSet",
+            "metadata": {"name": "set", "namespace": "default"},
+            "spec": {"replicatedJobs": [{"name": "r", "replicas": 1, "template": {"spec": job_spec}}]},
+        }
+        above = await books.client.create(JOBSETS, made)
+        job = {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "metadata": {
+                "name": "set-r-0",
+                "namespace": "default",
+                "labels": {LABEL: "nlp"},
+                "ownerReferences": [reference(above)],
+            },
+            "spec": job_spec,
+        }
+        job = await books.client.create(JOBS, job)
+        old = await team.pods("old", job, 2, terminationGracePeriodSeconds=DAY)
+        await team.delete(*old)
+        await team.pods("new", job, 1)
+        await team.uses("3")
+        await team.move("vision", "set", JOBSETS)
+        found = await team.holds_still(nlp="2", vision="1")
+        assert stays(found["nlp"]) == 2
+        await team.stop(*old)
+        await team.holds_still(nlp="0", vision="1")
+
+
+async def test_what_another_groups_workload_adopts_stays_beyond_its_demand(books: Books) -> None:
+    async with movers(books) as (team, _):
+        _, below = await team.deployment()
+        pods = await team.pods("old", below, 5, terminationGracePeriodSeconds=DAY)
+        await team.uses("5")
+        await books.client.patch(REPLICASETS, "web-1", {"metadata": {"ownerReferences": None}}, namespace="default")
+        await books.remove({"kind": "Deployment", "metadata": {"name": "web", "namespace": "default"}})
+        await team.uses("5")
+        other = await books.create(deployment("web", "vision", 1))
+        await team.observe(DEPLOYMENTS, "web")
+        await team.holds(nlp="5", vision="1")
+        await books.client.patch(
+            REPLICASETS, "web-1", {"metadata": {"ownerReferences": [reference(other)]}}, namespace="default"
+        )
+        await team.holds_still(nlp="4", vision="1")
+        await team.change(REPLICASETS, "web-1", replicas=1)
+        await team.delete(*pods[1:])
+        await team.observed()
+        await team.holds_still(nlp="4", vision="1")
+        await team.stop(*pods[1:])
+        await team.holds_still(nlp="0", vision="1")
+
+
+async def test_pods_that_are_adopted_one_by_one_stay_together(books: Books) -> None:
+    async with movers(books) as (team, _):
+        await books.create({**deployment("own", "nlp", 3), "kind": "ReplicaSet"})
+        old = await team.observe(REPLICASETS, "own")
+        pods = await team.pods("old", old, 3, terminationGracePeriodSeconds=DAY)
+        await team.uses("3")
+        for name in pods:
+            await books.client.patch(PODS, name, {"metadata": {"ownerReferences": None}}, namespace="default")
+        await books.remove(old)
+        await team.uses("3")
+        await books.create({**deployment("own", "vision", 1), "kind": "ReplicaSet"})
+        new = await team.observe(REPLICASETS, "own")
+        for name in pods:
+            change = {"metadata": {"ownerReferences": [reference(new)]}}
+            await books.client.patch(PODS, name, change, namespace="default")
+        found = await team.holds_still(nlp="2", vision="1")
+        assert stays(found["nlp"]) == 2
+        await team.delete(*pods[1:])
+        await team.stop(*pods[1:])
+        await team.holds_still(nlp="0", vision="1")
+
+
+async def test_pods_that_are_deleted_by_force_are_charged_once_when_their_workload_moves(books: Books) -> None:
+    """Their node may run them still: the group that paid when they went pays on."""
+    async with movers(books) as (team, _):
+        _, below = await team.deployment()
+        pods = await team.pods("old", below, 5, terminationGracePeriodSeconds=DAY)
+        await team.uses("5")
+        await team.scale(0)
+        await team.observed()
+        for name in pods:
+            await books.remove({"kind": "Pod", "metadata": {"name": name, "namespace": "default"}})
+        await team.uses("5")
+        await team.move("vision")
+        await team.holds_still(nlp="5", vision="0")
+        assert team.least >= 5
+
+
+async def test_what_the_new_group_has_made_is_no_charge_of_the_old_one(books: Books) -> None:
+    """However late the controller is: no more stays than was charged."""
+    async with movers(books) as (team, _):
+        below, _ = await team.ending(2)
+    await team.move("vision")
+    await team.scale(4)
+    new = await team.pods("new", below, 4, terminationGracePeriodSeconds=DAY)
+    await team.scale(0)
+    await team.delete(*new)
+    await team.observed()
+    async with movers(books) as (team, _):
+        await team.holds_still(nlp="2", vision="4")
