@@ -13,12 +13,11 @@ from itertools import zip_longest
 import structlog
 
 from bizrq.api import overlap
-from bizrq.api.group import API_GROUP
-from bizrq.kube.client import AlreadyExists, ApiError, KubeClient, NotFound, Resource, Unreachable
+from bizrq.kube.client import AlreadyExists, ApiError, KubeClient, NotFound, Unreachable
+from bizrq.store.overlaps import OVERLAPS
 
 log = structlog.get_logger(__name__)
 
-OVERLAPS = Resource(API_GROUP, "v1alpha1", overlap.PLURAL, overlap.KIND, namespaced=False)
 #: Seconds between two writes at least, and until a write that failed is tried again: twice as many after each failure.
 PACE = 1.0
 #: Seconds after which the stored list is compared again, and between two tries at most. Others may have deleted it.

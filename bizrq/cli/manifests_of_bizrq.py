@@ -18,7 +18,7 @@ from bizrq.cli.rbac import CERTS, CONTROLLER, WEBHOOKS
 from bizrq.kube.client import Resource
 from bizrq.listener import ANSWERING, DRAIN_DELAY
 from bizrq.settings import Settings
-from controller.overlap import OVERLAPS
+from bizrq.store.overlaps import OVERLAPS
 from webhooks import registration
 
 Object = dict[str, Any]

@@ -15,10 +15,10 @@ from bizrq.api import guards, overlap
 from bizrq.kube.events import CLUSTER_NAMESPACE
 from bizrq.store.groups import GROUPS
 from bizrq.store.hours import CARD_HOURS, CORRECTIONS, STATEMENTS
+from bizrq.store.overlaps import OVERLAPS
 from bizrq.store.payers import PAYERS
 from bizrq.store.reference_resolver import CONTEXT, NODES, READ, SLICES, WATCHED
 from bizrq.workloads.kinds.registry import Registry
-from controller.overlap import OVERLAPS
 
 Rule = dict[str, Any]
 

@@ -15,7 +15,8 @@ from bizrq.api import overlap
 from bizrq.kube import config
 from bizrq.kube.client import AlreadyExists, Invalid, KubeClient, NotFound, Resource
 from bizrq.store.access import ACCESS_REVIEWS
-from controller.overlap import OVERLAPS, OverlapList
+from bizrq.store.overlaps import OVERLAPS
+from controller.overlap import OverlapList
 from tests.support.cluster import Cluster, eventually, has_kinds, served
 from tests.support.gate import as_maker, pod_of, rejection
 from tests.support.objects import (

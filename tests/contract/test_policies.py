@@ -11,7 +11,7 @@ import pytest_asyncio
 from bizrq.api import overlap
 from bizrq.api.group import API_VERSION
 from bizrq.kube.client import ApiError, Invalid, KubeClient, NotFound
-from controller.overlap import OVERLAPS
+from bizrq.store.overlaps import OVERLAPS
 from tests.contract.conftest import rule
 from tests.support.cluster import eventually, refusal
 from tests.support.objects import CONFIG_MAPS, POLICIES, POLICY_BINDINGS, Object

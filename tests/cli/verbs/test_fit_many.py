@@ -38,7 +38,7 @@ def many() -> list[Object]:
 
 @pytest.fixture
 async def server(tmp_path: Path) -> AsyncIterator[tuple[Path, Counter[str]]]:
-    """Yield the kubeconfig of a server that has only these groups, and a count of its requests."""
+    """Yield the kubeconfig of a server that has these groups and the webhooks only, and a count of its requests."""
     asked: Counter[str] = Counter()
     body = json.dumps({"metadata": {"resourceVersion": "5000"}, "items": many()}).encode()
 
@@ -46,6 +46,9 @@ async def server(tmp_path: Path) -> AsyncIterator[tuple[Path, Counter[str]]]:
         asked[request.path] += 1
         if request.path.endswith("/bizgroupresourcequotas"):
             return web.Response(body=body, content_type="application/json")
+        if request.path.endswith("/deployments/bizrq-webhooks"):
+            # An installation without a configuration asks for no right.
+            return web.json_response({"kind": "Deployment", "metadata": {"name": "bizrq-webhooks"}})
         return web.json_response({"kind": "Status", "code": 404, "reason": "NotFound", "message": ""}, status=404)
 
     app = web.Application()
