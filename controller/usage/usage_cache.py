@@ -208,10 +208,11 @@ class UsageCache:
                 await self._count(query, account.due.popitem()[0])
             elif account.to_reprice:
                 self._reprice(query, account.to_reprice.popitem()[0])
+            elif self._awaiting:
+                # Before the check: what waits for its owner is not counted yet.
+                await self._catch_up()
             elif account.unchecked:
                 await self._check(query, next(reversed(account.unchecked)))
-            elif self._awaiting:
-                await self._catch_up()
             elif account.checked is not None:
                 self._end_check(query.group, account, account.checked)
             else:
