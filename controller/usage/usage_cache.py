@@ -10,6 +10,7 @@ until the next await is of that one moment.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
@@ -169,6 +170,7 @@ class UsageCache:
         #: which revision. And the owners of those that have waited.
         self._awaiting: dict[str, tuple[Informer, int]] = {}
         self._waited: dict[str, str | None] = {}
+        self._catching_up = asyncio.Lock()
         #: Iterators over the children of marked objects, and how many levels of these are marked.
         self._below: list[tuple[Iterator[str], int]] = []
 
@@ -208,8 +210,8 @@ class UsageCache:
                 await self._count(query, account.due.popitem()[0])
             elif account.to_reprice:
                 self._reprice(query, account.to_reprice.popitem()[0])
-            elif self._awaiting:
-                # Before the check: what waits for its owner is not counted yet.
+            elif self._awaiting or self._catching_up.locked():
+                # Before the check, and while another group's usage does it: what waits for its owner is not counted.
                 await self._catch_up()
             elif account.unchecked:
                 await self._check(query, next(reversed(account.unchecked)))
@@ -221,14 +223,19 @@ class UsageCache:
 
     async def _catch_up(self) -> None:
         """Let the informers of owners catch up with the objects that name these, and mark the objects again."""
-        waiting, self._awaiting = self._awaiting, {}
-        for informer in {id(each): each for each, _ in waiting.values()}.values():
-            revision = max(wanted for each, wanted in waiting.values() if each is informer)
-            await informer.catch_up(revision, CATCH_UP)
-        for uid in waiting:
-            obj = self._placement(uid).obj
-            self._waited[uid] = self._cluster.ownership.owner_of(obj) if obj is not None else None
-            self._dirty.mark(uid, Mark(MAX_HOPS, MAX_HOPS))
+        async with self._catching_up:
+            waiting, self._awaiting = self._awaiting, {}
+            try:
+                for informer in {id(each): each for each, _ in waiting.values()}.values():
+                    revision = max(wanted for each, wanted in waiting.values() if each is informer)
+                    await informer.catch_up(revision, CATCH_UP)
+            except BaseException:
+                self._awaiting = {**waiting, **self._awaiting}
+                raise
+            for uid in waiting:
+                obj = self._placement(uid).obj
+                self._waited[uid] = self._cluster.ownership.owner_of(obj) if obj is not None else None
+                self._dirty.mark(uid, Mark(MAX_HOPS, MAX_HOPS))
 
     # Dirty marks.
 
