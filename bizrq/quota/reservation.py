@@ -133,8 +133,8 @@ def parse_reservation(text: str) -> Reservation:
             raise ReservationError(f"reservation of {slot}: cannot read {word[:80]!r}")
         try:
             amount[name] = quantity.parse_sum(total)
-            if dash:
-                base[name] = quantity.parse_sum(held)
+            if dash and (of_base := quantity.parse_sum(held)):
+                base[name] = of_base
         except quantity.QuantityError as error:
             raise ReservationError(f"reservation of {slot}: {name}: {error}") from None
     if not known.get("uid") or "until" not in known:

@@ -76,6 +76,7 @@ def attempt(line: str) -> None:
 @example("v1 a/b/c uid=u until=0001-01-01T00:00:00+01:00")
 @example("v1 a/b/c uid=u until=0999-01-01T00:00:00Z")
 @example("v1 a/b/c uid=u until=2023-11-14T22:13:20Z x=1--1")
+@example("v1 a/b/c uid=u until=2023-11-14T22:13:20Z x=0-n")
 def test_no_text_is_worse_than_unreadable(text: str) -> None:
     attempt(text)
     attempt(f"v1 a/b/c uid=u until=2023-11-14T22:13:20Z {text}")
