@@ -14,15 +14,9 @@ from urllib.parse import urlsplit
 import jsonpatch
 import structlog
 
-from bizrq.kube.client import Conflict, Invalid, KubeClient, NotFound, Resource
+from bizrq.kube.admission import REGISTRATIONS
+from bizrq.kube.client import Conflict, Invalid, KubeClient, NotFound
 
-CONFIGURATIONS = Resource(
-    "admissionregistration.k8s.io",
-    "v1",
-    "validatingwebhookconfigurations",
-    "ValidatingWebhookConfiguration",
-    namespaced=False,
-)
 NAME = "bizrq"
 ATTEMPTS = 5
 
@@ -75,12 +69,12 @@ async def inject(client: KubeClient, name: str, bundle: bytes, names: Collection
     """
     for attempt in range(1, ATTEMPTS + 1):
         try:
-            configuration = await client.get(CONFIGURATIONS, name)
+            configuration = await client.get(REGISTRATIONS, name)
             operations = patch(configuration, bundle, names)
             if not operations:
                 return configuration
             configuration = await client.patch(
-                CONFIGURATIONS, name, operations, content_type="application/json-patch+json"
+                REGISTRATIONS, name, operations, content_type="application/json-patch+json"
             )
         except NotFound:
             return None

@@ -18,6 +18,7 @@ import typer
 from prometheus_client import Counter, Gauge
 
 from bizrq import process
+from bizrq.kube.admission import REGISTRATIONS
 from bizrq.kube.client import ApiError, ConfigError, KubeClient, Unreachable
 from bizrq.kube.informer import Informer
 from bizrq.listener import EVERYWHERE
@@ -70,9 +71,7 @@ class CertificateKeeper:
         configurations: list[str] = []
         if self._client is not None:
             try:
-                found = [
-                    each for each in (await self._client.list(cabundle.CONFIGURATIONS))[0] if cabundle.is_ours(each)
-                ]
+                found = [each for each in (await self._client.list(REGISTRATIONS))[0] if cabundle.is_ours(each)]
                 configurations = [each["metadata"]["name"] for each in found]
                 announced = cabundle.announced_bundles(found, self._names)
                 if any(each.get("webhooks") for each in found) and not announced:
@@ -138,7 +137,7 @@ async def _watching(client: KubeClient | None, changed: asyncio.Event) -> AsyncI
         if new is not None and cabundle.is_ours(new):
             changed.set()
 
-    task = asyncio.create_task(Informer(client, cabundle.CONFIGURATIONS, on_change=on_change).run())
+    task = asyncio.create_task(Informer(client, REGISTRATIONS, on_change=on_change).run())
     try:
         yield
     finally:

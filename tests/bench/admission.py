@@ -9,13 +9,14 @@ import time
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from bizrq.kube.admission import REGISTRATIONS
 from bizrq.kube.client import KubeClient
 from bizrq.store.groups import GROUPS
 from bizrq.store.hours import pages
 from tests.bench.arena import COUNT, MODES, PLENTY, Arena
 from tests.bench.measure import Budget, Run, Spread, burst, ratios, steady
 from tests.support.cluster import eventually
-from tests.support.objects import DEPLOYMENTS, PODS, REGISTRATIONS, TFJOBS, Object, group, template, tfjob
+from tests.support.objects import DEPLOYMENTS, PODS, TFJOBS, Object, group, template, tfjob
 
 #: Seconds for the rounds of one row: all rows together are ready in twelve minutes on a machine that has time for them.
 ROW = 30.0

@@ -20,6 +20,7 @@ from typing import Any
 
 import crds
 from bizrq.cli.rbac import CONTROLLER, WEBHOOKS
+from bizrq.kube.admission import REGISTRATIONS
 from bizrq.kube.client import AlreadyExists, ApiError, KubeClient, NotFound, Resource
 from bizrq.settings import load
 from bizrq.store.groups import GROUPS
@@ -28,7 +29,7 @@ from certs.pki import make_ca, make_serving
 from certs.store import write_directory
 from tests.support.accounts import give_rights, kubeconfig_of
 from tests.support.cluster import Cluster, Real, _free_ports, eventually, has_kinds
-from tests.support.objects import DEPLOYMENTS, NAMESPACES, REGISTRATIONS, group
+from tests.support.objects import DEPLOYMENTS, NAMESPACES, group
 from webhooks import registration
 
 QUOTAS = Resource("", "v1", "resourcequotas", "ResourceQuota")

@@ -13,9 +13,9 @@ import pytest
 import pytest_asyncio
 from aiohttp import web
 
+from bizrq.kube.admission import REGISTRATIONS
 from bizrq.kube.client import ApiError, KubeClient, Resource
 from certs import rotation
-from certs.cabundle import CONFIGURATIONS
 from certs.main import CertificateKeeper
 from certs.rotation import CA_BUNDLE, CERTIFICATE, SETTLE
 from certs.store import ServingCertificate, read_directory
@@ -108,7 +108,7 @@ async def test_no_call_fails_while_certificate_and_ca_rotate(kube: KubeClient, u
     await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=certificate.context).start()
     work = [asyncio.create_task(certificate.watch())]
     try:
-        await kube.create(CONFIGURATIONS, registration(name, f"https://127.0.0.1:{runner.addresses[0][1]}/"))
+        await kube.create(REGISTRATIONS, registration(name, f"https://127.0.0.1:{runner.addresses[0][1]}/"))
         await keeper.run_pass()
         await _is_called(kube, name, served)
         work += [asyncio.create_task(load()) for _ in range(3)]
@@ -129,7 +129,7 @@ async def test_no_call_fails_while_certificate_and_ca_rotate(kube: KubeClient, u
         for task in work:
             task.cancel()
         await asyncio.gather(*work, return_exceptions=True)
-        await kube.delete(CONFIGURATIONS, name)
+        await kube.delete(REGISTRATIONS, name)
         for item in (await kube.list(CONFIGMAPS, "default", label_selector=f"certs-test={name}"))[0]:
             await kube.delete(CONFIGMAPS, item["metadata"]["name"], "default")
         await runner.cleanup()

@@ -15,10 +15,11 @@ import pytest_asyncio
 from aiohttp import web
 
 import crds
+from bizrq.kube.admission import REGISTRATIONS
 from bizrq.kube.client import ApiError, KubeClient, NotFound
 from certs.pki import make_ca, make_serving
 from tests.support.cluster import Cluster, eventually, has_kinds
-from tests.support.objects import CONFIG_MAPS, REGISTRATIONS, Object
+from tests.support.objects import CONFIG_MAPS, Object
 
 Answer = Callable[[Object], Awaitable[Object]]
 NAME = "contract.quota.biz.group"

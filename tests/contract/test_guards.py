@@ -20,20 +20,14 @@ from bizrq.api import guards
 from bizrq.builtin import builtin_registry
 from bizrq.cli import rbac
 from bizrq.cli.manifests_of_bizrq import policy_objects, resource_of
+from bizrq.kube.admission import REGISTRATIONS
 from bizrq.kube.client import AlreadyExists, Forbidden, KubeClient, NotFound, Resource
 from bizrq.kube.config import Overrides, from_kubeconfig
 from bizrq.store.groups import GROUPS
 from bizrq.store.hours import CARD_HOURS, CORRECTIONS, STATEMENTS
 from bizrq.store.payers import PAYERS
 from tests.support.cluster import Cluster, eventually, has_kinds
-from tests.support.objects import (
-    NAMESPACES,
-    REGISTRATIONS,
-    Object,
-    bound,
-    correction,
-    group,
-)
+from tests.support.objects import NAMESPACES, Object, bound, correction, group
 from tests.support.records import W1, W2, record, statement
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

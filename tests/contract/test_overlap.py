@@ -13,6 +13,7 @@ import pytest_asyncio
 import crds
 from bizrq.api import overlap
 from bizrq.kube import config
+from bizrq.kube.admission import POLICIES, POLICY_BINDINGS
 from bizrq.kube.client import AlreadyExists, Invalid, KubeClient, NotFound, Resource
 from bizrq.store.access import ACCESS_REVIEWS
 from bizrq.store.overlaps import OVERLAPS
@@ -25,8 +26,6 @@ from tests.support.objects import (
     CRDS,
     DEPLOYMENTS,
     PODS,
-    POLICIES,
-    POLICY_BINDINGS,
     REPLICASETS,
     Object,
     bound,

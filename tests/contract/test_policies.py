@@ -10,11 +10,12 @@ import pytest_asyncio
 
 from bizrq.api import overlap
 from bizrq.api.group import API_VERSION
+from bizrq.kube.admission import POLICIES, POLICY_BINDINGS
 from bizrq.kube.client import ApiError, Invalid, KubeClient, NotFound
 from bizrq.store.overlaps import OVERLAPS
 from tests.contract.conftest import rule
 from tests.support.cluster import eventually, refusal
-from tests.support.objects import CONFIG_MAPS, POLICIES, POLICY_BINDINGS, Object
+from tests.support.objects import CONFIG_MAPS, Object
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.usefixtures("groups")]
 

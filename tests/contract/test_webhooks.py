@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
+from bizrq.kube.admission import REGISTRATIONS
 from bizrq.kube.client import Invalid, KubeClient
 from bizrq.settings import load
 from bizrq.workloads.labels import LABEL
 from tests.contract.conftest import Hook, gathered, rule, webhook
 from tests.support.cluster import eventually, refusal
-from tests.support.objects import CONFIG_MAPS, DEPLOYMENTS, OF_KIND, REGISTRATIONS, Object, deployment, tfjob
+from tests.support.objects import CONFIG_MAPS, DEPLOYMENTS, OF_KIND, Object, deployment, tfjob
 from webhooks import registration
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

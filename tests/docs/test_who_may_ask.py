@@ -17,6 +17,7 @@ import yaml
 
 import crds
 from bizrq.cli.rbac import WEBHOOKS
+from bizrq.kube.admission import REGISTRATIONS
 from bizrq.kube.client import ApiError, KubeClient, Resource
 from bizrq.settings import settings
 from certs import pki
@@ -26,7 +27,7 @@ from tests.docs.test_rights import command
 from tests.support.accounts import SYSTEM, give_rights, kubeconfig_of
 from tests.support.client_certificates import make_client, presenting
 from tests.support.cluster import Cluster, Real, _free_ports, eventually, has_kinds
-from tests.support.objects import DEPLOYMENTS, REGISTRATIONS, Object, deployment
+from tests.support.objects import DEPLOYMENTS, Object, deployment
 from tests.webhooks.conftest import Api
 from tests.webhooks.test_app import a_review
 from webhooks import registration

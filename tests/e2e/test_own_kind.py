@@ -15,6 +15,7 @@ import yaml
 import crds
 from bizrq.cli import rbac
 from bizrq.cli.standalone import Standalone
+from bizrq.kube.admission import REGISTRATIONS
 from bizrq.kube.client import KubeClient, NotFound, Resource
 from bizrq.settings import load, settings
 from bizrq.store.groups import GROUPS
@@ -24,7 +25,7 @@ from tests.docs.test_docs import blocks, page
 from tests.e2e.conftest import station_on
 from tests.support.accounts import give_rights, kubeconfig_of
 from tests.support.cluster import Cluster, Real, eventually, has_kinds, refusal
-from tests.support.objects import CRDS, PODS, REGISTRATIONS, Object, group, template
+from tests.support.objects import CRDS, PODS, Object, group, template
 from tests.support.workload_language import usage
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -12,11 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from bizrq.kube.admission import REGISTRATIONS
 from bizrq.kube.client import KubeClient, NotFound
 from bizrq.kube.config import Overrides, from_kubeconfig
 from bizrq.store.groups import GROUPS
 from tests.support.cluster import Cluster, eventually, refusal
-from tests.support.objects import CRDS, DEPLOYMENTS, REGISTRATIONS, deployment, group
+from tests.support.objects import CRDS, DEPLOYMENTS, deployment, group
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 BIZRQ = Path(sys.executable).with_name("bizrq")

@@ -29,6 +29,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 import crds
 from bizrq.api import overlap
+from bizrq.kube.admission import POLICIES, POLICY_BINDINGS, REGISTRATIONS
 from bizrq.kube.client import AlreadyExists, ApiError, KubeClient, NotFound, Resource, Unreachable
 from bizrq.store.groups import GROUPS
 from bizrq.store.hours import CARD_HOURS, CORRECTIONS, STATEMENTS
@@ -37,7 +38,7 @@ from bizrq.workloads.labels import LABEL
 from controller.overlap import OVERLAPS
 from sandbox.server import Sandbox
 from tests.support.binaries import output, program, real_version
-from tests.support.objects import CHARGED, CRDS, NAMESPACES, PODS, POLICIES, POLICY_BINDINGS, REGISTRATIONS
+from tests.support.objects import CHARGED, CRDS, NAMESPACES, PODS
 
 #: Seconds for a real API server to become ready on a slow machine.
 START = 180.0

@@ -25,6 +25,7 @@ import aiohttp
 import crds
 from bizrq.api import overlap
 from bizrq.cli.rbac import CONTROLLER, WEBHOOKS
+from bizrq.kube.admission import POLICIES, POLICY_BINDINGS, REGISTRATIONS
 from bizrq.kube.client import AlreadyExists, ApiError, KubeClient, NotFound
 from bizrq.listener import PortBounds
 from bizrq.settings import settings
@@ -35,7 +36,7 @@ from controller.manager import Controller
 from tests.support.accounts import SYSTEM, give_rights, kubeconfig_of
 from tests.support.cluster import Cluster, _free_ports, eventually, has_kinds
 from tests.support.gate import applies
-from tests.support.objects import NAMESPACES, POLICIES, POLICY_BINDINGS, REGISTRATIONS, group
+from tests.support.objects import NAMESPACES, group
 from webhooks import registration
 from webhooks.app import Webhooks
 

@@ -18,6 +18,7 @@ from bizrq.api.group import FINALIZER
 from bizrq.cli import manifests_of_bizrq, rbac
 from bizrq.cli.install_config import configuration, requires_use
 from bizrq.cli.manifests_of_bizrq import InstallPlan, resource_of
+from bizrq.kube.admission import REGISTRATIONS
 from bizrq.kube.client import KubeClient, NotFound
 from bizrq.listener import ANSWERING
 from bizrq.process import SCRAPED
@@ -36,7 +37,6 @@ from tests.support.objects import (
     CRDS,
     DEPLOYMENTS,
     NAMESPACES,
-    REGISTRATIONS,
     Object,
     bound,
     cluster_role,
