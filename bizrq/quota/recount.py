@@ -253,13 +253,14 @@ def _settle(snapshot: Snapshot) -> tuple[list[Reservation], list[Reservation], d
             dropped.append(entry)
     kept: list[Reservation] = []
     promised: list[Resources] = []
+    new_names = snapshot.new_names()
     for slot, entries in by_slot.items():
         counted = held(slot)
         if slot.is_shared:
             kept += [replace(each, base=_counted_base(each, counted)) for each in (*entries.pending, *entries.held)]
             continue
         if len(entries.delivered) == 1 and counted is not None:
-            entries.delivered = [_with_names(each, snapshot.new_names(), counted) for each in entries.delivered]
+            entries.delivered[0] = _with_names(entries.delivered[0], new_names, counted)
         if entries.delivered and counted is not None:
             cost = counted.cost_at(_least((counted.demand or {}, *(entry.base for entry in entries.delivered))))
             promised.append(subtract_floor(counted.cost, cost))

@@ -133,8 +133,9 @@ def _replace_runs_on(drafts: _Drafts, pages: Mapping[int, Page], wanted: Mapping
 def _thin_out(drafts: _Drafts, number: int, places: Mapping[str, Collection[int]]) -> None:
     """Move the lines beyond `MAX_LINES` of a page to others: those that no other page has are stored there first."""
     draft = drafts.change(number)
-    for uid in _last_of(draft.payers, len(draft) - MAX_LINES):
-        drafts.change(number, last=True)
+    lines = _last_of(draft.payers, len(draft) - MAX_LINES)
+    drafts.change(number, last=bool(lines))
+    for uid in lines:
         *_, counts = places.get(uid, ()) or (number,)
         if counts == number:
             target = drafts.with_room(moved=True)
