@@ -153,12 +153,7 @@ class _Fields:
 
 
 def _of_deployment(spec: dict[str, Any], fields: _Fields) -> int:
-    strategy = fields.map(spec.get("strategy"), "spec.strategy")
-    if fields.text(strategy.get("type"), "spec.strategy.type") == "Recreate":
-        return 0
-    path = "spec.strategy.rollingUpdate"
-    rolling = fields.map(strategy.get("rollingUpdate"), path)
-    return fields.number(rolling.get("maxSurge"), "25%", f"{path}.maxSurge")
+    return _of_rolling_update(spec, fields, "strategy", off="Recreate", default="25%")
 
 
 def _is_plain_deployment(spec: dict[str, Any]) -> bool:
@@ -173,12 +168,17 @@ def _is_plain_deployment(spec: dict[str, Any]) -> bool:
 
 def _of_daemonset(spec: dict[str, Any], fields: _Fields) -> int:
     """Return the surge, which adds no more than a pod to each node (kubernetes pkg/controller/daemon/update.go)."""
-    strategy = fields.map(spec.get("updateStrategy"), "spec.updateStrategy")
-    if fields.text(strategy.get("type"), "spec.updateStrategy.type") == "OnDelete":
+    return min(fields.replicas, _of_rolling_update(spec, fields, "updateStrategy", off="OnDelete", default=0))
+
+
+def _of_rolling_update(spec: dict[str, Any], fields: _Fields, key: str, *, off: str, default: int | str) -> int:
+    """Return the `maxSurge` of the strategy at `key`: none where its type is `off`."""
+    strategy = fields.map(spec.get(key), f"spec.{key}")
+    if fields.text(strategy.get("type"), f"spec.{key}.type") == off:
         return 0
-    path = "spec.updateStrategy.rollingUpdate"
+    path = f"spec.{key}.rollingUpdate"
     rolling = fields.map(strategy.get("rollingUpdate"), path)
-    return min(fields.replicas, fields.number(rolling.get("maxSurge"), 0, f"{path}.maxSurge"))
+    return fields.number(rolling.get("maxSurge"), default, f"{path}.maxSurge")
 
 
 def _of_rollout(spec: dict[str, Any], fields: _Fields) -> int:
