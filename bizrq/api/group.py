@@ -34,8 +34,6 @@ GROUP_LABEL = f"{API_GROUP}/group"
 
 #: As many lines of `status.ending`, and of `status.leftovers`, as the CRD takes.
 MAX_ENDING, MAX_LEFTOVERS = 200, 100
-#: The words of a line of `status.leftovers` before its amounts.
-_LEFTOVER_WORDS = 3
 
 Hard = dict[str, str | int]
 
@@ -299,24 +297,6 @@ def leftover_line(slot: Slot, place: str, since: int, amounts: Mapping[str, int]
     """
     costs = [f"{name}={amount}" for name, amount in text_of(amounts).items() if amounts[name]]
     return " ".join([str(slot), place, f"since={format_timestamp(since)}", *costs])
-
-
-def left_by(group: GroupObject, place: str) -> dict[str, int]:
-    """Return what the leftovers of the payer of a place cost, which a new workload there may adopt.
-
-    The place is `KIND/NAMESPACE/NAME`. A status lists 100 leftovers at most, and a line that cannot be read costs
-    nothing here.
-    """
-    found: dict[str, int] = {}
-    for line in group.status.leftovers:
-        words = line.split(" ")
-        if len(words) < _LEFTOVER_WORDS or words[1] != place:
-            continue
-        for word in words[_LEFTOVER_WORDS:]:
-            name, _, amount = word.partition("=")
-            with suppress(quantity.QuantityError):
-                found[name] = found.get(name, 0) + quantity.parse(amount)
-    return found
 
 
 def detached_of(group: GroupObject) -> list[tuple[Slot, str]]:

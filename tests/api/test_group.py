@@ -15,7 +15,6 @@ from bizrq.api.group import GroupUnreadable
 from bizrq.hours.budget import DEFAULT_TERMS, BudgetTerms
 from bizrq.hours.periods import parse_schedule
 from bizrq.quota.reservation import Reservation
-from bizrq.units.slot import Slot
 from tests.support.catalog import CATALOG
 from tests.support.language import entry, res
 
@@ -261,17 +260,3 @@ def test_invalid_terms_of_hours_name_their_field(cash: dict[str, Any], message: 
     with pytest.raises(GroupUnreadable) as error:
         wire.terms_of(granted(**cash), CATALOG)
     assert str(error.value).startswith(f"group nlp: spec.cash.{message}")
-
-
-def test_the_leftovers_of_a_place_cost_the_sum_of_their_lines() -> None:
-    place, other = "StatefulSet/team-a/db", "StatefulSet/team-a/other"
-    lines = [
-        wire.leftover_line(Slot("pods", "team-a", "db-0"), place, 0, res("cpu=1 mem=1Gi")),
-        wire.leftover_line(Slot("pods", "team-a", "db-1"), place, 0, res("cpu=500m")),
-        wire.leftover_line(Slot("pods", "team-a", "x"), other, 0, res("cpu=7")),
-        "nonsense",
-        f"pods/team-a/y {place} since=x limits.cpu=many",
-    ]
-    group = wire.GroupObject(wire.ObjectMeta(name="nlp"), status=wire.GroupStatus(leftovers=lines))
-    assert wire.left_by(group, place) == res("cpu=1500m mem=1Gi")
-    assert wire.left_by(group, "Job/team-a/db") == {}

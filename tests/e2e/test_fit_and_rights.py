@@ -167,19 +167,12 @@ async def test_where_the_configuration_is_read_the_answer_is_that_of_admission(
         assert result.code == 0, result
 
 
-@pytest.mark.parametrize("text", ["rights: {use: false}", "surge: count", ""])
+@pytest.mark.parametrize("text", ["rights: {use: false}", "surge: count", "", None])
 async def test_where_no_right_is_asked_for_none_is_missed(
-    asking: Cluster, client: KubeClient, tmp_path: Path, text: str
+    asking: Cluster, client: KubeClient, tmp_path: Path, text: str | None
 ) -> None:
+    """An installation without a configuration asks for none."""
     async with installed(client, text):
-        result = await fit(asking, client, tmp_path, "ann", deployment("web", "fit-nlp", 1))
-        assert (result.code, "right" in result.plain) == (0, False), result
-
-
-async def test_an_installation_without_a_configuration_asks_for_no_right(
-    asking: Cluster, client: KubeClient, tmp_path: Path
-) -> None:
-    async with installed(client, None):
         result = await fit(asking, client, tmp_path, "ann", deployment("web", "fit-nlp", 1))
         assert (result.code, "right" in result.plain) == (0, False), result
 

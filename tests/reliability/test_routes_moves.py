@@ -494,6 +494,14 @@ async def is_refused(request: Awaitable[ApiError | None]) -> bool:
 # A controller that is late, or killed.
 
 
+async def counts_late(tenant: Tenant, moving: Moving, both: LivePods, other: str) -> None:
+    """Start the controller: the old group's charge ends, and both groups fit."""
+    await moving.start()
+    await for_a_while(lambda: is_used(tenant, tenant.name, "0"))
+    await full(tenant, "more", tenant.name)
+    await fit(tenant, other, both)
+
+
 async def test_the_controller_is_late(tenant: Tenant, moving: Moving, both: LivePods, other: str) -> None:
     """What happens meanwhile is reserved, in both groups."""
     await tenant.create(DEPLOYMENTS, web(tenant, 4, slow=True))
@@ -504,10 +512,7 @@ async def test_the_controller_is_late(tenant: Tenant, moving: Moving, both: Live
     assert await move(tenant, DEPLOYMENTS, other) is None
     await full(tenant, "more", tenant.name)
     await full(tenant, "own", other)
-    await moving.start()
-    await for_a_while(lambda: is_used(tenant, tenant.name, "0"))
-    await full(tenant, "more", tenant.name)
-    await fit(tenant, other, both)
+    await counts_late(tenant, moving, both, other)
 
 
 async def test_the_controller_has_never_seen_it_in_the_old_group(
@@ -520,10 +525,7 @@ async def test_the_controller_has_never_seen_it_in_the_old_group(
     await tenant.scale(DEPLOYMENTS, "web", 0)
     await tenant.running(4)
     assert await move(tenant, DEPLOYMENTS, other) is None
-    await moving.start()
-    await for_a_while(lambda: is_used(tenant, tenant.name, "0"))
-    await full(tenant, "more", tenant.name)
-    await fit(tenant, other, both)
+    await counts_late(tenant, moving, both, other)
 
 
 async def test_the_controller_is_late_and_the_new_group_grows_meanwhile(
@@ -565,10 +567,7 @@ async def test_the_controller_is_killed_between_the_writes_of_both_groups(
     moving.withheld = set()
     await full(tenant, "more", tenant.name)
     await full(tenant, "own", other)
-    await moving.start()
-    await for_a_while(lambda: is_used(tenant, tenant.name, "0"))
-    await full(tenant, "more", tenant.name)
-    await fit(tenant, other, both)
+    await counts_late(tenant, moving, both, other)
 
 
 async def was_withheld(moving: Moving, before: int) -> bool:
