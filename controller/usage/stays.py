@@ -172,7 +172,7 @@ class Stays:
         for uid, left in self._left[name].items():
             for maker in self._makers(uid, left):
                 for pod in self._cluster.descendants.pods_naming({"metadata": {"uid": maker}}):
-                    if self._cluster.ownership.has_stayed(pod.plain()):
+                    if self._cluster.ownership.has_stayed(pod.plain()) or self._group_of(pod) not in (None, name):
                         continue
                     if (taken := self._taken_by(name, pod, found)) is not None:
                         taken.made[pod.uid] = pod
@@ -207,6 +207,13 @@ class Stays:
             taken = found[workload["metadata"]["uid"]] = _Taken(adapter, workload, group, asks)
         return taken
 
+    def _group_of(self, pod: Pod) -> str | None:
+        """Return the group that a pod stayed with, or that it was made for; None where its owner alone says so."""
+        memory = self._cluster.payers.get(pod.uid)
+        if memory is not None and memory.gone is not None:
+            return memory.group
+        return self._cluster.moved_pods.of(pod.uid)
+
     def _stayed(self, usage: GroupUsage) -> Iterator[Pod]:
         """Yield the stored pods that stayed with the group."""
         for uid in usage.leftovers:
@@ -219,13 +226,16 @@ class Stays:
         ending = total(entry.extra for entry in entries if entry.uid in self._left[name])
         room = self._room(group, usage, ending)
         changed: set[str] = set()
-        for each in taken:
-            for uid in self._covered(each):
+        covered = [self._paid_by_demand(each) for each in taken]
+        for each, uids in zip(taken, covered, strict=True):
+            for uid in uids & (each.made.keys() | each.stayed.keys()):
+                self._cluster.moved_pods.give(uid, each.group)
+            for uid in uids & each.stayed.keys():
                 payers.give_up(name, uid)
                 changed.add(uid)
                 room = add(room, restrict(self._cost(each.stayed[uid], each.workload), room))
-        for each in taken:
-            for pod, cost in self._beyond(each):
+        for each, uids in zip(taken, covered, strict=True):
+            for pod, cost in self._beyond(each, uids):
                 cost = restrict(cost, room)
                 if cost and not growth(cost, room):
                     room = subtract_floor(room, cost)
@@ -261,17 +271,17 @@ class Stays:
             if not is_back:
                 self._settled.setdefault(name, set()).update((uid, *self._makers(uid, left)))
         self._held[name] = held
+        if not self._left[name]:
+            for each in taken:
+                for uid in each.made.keys() - each.stayed.keys():
+                    if self._cluster.payers.in_group(name, uid) is None:
+                        self._cluster.moved_pods.give(uid, each.group)
 
-    def _beyond(self, taken: _Taken) -> Iterator[tuple[Pod, Resources]]:
+    def _beyond(self, taken: _Taken, covered: Set[str]) -> Iterator[tuple[Pod, Resources]]:
         """Yield the pods that the demand in the other group does not pay for, with their cost: the oldest first."""
-        covered = self._paid_by_demand(taken)
         for pod in sorted(taken.made.values(), key=_age):
             if pod.uid not in covered and is_live(pod.life(), self._now()):
                 yield pod, self._cost(pod, taken.workload)
-
-    def _covered(self, taken: _Taken) -> Collection[str]:
-        """Return the uids of pods that stayed and that the demand in the other group pays for by now."""
-        return self._paid_by_demand(taken) & taken.stayed.keys() if taken.stayed else ()
 
     def _paid_by_demand(self, taken: _Taken) -> Set[str]:
         """Return the uids of the pods that the demand pays for: fresh ones, at first those that this group never had.

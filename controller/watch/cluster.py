@@ -22,6 +22,7 @@ from controller.watch.descendants import Descendants
 from controller.watch.indexes import claim_groups, labelled_group
 from controller.watch.informers import Informers
 from controller.watch.invalidation import CountedGroups, DirtySet, identity_of, node_devices, node_placing
+from controller.watch.moved_pods import MovedPods
 from controller.watch.ownership import Ownership
 from controller.watch.placement import Placements
 from controller.watch.pods import Pod
@@ -61,7 +62,7 @@ class Cluster:
 
     Each part decides one thing: `informers` what is watched, `ownership` who pays, `descendants` what an owner has
     below it, `vanished` which of its pods run on though they are gone, `placements` which groups an object is charged
-    to, `payers` and `releases` who paid for what is left.
+    to, `payers` and `releases` who paid for what is left, `moved_pods` who pays for pods of what moves.
     """
 
     def __init__(
@@ -94,6 +95,7 @@ class Cluster:
         self.descendants = Descendants(self.informers, registry, self.payers, self.ownership)
         self.placements = Placements(self.informers, self.ownership, self.descendants, self.payers, registry)
         self.vanished = VanishedPods(now)
+        self.moved_pods = MovedPods()
         self.releases = ReleaseTracker(
             self.informers, self.ownership, self.descendants, self.payers, self.dirty, registry, now
         )
@@ -146,6 +148,8 @@ class Cluster:
             self.releases.record(old, new)
             self.ownership.forget_payers()
         if old is not None and new is not None and labelled_group(old) != labelled_group(new):
+            if (left := self.ownership.group_of(old)) is not None:
+                self.moved_pods.leave((pod.uid for pod in self.descendants.pods_of(new)), left)
             for listener in self._listeners:
                 listener.on_move(old, new)
         changed = new or old
@@ -194,6 +198,8 @@ class Cluster:
         """Enqueue the group that pays for a pod, if what it holds changed."""
         self._enqueue_awaiting(old, new)
         self.vanished.record(old, new)
+        if old is not None and new is None:
+            self.moved_pods.forget(old.uid)
         seen = [pod.plain() if pod is not None else None for pod in (old, new)]
         if old is not None and new is None and (paid := self.ownership.paid(old.plain())) is not None:
             self.vanished.charge(old, paid.group, paid.place)

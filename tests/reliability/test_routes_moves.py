@@ -256,7 +256,6 @@ async def test_a_workload_moves_to_and_fro_with_new_pods_each_time(tenant: Tenan
     await fit(tenant, other, both)
 
 
-@pytest.mark.xfail(reason="under load one run in six had 10 of 8 cores: docs/ownership.md", strict=False)
 async def test_a_workload_moves_to_and_fro_with_some_more_pods_each_time(
     tenant: Tenant, both: LivePods, other: str
 ) -> None:

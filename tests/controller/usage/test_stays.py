@@ -271,6 +271,27 @@ async def test_each_group_keeps_its_own_when_a_workload_moves_on(books: Books) -
         await team.holds_still(nlp="0", vision="0", lab="0")
 
 
+async def test_what_a_group_counted_of_another_is_none_of_its_own(books: Books) -> None:
+    """While the group that the workload left is not counted, the other one counts all of its pods."""
+    held = Held("nlp")
+    books.box.faults.append(held)
+    async with movers(books) as (team, _):
+        _, old = await team.ending(3)
+        for number in range(3):
+            async with held:
+                await books.create(deployment(f"more-{number}", "nlp", 1))
+                await held.waits()
+                await team.move("vision")
+                await team.holds(vision="3")
+                await team.move("nlp")
+                await team.holds(vision="0")
+            await team.holds_still(nlp=str(4 + number), vision="0")
+        await team.move("vision")
+        await team.holds_still(nlp="6", vision="0")
+        await team.stop(*old)
+        await team.holds_still(nlp="3", vision="0")
+
+
 async def test_what_is_left_of_a_workload_that_moved_and_was_deleted_is_shared_as_before(books: Books) -> None:
     async with movers(books) as (team, _):
         below, old = await team.ending(3)
@@ -309,6 +330,32 @@ async def test_a_move_while_no_controller_runs_leaves_what_it_would(books: Books
     async with movers(books) as (team, _):
         await team.holds_still(nlp="5", vision="0")
         assert team.least >= 5
+
+
+class Held:
+    """`async with Held(group)`: the API server does not answer writes of the group's status meanwhile."""
+
+    def __init__(self, group: str) -> None:
+        self._path = f"/{group}/status"
+        self._over = asyncio.Event()
+        self._over.set()
+        self._holds = asyncio.Event()
+
+    async def __aenter__(self) -> None:
+        self._over.clear()
+        self._holds.clear()
+
+    async def __aexit__(self, *_: object) -> None:
+        self._over.set()
+
+    async def waits(self) -> None:
+        """Wait until a write is held: the group is not counted from then on."""
+        await self._holds.wait()
+
+    async def __call__(self, request: web.Request) -> None:
+        if request.method == "PUT" and request.path.endswith(self._path) and not self._over.is_set():
+            self._holds.set()
+            await self._over.wait()
 
 
 class Cut:
