@@ -146,6 +146,10 @@ class Store:
         """Return all values of an index."""
         return self._indexes[index].keys()
 
+    def take_stored_from(self, uids: set[str]) -> None:
+        """Remove the uids of all objects from a set."""
+        uids.difference_update(self._by_uid)
+
     def indexed(self, index: str) -> Iterator[str]:
         """Yield the uids of all objects for which an index function gave any key; some come twice."""
         for found in self._indexes[index].values():

@@ -13,7 +13,6 @@ import structlog
 
 from bizrq.quota.reservation import Reservation
 from bizrq.units.slot import Slot
-from bizrq.workloads.kinds.declaration import Adapter
 from bizrq.workloads.kinds.registry import Registry
 from bizrq.workloads.owners import MAX_HOPS
 from bizrq.workloads.ownership.memory import Memory
@@ -131,25 +130,22 @@ class ReleaseTracker:
 
         `entries` are those whose write is over. Whose creation a group was promised for, it pays for what that left.
         """
+        versions: dict[tuple[str, str], list[str]] | None = None
         for entry in entries:
             uid, slot = entry.uid, entry.slot
             plural, _, api_group = slot.kind.partition(".")
             adapter = self._registry.by_resource(api_group, plural) if entry.is_create else None
             if adapter is None or self._payers.get(uid) is not None or self._stored(uid) is not None:
                 continue
-            left = [uid] if self.has_left(uid) else self._versions_of(adapter, slot)
+            left = [uid] if self.has_left(uid) else []
+            if not left and adapter in self._unseen.kinds:
+                versions = self._unseen.by_workload() if versions is None else versions
+                found = versions.get((slot.namespace, slot.name), ())
+                left = [each for each in found if self._payers.get(each) is None]
             now = self._now()
             for each in left:
                 self._payers.remember(each, Memory(group, f"{adapter.kind}/{slot.namespace}/{slot.name}", now, now))
             self.changed(left)
-
-    def _versions_of(self, adapter: Adapter, slot: Slot) -> list[str]:
-        """Return the uids of the ReplicaSets of a workload that nobody has seen, nor knows who paid for them."""
-        if adapter not in self._unseen.kinds:
-            return []
-        unseen = ((each.uid, each.namespace, each.workload) for each in self._unseen)
-        place = (slot.namespace, slot.name)
-        return [uid for uid, *of in unseen if tuple(of) == place and self._payers.get(uid) is None]
 
     def _record_deletion(self, old: Object) -> None:
         uid = old["metadata"]["uid"]

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from bizrq.workloads.kinds.declaration import Adapter
 from bizrq.workloads.kinds.registry import Registry
-from controller.watch.informers import REPLICASET, Informers
+from controller.watch.informers import POD, REPLICASET, Informers
 from controller.watch.pods import Pod
 
 Object = dict[str, Any]
@@ -37,12 +37,21 @@ class UnseenVersions:
         #: The kinds of workload that make a ReplicaSet for each version.
         self.kinds: tuple[Adapter, ...] = tuple(each for each in registry.charged if REPLICASET in each.creates)
 
+    def by_workload(self) -> dict[tuple[str, str], list[str]]:
+        """Return the uids of the ReplicaSets by namespace and name of their workload."""
+        found: dict[tuple[str, str], list[str]] = {}
+        for each in self:
+            found.setdefault((each.namespace, each.workload), []).append(each.uid)
+        return found
+
     def __iter__(self) -> Iterator[UnseenVersion]:
         """Yield the ReplicaSets that pods name and that are not stored."""
-        stored, pods = self._informers.kinds[REPLICASET].store, self._informers.pods.store
-        for uid in tuple(pods.keys("owner")):
-            if stored.kept(uid) is not None:
-                continue
+        pods = self._informers.pods.store
+        named = set(pods.keys("owner"))
+        for kind, informer in self._informers.kinds.items():
+            if kind != POD:
+                informer.store.take_stored_from(named)
+        for uid in named:
             pod = next(iter(pods.kept_index("owner", uid)), None)
             if isinstance(pod, Pod) and (workload := _workload_of(pod)):
                 yield UnseenVersion(uid, pod.namespace, workload, pod.plain())
