@@ -152,9 +152,10 @@ def earlier_write_is_counted(given: Input) -> Denied | None:
     is_later = (charge.resource_version or 0) > (entry.resource_version or 0)
     # The entry has the names that the account stores: of any other name its base says nothing.
     before = restrict(charge.before, given.account.stored_names)
-    if not is_later or not (charge.is_new or growth(before, entry.base)):
+    needs = nonzero(given.entry.amount)
+    if not is_later or not needs or not (charge.is_new or growth(before, entry.base)):
         return None
-    return _other_change(given, entry.amount)
+    return _other_change(given, needs)
 
 
 def growth_fits(given: Input) -> Denied | None:

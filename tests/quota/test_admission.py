@@ -492,6 +492,19 @@ def test_a_pending_change_is_no_obstacle_once_it_is_counted_or_where_there_is_ro
     assert wide.taken("limits.cpu") == 15 * 10**9
 
 
+def test_a_move_is_repeated_where_it_needs_nothing() -> None:
+    """The API server repeats a patch that met a write of the status, and asks again."""
+    move = replace(update("web", "", "", rv=7), is_new=True)
+    group = account("nlp cpu=10", "cpu=10", [granted(decide(account("nlp cpu=10", "cpu=10"), move, NOW))])
+    [entry] = after(group, replace(move, resource_version=8))
+    assert (entry.resource_version, entry.amount) == (8, {})
+    wide = account("nlp cpu=10", "")
+    move = replace(update("web", "", "cpu=1", rv=7), is_new=True)
+    after(wide, move)
+    verdict = refused(decide(wide, replace(move, resource_version=8), NOW))
+    assert verdict.message.endswith("web is under way that needs limits.cpu: try again")
+
+
 def test_growth_that_does_not_fit_is_a_violation_and_not_an_earlier_change() -> None:
     verdict = refused(decide(shrunk(), update("a", "cpu=1", "cpu=2", rv=8), NOW))
     assert verdict.reason is Reason.EXCEEDED
