@@ -221,7 +221,7 @@ async def test_no_answer_in_time_or_none_at_all_is_no(hook: Hook, client: KubeCl
 def ours(hook: Hook) -> list[Object]:
     """The webhooks of our registration for workloads and scale."""
     made = registration.configuration(
-        load(None).registry,
+        load(None),
         lambda path: {"url": hook.url + path, "caBundle": hook.bundle},
         namespace="bizrq-system",
     )

@@ -98,6 +98,7 @@ class DryRun:
         Unless `is_configured`, the rights that the webhooks ask for are unknown: what lacks one is granted with a
         warning.
         """
+        settings = settings.around(SYSTEM_NAMESPACE)
         self._client = client
         self._settings = settings
         self._clock = clock
