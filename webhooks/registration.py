@@ -16,9 +16,12 @@ from bizrq.api.group import API_GROUP, PLURAL
 from bizrq.api.guards import MAY_MAINTAIN
 from bizrq.api.overlap import BUILT_IN
 from bizrq.settings import Settings
+from bizrq.workloads.demand import counting
+from bizrq.workloads.devices import hami
 from bizrq.workloads.kinds.declaration import Adapter
 from bizrq.workloads.kinds.registry import Registry
 from bizrq.workloads.labels import LABEL, MODEL_LABELS, REQUIRED
+from bizrq.workloads.pods import podspec
 from bizrq.workloads.scope import Scope
 
 Object = dict[str, Any]
@@ -87,7 +90,11 @@ SCALED_UP = (
     "has(object.spec) && has(object.spec.replicas) && "
     "(!has(oldObject.spec) || !has(oldObject.spec.replicas) || object.spec.replicas > oldObject.spec.replicas)"
 )
-_TEMPLATE = "(has({0}.spec) && has({0}.spec.template) ? {0}.spec.template : has({0}.template) ? {0}.template : {{}})"
+#: The pod templates of an object and of its stored version, as a list of two.
+_TEMPLATES = (
+    "[object, oldObject].map(o, has(o.spec) && has(o.spec.template) ? o.spec.template : "
+    "has(o.template) ? o.template : {})"
+)
 #: Send a claim that was not made for a pod, where its labels can have changed.
 #: A pod's own claim is charged with the pod.
 CLAIMED = (
@@ -109,16 +116,30 @@ _LABELLED = {"key": LABEL, "operator": "Exists"}
 _UNLABELLED = {"key": LABEL, "operator": "DoesNotExist"}
 
 
-def referred() -> str:
+def referred(settings: Settings) -> str:
     """Return the CEL expression that sends a write of what workloads refer to.
 
-    Nothing but the template of what workloads refer to counts. Deletions by Kubernetes itself, of a namespace or after
-    an owner, never depend on the webhooks.
+    An update is sent where it changes what counting reads of its pod template: a new image does not. Deletions by
+    Kubernetes itself, of a namespace or after an owner, never depend on the webhooks.
     """
+    annotations = counting.counted_annotations(settings.counting)
+    of_container = ", ".join(f"c.?{field}" for field in podspec.COUNTED_OF_CONTAINER)
+    containers = f"t[{{}}].?spec[?k].orValue([]).map(c, [{of_container}])"
+    changes = [
+        _differ(podspec.COUNTED, ".?spec"),
+        f"['containers', 'initContainers'].exists(k, {containers.format(0)} != {containers.format(1)})",
+        _differ((*sorted({LABEL, *MODEL_LABELS.values()}), hami.IGNORE), ".?metadata.?labels"),
+        *([_differ(annotations, ".?metadata.?annotations")] if annotations else ()),
+    ]
     return (
-        f"request.operation == 'UPDATE' ? {_TEMPLATE.format('object')} != {_TEMPLATE.format('oldObject')} : "
+        f"request.operation == 'UPDATE' ? [{_TEMPLATES}].exists(t, {' || '.join(changes)}) : "
         f"request.operation != 'DELETE' || !{BUILT_IN}"
     )
+
+
+def _differ(keys: Sequence[str], path: str) -> str:
+    """Return the CEL expression that is true where two templates `t` differ in one of these keys at a path."""
+    return f"{list(keys)!r}.exists(k, t[0]{path}[?k] != t[1]{path}[?k])"
 
 
 def namespace_changed(scope: Scope) -> str:
@@ -319,7 +340,7 @@ def _reference_webhooks(settings: Settings, managed: Sequence[Object]) -> list[W
             "references",
             REFERENCES,
             written,
-            [{"name": "bears-on-workloads", "expression": referred()}],
+            [{"name": "bears-on-workloads", "expression": referred(settings)}],
             managed,
         ),
         # A claim is charged to the group that it names, or to the groups of its users.
