@@ -358,7 +358,7 @@ def _other_webhooks(scope: Scope, managed: Sequence[Object]) -> list[Webhook]:
             [_rule("", ["v1"], ["namespaces"], ["CREATE", "UPDATE"], "Cluster")],
             [
                 {"name": "not-exempt", "expression": f"!(object.metadata.name in {sorted(scope.exempt)!r})"},
-                {"name": "charge-changed", "expression": namespace_changed(scope)},
+                {"name": "payer-changed", "expression": namespace_changed(scope)},
             ],
         ),
         Webhook(
