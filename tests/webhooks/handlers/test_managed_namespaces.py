@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from bizrq.kube.client import KubeClient
+from bizrq.store.groups import GROUPS
 from bizrq.workloads.labels import LABEL, REQUIRED
 from tests.support.objects import DEPLOYMENTS, NAMESPACES, OF_KIND, Object, claim, deployment, namespace
 from tests.support.proxy import Proxy
@@ -91,8 +92,8 @@ async def test_to_take_a_namespace_out_needs_manage_on_each_group_that_pays_ther
     for name, group in (("web", "b"), ("lost", "nobody")):
         await api.client.create(DEPLOYMENTS, deployment(name, group, 1, namespace="team"))
     await api.client.create(DEPLOYMENTS, deployment("web", "f", 1))
-    made = claim("s", 1)
-    made["metadata"] |= {"namespace": "team", "labels": {LABEL: "c"}}
+    made = claim("s", 1, namespace="team")
+    made["metadata"]["labels"] = {LABEL: "c"}
     await api.client.create(OF_KIND["ResourceClaim"], made)
     assert (await selecting.create(deployment("new", "d", 1, namespace="team")))["allowed"]
     for change in ({"quota": None}, {"quota": "off"}, {"old": ""}):
@@ -137,3 +138,23 @@ async def test_to_take_a_namespace_out_of_its_default_group_needs_manage_on_that
     await may(api, "bob", "manage", "nlp")
     assert await changing(api, hooks, plain, given) == ""
     assert (await review(hooks, namespace("new", **{LABEL: "nlp"}), None))["allowed"]
+
+
+async def test_a_group_may_be_deleted_whatever_names_it_in_namespaces_that_are_not_managed(
+    api: Api, selecting: Hooks
+) -> None:
+    await api.group("nlp", cpu="9")
+    group = await api.client.get(GROUPS, "nlp")
+    for name in ("team", "spared"):
+        await team(api, selecting, name, **{LABEL: "nlp"})
+        for workload, label in (("web", "nlp"), ("plain", None)):
+            await api.client.create(DEPLOYMENTS, deployment(workload, label, 1, namespace=name))
+        made = claim("s", 1, namespace=name)
+        made["metadata"]["labels"] = {LABEL: "nlp"}
+        await api.client.create(OF_KIND["ResourceClaim"], made)
+    assert (await selecting.delete(group))["allowed"]
+    stored = await api.client.patch(NAMESPACES, "team", {"metadata": {"labels": CHARGED}})
+    await selecting.webhooks.resolver.informers[-1].catch_up(int(stored["metadata"]["resourceVersion"]), 5)
+    refused = message(await selecting.delete(group))
+    assert "team/" in refused
+    assert "spared" not in refused
