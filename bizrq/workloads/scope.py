@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from bizrq.workloads.labels import labels_of
+from bizrq.workloads.labels import LABEL, labels_of
 from bizrq.workloads.lookup import Lookup
 from bizrq.workloads.selectors import selects
 from bizrq.workloads.validation import Malformed
@@ -69,6 +69,11 @@ class Scope:
 
 #: All namespaces but those that are always exempt.
 EVERYWHERE: Final = Scope()
+
+
+def ignored_label(label: str, namespace: str) -> str:
+    """Return the warning of a label that names a group in a namespace that is not managed."""
+    return f"the label {LABEL}={label} is ignored: bizrq does not manage namespace {namespace}"
 
 
 def as_expressions(selector: Mapping[str, Any] | None) -> tuple[dict[str, Any], ...]:

@@ -28,6 +28,7 @@ from bizrq.workloads.lookup import ALL_NODES, Lookup, Reference, TrackingLookup
 from bizrq.workloads.owners import charged_group, owner_chain, requires_group
 from bizrq.workloads.ownership.payers import Paid, PayerReason, PayingOwner
 from bizrq.workloads.ownership.waiting import awaits
+from bizrq.workloads.scope import ignored_label
 from bizrq.workloads.validation import Malformed
 from webhooks.charging.adoption import Adoption
 from webhooks.charging.authorization import is_new_in_group
@@ -460,7 +461,7 @@ class WorkloadHandler:
         if not requires_group(request.namespace, self._registry, lookup):
             label = group_of(new)
             if label is not None:
-                write.warnings.add(_ignored(request, label))
+                write.warnings.add(ignored_label(label, request.namespace))
             return NothingCharged(lookup)
         if old is not None:
             if is_going(old) and _has_same_spec(old, new):
@@ -543,10 +544,6 @@ def _charges(adapter: Adapter, charges: list[PendingCharge]) -> Charges:
     is_final = len(charges) == 1 and not (adapter.refers or adapter.grows)
     shares = not is_final and charges[0].charge.is_shared
     return Charges(charges, is_final, precheck=charges[-1] if shares else None)
-
-
-def _ignored(request: Request, label: str) -> str:
-    return f"the label {LABEL}={label} is ignored: bizrq does not manage namespace {request.namespace}"
 
 
 def _unchanged(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
