@@ -1,15 +1,18 @@
 """Turn the document of `--config` into the plain values that the core takes.
 
-This file alone does that: how to count, which kinds, which names.
+This file alone does that: how to count, which kinds, in which namespaces, which names.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 
-from bizrq.api.config import ConfigurationError, RightsConfig, parse
+from bizrq.api import selector
+from bizrq.api.config import Configuration, ConfigurationError, RightsConfig, parse
+from bizrq.api.selector import SelectorError
 from bizrq.builtin import builtin_registry, shared_devices
 from bizrq.documents import NotYAML, load_all
 from bizrq.units.names import Catalog, UnknownResource
@@ -17,12 +20,16 @@ from bizrq.workloads.config import CountingConfig, CountsAs, DeviceClassMapping,
 from bizrq.workloads.hami_devices import HamiDevice
 from bizrq.workloads.kinds.declaration import DeclarationError
 from bizrq.workloads.kinds.registry import Registry
+from bizrq.workloads.scope import ALWAYS_EXEMPT, Scope, as_expressions
 from bizrq.workloads.validation import describe_value, suggestion
+
+#: A name of a namespace (kubernetes apimachinery pkg/util/validation, IsDNS1123Label).
+_NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
 
 
 @dataclass(frozen=True)
 class Settings:
-    """A configuration as values: how to count, which kinds, which names, which rights are checked.
+    """A configuration as values: how to count, which kinds, in which namespaces, which names and rights are checked.
 
     `controllers` are the accounts whose ownerReferences are trusted in addition to Kubernetes' own controllers.
     `keep_statements` is the number of periods whose statements are kept; 0 keeps all.
@@ -38,6 +45,10 @@ class Settings:
     def catalog(self) -> Catalog:
         """The resource names that are known: those of `counting`."""
         return self.counting.catalog
+
+    def around(self, namespace: str) -> Settings:
+        """Return the same settings for an installation in this namespace, which is exempt."""
+        return replace(self, registry=self.registry.within(self.registry.scope.around(namespace)))
 
 
 def load(path: Path | None) -> Settings:
@@ -67,7 +78,7 @@ def settings(document: object) -> Settings:
     """Return the settings of a parsed document. Raises ConfigurationError."""
     given = parse(document)
     try:
-        registry = builtin_registry().extended(given.adapters)
+        registry = builtin_registry().extended(given.adapters).within(_scope(given))
     except DeclarationError as error:
         raise ConfigurationError(str(error)) from None
     served = _devices(given.hami.vendors)
@@ -94,6 +105,22 @@ def settings(document: object) -> Settings:
     except UnknownResource as error:
         raise ConfigurationError(str(error)) from None
     return Settings(counting, registry, given.rights, tuple(given.controllers), given.keep_statements)
+
+
+def _scope(given: Configuration) -> Scope:
+    """Return the managed namespaces. Raises ConfigurationError."""
+    for index, name in enumerate(given.exempt_namespaces):
+        if not _NAMESPACE.fullmatch(name):
+            raise ConfigurationError(
+                f"exemptNamespaces.{index}: {describe_value(name)} is no name of a namespace: write at most 63 small "
+                "letters, digits or '-', with a letter or digit at both ends"
+            )
+    try:
+        if given.managed_namespaces is not None:
+            selector.validate(given.managed_namespaces)
+    except SelectorError as error:
+        raise ConfigurationError(f"managedNamespaces: {error}") from None
+    return Scope(ALWAYS_EXEMPT | set(given.exempt_namespaces), as_expressions(given.managed_namespaces))
 
 
 def _devices(named: list[str]) -> tuple[HamiDevice, ...]:

@@ -17,7 +17,7 @@ from bizrq.kube.events import EventRecorder
 from bizrq.kube.informer import not_synced
 from bizrq.kube.lease import run_as_leader
 from bizrq.settings import Settings
-from bizrq.workloads.devices import hami
+from bizrq.workloads.demand import counting
 from controller import metrics
 from controller.hours.corrections import CorrectionTracker
 from controller.hours.page_writer import PageWriter
@@ -66,9 +66,8 @@ class Controller:
         self._identity = identity
         self.queue = WorkQueue()
         config, catalog = settings.counting, settings.catalog
-        of_counts_as = (key for way in config.counts_as for key in (way.annotation, way.times) if key)
-        annotations = [*hami.counted_annotations(config), *of_counts_as]
-        self.cluster = Cluster(client, settings.registry, self.queue.add, annotations, now)
+        registry = settings.around(namespace).registry
+        self.cluster = Cluster(client, registry, self.queue.add, counting.counted_annotations(config), now)
         self._recorder = EventRecorder(client, "bizrq-controller")
         observed = ObservedUsage(self.cluster, config)
         record_store = RecordStore(client, lambda group: self.queue.add(group, UNHURRIED))

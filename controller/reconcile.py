@@ -289,6 +289,9 @@ class Reconciler:
         findings = Findings(
             leftovers=leftovers,
             payers=[problem] if problem else [],
+            ignored=[
+                str(slot) for uid, slot in self._cluster.ignored.of(group.name).items() if uid not in usage.usages
+            ],
             unowned=self._record_reconciler.unowned(group.name),
         )
         apart = self._runs_on.apart(group.name, usage)

@@ -28,7 +28,7 @@ def document(url: str | None, namespace: str, config: Path | None) -> str:
             return {"url": url.rstrip("/") + path}
         return {"service": {"name": "bizrq-webhooks", "namespace": namespace, "port": 8443, "path": path}}
 
-    found = registration.configuration(load(config).registry, client_config, namespace=namespace)
+    found = registration.configuration(load(config), client_config, namespace=namespace)
     return HEAD + yaml.dump(found, Dumper=_Plain, sort_keys=False, width=110)
 
 

@@ -1,12 +1,13 @@
 """Build the ValidatingWebhookConfiguration, and declare the endpoints that it sends reviews to.
 
 This file alone decides which requests are reviewed (Kubernetes admissionregistration/v1). Selectors and match
-conditions leave out all others. A webhook fails closed unless it says why not.
+conditions leave out all others. A webhook fails closed unless it says why not. docs/operations.md, "Webhook entries"
+has each of them in words.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,9 +15,14 @@ from bizrq.api.corrections import PLURAL as CORRECTIONS_PLURAL
 from bizrq.api.group import API_GROUP, PLURAL
 from bizrq.api.guards import MAY_MAINTAIN
 from bizrq.api.overlap import BUILT_IN
+from bizrq.settings import Settings
+from bizrq.workloads.demand import counting
+from bizrq.workloads.devices import hami
 from bizrq.workloads.kinds.declaration import Adapter
 from bizrq.workloads.kinds.registry import Registry
 from bizrq.workloads.labels import LABEL, MODEL_LABELS, REQUIRED
+from bizrq.workloads.pods import podspec
+from bizrq.workloads.scope import Scope
 
 Object = dict[str, Any]
 
@@ -84,17 +90,10 @@ SCALED_UP = (
     "has(object.spec) && has(object.spec.replicas) && "
     "(!has(oldObject.spec) || !has(oldObject.spec.replicas) || object.spec.replicas > oldObject.spec.replicas)"
 )
-#: Send an update of what workloads refer to where its template changes; nothing else of it counts. Deletions by
-#: Kubernetes itself, of a namespace or after an owner, never depend on the webhooks.
-_TEMPLATE = "(has({0}.spec) && has({0}.spec.template) ? {0}.spec.template : has({0}.template) ? {0}.template : {{}})"
-REFERRED = (
-    "request.operation == 'UPDATE' ? "
-    f"{_TEMPLATE.format('object')} != {_TEMPLATE.format('oldObject')} : "
-    f"request.operation != 'DELETE' || !{BUILT_IN}"
-)
-#: Send a namespace where its default group changes.
-DEFAULT_CHANGED = (
-    f"['{LABEL}'].exists(k, {_label('object')} != (request.operation == 'CREATE' ? '' : {_label('oldObject')}))"
+#: The pod templates of an object and of its stored version, as a list of two.
+_TEMPLATES = (
+    "[object, oldObject].map(o, has(o.spec) && has(o.spec.template) ? o.spec.template : "
+    "has(o.template) ? o.template : {})"
 )
 #: Send a claim that was not made for a pod, where its labels can have changed.
 #: A pod's own claim is charged with the pod.
@@ -117,9 +116,53 @@ _LABELLED = {"key": LABEL, "operator": "Exists"}
 _UNLABELLED = {"key": LABEL, "operator": "DoesNotExist"}
 
 
-def exempt_namespaces(namespace: str) -> list[str]:
-    """Return the namespaces that never depend on the webhooks: kube-system, and bizrq's own `namespace`."""
-    return sorted({"kube-system", namespace})
+def referred(settings: Settings) -> str:
+    """Return the CEL expression that sends a write of what workloads refer to.
+
+    An update is sent where it changes what counting reads of its pod template: a new image does not. Deletions by
+    Kubernetes itself, of a namespace or after an owner, never depend on the webhooks.
+    """
+    annotations = counting.counted_annotations(settings.counting)
+    of_container = ", ".join(f"c.?{field}" for field in podspec.COUNTED_OF_CONTAINER)
+    containers = f"t[{{}}].?spec[?k].orValue([]).map(c, [{of_container}])"
+    changes = [
+        _differ(podspec.COUNTED, ".?spec"),
+        f"['containers', 'initContainers'].exists(k, {containers.format(0)} != {containers.format(1)})",
+        _differ((*sorted({LABEL, *MODEL_LABELS.values()}), hami.IGNORE), ".?metadata.?labels"),
+        *([_differ(annotations, ".?metadata.?annotations")] if annotations else ()),
+    ]
+    return (
+        f"request.operation == 'UPDATE' ? [{_TEMPLATES}].exists(t, {' || '.join(changes)}) : "
+        f"request.operation != 'DELETE' || !{BUILT_IN}"
+    )
+
+
+def _differ(keys: Sequence[str], path: str) -> str:
+    """Return the CEL expression that is true where two templates `t` differ in one of these keys at a path."""
+    return f"{list(keys)!r}.exists(k, t[0]{path}[?k] != t[1]{path}[?k])"
+
+
+def namespace_changed(scope: Scope) -> str:
+    """Return the CEL expression that sends a namespace which comes under management or leaves it.
+
+    Of one that is managed, it sends a change of the default group.
+    """
+    default = (
+        f"['{LABEL}'].exists(k, {_label('object')} != (request.operation == 'CREATE' ? '' : {_label('oldObject')}))"
+    )
+    if not scope.managed:
+        return default
+    new, old = (" && ".join(_holds(each, owner) for each in scope.managed) for owner in ("object", "oldObject"))
+    return f"(request.operation == 'UPDATE' && ({new}) != ({old})) || ({new} && {default})"
+
+
+def _holds(expression: Mapping[str, Any], owner: str) -> str:
+    """Return the CEL expression that is true where an expression of a label selector holds for an object's labels."""
+    labels, key, operator = f"{owner}.metadata.labels", expression["key"], expression["operator"]
+    found = f"has({labels}) && {key!r} in {labels}"
+    if operator in ("In", "NotIn"):
+        found += f" && {labels}[{key!r}] in {list(expression['values'])!r}"
+    return f"({found})" if operator in ("In", "Exists") else f"!({found})"
 
 
 def made_for_payer(registry: Registry) -> str:
@@ -179,9 +222,11 @@ class Webhook:
         }
 
 
-def configuration(registry: Registry, client_config: ClientConfig, *, namespace: str) -> Object:
+def configuration(settings: Settings, client_config: ClientConfig, *, namespace: str) -> Object:
     """Return the registration of all webhooks for the charged kinds; `namespace` is where bizrq itself runs."""
-    elsewhere = {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": exempt_namespaces(namespace)}
+    settings = settings.around(namespace)
+    registry = settings.registry
+    managed = registry.scope.expressions()
     webhooks = [
         Webhook(
             "groups",
@@ -189,9 +234,9 @@ def configuration(registry: Registry, client_config: ClientConfig, *, namespace:
             [_rule(API_GROUP, ["v1alpha1"], [PLURAL], ["CREATE", "UPDATE", "DELETE"], "Cluster")],
             [{"name": "group-changed", "expression": GROUP_CHANGED}],
         ),
-        *_workload_webhooks(registry, elsewhere),
-        *_reference_webhooks(registry, elsewhere),
-        *_other_webhooks(elsewhere),
+        *_workload_webhooks(registry, managed),
+        *_reference_webhooks(settings, managed),
+        *_other_webhooks(registry.scope, managed),
     ]
     return {
         "apiVersion": "admissionregistration.k8s.io/v1",
@@ -201,7 +246,7 @@ def configuration(registry: Registry, client_config: ClientConfig, *, namespace:
     }
 
 
-def _workload_webhooks(registry: Registry, elsewhere: Object) -> list[Webhook]:
+def _workload_webhooks(registry: Registry, managed: Sequence[Object]) -> list[Webhook]:
     charged = [_written(adapter) for adapter in registry.charged]
     for_payer = made_for_payer(registry)
     conditions = [_CHANGED, {"name": "not-made-by-kubernetes", "expression": f"!({for_payer})"}]
@@ -218,29 +263,29 @@ def _workload_webhooks(registry: Registry, elsewhere: Object) -> list[Webhook]:
     ]
     return [
         # Matches an object that has the label or had it, so that removing it is reviewed.
-        Webhook("workloads", WORKLOADS, charged, conditions, objects=[_LABELLED]),
+        Webhook("workloads", WORKLOADS, charged, conditions, managed, [_LABELLED]),
         # Fails open: as a rule the owner is charged already. Where no owner pays, the recount finds it.
-        Webhook("made", WORKLOADS, pods, made, objects=[_LABELLED], fails_open=True),
+        Webhook("made", WORKLOADS, pods, made, managed, [_LABELLED], fails_open=True),
         # An object without a label is charged to the default group of its namespace.
-        Webhook("defaulted", WORKLOADS, charged, conditions, [_LABELLED, elsewhere], [_UNLABELLED]),
-        *_grown(registry, elsewhere),
-        *_leaving(registry, elsewhere),
+        Webhook("defaulted", WORKLOADS, charged, conditions, [_LABELLED, *managed], [_UNLABELLED]),
+        *_grown(registry, managed),
+        *_leaving(registry, managed),
         # Where every workload must charge a group, one without a label is refused, unless an owner pays for it.
-        Webhook("required", WORKLOADS, charged, conditions, [required, _UNLABELLED, elsewhere], [_UNLABELLED]),
+        Webhook("required", WORKLOADS, charged, conditions, [required, _UNLABELLED, *managed], [_UNLABELLED]),
         # A resize changes a pod alone, so that it is reviewed with or without a label.
         Webhook(
             "resize",
             WORKLOADS,
             [_rule("", ["v1"], ["pods/resize"], ["UPDATE"], "Namespaced")],
             [_SPEC_CHANGED],
-            [elsewhere],
+            managed,
         ),
         # A Scale carries no labels to select by.
-        Webhook("scale", SCALE, scales, [{"name": "scaled-up", "expression": SCALED_UP}], [elsewhere]),
+        Webhook("scale", SCALE, scales, [{"name": "scaled-up", "expression": SCALED_UP}], managed),
     ]
 
 
-def _grown(registry: Registry, elsewhere: Object) -> list[Webhook]:
+def _grown(registry: Registry, managed: Sequence[Object]) -> list[Webhook]:
     """Review children that may outgrow their payer; not all operators give them its label."""
     makers = [a for a in registry.charged if a.grows]
     children = [a for a in registry.charged if any((a.group, a.kind) in maker.grows for maker in makers)]
@@ -253,10 +298,10 @@ def _grown(registry: Registry, elsewhere: Object) -> list[Webhook]:
     )
     conditions = [_CHANGED, {"name": "made-by-what-pays", "expression": owned}]
     rules = [_written(adapter) for adapter in children]
-    return [Webhook("grown", WORKLOADS, rules, conditions, [elsewhere, _UNLABELLED], [_UNLABELLED])]
+    return [Webhook("grown", WORKLOADS, rules, conditions, [*managed, _UNLABELLED], [_UNLABELLED])]
 
 
-def _leaving(registry: Registry, elsewhere: Object) -> list[Webhook]:
+def _leaving(registry: Registry, managed: Sequence[Object]) -> list[Webhook]:
     """Review children that may leave the owner that pays for them, whatever their labels.
 
     Fails open: the recount counts what is left to the group that paid.
@@ -274,17 +319,17 @@ def _leaving(registry: Registry, elsewhere: Object) -> list[Webhook]:
         {"name": "may-leave", "expression": MAY_LEAVE},
         {"name": "made-by-what-pays", "expression": _owned("oldObject", makers)},
     ]
-    return [Webhook("children", CHILDREN, rules, conditions, [elsewhere], fails_open=True)]
+    return [Webhook("children", CHILDREN, rules, conditions, managed, fails_open=True)]
 
 
-def _reference_webhooks(registry: Registry, elsewhere: Object) -> list[Webhook]:
+def _reference_webhooks(settings: Settings, managed: Sequence[Object]) -> list[Webhook]:
     resource_api = ("resource.k8s.io", ["v1"])
     templates = [
         _rule("apps", ["v1"], ["deployments", "replicasets"], ["UPDATE"], "Namespaced"),
         _rule("", ["v1"], ["podtemplates"], ["UPDATE"], "Namespaced"),
     ]
-    referred = [
-        *(templates if any(a.refers for a in registry.charged) else ()),
+    written = [
+        *(templates if any(a.refers for a in settings.registry.charged) else ()),
         _rule(*resource_api, ["resourceclaimtemplates"], ["CREATE", "DELETE"], "Namespaced"),
         _rule(*resource_api, ["resourceclaims"], ["DELETE"], "Namespaced"),
     ]
@@ -294,25 +339,27 @@ def _reference_webhooks(registry: Registry, elsewhere: Object) -> list[Webhook]:
         Webhook(
             "references",
             REFERENCES,
-            referred,
-            [{"name": "bears-on-workloads", "expression": REFERRED}],
-            [elsewhere],
+            written,
+            [{"name": "bears-on-workloads", "expression": referred(settings)}],
+            managed,
         ),
         # A claim is charged to the group that it names, or to the groups of its users.
-        Webhook("claims", CLAIMS, [claims], [{"name": "claimed", "expression": CLAIMED}], [elsewhere]),
+        Webhook("claims", CLAIMS, [claims], [{"name": "claimed", "expression": CLAIMED}], managed),
     ]
 
 
-def _other_webhooks(elsewhere: Object) -> list[Webhook]:
+def _other_webhooks(scope: Scope, managed: Sequence[Object]) -> list[Webhook]:
     autoscalers = _rule("autoscaling", ["v2", "v1"], ["horizontalpodautoscalers"], ["CREATE", "UPDATE"], "Namespaced")
     return [
-        # The selector of a webhook on namespaces looks at the labels of the namespace itself.
+        # A selector would look at the new labels alone, and so miss a namespace that leaves.
         Webhook(
             "namespaces",
             NAMESPACES,
             [_rule("", ["v1"], ["namespaces"], ["CREATE", "UPDATE"], "Cluster")],
-            [{"name": "default-changed", "expression": DEFAULT_CHANGED}],
-            [elsewhere],
+            [
+                {"name": "not-exempt", "expression": f"!(object.metadata.name in {sorted(scope.exempt)!r})"},
+                {"name": "payer-changed", "expression": namespace_changed(scope)},
+            ],
         ),
         Webhook(
             "corrections",
@@ -325,7 +372,7 @@ def _other_webhooks(elsewhere: Object) -> list[Webhook]:
             AUTOSCALERS,
             [autoscalers],
             [_SPEC_CHANGED],
-            [elsewhere],
+            managed,
             fails_open=True,
             side_effects="None",
         ),

@@ -49,6 +49,7 @@ def handlers(
     namespace: str,
 ) -> Mapping[str, Handler]:
     """Return each path with its handler; `namespace` is where bizrq itself runs."""
+    settings = settings.around(namespace)
     confirmation = Confirmation(resolver, groups, settings.catalog)
     context = Context(
         registry=settings.registry,
@@ -68,8 +69,7 @@ def handlers(
     children = GrownChildren(context, claims, who_pays)
     charger = Charger(authorizer, reserver, client, confirmation)
     owner_trust = OwnerTrust(context, who_pays, settings.controllers)
-    exempt = registration.exempt_namespaces(namespace)
-    workloads = WorkloadHandler(context, charger, claims, children, owner_trust, who_pays, exempt=exempt)
+    workloads = WorkloadHandler(context, charger, claims, children, owner_trust, who_pays)
     rows: Mapping[registration.ReviewEndpoint, Admit] = {
         registration.GROUPS: GroupHandler(context).admit,
         registration.WORKLOADS: workloads.admit,

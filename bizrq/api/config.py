@@ -74,6 +74,10 @@ class Configuration(_Model):
     counts_as: list[_CountsAs] = []
     #: The number of periods whose statements are kept, 0 for all.
     keep_statements: int = Field(400, ge=0, lt=2**31)
+    #: Names of namespaces that no webhook reviews and in which nothing is charged.
+    exempt_namespaces: list[str] = []
+    #: A label selector: only the namespaces that it matches are managed. None selects all.
+    managed_namespaces: dict[str, Any] | None = None
     #: Accounts whose ownerReferences are trusted in addition to Kubernetes' own controllers; `*` is any text.
     controllers: list[Annotated[str, Field(min_length=1)]] = []
     #: In the grammar that `bizrq.workloads.kinds.reader` reads.

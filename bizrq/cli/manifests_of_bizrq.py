@@ -148,7 +148,7 @@ def registration_object(settings: Settings, plan: InstallPlan) -> Object:
     def by_service(path: str) -> Object:
         return {"service": {"name": WEBHOOKS, "namespace": plan.namespace, "port": _PORT, "path": path}}
 
-    return registration.configuration(settings.registry, by_service, namespace=plan.namespace)
+    return registration.configuration(settings, by_service, namespace=plan.namespace)
 
 
 def _labels(obj: Object) -> dict[str, str]:

@@ -171,7 +171,7 @@ class Standalone:
 
         url = (self._webhook_url or f"https://127.0.0.1:{bound}").rstrip("/")
         configuration = registration.configuration(
-            settings.registry, lambda path: {"url": url + path, "caBundle": bundle}, namespace=self._namespace
+            settings, lambda path: {"url": url + path, "caBundle": bundle}, namespace=self._namespace
         )
         await _apply(client, POLICIES, overlap.policy())
         await _apply(client, POLICY_BINDINGS, overlap.binding())

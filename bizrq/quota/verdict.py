@@ -20,7 +20,6 @@ class Reason(StrEnum):
     MALFORMED = "Malformed"
     PAID_BY_OWNER = "PaidByOwner"
     REQUIRED = "GroupRequired"
-    EXEMPT = "NamespaceExempt"
     NO_GROUP = "NoSuchGroup"
     DELETING = "GroupDeleting"
     NAMESPACE = "NamespaceNotSelected"
@@ -51,6 +50,7 @@ class Reason(StrEnum):
     # corrections
     BAD_CORRECTION = "BadCorrection"
     # namespaces
+    MAY_NOT_MANAGE = "MayNotManage"
     CHARGED_HERE = "WorkloadsCharged"
 
 

@@ -29,6 +29,7 @@ WATCHED = (
     Resource("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass", namespaced=False),
     NAMESPACES,
 )
+RESOURCE_CLAIMS = Resource("resource.k8s.io", "v1", "resourceclaims", "ResourceClaim")
 #: Kinds to which workloads refer by name, charged or not. The controller watches them, so that it can wait for a write
 #: and recount the users of the object. A kind that is not installed is no error.
 CONTEXT = (
@@ -36,7 +37,7 @@ CONTEXT = (
     Resource("apps", "v1", "replicasets", "ReplicaSet"),
     Resource("", "v1", "podtemplates", "PodTemplate"),
     Resource("resource.k8s.io", "v1", "resourceclaimtemplates", "ResourceClaimTemplate"),
-    Resource("resource.k8s.io", "v1", "resourceclaims", "ResourceClaim"),
+    RESOURCE_CLAIMS,
     Resource("resource.k8s.io", "v1", "deviceclasses", "DeviceClass", namespaced=False),
 )
 #: Nodes decide what DaemonSets cost, and show which cards pods have. The controller watches them.

@@ -19,23 +19,29 @@ from bizrq.workloads.validation import Malformed
 MAX_HOPS = 10
 
 
-def charged_group(obj: Mapping[str, Any], lookup: Lookup) -> str | None:
+def charged_group(obj: Mapping[str, Any], registry: Registry, lookup: Lookup) -> str | None:
     """Return the group that an object charges if nothing above it pays: its own label's, else its namespace's default.
 
-    Raises Malformed for an invalid label.
+    None in a namespace that is not managed. Raises Malformed for an invalid label.
     """
-    return group_of(obj) or default_group(namespace_name(obj), lookup)
+    namespace = namespace_name(obj)
+    if not registry.scope.manages_named(namespace, lookup):
+        return None
+    return group_of(obj) or default_group(namespace, lookup)
 
 
 def default_group(namespace: str, lookup: Lookup) -> str | None:
-    """Return the group of a namespace's workloads without a label: the value of the same label on the Namespace."""
+    """Return the group of a managed namespace's workloads without a label: the value of that label on the Namespace."""
     value = _labels(lookup.get("", "Namespace", "", namespace)).get(LABEL)
     return value if isinstance(value, str) and value else None
 
 
-def requires_group(namespace: str, lookup: Lookup) -> bool:
-    """Return True if every workload of a namespace must charge a group: the label `REQUIRED` on the Namespace."""
-    return _labels(lookup.get("", "Namespace", "", namespace)).get(REQUIRED) == "true"
+def requires_group(namespace: str, registry: Registry, lookup: Lookup) -> bool:
+    """Return True if every workload of a namespace must charge a group: the label `REQUIRED` on a managed Namespace."""
+    return (
+        registry.scope.manages_named(namespace, lookup)
+        and _labels(lookup.get("", "Namespace", "", namespace)).get(REQUIRED) == "true"
+    )
 
 
 def namespace_name(obj: Mapping[str, Any]) -> str:

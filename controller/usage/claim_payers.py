@@ -10,7 +10,6 @@ from typing import Any
 
 from bizrq.units.slot import Slot
 from bizrq.workloads.devices.dra import CLAIMS
-from controller.watch.indexes import claimed_by
 from controller.watch.informers import Informers
 
 Object = dict[str, Any]
@@ -42,7 +41,7 @@ class ClaimPayers:
         None where the claim names no group, and no two groups have workloads that name it.
         """
         stored = self._informers.claims.store.get(claim.name, claim.namespace) if claim.kind == CLAIMS else None
-        named = claimed_by(stored) if stored is not None else None
+        named = self._informers.claimed_by(stored) if stored is not None else None
         users = self._users.get(claim, {})
         if named is not None or len({group for _, group, _ in users.values()}) < 2:
             return named

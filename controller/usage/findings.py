@@ -28,6 +28,7 @@ class Findings:
     leftovers: list[str] = field(default_factory=list)
     payers: list[str] = field(default_factory=list)
     claims: list[str] = field(default_factory=list)
+    ignored: list[str] = field(default_factory=list)
     unowned: list[str] = field(default_factory=list)
     mismatches: list[str] = field(default_factory=list)
     #: Corrections of cached usage.
@@ -95,6 +96,13 @@ class Findings:
                 "their workload is gone or released them, and they are charged until their pods end: ",
                 "pods are charged whose workload is gone or released them",
                 self.leftovers,
+            ),
+            (
+                "LabelsIgnored",
+                "NotManaged",
+                "bizrq does not manage their namespaces, so the group does not pay for them: ",
+                "labels are ignored in namespaces that bizrq does not manage",
+                self.ignored,
             ),
             ("PayersUnknown", "Unstored", "nothing may grow: ", "nothing may grow", self.payers),
             (

@@ -19,6 +19,7 @@ from bizrq.workloads.lookup import ALL_NODES, reference_of
 from bizrq.workloads.ownership.observation import has_observed
 from controller.watch.awaited import AwaitedWrites
 from controller.watch.descendants import Descendants
+from controller.watch.ignored import IgnoredLabels
 from controller.watch.indexes import claim_groups, labelled_group
 from controller.watch.informers import Informers
 from controller.watch.invalidation import CountedGroups, DirtySet, identity_of, node_devices, node_placing
@@ -60,9 +61,10 @@ class WatchListener(Protocol):
 class Cluster:
     """The informers and what they say about ownership; enqueues the groups that a change concerns.
 
-    Each part decides one thing: `informers` what is watched, `ownership` who pays, `descendants` what an owner has
+        Each part decides one thing: `informers` what is watched, `ownership` who pays, `descendants` what an owner has
     below it, `vanished` which of its pods run on though they are gone, `placements` which groups an object is charged
-    to, `payers` and `releases` who paid for what is left, `moved_pods` who pays for pods of what moves.
+    to, `payers` and `releases` who paid for what is left, `moved_pods` who pays for pods of what moves, `ignored` which
+    labels charge nobody.
     """
 
     def __init__(
@@ -99,6 +101,7 @@ class Cluster:
         self.releases = ReleaseTracker(
             self.informers, self.ownership, self.descendants, self.payers, self.dirty, registry, now
         )
+        self.ignored = IgnoredLabels(self.informers, registry, lambda group: enqueue(group, UNHURRIED))
         self._listeners: list[WatchListener] = []
         #: Counts the changes of objects that concern every workload, such as LimitRanges.
         self.context = 0
@@ -109,11 +112,15 @@ class Cluster:
 
     def _payers_changed(self, group: str, uids: Collection[str]) -> None:
         """Place again what the payers left of which another writer has stored something else."""
-        if all(informer.synced.is_set() for informer in self.informers.kinds.values()):
+        if self._is_synced:
             # Before that, who is not seen may exist.
             self.releases.settle(uids)
         self.releases.changed(uids)
         self._enqueue(group, UNHURRIED)
+
+    @property
+    def _is_synced(self) -> bool:
+        return all(informer.synced.is_set() for informer in self.informers.kinds.values())
 
     def pods_stayed(self, uids: Collection[str], groups: Iterable[str]) -> None:
         """Place pods again of which the groups have decided anew which of them pays."""
@@ -145,6 +152,7 @@ class Cluster:
         self._enqueue_awaiting(old, new)
         moved = identity_of(old) != identity_of(new)
         if moved:
+            self.ignored.record(old, new)
             self.releases.record(old, new)
             self.ownership.forget_payers()
         if old is not None and new is not None and labelled_group(old) != labelled_group(new):
@@ -204,6 +212,7 @@ class Cluster:
         if old is not None and new is None and (paid := self.ownership.paid(old.plain())) is not None:
             self.vanished.charge(old, paid.group, paid.place)
         if _ties(old) != _ties(new):
+            self.ignored.record(*seen)
             self.releases.record(*seen)
             # Some pods own other pods. The owner may be gone while its payer is still remembered.
             uids = {obj["metadata"]["uid"] for obj in seen if obj is not None}
@@ -254,11 +263,30 @@ class Cluster:
         """Recount everything if an object changed that concerns every workload of a namespace or of the cluster."""
         changed = new or old
         if changed is not None and changed.get("kind") == "Namespace":
-            if _counted_of_namespace(old) == _counted_of_namespace(new):
+            unknown = {"metadata": {"name": changed["metadata"]["name"]}}
+            if self._counted_of_namespace(old or unknown) == self._counted_of_namespace(new or unknown):
                 return
+            if old is not None and new is not None and self._is_synced and self._leaves(old, new):
+                self.releases.record_unmanaged(old, new)
+            self.ignored.find_all()
         elif old is not None and new is not None and _content(old) == _content(new):
             return
         self._recount_everything()
+
+    def _counted_of_namespace(self, namespace: Object) -> object:
+        """Return what counting reads of a Namespace.
+
+        That is whether it is managed, the default group of its workloads, and whether HAMi ignores it.
+        """
+        labels = namespace["metadata"].get("labels") or {}
+        return self._manages(namespace), labelled_group(namespace), labels.get(hami.IGNORE)
+
+    def _leaves(self, old: Object, new: Object) -> bool:
+        """Return True for a namespace that is managed no more."""
+        return self._manages(old) and not self._manages(new)
+
+    def _manages(self, namespace: Object) -> bool:
+        return self.registry.scope.manages(namespace)
 
     def restored(self, before: int, now: int) -> None:
         """Recount everything: the API server's store was restored to an older revision."""
@@ -302,13 +330,6 @@ def _deletion_timestamp(obj: Object | None) -> object:
 
 def _is_uncounted(obj: Object) -> bool:
     return "used" not in (obj.get("status") or {})
-
-
-def _counted_of_namespace(namespace: Object | None) -> object:
-    """Return what counting reads of a Namespace: the default group of its workloads, and whether HAMi ignores it."""
-    if namespace is None:
-        return [], None
-    return labelled_group(namespace), (namespace["metadata"].get("labels") or {}).get(hami.IGNORE)
 
 
 def _content(obj: Object) -> object:

@@ -19,6 +19,7 @@ from bizrq.workloads.kinds.declaration import Adapter, GroupKind
 from bizrq.workloads.kinds.registry import Registry
 from controller.watch.indexes import (
     claim_groups,
+    claimed_by,
     controller_uid,
     defaulted_namespace,
     labelled_group,
@@ -71,6 +72,7 @@ class Informers:
 
         `annotations` of pods are kept in addition to those that always count. `dirty` receives every write of a store.
         """
+        self._registry = registry
         self.groups = GroupStore(client, on_change=handler.group_changed)
         watched = _watched_adapters(registry)
         #: Informers of the charged kinds and of the kinds that link them to their pods, by kind.
@@ -141,9 +143,18 @@ class Informers:
         """Return the stored pod with this uid."""
         return cast("Pod | None", self.pods.store.kept(uid))
 
+    def all_pods(self) -> Iterable[Pod]:
+        """Return all stored pods."""
+        return cast("Iterable[Pod]", self.pods.store.all_kept())
+
     def claims_of(self, group: str) -> list[Object]:
-        """Return the claims whose own label names the group."""
-        return list(self.claims.store.index("group", group))
+        """Return the claims whose own label names the group, in managed namespaces."""
+        return [claim for claim in self.claims.store.index("group", group) if self.claimed_by(claim) == group]
+
+    def claimed_by(self, claim: Object) -> str | None:
+        """Return the group that a claim itself names; none in a namespace that is not managed."""
+        namespace, lookup = claim["metadata"].get("namespace", ""), self.resolver.cached_lookup
+        return claimed_by(claim) if self._registry.scope.manages_named(namespace, lookup) else None
 
 
 def _watched_adapters(registry: Registry) -> dict[GroupKind, Adapter]:

@@ -81,7 +81,7 @@ class Ownership:
         if left is not None:
             return left.group
         try:
-            return charged_group(obj, self._resolver.cached_lookup)
+            return charged_group(obj, self._registry, self._resolver.cached_lookup)
         except Malformed:
             return None
 
@@ -153,17 +153,21 @@ class Ownership:
         return informer, revision
 
     def namespaces_of(self, group: str) -> list[str]:
-        """Return the namespaces whose default group this is."""
+        """Return the managed namespaces whose default group this is."""
         return [
             namespace["metadata"]["name"]
             for namespace in self._resolver.cached_lookup.all_of("", "Namespace", "")
-            if group in labelled_group(namespace)
+            if group in labelled_group(namespace) and self._registry.scope.manages(namespace)
         ]
 
     def default_namespaces(self) -> set[str]:
-        """Return the namespaces that have a default group."""
+        """Return the managed namespaces that have a default group."""
         namespaces = self._resolver.cached_lookup.all_of("", "Namespace", "")
-        return {namespace["metadata"]["name"] for namespace in namespaces if labelled_group(namespace)}
+        return {
+            namespace["metadata"]["name"]
+            for namespace in namespaces
+            if labelled_group(namespace) and self._registry.scope.manages(namespace)
+        }
 
     def strays(self) -> Iterator[str]:
         """Yield the objects in namespaces with a default whose owner does not pay for them, or is not stored."""

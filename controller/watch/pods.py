@@ -21,15 +21,12 @@ from bizrq.workloads.owners import controller_of
 from bizrq.workloads.ownership.lives import Life, life_from
 from bizrq.workloads.ownership.payers import SELECTING
 from bizrq.workloads.ownership.waiting import ordinal_of
+from bizrq.workloads.pods.podspec import COUNTED, COUNTED_OF_CONTAINER
 
 Object = dict[str, Any]
 
 #: Fields that decide what a pod costs and which model its devices have.
-_SPEC = (
-    *("containers", "initContainers", "overhead", "resources", "resourceClaims", "runtimeClassName"),
-    *("nodeSelector", "affinity", "schedulerName", "schedulingGroup"),
-)
-_CONTAINER = ("name", "resources", "restartPolicy", "securityContext")
+_SPEC = ("containers", "initContainers", *COUNTED)
 #: The version that a LeaderWorkerSet or a DaemonSet made a pod from; other kinds that surge have an owner for each one.
 _VERSIONS = ("leaderworkerset.sigs.k8s.io/template-revision-hash", "controller-revision-hash")
 _LABELS = (LABEL, hami.IGNORE, *_VERSIONS)
@@ -194,7 +191,7 @@ def trimmed_pod(pod: Object, shapes: SharedParts) -> Pod:
     counted = _only(spec, _SPEC)
     for containers in ("containers", "initContainers"):
         if containers in counted:
-            counted[containers] = [_only(container, _CONTAINER) for container in counted[containers] or ()]
+            counted[containers] = [_only(container, COUNTED_OF_CONTAINER) for container in counted[containers] or ()]
     if (grace := spec.get("terminationGracePeriodSeconds")) not in (None, _GRACE):
         counted["terminationGracePeriodSeconds"] = grace
     labels = metadata.get("labels") or {}

@@ -14,11 +14,11 @@ import structlog
 from bizrq.quota.reservation import Reservation
 from bizrq.units.slot import Slot
 from bizrq.workloads.kinds.registry import Registry
+from bizrq.workloads.lookup import OverlayLookup, reference_of
 from bizrq.workloads.owners import MAX_HOPS
 from bizrq.workloads.ownership.memory import Memory
-from bizrq.workloads.ownership.payers import PayerReason, keeps, place_of, selector_of
+from bizrq.workloads.ownership.payers import PayerReason, anywhere, keeps, paid_by, place_of, selector_of
 from controller.watch.descendants import Descendants
-from controller.watch.indexes import labelled_group
 from controller.watch.informers import POD, Informers
 from controller.watch.invalidation import DirtySet, Mark
 from controller.watch.ownership import Ownership
@@ -69,6 +69,23 @@ class ReleaseTracker:
             self._record_release(old, new)
             self._record_end(old, new)
             self._record_another_selector(old, new)
+
+    def record_unmanaged(self, old: Object, new: Object) -> None:
+        """Record that a namespace is managed no more: what the workloads there have made stays charged.
+
+        By the new labels, which the watch has stored, no group pays there. Call it once all kinds are synced.
+        """
+        name, now = new["metadata"]["name"], self._now()
+        place = f"Namespace/{name}/{name}"
+        was = OverlayLookup(self._informers.resolver.cached_lookup, reference_of(new), old)
+        for kept in self._informers.all_pods():
+            # A pod that pays for itself has no line yet, unlike a workload that makes pods.
+            if kept.namespace == name and not kept.is_terminated and self._payers.get(kept.uid) is None:
+                paid = paid_by(kept.plain(), self._registry, was, self._payers, anywhere)
+                if paid is not None and paid.payer == kept.uid:
+                    self._payers.remember(kept.uid, Memory(paid.group, place, paid.since or now, now))
+        self._ownership.forget_payers()
+        self.settle()
 
     def settle(self, uids: Iterable[str] | None = None) -> None:
         """Find the remembered payers that went while nobody watched: these, or all."""
@@ -179,8 +196,8 @@ class ReleaseTracker:
             self.changed([uid])
 
     def _pays_no_more(self, obj: Object) -> bool:
-        """Return True for a workload that neither names a group nor has one by its namespace or an owner."""
-        return not labelled_group(obj) and self._ownership.paid(obj) is None
+        """Return True for a workload that no group pays for, by its label, its namespace or an owner."""
+        return self._ownership.paid(obj) is None
 
     def _record_another_selector(self, old: Object, new: Object) -> None:
         """Charge what an owner's selector no longer matches to the group that paid until now."""

@@ -100,6 +100,27 @@ def test_the_default_keeps_statements_for_thirteen_months_of_days():
         ({"countsAs": [{"card": "nvidia.com/gpu"}]}, "countsAs.0: give either resource or annotation"),
         ({"countsAs": [{"resourc": "x", "card": "a/b"}]}, "countsAs.0.resourc: no such key, did you mean resource?"),
         ({"adapters": [{"match": {}}]}, "adapters[0].match.versions: name at least one version"),
+        ({"exemptNamespace": []}, "exemptNamespace: no such key, did you mean exemptNamespaces?"),
+        ({"exemptNamespaces": "a"}, "exemptNamespaces: input should be a valid list"),
+        (
+            {"exemptNamespaces": ["a", "Team_A"]},
+            "exemptNamespaces.1: 'Team_A' is no name of a namespace: write at most 63 small letters, digits or '-'",
+        ),
+        ({"exemptNamespaces": ["a" * 64]}, "exemptNamespaces.0: "),
+        ({"exemptNamespaces": [""]}, "exemptNamespaces.0: '' is no name of a namespace"),
+        ({"managedNamespaces": ["a"]}, "managedNamespaces: input should be a valid dictionary"),
+        (
+            {"managedNamespaces": {"matchLabel": {"a": "b"}}},
+            "managedNamespaces: matchLabel: no such field: write matchLabels or matchExpressions",
+        ),
+        (
+            {"managedNamespaces": {"matchExpressions": [{"key": "a", "operator": "Is"}]}},
+            "managedNamespaces: matchExpressions[0].operator: 'Is' is none of In, NotIn, Exists, DoesNotExist",
+        ),
+        (
+            {"managedNamespaces": {"matchLabels": {"a": True}}},
+            "managedNamespaces: matchLabels.a: 'True' is no label value",
+        ),
         ({"hami": {"enabled": 1}}, "hami.enabled: input should be a valid boolean"),
     ],
 )

@@ -11,11 +11,20 @@ import pytest
 
 from bizrq.kube.admission import REGISTRATIONS
 from bizrq.kube.client import Invalid, KubeClient
-from bizrq.settings import load
+from bizrq.settings import load, settings
 from bizrq.workloads.labels import LABEL
 from tests.contract.conftest import Hook, gathered, rule, webhook
 from tests.support.cluster import eventually, refusal
-from tests.support.objects import CONFIG_MAPS, DEPLOYMENTS, OF_KIND, Object, deployment, tfjob
+from tests.support.objects import (
+    CONFIG_MAPS,
+    DEPLOYMENTS,
+    NAMESPACES,
+    OF_KIND,
+    Object,
+    deployment,
+    tfjob,
+)
+from tests.support.objects import namespace as namespace_of
 from webhooks import registration
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -222,7 +231,7 @@ async def test_no_answer_in_time_or_none_at_all_is_no(hook: Hook, client: KubeCl
 def ours(hook: Hook) -> list[Object]:
     """The webhooks of our registration for workloads and scale."""
     made = registration.configuration(
-        load(None).registry,
+        load(None),
         lambda path: {"url": hook.url + path, "caBundle": hook.bundle},
         namespace="bizrq-system",
     )
@@ -267,6 +276,43 @@ async def test_our_match_conditions_see_a_new_owner_and_a_new_label(
     owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "c", "uid": made["metadata"]["uid"], "controller": False}
     await client.patch(DEPLOYMENTS, "w", {"metadata": {"ownerReferences": [owner]}}, namespace=namespace)
     assert of(hook, "w")
+
+
+async def test_a_namespace_is_sent_where_it_comes_under_management_or_leaves_it(
+    hook: Hook, client: KubeClient, unique: str
+) -> None:
+    """A selector of the webhook would see the new labels alone."""
+    managed = {
+        "matchLabels": {"quota": "on"},
+        "matchExpressions": [
+            {"key": "stage", "operator": "In", "values": ["a", "b"]},
+            {"key": "stage", "operator": "NotIn", "values": ["b"]},
+            {"key": "owner", "operator": "Exists"},
+            {"key": "example.com/old", "operator": "DoesNotExist"},
+        ],
+    }
+    given = settings({"managedNamespaces": managed})
+    made = registration.configuration(
+        given, lambda path: {"url": hook.url + path, "caBundle": hook.bundle}, namespace="bizrq-system"
+    )
+    name = f"sent-{unique}"
+    await client.create(NAMESPACES, namespace_of(name, quota="on", stage="a", owner="x"))
+    await hook.register(*(each for each in made["webhooks"] if each["name"].startswith("namespaces.")))
+    for labels, is_sent in (
+        ({"other": "x"}, False),
+        ({"stage": "b"}, True),
+        ({"owner": None}, False),
+        ({"stage": "a", "owner": "y"}, True),
+        ({"example.com/old": ""}, True),
+        ({LABEL: "nlp"}, False),
+        ({"example.com/old": None}, True),
+        ({LABEL: None}, True),
+    ):
+        await client.patch(NAMESPACES, name, {"metadata": {"labels": labels}})
+        assert bool(of(hook, name)) is is_sent, labels
+        hook.reviews.clear()
+    await hook.unregister()
+    await client.delete(NAMESPACES, name)
 
 
 @pytest.mark.parametrize(

@@ -137,10 +137,10 @@ def test_every_reason_has_its_http_code() -> None:
         Reason.IMMUTABLE,
     }
     assert {reason for reason, code in codes.items() if code == 403} == {
-        Reason.EXEMPT,
         Reason.IN_USE,
         Reason.REQUIRED,
         Reason.PAID_BY_OWNER,
+        Reason.MAY_NOT_MANAGE,
         Reason.CHARGED_HERE,
         Reason.NO_GROUP,
         Reason.DELETING,
@@ -166,7 +166,6 @@ def test_reasons_are_stable_and_in_the_order_of_checks() -> None:
         "Malformed",
         "PaidByOwner",
         "GroupRequired",
-        "NamespaceExempt",
         "NoSuchGroup",
         "GroupDeleting",
         "NamespaceNotSelected",
@@ -193,5 +192,6 @@ def test_reasons_are_stable_and_in_the_order_of_checks() -> None:
         "MissingNames",
         "NotEmpty",
         "BadCorrection",
+        "MayNotManage",
         "WorkloadsCharged",
     ]

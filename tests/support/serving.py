@@ -321,7 +321,7 @@ class Parts:
     def _registration(self) -> dict[str, Any]:
         url = f"https://127.0.0.1:{self._port or self.balancer.port}"
         return registration.configuration(
-            self.settings.registry, lambda path: {"url": url + path, "caBundle": self._bundle}, namespace=SYSTEM
+            self.settings, lambda path: {"url": url + path, "caBundle": self._bundle}, namespace=SYSTEM
         )
 
     async def asked(self) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from bizrq.cli.simulate.dry_run import DryRun, DryRunOutcome, read_groups
 from bizrq.kube.client import KubeClient, Resource
-from bizrq.settings import load
+from bizrq.settings import load, settings
 from bizrq.store.hours import CORRECTIONS
 from bizrq.workloads.labels import LABEL
 from tests.support.objects import (
@@ -163,3 +163,29 @@ async def test_what_the_cluster_lacks_is_warned_of(api: Api) -> None:
     assert two.fits
     made, two = await dry_run(api.client, namespace("nowhere", **{LABEL: "nlp"}), away)
     assert (made.fits, list(two.warnings)) == (True, [])
+
+
+async def test_what_is_written_in_a_namespace_that_is_not_managed(api: Api, hooks: Hooks) -> None:
+    """It is charged to nobody, stored or not; and who takes a namespace out needs a right."""
+    await api.group("nlp", cpu="1")
+    for name, labels in (("in", {"quota": "on"}), ("out", {}), ("spared", {"quota": "on"})):
+        await api.client.create(NAMESPACES, namespace(name, **labels))
+    given = settings({"managedNamespaces": {"matchLabels": {"quota": "on"}}, "exemptNamespaces": ["spared"]})
+    documents = [deployment("web", "nlp", 5, namespace=name) for name in ("in", "out", "spared", "kube-system")]
+    clock = asyncio.get_running_loop().time
+
+    async def outcomes(*asked: Object) -> list[DryRunOutcome]:
+        return await DryRun(api.client, given, await read_groups(api.client), list(asked), clock=clock).outcomes()
+
+    inside, *others = await outcomes(*documents)
+    assert (inside.fits, inside.group) == (False, "nlp")
+    for outcome in others:
+        assert (outcome.fits, outcome.group) == (True, None)
+        assert list(outcome.warnings) == [
+            f"the label biz.group.resource.quota=nlp is ignored: bizrq does not manage namespace {outcome.namespace}"
+        ]
+    leaves = await api.client.get(NAMESPACES, "in")
+    await api.client.create(DEPLOYMENTS, deployment("web", "nlp", 1, namespace="in"))
+    [outcome] = await outcomes(changed(leaves, lambda d: d["metadata"]["labels"].update(quota="off")))
+    assert outcome.fits, "an administrator may"
+    assert await outcomes(changed(leaves, lambda d: d["metadata"]["labels"].update(other="x"))) == []

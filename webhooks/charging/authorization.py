@@ -1,4 +1,4 @@
-"""Check who may charge a group, and who may hand out its budget (docs/rights.md).
+"""Check who may charge a group, take a namespace out of it, and hand out its budget (docs/rights.md).
 
 This file alone decides which changes need a right, and which one. The API server answers by SubjectAccessReview whether
 a user has it. Where it cannot be asked, the change is refused with "try again".
@@ -6,7 +6,7 @@ a user has it. Where it cannot be asked, the change is refused with "try again".
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from bizrq.api import selector
@@ -59,6 +59,16 @@ class Authorizer:
             return _unasked(request.user_info, group, error)
         return use_denied(request.user_info, group)
 
+    async def check_manage(self, request: Request, groups: Iterable[str], deadline: Deadline) -> Denied | None:
+        """Refuse a user who may not take a namespace out of these groups, or bring it in past their admission.
+
+        Asked whatever the configuration says. Raises ApiError, Unreachable.
+        """
+        for group in sorted(groups):
+            if not await self._may(request.user_info, "manage", group, deadline):
+                return manage_denied(request.user_info, request.name, group)
+        return None
+
     async def check_grant(
         self, request: Request, verb: str, name: str, parent: str, deadline: Deadline
     ) -> Denied | None:
@@ -102,7 +112,7 @@ def is_new_in_group(
     if not charge.demand or charge.before:
         return False
     return not any(
-        made in adapter.creates and registry.is_charged(adapter) and charged_group(owner, lookup) == group
+        made in adapter.creates and registry.is_charged(adapter) and charged_group(owner, registry, lookup) == group
         for owner, adapter, made in owner_chain(new if old is None else old, registry, lookup)
     )
 
@@ -130,6 +140,14 @@ def use_denied(user: UserInfo | None, group: str) -> Denied:
         Reason.MAY_NOT_USE,
         f"{_named(user)} may not charge quota {group}: creating a workload in it or moving one there needs the verb "
         f"use on {PLURAL}.{API_GROUP} {group}, by a ClusterRole that is bound to them or to a group of theirs",
+    )
+
+
+def manage_denied(user: UserInfo | None, namespace: str, group: str) -> Denied:
+    return Denied(
+        Reason.MAY_NOT_MANAGE,
+        f"{_named(user)} may not change what namespace {namespace} charges quota {group}: it needs the verb manage on "
+        f"{PLURAL}.{API_GROUP} {group}, by a ClusterRole that is bound to them or to a group of theirs",
     )
 
 

@@ -135,7 +135,7 @@ class GrownChildren:
                 asked.update(counting.references(obj, kind, lookup, context.config))
 
         lookup = await context.resolver.resolve(count, deadline.seconds_left())
-        group = charged_group(stored, lookup)
+        group = charged_group(stored, context.registry, lookup)
         if group is None or self._payers.owner(stored, lookup) is not None:
             return None
         return _Family(maker, stored, group, siblings, lookup, asked)

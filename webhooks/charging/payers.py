@@ -19,11 +19,11 @@ from bizrq.workloads.ownership.payers import (
     PayerReason,
     PayingOwner,
     anywhere,
-    keys_of,
     owner_that_pays,
     paid_by,
     selector_of,
 )
+from bizrq.workloads.selectors import keys_of
 from bizrq.workloads.validation import Malformed, expect_list, expect_map, expect_text
 from webhooks.charging.context import Context
 from webhooks.charging.deadline import Deadline

@@ -71,7 +71,7 @@ class ReferenceUsers:
 
         def group_of_user(adapter: Adapter, obj: Object, lookup: Lookup) -> str | None:
             try:
-                group = charged_group(obj, lookup)
+                group = charged_group(obj, registry, lookup)
             except Malformed:
                 return None
             is_user = group is not None and asks(adapter, obj, lookup)

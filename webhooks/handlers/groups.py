@@ -22,10 +22,10 @@ from bizrq.quota.change import Charge
 from bizrq.quota.group_validation import Group, GroupWrite
 from bizrq.quota.recount import held_by_child
 from bizrq.quota.verdict import Denied, Figures, Granted, Reason, Verdict, unreadable
-from bizrq.store.reference_resolver import CONTEXT, NAMESPACES, resources_of
+from bizrq.store.reference_resolver import NAMESPACES, RESOURCE_CLAIMS, resources_of
 from bizrq.units.names import Catalog
 from bizrq.units.slot import GROUP_SLOT_KIND, group_slot
-from bizrq.workloads.devices.dra import CLAIM, claim_group
+from bizrq.workloads.devices.dra import claim_group
 from bizrq.workloads.kinds.declaration import Adapter
 from bizrq.workloads.labels import LABEL
 from bizrq.workloads.owners import controller_of
@@ -36,8 +36,6 @@ from webhooks.charging.context import Context
 from webhooks.charging.deadline import Deadline
 from webhooks.charging.stored import list_stored
 from webhooks.handlers.answer import MAX_NAMED, Answer
-
-_CLAIMS = next(resource for resource in CONTEXT if (resource.group, resource.kind) == CLAIM)
 
 
 class GroupHandler:
@@ -186,7 +184,8 @@ class GroupHandler:
         workloads |= {str(slot) for slot, _ in wire.detached_of(stored)}
         if not children and len(workloads) < MAX_NAMED:
             named = await list_stored(self._context, (NAMESPACES,), deadline, None, f"{LABEL}={stored.name}")
-            namespaces = [namespace["metadata"]["name"] for namespace in named]
+            manages = self._context.registry.scope.manages
+            namespaces = [namespace["metadata"]["name"] for namespace in named if manages(namespace)]
             # All kinds at once: each list takes a while, and the API server asks again if the group changes meanwhile.
             kinds = (
                 self._charged(adapter, stored.name, namespaces, deadline) for adapter in self._context.registry.charged
@@ -207,7 +206,7 @@ class GroupHandler:
             items += await list_stored(self._context, resources, deadline, namespace, f"!{LABEL}")
         found: list[str] = []
         for item in await active_workloads(items, adapter, self._context, deadline):
-            if not await self._is_paid(item, deadline):
+            if await self._is_managed(item, deadline) and not await self._is_paid(item, deadline):
                 found.append(f"{adapter.resource}/{item['metadata']['namespace']}/{item['metadata']['name']}")
                 if len(found) == MAX_NAMED:
                     break
@@ -215,9 +214,18 @@ class GroupHandler:
 
     async def _claims(self, group: str, deadline: Deadline) -> list[str]:
         """Return the claims that name the group."""
-        found = await list_stored(self._context, (_CLAIMS,), deadline, None, f"{LABEL}={group}")
-        places = (claim["metadata"] for claim in found if claim_group(claim) is not None)
-        return [f"{_CLAIMS.key}/{place['namespace']}/{place['name']}" for place in places]
+        found = await list_stored(self._context, (RESOURCE_CLAIMS,), deadline, None, f"{LABEL}={group}")
+        named = (claim for claim in found if claim_group(claim) is not None)
+        places = [claim["metadata"] for claim in named if await self._is_managed(claim, deadline)]
+        return [f"{RESOURCE_CLAIMS.key}/{place['namespace']}/{place['name']}" for place in places]
+
+    async def _is_managed(self, item: dict[str, Any], deadline: Deadline) -> bool:
+        """Return whether the label of an object decides anything."""
+        scope, namespace = self._context.registry.scope, item["metadata"]["namespace"]
+        lookup = await self._context.resolver.resolve(
+            lambda found: scope.manages_named(namespace, found), deadline.seconds_left()
+        )
+        return scope.manages_named(namespace, lookup)
 
     async def _is_paid(self, item: dict[str, Any], deadline: Deadline) -> bool:
         """Return whether an owner pays for the object."""

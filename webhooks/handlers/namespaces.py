@@ -1,7 +1,9 @@
-"""Admission of a namespace's default group, which pays for the workloads in it that name no group.
+"""Admission of the labels of namespaces: the default group, and whether bizrq manages the namespace.
 
-This file alone decides when that label of a Namespace may change: not while it pays, or would then pay, for active
-workloads. They have not been admitted to the other group.
+This file alone decides when these may change. The default group pays for the workloads that name no group. It does not
+change while it pays, or would then pay, for active workloads: they have not been admitted to the other group. To take a
+namespace out of the managed namespaces, or into these, needs the right `manage` on the groups that pay there before or
+after.
 
 One race is accepted: a workload that is created while the label changes may be admitted to one group and counted to the
 other. The recount reports it there (event Drift).
@@ -14,8 +16,10 @@ from typing import Any
 
 from bizrq.api.review import Request
 from bizrq.quota.verdict import Denied, Granted, Reason, Verdict
-from bizrq.store.reference_resolver import resource_of
+from bizrq.store.groups import GROUPS
+from bizrq.store.reference_resolver import RESOURCE_CLAIMS, resource_of, resources_of
 from bizrq.units.slot import GROUP_SLOT_KIND
+from bizrq.workloads.devices.dra import is_made_for_pod
 from bizrq.workloads.kinds.declaration import Adapter
 from bizrq.workloads.labels import LABEL, label_value, labels_of
 from bizrq.workloads.ownership.payers import owner_that_pays
@@ -37,23 +41,59 @@ class NamespaceHandler:
 
     async def admit(self, request: Request, deadline: Deadline) -> Answer | Verdict:
         """Return the answer to a CREATE or UPDATE of a namespace."""
-        before = _default(request.old_object)
-        after = label_value(labels_of(request.object or {}), LABEL)
-        if before == after:
+        was_managed, is_managed = (
+            obj is not None and self._manages(obj) for obj in (request.old_object, request.object)
+        )
+        before = _labelled(request.old_object) if was_managed else None
+        after = label_value(labels_of(request.object or {}), LABEL) if is_managed else None
+        moves = request.old_object is not None and was_managed != is_managed
+        if before == after and not moves:
             return Granted()
         # From then on, new workloads without a label are charged to the group.
         if after is not None:
             refused = await self._context.authorizer.check_use(request, after, deadline)
             if refused is not None:
                 return refused
-        if request.old_object is not None:
+        if request.old_object is not None and not moves:
             active = await self._active_unlabelled(request.name, before, deadline)
             if active:
                 return _refused(request.name, before, after, active)
+        if moves:
+            refused = await self._may_manage(request, {before, after}, deadline)
+            if refused is not None:
+                return refused
         if after is None or await self._context.groups.read(after, deadline.seconds_left()) is not None:
             return Granted()
         warning = f"quota {after} does not exist: until it does, workloads without a label are refused here"
         return Answer(Granted(), [warning])
+
+    def _manages(self, namespace: Object) -> bool:
+        return self._context.registry.scope.manages(namespace)
+
+    async def _may_manage(self, request: Request, defaults: set[str | None], deadline: Deadline) -> Denied | None:
+        """Refuse a user without the right on an existing group of these defaults, or one that pays there.
+
+        Raises ApiError, Unreachable.
+        """
+        named = {group for group in defaults if group is not None} | await self._named_in(request.name, deadline)
+        stored = await list_stored(self._context, (GROUPS,), deadline)
+        promised = (
+            obj["metadata"]["name"]
+            for obj in stored
+            if any(entry.slot.namespace == request.name for entry in readable_reservations(obj))
+        )
+        existing = {obj["metadata"]["name"] for obj in stored}
+        return await self._context.authorizer.check_manage(request, {*promised, *(named & existing)}, deadline)
+
+    async def _named_in(self, namespace: str, deadline: Deadline) -> set[str]:
+        """Return the groups that active workloads and claims of the namespace name."""
+        claims = await list_stored(self._context, (RESOURCE_CLAIMS,), deadline, namespace, LABEL)
+        found = {group for claim in claims if (group := _labelled(claim)) is not None and not is_made_for_pod(claim)}
+        for adapter in self._context.registry.charged:
+            items = await list_stored(self._context, resources_of(adapter), deadline, namespace, LABEL)
+            items = await active_workloads(items, adapter, self._context, deadline)
+            found.update(group for item in items if (group := _labelled(item)) is not None)
+        return found
 
     async def _active_unlabelled(self, namespace: str, group: str | None, deadline: Deadline) -> list[str]:
         """Return up to two workloads there that name no group and that no owner pays for, reserved ones included."""
@@ -80,10 +120,10 @@ class NamespaceHandler:
         return [f"{adapter.resource}/{namespace}/{item['metadata']['name']}" for item in free[:MAX_NAMED]]
 
 
-def _default(namespace: Object | None) -> str | None:
-    """Return the default group of a stored namespace; a malformed label charges no group."""
+def _labelled(obj: Object | None) -> str | None:
+    """Return the group that the label of a stored object names; a malformed label charges no group."""
     try:
-        return label_value(labels_of(namespace), LABEL) if namespace is not None else None
+        return label_value(labels_of(obj), LABEL) if obj is not None else None
     except Malformed:
         return None
 

@@ -6,7 +6,7 @@ refused.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
@@ -28,6 +28,7 @@ from bizrq.workloads.lookup import ALL_NODES, Lookup, Reference, TrackingLookup
 from bizrq.workloads.owners import charged_group, owner_chain, requires_group
 from bizrq.workloads.ownership.payers import Paid, PayerReason, PayingOwner
 from bizrq.workloads.ownership.waiting import awaits
+from bizrq.workloads.scope import ignored_label
 from bizrq.workloads.validation import Malformed
 from webhooks.charging.adoption import Adoption
 from webhooks.charging.authorization import is_new_in_group
@@ -78,10 +79,7 @@ class WorkloadHandler:
         children: GrownChildren,
         owner_trust: OwnerTrust,
         payers: Payers,
-        *,
-        exempt: Collection[str] = (),
     ) -> None:
-        """`exempt` are the namespaces whose `/scale` is not reviewed: nothing there can be charged."""
         self._context = context
         self._charger = charger
         self._claims = claims
@@ -90,7 +88,6 @@ class WorkloadHandler:
         self._payers = payers
         self._adoption = Adoption(context)
         self._older = OlderVersions(context)
-        self._exempt = exempt
         self._registry = context.registry
         self._config = context.config
 
@@ -187,14 +184,14 @@ class WorkloadHandler:
     async def _admit_counted(self, write: _Write, deadline: Deadline) -> Verdict:
         """Count the write and charge it. Raises Malformed, ApiError, Unreachable.
 
-        What is not charged is confirmed here, and a no that depends on the namespace's default; growth by the charger.
+        What is not charged is confirmed here, and a no that depends on the namespace's labels; growth by the charger.
         """
         counted, verdict = await self._count_and_charge(write, deadline)
         if isinstance(verdict, Denied) and verdict.reason is Reason.EXCEEDED and write.old is None:
             # Only a create that does not fit is worth the lists.
             counted, verdict = await self._with_adoption(write, deadline) or (counted, verdict)
         is_uncharged = isinstance(counted, NothingCharged) or isinstance(verdict, Denied)
-        if is_uncharged and group_of(write.new) is None:
+        if is_uncharged and (group_of(write.new) is None or self._registry.scope.reads_labels):
             lookup = counted.charges[-1].lookup if isinstance(counted, Charges) else counted.lookup
             if not await self._context.confirmation.is_namespace_current(lookup, write.request.namespace, deadline):
                 _, verdict = await self._count_and_charge(write, deadline)
@@ -265,7 +262,7 @@ class WorkloadHandler:
             return await self._count_child(write, owner, lookup, deadline)
         if paid is not None:
             return self._count_left(write, paid, lookup)
-        group = charged_group(write.new, lookup)
+        group = charged_group(write.new, self._registry, lookup)
         if group is None:
             counted_without = self._count_ungrouped(write, lookup)
             if isinstance(counted_without, NothingCharged):
@@ -297,8 +294,6 @@ class WorkloadHandler:
         seen = read_versions(self._context, asked.asked, lookup, children) if sees_others else {}
         stored = self._before(old, group, lookup)
         if stored is None:
-            if write.request.namespace in self._exempt:
-                return Decided(_exempt(write.request.namespace))
             counting.check_template_labels(new, adapter, group, lookup)
         demand = self._children.with_children(own_demand, adapter, children, lookup)
         before = None
@@ -346,7 +341,7 @@ class WorkloadHandler:
         Until the move is stored, a write of what the workload refers to charges that group: it has to see the move.
         """
         old = write.old
-        left = charged_group(old, lookup) if old is not None else None
+        left = charged_group(old, self._registry, lookup) if old is not None else None
         if old is None or left is None or left == entering.group or self._payers.of_stored(old, lookup) is not None:
             return []
         stored = self._before(old, left, lookup) or NO_DEMAND
@@ -463,7 +458,10 @@ class WorkloadHandler:
         A stored object that asks for no more is allowed, and any label of one that is being deleted. Raises Malformed.
         """
         request, new, old = write.request, write.new, write.old
-        if not requires_group(request.namespace, lookup) or request.namespace in self._exempt:
+        if not requires_group(request.namespace, self._registry, lookup):
+            label = group_of(new)
+            if label is not None:
+                write.warnings.add(ignored_label(label, request.namespace))
             return NothingCharged(lookup)
         if old is not None:
             if is_going(old) and _has_same_spec(old, new):
@@ -488,7 +486,7 @@ class WorkloadHandler:
         None where nothing grows. Raises Malformed, ApiError, Unreachable.
         """
         request, adapter, new, old = write.request, write.adapter, write.new, write.old
-        paying = charged_group(old, lookup) if old is not None and adapter.pays else None
+        paying = charged_group(old, self._registry, lookup) if old is not None and adapter.pays else None
         if old is None or paying is None:
             return None
         found = await self._adoption.pay_themselves(adapter, old, paying, deadline)
@@ -515,7 +513,7 @@ class WorkloadHandler:
         if self._payers.of_stored(write.old, lookup) is not None:
             counting.references(write.old or {}, write.adapter, lookup, self._config)
         elif write.old is not None:
-            before = self._before(write.old, charged_group(write.old, lookup), lookup)
+            before = self._before(write.old, charged_group(write.old, self._registry, lookup), lookup)
         asked = TrackingLookup(lookup)
         adapter = counting.adapter_of(write.new, self._registry)
         if self._payers.owner(write.new, asked) is not None:
@@ -526,7 +524,11 @@ class WorkloadHandler:
 
     def _before(self, old: Object | None, group: str | None, lookup: Lookup) -> Demand | None:
         """Return what the stored object costs this group; None where there is none, or another group pays."""
-        if old is None or self._payers.of_stored(old, lookup) is not None or charged_group(old, lookup) != group:
+        if (
+            old is None
+            or self._payers.of_stored(old, lookup) is not None
+            or charged_group(old, self._registry, lookup) != group
+        ):
             return None
         try:
             return counting.own_demand(old, counting.adapter_of(old, self._registry), lookup, self._config)
@@ -542,13 +544,6 @@ def _charges(adapter: Adapter, charges: list[PendingCharge]) -> Charges:
     is_final = len(charges) == 1 and not (adapter.refers or adapter.grows)
     shares = not is_final and charges[0].charge.is_shared
     return Charges(charges, is_final, precheck=charges[-1] if shares else None)
-
-
-def _exempt(namespace: str) -> Denied:
-    return Denied(
-        Reason.EXEMPT,
-        f"workloads of namespace {namespace} cannot be charged to a group: remove the label {LABEL}",
-    )
 
 
 def _unchanged(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:

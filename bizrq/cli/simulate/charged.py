@@ -13,9 +13,10 @@ from typing import Any
 
 from bizrq.api.group import GroupObject
 from bizrq.cli.simulate.lookup import FileReferenceReader, readable_payers
+from bizrq.cli.simulate.reviews import SYSTEM_NAMESPACE
 from bizrq.kube.client import Forbidden, KubeClient, NotFound, Resource
 from bizrq.settings import Settings
-from bizrq.store.reference_resolver import CONTEXT, NAMESPACES, resources_of
+from bizrq.store.reference_resolver import NAMESPACES, RESOURCE_CLAIMS, resources_of
 from bizrq.units import quantity
 from bizrq.units.resources import Resources
 from bizrq.units.slot import Slot
@@ -29,7 +30,6 @@ from bizrq.workloads.validation import Malformed
 
 Object = dict[str, Any]
 _SECONDS = 30.0
-_CLAIMS = next(resource for resource in CONTEXT if (resource.group, resource.kind) == CLAIM)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +61,7 @@ async def charged_to(
 
     Raise ApiError or Unreachable.
     """
+    settings = settings.around(SYSTEM_NAMESPACE)
     resolver = FileReferenceReader(client, settings.registry, ())
     namespaces = await _list(client, [NAMESPACES], resolver.unread, f"{LABEL}={group}")
     defaulted = [namespace["metadata"]["name"] for namespace in namespaces]
@@ -85,8 +86,11 @@ async def charged_to(
                     shared = counting.larger_by_slot(shared, demand.shared)
             except Malformed as error:
                 found.append(_charged(item, {}, str(error)))
-    for claim in await _list(client, [_CLAIMS], resolver.unread, f"{LABEL}={group}"):
-        if not is_made_for_pod(claim):
+    scope = settings.registry.scope
+    for claim in await _list(client, [RESOURCE_CLAIMS], resolver.unread, f"{LABEL}={group}"):
+        namespace = claim["metadata"]["namespace"]
+        lookup = await resolver.resolve(lambda known, name=namespace: scope.manages_named(name, known), _SECONDS)
+        if scope.manages_named(namespace, lookup) and not is_made_for_pod(claim):
             place = Slot(CLAIMS, claim["metadata"]["namespace"], claim["metadata"]["name"])
             shared = counting.larger_by_slot(shared, {place: await _of_claim(claim, settings, resolver)})
     kinds = {CLAIMS: CLAIM[1], POD_GROUPS: POD_GROUP[1]}

@@ -38,9 +38,11 @@ from bizrq.units.slot import Slot
 from bizrq.workloads.demand import counting
 from bizrq.workloads.demand.offline import is_scale, objects_in
 from bizrq.workloads.kinds.declaration import Adapter
+from bizrq.workloads.labels import group_of
 from bizrq.workloads.lookup import Lookup, Reference, group_and_version
 from bizrq.workloads.ownership.memory import Memory
 from bizrq.workloads.ownership.payers import group_of_write
+from bizrq.workloads.scope import ignored_label
 from bizrq.workloads.validation import Malformed
 from webhooks.charging.authorization import Authorizer
 from webhooks.charging.deadline import Deadline
@@ -98,6 +100,7 @@ class DryRun:
         Unless `is_configured`, the rights that the webhooks ask for are unknown: what lacks one is granted with a
         warning.
         """
+        settings = settings.around(SYSTEM_NAMESPACE)
         self._client = client
         self._settings = settings
         self._clock = clock
@@ -306,13 +309,21 @@ class DryRun:
         if write.kind.is_group:
             return replace(outcome, group=outcome.group or _parent_of(write.manifest))
         if write.kind.adapter is not None:
-            return replace(outcome, group=outcome.group or await self._paying(write))
+            group = outcome.group or await self._paying(write)
+            return replace(outcome, group=group, warnings=[*outcome.warnings, *self._ignored(write)])
         resource = write.kind.resource_in(write.manifest.get("apiVersion"))
         if outcome.charge is not None and outcome.charge.slot == Slot(resource.key, *write.place[2:]):
             return outcome
         if outcome.fits:
             return replace(outcome, is_chargeable=False, group=None, charge=None, account=None)
         return replace(outcome, is_chargeable=False)
+
+    def _ignored(self, write: _Write) -> list[str]:
+        """Return a warning if the workload names a group where no webhook is asked: in an unmanaged namespace."""
+        label, name, scope = group_of(write.new), write.place[2], self._settings.registry.scope
+        namespace = self._namespace(name)
+        is_known = name in scope.exempt or (namespace is not None and not scope.manages(namespace))
+        return [ignored_label(label, name)] if label is not None and is_known else []
 
     async def _paying(self, write: _Write) -> str | None:
         """Return the group that pays for a workload. Raise ApiError, Unreachable or Malformed."""

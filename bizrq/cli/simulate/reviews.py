@@ -18,6 +18,7 @@ from bizrq.store.hours import CORRECTIONS
 from bizrq.store.reference_resolver import CONTEXT, NAMESPACES, resources_of
 from bizrq.workloads.kinds.declaration import Adapter, GroupKind
 from bizrq.workloads.labels import LABEL
+from bizrq.workloads.scope import Scope
 from webhooks import registration
 
 Object = dict[str, Any]
@@ -47,6 +48,7 @@ class ReviewedKind:
 
     resources: tuple[Resource, ...]
     webhooks: tuple[Mapping[str, Any], ...]
+    scope: Scope
     adapter: Adapter | None = None
 
     @property
@@ -57,9 +59,16 @@ class ReviewedKind:
         """Return the resource in this version, or in the first version if the kind has no such version."""
         return next((each for each in self.resources if each.api_version == api_version), self.resources[0])
 
+    def _decides_charges(self, request: Request) -> bool:
+        """Return True if a namespace has a default group before or after the write, or is managed only then."""
+        written = [obj for obj in (request.object, request.old_object) if obj is not None]
+        if request.name in self.scope.exempt:
+            return False
+        return any(LABEL in labels_of(obj) for obj in written) or len({*map(self.scope.manages, written)}) > 1
+
     def scaled(self) -> ReviewedKind:
         """Return the same kind, reviewed as a Scale of it is."""
-        return ReviewedKind(self.resources, (_SCALE,), self.adapter)
+        return ReviewedKind(self.resources, (_SCALE,), self.scope, self.adapter)
 
     def paths(self, request: Request, namespace: Mapping[str, Any] | None) -> list[str]:
         """Return the paths of the webhooks that review this request, each once.
@@ -67,7 +76,7 @@ class ReviewedKind:
         `namespace` is the Namespace object of the request, None if it is unknown.
         """
         if request.resource.resource == NAMESPACES.plural:
-            if not _has_default_group(request):
+            if not self._decides_charges(request):
                 return []
             namespace = request.object
         labels = {**labels_of(namespace), "kubernetes.io/metadata.name": request.namespace or request.name}
@@ -88,9 +97,8 @@ def reviewed_kinds(settings: Settings) -> dict[GroupKind, ReviewedKind]:
 
 
 def _reviewed_kinds(settings: Settings) -> Iterator[tuple[GroupKind, ReviewedKind]]:
-    configuration = registration.configuration(
-        settings.registry, lambda path: {"url": path}, namespace=SYSTEM_NAMESPACE
-    )
+    settings = settings.around(SYSTEM_NAMESPACE)
+    configuration = registration.configuration(settings, lambda path: {"url": path}, namespace=SYSTEM_NAMESPACE)
     adapters = [(resources_of(adapter), adapter) for adapter in settings.registry.charged]
     seen: set[GroupKind] = set()
     for resources, adapter in [((GROUPS,), None), *adapters, *((each, None) for each in _OTHERS)]:
@@ -102,7 +110,7 @@ def _reviewed_kinds(settings: Settings) -> Iterator[tuple[GroupKind, ReviewedKin
         )
         if webhooks and kind not in seen:
             seen.add(kind)
-            yield kind, ReviewedKind(resources, webhooks, adapter)
+            yield kind, ReviewedKind(resources, webhooks, settings.registry.scope, adapter)
 
 
 def labels_of(obj: Mapping[str, Any] | None) -> dict[str, str]:
@@ -120,8 +128,3 @@ def _applies(rule: Mapping[str, Any], resources: Sequence[Resource], *operations
 
     about = any(names("apiGroups", r.group) and names("resources", r.plural) for r in resources)
     return about and names("operations", *operations)
-
-
-def _has_default_group(request: Request) -> bool:
-    """Return True if the namespace has a default group before or after the write."""
-    return any(LABEL in labels_of(obj) for obj in (request.object, request.old_object) if obj is not None)

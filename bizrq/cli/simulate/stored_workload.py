@@ -21,6 +21,7 @@ from bizrq.cli.output.failure import EXIT_BAD_INPUT, Failure, alternatives
 from bizrq.cli.simulate.dry_run import DryRun
 from bizrq.cli.simulate.lookup import FileReferenceReader, readable_payers
 from bizrq.cli.simulate.outcome import DryRunOutcome
+from bizrq.cli.simulate.reviews import SYSTEM_NAMESPACE
 from bizrq.kube.client import KubeClient, NotFound
 from bizrq.quota.account import Account
 from bizrq.settings import Settings
@@ -66,6 +67,7 @@ async def find_workload(
     client: KubeClient, settings: Settings, groups: Sequence[GroupObject], kind: str, namespace: str, name: str
 ) -> tuple[StoredWorkload, Sequence[str]]:
     """Return the workload of this name, and what the user may not read. Raise Failure, ApiError or Unreachable."""
+    settings = settings.around(SYSTEM_NAMESPACE)
     adapter = await _adapter(client, settings.registry, kind)
     obj = await _read(client, adapter, namespace, name)
     resolver = FileReferenceReader(client, settings.registry, ())

@@ -268,6 +268,12 @@ _IMMATERIAL: Final = frozenset({"image", "command", "args", "env"})
 _RESTARTED: Final = "kubectl.kubernetes.io/restartedAt"
 
 
+def counted_annotations(config: CountingConfig) -> tuple[str, ...]:
+    """Return the annotations of pods that counting reads with this configuration."""
+    of_counts_as = (key for way in config.counts_as for key in (way.annotation, way.times) if key)
+    return tuple(dict.fromkeys((*hami.counted_annotations(config), *of_counts_as)))
+
+
 def _decisive(pods: PodSet) -> PodSet:
     """Return a set of pods without its count and without what counting never reads."""
     spec = dict(pods.spec)

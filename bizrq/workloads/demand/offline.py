@@ -69,7 +69,7 @@ def usage(documents: Iterable[object], config: CountingConfig, registry: Registr
     shared = _Shared()
 
     def payer_of(workload: dict[str, Any]) -> str | None:
-        return charged_group(workload, cluster)
+        return charged_group(workload, registry, cluster)
 
     def of_workload(workload: dict[str, Any], group: str | None) -> tuple[Resources, Sequence[str]]:
         found = _demand(workload, kinds, cluster, config)

@@ -1,4 +1,4 @@
-"""The known kinds of workload, and which of them are charged.
+"""The known kinds of workload, and which of them are charged, in which namespaces.
 
 This file alone answers which adapter counts an object. It does not read files: the caller passes the declarations.
 """
@@ -18,16 +18,21 @@ from bizrq.workloads.kinds.declaration import (
 )
 from bizrq.workloads.kinds.reader import read_adapters
 from bizrq.workloads.lookup import group_and_version
+from bizrq.workloads.scope import EVERYWHERE, Scope
 from bizrq.workloads.validation import describe_value, suggestion
 
 
 @dataclass(frozen=True)
 class Registry:
-    """The known kinds by group and kind, and by group and plural. `charged_names` are those that are charged."""
+    """The known kinds by group and kind, and by group and plural. `charged_names` are those that are charged.
+
+    `scope` has the namespaces in which they are.
+    """
 
     adapters: tuple[Adapter, ...]
     charged_names: frozenset[str]
     codes: Codes
+    scope: Scope = EVERYWHERE
     _by_kind: dict[GroupKind, Adapter] = field(init=False, repr=False, compare=False)
     _by_resource: dict[tuple[str, str], Adapter] = field(init=False, repr=False, compare=False)
 
@@ -73,6 +78,10 @@ class Registry:
         """Return the same kinds, all of them charged."""
         return replace(self, charged_names=frozenset(a.resource for a in self.adapters))
 
+    def within(self, scope: Scope) -> Registry:
+        """Return the same kinds, charged in the namespaces of this scope."""
+        return replace(self, scope=scope)
+
     def extended(self, entries: object) -> Registry:
         """Return the registry with the declarations of a configuration (`adapters`) added and charged.
 
@@ -92,7 +101,7 @@ class Registry:
             known[adapter.group, adapter.kind] = adapter
             plurals[adapter.group, adapter.plural] = adapter
         charged = self.charged_names | {a.resource for a, _ in added if not a.estimate}
-        return Registry(tuple(known.values()), frozenset(charged), self.codes)
+        return Registry(tuple(known.values()), frozenset(charged), self.codes, self.scope)
 
 
 def read_registry(entries: object, where: str, codes: Codes) -> Registry:

@@ -1,7 +1,8 @@
 """Decide who pays for an object, why, since when, and until when.
 
 This file alone orders the reasons: an owner that pays, else the group that paid for an owner which released the object,
-else its own label, else its namespace. It does not know costs. Times are integer milliseconds since 1970.
+else its own label, else its namespace. In a namespace that is not managed only the second counts. It does not know
+costs. Times are integer milliseconds since 1970.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from bizrq.workloads.lookup import Lookup, group_and_version
 from bizrq.workloads.owners import charged_group, controller_of, default_group, namespace_name, owner_chain
 from bizrq.workloads.ownership.memory import Memory
 from bizrq.workloads.ownership.waiting import ordinal_of
+from bizrq.workloads.selectors import selects
 from bizrq.workloads.validation import Malformed
 
 Object = Mapping[str, Any]
@@ -143,8 +145,10 @@ def paid_as_kept(obj: Object, registry: Registry, lookup: Lookup, remembered: Re
             stopped = found
         if payer is not None and each is payer.obj:
             return Paid(payer.group, PayerReason.OWNER, _uid(each), place_of(each), _created(each), each)
-    own = _label(obj)
     namespace = namespace_name(obj)
+    if not registry.scope.manages_named(namespace, lookup):
+        return stopped
+    own = _label(obj)
     if own is not None and takes(own, namespace):
         return Paid(own, PayerReason.LABEL, _uid(obj), place_of(obj), _created(obj), obj)
     default = default_group(namespace, lookup)
@@ -193,7 +197,7 @@ def group_of_write(
     paid = paid_by(old, registry, lookup, remembered, anywhere) if old is not None else None
     if paid is not None and paid.reason in (PayerReason.OWNER, PayerReason.LEFTOVER):
         return paid.group
-    return charged_group(new, lookup)
+    return charged_group(new, registry, lookup)
 
 
 def keeps(owner: Object, child: Object) -> bool:
@@ -224,50 +228,9 @@ def selector_of(owner: Object) -> dict[str, Any]:
     return selector if isinstance(selector, dict) and _kind_of(owner) in SELECTING else {}
 
 
-def keys_of(selector: Object) -> frozenset[str]:
-    """Return the label keys that a selector looks at."""
-    if not any(key in selector for key in ("matchLabels", "matchExpressions")):
-        return frozenset(selector)
-    wanted, rules = selector.get("matchLabels") or {}, selector.get("matchExpressions") or []
-    keys = {rule.get("key") for rule in rules if isinstance(rule, dict)} if isinstance(rules, list) else set()
-    return frozenset({*(wanted if isinstance(wanted, dict) else ()), *(key for key in keys if isinstance(key, str))})
-
-
-def selects(selector: Object, labels: Mapping[str, Any]) -> bool:
-    """Return True where a label selector matches, or a plain map as a ReplicationController has.
-
-    What cannot be read matches nothing.
-    """
-    if not any(key in selector for key in ("matchLabels", "matchExpressions")):
-        return all(labels.get(key) == value for key, value in selector.items())
-    wanted, rules = selector.get("matchLabels") or {}, selector.get("matchExpressions") or []
-    if not isinstance(wanted, dict) or not isinstance(rules, list):
-        return False
-    return all(labels.get(key) == value for key, value in wanted.items()) and all(
-        isinstance(rule, dict) and _holds(rule, labels) for rule in rules
-    )
-
-
 def place_of(obj: Object) -> str:
     metadata = obj.get("metadata") or {}
     return f"{obj.get('kind')}/{namespace_name(obj)}/{metadata.get('name', '')}"
-
-
-def _holds(rule: Object, labels: Mapping[str, Any]) -> bool:
-    key, values = rule.get("key"), rule.get("values") or []
-    if not isinstance(key, str) or not isinstance(values, list):
-        return False
-    match rule.get("operator"):
-        case "In":
-            return key in labels and labels[key] in values
-        case "NotIn":
-            return key not in labels or labels[key] not in values
-        case "Exists":
-            return key in labels
-        case "DoesNotExist":
-            return key not in labels
-        case _:
-            return False
 
 
 def _kept_by(obj: Object, registry: Registry, lookup: Lookup) -> Iterator[tuple[dict[str, Any], Adapter, GroupKind]]:
@@ -285,8 +248,11 @@ def _payer(
 ) -> PayingOwner | None:
     """Return the topmost owner that pays, with its group; labels below it decide nothing.
 
-    A kind that does not pay for what it makes ends the walk from one that does.
+    A kind that does not pay for what it makes ends the walk from one that does. Nothing pays in a namespace that is not
+    managed.
     """
+    if chain and not registry.scope.manages_named(namespace_name(chain[0][0]), lookup):
+        return None
     found: PayingOwner | None = None
     passed: set[GroupKind] = set()
     for owner, adapter, made in chain:

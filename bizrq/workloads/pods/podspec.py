@@ -35,6 +35,14 @@ from bizrq.workloads.validation import (
 #: The resources that containers may have to state (docs/counting.md, "Missing cpu and memory").
 MUST_SAY: Final = (("requests", "cpu"), ("requests", "memory"), ("limits", "cpu"), ("limits", "memory"))
 
+#: The fields of a PodSpec, besides its containers, that decide what a pod costs and which model its devices have; and
+#: those of a container.
+COUNTED: Final = (
+    *("overhead", "resources", "resourceClaims", "runtimeClassName"),
+    *("nodeSelector", "affinity", "schedulerName", "schedulingGroup"),
+)
+COUNTED_OF_CONTAINER: Final = ("name", "resources", "restartPolicy", "securityContext")
+
 #: The longest grace period that the API has room for, in seconds.
 _MAX_GRACE: Final = 2**63 - 1
 

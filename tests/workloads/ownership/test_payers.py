@@ -13,7 +13,8 @@ from bizrq.units.times import format_timestamp
 from bizrq.workloads.labels import LABEL
 from bizrq.workloads.lookup import DocumentLookup
 from bizrq.workloads.ownership.memory import Memory
-from bizrq.workloads.ownership.payers import ENDS, LATE, Paid, PayerReason, keeps, paid_by, selects
+from bizrq.workloads.ownership.payers import ENDS, LATE, Paid, PayerReason, keeps, paid_by
+from bizrq.workloads.selectors import selects
 
 NOW = 1_700_000_000_000
 APPS, BATCH = "apps/v1", "batch/v1"
