@@ -13,16 +13,15 @@ import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import NoReturn
 
 import structlog
-import typer
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from bizrq.api.config import ConfigurationError
+from bizrq.flags import LogFormat, LogLevel
 from bizrq.kube.client import ConfigError, KubeClient
 from bizrq.listener import Listener, PortBounds, peer_of
 from bizrq.metrics_access import MetricsAccess
@@ -33,26 +32,6 @@ from bizrq.units.text import printable
 METRICS_BOUNDS = PortBounds(connections=100, bytes=1024 * 1024, body_bytes=0)
 #: Seconds that a scrape gets for its answer when the process ends.
 SCRAPED = 2.0
-
-MetricsAnonymous = Annotated[
-    bool, typer.Option("--metrics-anonymous", help="Let everybody read /metrics, without a token.")
-]
-
-
-class LogFormat(StrEnum):
-    TEXT = "text"
-    JSON = "json"
-
-
-class LogLevel(StrEnum):
-    DEBUG = "debug"
-    INFO = "info"
-    WARNING = "warning"
-    ERROR = "error"
-
-
-LogFormatOption = Annotated[LogFormat, typer.Option("--log-format", help="Form of a line of the log.")]
-LogLevelOption = Annotated[LogLevel, typer.Option("--log-level", help="Log nothing that is less severe.")]
 
 #: Set when the process must end.
 Stop = asyncio.Event

@@ -17,7 +17,7 @@ import structlog
 import typer
 from prometheus_client import Counter, Gauge
 
-from bizrq import process
+from bizrq import flags, process
 from bizrq.kube.client import ApiError, ConfigError, KubeClient, Unreachable
 from bizrq.kube.informer import Informer
 from bizrq.listener import EVERYWHERE
@@ -163,9 +163,9 @@ def certs(
         str | None, typer.Option(help="A Secret in the namespace that shares the files between pods.")
     ] = None,
     metrics_port: Annotated[int, typer.Option(min=0, max=65535, help="Plain HTTP: /metrics; 0 is none.")] = 9092,
-    metrics_anonymous: process.MetricsAnonymous = False,
-    log_format: process.LogFormatOption = process.LogFormat.TEXT,
-    log_level: process.LogLevelOption = process.LogLevel.INFO,
+    metrics_anonymous: flags.MetricsAnonymous = False,
+    log_format: flags.LogFormatOption = flags.LogFormat.TEXT,
+    log_level: flags.LogLevelOption = flags.LogLevel.INFO,
     once: Annotated[
         bool, typer.Option("--once", help="Look once, then end: 0 done, 2 bad input, 3 no cluster.")
     ] = False,

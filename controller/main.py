@@ -11,7 +11,7 @@ from typing import Annotated
 import structlog
 import typer
 
-from bizrq import process
+from bizrq import flags, process
 from bizrq.listener import EVERYWHERE
 from bizrq.metrics_access import MetricsAccess
 
@@ -39,9 +39,9 @@ def control(
     metrics_port: Annotated[
         int, typer.Option(min=0, max=65535, help="Port of /metrics over plain HTTP; 0 disables it.")
     ] = 9091,
-    metrics_anonymous: process.MetricsAnonymous = False,
-    log_format: process.LogFormatOption = process.LogFormat.TEXT,
-    log_level: process.LogLevelOption = process.LogLevel.INFO,
+    metrics_anonymous: flags.MetricsAnonymous = False,
+    log_format: flags.LogFormatOption = flags.LogFormat.TEXT,
+    log_level: flags.LogLevelOption = flags.LogLevel.INFO,
     recount_interval: Annotated[str, typer.Option(help="Longest time between two recounts of a group.")] = "5m",
     cash_interval: Annotated[
         str, typer.Option(help="Time between two updates of the card-hours of running pods.")
