@@ -15,12 +15,13 @@ from typing import Annotated, Any, NoReturn
 
 import structlog
 import typer
-from prometheus_client import Counter, Gauge
+from prometheus_client import Counter
 
 from bizrq import flags, process
 from bizrq.kube.client import ApiError, ConfigError, KubeClient, Unreachable
 from bizrq.kube.informer import Informer
 from bizrq.listener import EVERYWHERE
+from bizrq.metrics import CERTIFICATE_EXPIRES, WatchAges, observed
 from bizrq.metrics_access import MetricsAccess
 from bizrq.units.text import printable
 from certs import cabundle, pki, rotation
@@ -31,9 +32,6 @@ from certs.store import read_directory, write_directory
 #: How often everything is checked again; a changed webhook configuration is checked at once.
 PASS_SECONDS = 30.0
 
-EXPIRES = Gauge(
-    "bizrq_certificate_expiration_timestamp_seconds", "Expiration of a certificate as Unix time", ["certificate"]
-)
 PASSES = Counter("bizrq_certs_reconcile_total", "Passes over certificates and configurations", ["result"])
 
 log = structlog.get_logger(__name__)
@@ -53,6 +51,8 @@ class CertificateKeeper:
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self.done_once = False
+        #: Empty without a client.
+        self.informers: list[Informer] = []
         self._cert_dir = cert_dir
         self._names = list(names)
         self._client = client
@@ -105,7 +105,7 @@ class CertificateKeeper:
         state = rotation.read(files, self._now())
         for name, pair in (("ca", state.signing), ("serving", state.serving)):
             if pair is not None:
-                EXPIRES.labels(name).set(pair.certificate.not_valid_after_utc.timestamp())
+                CERTIFICATE_EXPIRES.labels(name).set(pair.certificate.not_valid_after_utc.timestamp())
         changed = sorted(name for name in files if before.get(name) != files[name])
         if changed:
             log.info("certificates changed", files=changed, cas=len(state.bundle))
@@ -113,7 +113,7 @@ class CertificateKeeper:
     async def run(self) -> None:
         """Run passes until cancelled: every half minute, and whenever a webhook configuration changes."""
         changed = asyncio.Event()
-        async with _watching(self._client, changed):
+        async with self._watching(changed):
             while True:
                 try:
                     await self.run_pass()
@@ -127,23 +127,24 @@ class CertificateKeeper:
                     await asyncio.wait_for(changed.wait(), PASS_SECONDS)
                 changed.clear()
 
+    @contextlib.asynccontextmanager
+    async def _watching(self, changed: asyncio.Event) -> AsyncIterator[None]:
+        if self._client is None:
+            yield
+            return
 
-@contextlib.asynccontextmanager
-async def _watching(client: KubeClient | None, changed: asyncio.Event) -> AsyncIterator[None]:
-    if client is None:
-        yield
-        return
+        def on_change(old: dict[str, Any] | None, new: dict[str, Any] | None) -> None:
+            if new is not None and cabundle.is_ours(new):
+                changed.set()
 
-    def on_change(old: dict[str, Any] | None, new: dict[str, Any] | None) -> None:
-        if new is not None and cabundle.is_ours(new):
-            changed.set()
-
-    task = asyncio.create_task(Informer(client, cabundle.CONFIGURATIONS, on_change=on_change).run())
-    try:
-        yield
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        informer = Informer(self._client, cabundle.CONFIGURATIONS, on_change=on_change)
+        self.informers = [informer]
+        task = asyncio.create_task(informer.run())
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
 
 
 def certs(
@@ -195,6 +196,7 @@ def certs(
                     metrics_port,
                     lambda: "" if keeper.done_once else "no certificate yet",
                     None if metrics_anonymous else MetricsAccess(client),
+                    collectors=[WatchAges(lambda: keeper.informers)],
                 )
             await process.until_stopped(stop, keeper.run())
         finally:
@@ -222,8 +224,8 @@ def _names(given: Sequence[str] | None, namespace: str) -> list[str]:
 
 def _client(kubeconfig: Path | None) -> KubeClient | None:
     if kubeconfig is not None:
-        return KubeClient.from_kubeconfig(kubeconfig)
-    return KubeClient.in_cluster() if os.environ.get("KUBERNETES_SERVICE_HOST") else None
+        return observed(KubeClient.from_kubeconfig(kubeconfig))
+    return observed(KubeClient.in_cluster()) if os.environ.get("KUBERNETES_SERVICE_HOST") else None
 
 
 def _end(code: int, why: object) -> NoReturn:

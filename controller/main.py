@@ -50,6 +50,7 @@ def control(
 ) -> None:
     """Keep the status of every group up to date. Of several replicas, only the holder of the Lease works."""
     from controller.manager import Controller
+    from controller.metrics import OF_GROUPS
 
     process.configure_logging(log_format, log_level)
     recount, cash = seconds(recount_interval), seconds(cash_interval)
@@ -70,7 +71,9 @@ def control(
         try:
             if metrics_port:
                 access = None if metrics_anonymous else MetricsAccess(client)
-                metrics = await process.serve_metrics(EVERYWHERE, metrics_port, lambda: controller.unready, access)
+                metrics = await process.serve_metrics(
+                    EVERYWHERE, metrics_port, lambda: controller.unready, access, OF_GROUPS, controller.collectors()
+                )
             await process.until_stopped(stop, controller.run())
         finally:
             if metrics is not None:

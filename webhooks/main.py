@@ -10,6 +10,7 @@ import typer
 
 from bizrq import flags, process
 from bizrq.listener import EVERYWHERE
+from bizrq.metrics import WatchAges
 from bizrq.metrics_access import MetricsAccess
 
 log = structlog.get_logger(__name__)
@@ -68,7 +69,10 @@ def serve(
         try:
             if metrics_port:
                 access = None if metrics_anonymous else MetricsAccess(client)
-                metrics = await process.serve_metrics(host, metrics_port, lambda: webhooks.unready, access)
+                ages = WatchAges(lambda: webhooks.informers)
+                metrics = await process.serve_metrics(
+                    host, metrics_port, lambda: webhooks.unready, access, collectors=[ages]
+                )
             await process.until_stopped(stop, work())
             log.info("draining", seconds=drain_delay)
             await webhooks.drain(drain_delay)
