@@ -70,9 +70,8 @@ class CertificateKeeper:
         configurations: list[str] = []
         if self._client is not None:
             try:
-                found = [
-                    each for each in (await self._client.list(cabundle.CONFIGURATIONS))[0] if cabundle.is_ours(each)
-                ]
+                listed, _ = await self._client.list(cabundle.CONFIGURATIONS, label_selector=cabundle.SELECTOR)
+                found = [each for each in listed if cabundle.is_ours(each)]
                 configurations = [each["metadata"]["name"] for each in found]
                 announced = cabundle.announced_bundles(found, self._names)
                 if any(each.get("webhooks") for each in found) and not announced:
@@ -91,10 +90,21 @@ class CertificateKeeper:
         write_directory(self._cert_dir, files)
         if away is not None:
             raise away
-        for name in configurations:
-            if self._client is not None:
-                await cabundle.inject(self._client, name, files[rotation.CA_BUNDLE], self._names)
+        if self._client is not None:
+            await self._inject(self._client, configurations, files[rotation.CA_BUNDLE])
         self.done_once = True
+
+    async def _inject(self, client: KubeClient, configurations: Sequence[str], bundle: bytes) -> None:
+        """Write the bundle into each configuration, whether or not another takes it. Raise the first error."""
+        failed: list[ApiError | Unreachable] = []
+        for name in configurations:
+            try:
+                await cabundle.inject(client, name, bundle, self._names)
+            except (ApiError, Unreachable) as error:
+                log.warning("CA bundle not written", configuration=name, error=str(error))
+                failed.append(error)
+        if failed:
+            raise failed[0]
 
     async def _shared(self) -> SharedFiles | None:
         if self._client is None or self._secret is None:
@@ -137,7 +147,9 @@ class CertificateKeeper:
             if new is not None and cabundle.is_ours(new):
                 changed.set()
 
-        informer = Informer(self._client, cabundle.CONFIGURATIONS, on_change=on_change)
+        informer = Informer(
+            self._client, cabundle.CONFIGURATIONS, on_change=on_change, label_selector=cabundle.SELECTOR
+        )
         self.informers = [informer]
         task = asyncio.create_task(informer.run())
         try:
