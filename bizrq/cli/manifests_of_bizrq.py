@@ -25,6 +25,8 @@ from webhooks import registration
 Object = dict[str, Any]
 
 CONFIG = rbac.CONFIG
+#: The annotation of pods with a digest of their configuration.
+CONFIG_DIGEST = "bizrq.quota.biz.group/config"
 CLIENT_CA = "bizrq-client-ca"
 SECRET = CERTS
 MANAGED, INSTALL = "app.kubernetes.io/managed-by", "bizrq-install"
@@ -288,7 +290,7 @@ def _deployment(
         volumes[_SETTINGS] = {"name": "config", "configMap": {"name": CONFIG}}
         command += ["--config", f"{_SETTINGS}/config.yaml"]
         # A process reads its configuration once, so a new text has to start new pods.
-        annotations["bizrq.quota.biz.group/config"] = hashlib.sha256(plan.config.encode()).hexdigest()[:16]
+        annotations[CONFIG_DIGEST] = hashlib.sha256(plan.config.encode()).hexdigest()[:16]
     template: Object = {
         "metadata": {"labels": _selector(process), **({"annotations": annotations} if annotations else {})},
         "spec": {
