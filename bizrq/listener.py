@@ -41,8 +41,6 @@ _LOOK = 0.5
 _DESCRIPTORS = 256
 #: The host that is every address of the machine: IPv4, and IPv6 where there is any.
 EVERYWHERE = "::"
-#: Seconds to serve on before a port closes: by then every node has learned that the pod is not ready.
-DRAIN_DELAY = 10
 #: Seconds that requests under way get for their answers when a port closes.
 ANSWERING = 15.0
 #: How a socket of both families shows the address of a peer that came by IPv4.

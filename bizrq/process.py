@@ -12,47 +12,31 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable
-from enum import StrEnum
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import NoReturn
 
 import structlog
-import typer
 from aiohttp import web
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST
+from prometheus_client.registry import Collector
 
 from bizrq.api.config import ConfigurationError
+from bizrq.exposition import GroupFamily, render
+from bizrq.flags import LogFormat, LogLevel
 from bizrq.kube.client import ConfigError, KubeClient
 from bizrq.listener import Listener, PortBounds, peer_of
+from bizrq.metrics import observed
 from bizrq.metrics_access import MetricsAccess
 from bizrq.settings import Settings, load
 from bizrq.units.text import printable
 
 #: The kubelet's probes and a few scrapers ask here, and send no bodies.
 METRICS_BOUNDS = PortBounds(connections=100, bytes=1024 * 1024, body_bytes=0)
+#: Seconds in which a scraper has to read its answer.
+SCRAPE = 30.0
 #: Seconds that a scrape gets for its answer when the process ends.
 SCRAPED = 2.0
-
-MetricsAnonymous = Annotated[
-    bool, typer.Option("--metrics-anonymous", help="Let everybody read /metrics, without a token.")
-]
-
-
-class LogFormat(StrEnum):
-    TEXT = "text"
-    JSON = "json"
-
-
-class LogLevel(StrEnum):
-    DEBUG = "debug"
-    INFO = "info"
-    WARNING = "warning"
-    ERROR = "error"
-
-
-LogFormatOption = Annotated[LogFormat, typer.Option("--log-format", help="Form of a line of the log.")]
-LogLevelOption = Annotated[LogLevel, typer.Option("--log-level", help="Log nothing that is less severe.")]
 
 #: Set when the process must end.
 Stop = asyncio.Event
@@ -113,7 +97,8 @@ def prepare(name: str, config: Path | None, kubeconfig: Path | None) -> tuple[Se
     """Return the settings and a client. Exit with one line and status 2 if one is not usable."""
     try:
         settings = load(config)
-        return settings, KubeClient.from_kubeconfig(kubeconfig) if kubeconfig else KubeClient.from_environment()
+        client = KubeClient.from_kubeconfig(kubeconfig) if kubeconfig else KubeClient.from_environment()
+        return settings, observed(client)
     except (ConfigurationError, ConfigError) as error:
         end(name, str(error))
 
@@ -167,19 +152,38 @@ async def until_stopped(stop: Stop, *work: Awaitable[object]) -> None:
         await asyncio.gather(waiting, *tasks, return_exceptions=True)
 
 
-async def serve_metrics(host: str, port: int, unready: Callable[[], str], access: MetricsAccess | None) -> Listener:
+async def serve_metrics(
+    host: str,
+    port: int,
+    unready: Callable[[], str],
+    access: MetricsAccess | None,
+    families: Sequence[GroupFamily] = (),
+    collectors: Sequence[Collector] = (),
+) -> Listener:
     """Serve /metrics, /healthz and /readyz over plain HTTP. The caller cleans up the returned listener.
 
     `unready` returns why the process is not ready, "" if it is. `access` decides who may read /metrics; None is
-    everybody.
+    everybody. `families` and `collectors` are served besides the registry of prometheus_client.
     """
 
-    async def metrics(request: web.Request) -> web.Response:
+    async def metrics(request: web.Request) -> web.StreamResponse:
         if access is not None:
             status = await access.status(request.headers.get("Authorization", ""), peer_of(request))
             if status != 200:
                 return web.Response(status=status, headers={"WWW-Authenticate": "Bearer"} if status == 401 else None)
-        return web.Response(body=generate_latest(), headers={"Content-Type": CONTENT_TYPE_LATEST})
+        # The request is complete: from here the connection owes nothing more.
+        await listener.body(request)
+        response = web.StreamResponse(headers={"Content-Type": CONTENT_TYPE_LATEST})
+        try:
+            async with asyncio.timeout(SCRAPE):
+                await response.prepare(request)
+                if request.method != "HEAD":
+                    async for piece in render(families, collectors):
+                        await response.write(piece)
+                await response.write_eof()
+        except TimeoutError:
+            raise ConnectionResetError("the scraper reads too slowly") from None
+        return response
 
     async def healthz(_: web.Request) -> web.Response:
         return web.Response(text="ok")

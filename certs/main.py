@@ -15,13 +15,14 @@ from typing import Annotated, Any, NoReturn
 
 import structlog
 import typer
-from prometheus_client import Counter, Gauge
+from prometheus_client import Counter
 
-from bizrq import process
+from bizrq import flags, process
 from bizrq.kube.admission import REGISTRATIONS
 from bizrq.kube.client import ApiError, ConfigError, KubeClient, Unreachable
 from bizrq.kube.informer import Informer
 from bizrq.listener import EVERYWHERE
+from bizrq.metrics import CERTIFICATE_EXPIRES, WatchAges, observed
 from bizrq.metrics_access import MetricsAccess
 from bizrq.units.text import printable
 from certs import cabundle, pki, rotation
@@ -32,9 +33,6 @@ from certs.store import read_directory, write_directory
 #: How often everything is checked again; a changed webhook configuration is checked at once.
 PASS_SECONDS = 30.0
 
-EXPIRES = Gauge(
-    "bizrq_certificate_expiration_timestamp_seconds", "Expiration of a certificate as Unix time", ["certificate"]
-)
 PASSES = Counter("bizrq_certs_reconcile_total", "Passes over certificates and configurations", ["result"])
 
 log = structlog.get_logger(__name__)
@@ -54,6 +52,8 @@ class CertificateKeeper:
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self.done_once = False
+        #: Empty without a client.
+        self.informers: list[Informer] = []
         self._cert_dir = cert_dir
         self._names = list(names)
         self._client = client
@@ -71,7 +71,8 @@ class CertificateKeeper:
         configurations: list[str] = []
         if self._client is not None:
             try:
-                found = [each for each in (await self._client.list(REGISTRATIONS))[0] if cabundle.is_ours(each)]
+                listed, _ = await self._client.list(REGISTRATIONS, label_selector=cabundle.SELECTOR)
+                found = [each for each in listed if cabundle.is_ours(each)]
                 configurations = [each["metadata"]["name"] for each in found]
                 announced = cabundle.announced_bundles(found, self._names)
                 if any(each.get("webhooks") for each in found) and not announced:
@@ -90,10 +91,21 @@ class CertificateKeeper:
         write_directory(self._cert_dir, files)
         if away is not None:
             raise away
-        for name in configurations:
-            if self._client is not None:
-                await cabundle.inject(self._client, name, files[rotation.CA_BUNDLE], self._names)
+        if self._client is not None:
+            await self._inject(self._client, configurations, files[rotation.CA_BUNDLE])
         self.done_once = True
+
+    async def _inject(self, client: KubeClient, configurations: Sequence[str], bundle: bytes) -> None:
+        """Write the bundle into each configuration, whether or not another takes it. Raise the first error."""
+        failed: list[ApiError | Unreachable] = []
+        for name in configurations:
+            try:
+                await cabundle.inject(client, name, bundle, self._names)
+            except (ApiError, Unreachable) as error:
+                log.warning("CA bundle not written", configuration=name, error=str(error))
+                failed.append(error)
+        if failed:
+            raise failed[0]
 
     async def _shared(self) -> SharedFiles | None:
         if self._client is None or self._secret is None:
@@ -104,7 +116,7 @@ class CertificateKeeper:
         state = rotation.read(files, self._now())
         for name, pair in (("ca", state.signing), ("serving", state.serving)):
             if pair is not None:
-                EXPIRES.labels(name).set(pair.certificate.not_valid_after_utc.timestamp())
+                CERTIFICATE_EXPIRES.labels(name).set(pair.certificate.not_valid_after_utc.timestamp())
         changed = sorted(name for name in files if before.get(name) != files[name])
         if changed:
             log.info("certificates changed", files=changed, cas=len(state.bundle))
@@ -112,7 +124,7 @@ class CertificateKeeper:
     async def run(self) -> None:
         """Run passes until cancelled: every half minute, and whenever a webhook configuration changes."""
         changed = asyncio.Event()
-        async with _watching(self._client, changed):
+        async with self._watching(changed):
             while True:
                 try:
                     await self.run_pass()
@@ -126,23 +138,24 @@ class CertificateKeeper:
                     await asyncio.wait_for(changed.wait(), PASS_SECONDS)
                 changed.clear()
 
+    @contextlib.asynccontextmanager
+    async def _watching(self, changed: asyncio.Event) -> AsyncIterator[None]:
+        if self._client is None:
+            yield
+            return
 
-@contextlib.asynccontextmanager
-async def _watching(client: KubeClient | None, changed: asyncio.Event) -> AsyncIterator[None]:
-    if client is None:
-        yield
-        return
+        def on_change(old: dict[str, Any] | None, new: dict[str, Any] | None) -> None:
+            if new is not None and cabundle.is_ours(new):
+                changed.set()
 
-    def on_change(old: dict[str, Any] | None, new: dict[str, Any] | None) -> None:
-        if new is not None and cabundle.is_ours(new):
-            changed.set()
-
-    task = asyncio.create_task(Informer(client, REGISTRATIONS, on_change=on_change).run())
-    try:
-        yield
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        informer = Informer(self._client, REGISTRATIONS, on_change=on_change, label_selector=cabundle.SELECTOR)
+        self.informers = [informer]
+        task = asyncio.create_task(informer.run())
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
 
 
 def certs(
@@ -162,9 +175,9 @@ def certs(
         str | None, typer.Option(help="A Secret in the namespace that shares the files between pods.")
     ] = None,
     metrics_port: Annotated[int, typer.Option(min=0, max=65535, help="Plain HTTP: /metrics; 0 is none.")] = 9092,
-    metrics_anonymous: process.MetricsAnonymous = False,
-    log_format: process.LogFormatOption = process.LogFormat.TEXT,
-    log_level: process.LogLevelOption = process.LogLevel.INFO,
+    metrics_anonymous: flags.MetricsAnonymous = False,
+    log_format: flags.LogFormatOption = flags.LogFormat.TEXT,
+    log_level: flags.LogLevelOption = flags.LogLevel.INFO,
     once: Annotated[
         bool, typer.Option("--once", help="Look once, then end: 0 done, 2 bad input, 3 no cluster.")
     ] = False,
@@ -194,6 +207,7 @@ def certs(
                     metrics_port,
                     lambda: "" if keeper.done_once else "no certificate yet",
                     None if metrics_anonymous else MetricsAccess(client),
+                    collectors=[WatchAges(lambda: keeper.informers)],
                 )
             await process.until_stopped(stop, keeper.run())
         finally:
@@ -221,8 +235,8 @@ def _names(given: Sequence[str] | None, namespace: str) -> list[str]:
 
 def _client(kubeconfig: Path | None) -> KubeClient | None:
     if kubeconfig is not None:
-        return KubeClient.from_kubeconfig(kubeconfig)
-    return KubeClient.in_cluster() if os.environ.get("KUBERNETES_SERVICE_HOST") else None
+        return observed(KubeClient.from_kubeconfig(kubeconfig))
+    return observed(KubeClient.in_cluster()) if os.environ.get("KUBERNETES_SERVICE_HOST") else None
 
 
 def _end(code: int, why: object) -> NoReturn:

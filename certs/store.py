@@ -17,6 +17,7 @@ from pathlib import Path
 
 import structlog
 
+from bizrq.metrics import CERTIFICATE_EXPIRES
 from certs import pki
 from certs.clients import Clients
 from certs.pki import CertificateError
@@ -103,6 +104,7 @@ class ServingCertificate:
         if pair != self._loaded:
             expires_at = self._take(*pair)
             self._loaded, self.expires_at = pair, expires_at
+            CERTIFICATE_EXPIRES.labels("serving").set(expires_at.timestamp())
             self.reloads += 1
             log.info("serving certificate loaded", expires=expires_at.isoformat())
             if expires_at <= datetime.now(UTC):

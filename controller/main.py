@@ -11,7 +11,7 @@ from typing import Annotated
 import structlog
 import typer
 
-from bizrq import process
+from bizrq import flags, process
 from bizrq.listener import EVERYWHERE
 from bizrq.metrics_access import MetricsAccess
 
@@ -39,9 +39,9 @@ def control(
     metrics_port: Annotated[
         int, typer.Option(min=0, max=65535, help="Port of /metrics over plain HTTP; 0 disables it.")
     ] = 9091,
-    metrics_anonymous: process.MetricsAnonymous = False,
-    log_format: process.LogFormatOption = process.LogFormat.TEXT,
-    log_level: process.LogLevelOption = process.LogLevel.INFO,
+    metrics_anonymous: flags.MetricsAnonymous = False,
+    log_format: flags.LogFormatOption = flags.LogFormat.TEXT,
+    log_level: flags.LogLevelOption = flags.LogLevel.INFO,
     recount_interval: Annotated[str, typer.Option(help="Longest time between two recounts of a group.")] = "5m",
     cash_interval: Annotated[
         str, typer.Option(help="Time between two updates of the card-hours of running pods.")
@@ -50,6 +50,7 @@ def control(
 ) -> None:
     """Keep the status of every group up to date. Of several replicas, only the holder of the Lease works."""
     from controller.manager import Controller
+    from controller.metrics import OF_GROUPS
 
     process.configure_logging(log_format, log_level)
     recount, cash = seconds(recount_interval), seconds(cash_interval)
@@ -70,7 +71,9 @@ def control(
         try:
             if metrics_port:
                 access = None if metrics_anonymous else MetricsAccess(client)
-                metrics = await process.serve_metrics(EVERYWHERE, metrics_port, lambda: controller.unready, access)
+                metrics = await process.serve_metrics(
+                    EVERYWHERE, metrics_port, lambda: controller.unready, access, OF_GROUPS, controller.collectors()
+                )
             await process.until_stopped(stop, controller.run())
         finally:
             if metrics is not None:

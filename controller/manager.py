@@ -10,12 +10,14 @@ import time
 from collections.abc import Callable
 
 import structlog
+from prometheus_client.registry import Collector
 
 from bizrq import process
 from bizrq.kube.client import ApiError, Conflict, KubeClient, Unreachable
 from bizrq.kube.events import EventRecorder
 from bizrq.kube.informer import not_synced
 from bizrq.kube.lease import run_as_leader
+from bizrq.metrics import WatchAges
 from bizrq.settings import Settings
 from bizrq.workloads.demand import counting
 from controller import metrics
@@ -27,7 +29,7 @@ from controller.hours.record_store import RecordStore
 from controller.hours.retention import StatementRetention
 from controller.hours.tree_calendar import TreeCalendar
 from controller.overlap import OverlapList
-from controller.queue import WorkQueue
+from controller.queue import QueueState, WorkQueue
 from controller.reconcile import Reconciler
 from controller.usage.claim_payers import ClaimPayers
 from controller.usage.observed_usage import ObservedUsage
@@ -103,6 +105,11 @@ class Controller:
             clock=clock,
         )
         self.leading = asyncio.Event()
+        metrics.LEADER.labels(LEASE).set(0)
+
+    def collectors(self) -> list[Collector]:
+        """Return the metrics that are measured at a scrape."""
+        return [QueueState(self.queue, self.leading.is_set), WatchAges(lambda: self.cluster.informers.all)]
 
     @property
     def unready(self) -> str:
@@ -129,6 +136,16 @@ class Controller:
 
     async def _work(self) -> None:
         """Reconcile every group once, then those that the queue brings, until leadership ends."""
+        metrics.LEADER.labels(LEASE).set(1)
+        try:
+            await self._lead()
+        finally:
+            metrics.LEADER.labels(LEASE).set(0)
+            # Another process counts from now on, and what this one knew grows old.
+            for family in metrics.OF_GROUPS:
+                family.clear()
+
+    async def _lead(self) -> None:
         for informer in self.cluster.informers.all:
             await informer.synced.wait()
         process.quiet_collector()
@@ -137,7 +154,7 @@ class Controller:
         for group in self.cluster.groups.values():
             self.queue.add(group.name)
         log.info("counting", groups=len(self.cluster.groups.values()))
-        metrics.LEADER.set(1)
+        self.queue.begin()
         self.leading.set()
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -146,13 +163,11 @@ class Controller:
                     tasks.create_task(self._worker(), name=f"worker {number}")
         finally:
             self.leading.clear()
-            metrics.LEADER.set(0)
 
     async def _worker(self) -> None:
         while True:
             name = await self.queue.get()
             failed, again = True, None
-            began = time.monotonic()
             try:
                 again = await self._reconciler.reconcile(name)
                 failed = False
@@ -170,8 +185,6 @@ class Controller:
                 log.exception("group not reconciled, retrying", group=name)
             finally:
                 self.queue.done(name, failed=failed)
-                metrics.RECONCILE_SECONDS.observe(time.monotonic() - began)
-                metrics.QUEUE_DEPTH.set(len(self.queue))
             if again is not None:
                 self.queue.add(name, again)
             elif not failed:

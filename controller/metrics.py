@@ -1,20 +1,46 @@
-"""The controller's Prometheus metrics."""
+"""The controller's Prometheus metrics.
+
+Those of the workqueue and of the lead have the names and the meaning of client-go's. Amounts are in base units: cores,
+bytes, cards, hours.
+"""
 
 from prometheus_client import Counter, Gauge, Histogram
 
+from bizrq.exposition import GroupCounter, GroupFamily
+
 RECONCILES = Counter("bizrq_reconcile_total", "Reconciliations of a group", ["result"])
-RECONCILE_SECONDS = Histogram("bizrq_reconcile_duration_seconds", "Time of one reconciliation of a group")
-STATUS_WRITES = Counter("bizrq_status_writes_total", "Status writes by the controller")
-DRIFT = Counter("bizrq_drift_total", "Recounts that found more stored than was admitted", ["group"])
-CACHE_CORRECTED = Counter(
-    "bizrq_usage_cache_corrected_total", "Cached usage that a full check had to correct", ["group"]
+LEADER = Gauge(
+    "leader_election_master_status", "1 while this process holds the Lease of that name, 0 while it waits", ["name"]
 )
-MISMATCHES = Gauge("bizrq_device_mismatches", "Workloads that use other devices than they declare", ["group"])
-QUEUE_DEPTH = Gauge("bizrq_workqueue_depth", "Groups that wait for reconciliation")
-LEADER = Gauge("bizrq_leader", "1 while this process holds the Lease and reconciles groups")
-CASH_USED = Gauge("bizrq_cash_used_ratio", "Used share of a card-hour budget", ["group", "resource"])
-CASH_EXHAUSTION = Gauge(
+
+#: The bounds in seconds of what waits and works.
+_SECONDS = (0.001, 0.01, 0.1, 1, 10, 100, 1000)
+QUEUE_ADDS = Counter("workqueue_adds_total", "Groups that came to wait for a reconciliation", ["name"])
+QUEUE_RETRIES = Counter("workqueue_retries_total", "Reconciliations that failed and are tried again", ["name"])
+QUEUE_SECONDS = Histogram(
+    "workqueue_queue_duration_seconds", "Time that a group is due until it is reconciled", ["name"], buckets=_SECONDS
+)
+WORK_SECONDS = Histogram(
+    "workqueue_work_duration_seconds", "Time of one reconciliation of a group", ["name"], buckets=_SECONDS
+)
+
+HARD = GroupFamily("bizrq_group_hard", "The ceiling of a group, in base units", by="resource")
+USED = GroupFamily("bizrq_group_used", "What a group uses with what its children hold, in base units", by="resource")
+SELF_USED = GroupFamily("bizrq_group_self_used", "What a group's own workloads use, in base units", by="resource")
+RESERVED = GroupFamily(
+    "bizrq_group_reserved", "What is reserved in a group and not yet counted as used, in base units", by="resource"
+)
+CASH_USED = GroupFamily("bizrq_cash_used_ratio", "Used share of a card-hour budget", by="resource")
+CASH_EXHAUSTION = GroupFamily(
     "bizrq_cash_exhaustion_timestamp_seconds",
     "When a card-hour budget is exhausted at the current rate, in seconds since 1970; +Inf: not before the next grant",
-    ["group", "resource"],
+    by="resource",
 )
+MISMATCHES = GroupFamily("bizrq_device_mismatches", "Workloads that use other devices than they declare")
+DRIFT = GroupCounter("bizrq_drift_total", "Recounts that found more stored than was admitted")
+CACHE_CORRECTED = GroupCounter("bizrq_usage_cache_corrected_total", "Cached usage that a full check had to correct")
+
+#: Those that say what is counted now; the others count on while a group cannot be read.
+COUNTED = (HARD, USED, SELF_USED, RESERVED, CASH_USED, CASH_EXHAUSTION, MISMATCHES)
+#: All that belong to groups.
+OF_GROUPS = (*COUNTED, DRIFT, CACHE_CORRECTED)

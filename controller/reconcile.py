@@ -67,6 +67,7 @@ class _Gathered:
 class _Report:
     """What to report in events and metrics once the status is stored."""
 
+    hard: Limits
     counted: Recount
     findings: Findings
     hours: HoursReport
@@ -336,7 +337,7 @@ class Reconciler:
             cash=wire.with_committed(record.cash_status() if record is not None else None, counted.committed),
             hold=group.status.hold,
         )
-        return status, _Report(counted, findings, hours, frozenset(usage.leftovers))
+        return status, _Report(hard, counted, findings, hours, frozenset(usage.leftovers))
 
     def _unreadable_status(self, group: GroupObject, problem: str) -> GroupStatus:
         """Return the status of a group that cannot be read: its usage is unknown, not zero, until a person repairs it.
@@ -368,8 +369,10 @@ class Reconciler:
             self._cluster.payers.read_own(stored, status.payers)
         if report is not None:
             self._left[group.name] = report.leftovers
-            self._reporter.report(group, report.counted, report.findings, report.hours)
+            self._reporter.report(group, report.hard, report.counted, report.findings, report.hours)
             self._overlaps.set(group.name, rejections(group, report.counted, self._usage_cache.of(group.name)))
+        else:
+            self._reporter.forget_counted(group.name)
         again = [self._interval]
         if self._stays.waits(group.name):
             again.append(0.5)
@@ -396,6 +399,7 @@ class Reconciler:
             conditions=self._reporter.conditions(group, [("Ready", False, "Restored", message)]),
         )
         await self._writer.write(group, status)
+        self._reporter.forget_counted(group.name)
 
 
 def _leftovers(usage: GroupUsage) -> list[str]:

@@ -21,9 +21,11 @@ from bizrq.hours.alerts import BudgetLevel, crossed, low_condition
 from bizrq.hours.budget import BudgetTerms
 from bizrq.kube.events import EventRecorder
 from bizrq.quota.recount import Recount
+from bizrq.quota.reservation import reserved_total
 from bizrq.units import quantity
 from bizrq.units.names import Catalog, is_cash, sort_key
-from bizrq.units.resources import Resources, nonzero
+from bizrq.units.quantity import NANO
+from bizrq.units.resources import Limits, Resources, nonzero, restrict
 from bizrq.units.times import format_timestamp
 from controller import metrics
 from controller.hours.budget_forecast import BudgetState
@@ -64,12 +66,16 @@ class StatusReporter:
         self._recorder = recorder
         self._catalog = catalog
         self._now = now
-        #: The card-hour budgets that metrics have, by group.
-        self._metered: dict[str, set[str]] = {}
 
     def forget(self, name: str) -> None:
-        """Remove the metrics of a group that is gone."""
-        self._measure(name, [])
+        """End the metrics of a group that is gone."""
+        for family in metrics.OF_GROUPS:
+            family.forget(name)
+
+    def forget_counted(self, name: str) -> None:
+        """End the figures of a group that cannot be counted: they are unknown, not what they were."""
+        for family in metrics.COUNTED:
+            family.forget(name)
 
     def conditions(self, group: GroupObject, found: Sequence[ConditionDraft]) -> list[Condition]:
         """Return conditions with the time of their last change, as in metav1.Condition."""
@@ -82,8 +88,10 @@ class StatusReporter:
             conditions.append(Condition(kind, text, reason, message, since, group.metadata.generation))
         return conditions
 
-    def report(self, group: GroupObject, counted: Recount, findings: Findings, hours: HoursReport) -> None:
-        """Emit events: drift, a group that goes over quota, card-hours that run low or out, new findings."""
+    def report(
+        self, group: GroupObject, hard: Limits, counted: Recount, findings: Findings, hours: HoursReport
+    ) -> None:
+        """Set metrics, and emit events: drift, a group over quota, card-hours that run low or out, new findings."""
         reference = {
             "apiVersion": wire.API_VERSION,
             "kind": wire.KIND,
@@ -93,7 +101,7 @@ class StatusReporter:
         }
         was = {c.type: c.status == "True" for c in group.status.conditions}
         if counted.drift:
-            metrics.DRIFT.labels(group.name).inc()
+            metrics.DRIFT.inc(group.name)
             listed = _amounts(counted.drift)
             log.error("drift", group=group.name, drift=listed)
             names = ", ".join(sorted(nonzero(counted.drift)))
@@ -114,8 +122,9 @@ class StatusReporter:
             if level.used < level.hard or reached > 100:
                 message = f"a threshold is reached: {level.name}; the condition CashLow says more"
                 self._recorder.event(reference, "Warning", "CashLow", message)
-        self._measure(group.name, hours.levels, hours.budget.at)
-        metrics.MISMATCHES.labels(group.name).set(len(findings.mismatches))
+        _measure(group.name, hard, counted)
+        _measure_hours(group.name, hours)
+        metrics.MISMATCHES.set(group.name, {"": len(findings.mismatches)})
         said, events = {c.type: c.message for c in group.status.conditions}, findings.events()
         for kind, _, _, message in findings.conditions():
             if kind == OVERLAP:
@@ -135,18 +144,29 @@ class StatusReporter:
             return {}
         return {n: BudgetLevel(n, hard[n], used.get(n, 0), own.get(n, 0)) for n in hard if is_cash(n)}
 
-    def _measure(self, group: str, levels: Sequence[BudgetLevel], at: int = 0) -> None:
-        """Set the metrics of these budgets of the group, and remove those of others. `at` is in milliseconds."""
-        gone = self._metered.pop(group, set()) - {each.name for each in levels}
-        for name in gone:
-            metrics.CASH_USED.remove(group, name)
-            metrics.CASH_EXHAUSTION.remove(group, name)
-        if levels:
-            self._metered[group] = {each.name for each in levels}
-        for each in levels:
-            metrics.CASH_USED.labels(group, each.name).set(each.used / each.hard if each.hard else 1)
-            out = at if each.used >= each.hard else each.exhausted_at
-            metrics.CASH_EXHAUSTION.labels(group, each.name).set(math.inf if out is None else out / 1000)
+
+def _measure(group: str, hard: Limits, counted: Recount) -> None:
+    """Set the metrics of a group's figures, in base units."""
+    reserved = restrict(reserved_total(counted.reservations), hard)
+    for family, amounts in (
+        (metrics.HARD, hard),
+        (metrics.USED, counted.used),
+        (metrics.SELF_USED, counted.self_used),
+        (metrics.RESERVED, {name: reserved.get(name, 0) for name in hard}),
+    ):
+        family.set(group, {name: amount / NANO for name, amount in amounts.items()})
+
+
+def _measure_hours(group: str, hours: HoursReport) -> None:
+    """Set the metrics of a group's card-hour budgets."""
+    ratios: dict[str, float] = {}
+    ends: dict[str, float] = {}
+    for each in hours.levels:
+        ratios[each.name] = each.used / each.hard if each.hard else 1
+        end = hours.budget.at if each.used >= each.hard else each.exhausted_at
+        ends[each.name] = math.inf if end is None else end / 1000
+    metrics.CASH_USED.set(group, ratios)
+    metrics.CASH_EXHAUSTION.set(group, ends)
 
 
 def conditions(

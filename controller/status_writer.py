@@ -12,10 +12,10 @@ import msgspec
 from bizrq.api import group as wire
 from bizrq.api.group import GroupObject, GroupStatus
 from bizrq.kube.client import Conflict
+from bizrq.metrics import counted_write
 from bizrq.store.edit_backoff import EditBackoff
 from bizrq.store.groups import GroupStore
 from bizrq.units.times import format_timestamp
-from controller import metrics
 
 #: Seconds that a write and a read may take.
 _WRITE = 10.0
@@ -52,9 +52,7 @@ class StatusWriter:
         due = self._clock() - self._written.get(group.name, float("-inf")) >= self._interval * 0.9
         if not (due or _differs(group.status, status)):
             return None
-        stored = await self.write(group, status)
-        metrics.STATUS_WRITES.inc()
-        return stored
+        return await self.write(group, status)
 
     async def write(self, group: GroupObject, status: GroupStatus) -> GroupObject:
         """Write the status on the version of the group that was read, and return the stored group.
@@ -64,7 +62,8 @@ class StatusWriter:
         written = msgspec.structs.replace(status, last_reconcile_time=format_timestamp(self._now()))
         body = wire.encode(msgspec.structs.replace(group, status=written))
         try:
-            stored = await self._groups.write_status(group.name, body, _WRITE)
+            with counted_write():
+                stored = await self._groups.write_status(group.name, body, _WRITE)
         except Conflict:
             await self._groups.read(group.name, _READ)
             raise

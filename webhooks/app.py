@@ -15,7 +15,6 @@ from collections.abc import Awaitable, Callable
 
 import structlog
 from aiohttp import web
-from prometheus_client import Counter, Histogram
 
 from bizrq.api import review
 from bizrq.api.review import MalformedReview
@@ -35,17 +34,10 @@ from webhooks.charging.deadline import Deadline
 from webhooks.charging.group_commit import Reserver
 from webhooks.disclosure import Disclosure
 from webhooks.keepalive import ConnectionPacer
+from webhooks.metrics import REVIEWS, SECONDS, Measured
 from webhooks.routes import Handler, handlers
 
 log = structlog.get_logger(__name__)
-
-REVIEWS = Counter("bizrq_admission_reviews_total", "Reviews answered", ["webhook", "verdict"])
-SECONDS = Histogram(
-    "bizrq_admission_duration_seconds",
-    "Time from a review's arrival to its answer",
-    ["webhook"],
-    buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10),
-)
 
 #: Seconds that the API server waits where it does not say (admissionregistration/v1 timeoutSeconds).
 _DEFAULT_TIMEOUT = 10.0
@@ -77,7 +69,7 @@ class Webhooks:
         self._stranger_logged = -math.inf
         self.payers = PayerStore(client, settings.registry)
         self.store = GroupStore(client, on_change=self.payers.on_group)
-        self.reserver = Reserver(self.store, catalog=settings.catalog, clock=clock)
+        self.reserver = Reserver(self.store, catalog=settings.catalog, clock=clock, measures=Measured())
         self.resolver = ReferenceResolver(client, settings.registry)
         reviewer = SubjectAccessReviewer(client)
         authorizer = Authorizer(client, self.store, reviewer, settings.rights)
@@ -93,15 +85,16 @@ class Webhooks:
     @property
     def unready(self) -> str:
         """The reason why the process is not ready, such as a cache that is not synced; "" where it is."""
-        return "draining" if self._draining else not_synced(self._informers)
+        return "draining" if self._draining else not_synced(self.informers)
 
     async def synced(self) -> None:
         """Return once all caches are synced with the API server."""
-        for informer in self._informers:
+        for informer in self.informers:
             await informer.synced.wait()
 
     @property
-    def _informers(self) -> list[Informer]:
+    def informers(self) -> list[Informer]:
+        """All watches."""
         return [self.store.informer, self.payers.informer, *self.resolver.informers]
 
     def app(self) -> web.Application:
@@ -115,7 +108,7 @@ class Webhooks:
     async def start(self, host: str, port: int, tls: Callable[[], ssl.SSLContext] | None) -> int:
         """Serve and watch. Return the port, a free one for port 0. `tls` returns the context of the next handshake."""
         self._tls = tls
-        self._watching = [asyncio.create_task(informer.run()) for informer in self._informers]
+        self._watching = [asyncio.create_task(informer.run()) for informer in self.informers]
         return await self._listener.start(host, port, tls)
 
     async def drain(self, seconds: float) -> None:

@@ -8,8 +8,9 @@ from typing import Annotated
 import structlog
 import typer
 
-from bizrq import process
-from bizrq.listener import DRAIN_DELAY, EVERYWHERE
+from bizrq import flags, process
+from bizrq.listener import EVERYWHERE
+from bizrq.metrics import WatchAges
 from bizrq.metrics_access import MetricsAccess
 
 log = structlog.get_logger(__name__)
@@ -30,12 +31,10 @@ def serve(
         str | None, typer.Option(help="Common name of the API server's client certificate; needs --client-ca.")
     ] = None,
     metrics_port: Annotated[int, typer.Option(min=0, max=65535, help="Port of /metrics (HTTP); 0 serves none.")] = 9090,
-    metrics_anonymous: process.MetricsAnonymous = False,
-    log_format: process.LogFormatOption = process.LogFormat.TEXT,
-    log_level: process.LogLevelOption = process.LogLevel.INFO,
-    drain_delay: Annotated[
-        int, typer.Option(min=0, max=600, help="Seconds to serve on after SIGTERM, until no new reviews come.")
-    ] = DRAIN_DELAY,
+    metrics_anonymous: flags.MetricsAnonymous = False,
+    log_format: flags.LogFormatOption = flags.LogFormat.TEXT,
+    log_level: flags.LogLevelOption = flags.LogLevel.INFO,
+    drain_delay: flags.DrainDelay = flags.DRAIN_DELAY,
 ) -> None:
     """Answer the API server's admission reviews over TLS."""
     from certs.clients import clients_of
@@ -70,7 +69,10 @@ def serve(
         try:
             if metrics_port:
                 access = None if metrics_anonymous else MetricsAccess(client)
-                metrics = await process.serve_metrics(host, metrics_port, lambda: webhooks.unready, access)
+                ages = WatchAges(lambda: webhooks.informers)
+                metrics = await process.serve_metrics(
+                    host, metrics_port, lambda: webhooks.unready, access, collectors=[ages]
+                )
             await process.until_stopped(stop, work())
             log.info("draining", seconds=drain_delay)
             await webhooks.drain(drain_delay)

@@ -1,4 +1,4 @@
-"""The RBAC objects by which `bizrq allow` lets somebody charge a group.
+"""The RBAC objects by which `bizrq allow` lets somebody charge or read a group.
 
 This file alone decides who a word of the command line means, and how the objects are called. It talks to no cluster.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import re
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any, Final
 
 from bizrq.api.group import API_GROUP, PLURAL
@@ -28,6 +29,13 @@ _LONGEST: Final = 1_024
 _KINDS: Final = ("user", "group", "namespace", "serviceaccount")
 #: Of the hash in the name of a binding: 64 bits.
 _HASH: Final = 16
+
+
+class Right(Enum):
+    """What somebody is allowed, with the verbs that it takes: to list and watch one object is to select its name."""
+
+    USE = ("use",)
+    READ = ("get", "list", "watch")
 
 
 class NoSubject(ValueError):
@@ -77,34 +85,34 @@ def is_group_name(text: str) -> bool:
     return _GROUP.fullmatch(text) is not None
 
 
-def role_name(group: str) -> str:
-    return f"bizrq-use-{group}"
+def role_name(group: str, right: Right = Right.USE) -> str:
+    return f"bizrq-{right.name.lower()}-{group}"
 
 
-def binding_name(group: str, who: Subject) -> str:
+def binding_name(group: str, who: Subject, right: Right = Right.USE) -> str:
     """Return a name of its own for each group and subject: names of users may have any characters, in any case."""
     digest = hashlib.sha256(f"{group}\0{who.kind}\0{who.name}".encode()).hexdigest()
-    return f"{role_name(group)}-{digest[:_HASH]}"
+    return f"{role_name(group, right)}-{digest[:_HASH]}"
 
 
-def role(group: str) -> Object:
-    """Return the role of the right to charge one group."""
-    rule = {"apiGroups": [API_GROUP], "resources": [PLURAL], "resourceNames": [group], "verbs": ["use"]}
+def role(group: str, right: Right = Right.USE) -> Object:
+    """Return the role of a right to one group."""
+    rule = {"apiGroups": [API_GROUP], "resources": [PLURAL], "resourceNames": [group], "verbs": [*right.value]}
     return {
         "apiVersion": f"{_RBAC}/v1",
         "kind": "ClusterRole",
-        "metadata": {"name": role_name(group), "labels": _labels(group)},
+        "metadata": {"name": role_name(group, right), "labels": _labels(group)},
         "rules": [rule],
     }
 
 
-def binding(group: str, who: Subject) -> Object:
+def binding(group: str, who: Subject, right: Right = Right.USE) -> Object:
     """Return the binding of the role to somebody. Groups have no namespace, so a RoleBinding would give nothing."""
     return {
         "apiVersion": f"{_RBAC}/v1",
         "kind": "ClusterRoleBinding",
-        "metadata": {"name": binding_name(group, who), "labels": _labels(group)},
-        "roleRef": {"apiGroup": _RBAC, "kind": "ClusterRole", "name": role_name(group)},
+        "metadata": {"name": binding_name(group, who, right), "labels": _labels(group)},
+        "roleRef": {"apiGroup": _RBAC, "kind": "ClusterRole", "name": role_name(group, right)},
         "subjects": [{"apiGroup": _RBAC, "kind": who.kind, "name": who.name}],
     }
 

@@ -18,6 +18,7 @@ from bizrq.cli.verbs import (
     audit,
     correct,
     describe,
+    doctor,
     explain,
     fit,
     forecast,
@@ -50,6 +51,7 @@ app.command("allow")(on_cluster(allow.allow))
 app.command("fit")(on_cluster(fit.fit))
 app.command("explain")(on_cluster(explain.explain))
 app.command("usage")(usage.usage)
+app.command("doctor")(on_cluster(doctor.doctor))
 app.command("install")(on_cluster(install.install))
 app.command("uninstall")(on_cluster(install.uninstall))
 app.command("version")(version.version)

@@ -15,9 +15,10 @@ import crds
 from bizrq.api import guards, overlap, priority
 from bizrq.cli import rbac
 from bizrq.cli.rbac import CERTS, CONTROLLER, WEBHOOKS
+from bizrq.flags import DRAIN_DELAY, LogFormat, LogLevel
 from bizrq.kube.admission import POLICIES, POLICY_BINDINGS, REGISTRATIONS
 from bizrq.kube.client import Resource
-from bizrq.listener import ANSWERING, DRAIN_DELAY
+from bizrq.listener import ANSWERING
 from bizrq.settings import Settings
 from bizrq.store.overlaps import OVERLAPS
 from webhooks import registration
@@ -25,6 +26,8 @@ from webhooks import registration
 Object = dict[str, Any]
 
 CONFIG = rbac.CONFIG
+#: The annotation of pods with a digest of their configuration.
+CONFIG_DIGEST = "bizrq.quota.biz.group/config"
 CLIENT_CA = "bizrq-client-ca"
 SECRET = CERTS
 MANAGED, INSTALL = "app.kubernetes.io/managed-by", "bizrq-install"
@@ -33,8 +36,8 @@ _CERTIFICATES, _SETTINGS, _CLIENTS = "/var/run/bizrq/certificates", "/etc/bizrq"
 _PORT = 8443
 #: The memory that a process may take: its caches, and what docs/operations.md, "Bounds of a port" allows strangers.
 _MEMORY = {WEBHOOKS: "2Gi", CONTROLLER: "2Gi", CERTS: "256Mi"}
-#: Seconds in which the webhooks end: they drain, answer what is under way, and close.
-GRACE = DRAIN_DELAY + int(ANSWERING) + 10
+#: Seconds in which a process ends that has no reviews to answer; the webhooks take so long besides those.
+_GRACE = 10
 _METRICS = {WEBHOOKS: 9090, CONTROLLER: 9091, CERTS: 9092}
 
 #: The kinds of API priority, which an API server may lack.
@@ -80,6 +83,7 @@ class InstallPlan:
 
     `client_ca` is the PEM text of the CA of the API server's client certificate, "" for none, and `client_name` its
     common name. `api_servers` are the CIDRs from which the API servers come; without one there is no NetworkPolicy.
+    `drain_delay` is the number of seconds that the webhooks serve on after SIGTERM.
     """
 
     namespace: str
@@ -91,6 +95,9 @@ class InstallPlan:
     api_servers: tuple[str, ...] = ()
     metrics_anonymous: bool = False
     api_priority: bool = True
+    drain_delay: int = DRAIN_DELAY
+    log_format: LogFormat = LogFormat.TEXT
+    log_level: LogLevel = LogLevel.INFO
 
 
 def resource_of(obj: Object) -> Resource:
@@ -214,7 +221,7 @@ def _webhooks(plan: InstallPlan) -> Object:
         # The root file system is read-only, and OpenSSL reads keys only from files.
         "/tmp": {"name": "tmp", "emptyDir": {"medium": "Memory"}},  # noqa: S108 a volume of the pod's own
     }
-    arguments = ["--cert-dir", _CERTIFICATES, "--port", str(_PORT)]
+    arguments = ["--cert-dir", _CERTIFICATES, "--port", str(_PORT), "--drain-delay", str(plan.drain_delay)]
     if plan.client_ca:
         # The process reads it again when it changes, so a new CA starts no new pods.
         mounts[_CLIENTS] = {"name": "client-ca", "configMap": {"name": CLIENT_CA}}
@@ -226,7 +233,8 @@ def _webhooks(plan: InstallPlan) -> Object:
         arguments,
         ports={"webhooks": _PORT},
         mounts=mounts,
-        grace=GRACE,
+        # They drain, answer what is under way, and close.
+        grace=plan.drain_delay + int(ANSWERING) + _GRACE,
     )
 
 
@@ -249,14 +257,15 @@ def _deployment(
     ports: Mapping[str, int] | None = None,
     mounts: Mapping[str, Object] | None = None,
     counts: bool = True,
-    grace: int = 10,
+    grace: int = _GRACE,
 ) -> Object:
     """Return the Deployment of a process, with probes and without rights on its node.
 
     `mounts` are volumes by mount path; `counts` is False for a process that takes no configuration; `grace` is its
     terminationGracePeriodSeconds.
     """
-    volumes, command = dict(mounts or {}), [process, "--namespace", plan.namespace, *arguments]
+    logs = ["--log-format", plan.log_format.value, "--log-level", plan.log_level.value]
+    volumes, command = dict(mounts or {}), [process, "--namespace", plan.namespace, *logs, *arguments]
     if plan.metrics_anonymous:
         command.append("--metrics-anonymous")
     annotations: dict[str, str] = {}
@@ -264,7 +273,7 @@ def _deployment(
         volumes[_SETTINGS] = {"name": "config", "configMap": {"name": CONFIG}}
         command += ["--config", f"{_SETTINGS}/config.yaml"]
         # A process reads its configuration once, so a new text has to start new pods.
-        annotations["bizrq.quota.biz.group/config"] = hashlib.sha256(plan.config.encode()).hexdigest()[:16]
+        annotations[CONFIG_DIGEST] = hashlib.sha256(plan.config.encode()).hexdigest()[:16]
     template: Object = {
         "metadata": {"labels": _selector(process), **({"annotations": annotations} if annotations else {})},
         "spec": {

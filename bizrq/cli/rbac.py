@@ -19,6 +19,7 @@ from bizrq.store.overlaps import OVERLAPS
 from bizrq.store.payers import PAYERS
 from bizrq.store.reference_resolver import CONTEXT, NODES, READ, SLICES, WATCHED
 from bizrq.workloads.kinds.registry import Registry
+from webhooks.charging.authorization import ROOTS
 
 Rule = dict[str, Any]
 
@@ -26,6 +27,10 @@ WEBHOOKS, CONTROLLER, CERTS = "bizrq-webhooks", "bizrq-controller", "bizrq-certs
 #: The ConfigMap with the configuration of the processes.
 CONFIG = "bizrq-config"
 COUNTED = "bizrq-counted"
+#: The roles of people. Nobody is bound to them.
+VIEWER, GROUP_LEAD, FINANCE, ADMIN = "bizrq-viewer", "bizrq-group-lead", "bizrq-finance", "bizrq-admin"
+#: The label by which a role is part of Kubernetes' own role `view`, and so of `edit` and `admin`.
+_INTO_VIEW = {"rbac.authorization.k8s.io/aggregate-to-view": "true"}
 METRICS, METRICS_READER = "bizrq-metrics", "bizrq-metrics-reader"
 #: The kinds of bizrq, all cluster-scoped.
 OURS = (GROUPS, CARD_HOURS, STATEMENTS, CORRECTIONS, PAYERS, OVERLAPS)
@@ -50,6 +55,7 @@ def manifests(registry: Registry, namespace: str) -> list[RbacManifest]:
         RbacManifest({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}),
         *(_account(name, namespace) for name in (WEBHOOKS, CONTROLLER, CERTS)),
         *_cluster_roles(registry),
+        *_roles_of_people(),
         RbacManifest(_binding(COUNTED, namespace, WEBHOOKS, CONTROLLER)),
         RbacManifest(_binding(WEBHOOKS, namespace, WEBHOOKS)),
         RbacManifest(_binding(CONTROLLER, namespace, CONTROLLER)),
@@ -130,6 +136,37 @@ def _cluster_roles(registry: Registry) -> Iterator[RbacManifest]:
     yield RbacManifest(
         _role(guards.RESTORE_ROLE, restore),
         "For whoever restores a backup, who may then write what bizrq alone writes. Bound to nobody.",
+    )
+
+
+def _roles_of_people() -> Iterator[RbacManifest]:
+    """Yield the roles for people. Only what reads is part of `view`: whoever has that must not change budgets.
+
+    None has `*`: that would be `maintain` as well, which is for what bizrq alone writes.
+    """
+    reading = rule(GROUPS.group, [kind.plural for kind in OURS], "get", "list", "watch")
+    writing = rule(GROUPS.group, [GROUPS.plural], "create", "update", "patch", "delete")
+    viewer = _role(VIEWER, [reading])
+    viewer["metadata"]["labels"] = _INTO_VIEW
+    yield RbacManifest(
+        viewer,
+        "For people: who reads all groups and their hours. Part of `view`, which gives it where a\n"
+        "ClusterRoleBinding binds that: groups have no namespace.",
+    )
+    yield RbacManifest(
+        _role(GROUP_LEAD, [reading, writing]),
+        "For people: who manages the groups below their own. RBAC cannot limit that to a subtree: use it with\n"
+        "`rights.grant`, and give the verb grant on their group. Without `rights.grant` it changes every group.",
+    )
+    yield RbacManifest(
+        _role(FINANCE, [reading, rule(GROUPS.group, [CORRECTIONS.plural], "create")]),
+        "For people: who reads bills and corrects hours.",
+    )
+    corrections = rule(GROUPS.group, [CORRECTIONS.plural], "create", "delete")
+    grant = rule(GROUPS.group, [GROUPS.plural], "grant", names=[ROOTS])
+    yield RbacManifest(
+        _role(ADMIN, [reading, writing, corrections, grant]),
+        "For people: who manages all groups, the roots included. Not what bizrq alone writes.",
     )
 
 

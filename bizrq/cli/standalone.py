@@ -21,8 +21,8 @@ from urllib.parse import urlsplit
 import structlog
 
 import crds
-from bizrq.api import group as wire
 from bizrq.api import overlap
+from bizrq.cli import probe
 from bizrq.kube.admission import POLICIES, POLICY_BINDINGS, REGISTRATIONS
 from bizrq.kube.client import AlreadyExists, ApiError, Conflict, KubeClient, NotFound, Resource, Unreachable
 from bizrq.kube.config import default_kubeconfig
@@ -48,7 +48,6 @@ CRDS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", "Cust
 START = 60.0
 #: Seconds to keep answering after the registration is deleted, for calls that are in progress.
 LINGER = 1.0
-_PROBE = "bizrq-readiness-probe"
 
 
 class StandaloneError(Exception):
@@ -254,20 +253,9 @@ async def _established(client: KubeClient) -> None:
 
 
 async def _decided(client: KubeClient) -> None:
-    """Wait until the API server calls our webhooks: they refuse a dry run that nothing else refuses."""
-    probe = {
-        "apiVersion": wire.API_VERSION,
-        "kind": wire.KIND,
-        "metadata": {"name": _PROBE},
-        "spec": {"hard": {"requests.nvidia.com/gpux": "1"}},
-    }
-    while True:
-        try:
-            await client.create(GROUPS, probe, dry_run=True)
-        except ApiError as error:
-            if "denied the request" in error.message:
-                return
-            log.info("webhooks are not asked yet", answer=error.message[:200])
+    """Wait until the API server calls our webhooks."""
+    while answer := await probe.not_asked(client):
+        log.info("webhooks are not asked yet", answer=answer[:200])
         await asyncio.sleep(0.05)
 
 

@@ -12,10 +12,11 @@ import os
 import random
 import socket
 import ssl
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Protocol, Self
 from urllib.parse import quote, urlencode
 
 import aiohttp
@@ -219,6 +220,24 @@ def _segment(name: object) -> str:
     return quote(name, safe="")
 
 
+class Observer(Protocol):
+    """Is told of each request of a client."""
+
+    def answered(self, method: str, status: int | None) -> None:
+        """One attempt had an answer with this status, or None where none came."""
+        ...
+
+    def ended(self, method: str, seconds: float) -> None:
+        """A request other than a watch ended after so long, with all its attempts."""
+        ...
+
+
+class _NoObserver:
+    def answered(self, method: str, status: int | None) -> None: ...
+
+    def ended(self, method: str, seconds: float) -> None: ...
+
+
 class KubeClient:
     """The client of one API server, as one user, in one event loop. The first request connects."""
 
@@ -230,6 +249,7 @@ class KubeClient:
         self._session: aiohttp.ClientSession | None = None
         self._tls: ssl.SSLContext | None = None
         self._tls_for: Identity | None = None
+        self.observer: Observer = _NoObserver()
 
     @classmethod
     def from_kubeconfig(cls, path: str | Path, context: str | None = None) -> Self:
@@ -286,6 +306,7 @@ class KubeClient:
         `timeout` (seconds, for all attempts together) leaves time. A write is sent once.
         """
         allowed = self._timeout if timeout is None else timeout
+        began = time.perf_counter()
         try:
             async with asyncio.timeout(allowed) as scope:
                 attempts = READ_ATTEMPTS if method in ("GET", "HEAD") else 1
@@ -303,6 +324,8 @@ class KubeClient:
                     await asyncio.sleep(pause)
         except TimeoutError:
             raise Unreachable(f"{self.server} did not answer {method} {path} within {allowed:g} s", sent=True) from None
+        finally:
+            self.observer.ended(method, time.perf_counter() - began)
         raise AssertionError("unreachable: the last attempt returns or raises")
 
     async def get(
@@ -500,13 +523,18 @@ class KubeClient:
                     allow_redirects=False,
                 ) as response:
                     sent = True
+                    self.observer.answered(method, response.status)
                     if 200 <= response.status < 300:
                         yield response
                         return
                     text = await response.read()
                     if response.status != 401 or renewed:
                         raise error_from(response.status, text, _retry_after(response))
-            except (aiohttp.ClientError, OSError) as error:
+            except (aiohttp.ClientError, OSError, asyncio.CancelledError) as error:
+                if not sent:
+                    self.observer.answered(method, None)
+                if isinstance(error, asyncio.CancelledError):
+                    raise
                 raise self._unreachable(error, sent) from error
             identity, before = await self._endpoint.credentials.identity(rejected=True), identity
             if identity == before:

@@ -104,6 +104,7 @@ class Informer:
         self.handler_errors = 0
         self.stale_lists = 0  # lists that went backwards and were not confirmed
         self._client = client
+        self._clock = clock
         self._versions = (resource, *others)
         self._turn = 0
         self._on_change = on_change
@@ -122,6 +123,7 @@ class Informer:
         self._backwards = False  # the last answer was older than the store; the next list decides
         self._absences = 0
         self._silences = 0
+        self._heard_at = clock()
         self._waiters: list[tuple[Callable[[], bool], asyncio.Future[None]]] = []
         self._wake = asyncio.Event()
         self._stream: WatchStream | None = None
@@ -130,6 +132,11 @@ class Informer:
     def resource(self) -> Resource:
         """Return the kind in the version that is followed."""
         return self._versions[self._turn]
+
+    @property
+    def age(self) -> float:
+        """Return the seconds since the server last sent a list, an event or a bookmark."""
+        return self._clock() - self._heard_at
 
     def relist(self) -> None:
         """Request a fresh consistent list and return at once. Concurrent requests share a list."""
@@ -302,6 +309,7 @@ class Informer:
     def _follow_event(self, kind: str, obj: Object) -> None:
         self.problem = None
         self._apply(kind, obj)
+        self._heard_at = self._clock()
 
     def _fell_silent(self) -> None:
         """Watch again after a silence: the kind is quiet, or the watch hangs and the next one delivers the rest.
@@ -382,6 +390,7 @@ class Informer:
                 store.put(new)
                 changes.append((held, new))
         store.resource_version = revision
+        self._heard_at = self._clock()
         self._backwards = self._was_away = self._check_revision = False
         self._absences = self._silences = 0
         self._answered = serving

@@ -410,5 +410,5 @@ class UsageCache:
         ]
         text = f"{slot} was cached at {amounts[0]} and is recounted at {amounts[1]}"
         log.error("cached usage was wrong", group=group, drift=text)
-        metrics.CACHE_CORRECTED.labels(group).inc()
+        metrics.CACHE_CORRECTED.inc(group)
         self.of(group).drift.append(text)

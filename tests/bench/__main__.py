@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from tests.bench import admission, core, hours, recounts, start
+from tests.bench import admission, core, hours, recounts, scrapes, start
 from tests.bench.arena import arena
 from tests.support.binaries import why_not_real
 
@@ -33,6 +33,7 @@ ALONE = {
     "B11": hours.many_groups,
     "B12": core.below,
     "B13": recounts.recounts,
+    "B15": scrapes.scrapes,
 }
 ON_CLUSTER = {
     "B1": admission.hot_group,

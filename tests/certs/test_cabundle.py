@@ -6,15 +6,17 @@ import base64
 from typing import Any
 
 import jsonpatch
-import pytest
 
 from bizrq.kube.client import KubeClient
+from bizrq.settings import load
 from certs import cabundle
 from tests.support.fake_server import FakeServer
+from webhooks import registration
 
 PLURAL = "validatingwebhookconfigurations"
 NAMES = ["bizrq-webhooks.bizrq-system.svc", "127.0.0.1"]
 BUNDLE = b"-----BEGIN CERTIFICATE-----"
+OURS = {"labels": {"app.kubernetes.io/name": "bizrq"}}
 TEXT = base64.b64encode(BUNDLE).decode()
 
 
@@ -53,13 +55,17 @@ def test_a_configuration_without_webhooks_needs_no_patch() -> None:
     assert cabundle.announced_bundles([{"webhooks": None}], NAMES) == []
 
 
-@pytest.mark.parametrize(("name", "ours"), [("bizrq", True), ("bizrq-extra", True), ("bizrqs", False), ("x", False)])
-def test_our_configurations_are_found_by_name(name: str, ours: bool) -> None:
-    assert cabundle.is_ours({"metadata": {"name": name}}) is ours
+def test_our_configurations_are_found_by_their_label() -> None:
+    made = registration.configuration(load(None).registry, lambda path: {"url": path}, namespace="x")
+    assert cabundle.is_ours(made)
+    assert cabundle.is_ours({"metadata": {"name": "x", **OURS}})
+    assert not cabundle.is_ours({"metadata": {"name": "bizrq", "labels": {"app.kubernetes.io/name": "other"}}})
+    for metadata in ({"name": "bizrq"}, {"labels": None}, {"labels": ["bizrq"]}, None, "x"):
+        assert not cabundle.is_ours({"metadata": metadata})
 
 
 async def test_the_bundle_is_injected_once(server: FakeServer, client: KubeClient) -> None:
-    server.put(PLURAL, "bizrq", "", webhooks=[webhook("a")])
+    server.put(PLURAL, "bizrq", "", metadata=OURS, webhooks=[webhook("a")])
     after = await cabundle.inject(client, "bizrq", BUNDLE, NAMES)
     assert after is not None
     assert after["webhooks"][0]["clientConfig"]["caBundle"] == TEXT
@@ -69,7 +75,7 @@ async def test_the_bundle_is_injected_once(server: FakeServer, client: KubeClien
 
 
 async def test_a_list_that_changed_under_the_patch_is_read_again(server: FakeServer, client: KubeClient) -> None:
-    stale = server.put(PLURAL, "bizrq", "", webhooks=[webhook("a"), webhook("b")])
+    stale = server.put(PLURAL, "bizrq", "", metadata=OURS, webhooks=[webhook("a"), webhook("b")])
     theirs = webhook("theirs", service={"name": "other", "namespace": "x"})
     reads = 0
     get = client.get
@@ -80,7 +86,7 @@ async def test_a_list_that_changed_under_the_patch_is_read_again(server: FakeSer
         return stale if reads == 1 else await get(*arguments, **options)
 
     client.get = get_stale_first  # type: ignore[method-assign]
-    server.put(PLURAL, "bizrq", "", webhooks=[theirs, webhook("a")])
+    server.put(PLURAL, "bizrq", "", metadata=OURS, webhooks=[theirs, webhook("a")])
     after = await cabundle.inject(client, "bizrq", BUNDLE, NAMES)
     assert after is not None
     assert [each["clientConfig"].get("caBundle") for each in after["webhooks"]] == [None, TEXT]

@@ -15,12 +15,13 @@ import structlog.testing
 import typer
 from typer.testing import CliRunner
 
-from bizrq.kube.client import KubeClient, Unreachable
-from certs import main, rotation
+from bizrq.kube.admission import REGISTRATIONS
+from bizrq.kube.client import Forbidden, KubeClient, Unreachable
+from certs import cabundle, main, rotation
 from certs.main import CertificateKeeper
 from certs.rotation import CA_BUNDLE, CA_KEY, CERTIFICATE, KEY, SETTLE
 from certs.store import read_directory
-from tests.certs.test_cabundle import PLURAL, webhook
+from tests.certs.test_cabundle import OURS, PLURAL, webhook
 from tests.support.fake_server import FakeServer
 
 NAMES = ["bizrq-webhooks.bizrq-system.svc"]
@@ -29,6 +30,11 @@ NAMES = ["bizrq-webhooks.bizrq-system.svc"]
 def bundle_of(server: FakeServer, name: str = "bizrq") -> bytes:
     configuration = server.objects(PLURAL)["", name]
     return base64.b64decode(configuration["webhooks"][0]["clientConfig"].get("caBundle", ""))
+
+
+def registered(server: FakeServer, name: str = "bizrq") -> None:
+    """Put a configuration of ours."""
+    server.put(PLURAL, name, "", metadata=OURS, webhooks=[webhook("a")])
 
 
 def certs(*arguments: str) -> Any:
@@ -93,7 +99,7 @@ async def test_a_rotation_runs_through_files_and_cluster(
 ) -> None:
     now = datetime.now(UTC)
     keeper = CertificateKeeper(tmp_path, NAMES, client, namespace="bizrq-system", now=lambda: now)
-    server.put(PLURAL, "bizrq", "", webhooks=[webhook("a")])
+    registered(server)
     server.put(PLURAL, "others", "", webhooks=[webhook("a")])
     await keeper.run_pass()
     first = read_directory(tmp_path)
@@ -131,14 +137,14 @@ async def test_a_removed_bundle_is_written_again_at_once(
     server: FakeServer, client: KubeClient, tmp_path: Path
 ) -> None:
     keeper = CertificateKeeper(tmp_path, NAMES, client, namespace="bizrq-system")
-    server.put(PLURAL, "bizrq", "", webhooks=[webhook("a")])
+    registered(server)
     task = asyncio.create_task(keeper.run())
     try:
         for _ in range(2):
             async with asyncio.timeout(60):
                 while not bundle_of(server):  # noqa: ASYNC110
                     await asyncio.sleep(0.01)
-            server.put(PLURAL, "bizrq", "", webhooks=[webhook("a")])
+            registered(server)
         assert keeper.done_once
     finally:
         task.cancel()
@@ -146,9 +152,70 @@ async def test_a_removed_bundle_is_written_again_at_once(
 
 
 async def test_names_of_no_webhook_are_reported(server: FakeServer, client: KubeClient, tmp_path: Path) -> None:
-    server.put(PLURAL, "bizrq", "", webhooks=[webhook("a")])
+    registered(server)
     keeper = CertificateKeeper(tmp_path, ["elsewhere.svc"], client, namespace="bizrq-system")
     with structlog.testing.capture_logs() as logs:
         await keeper.run_pass()
     assert any(entry["event"] == "no webhook is reached by any of our names" for entry in logs)
+    assert bundle_of(server) == b""
+
+
+#: What others may have registered, or broken. An API server takes some of it; none must stop us.
+FOREIGN: dict[str, dict[str, Any]] = {
+    "no list of webhooks": {"metadata": OURS},
+    "null for a list": {"metadata": OURS, "webhooks": None},
+    "a text for a list": {"metadata": OURS, "webhooks": "many"},
+    "webhooks that are no objects": {"metadata": OURS, "webhooks": [None, 7, "x", []]},
+    "no clientConfig": {"metadata": OURS, "webhooks": [{"name": "x"}]},
+    "null for a clientConfig": {"metadata": OURS, "webhooks": [{"name": "x", "clientConfig": None}]},
+    "a webhook without a name": {"metadata": OURS, "webhooks": [{"clientConfig": webhook("x")["clientConfig"]}]},
+    "a URL that is none": {"metadata": OURS, "webhooks": [webhook("x", url="https://[fe80::1%eth0/")]},
+    "a URL that is a number": {"metadata": OURS, "webhooks": [webhook("x", url=7)]},
+    "a Service that is a text": {"metadata": OURS, "webhooks": [webhook("x", service="bizrq-webhooks")]},
+    "a bundle that is no base64": {
+        "metadata": OURS,
+        "webhooks": [webhook("x", service={"name": "other", "namespace": "x"}, caBundle="%%%")],
+    },
+    "labels that are a list": {"metadata": {"labels": ["app.kubernetes.io/name"]}, "webhooks": [webhook("x")]},
+    "another owner of our Service's name": {
+        "metadata": {"labels": {"app.kubernetes.io/name": "other"}},
+        "webhooks": [webhook("x")],
+    },
+    "no label": {"webhooks": [webhook("x")]},
+}
+
+
+@pytest.mark.parametrize("name", ["a-first", "bizrq-theirs"])
+@pytest.mark.parametrize("foreign", FOREIGN.values(), ids=FOREIGN)
+async def test_what_others_registered_is_left_as_it_is_and_stops_nothing(
+    server: FakeServer, client: KubeClient, tmp_path: Path, foreign: dict[str, Any], name: str
+) -> None:
+    """Before ours and after it in the list, under any name."""
+    before = server.put(PLURAL, name, "", **foreign)
+    registered(server)
+    keeper = CertificateKeeper(tmp_path, NAMES, client, namespace="bizrq-system")
+    await keeper.run_pass()
+    assert bundle_of(server) == read_directory(tmp_path)[CA_BUNDLE]
+    assert server.objects(PLURAL)["", name] == before
+    assert [r for r in server.requests if r.startswith("PATCH")] == [f"PATCH {REGISTRATIONS.path(name='bizrq')}"]
+
+
+async def test_a_configuration_that_takes_no_bundle_does_not_keep_it_from_the_others(
+    server: FakeServer, client: KubeClient, tmp_path: Path
+) -> None:
+    """The account of bizrq-certs may write `bizrq` alone, and anybody may set our label."""
+    registered(server, "a-first")
+    registered(server)
+    server.refusals.append((lambda verb: verb.startswith("PATCH") and "a-first" in verb, 403, {}))
+    keeper = CertificateKeeper(tmp_path, NAMES, client, namespace="bizrq-system")
+    with pytest.raises(Forbidden):
+        await keeper.run_pass()
+    assert bundle_of(server) == read_directory(tmp_path)[CA_BUNDLE]
+    assert bundle_of(server, "a-first") == b""
+
+
+async def test_a_configuration_that_somebody_else_took_is_not_written(server: FakeServer, client: KubeClient) -> None:
+    """The label went between the list and the write."""
+    server.put(PLURAL, "bizrq", "", webhooks=[webhook("a")])
+    assert await cabundle.inject(client, "bizrq", b"bundle", NAMES) is None
     assert bundle_of(server) == b""

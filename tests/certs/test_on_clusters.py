@@ -37,7 +37,7 @@ def registration(name: str, url: str) -> dict[str, Any]:
     return {
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": "ValidatingWebhookConfiguration",
-        "metadata": {"name": name},
+        "metadata": {"name": name, "labels": {"app.kubernetes.io/name": "bizrq"}},
         "webhooks": [
             {
                 "name": "certs.test.biz.group",

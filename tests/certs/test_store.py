@@ -12,6 +12,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 from aiohttp import web
+from prometheus_client import REGISTRY
 
 from certs import pki, rotation
 from certs.pki import CertificateError
@@ -160,6 +161,8 @@ async def test_the_server_waits_for_a_pair_that_is_still_being_created(tmp_path:
     write_directory(tmp_path / "later", advance({}, NAMES, datetime.now(UTC)))
     await asyncio.wait_for(waiting, 60)
     assert certificate.expires_at is not None
+    served = REGISTRY.get_sample_value("bizrq_certificate_expiration_timestamp_seconds", {"certificate": "serving"})
+    assert served == certificate.expires_at.timestamp()
 
 
 def test_an_encrypted_key_is_rejected_without_a_prompt(tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ import pytest
 
 _LOGS = """
 import logging, structlog
-from bizrq import process
-process.configure_logging(process.LogFormat("{form}"), process.LogLevel("{level}"))
+from bizrq import flags, process
+process.configure_logging(flags.LogFormat("{form}"), flags.LogLevel("{level}"))
 log = structlog.get_logger()
 log.info("an event", group="nlp", text="a\\x1b[31m\\n b")
 logging.getLogger("library").warning("of a %s", "library")

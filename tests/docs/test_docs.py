@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import re
 import shlex
@@ -14,6 +15,8 @@ from types import ModuleType
 import pytest
 import typer
 import yaml
+from prometheus_client import REGISTRY, Counter
+from prometheus_client.metrics import MetricWrapperBase
 from pydantic import BaseModel
 from typer.main import get_command
 
@@ -21,6 +24,7 @@ from bizrq.api.config import Configuration, parse
 from bizrq.api.group import KIND, from_dict, hard_of, terms_of
 from bizrq.builtin import builtin_registry
 from bizrq.cli.main import app
+from bizrq.metrics import WatchAges
 from bizrq.quota.reservation import parse_reservation
 from bizrq.quota.verdict import BAD_OBJECT, RETRYABLE, Reason
 from bizrq.settings import settings
@@ -28,6 +32,8 @@ from bizrq.workloads.describe import table
 from bizrq.workloads.kinds.reader import KEYS, ROLE_KEYS
 from certs.main import certs
 from controller.main import control
+from controller.metrics import OF_GROUPS
+from controller.queue import QueueState, WorkQueue
 from tests.support.catalog import CATALOG
 from webhooks.main import serve
 
@@ -92,6 +98,28 @@ def test_every_page_is_linked_from_somewhere() -> None:
         if not re.match(r"[a-z]+:", link)
     }
     assert {path for path in PAGES if path.name != "README.md" or path.parent != ROOT} <= linked
+
+
+# Metrics.
+
+
+def test_the_table_of_metrics_has_every_metric_and_no_other() -> None:
+    """With its labels. A process declares its metrics when it is loaded, and these imports load all of them."""
+    importlib.import_module("webhooks.app")
+    declared: dict[str, tuple[str, ...]] = {}
+    for each in REGISTRY._collector_to_names:
+        if isinstance(each, MetricWrapperBase):
+            suffix = "_total" if isinstance(each, Counter) else ""
+            declared[each._name + suffix] = tuple(each._labelnames)
+    declared |= {family.name: family.labels for family in OF_GROUPS}
+    queue = QueueState(WorkQueue(), lambda: True)
+    for family in (*WatchAges(list).collect(), *queue.collect()):
+        declared[family.name] = tuple(family._labelnames)
+    # Those of the bare process are not ours to describe.
+    declared = {name: labels for name, labels in declared.items() if not name.startswith(("python_", "process_"))}
+    section = page("docs/operations.md").partition("## Metrics")[2].partition("## Logs")[0]
+    rows = re.findall(r"^\| `([a-z_]+)` \| (.*?) \|", section, re.MULTILINE)
+    assert {name: tuple(re.findall(r"`(\w+)`", labels)) for name, labels in rows} == declared
 
 
 # Commands.

@@ -182,3 +182,42 @@ async def test_metrics_are_for_who_may_read_them_and_the_processes_can_ask(apart
                     return await scraped(session, port, tokens[account]) == status
 
                 await eventually(answered, 60, f"{account} gets {status} at {port}")
+
+    async def shown() -> list[str]:
+        """Return what a process should show and does not."""
+        texts = [await _text(port, tokens["prometheus"]) for port in ports[1:]]
+        return [line for text, lines in zip(texts, SHOWN, strict=True) for line in lines if line not in text]
+
+    async def all_shown() -> bool:
+        return not await shown()
+
+    await eventually(all_shown, 60, "the metrics of each process")
+
+
+#: What certs, webhooks and controller show once the story was played, by the beginning of a line.
+SHOWN = (
+    ("\nbizrq_watch_age_seconds{resource=", "\nrest_client_requests_total{code="),
+    (
+        '\nbizrq_certificate_expiration_timestamp_seconds{certificate="serving"} 1',
+        '\nbizrq_watch_age_seconds{resource="bizgroupresourcequotas.quota.biz.group"} ',
+        '\nbizrq_status_writes_total{result="done"} ',
+        "\nbizrq_admission_wait_duration_seconds_sum ",
+    ),
+    (
+        '\nbizrq_group_hard{group="corp",resource=',
+        '\nbizrq_group_used{group="corp",resource=',
+        '\nleader_election_master_status{name="bizrq-controller"} 1.0',
+        '\nworkqueue_depth{name="groups"} ',
+        '\nbizrq_status_writes_total{result="done"} ',
+    ),
+)
+
+
+async def _text(port: int, token: str) -> str:
+    headers = {"Authorization": f"Bearer {token}"}
+    async with (
+        aiohttp.ClientSession() as session,
+        session.get(f"http://127.0.0.1:{port}/metrics", headers=headers) as answer,
+    ):
+        assert answer.status == 200
+        return await answer.text()

@@ -10,6 +10,7 @@ import asyncio
 import random
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -79,6 +80,31 @@ QUICKLY = 0.02
 IDLE = 60.0
 
 
+class Measures(Protocol):
+    """Is told of what is decided and written."""
+
+    def waited(self, seconds: float) -> None:
+        """A charge had its verdict, or ran out of time, so long after its arrival."""
+        ...
+
+    def decided(self, charges: int) -> None:
+        """So many charges were decided together."""
+        ...
+
+    def writing(self) -> AbstractContextManager[None]:
+        """Return a context in which a group's status is written once."""
+        ...
+
+
+class _Unmeasured:
+    def waited(self, seconds: float) -> None: ...
+
+    def decided(self, charges: int) -> None: ...
+
+    def writing(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+
 @dataclass(eq=False, slots=True)
 class _Pending:
     charge: Charge
@@ -140,6 +166,7 @@ class Reserver:
         clock: Callable[[], float] = time.monotonic,
         pace: float = PACE,
         patience: float = PATIENCE,
+        measures: Measures | None = None,
     ) -> None:
         """`now` is the time of day in milliseconds; `clock` is what deadlines are in, in seconds."""
         self._store = store
@@ -148,6 +175,7 @@ class Reserver:
         self._clock = clock
         self._pace = pace
         self._patience = patience
+        self._measures = measures or _Unmeasured()
         #: Queues that are being served.
         self._queues: dict[str, _Queue] = {}
         #: Queues of groups that were written lately and are not being served, the one that is idle longest first.
@@ -185,11 +213,14 @@ class Reserver:
             queue = self._queues[group] = self._idle.pop(group, None) or _Queue(self._pace)
             queue.worker = asyncio.create_task(self._serve(group, queue), name=f"reserve {group}")
         queue.waiting.append(pending)
+        began = self._clock()
         try:
-            async with asyncio.timeout(max(0.0, deadline - self._clock())):
+            async with asyncio.timeout(max(0.0, deadline - began)):
                 return await pending.answer
         except TimeoutError:
             return _out_of_time(group)
+        finally:
+            self._measures.waited(self._clock() - began)
 
     def decider(self, request: Request) -> Decide:
         """Return the method that decides the charges of a request: a dry run writes nothing."""
@@ -310,6 +341,7 @@ class Reserver:
                 continue
             if not tries:
                 queue.speed_up(self._pace)
+            self._measures.decided(len(batch))
             # Stored: from here every answer holds.
             for pending, verdict in zip(batch, verdicts, strict=True):
                 if not pending.answer.done():
@@ -322,7 +354,8 @@ class Reserver:
         """Store the account's reservations on this version of the group; raises as `GroupStore.write_status` does."""
         body = wire.with_reservations(stored, account.entries())
         queue.written = began = self._clock()
-        made = await self._store.write_status(group, body, min(_WRITE_TIMEOUT, timeout))
+        with self._measures.writing():
+            made = await self._store.write_status(group, body, min(_WRITE_TIMEOUT, timeout))
         self._keep_account(group, queue, made.resource_version, account)
         queue.took = self._clock() - began
         self.writes += 1

@@ -1,4 +1,4 @@
-"""bizrq allow: let a user, a group of users or the service accounts of a namespace charge a group."""
+"""bizrq allow: let a user, a group of users or the service accounts of a namespace charge or read a group."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ def allow(
             help="USER, group:NAME of users, namespace:NAME of service accounts, or serviceaccount:NAMESPACE:NAME.",
         ),
     ],
-    group: Annotated[str, typer.Argument(help="Group that may be charged.", autocompletion=group_names)],
+    group: Annotated[str, typer.Argument(help="Group that may be charged, or read.", autocompletion=group_names)],
+    read: Annotated[bool, typer.Option("--read", help="Let them read the group, and not charge it.")] = False,
     remove: Annotated[bool, typer.Option("--remove", help="Take the right away again.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the objects, and change nothing.")] = False,
     output: Annotated[
@@ -32,10 +33,13 @@ def allow(
     ] = ManifestOutput.YAML,
     where: ClusterFlags = DEFAULT_FLAGS,
 ) -> None:
-    """Let somebody charge a group: create workloads in it, and move them there.
+    """Let somebody charge a group: create workloads in it, and move them there. With --read, let them read it.
 
     Applies a ClusterRole with the verb use on this group, and a ClusterRoleBinding. Repeating it changes nothing.
     Counts only where rights.use of the configuration is on, as in a new installation.
+
+    With --read the verbs are get, list and watch: kubectl get bizrq GROUP shows the group and its figures. Groups have
+    no namespace, so a RoleBinding gives nobody a right to them.
     """
     from bizrq.cli import grants
 
@@ -45,11 +49,13 @@ def allow(
         raise Failure(str(error), EXIT_BAD_INPUT) from None
     if not grants.is_group_name(group):
         raise Failure(f"there is no group {group[:64]!r}: no group can have this name", EXIT_BAD_INPUT)
-    objects = [grants.role(group), grants.binding(group, subject)]
+    right = grants.Right.READ if read else grants.Right.USE
+    objects = [grants.role(group, right), grants.binding(group, subject, right)]
 
     async def work(client: KubeClient) -> None:
         if remove:
-            await _remove(client, objects[1], f"{subject.shown}: no binding of bizrq allow for {group}", dry_run)
+            command = "bizrq allow --read" if read else "bizrq allow"
+            await _remove(client, objects[1], f"{subject.shown}: no binding of {command} for {group}", dry_run)
             return
         await _check_group(client, group)
         await _check_ours(client, objects)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from bizrq import flags
 from bizrq.cli.apply import ManifestOutput, apply, named, print_objects, report
 from bizrq.cli.cluster import DEFAULT_FLAGS, ClusterFlags, client_for, run_on
 from bizrq.cli.options import settings_of
@@ -50,9 +51,10 @@ def install(
             "every write that is reviewed."
         ),
     ] = None,
-    metrics_anonymous: Annotated[
-        bool, typer.Option("--metrics-anonymous", help="Let everybody read /metrics, without a token.")
-    ] = False,
+    metrics_anonymous: flags.MetricsAnonymous = False,
+    drain_delay: flags.DrainDelay = flags.DRAIN_DELAY,
+    log_format: flags.LogFormatOption = flags.LogFormat.TEXT,
+    log_level: flags.LogLevelOption = flags.LogLevel.INFO,
     api_priority: Annotated[
         bool, typer.Option(help="Reserve a share of the API server's seats for the processes' own requests.")
     ] = True,
@@ -86,6 +88,9 @@ def install(
         client_name=client_name or "",
         api_servers=tuple(dict.fromkeys(map(_network, api_server_cidr or ()))),
         metrics_anonymous=metrics_anonymous,
+        drain_delay=drain_delay,
+        log_format=log_format,
+        log_level=log_level,
         api_priority=api_priority,
     )
     if dry_run:

@@ -37,7 +37,11 @@ async def made(client: KubeClient) -> list[str]:
 
 
 async def may_use(client: KubeClient, user: str, name: str, *groups: str) -> bool:
-    attributes = {"group": "quota.biz.group", "resource": "bizgroupresourcequotas", "verb": "use", "name": name}
+    return await may(client, user, "use", name, *groups)
+
+
+async def may(client: KubeClient, user: str, verb: str, name: str, *groups: str) -> bool:
+    attributes = {"group": "quota.biz.group", "resource": "bizgroupresourcequotas", "verb": verb, "name": name}
     spec = {"user": user, "groups": list(groups), "resourceAttributes": attributes}
     review = {"apiVersion": ACCESS_REVIEWS.api_version, "kind": ACCESS_REVIEWS.kind, "spec": spec}
     return (await client.create(ACCESS_REVIEWS, review))["status"]["allowed"]
@@ -100,6 +104,44 @@ async def test_allow_gives_the_right_to_those_who_are_meant_and_remove_takes_it(
     assert nothing.err.strip().endswith("no binding of bizrq allow for nlp, so there is nothing to remove")
 
 
+async def test_read_lets_somebody_read_one_group_and_not_charge_it(bizrq: Bizrq, cluster: Cluster) -> None:
+    """By name, also in a list and a watch. Both rights have objects of their own, and go one by one."""
+    client = bizrq.client
+    result = await bizrq("allow", "--read", "rea", "nlp")
+    assert (result.code, result.err) == (0, ""), result
+    assert (await bizrq("allow", "rea", "cv.team")).code == 0
+
+    async def given() -> bool:
+        return await may(client, "rea", "get", "nlp") and await may(client, "rea", "use", "cv.team")
+
+    await eventually(given, what="both rights are given")
+    for verb in grants.Right.READ.value:
+        assert await may(client, "rea", verb, "nlp")
+        assert not await may(client, "rea", verb, "cv.team")
+        assert not await may(client, "rea", verb, "")
+    for verb in ("use", "grant", "update", "patch", "delete", "maintain"):
+        assert not await may(client, "rea", verb, "nlp")
+    role, binding = yaml.safe_load_all((await bizrq("allow", "--read", "rea", "nlp", "--dry-run")).out)
+    assert (role["kind"], binding["kind"]) == ("ClusterRole", "ClusterRoleBinding")
+    assert role["rules"][0]["resourceNames"] == ["nlp"]
+
+    nothing = await bizrq("allow", "rea", "nlp", "--remove")
+    assert nothing.err.endswith("no binding of bizrq allow for nlp, so there is nothing to remove\n")
+    assert await may(client, "rea", "get", "nlp")
+    assert (await bizrq("allow", "--read", "rea", "nlp", "--remove")).code == 0
+
+    async def taken() -> bool:
+        return not await may(client, "rea", "get", "nlp")
+
+    await eventually(taken, what="the right to read is taken")
+    assert await may(client, "rea", "use", "cv.team")
+    again = await bizrq("allow", "--read", "rea", "nlp", "--remove")
+    assert again.err.endswith("no binding of bizrq allow --read for nlp, so there is nothing to remove\n")
+    assert (await bizrq("allow", "rea", "cv.team", "--remove")).code == 0
+    # Another test has a role of this name.
+    await client.delete(CLUSTER_ROLES, grants.role_name("cv.team"))
+
+
 async def test_the_names_of_two_are_never_one(bizrq: Bizrq) -> None:
     """A binding is called by a hash of whom it is for, so that no name of a user can be that of another's binding."""
     words = [
@@ -113,9 +155,14 @@ async def test_the_names_of_two_are_never_one(bizrq: Bizrq) -> None:
         "ann\N{COMBINING TILDE}",
     ]
     subjects = [grants.subject(word) for word in words]
-    names = {grants.binding_name(name, who) for who in subjects for name in ("nlp", "cv.team", "nlp-ann")}
-    assert len(names) == 3 * len(words)
-    assert all(len(name) <= 63 + 27 and name.isascii() and "/" not in name for name in names)
+    names = {
+        grants.binding_name(name, who, right)
+        for who in subjects
+        for name in ("nlp", "cv.team", "nlp-ann")
+        for right in grants.Right
+    }
+    assert len(names) == 6 * len(words)
+    assert all(len(name) <= 63 + 28 and name.isascii() and "/" not in name for name in names)
 
 
 @pytest.mark.parametrize(

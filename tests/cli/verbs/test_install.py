@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import json
 from datetime import UTC, datetime
@@ -10,7 +11,9 @@ from typing import Any
 from unittest import mock
 
 import pytest
+import typer
 import yaml
+from typer.testing import CliRunner
 
 import crds
 from bizrq.api import overlap, priority
@@ -18,6 +21,7 @@ from bizrq.api.group import FINALIZER
 from bizrq.cli import manifests_of_bizrq, rbac
 from bizrq.cli.install_config import configuration, requires_use
 from bizrq.cli.manifests_of_bizrq import InstallPlan, resource_of
+from bizrq.flags import LogFormat, LogLevel
 from bizrq.kube.admission import REGISTRATIONS
 from bizrq.kube.client import KubeClient, NotFound
 from bizrq.listener import ANSWERING
@@ -410,6 +414,11 @@ async def test_a_dry_run_prints_what_would_be_applied(installed: Bizrq) -> None:
         ["--client-ca", "none.crt", "--client-name", ""],
         ["--client-name", "api"],
         ["--api-server-cidr", ""],
+        ["--drain-delay", "-1"],
+        ["--drain-delay", "601"],
+        ["--drain-delay", "10s"],
+        ["--log-format", "yaml"],
+        ["--log-level", "trace"],
     ],
 )
 async def test_a_bad_call_is_exit_2(installed: Bizrq, arguments: list[str]) -> None:
@@ -527,6 +536,67 @@ async def test_pods_have_time_to_drain_and_to_answer_what_is_under_way() -> None
         needed = SCRAPED + (delay.default + ANSWERING if delay else 0)
         assert needed + 5 <= graces[name], name
     assert "drain_delay" in inspect.signature(PROCESSES[rbac.WEBHOOKS]).parameters
+
+
+@pytest.mark.parametrize("delay", [0, 10, 45, 600])
+async def test_a_longer_drain_gets_a_longer_grace_period(bizrq: Bizrq, delay: int) -> None:
+    """What the others need does not depend on it."""
+    result = await bizrq("install", "--dry-run", "--drain-delay", delay)
+    processes = _processes(list(yaml.safe_load_all(result.out)))
+    for name, (command, grace) in processes.items():
+        if name == rbac.WEBHOOKS:
+            assert _value(command, "--drain-delay") == str(delay)
+            assert grace >= delay + ANSWERING + SCRAPED + 5
+        else:
+            assert "--drain-delay" not in command
+            assert grace == _processes(planned())[name][1]
+
+
+@pytest.mark.parametrize(("form", "level"), [("text", "info"), ("json", "debug"), ("json", "error")])
+async def test_every_process_logs_as_install_is_told(bizrq: Bizrq, form: str, level: str) -> None:
+    result = await bizrq("install", "--dry-run", "--log-format", form, "--log-level", level)
+    commands = [command for command, _ in _processes(list(yaml.safe_load_all(result.out))).values()]
+    assert [_value(command, "--log-format") for command in commands] == [form] * 3
+    assert [_value(command, "--log-level") for command in commands] == [level] * 3
+
+
+async def test_installed_commands_are_ones_that_the_processes_take() -> None:
+    """Each process parses its own command: an unknown flag or value would end it at once."""
+    for name, (command, _) in _processes(planned(drain_delay=600, log_level=LogLevel.WARNING)).items():
+        parsed = _parsed(name, command[1:])
+        assert parsed["log_level"] is LogLevel.WARNING
+        assert parsed["log_format"] is LogFormat.TEXT
+        assert parsed.get("drain_delay") == (600 if name == rbac.WEBHOOKS else None)
+
+
+def _parsed(name: str, words: list[str]) -> dict[str, Any]:
+    """What a process is called with, with these words on its command line."""
+    found: dict[str, Any] = {}
+
+    @functools.wraps(PROCESSES[name])
+    def noted(**values: Any) -> None:
+        found.update(values)
+
+    program = typer.Typer()
+    program.command()(noted)
+    result = CliRunner().invoke(program, words)
+    assert result.exit_code == 0, result.output
+    return found
+
+
+def _processes(objects: list[Object]) -> dict[str, tuple[list[str], int]]:
+    """By name of the Deployment: its command and its grace period in seconds."""
+    found = {}
+    for obj in objects:
+        if obj["kind"] == "Deployment":
+            spec = obj["spec"]["template"]["spec"]
+            command = spec["containers"][0]["command"]
+            found[obj["metadata"]["name"]] = command, spec["terminationGracePeriodSeconds"]
+    return found
+
+
+def _value(command: list[str], flag: str) -> str:
+    return command[command.index(flag) + 1]
 
 
 async def test_metrics_are_open_to_all_only_where_that_is_asked_for() -> None:

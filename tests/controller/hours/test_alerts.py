@@ -5,12 +5,11 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any
 
-from prometheus_client import REGISTRY
-
 from bizrq.api.group import GroupObject
 from bizrq.store.groups import GROUPS
 from tests.controller.conftest import Books
 from tests.support.objects import group, tfjob
+from tests.support.scraped import sample
 
 HOURS = "cash/requests.nvidia.com/gpu"
 
@@ -20,8 +19,8 @@ def condition(found: GroupObject, kind: str) -> tuple[str, str, str]:
     return told.status, told.reason, told.message
 
 
-def metric(name: str, of: str) -> float | None:
-    return REGISTRY.get_sample_value(name, {"group": of, "resource": HOURS})
+async def metric(name: str, of: str) -> float | None:
+    return await sample(name, group=of, resource=HOURS)
 
 
 async def daily(books: Books, name: str, hours: str, **cash: Any) -> datetime:
@@ -51,8 +50,8 @@ async def test_hours_that_run_low_are_told_once_with_when_they_are_out_and_by_wh
         )
         assert found.status.cash is not None
         assert found.status.cash.period_end == midnight.isoformat()
-        assert metric("bizrq_cash_used_ratio", "vision") == 0.1
-        assert metric("bizrq_cash_exhaustion_timestamp_seconds", "vision") == out.timestamp()
+        assert await metric("bizrq_cash_used_ratio", "vision") == 0.1
+        assert await metric("bizrq_cash_exhaustion_timestamp_seconds", "vision") == out.timestamp()
         books.box.clock.advance(7 * 3600)
         found = await books.uses("vision", hours="8")
         assert condition(found, "CashLow")[:2] == ("True", "ThresholdReached")

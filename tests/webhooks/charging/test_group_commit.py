@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import AbstractContextManager, nullcontext
 
 import pytest
 from aiohttp import web
@@ -69,6 +70,41 @@ async def test_a_conflict_is_read_again_and_decided_again(api: Api, store: Group
     assert reasons([await reserver.reserve("nlp", create("small", "cpu=3"), soon())]) == [None]
     assert {e.slot.name for e in await api.entries("nlp")} == {"theirs", "small"}
     assert reserver.conflicts == 1
+
+
+class Noted:
+    """What a Reserver tells of its work."""
+
+    def __init__(self) -> None:
+        self.batches: list[int] = []
+        self.waits: list[float] = []
+        self.writes = 0
+
+    def waited(self, seconds: float) -> None:
+        self.waits.append(seconds)
+
+    def decided(self, charges: int) -> None:
+        self.batches.append(charges)
+
+    def writing(self) -> AbstractContextManager[None]:
+        self.writes += 1
+        return nullcontext()
+
+
+async def test_batches_waits_and_writes_are_measured(api: Api, store: GroupStore) -> None:
+    """Each charge has one wait, granted or refused or out of time; each is in one batch, and each try is a write."""
+    await api.group("nlp", cpu="60")
+    noted, clock = Noted(), asyncio.get_running_loop().time
+    reserver = Reserver(store, patience=0.3, clock=clock, now=lambda: NOW - LIFETIME, catalog=CATALOG, measures=noted)
+    charges = [create(f"w{n}", "cpu=1") for n in range(100)]
+    await asyncio.gather(*(reserver.reserve("nlp", charge, soon()) for charge in charges))
+    assert (sum(noted.batches), len(noted.waits)) == (100, 100)
+    assert max(noted.batches) > 1
+    assert noted.writes == reserver.writes + reserver.conflicts
+    assert all(0 <= wait < 8 for wait in noted.waits)
+    late = await reserver.reserve("nlp", create("late", "cpu=1"), clock())
+    assert reasons([late]) == [Reason.TIMEOUT]
+    assert len(noted.waits) == 101
 
 
 async def test_a_conflict_can_turn_a_yes_into_a_no(api: Api, store: GroupStore, reserver: Reserver) -> None:

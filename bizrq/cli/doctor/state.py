@@ -1,0 +1,319 @@
+"""What `bizrq doctor` reads: everything once, and plain values only.
+
+This file alone talks to the cluster. `checks` decides what is wrong. It reads no Secret and changes nothing: what it
+creates are reviews, and dry runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import orjson
+
+from bizrq.api.config import ConfigurationError
+from bizrq.cli import manifests_of_bizrq as made
+from bizrq.cli import probe, rbac
+from bizrq.cli.manifests_of_bizrq import InstallPlan, resource_of
+from bizrq.kube.client import ApiError, KubeClient, NotFound, Resource
+from bizrq.kube.lease import LEASES
+from bizrq.settings import Settings, load, loads
+from bizrq.store.access import ACCESS_REVIEWS
+from bizrq.store.groups import GROUPS, without_managed_fields
+from webhooks import registration
+
+Object = dict[str, Any]
+#: Kind, namespace ("" for none) and name.
+Key = tuple[str, str, str]
+
+SELF_REVIEWS = Resource(
+    "authorization.k8s.io", "v1", "selfsubjectaccessreviews", "SelfSubjectAccessReview", namespaced=False
+)
+_CONFIG_MAPS = resource_of({"kind": "ConfigMap"})
+_NUMBER = re.compile(r"\d+")
+#: How RBAC refuses a request, before any webhook is asked.
+_UNAUTHORIZED = re.compile(r"forbidden: User \S+ cannot ")
+#: Seconds in which a leader renews its Lease several times.
+_RENEWED = 6.0
+_LOOK = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Renewal:
+    """The Lease of the controllers: whether it was renewed while we looked, and the holder's clock against the
+    API server's, in seconds; None where that is not known."""
+
+    holder: str = ""
+    is_renewed: bool = False
+    ahead: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """A cluster at one moment. `wanted` is what this version installs, `stored` what is there of it.
+
+    `unknown` are lines about what could not be read, and `unread` the objects among that. `lacking` are rights that a
+    process or a person has not. `ahead` is by how many seconds the clock of this machine is before the API server's.
+    """
+
+    namespace: str
+    version: tuple[int, int]
+    version_text: str
+    #: The API server's time, as far as it is known.
+    now: datetime
+    wanted: tuple[Object, ...] = ()
+    stored: Mapping[Key, Object] = field(default_factory=dict)
+    config: str | None = None
+    unknown: tuple[str, ...] = ()
+    unread: frozenset[Key] = frozenset()
+    lacking: tuple[str, ...] = ()
+    unserved: tuple[str, ...] = ()
+    not_asked: str = ""
+    lease: Renewal = Renewal()
+    ahead: float | None = None
+    groups: tuple[Object, ...] = ()
+
+    def get(self, kind: str, name: str, namespace: str = "") -> Object | None:
+        return self.stored.get((kind, namespace, name))
+
+    @property
+    def registration(self) -> Object | None:
+        return self.get("ValidatingWebhookConfiguration", registration.NAME)
+
+    @property
+    def runs_here(self) -> bool:
+        """Return whether any process of bizrq is a Deployment of this cluster."""
+        return any(
+            self.get("Deployment", name, self.namespace) for name in (rbac.WEBHOOKS, rbac.CONTROLLER, rbac.CERTS)
+        )
+
+
+def key_of(obj: Object) -> Key:
+    return obj["kind"], obj["metadata"].get("namespace", ""), obj["metadata"]["name"]
+
+
+class Reader:
+    """Reads, and notes what it may not read."""
+
+    def __init__(self, client: KubeClient) -> None:
+        self.client = client
+        self.unknown: list[str] = []
+        self.unread: set[Key] = set()
+
+    async def get(self, resource: Resource, name: str, namespace: str = "") -> Object | None:
+        """Return the object, None where there is none or where it cannot be read. Raise Unreachable."""
+        try:
+            found = await self.client.get(resource, name, namespace or None)
+        except NotFound:
+            return None
+        except ApiError as error:
+            self.unknown.append(f"{resource.key} {name}: {error}")
+            self.unread.add((resource.kind, namespace, name))
+            return None
+        return without_managed_fields(found)
+
+    async def list(self, resource: Resource, namespace: str | None = None) -> tuple[Object, ...]:
+        """Return all objects, none where they cannot be read. Raise Unreachable."""
+        try:
+            items, _ = await self.client.list(resource, namespace, transform=without_managed_fields)
+        except NotFound:
+            return ()
+        except ApiError as error:
+            self.unknown.append(f"{resource.key}: {error}")
+            return ()
+        return tuple(items)
+
+    async def allowed(self, resource: Resource, spec: Object) -> bool | None:
+        """Return the answer to a review, None where it cannot be asked. Raise Unreachable."""
+        review = {"apiVersion": resource.api_version, "kind": resource.kind, "spec": spec}
+        try:
+            return (await self.client.create(resource, review))["status"].get("allowed") is True
+        except ApiError as error:
+            if (line := f"{resource.key}: {error}") not in self.unknown:
+                self.unknown.append(line)
+            return None
+
+    async def version(self) -> tuple[tuple[int, int], str]:
+        found = orjson.loads(await self.client.request("GET", "/version"))
+        numbers = [_NUMBER.match(str(found.get(part) or "")) for part in ("major", "minor")]
+        major, minor = (int(number[0]) if number else 0 for number in numbers)
+        return (major, minor), str(found.get("gitVersion") or "unknown")
+
+    async def ahead(self) -> float | None:
+        """Return by how many seconds our clock is before the API server's, which dates what it would create."""
+        probe_of_time = {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": "bizrq-doctor", "namespace": "default"},
+        }
+        began = datetime.now(UTC)
+        try:
+            created = await self.client.create(_CONFIG_MAPS, probe_of_time, dry_run=True)
+            at = datetime.fromisoformat(created["metadata"]["creationTimestamp"])
+        except (ApiError, KeyError, ValueError, TypeError) as error:
+            self.unknown.append(f"the API server's clock: {error}")
+            return None
+        middle = began + (datetime.now(UTC) - began) / 2
+        # It cuts its time to whole seconds.
+        return (middle - at).total_seconds() - 0.5
+
+
+async def before_install(client: KubeClient, namespace: str) -> State:
+    """Return what an install depends on. Raise Unreachable."""
+    reader = Reader(client)
+    version, text = await reader.version()
+    attributes: dict[str, Object] = {}
+    for resource in made.PRUNED:
+        for verb in ("get", "list", "create", "patch", "delete"):
+            where = namespace if resource.namespaced else ""
+            attributes[f"{verb} {resource.key}"] = _attributes(resource.group, resource.plural, verb, where)
+    # Whoever gives rights must have them all, or may escalate.
+    attributes["escalate clusterroles"] = _attributes("rbac.authorization.k8s.io", "clusterroles", "escalate")
+    lacking = await _asked(reader, SELF_REVIEWS, attributes.items())
+    unserved = [
+        f"{resource.api_version} {resource.kind}"
+        for resource in made.PRUNED
+        if resource.group and not await _is_served(reader, resource)
+    ]
+    return State(
+        namespace,
+        version,
+        text,
+        datetime.now(UTC),
+        lacking=tuple(f"you may not {line}" for line in lacking),
+        unserved=tuple(unserved),
+        ahead=await reader.ahead(),
+        unknown=tuple(reader.unknown),
+    )
+
+
+async def installed(client: KubeClient, namespace: str) -> State:
+    """Return the state of an installation. Raise Unreachable."""
+    reader = Reader(client)
+    version, text = await reader.version()
+    first = await reader.get(LEASES, rbac.CONTROLLER, namespace)
+    began = time.monotonic()
+    stored_config = await reader.get(_CONFIG_MAPS, made.CONFIG, namespace)
+    config = None if stored_config is None else str((stored_config.get("data") or {}).get("config.yaml", ""))
+    try:
+        settings = loads(config or "", f"configmap/{made.CONFIG} in namespace {namespace}")
+    except ConfigurationError as error:
+        reader.unknown.append(str(error))
+        settings = load(None)
+    wanted = made.install_objects(settings, InstallPlan(namespace, "", 1, config or ""))
+    found = await _each(wanted, lambda obj: reader.get(resource_of(obj), *_place(obj)))
+    stored = {key_of(obj): each for obj, each in zip(wanted, found, strict=True) if each is not None}
+    ahead = await reader.ahead()
+    return State(
+        namespace,
+        version,
+        text,
+        datetime.now(UTC) - timedelta(seconds=ahead or 0.0),
+        wanted=tuple(wanted),
+        stored=stored,
+        config=config,
+        lacking=tuple(await _lacking(reader, settings, namespace)),
+        not_asked=await _not_asked(reader),
+        groups=await reader.list(GROUPS),
+        lease=await _renewal(reader, namespace, first, began, ahead),
+        ahead=ahead,
+        unknown=tuple(reader.unknown),
+        unread=frozenset(reader.unread),
+    )
+
+
+async def _not_asked(reader: Reader) -> str:
+    """Return why no webhook is asked, "" where one is or where that cannot be known."""
+    answer = await probe.not_asked(reader.client)
+    if not _UNAUTHORIZED.search(answer):
+        return answer
+    reader.unknown.append(f"whether webhooks are asked: {answer}")
+    return ""
+
+
+def _place(obj: Object) -> tuple[str, str]:
+    return obj["metadata"]["name"], obj["metadata"].get("namespace", "")
+
+
+async def _each(items: Iterable[Any], read: Callable[[Any], Awaitable[Any]]) -> list[Any]:
+    """Return the results in order; the client bounds how many requests are under way."""
+    return list(await asyncio.gather(*(read(item) for item in items)))
+
+
+async def _asked(reader: Reader, resource: Resource, attributes: Iterable[tuple[str, Object]]) -> list[str]:
+    """Return the lines of the rights that the reviews deny; `attributes` are by line."""
+    asked = list(attributes)
+    answers = await _each(asked, lambda each: reader.allowed(resource, each[1]))
+    return [line for (line, _), answer in zip(asked, answers, strict=True) if answer is False]
+
+
+async def _lacking(reader: Reader, settings: Settings, namespace: str) -> list[str]:
+    """Return the rights of the processes that their accounts do not have."""
+    documents = [manifest.document for manifest in rbac.manifests(settings.registry, namespace)]
+    roles = {key_of(each): each["rules"] for each in documents if "rules" in each}
+    specs: dict[str, Object] = {}
+    for binding in documents:
+        if "roleRef" not in binding:
+            continue
+        where = binding["metadata"].get("namespace", "")
+        for subject in binding["subjects"]:
+            user = rbac.user_of(subject["name"], subject["namespace"])
+            for attributes in _of_rules(roles[binding["roleRef"]["kind"], where, binding["roleRef"]["name"]], where):
+                specs[_line(subject["name"], attributes)] = {"user": user, "resourceAttributes": attributes}
+    return await _asked(reader, ACCESS_REVIEWS, specs.items())
+
+
+def _of_rules(rules: Iterable[Object], namespace: str) -> Iterator[Object]:
+    for rule in rules:
+        for resource in rule["resources"]:
+            plural, _, subresource = resource.partition("/")
+            for verb in rule["verbs"]:
+                for name in rule.get("resourceNames", ("",)):
+                    spec = _attributes(rule["apiGroups"][0], plural, verb, namespace)["resourceAttributes"]
+                    yield {**spec, "subresource": subresource, "name": name}
+
+
+def _attributes(group: str, plural: str, verb: str, namespace: str = "") -> Object:
+    return {"resourceAttributes": {"group": group, "resource": plural, "verb": verb, "namespace": namespace}}
+
+
+def _line(account: str, attributes: Object) -> str:
+    kind = f"{attributes['resource']}.{attributes['group']}" if attributes["group"] else attributes["resource"]
+    kind += f"/{attributes['subresource']}" if attributes["subresource"] else ""
+    name = f" {attributes['name']}" if attributes["name"] else ""
+    where = f" in {attributes['namespace']}" if attributes["namespace"] else ""
+    return f"{account} may not {attributes['verb']} {kind}{name}{where}"
+
+
+async def _is_served(reader: Reader, resource: Resource) -> bool:
+    try:
+        body = await reader.client.request("GET", f"/apis/{resource.api_version}")
+    except NotFound:
+        return False
+    except ApiError as error:
+        reader.unknown.append(f"{resource.api_version}: {error}")
+        return True
+    return any(each.get("name") == resource.plural for each in orjson.loads(body).get("resources") or ())
+
+
+async def _renewal(reader: Reader, namespace: str, first: Object | None, began: float, ahead: float | None) -> Renewal:
+    """Look at the Lease until it is renewed, and no longer than a leader needs for that."""
+    while True:
+        lease = await reader.get(LEASES, rbac.CONTROLLER, namespace)
+        spec = (lease or {}).get("spec") or {}
+        holder = str(spec.get("holderIdentity") or "")
+        if not holder:
+            return Renewal()
+        if first is not None and spec.get("renewTime") != (first.get("spec") or {}).get("renewTime"):
+            renewed = datetime.fromisoformat(spec["renewTime"])
+            clock = None if ahead is None else (renewed - datetime.now(UTC)).total_seconds() + ahead
+            return Renewal(holder, True, clock)
+        if time.monotonic() - began > _RENEWED:
+            return Renewal(holder)
+        first = first or lease
+        await asyncio.sleep(_LOOK)

@@ -1,0 +1,63 @@
+"""bizrq doctor: what is wrong with an installation, or stands in the way of one, and how to fix it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from bizrq.cli.cluster import DEFAULT_FLAGS, ClusterFlags, client_for, run_on
+from bizrq.cli.output import terminal
+from bizrq.cli.output.failure import EXIT_BAD_INPUT, EXIT_NO, Failure
+
+if TYPE_CHECKING:
+    from bizrq.cli.doctor.checks import Finding
+    from bizrq.cli.doctor.state import State
+    from bizrq.kube.client import KubeClient
+
+
+def doctor(
+    pre: Annotated[bool, typer.Option("--pre", help="Check whether bizrq can be installed, before it is.")] = False,
+    namespace: Annotated[str, typer.Option("--namespace", "-n", help="Namespace of bizrq itself.")] = "bizrq-system",
+    bundle: Annotated[
+        Path | None,
+        typer.Option(help="New file for what was found and read, as JSON without secrets, for whoever helps you."),
+    ] = None,
+    where: ClusterFlags = DEFAULT_FLAGS,
+) -> None:
+    """Look for what is wrong with the installation, and say how to fix it. Changes nothing.
+
+    Looks at version, objects, processes, rights, reachability, CA bundles, the Lease, clocks, API priority and groups.
+    It takes up to six seconds, to see whether the Lease is renewed. Requires administrator rights.
+
+    Exit code 0: nothing is wrong. 1: there are problems. Notices alone do not count.
+    """
+    from bizrq.cli.doctor import checks, state
+
+    if bundle is not None and bundle.exists():
+        raise Failure(f"{bundle} exists: name a new file", EXIT_BAD_INPUT)
+
+    async def look(client: KubeClient) -> tuple[State, list[Finding]]:
+        seen = await (state.before_install if pre else state.installed)(client, namespace)
+        return seen, checks.findings(seen, checks.BEFORE if pre else checks.INSTALLED)
+
+    seen, found = run_on(client_for(where), look)
+    if bundle is not None:
+        _write(bundle, seen, found)
+    for finding in found:
+        kind = "" if finding.is_problem else "notice: "
+        terminal.write(f"{kind}{finding.check}: {finding.what}\n    {finding.fix}\n")
+    if not any(finding.is_problem for finding in found):
+        terminal.write("nothing stands in the way of an install\n" if pre else "nothing is wrong\n")
+        return
+    raise typer.Exit(EXIT_NO)
+
+
+def _write(path: Path, seen: State, found: list[Finding]) -> None:
+    from bizrq.cli.doctor import bundle
+
+    try:
+        bundle.write(path, bundle.document(seen, found))
+    except OSError as error:
+        raise Failure(f"{path}: {error.strerror}", EXIT_BAD_INPUT) from None

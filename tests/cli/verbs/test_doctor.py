@@ -1,0 +1,443 @@
+"""`bizrq doctor`: it says nothing of a healthy installation, and of each thing that is broken what it is."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from bizrq.cli import manifests_of_bizrq as made
+from bizrq.cli.doctor import bundle, checks
+from bizrq.cli.doctor.state import Renewal, State
+from bizrq.cli.install_config import configuration
+from bizrq.cli.manifests_of_bizrq import InstallPlan, resource_of
+from bizrq.cli.standalone import Standalone, TargetCluster
+from bizrq.kube.client import AlreadyExists, KubeClient, NotFound
+from bizrq.kube.lease import LEASES
+from bizrq.settings import loads
+from bizrq.store.groups import GROUPS
+from certs.pki import make_ca
+from sandbox.server import Sandbox
+from tests.cli.conftest import Bizrq
+from tests.support.cluster import Real, eventually
+from tests.support.objects import DEPLOYMENTS, REGISTRATIONS, Object, group
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+HERE = "bizrq-system"
+HEALTHY = "nothing is wrong\n"
+REQUIRED = configuration(None, None)
+
+
+@asynccontextmanager
+async def installation(path: Path, box: Sandbox | None = None) -> AsyncIterator[Bizrq]:
+    """All objects of an installation, and in place of the pods one process that does their work.
+
+    `path` is the kubeconfig of a real cluster, or a file to write that of the sandbox to.
+    """
+    settings = loads(REQUIRED, "test")
+    where = TargetCluster(None if box else path, None, path)
+    async with Standalone(settings, where, namespace=HERE, sandbox=box), KubeClient.from_kubeconfig(path) as client:
+        for obj in made.install_objects(settings, InstallPlan(HERE, "bizrq:1", 2, REQUIRED)):
+            await stored(client, obj)
+        yield Bizrq(path, client)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def healthy(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Bizrq]:
+    """An installation on the sandbox."""
+    path = tmp_path_factory.mktemp("doctor") / "kubeconfig"
+    async with Sandbox() as box, installation(path, box) as bizrq:
+        await bizrq.client.create(GROUPS, group("nlp", cpu="10"))
+
+        async def is_well() -> bool:
+            result = await bizrq("doctor")
+            return (result.code, result.out, result.err) == (0, HEALTHY, "")
+
+        await eventually(is_well, 60, "a healthy installation")
+        yield bizrq
+
+
+async def stored(client: KubeClient, obj: Object) -> None:
+    """Create what the process has not made itself."""
+    try:
+        await client.create(resource_of(obj), obj)
+    except AlreadyExists:
+        return
+
+
+@asynccontextmanager
+async def changed(client: KubeClient, kind: str, name: str, patch: Object | None) -> AsyncIterator[None]:
+    """Patch an object, or delete it where `patch` is None, and put it back as it was."""
+    resource = LEASES if kind == "Lease" else resource_of({"kind": kind})
+    namespace = HERE if resource.namespaced else None
+    before = await client.get(resource, name, namespace)
+    if patch is None:
+        await client.delete(resource, name, namespace)
+    else:
+        await client.patch(resource, name, patch, namespace=namespace)
+    try:
+        yield
+    finally:
+        for server_side in ("resourceVersion", "uid", "creationTimestamp", "generation"):
+            before["metadata"].pop(server_side, None)
+        try:
+            now = await client.get(resource, name, namespace)
+        except NotFound:
+            await client.create(resource, before)
+        else:
+            before["metadata"]["resourceVersion"] = now["metadata"]["resourceVersion"]
+            await client.replace(resource, before)
+
+
+def _webhooks(**config: Any) -> Callable[[Object], Object]:
+    def patch(stored: Object) -> Object:
+        webhooks = [{**w, "clientConfig": {**w["clientConfig"], **config}} for w in stored["webhooks"]]
+        return {"webhooks": webhooks}
+
+    return patch
+
+
+def pem(*, days: float) -> str:
+    """A caBundle of a CA that expires in so many days."""
+    ca = make_ca(datetime.now(UTC) - timedelta(days=365 - days))
+    return base64.b64encode(ca.certificate_pem).decode()
+
+
+#: What is broken: kind, name, patch (None deletes), and what doctor says of it.
+BROKEN: dict[str, tuple[str, str, Any, tuple[str, ...]]] = {
+    "a role is gone": ("ClusterRole", "bizrq-counted", None, ("rights: bizrq-", "missing: ClusterRole bizrq-counted")),
+    "a role lost a right": (
+        "ClusterRole",
+        "bizrq-controller",
+        {"rules": []},
+        ("rights: bizrq-controller may not", "differ from what this version of bizrq installs: ClusterRole"),
+    ),
+    "a binding is gone": (
+        "ClusterRoleBinding",
+        "bizrq-webhooks",
+        None,
+        ("rights: bizrq-webhooks may not", "missing: ClusterRoleBinding bizrq-webhooks"),
+    ),
+    "the policy is off": (
+        "ValidatingAdmissionPolicyBinding",
+        "bizrq-status",
+        None,
+        ("missing: ValidatingAdmissionPolicyBinding bizrq-status",),
+    ),
+    "the Service is gone": ("Service", "bizrq-webhooks", None, ("missing: Service bizrq-webhooks",)),
+    "the registration is gone": (
+        "ValidatingWebhookConfiguration",
+        "bizrq",
+        None,
+        ("missing: ValidatingWebhookConfiguration bizrq",),
+    ),
+    "a webhook is missing": (
+        "ValidatingWebhookConfiguration",
+        "bizrq",
+        lambda stored: {"webhooks": stored["webhooks"][1:]},
+        ("differ from what this version of bizrq installs: ValidatingWebhookConfiguration bizrq",),
+    ),
+    "a webhook ignores failures": (
+        "ValidatingWebhookConfiguration",
+        "bizrq",
+        lambda stored: {"webhooks": [{**w, "failurePolicy": "Ignore"} for w in stored["webhooks"]]},
+        ("differ from what this version of bizrq installs: ValidatingWebhookConfiguration bizrq",),
+    ),
+    "webhooks cannot be reached": (
+        "ValidatingWebhookConfiguration",
+        "bizrq",
+        _webhooks(url="https://127.0.0.1:1/validate/groups"),
+        ("reachability: the API server does not get an answer of the webhooks: ",),
+    ),
+    "no caBundle": (
+        "ValidatingWebhookConfiguration",
+        "bizrq",
+        _webhooks(caBundle=None),
+        ("certificates: no caBundle: ", "and 9 more"),
+    ),
+    "another CA": (
+        "ValidatingWebhookConfiguration",
+        "bizrq",
+        _webhooks(caBundle=pem(days=300)),
+        ("reachability: the API server does not get an answer of the webhooks: ",),
+    ),
+    "a CA that expires": (
+        "ValidatingWebhookConfiguration",
+        "bizrq",
+        _webhooks(caBundle=pem(days=5)),
+        ("certificates: the CA of the webhooks expires at ",),
+    ),
+    "a CA that has expired": (
+        "ValidatingWebhookConfiguration",
+        "bizrq",
+        _webhooks(caBundle=pem(days=-1)),
+        ("certificates: the CA of the webhooks has expired",),
+    ),
+    "a CA that is none": (
+        "ValidatingWebhookConfiguration",
+        "bizrq",
+        _webhooks(caBundle=base64.b64encode(b"x").decode()),
+        ("certificates: the caBundle is no certificate: ",),
+    ),
+    "another image": (
+        "Deployment",
+        "bizrq-controller",
+        {"spec": {"template": {"spec": {"containers": [{"name": "controller", "image": "bizrq:0"}]}}}},
+        ("versions: the processes have different images: bizrq-webhooks bizrq:1, bizrq-controller bizrq:0",),
+    ),
+    "another configuration": (
+        "ConfigMap",
+        "bizrq-config",
+        {"data": {"config.yaml": "rights: {use: true}\nsurge: count\n"}},
+        (
+            "configuration: bizrq-webhooks runs with another one than configmap/bizrq-config has",
+            "configuration: bizrq-controller runs with another one than configmap/bizrq-config has",
+        ),
+    ),
+    "a configuration that cannot be read": (
+        "ConfigMap",
+        "bizrq-config",
+        {"data": {"config.yaml": "rigths: {}"}},
+        ("not checked: configmap/bizrq-config in namespace bizrq-system: rigths: no such key, did you mean rights?",),
+    ),
+    "nobody there": (
+        "Deployment",
+        "bizrq-webhooks",
+        {"spec": {"replicas": 0}},
+        ("replicas: bizrq-webhooks is scaled to 0",),
+    ),
+}
+
+
+@pytest.mark.parametrize(("kind", "name", "patch", "said"), BROKEN.values(), ids=BROKEN)
+async def test_each_thing_that_is_broken_is_named_with_what_to_do(
+    healthy: Bizrq, kind: str, name: str, patch: Any, said: tuple[str, ...]
+) -> None:
+    resource = resource_of({"kind": kind})
+    if callable(patch):
+        patch = patch(await healthy.client.get(resource, name, HERE if resource.namespaced else None))
+    async with changed(healthy.client, kind, name, patch):
+        result = await healthy("doctor")
+    assert (result.code, result.err) == (1, ""), result.out
+    for words in said:
+        assert words in result.out, result.out
+    lines = result.out.splitlines()
+    assert all(fix.startswith("    ") and fix.strip() for fix in lines[1::2]), "each finding has its remedy"
+    assert not any(line.startswith(" ") for line in lines[::2])
+
+
+async def test_a_choice_that_may_be_meant_is_a_notice_and_no_problem(healthy: Bizrq) -> None:
+    async with changed(healthy.client, "FlowSchema", "bizrq-lease", None):
+        result = await healthy("doctor")
+    assert result.code == 0
+    assert result.out.startswith("notice: API priority: missing: bizrq-lease; ")
+    assert result.out.endswith(HEALTHY)
+
+
+@pytest.mark.real
+async def test_on_a_real_api_server_nothing_is_wrong_but_the_pods_that_no_node_runs(real_cluster: Real) -> None:
+    """It adds defaults to what is stored, which are no differences, and checks rights as RBAC has them."""
+    async with installation(real_cluster.kubeconfig) as bizrq:
+
+        async def said() -> bool:
+            result = await bizrq("doctor")
+            found = [line for line in result.out.splitlines() if not line.startswith(" ")]
+            left[:] = [line for line in found if not line.startswith("replicas: 0 of ")]
+            return result.code == 1 and len(found) == 3 and not left
+
+        left: list[str] = []
+        try:
+            await eventually(said, 90, lambda: left)
+            before = await bizrq("doctor", "--pre")
+            assert (before.code, before.out) == (0, "nothing stands in the way of an install\n")
+            person = await bizrq("doctor", "--pre", "--as", "nobody-in-particular")
+            assert person.code == 1
+            assert "rights: you may not " in person.out
+            # What a person may not read is neither missing nor broken.
+            person = await bizrq("doctor", "--as", "nobody-in-particular")
+            assert person.code == 1
+            heads = {line for line in person.out.splitlines() if not line.startswith(" ")}
+            assert heads, person.out
+            assert all(line.startswith("not checked: ") for line in heads), person.out
+        finally:
+            gone = await bizrq("uninstall", "-n", HERE)
+            assert gone.code == 0, gone.err
+
+
+async def test_doctor_changes_nothing(healthy: Bizrq) -> None:
+    """Nothing of what it looks at has a new version, and no object is new."""
+
+    async def versions() -> list[tuple[str, str, str]]:
+        found = []
+        for resource in made.PRUNED:
+            for item in (await healthy.client.list(resource))[0]:
+                metadata = item["metadata"]
+                found.append((resource.key, metadata["name"], metadata["resourceVersion"]))
+        return sorted(found)
+
+    before = await versions()
+    assert (await healthy("doctor")).code == 0
+    assert (await healthy("doctor", "--pre")).code == 0
+    assert await versions() == before
+
+
+async def test_a_bundle_has_the_state_and_no_secrets(healthy: Bizrq, tmp_path: Path) -> None:
+    path = tmp_path / "bundle.json"
+    env = [{"name": "PROXY", "value": "http://ann:hunter2@proxy"}, {"name": "POD", "valueFrom": {"fieldRef": {}}}]
+    patch = {"spec": {"template": {"spec": {"containers": [{"name": "certs", "image": "bizrq:1", "env": env}]}}}}
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "bizrq-certs", "namespace": HERE}}
+    secrets = resource_of(secret)
+    await healthy.client.create(secrets, {**secret, "data": {"ca.key": base64.b64encode(b"hunter2").decode()}})
+    async with changed(healthy.client, "Deployment", "bizrq-certs", patch):
+        result = await healthy("doctor", "--bundle", path)
+    await healthy.client.delete(secrets, "bizrq-certs", HERE)
+    text = path.read_text("utf-8")
+    found = json.loads(text)
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert "hunter2" not in text
+    assert "aHVudGVyMg" not in text
+    kinds = {each["kind"] for each in found["objects"]}
+    assert {"Deployment", "ClusterRole", "ValidatingWebhookConfiguration", "ConfigMap"} <= kinds
+    assert "Secret" not in kinds
+    assert [each["metadata"]["name"] for each in found["groups"]] == ["nlp"]
+    assert found["configuration"] == REQUIRED
+    assert len(found["findings"]) == result.out.count("\n    ")
+    again = await healthy("doctor", "--bundle", path)
+    assert (again.code, again.out) == (2, "")
+    assert again.err == f"bizrq: {path} exists: name a new file\n"
+    nowhere = await healthy("doctor", "--bundle", tmp_path / "none" / "file")
+    assert (nowhere.code, nowhere.err) == (2, f"bizrq: {tmp_path / 'none' / 'file'}: No such file or directory\n")
+
+
+async def test_what_looks_like_a_secret_is_hidden() -> None:
+    key = "-----BEGIN EC PRIVATE KEY-----\nabc\n-----END EC PRIVATE KEY-----"
+    dirty = {
+        "metadata": {"managedFields": [1], "annotations": {bundle._LAST_APPLIED: "x", "a": key}},
+        "password": "hunter2",
+        "db-password": "hunter2",
+        "api_key": "hunter2",
+        "args": ["--token=hunter2", "--port=1", f"x {key}"],
+        "secretName": "bizrq-certs",
+        "env": [{"name": "A", "value": "hunter2"}],
+        "clientConfig": {"caBundle": "Y2E=", "url": "https://ann:hunter2@host/x"},
+    }
+    cleaned = bundle.clean(dirty)
+    assert "hunter2" not in json.dumps(cleaned)
+    assert "abc" not in json.dumps(cleaned)
+    assert cleaned["secretName"] == "bizrq-certs"
+    assert cleaned["args"][1] == "--port=1"
+    assert cleaned["clientConfig"]["caBundle"].startswith("sha256:")
+    assert "managedFields" not in cleaned["metadata"]
+
+
+async def test_a_cluster_without_bizrq_can_take_it_and_doctor_says_that_it_is_not_there(tmp_path: Path) -> None:
+    async with Sandbox() as box:
+        path = box.write_kubeconfig(tmp_path / "bare")
+        async with KubeClient.from_kubeconfig(path) as client:
+            bare = Bizrq(path, client)
+            before = await bare("doctor", "--pre")
+            assert (before.code, before.out) == (0, "nothing stands in the way of an install\n")
+            result = await bare("doctor")
+            assert result.code == 1
+            assert (
+                "installation: bizrq is not installed\n    run bizrq doctor --pre, then bizrq install\n" in result.out
+            )
+
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def state(**more: Any) -> State:
+    return State(HERE, (1, 36), "v1.36.2", NOW, **more)
+
+
+@pytest.mark.parametrize(
+    ("seen", "said"),
+    [
+        (State(HERE, (1, 29), "v1.29.0", NOW), "version: Kubernetes is v1.29.0"),
+        (state(unserved=("admissionregistration.k8s.io/v1 ValidatingAdmissionPolicy",)), "version: not served: "),
+        (state(lacking=("you may not create secrets",)), "rights: you may not create secrets"),
+        (state(ahead=7.2), "clocks: the clock of this machine is 7 s ahead of the API server's"),
+        (state(ahead=-60.0), "clocks: the clock of this machine is 60 s behind the API server's"),
+        (state(unknown=("pods: 403 Forbidden",)), "not checked: pods: 403 Forbidden"),
+        (state(lacking=tuple(f"you may not {n}" for n in range(9))), "you may not 4 and 4 more"),
+    ],
+)
+async def test_what_stands_in_the_way_of_an_install(seen: State, said: str) -> None:
+    [finding] = checks.findings(seen, checks.BEFORE)
+    assert said in f"{finding.check}: {finding.what}"
+    assert finding.fix
+    assert finding.is_problem
+
+
+REGISTERED = {("ValidatingWebhookConfiguration", "", "bizrq"): {"webhooks": []}}
+
+
+@pytest.mark.parametrize(
+    ("lease", "said"),
+    [
+        (Renewal(), "leader: no controller leads"),
+        (Renewal("controller-1"), "leader: the controller controller-1 does not renew its Lease"),
+        (Renewal("controller-1", True, 11.0), "clocks: the clock of controller controller-1 is 11 s ahead of"),
+        (Renewal("controller-1", True, -11.0), "clocks: the clock of controller controller-1 is 11 s behind"),
+        (Renewal("controller-1", True, 1.0), ""),
+        (Renewal("controller-1", True), ""),
+    ],
+)
+async def test_a_leader_renews_its_lease_by_a_clock_that_is_right(lease: Renewal, said: str) -> None:
+    found = checks.findings(state(stored=REGISTERED, lease=lease), (checks.lease, checks.clocks))
+    assert [said in f"{each.check}: {each.what}" for each in found] == ([True] if said else [])
+
+
+async def test_groups_that_are_not_counted_are_named() -> None:
+    def named(name: str, *conditions: Object) -> Object:
+        return {"metadata": {"name": name}, "status": {"conditions": [*conditions]}}
+
+    groups = (
+        named("well", {"type": "Ready", "status": "True"}, {"type": "OverQuota", "status": "False"}),
+        named("broken", {"type": "Ready", "status": "False"}),
+        named("new", {"type": "OverQuota", "status": "False"}),
+        {"metadata": {"name": "bare"}},
+    )
+    assert [each.what for each in checks.findings(state(groups=groups), (checks.groups,))] == [
+        "cannot be counted, so nothing in them may grow: broken",
+        "are not counted yet: new, bare",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        ({"readyReplicas": 2, "updatedReplicas": 2}, ""),
+        ({"readyReplicas": 1, "updatedReplicas": 2}, "1 of 2 pods of bizrq-webhooks are ready"),
+        ({}, "0 of 2 pods of bizrq-webhooks are ready"),
+        ({"readyReplicas": 2, "updatedReplicas": 1}, "1 of 2 pods of bizrq-webhooks are of an older version"),
+    ],
+)
+async def test_pods_that_are_not_ready_or_old_are_counted(status: Object, said: str) -> None:
+    deployment = {"kind": DEPLOYMENTS.kind, "spec": {"replicas": 2}, "status": status}
+    seen = state(stored={("Deployment", HERE, "bizrq-webhooks"): deployment})
+    found = [each.what for each in checks.findings(seen, (checks.processes,))]
+    assert found == ([said] if said else [])
+
+
+async def test_a_registration_without_deployments_is_of_processes_elsewhere(healthy: Bizrq) -> None:
+    """Then nobody misses the Deployments, the Service and the accounts."""
+    settings = loads("", "test")
+    wanted = tuple(made.install_objects(settings, InstallPlan(HERE, "", 1)))
+    there: dict[Any, Object] = {
+        (o["kind"], o["metadata"].get("namespace", ""), o["metadata"]["name"]): o
+        for o in wanted
+        if o["kind"] not in ("Deployment", "Service", "PodDisruptionBudget", "ServiceAccount")
+    }
+    assert checks.findings(state(wanted=wanted, stored=there), (checks.objects, checks.processes)) == []
+    registration = await healthy.client.get(REGISTRATIONS, "bizrq")
+    assert checks.findings(state(stored={("ValidatingWebhookConfiguration", "", "bizrq"): registration}), ()) == []
