@@ -37,10 +37,14 @@ _TRIES = 3
 
 
 class _Left(NamedTuple):
-    """What left a group: since when that is known, on the clock, and as what it was counted there, if it was."""
+    """What left a group: since when that is known, on the clock, and as what it was counted there, if it was.
+
+    `may_be_lost` is True where all that is known is the promise of a move to the group: it may never have been stored.
+    """
 
     since: float
     line: WorkloadUsage | None = None
+    may_be_lost: bool = False
 
 
 @dataclass(slots=True)
@@ -164,15 +168,17 @@ class Stays:
         usage.departed.clear()
         for entry in entries:
             if entry.uid not in usage.usages:
-                left.setdefault(entry.uid, _Left(self._clock()))
+                left.setdefault(entry.uid, _Left(self._clock(), may_be_lost=not entry.is_create))
 
     def _taken(self, name: str, usage: GroupUsage) -> list[_Taken]:
         """Return what pays now for the pods of what has left a group, and for those that stayed."""
         found: dict[str, _Taken] = {}
         for uid, left in self._left[name].items():
+            # Only the move out of the group shows that the one into it was stored.
+            made_for = (name,) if left.may_be_lost else (None, name)
             for maker in self._makers(uid, left):
                 for pod in self._cluster.descendants.pods_naming({"metadata": {"uid": maker}}):
-                    if self._cluster.ownership.has_stayed(pod.plain()) or self._group_of(pod) not in (None, name):
+                    if self._cluster.ownership.has_stayed(pod.plain()) or self._group_of(pod) not in made_for:
                         continue
                     if (taken := self._taken_by(name, pod, found)) is not None:
                         taken.made[pod.uid] = pod

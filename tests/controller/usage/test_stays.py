@@ -528,6 +528,22 @@ async def test_pods_that_are_deleted_by_force_are_charged_once_when_their_worklo
         assert team.least >= 5
 
 
+async def test_a_move_that_was_never_stored_leaves_nothing_with_the_group_that_admitted_it(books: Books) -> None:
+    """Another webhook may reject it, or another write come between."""
+    async with movers(books) as (team, _):
+        _, pods = await team.ending(3)
+        at = (await books.client.get(DEPLOYMENTS, "web", "default"))["metadata"]
+        move = entry("web", "cpu=3", of=at["uid"], rv=int(at["resourceVersion"]), gen=at["generation"])
+        await books.promise("vision", move)
+        change = {"metadata": {"annotations": {"note": "more"}}}
+        await books.client.patch(DEPLOYMENTS, "web", change, namespace="default")
+        await team.observed()
+        found = await team.holds_still(nlp="3", vision="0")
+        assert stays(found["vision"]) == 0
+        await team.stop(*pods)
+        await team.holds_still(nlp="0", vision="0")
+
+
 async def test_what_the_new_group_has_made_is_no_charge_of_the_old_one(books: Books) -> None:
     """However late the controller is: no more stays than was charged."""
     async with movers(books) as (team, _):
