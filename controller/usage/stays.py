@@ -19,6 +19,7 @@ from bizrq.units.resources import Resources, add, growth, restrict, smaller, sub
 from bizrq.workloads.kinds.declaration import Adapter
 from bizrq.workloads.ownership.lives import Stage, is_live, stage
 from bizrq.workloads.ownership.memory import Memory
+from bizrq.workloads.ownership.observation import has_acted
 from bizrq.workloads.ownership.payers import place_of
 from controller.usage.excess import ExcessUsage
 from controller.usage.runs_on import RunningOn
@@ -296,7 +297,7 @@ class Stays:
         """
         if not taken.asks:
             return set()
-        left, found = self._costs.of(taken.uid).resources, set[str]()
+        left, found = self._observed_demand(taken), set[str]()
         mine = taken.made.keys() | taken.stayed.keys()
         pods = {pod.uid: pod for pod in self._cluster.descendants.pods_of(taken.workload)} | taken.stayed
         for pod in sorted(pods.values(), key=lambda each: (each.uid in mine, *_age(each))):
@@ -306,6 +307,24 @@ class Stays:
                     left = subtract_floor(left, cost)
                     found.add(pod.uid)
         return found
+
+    def _observed_demand(self, taken: _Taken) -> Resources:
+        """Return the demand in the other group without what its entries still promise.
+
+        The workload's controller may act on an earlier spec, end these pods, and make what was promised besides.
+        """
+        demand = self._costs.of(taken.uid).resources
+        group = self._cluster.groups.cached(taken.group)
+        try:
+            entries = wire.reservations_of(group) if group is not None else ()
+        except GroupUnreadable:
+            return {}
+        for entry in entries:
+            is_stored = int(taken.workload["metadata"]["resourceVersion"]) > (entry.resource_version or 0)
+            is_update = entry.uid == taken.uid and not entry.is_create
+            if is_update and is_stored and not has_acted(taken.workload, entry.generation):
+                demand = smaller(demand, entry.base)
+        return demand
 
     def _cost(self, pod: Pod, workload: Object) -> Resources:
         adapter = self._cluster.registry.by_kind(*POD)
