@@ -19,6 +19,7 @@ from bizrq.units.resources import Resources, add, growth, restrict, smaller, sub
 from bizrq.workloads.kinds.declaration import Adapter
 from bizrq.workloads.ownership.lives import Stage, is_live, stage
 from bizrq.workloads.ownership.memory import Memory
+from bizrq.workloads.ownership.observation import has_acted
 from bizrq.workloads.ownership.payers import place_of
 from controller.usage.excess import ExcessUsage
 from controller.usage.runs_on import RunningOn
@@ -37,10 +38,14 @@ _TRIES = 3
 
 
 class _Left(NamedTuple):
-    """What left a group: since when that is known, on the clock, and as what it was counted there, if it was."""
+    """What left a group: since when that is known, on the clock, and as what it was counted there, if it was.
+
+    `may_be_lost` is True where all that is known is the promise of a move to the group: it may never have been stored.
+    """
 
     since: float
     line: WorkloadUsage | None = None
+    may_be_lost: bool = False
 
 
 @dataclass(slots=True)
@@ -164,15 +169,17 @@ class Stays:
         usage.departed.clear()
         for entry in entries:
             if entry.uid not in usage.usages:
-                left.setdefault(entry.uid, _Left(self._clock()))
+                left.setdefault(entry.uid, _Left(self._clock(), may_be_lost=not entry.is_create))
 
     def _taken(self, name: str, usage: GroupUsage) -> list[_Taken]:
         """Return what pays now for the pods of what has left a group, and for those that stayed."""
         found: dict[str, _Taken] = {}
         for uid, left in self._left[name].items():
+            # Only the move out of the group shows that the one into it was stored.
+            made_for = (name,) if left.may_be_lost else (None, name)
             for maker in self._makers(uid, left):
                 for pod in self._cluster.descendants.pods_naming({"metadata": {"uid": maker}}):
-                    if self._cluster.ownership.has_stayed(pod.plain()) or self._group_of(pod) not in (None, name):
+                    if self._cluster.ownership.has_stayed(pod.plain()) or self._group_of(pod) not in made_for:
                         continue
                     if (taken := self._taken_by(name, pod, found)) is not None:
                         taken.made[pod.uid] = pod
@@ -290,7 +297,7 @@ class Stays:
         """
         if not taken.asks:
             return set()
-        left, found = self._costs.of(taken.uid).resources, set[str]()
+        left, found = self._observed_demand(taken), set[str]()
         mine = taken.made.keys() | taken.stayed.keys()
         pods = {pod.uid: pod for pod in self._cluster.descendants.pods_of(taken.workload)} | taken.stayed
         for pod in sorted(pods.values(), key=lambda each: (each.uid in mine, *_age(each))):
@@ -300,6 +307,24 @@ class Stays:
                     left = subtract_floor(left, cost)
                     found.add(pod.uid)
         return found
+
+    def _observed_demand(self, taken: _Taken) -> Resources:
+        """Return the demand in the other group without what its entries still promise.
+
+        The workload's controller may act on an earlier spec, end these pods, and make what was promised besides.
+        """
+        demand = self._costs.of(taken.uid).resources
+        group = self._cluster.groups.cached(taken.group)
+        try:
+            entries = wire.reservations_of(group) if group is not None else ()
+        except GroupUnreadable:
+            return {}
+        for entry in entries:
+            is_stored = int(taken.workload["metadata"]["resourceVersion"]) > (entry.resource_version or 0)
+            is_update = entry.uid == taken.uid and not entry.is_create
+            if is_update and is_stored and not has_acted(taken.workload, entry.generation):
+                demand = smaller(demand, entry.base)
+        return demand
 
     def _cost(self, pod: Pod, workload: Object) -> Resources:
         adapter = self._cluster.registry.by_kind(*POD)

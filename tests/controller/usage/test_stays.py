@@ -16,6 +16,7 @@ from aiohttp import web
 from bizrq.api import group as wire
 from bizrq.api.group import GroupObject
 from bizrq.kube.client import Resource
+from bizrq.quota.reservation import Reservation
 from bizrq.store.groups import GROUPS
 from bizrq.units.quantity import parse
 from bizrq.workloads.labels import LABEL
@@ -113,6 +114,12 @@ class Movers(Team):
         for name, amount in amounts.items():
             await self.books.holds_still(name, lambda g, amount=amount: (g.status.used or {}).get(CPU) == amount, 2)
         return await self.holds(**amounts)
+
+
+def move_of(at: Object, amount: str) -> Reservation:
+    """Return the reservation of a move of Deployment web with this metadata."""
+    rv, generation = int(at["resourceVersion"]), at["generation"]
+    return entry("deployments.apps/default/web", amount, of=at["uid"], rv=rv, gen=generation)
 
 
 def taken(group: GroupObject) -> float:
@@ -525,6 +532,39 @@ async def test_pods_that_are_deleted_by_force_are_charged_once_when_their_worklo
         await team.uses("5")
         await team.move("vision")
         await team.holds_still(nlp="5", vision="0")
+        assert team.least >= 5
+
+
+async def test_a_move_that_was_never_stored_leaves_nothing_with_the_group_that_admitted_it(books: Books) -> None:
+    """Another webhook may reject it, or another write come between."""
+    async with movers(books) as (team, _):
+        _, pods = await team.ending(3)
+        at = (await books.client.get(DEPLOYMENTS, "web", "default"))["metadata"]
+        await books.promise("vision", move_of(at, "cpu=3"))
+        change = {"metadata": {"annotations": {"note": "more"}}}
+        await books.client.patch(DEPLOYMENTS, "web", change, namespace="default")
+        await team.observed()
+        found = await team.holds_still(nlp="3", vision="0")
+        assert stays(found["vision"]) == 0
+        await team.stop(*pods)
+        await team.holds_still(nlp="0", vision="0")
+
+
+async def test_a_demand_pays_for_pods_once_its_controller_has_observed_it(books: Books) -> None:
+    """Until then the controller may end them for an earlier spec, and make those that were promised besides."""
+    async with movers(books) as (team, _):
+        _, below = await team.deployment()
+        await team.pods("old", below, 5, terminationGracePeriodSeconds=DAY)
+        await team.uses("5")
+        await team.scale(0)
+        await team.observed()
+        at = (await books.client.get(DEPLOYMENTS, "web", "default"))["metadata"]
+        await books.promise("vision", move_of(at, "cpu=5"))
+        await team.move("vision", spec={"replicas": 5})
+        await team.holds_still(nlp="5", vision="0")
+        assert taken(team.groups["vision"]) == 5
+        await team.observed()
+        await team.holds_still(nlp="0", vision="5")
         assert team.least >= 5
 
 
