@@ -56,7 +56,7 @@ def test_a_configuration_without_webhooks_needs_no_patch() -> None:
 
 
 def test_our_configurations_are_found_by_their_label() -> None:
-    made = registration.configuration(load(None).registry, lambda path: {"url": path}, namespace="x")
+    made = registration.configuration(load(None), lambda path: {"url": path}, namespace="x")
     assert cabundle.is_ours(made)
     assert cabundle.is_ours({"metadata": {"name": "x", **OURS}})
     assert not cabundle.is_ours({"metadata": {"name": "bizrq", "labels": {"app.kubernetes.io/name": "other"}}})

@@ -19,6 +19,7 @@ from bizrq.cli.doctor.state import Renewal, State
 from bizrq.cli.install_config import configuration
 from bizrq.cli.manifests_of_bizrq import InstallPlan, resource_of
 from bizrq.cli.standalone import Standalone, TargetCluster
+from bizrq.kube.admission import REGISTRATIONS
 from bizrq.kube.client import AlreadyExists, KubeClient, NotFound
 from bizrq.kube.lease import LEASES
 from bizrq.settings import loads
@@ -27,7 +28,7 @@ from certs.pki import make_ca
 from sandbox.server import Sandbox
 from tests.cli.conftest import Bizrq
 from tests.support.cluster import Real, eventually
-from tests.support.objects import DEPLOYMENTS, REGISTRATIONS, Object, group
+from tests.support.objects import DEPLOYMENTS, Object, group
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
