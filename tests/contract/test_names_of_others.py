@@ -27,7 +27,12 @@ from tests.support.objects import CRDS, Object
 OTHERS = yaml.safe_load(Path(__file__).with_name("names_of_others.yaml").read_text("utf-8"))
 INSTALLED = install_objects(settings({}), InstallPlan("bizrq-system", "bizrq:1", 2, " ", " ", "x", ("10.0.0.0/24",)))
 #: Kubernetes recommends these for everybody's objects; the values are ours.
-SHARED = ("app.kubernetes.io/name", "app.kubernetes.io/component", "app.kubernetes.io/managed-by")
+SHARED = (
+    "app.kubernetes.io/name",
+    "app.kubernetes.io/component",
+    "app.kubernetes.io/managed-by",
+    "rbac.authorization.k8s.io/aggregate-to-view",
+)
 
 
 def of_others(what: str) -> set[str]:

@@ -179,8 +179,7 @@ async def test_a_workload_whose_pods_are_all_asked_for_leaves_nothing(books: Boo
         web, below = await team.deployment()
         await team.pods("old", below, 5)
         await team.uses("5")
-        at = web["metadata"]
-        await books.promise("vision", entry("web", "cpu=5", of=at["uid"], rv=int(at["resourceVersion"]), gen=1))
+        await books.promise("vision", move_of(web["metadata"], "cpu=5"))
         await team.move("vision")
         found = await team.holds_still(nlp="0", vision="5")
         assert team.least >= 5
@@ -408,7 +407,7 @@ async def test_a_workload_that_moves_before_it_was_counted_leaves_what_was_promi
         books.box.faults.append(cut)
         stored = await books.create(deployment("web", "nlp", 2))
         books.box.faults.remove(cut)
-        await books.promise("nlp", entry("web", "cpu=2", of=stored["metadata"]["uid"]))
+        await books.promise("nlp", entry("deployments.apps/default/web", "cpu=2", of=stored["metadata"]["uid"]))
         books.box.faults.append(cut)
         await team.version("web-1", stored, 2)
         pods = await team.pods("old", await books.client.get(REPLICASETS, "web-1", "default"), 2)
