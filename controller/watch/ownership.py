@@ -18,6 +18,7 @@ from bizrq.workloads.lookup import Reference, group_and_version, reference_of
 from bizrq.workloads.owners import charged_group, controller_of, owner_chain
 from bizrq.workloads.ownership.memory import Memory
 from bizrq.workloads.ownership.payers import (
+    LATE,
     Paid,
     PayerReason,
     keeps,
@@ -33,10 +34,6 @@ from controller.watch.informers import Informers
 from controller.watch.remembered import RememberedPayers
 
 Object = dict[str, Any]
-
-
-#: The API server's times of creation are whole seconds.
-_SECOND = 1000
 
 
 class _Above(NamedTuple):
@@ -224,7 +221,8 @@ class Ownership:
             if adapter.kind != kind or made not in adapter.creates:
                 continue
             found = self._resolver.cached_lookup.get(adapter.group, kind, namespace, name)
-            came_later = found is not None and _created(found) + _SECOND > left.gone
+            # The release may be seen some seconds after the workload that comes in place of the one before.
+            came_later = found is not None and _created(found) + LATE > left.gone
             if found is not None and came_later and self._adopts(found, obj) and self.group_of(found) == left.group:
                 return found
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import AsyncIterator
 from typing import Any
@@ -13,7 +14,7 @@ import crds
 from bizrq.api import guards
 from bizrq.cli import rbac
 from bizrq.cli.rbac import ADMIN, FINANCE, GROUP_LEAD, VIEWER
-from bizrq.kube.client import KubeClient, Resource
+from bizrq.kube.client import AlreadyExists, KubeClient, Resource
 from bizrq.settings import load
 from bizrq.store.access import ACCESS_REVIEWS
 from bizrq.store.groups import GROUPS
@@ -71,11 +72,14 @@ async def bound_people(client: KubeClient) -> AsyncIterator[KubeClient]:
     await has_kinds(client, crds.load())
     made = [(CLUSTER_ROLES, roles()[name]) for name in PEOPLE]
     made += [(CLUSTER_ROLE_BINDINGS, bound(name, name)) for name in PEOPLE]
+    stored: list[tuple[Resource, str]] = []
     for resource, document in made:
-        await client.create(resource, document)
+        with contextlib.suppress(AlreadyExists):  # What another test has installed.
+            await client.create(resource, document)
+            stored.append((resource, document["metadata"]["name"]))
     yield client
-    for resource, document in made:
-        await client.delete(resource, document["metadata"]["name"])
+    for resource, name in stored:
+        await client.delete(resource, name)
 
 
 READ = [(verb, kind, "", True) for verb in ("get", "list", "watch") for kind in rbac.OURS]

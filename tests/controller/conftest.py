@@ -79,9 +79,13 @@ class Books:
                 client,
                 settings,
                 identity=f"controller-{time.monotonic_ns()}",
-                now=lambda: int(self.box.clock.now().timestamp() * 1000),
                 clock=self.clock,
-                **{"recount_interval": 0.15, "cash_interval": 0.15, **how},
+                **{
+                    "now": lambda: int(self.box.clock.now().timestamp() * 1000),
+                    "recount_interval": 0.15,
+                    "cash_interval": 0.15,
+                    **how,
+                },
             )
             task = asyncio.create_task(controller.run())
             leading = asyncio.create_task(controller.leading.wait())

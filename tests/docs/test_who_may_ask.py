@@ -49,7 +49,7 @@ class Asking:
         """Have the API server reach the webhooks in this way, and wait until it asks them, or fails to."""
         bundle = b64encode(self.bundle).decode()
         wanted = registration.configuration(
-            settings({}).registry, lambda path: {**reached(path), "caBundle": bundle}, namespace=SYSTEM
+            settings({}), lambda path: {**reached(path), "caBundle": bundle}, namespace=SYSTEM
         )
         stored = await self.client.create(REGISTRATIONS, wanted)
 

@@ -213,9 +213,14 @@ async def _knows(books: Books, room: int, payer: Object) -> bool:
     return payer["metadata"]["uid"] in await payers(books, room)
 
 
-async def test_what_a_new_workload_of_the_same_name_will_adopt_counts_once(books: Books) -> None:
-    """As where a Deployment is deleted with its ReplicaSet left, and created anew."""
-    async with books.controller():
+@pytest.mark.parametrize("late", [0, 5], ids=["at once", "late"])
+async def test_what_a_new_workload_of_the_same_name_will_adopt_counts_once(books: Books, late: int) -> None:
+    """As where a Deployment is deleted with its ReplicaSet left, and created anew. The controller may see that late."""
+
+    def now() -> int:
+        return int((books.box.clock.now().timestamp() + late) * 1000)
+
+    async with books.controller(now=now):
         await books.group("nlp", cpu="2")
         web = await books.create(deployment("web", "nlp", 2))
         made = {**deployment("web-1", None, 2), "kind": "ReplicaSet"}
