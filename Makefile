@@ -46,7 +46,7 @@ unit: setup ## pytest, on all processors; ARGS="-k word"
 
 test-real: setup ## the tests and short experiments that need a real API server, and those that need kubectl
 	@$(BIN)/python -m tests.support.binaries
-	@$(PYTEST) -m "real or kubectl" $(ARGS)
+	@$(PYTEST) -n 3 -m "real or kubectl" $(ARGS)
 
 bench: setup ## the benchmarks of docs/results.md in twelve minutes; most need a real API server. ARGS="B1 --write"
 	@$(BIN)/python -m tests.bench $(ARGS)
