@@ -189,7 +189,7 @@ def _certificates(folder: Path) -> str:
 async def _register(client: KubeClient, bundle: str, ports: list[int]) -> None:
     """Ours on the first replica's port (a Service would spread them), and the one that allows all."""
     ours = registration.configuration(
-        load(None).registry,
+        load(None),
         lambda path: {"url": f"https://127.0.0.1:{ports[1]}{path}", "caBundle": bundle},
         namespace="bizrq-system",
     )
