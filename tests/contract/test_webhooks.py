@@ -20,6 +20,7 @@ from tests.support.objects import (
     DEPLOYMENTS,
     NAMESPACES,
     OF_KIND,
+    SELECTOR,
     Object,
     deployment,
     tfjob,
@@ -282,16 +283,7 @@ async def test_a_namespace_is_sent_where_it_comes_under_management_or_leaves_it(
     hook: Hook, client: KubeClient, unique: str
 ) -> None:
     """A selector of the webhook would see the new labels alone."""
-    managed = {
-        "matchLabels": {"quota": "on"},
-        "matchExpressions": [
-            {"key": "stage", "operator": "In", "values": ["a", "b"]},
-            {"key": "stage", "operator": "NotIn", "values": ["b"]},
-            {"key": "owner", "operator": "Exists"},
-            {"key": "example.com/old", "operator": "DoesNotExist"},
-        ],
-    }
-    given = settings({"managedNamespaces": managed})
+    given = settings({"managedNamespaces": SELECTOR})
     made = registration.configuration(
         given, lambda path: {"url": hook.url + path, "caBundle": hook.bundle}, namespace="bizrq-system"
     )

@@ -33,6 +33,16 @@ CLUSTER_ROLE_BINDINGS = Resource(
     "rbac.authorization.k8s.io", "v1", "clusterrolebindings", "ClusterRoleBinding", namespaced=False
 )
 CRDS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False)
+#: A label selector with every operator.
+SELECTOR = {
+    "matchLabels": {"quota": "on"},
+    "matchExpressions": [
+        {"key": "stage", "operator": "In", "values": ["a", "b"]},
+        {"key": "stage", "operator": "NotIn", "values": ["b"]},
+        {"key": "owner", "operator": "Exists"},
+        {"key": "example.com/old", "operator": "DoesNotExist"},
+    ],
+}
 #: The charged kinds that tests make objects of.
 CHARGED = (DEPLOYMENTS, ROLLOUTS, TFJOBS, RAYJOBS, RAYSERVICES, RAYCLUSTERS, PODS)
 #: What workloads refer to, and what tells where they run.

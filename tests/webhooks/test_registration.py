@@ -17,6 +17,7 @@ from bizrq.workloads.scope import NAME_LABEL
 from bizrq.workloads.validation import Malformed
 from sandbox import cel
 from tests.support.objects import (
+    SELECTOR,
     Object,
     claim_template,
     deployment,
@@ -27,15 +28,6 @@ from tests.support.objects import (
 )
 from webhooks import registration
 
-SELECTOR = {
-    "matchLabels": {"quota": "on"},
-    "matchExpressions": [
-        {"key": "stage", "operator": "In", "values": ["a", "b"]},
-        {"key": "stage", "operator": "NotIn", "values": ["b"]},
-        {"key": "owner", "operator": "Exists"},
-        {"key": "example.com/old", "operator": "DoesNotExist"},
-    ],
-}
 GIVEN = {"managedNamespaces": SELECTOR, "exemptNamespaces": ["spared"]}
 INSIDE = {"quota": "on", "stage": "a", "owner": "x"}
 #: Each misses one expression.
