@@ -77,6 +77,11 @@ _BY_KIND: Mapping[str, Resource] = {resource.kind: resource for resource in _KIN
 PRUNED = tuple(r for r in _KINDS if r.kind not in ("Namespace", "CustomResourceDefinition", overlap.KIND))
 
 
+def config_digest(text: str) -> str:
+    """Return what the pods of a configuration are marked with, so that another text restarts them."""
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
 @dataclass(frozen=True, slots=True)
 class InstallPlan:
     """The parameters of an installation: `config` is the text of its configuration, "" for none.
@@ -273,7 +278,7 @@ def _deployment(
         volumes[_SETTINGS] = {"name": "config", "configMap": {"name": CONFIG}}
         command += ["--config", f"{_SETTINGS}/config.yaml"]
         # A process reads its configuration once, so a new text has to start new pods.
-        annotations[CONFIG_DIGEST] = hashlib.sha256(plan.config.encode()).hexdigest()[:16]
+        annotations[CONFIG_DIGEST] = config_digest(plan.config)
     template: Object = {
         "metadata": {"labels": _selector(process), **({"annotations": annotations} if annotations else {})},
         "spec": {

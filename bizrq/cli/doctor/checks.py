@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
@@ -111,7 +110,7 @@ def objects(state: State) -> Iterator[Finding]:
 
 def flow_schemas(state: State) -> Iterator[Finding]:
     for wanted in state.wanted:
-        stored = state.get(*_reordered(wanted)) if wanted["kind"] in priority.KINDS else None
+        stored = state.stored.get(key_of(wanted)) if wanted["kind"] in priority.KINDS else None
         for condition in _of(stored or {}, "status").get("conditions") or ():
             if condition.get("type") == "Dangling" and condition.get("status") == "True":
                 what = f"{wanted['kind']} {wanted['metadata']['name']} names a level that does not exist"
@@ -130,7 +129,7 @@ def processes(state: State) -> Iterator[Finding]:
     if len(set(images.values())) > 1:
         listed = ", ".join(f"{name} {image}" for name, image in images.items())
         yield Finding("versions", f"the processes have different images: {listed}", _AGAIN)
-    digest = hashlib.sha256(state.config.encode()).hexdigest()[:16] if state.config else None
+    digest = made.config_digest(state.config) if state.config else None
     for name in (WEBHOOKS, CONTROLLER):
         if name in stored and _digest(stored[name]) != digest:
             yield Finding("configuration", f"{name} runs with another one than configmap/{made.CONFIG} has", _AGAIN)
@@ -259,11 +258,6 @@ def _has(stored: object, wanted: object) -> bool:
     if isinstance(wanted, list):
         return isinstance(stored, list) and len(stored) == len(wanted) and all(map(_has, stored, wanted))
     return stored == wanted
-
-
-def _reordered(obj: Object) -> tuple[str, str, str]:
-    kind, namespace, name = key_of(obj)
-    return kind, name, namespace
 
 
 def _of(obj: Object, field: str) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from bizrq.cli.manifests_of_bizrq import InstallPlan, resource_of
 from bizrq.kube.client import ApiError, KubeClient, NotFound, Resource
 from bizrq.kube.lease import LEASES
 from bizrq.settings import Settings, load, loads
-from bizrq.store.access import ACCESS_REVIEWS
+from bizrq.store.access import ACCESS_REVIEWS, SELF_REVIEWS
 from bizrq.store.groups import GROUPS, without_managed_fields
 from webhooks import registration
 
@@ -31,9 +31,6 @@ Object = dict[str, Any]
 #: Kind, namespace ("" for none) and name.
 Key = tuple[str, str, str]
 
-SELF_REVIEWS = Resource(
-    "authorization.k8s.io", "v1", "selfsubjectaccessreviews", "SelfSubjectAccessReview", namespaced=False
-)
 _CONFIG_MAPS = resource_of({"kind": "ConfigMap"})
 _NUMBER = re.compile(r"\d+")
 #: How RBAC refuses a request, before any webhook is asked.
