@@ -279,10 +279,14 @@ class Stays:
                 self._settled.setdefault(name, set()).update((uid, *self._makers(uid, left)))
         self._held[name] = held
         if not self._left[name]:
-            for each in taken:
-                for uid in each.made.keys() - each.stayed.keys():
-                    if self._cluster.payers.in_group(name, uid) is None:
-                        self._cluster.moved_pods.give(uid, each.group)
+            self._hand_over(name, taken)
+
+    def _hand_over(self, name: str, taken: Iterable[_Taken]) -> None:
+        """Leave the pods that do not stay to the groups that have them now."""
+        for each in taken:
+            for uid in each.made.keys() - each.stayed.keys():
+                if self._cluster.payers.in_group(name, uid) is None:
+                    self._cluster.moved_pods.give(uid, each.group)
 
     def _beyond(self, taken: _Taken, covered: Set[str]) -> Iterator[tuple[Pod, Resources]]:
         """Yield the pods that the demand in the other group does not pay for, with their cost: the oldest first."""
