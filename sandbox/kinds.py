@@ -6,7 +6,7 @@ It decides names, scopes, subresources and which fields count as status; it does
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -190,6 +190,8 @@ class Kinds:
     def __init__(self) -> None:
         self._served: dict[tuple[str, str, str], Resource] = {}
         self._of_crd: dict[str, list[Resource]] = {}
+        #: The answer of `groups`, until another CRD is served.
+        self._groups: Mapping[str, Sequence[str]] | None = None
         for resource in BUILTINS:
             self._served[resource.group, resource.version, resource.plural] = resource
 
@@ -206,17 +208,21 @@ class Kinds:
     def by_kind(self, api_version: str, kind: str) -> Resource | None:
         return next((r for r in self._served.values() if r.api_version == api_version and r.kind == kind), None)
 
-    def groups(self) -> dict[str, list[str]]:
+    def groups(self) -> Mapping[str, Sequence[str]]:
         """Return each group's versions, in order of preference; the core group is ""."""
+        if self._groups is not None:
+            return self._groups
         groups: dict[str, list[str]] = {}
         for resource in self._served.values():
             versions = groups.setdefault(resource.group, [])
             if resource.version not in versions:
                 versions.append(resource.version)
-        return {group: sorted(versions, key=version_order) for group, versions in groups.items()}
+        self._groups = {group: sorted(versions, key=version_order) for group, versions in groups.items()}
+        return self._groups
 
     def serve(self, crd: str, resources: list[Resource]) -> None:
         """Serve these resources for a CRD (by its name), in place of its earlier ones."""
+        self._groups = None
         for old in self._of_crd.pop(crd, ()):
             self._served.pop((old.group, old.version, old.plural), None)
         self._of_crd[crd] = resources

@@ -38,7 +38,7 @@ from bizrq.workloads.labels import LABEL
 from controller.overlap import OVERLAPS
 from sandbox.server import Sandbox
 from tests.support.binaries import output, program, real_version
-from tests.support.objects import CHARGED, CRDS, NAMESPACES, PODS
+from tests.support.objects import CHARGED, CRDS, DEVICE_CLASSES, NAMESPACES, PODS
 
 #: Seconds for a real API server to become ready on a slow machine.
 START = 180.0
@@ -287,7 +287,7 @@ async def served(client: KubeClient, resource: Resource) -> None:
 
 
 async def sweep(client: KubeClient) -> None:
-    """Leave no registration, no charged object, no group and no record behind: their names are the cluster's."""
+    """Leave nothing of bizrq, no charged object and no class of devices behind: their names are the cluster's."""
     for resource, name in ((REGISTRATIONS, "bizrq"), (POLICY_BINDINGS, overlap.NAME), (POLICIES, overlap.NAME)):
         with contextlib.suppress(NotFound):
             await client.delete(resource, name)
@@ -306,7 +306,7 @@ async def sweep(client: KubeClient) -> None:
                 if group["metadata"].get("finalizers"):
                     await client.patch(GROUPS, name, {"metadata": {"finalizers": None}})
                 await client.delete(GROUPS, name)
-    for resource in (CARD_HOURS, STATEMENTS, CORRECTIONS, PAYERS, OVERLAPS):
+    for resource in (CARD_HOURS, STATEMENTS, CORRECTIONS, PAYERS, OVERLAPS, DEVICE_CLASSES):
         with contextlib.suppress(NotFound):
             for obj in (await client.list(resource))[0]:
                 with contextlib.suppress(NotFound):
