@@ -18,6 +18,7 @@ from tests.docs.test_docs import DOCS, PAGES, ROOT, page, prose, script
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s#]+)[^)\s]*\)")
 #: Of any language; a fence may be indented in a list.
 _FENCE = re.compile(r"^ *```(\w*)\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
+_NUMBER = re.compile(r"\d[\d.,]*\d|\d")
 #: What is no command line.
 _DATA = {"yaml", "json", "python"}
 _PROGRAMS = ("bizrq", ".venv/bin/bizrq")
@@ -46,6 +47,19 @@ def test_the_first_page_opens_with_a_row_for_each_reader() -> None:
 def test_the_reference_has_every_field_of_the_crds() -> None:
     """`python deploy/reference.py > docs/reference.md` would write the page as it is."""
     assert page("docs/reference.md") == script(ROOT / "deploy/reference.py").page()
+
+
+def test_the_summary_of_results_has_figures_of_the_tables_below() -> None:
+    """Every number of a row stands in the rows of the id that it comes from, and so do place and day."""
+    summary, below = page("docs/results.md").split("\n## Benchmarks\n")
+    rows = re.findall(r"^\| (.+?) \| (.+?) \| (.+?) \| (.+?) \| (.+?) \| ([BR]\d+) \|$", summary, re.MULTILINE)
+    assert len(rows) > 10
+    for claim, figure, _, place, day, name in rows:
+        source = "\n".join(line for line in below.splitlines() if line.startswith(f"| {name} |"))
+        known = set(_NUMBER.findall(source))
+        assert set(_NUMBER.findall(figure)) <= known, claim
+        assert place in source, claim
+        assert day in source, claim
 
 
 def typed(text: str) -> Iterator[list[str]]:
