@@ -1,6 +1,6 @@
 """The manifests that `bizrq install` applies, in order.
 
-This file alone decides how the processes run in a cluster. `bizrq.cli.rbac` has the rights, `webhooks.registration` the
+This file alone decides how the processes run in a cluster. `bizrq.cli.rbac` has the rights, `bizrq.registration` the
 registration, and `crds` the CRDs. Nothing here talks to a cluster.
 """
 
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import crds
+from bizrq import registration
 from bizrq.api import guards, overlap, priority
 from bizrq.cli import rbac
 from bizrq.cli.rbac import CERTS, CONTROLLER, WEBHOOKS
@@ -21,7 +22,6 @@ from bizrq.kube.client import Resource
 from bizrq.listener import ANSWERING
 from bizrq.settings import Settings
 from bizrq.store.overlaps import OVERLAPS
-from webhooks import registration
 
 Object = dict[str, Any]
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import orjson
 
+from bizrq import registration
 from bizrq.api.config import ConfigurationError
 from bizrq.cli import manifests_of_bizrq as made
 from bizrq.cli import probe, rbac
@@ -25,7 +26,6 @@ from bizrq.kube.lease import LEASES
 from bizrq.settings import Settings, load, loads
 from bizrq.store.access import ACCESS_REVIEWS, SELF_REVIEWS
 from bizrq.store.groups import GROUPS, without_managed_fields
-from webhooks import registration
 
 Object = dict[str, Any]
 #: Kind, namespace ("" for none) and name.

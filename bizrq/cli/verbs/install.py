@@ -151,13 +151,13 @@ async def _installed(client: KubeClient, namespace: str) -> str | None:
 
     A registration without our Deployment is of processes that somebody runs in another way: not a new installation.
     """
+    from bizrq import registration
     from bizrq.api.config import ConfigurationError
     from bizrq.cli import manifests_of_bizrq
     from bizrq.cli.manifests_of_bizrq import resource_of
     from bizrq.cli.rbac import WEBHOOKS
     from bizrq.kube.client import NotFound
     from bizrq.settings import loads
-    from webhooks import registration
 
     async def stored(kind: str, name: str) -> dict[str, Any] | None:
         resource = resource_of({"kind": kind})
