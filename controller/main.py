@@ -7,6 +7,7 @@ import re
 import socket
 from pathlib import Path
 from typing import Annotated
+from urllib.parse import urlsplit
 
 import structlog
 import typer
@@ -32,6 +33,19 @@ def seconds(text: str) -> float:
     return total
 
 
+def address(text: str) -> str:
+    """Return the URL of the webhooks as an API server takes it. Raises typer.BadParameter."""
+    wrong = typer.BadParameter(f"{text[:64]!r} is no address of webhooks: write https://HOST:PORT")
+    try:
+        parts = urlsplit(text)
+        has_place = bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        raise wrong from None
+    if parts.scheme != "https" or not has_place or parts.query or parts.fragment or "@" in parts.netloc:
+        raise wrong
+    return text.rstrip("/")
+
+
 def control(
     kubeconfig: Annotated[Path | None, typer.Option(help="Default: the pod's service account.")] = None,
     config: Annotated[Path | None, typer.Option(help="YAML file that configures how workloads are counted.")] = None,
@@ -46,6 +60,10 @@ def control(
     cash_interval: Annotated[
         str, typer.Option(help="Time between two updates of the card-hours of running pods.")
     ] = "60s",
+    webhook_url: Annotated[
+        str | None,
+        typer.Option(help="Where the API server reaches the webhooks, by https; by default at their Service."),
+    ] = None,
     workers: Annotated[int, typer.Option(min=1, max=100, help="Number of groups that are counted concurrently.")] = 5,
 ) -> None:
     """Keep the status of every group up to date. Of several replicas, only the holder of the Lease works."""
@@ -54,6 +72,7 @@ def control(
 
     process.configure_logging(log_format, log_level)
     recount, cash = seconds(recount_interval), seconds(cash_interval)
+    url = address(webhook_url) if webhook_url is not None else ""
     settings, client = process.prepare("bizrq-controller", config, kubeconfig)
 
     async def main(stop: process.Stop) -> None:
@@ -66,6 +85,8 @@ def control(
             keep_statements=settings.keep_statements,
             namespace=namespace,
             identity=identity(),
+            registers=True,
+            webhook_url=url,
         )
         metrics = None
         try:

@@ -31,6 +31,7 @@ from controller.hours.tree_calendar import TreeCalendar
 from controller.overlap import OverlapList
 from controller.queue import QueueState, WorkQueue
 from controller.reconcile import Reconciler
+from controller.registration import RegistrationKeeper
 from controller.usage.claim_payers import ClaimPayers
 from controller.usage.observed_usage import ObservedUsage
 from controller.watch.cluster import UNHURRIED, Cluster, now_ms
@@ -54,10 +55,14 @@ class Controller:
         keep_statements: int = 0,
         namespace: str = "bizrq-system",
         identity: str,
+        registers: bool = False,
+        webhook_url: str = "",
         now: Callable[[], int] = now_ms,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`keep_statements` is a number of periods, 0 for all. Intervals are in seconds.
+
+        With `registers` the leader keeps the registration of the webhooks, at `webhook_url` or by their Service.
 
         `now` returns the cluster's time in milliseconds since 1970. `clock` returns the controller's own time in
         seconds, by which reservations expire.
@@ -71,6 +76,11 @@ class Controller:
         registry = settings.around(namespace).registry
         self.cluster = Cluster(client, registry, self.queue.add, counting.counted_annotations(config), now)
         self._recorder = EventRecorder(client, "bizrq-controller")
+        self._keeper = (
+            RegistrationKeeper(client, settings, self._recorder, namespace=namespace, webhook_url=webhook_url)
+            if registers
+            else None
+        )
         observed = ObservedUsage(self.cluster, config)
         record_store = RecordStore(client, lambda group: self.queue.add(group, UNHURRIED))
         corrections = CorrectionTracker(client, self.queue.add, catalog=catalog, now=now)
@@ -138,7 +148,10 @@ class Controller:
         """Reconcile every group once, then those that the queue brings, until leadership ends."""
         metrics.LEADER.labels(LEASE).set(1)
         try:
-            await self._lead()
+            async with asyncio.TaskGroup() as tasks:
+                if self._keeper is not None:
+                    tasks.create_task(self._keeper.run(), name="registration")
+                tasks.create_task(self._lead(), name="count")
         finally:
             metrics.LEADER.labels(LEASE).set(0)
             # Another process counts from now on, and what this one knew grows old.

@@ -12,6 +12,8 @@ RECONCILES = Counter("bizrq_reconcile_total", "Reconciliations of a group", ["re
 LEADER = Gauge(
     "leader_election_master_status", "1 while this process holds the Lease of that name, 0 while it waits", ["name"]
 )
+PAUSED = Gauge("bizrq_paused", "1 while bizrq is paused, as the leader sees it")
+REGISTRATION_WRITES = Counter("bizrq_registration_writes_total", "Writes of the webhook registration", ["result"])
 
 #: The bounds in seconds of what waits and works.
 _SECONDS = (0.001, 0.01, 0.1, 1, 10, 100, 1000)

@@ -1,4 +1,4 @@
-"""Bind each endpoint of `webhooks.registration` to the code that answers it.
+"""Bind each endpoint of `bizrq.registration` to the code that answers it.
 
 The process serves these over HTTP (`webhooks.app`), and `bizrq fit` asks them about copies of the groups: one set of
 rules for both.
@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 
+from bizrq import registration
 from bizrq.api.review import Request
 from bizrq.settings import Settings
 from bizrq.store.ports import GroupReader, ObjectReader, PayerMemory, ReferenceReader
-from webhooks import registration
 from webhooks.charging.authorization import Authorizer
 from webhooks.charging.charger import Charger
 from webhooks.charging.confirmation import Confirmation

@@ -21,6 +21,13 @@ MAINTAIN: Final = "maintain"
 RESTORE_ROLE: Final = "bizrq-restore"
 #: The names of the policies, and of their bindings.
 STATUS, RECORDS, GROUPS, REGISTRATION = "bizrq-status", "bizrq-records", "bizrq-groups", "bizrq-registration"
+LEADER: Final = "bizrq-leader"
+
+#: The name and the label of our registration.
+_OURS, _LABEL = "bizrq", "app.kubernetes.io/name"
+_OF_REGISTRATIONS: Final = policies.rule(
+    "admissionregistration.k8s.io", ["validatingwebhookconfigurations"], "CREATE", "UPDATE", "DELETE"
+)
 
 #: The CEL expression for a request whose user has the verb on the kind and name that it writes. A request that deletes
 #: a whole collection has no name.
@@ -31,10 +38,14 @@ MAY_MAINTAIN: Final = (
 _HOW_TO: Final = f"to restore a backup, bind the ClusterRole {RESTORE_ROLE} to yourself"
 
 
-def guards(controller: str, certs: str) -> list[Object]:
-    """Return the policies, each followed by its binding. `controller` and `certs` are user names of these accounts."""
+def guards(controller: str, certs: str, *, service: tuple[str, str], webhook_url: str = "") -> list[Object]:
+    """Return the policies, each followed by its binding. `controller` and `certs` are user names of these accounts.
+
+    `service` is the name and namespace of the webhooks' Service, `webhook_url` another address where they are.
+    """
     found: list[Object] = []
-    for policy in (_status(), _records(), _groups(controller), _registration(certs)):
+    leader = _leader(controller, service, webhook_url)
+    for policy in (_status(), _records(), _groups(controller), _registration(certs), leader):
         found += [policy, policies.binding(policy["metadata"]["name"])]
     return found
 
@@ -96,13 +107,45 @@ def _registration(certs: str) -> Object:
     message = "bizrq-certs changes nothing of a registration but the caBundles of its webhooks"
     return policies.policy(
         REGISTRATION,
-        [
-            policies.rule(
-                "admissionregistration.k8s.io", ["validatingwebhookconfigurations"], "CREATE", "UPDATE", "DELETE"
-            )
-        ],
+        [_OF_REGISTRATIONS],
         [_forbidden("request.operation == 'UPDATE' && " + " && ".join(same), message)],
         conditions={"by-certs": f"request.userInfo.username == '{certs}'"},
+    )
+
+
+def _leader(controller: str, service: tuple[str, str], webhook_url: str) -> Object:
+    """Keep the controller's account to our registration, and its reviews to our webhooks.
+
+    It decides which requests are reviewed. It deletes nothing, and trusts no other CA than bizrq-certs has written.
+    """
+    name, namespace = service
+    ours = (
+        f"w.clientConfig.?service.?name.orValue('') == {name!r} && "
+        f"w.clientConfig.?service.?namespace.orValue('') == {namespace!r}"
+    )
+    if webhook_url:
+        ours = f"({ours}) || w.clientConfig.?url.orValue('').startsWith({webhook_url.rstrip('/') + '/'!r})"
+    webhooks = "object.?webhooks.orValue([])"
+    before = "(request.operation == 'UPDATE' ? oldObject.?webhooks.orValue([]) : [])"
+    bundle = "clientConfig.?caBundle"
+    labelled = f"metadata.?labels[?'{_LABEL}'].orValue('') == '{_OURS}'"
+    owners = "object.metadata.?ownerReferences.orValue([])"
+    asked = [
+        "request.operation != 'DELETE'",
+        f"object.metadata.name == '{_OURS}' && object.{labelled}",
+        f"(request.operation == 'CREATE' || oldObject.{labelled})",
+        f"{webhooks}.all(w, w.name.endsWith('.{API_GROUP}') && ({ours}))",
+        f"{webhooks}.all(w, {before}.exists(o, o.name == w.name) "
+        f"? {before}.exists(o, o.name == w.name && o.{bundle} == w.{bundle}) : !has(w.clientConfig.caBundle))",
+        f"{owners}.all(o, o.kind == 'ClusterRole')",
+        "object.metadata.?finalizers.orValue([]).size() == 0",
+    ]
+    message = f"bizrq-controller writes the registration {_OURS} alone, for bizrq's own webhooks, without caBundles"
+    return policies.policy(
+        LEADER,
+        [_OF_REGISTRATIONS],
+        [_forbidden(" && ".join(asked), message)],
+        conditions={"by-the-controller": f"request.userInfo.username == '{controller}'"},
     )
 
 

@@ -76,18 +76,16 @@ async def apply(client: KubeClient, obj: dict[str, Any], manager: str = INSTALLE
         # Do not label an existing namespace: uninstall would delete it.
         report(obj, "unchanged")
         return
-    params = {**_STRICT, "fieldManager": manager, "force": "true"}
-    path, kind = resource.path(namespace, name), "application/apply-patch+yaml"
     try:
-        answer = await client.request("PATCH", path, body=orjson.dumps(obj), params=params, content_type=kind)
+        answer = await client.apply(resource, obj, manager)
     except ApiError as error:
         if error.status != _UNSUPPORTED:
             raise
-        answer = await _merge(client, resource, obj, stored)
+        answer = orjson.loads(await _merge(client, resource, obj, stored))
     if stored is None:
         report(obj, "created")
     else:
-        report(obj, "unchanged" if _wanted(orjson.loads(answer)) == _wanted(stored) else "configured")
+        report(obj, "unchanged" if _wanted(answer) == _wanted(stored) else "configured")
 
 
 async def _merge(client: KubeClient, resource: Resource, obj: dict[str, Any], stored: dict[str, Any] | None) -> bytes:
@@ -97,7 +95,7 @@ async def _merge(client: KubeClient, resource: Resource, obj: dict[str, Any], st
     name, namespace = obj["metadata"]["name"], obj["metadata"].get("namespace")
     if stored is None:
         return await client.request("POST", resource.path(namespace), body=orjson.dumps(obj), params=_STRICT)
-    patch, kind = orjson.dumps(_with_bundles(obj, stored)), "application/merge-patch+json"
+    patch, kind = orjson.dumps(obj), "application/merge-patch+json"
     return await client.request("PATCH", resource.path(namespace, name), body=patch, params=_STRICT, content_type=kind)
 
 
@@ -106,16 +104,3 @@ def _wanted(obj: dict[str, Any]) -> dict[str, Any]:
     counted = ("resourceVersion", "generation", "managedFields")
     metadata = {key: value for key, value in obj["metadata"].items() if key not in counted}
     return {**{key: value for key, value in obj.items() if key != "status"}, "metadata": metadata}
-
-
-def _with_bundles(obj: dict[str, Any], stored: dict[str, Any]) -> dict[str, Any]:
-    """Keep the caBundles that bizrq-certs has set in the registration, because a patch replaces the whole list."""
-    if "webhooks" not in obj:
-        return obj
-    bundles = {w["name"]: w["clientConfig"].get("caBundle") for w in stored.get("webhooks") or ()}
-    webhooks = [
-        {**w, "clientConfig": {**w["clientConfig"], **({"caBundle": bundle} if bundle else {})}}
-        for w in obj["webhooks"]
-        for bundle in [bundles.get(w["name"])]
-    ]
-    return {**obj, "webhooks": webhooks}

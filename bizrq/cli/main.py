@@ -24,6 +24,7 @@ from bizrq.cli.verbs import (
     forecast,
     get,
     install,
+    pause,
     report,
     tree,
     up,
@@ -54,6 +55,8 @@ app.command("usage")(usage.usage)
 app.command("doctor")(on_cluster(doctor.doctor))
 app.command("install")(on_cluster(install.install))
 app.command("uninstall")(on_cluster(install.uninstall))
+app.command("pause")(on_cluster(pause.pause))
+app.command("resume")(on_cluster(pause.resume))
 app.command("version")(version.version)
 
 

@@ -1,7 +1,7 @@
 """The manifests that `bizrq install` applies, in order.
 
-This file alone decides how the processes run in a cluster. `bizrq.cli.rbac` has the rights, `webhooks.registration` the
-registration, and `crds` the CRDs. Nothing here talks to a cluster.
+This file alone decides how the processes run in a cluster. `bizrq.cli.rbac` has the rights, and `crds` the CRDs. The
+registration of the webhooks is none of them: the controller's leader keeps it. Nothing here talks to a cluster.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from bizrq.flags import DRAIN_DELAY, LogFormat, LogLevel
 from bizrq.kube.admission import POLICIES, POLICY_BINDINGS, REGISTRATIONS
 from bizrq.kube.client import Resource
 from bizrq.listener import ANSWERING
+from bizrq.registration import PORT, SERVICE
 from bizrq.settings import Settings
+from bizrq.store import pause
 from bizrq.store.overlaps import OVERLAPS
-from webhooks import registration
 
 Object = dict[str, Any]
 
@@ -33,7 +34,6 @@ SECRET = CERTS
 MANAGED, INSTALL = "app.kubernetes.io/managed-by", "bizrq-install"
 _LABELS = {"app.kubernetes.io/name": "bizrq", MANAGED: INSTALL}
 _CERTIFICATES, _SETTINGS, _CLIENTS = "/var/run/bizrq/certificates", "/etc/bizrq", "/etc/bizrq-clients"
-_PORT = 8443
 #: The memory that a process may take: its caches, and what docs/operations.md, "Bounds of a port" allows strangers.
 _MEMORY = {WEBHOOKS: "2Gi", CONTROLLER: "2Gi", CERTS: "256Mi"}
 #: Seconds in which a process ends that has no reviews to answer; the webhooks take so long besides those.
@@ -73,8 +73,10 @@ _KINDS = (
 )
 _BY_KIND: Mapping[str, Resource] = {resource.kind: resource for resource in _KINDS}
 #: The kinds of which install deletes outdated objects. Deleting a namespace or a CRD would delete its objects too. Our
-#: own objects are none of install's.
-PRUNED = tuple(r for r in _KINDS if r.kind not in ("Namespace", "CustomResourceDefinition", overlap.KIND))
+#: own objects are none of install's, and the registration is the leader's, also one that an earlier install applied.
+PRUNED = tuple(
+    r for r in _KINDS if r.kind not in ("Namespace", "CustomResourceDefinition", overlap.KIND, REGISTRATIONS.kind)
+)
 
 
 def config_digest(text: str) -> str:
@@ -112,7 +114,7 @@ def resource_of(obj: Object) -> Resource:
 def install_objects(settings: Settings, plan: InstallPlan) -> list[Object]:
     """Return all objects in the order to apply them.
 
-    The registration is last, once the webhooks can answer. API priority is first, because a cluster may reject it.
+    API priority is first, because a cluster may reject it.
     """
     found = [
         *(priority_objects(plan.namespace) if plan.api_priority else []),
@@ -127,7 +129,6 @@ def install_objects(settings: Settings, plan: InstallPlan) -> list[Object]:
         _webhooks(plan),
         _controller(plan),
         *policy_objects(plan.namespace),
-        registration_object(settings, plan),
     ]
     return [{**obj, "metadata": {**obj["metadata"], "labels": _labels(obj)}} for obj in found]
 
@@ -137,10 +138,14 @@ def priority_objects(namespace: str) -> list[Object]:
     return priority.objects(namespace, (WEBHOOKS, CONTROLLER, CERTS), leader=CONTROLLER)
 
 
-def policy_objects(namespace: str) -> list[Object]:
-    """Return the policies that the API server applies itself, each followed by its binding."""
+def policy_objects(namespace: str, webhook_url: str = "") -> list[Object]:
+    """Return the policies that the API server applies itself, each followed by its binding.
+
+    `webhook_url` is where the webhooks are, if not only behind their Service.
+    """
     controller, certs = (rbac.user_of(account, namespace) for account in (CONTROLLER, CERTS))
-    return [overlap.policy(), overlap.binding(), *guards.guards(controller, certs)]
+    found = guards.guards(controller, certs, service=(SERVICE, namespace), webhook_url=webhook_url)
+    return [overlap.policy(), overlap.binding(), *found]
 
 
 def outdated(namespace: str) -> list[Object]:
@@ -151,16 +156,7 @@ def outdated(namespace: str) -> list[Object]:
 def stored_by_processes(namespace: str) -> list[Object]:
     """Return what the processes store besides the records of groups: uninstall deletes it."""
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": SECRET, "namespace": namespace}}
-    return [secret, overlap.overlap_list({}), *outdated(namespace)]
-
-
-def registration_object(settings: Settings, plan: InstallPlan) -> Object:
-    """Return the webhook registration by Service; bizrq-certs adds the caBundle."""
-
-    def by_service(path: str) -> Object:
-        return {"service": {"name": WEBHOOKS, "namespace": plan.namespace, "port": _PORT, "path": path}}
-
-    return registration.configuration(settings, by_service, namespace=plan.namespace)
+    return [secret, overlap.overlap_list({}), *outdated(namespace), pause.marker(namespace)]
 
 
 def _labels(obj: Object) -> dict[str, str]:
@@ -180,7 +176,7 @@ def _config_map(name: str, plan: InstallPlan, file: str, text: str) -> Object:
 
 
 def _service(plan: InstallPlan) -> Object:
-    port = {"name": "webhooks", "port": _PORT, "targetPort": "webhooks", "protocol": "TCP"}
+    port = {"name": "webhooks", "port": PORT, "targetPort": "webhooks", "protocol": "TCP"}
     return {
         "apiVersion": "v1",
         "kind": "Service",
@@ -203,7 +199,7 @@ def _network_policy(plan: InstallPlan) -> Object:
     """Return the policy that lets API servers alone reach the webhooks' port; probes and scrapers reach the other."""
     reviews = {
         "from": [{"ipBlock": {"cidr": cidr}} for cidr in plan.api_servers],
-        "ports": [{"port": _PORT, "protocol": "TCP"}],
+        "ports": [{"port": PORT, "protocol": "TCP"}],
     }
     metrics = {"ports": [{"port": _METRICS[WEBHOOKS], "protocol": "TCP"}]}
     return {
@@ -226,7 +222,7 @@ def _webhooks(plan: InstallPlan) -> Object:
         # The root file system is read-only, and OpenSSL reads keys only from files.
         "/tmp": {"name": "tmp", "emptyDir": {"medium": "Memory"}},  # noqa: S108 a volume of the pod's own
     }
-    arguments = ["--cert-dir", _CERTIFICATES, "--port", str(_PORT), "--drain-delay", str(plan.drain_delay)]
+    arguments = ["--cert-dir", _CERTIFICATES, "--port", str(PORT), "--drain-delay", str(plan.drain_delay)]
     if plan.client_ca:
         # The process reads it again when it changes, so a new CA starts no new pods.
         mounts[_CLIENTS] = {"name": "client-ca", "configMap": {"name": CLIENT_CA}}
@@ -236,7 +232,7 @@ def _webhooks(plan: InstallPlan) -> Object:
         plan,
         plan.replicas,
         arguments,
-        ports={"webhooks": _PORT},
+        ports={"webhooks": PORT},
         mounts=mounts,
         # They drain, answer what is under way, and close.
         grace=plan.drain_delay + int(ANSWERING) + _GRACE,

@@ -12,7 +12,10 @@ from typing import Any
 
 from bizrq import metrics_access
 from bizrq.api import guards, overlap
+from bizrq.kube.admission import REGISTRATIONS
 from bizrq.kube.events import CLUSTER_NAMESPACE
+from bizrq.registration import NAME
+from bizrq.store import pause
 from bizrq.store.groups import GROUPS
 from bizrq.store.hours import CARD_HOURS, CORRECTIONS, STATEMENTS
 from bizrq.store.overlaps import OVERLAPS
@@ -103,6 +106,8 @@ def _cluster_roles(registry: Registry) -> Iterator[RbacManifest]:
         rule(GROUPS.group, [kind.plural for kind in OURS], guards.MAINTAIN),
         rule(GROUPS.group, [overlap.PLURAL], "create"),
         rule(GROUPS.group, [overlap.PLURAL], "get", "patch", names=[overlap.NAME]),
+        rule(REGISTRATIONS.group, [REGISTRATIONS.plural], "create", "get", "patch", "delete", names=[NAME]),
+        rule(_RBAC, ["clusterroles"], "get", names=[CONTROLLER]),
     ]
     yield RbacManifest(
         _role(CONTROLLER, record),
@@ -110,11 +115,13 @@ def _cluster_roles(registry: Registry) -> Iterator[RbacManifest]:
         "statements, deletes old ones, and marks corrections as applied. It records who pays for pods, so that what a\n"
         "workload leaves behind stays charged. ResourceSlices show which devices pods got. It lists the workloads\n"
         "whose pods are not replaced for now; no such list can have another name. The policies let whoever may\n"
-        "maintain a kind write its status and its records.",
+        "maintain a kind write its status and its records. The leader keeps the registration of the webhooks, with\n"
+        "this role as its owner. It may delete it, because some clusters ask that of whoever sets an owner; a policy\n"
+        "forbids it.",
     )
     bundle = [
-        rule("admissionregistration.k8s.io", ["validatingwebhookconfigurations"], "list", "watch"),
-        rule("admissionregistration.k8s.io", ["validatingwebhookconfigurations"], "get", "patch", names=["bizrq"]),
+        rule(REGISTRATIONS.group, [REGISTRATIONS.plural], "list", "watch"),
+        rule(REGISTRATIONS.group, [REGISTRATIONS.plural], "get", "patch", names=[NAME]),
     ]
     yield RbacManifest(_role(CERTS, bundle), "bizrq-certs writes the caBundle of our registration.")
     checks = [
@@ -175,13 +182,14 @@ def _namespaced_roles(namespace: str) -> Iterator[RbacManifest]:
     lease = [
         rule("coordination.k8s.io", ["leases"], "create"),
         rule("coordination.k8s.io", ["leases"], "get", "update", names=[CONTROLLER]),
+        rule("", ["configmaps"], "get", names=[pause.NAME]),
     ]
     yield from _local(
         "bizrq-lease",
         namespace,
         lease,
         (CONTROLLER, namespace),
-        "The controller's Lease. RBAC cannot restrict a create to a name.",
+        "The controller's Lease, and the marker of bizrq pause. RBAC cannot restrict a create to a\nname.",
     )
     secret = [rule("", ["secrets"], "create"), rule("", ["secrets"], "get", "update", names=[CERTS])]
     yield from _local(CERTS, namespace, secret, (CERTS, namespace), f"Needed only with `bizrq-certs --secret {CERTS}`.")

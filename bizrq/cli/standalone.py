@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 import structlog
 
 import crds
+from bizrq import registration
 from bizrq.api import overlap
 from bizrq.cli import probe
 from bizrq.kube.admission import POLICIES, POLICY_BINDINGS, REGISTRATIONS
@@ -34,7 +35,6 @@ from certs.store import ServingCertificate, write_directory
 from controller.main import identity
 from controller.manager import Controller
 from controller.watch.cluster import now_ms
-from webhooks import registration
 from webhooks.app import Webhooks
 
 if TYPE_CHECKING:

@@ -403,6 +403,16 @@ class KubeClient:
         path = resource.path(namespace, name, subresource)
         return await self._write("PATCH", path, patch, content_type, dry_run)
 
+    async def apply(self, resource: Resource, obj: dict[str, Any], manager: str) -> dict[str, Any]:
+        """Apply an object by server-side apply: create it, or own its fields as `manager` and keep those of others.
+
+        Fields that are not known are refused. An update with another uid than the stored one is a Conflict.
+        """
+        path = resource.path(_namespace(resource, obj), obj["metadata"]["name"])
+        params = {"fieldValidation": "Strict", "fieldManager": manager, "force": "true"}
+        kind = "application/apply-patch+yaml"
+        return self._object(await self.request("PATCH", path, body=orjson.dumps(obj), params=params, content_type=kind))
+
     async def delete(
         self,
         resource: Resource,

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import crds
+from bizrq import registration
 from bizrq.cli.rbac import CONTROLLER, WEBHOOKS
 from bizrq.kube.admission import REGISTRATIONS
 from bizrq.kube.client import AlreadyExists, ApiError, KubeClient, NotFound, Resource
@@ -30,7 +31,6 @@ from certs.store import write_directory
 from tests.support.accounts import give_rights, kubeconfig_of
 from tests.support.cluster import Cluster, Real, _free_ports, eventually, has_kinds
 from tests.support.objects import DEPLOYMENTS, NAMESPACES, group
-from webhooks import registration
 
 QUOTAS = Resource("", "v1", "resourcequotas", "ResourceQuota")
 COUNT = "count/deployments.apps"

@@ -7,11 +7,11 @@ from typing import Any
 
 import jsonpatch
 
+from bizrq import registration
 from bizrq.kube.client import KubeClient
 from bizrq.settings import load
 from certs import cabundle
 from tests.support.fake_server import FakeServer
-from webhooks import registration
 
 PLURAL = "validatingwebhookconfigurations"
 NAMES = ["bizrq-webhooks.bizrq-system.svc", "127.0.0.1"]

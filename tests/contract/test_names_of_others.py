@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 import crds
+from bizrq import registration
 from bizrq.api import overlap
 from bizrq.api.group import API_GROUP, FINALIZER
 from bizrq.cli.manifests_of_bizrq import InstallPlan, install_objects
@@ -117,11 +118,11 @@ def test_labels_annotations_finalizers_and_the_group_of_the_api_are_of_no_other_
 
 
 def test_webhooks_policies_and_leases_have_names_of_their_own() -> None:
-    registrations = [obj for obj in INSTALLED if obj["kind"] == "ValidatingWebhookConfiguration"]
-    webhooks = {webhook["name"] for obj in registrations for webhook in obj["webhooks"]}
+    made = registration.configuration(settings({}), registration.by_service("bizrq-system"), namespace="bizrq-system")
+    webhooks = {webhook["name"] for webhook in made["webhooks"]}
     assert len(webhooks) > 10
     assert all(name.endswith(f".{API_GROUP}") for name in webhooks)
-    names = {obj["metadata"]["name"] for obj in registrations} | {overlap.NAME, *webhooks}
+    names = {registration.NAME, overlap.NAME, *webhooks}
     assert not names & of_others("webhooks")
     assert LEASE not in of_others("leases")
     cluster_wide = [obj for obj in INSTALLED if "namespace" not in obj["metadata"]]

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from bizrq import registration
 from bizrq.kube.admission import REGISTRATIONS
 from bizrq.kube.client import Invalid, KubeClient
 from bizrq.settings import load, settings
@@ -26,7 +27,6 @@ from tests.support.objects import (
     tfjob,
 )
 from tests.support.objects import namespace as namespace_of
-from webhooks import registration
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 ON_DEPLOYMENTS = rule("apps", "deployments", "CREATE", "UPDATE", "DELETE")

@@ -20,6 +20,7 @@ from prometheus_client.metrics import MetricWrapperBase
 from pydantic import BaseModel
 from typer.main import get_command
 
+from bizrq import registration
 from bizrq.api.config import Configuration, parse
 from bizrq.api.group import KIND, from_dict, hard_of, terms_of
 from bizrq.builtin import builtin_registry
@@ -27,7 +28,7 @@ from bizrq.cli.main import app
 from bizrq.metrics import WatchAges
 from bizrq.quota.reservation import parse_reservation
 from bizrq.quota.verdict import BAD_OBJECT, RETRYABLE, Reason
-from bizrq.settings import settings
+from bizrq.settings import load, settings
 from bizrq.workloads.describe import table
 from bizrq.workloads.kinds.reader import KEYS, ROLE_KEYS
 from certs.main import certs
@@ -275,20 +276,16 @@ def script(path: Path) -> ModuleType:
     return module
 
 
-def test_the_registration_that_compose_mounts_is_what_the_code_says() -> None:
-    """`python deploy/registration.py --url https://webhooks:8443` would write the file as it is."""
-    written = script(ROOT / "deploy/registration.py").document("https://webhooks:8443", "bizrq-system", None)
-    assert (ROOT / "deploy/registration.yaml").read_text("utf-8") == written
-
-
 def test_the_rights_that_compose_mounts_are_what_the_code_says() -> None:
     """`python deploy/rbac.py` would write the file as it is."""
     assert page("deploy/rbac.yaml") == script(ROOT / "deploy/rbac.py").document("bizrq-system", None)
 
 
 def test_the_policies_that_compose_mounts_are_what_the_code_says() -> None:
-    """`python deploy/policies.py` would write the file as it is."""
-    assert page("deploy/policies.yaml") == script(ROOT / "deploy/policies.py").document("bizrq-system")
+    """`python deploy/policies.py --webhook-url https://webhooks:8443` would write the file as it is."""
+    written = script(ROOT / "deploy/policies.py").document("bizrq-system", "https://webhooks:8443")
+    assert page("deploy/policies.yaml") == written
+    assert "--webhook-url https://webhooks:8443" in page("docker-compose.yml")
 
 
 def test_the_api_priority_that_compose_mounts_is_what_the_code_says() -> None:
@@ -297,16 +294,14 @@ def test_the_api_priority_that_compose_mounts_is_what_the_code_says() -> None:
 
 
 def test_a_kind_of_ones_own_gets_rules_and_rights_by_configuration(tmp_path: Path) -> None:
-    """The example of the page on kinds of your own, given to both scripts: nothing else has to be written."""
+    """The example of the page on kinds of your own, given to all: nothing else has to be written."""
     config = tmp_path / "config.yaml"
     [config_text] = blocks(page("docs/adapters.md"), "yaml")
     config.write_text(config_text)
-    registration = yaml.safe_load(
-        script(ROOT / "deploy/registration.py").document("https://webhooks:8443", "bizrq-system", config)
-    )
+    made = registration.configuration(load(config), registration.by_service("bizrq-system"), namespace="bizrq-system")
     ruled = {
         webhook["name"].partition(".")[0]: resource
-        for webhook in registration["webhooks"]
+        for webhook in made["webhooks"]
         for rule in webhook["rules"]
         for resource in rule["resources"]
         if rule["apiGroups"] == ["ml.example.com"]

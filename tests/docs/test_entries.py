@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from bizrq import registration
 from bizrq.kube.admission import REGISTRATIONS
 from bizrq.kube.client import ApiError, KubeClient
 from bizrq.settings import settings
@@ -17,7 +18,6 @@ from bizrq.workloads.scope import NAME_LABEL
 from tests.docs.test_docs import page
 from tests.support.cluster import eventually
 from tests.support.objects import DEPLOYMENTS, NAMESPACES, REPLICASETS, Object, deployment, namespace
-from webhooks import registration
 
 TEXT = page("docs/operations.md").partition("## Webhook entries\n")[2].partition("\n## ")[0]
 SETTINGS = settings({})

@@ -21,14 +21,16 @@ from rich.console import Console
 
 import crds
 from bizrq.cli.manifests_of_bizrq import resource_of
-from bizrq.kube.client import ApiError, KubeClient, NotFound, Resource
+from bizrq.kube.admission import REGISTRATIONS
+from bizrq.kube.client import ApiError, KubeClient, NotFound
+from bizrq.kube.events import EVENTS
 from bizrq.store.groups import GROUPS
 from examples import story
 from tests.docs.test_docs import ROOT, script
 from tests.support.accounts import SYSTEM, kubeconfig_of, store, token_of
 from tests.support.cluster import Cluster, Real, _free_ports, eventually, has_kinds, sweep
 from tests.support.gate import applies
-from tests.support.objects import DEPLOYMENTS, bound, deployment
+from tests.support.objects import DEPLOYMENTS, Object, bound, deployment
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.real]
 
@@ -54,7 +56,8 @@ async def apart(
         async with KubeClient.from_kubeconfig(real_cluster.kubeconfig) as client:
             await has_kinds(client, [*crds.load(), *crds.stand_ins()])
             await sweep(client)
-            policies = list(yaml.safe_load_all((ROOT / "deploy/policies.yaml").read_text("utf-8")))
+            url = f"https://127.0.0.1:{port}"
+            policies = list(yaml.safe_load_all(script(ROOT / "deploy/policies.py").document(SYSTEM, url)))
             await store(client, [*yaml.safe_load_all((ROOT / "deploy/rbac.yaml").read_text("utf-8")), *policies])
             names = [f"bizrq-{process}" for process in ("certs", "webhooks", "controller")]
             cluster = Cluster(real_cluster.version, real_cluster.kubeconfig)
@@ -65,7 +68,7 @@ async def apart(
             own = [
                 (*certs, "--names", "127.0.0.1"),
                 (*certs, "--port", port, "--host", "127.0.0.1", "--config", asking, "--drain-delay", "0"),
-                ("--cash-interval", "1s"),
+                ("--cash-interval", "1s", "--webhook-url", url),
             ]
             for name, config, flags, metrics_port in zip(names, configs, own, metrics, strict=True):
                 log = stack.enter_context((folder / f"{name}.log").open("wb"))
@@ -73,9 +76,6 @@ async def apart(
                 process = subprocess.Popen(words, stdout=log, stderr=log)
                 stack.callback(process.wait, 20)
                 stack.callback(process.terminate)
-            registration = script(ROOT / "deploy/registration.py")
-            written = registration.document(f"https://127.0.0.1:{port}", SYSTEM, None)
-            await store(client, yaml.safe_load_all(written))
             await applies(cluster, client)
 
             async def asked() -> bool:
@@ -130,10 +130,9 @@ async def test_spent_hours_reach_the_parent_with_these_rights(apart: KubeClient)
 
 async def test_events_are_told_with_these_rights(apart: KubeClient) -> None:
     """The controller may tell of a group that ran out of hours."""
-    events = Resource("", "v1", "events", "Event")
 
     async def told() -> bool:
-        return any(event["reason"] == "CashExhausted" for event in (await apart.list(events, "default"))[0])
+        return any(event["reason"] == "CashExhausted" for event in (await apart.list(EVENTS, "default"))[0])
 
     await eventually(told, 60)
 
@@ -192,6 +191,74 @@ async def test_metrics_are_for_who_may_read_them_and_the_processes_can_ask(apart
         return not await shown()
 
     await eventually(all_shown, 60, "the metrics of each process")
+
+
+async def test_the_leader_restores_the_registration_with_these_rights(apart: KubeClient) -> None:
+    """Whoever deletes it or narrows it, and whoever applies the manifests again."""
+    before = await apart.get(REGISTRATIONS, "bizrq")
+    await apart.delete(REGISTRATIONS, "bizrq")
+
+    async def closed() -> Object:
+        """Return the registration once it is as before: each entry fails closed again by its caBundle."""
+        with suppress(NotFound):
+            found = await apart.get(REGISTRATIONS, "bizrq")
+            if found["webhooks"] == before["webhooks"]:
+                return found
+        return {}
+
+    restored = await eventually(closed, 60, "the registration is back")
+    assert restored["metadata"]["uid"] != before["metadata"]["uid"]
+    assert [owner["name"] for owner in restored["metadata"]["ownerReferences"]] == ["bizrq-controller"]
+    narrowed = [{**each, "objectSelector": {"matchLabels": {"a": "b"}}} for each in restored["webhooks"]]
+    await apart.patch(REGISTRATIONS, "bizrq", {"webhooks": narrowed})
+    mended = await eventually(closed, 60, "the registration is mended")
+    assert mended["metadata"]["uid"] == restored["metadata"]["uid"]
+
+    for document in yaml.safe_load_all((ROOT / "deploy/rbac.yaml").read_text("utf-8")):
+        await apart.apply(resource_of(document), document, "gitops")
+    again = await apart.get(REGISTRATIONS, "bizrq")
+    assert again == mended, "no manifest has it"
+
+
+async def test_what_is_created_during_a_pause_is_counted(apart: KubeClient, real_cluster: Real) -> None:
+    """It is over quota and stays; after the pause the group refuses again."""
+    name = "paused"
+    await apart.create(GROUPS, story.group(name, "", {"limits.cpu": "1"}))
+    call = command("bizrq", "pause", "--yes", "--reason", "test", "--kubeconfig", real_cluster.kubeconfig)
+    paused = await asyncio.to_thread(subprocess.run, call, capture_output=True, text=True, check=False)
+    assert paused.returncode == 0, paused.stderr
+
+    async def created() -> bool:
+        with suppress(ApiError):
+            await apart.create(DEPLOYMENTS, deployment("large", name, 4))
+            return True
+        return False
+
+    await eventually(created, 60, "nobody is asked")
+
+    async def is_over() -> bool:
+        status = (await apart.get(GROUPS, name)).get("status") or {}
+        over = [each["status"] for each in status.get("conditions") or () if each["type"] == "OverQuota"]
+        return over == ["True"] and status["used"]["limits.cpu"] == "4"
+
+    await eventually(is_over, 60, "it is counted")
+    with pytest.raises(NotFound):
+        await apart.get(REGISTRATIONS, "bizrq")
+    call = command("bizrq", "resume", "--kubeconfig", real_cluster.kubeconfig)
+    resumed = await asyncio.to_thread(subprocess.run, call, capture_output=True, text=True, check=False)
+    assert (resumed.returncode, resumed.stdout) == (0, "resumed\nthe webhooks are registered\n"), resumed.stderr
+
+    async def refused() -> bool:
+        try:
+            await apart.create(DEPLOYMENTS, deployment("more", name), dry_run=True)
+        except ApiError as error:
+            return "exceeded quota" in error.message
+        return False
+
+    await eventually(refused, 60, "the group refuses again")
+    reasons = {event["reason"] for event in (await apart.list(EVENTS, "default"))[0]}
+    assert {"RegistrationMended", "Paused", "Resumed", "OverQuota", "Drift"} <= reasons
+    await apart.delete(DEPLOYMENTS, "large", "default")
 
 
 #: What certs, webhooks and controller show once the story was played, by the beginning of a line.

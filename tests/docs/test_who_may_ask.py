@@ -16,6 +16,7 @@ import pytest_asyncio
 import yaml
 
 import crds
+from bizrq import registration
 from bizrq.cli.rbac import WEBHOOKS
 from bizrq.kube.admission import REGISTRATIONS
 from bizrq.kube.client import ApiError, KubeClient, Resource
@@ -30,7 +31,6 @@ from tests.support.cluster import Cluster, Real, _free_ports, eventually, has_ki
 from tests.support.objects import DEPLOYMENTS, Object, deployment
 from tests.webhooks.conftest import Api
 from tests.webhooks.test_app import a_review
-from webhooks import registration
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.real]
 

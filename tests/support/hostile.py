@@ -17,6 +17,7 @@ from unittest import mock
 import typer
 import yaml
 
+from bizrq import registration
 from bizrq.cli.cluster import ClusterFlags
 from bizrq.cli.output.failure import Failure, warn
 from bizrq.cli.verbs.fit import fit
@@ -26,7 +27,6 @@ from bizrq.units.text import printable
 from bizrq.workloads.labels import LABEL
 from tests.support import objects
 from tests.support.objects import Object, deployment, group, rayjob, rollout, template, tfjob
-from webhooks import registration
 
 #: Characters that a terminal obeys or that change the direction of writing.
 ESCAPES = ("\x1b[31m", "\x1b]0;title\x07", "\x9b2J", "\u202eabc", "\u2066", "\x7f", "\r", "\x08", "\U000e0041")

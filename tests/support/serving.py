@@ -23,6 +23,7 @@ from typing import Any, Self, TypeVar
 import aiohttp
 
 import crds
+from bizrq import registration
 from bizrq.api import overlap
 from bizrq.cli.rbac import CONTROLLER, WEBHOOKS
 from bizrq.kube.admission import POLICIES, POLICY_BINDINGS, REGISTRATIONS
@@ -37,7 +38,6 @@ from tests.support.accounts import SYSTEM, give_rights, kubeconfig_of
 from tests.support.cluster import Cluster, _free_ports, eventually, has_kinds
 from tests.support.gate import applies
 from tests.support.objects import NAMESPACES, group
-from webhooks import registration
 from webhooks.app import Webhooks
 
 T = TypeVar("T")

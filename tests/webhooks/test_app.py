@@ -12,13 +12,13 @@ from typing import Any
 import aiohttp
 import pytest
 
+from bizrq import registration
 from bizrq.api import review
 from bizrq.kube.client import KubeClient
 from bizrq.settings import settings
 from tests.support import hostile
 from tests.support.objects import OF_KIND, deployment, group
 from tests.webhooks.conftest import Api, Hooks
-from webhooks import registration
 from webhooks.app import Webhooks
 
 

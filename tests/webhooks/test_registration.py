@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from bizrq import registration
 from bizrq.settings import settings
 from bizrq.workloads.demand import counting
 from bizrq.workloads.labels import LABEL
@@ -26,7 +27,6 @@ from tests.support.objects import (
     pod_template,
     referring,
 )
-from webhooks import registration
 
 GIVEN = {"managedNamespaces": SELECTOR, "exemptNamespaces": ["spared"]}
 INSIDE = {"quota": "on", "stage": "a", "owner": "x"}

@@ -14,9 +14,9 @@ from msgspec.structs import replace
 from bizrq.api.review import Request
 from bizrq.kube.client import ApiError, Unreachable
 from bizrq.quota.verdict import Denied, Figures, Granted, Reason, Verdict
+from bizrq.registration import ReviewEndpoint
 from bizrq.workloads.validation import Malformed, expect_metadata
 from webhooks.charging.deadline import Deadline
-from webhooks.registration import ReviewEndpoint
 
 #: A refusal names this many objects that are in the way.
 MAX_NAMED = 2

@@ -17,6 +17,7 @@ import structlog
 from bizrq.api.review import Request
 from bizrq.kube.client import ApiError, NotFound, Unreachable
 from bizrq.quota.verdict import Denied, Granted, Reason, Verdict
+from bizrq.registration import WORKLOADS
 from bizrq.store.ports import ReferenceLookup
 from bizrq.store.reference_resolver import resource_of
 from bizrq.units.resources import Resources, add, growth, smaller
@@ -43,7 +44,6 @@ from webhooks.charging.payers import Payers, check_owner_references, is_going
 from webhooks.charging.shared_claims import SharedClaims
 from webhooks.charging.stored import read_versions, stored_demand, stored_label
 from webhooks.handlers.answer import Answer, malformed, subject_of, unread
-from webhooks.registration import WORKLOADS
 
 log = structlog.get_logger(__name__)
 

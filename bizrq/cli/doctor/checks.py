@@ -17,6 +17,7 @@ from bizrq.cli import manifests_of_bizrq as made
 from bizrq.cli.doctor.state import Object, State, key_of
 from bizrq.cli.install_config import requires_use
 from bizrq.cli.rbac import CERTS, CONTROLLER, WEBHOOKS
+from bizrq.kube.admission import REGISTRATIONS
 from bizrq.kube.lease import LEASES
 
 #: The oldest minor version of Kubernetes that bizrq runs on.
@@ -75,7 +76,7 @@ def rights(state: State) -> Iterator[Finding]:
 
 def objects(state: State) -> Iterator[Finding]:
     """Compare what is stored with what this version installs, field by field that install sets."""
-    if state.registration is None and not state.runs_here:
+    if state.registration is None and not state.runs_here and state.pause is None:
         if state.unread:
             return
         yield Finding("installation", "bizrq is not installed", "run bizrq doctor --pre, then bizrq install")
@@ -84,7 +85,7 @@ def objects(state: State) -> Iterator[Finding]:
     for wanted in state.wanted:
         kind, namespace, name = key_of(wanted)
         stored = state.get(kind, name, namespace)
-        if (kind, namespace, name) in state.unread:
+        if (kind, namespace, name) in state.unread or (state.pause and kind == REGISTRATIONS.kind):
             continue
         if stored is None:
             optional = kind in ("Deployment", "Service", "PodDisruptionBudget", "ServiceAccount")
@@ -106,6 +107,15 @@ def objects(state: State) -> Iterator[Finding]:
             'run bizrq install without --no-api-priority: docs/operations.md, "API priority"',
             False,
         )
+
+
+def paused(state: State) -> Iterator[Finding]:
+    if state.pause is None:
+        return
+    yield Finding("paused", f"{state.pause}; nothing is checked", "run bizrq resume when the reason is gone")
+    if state.registration is not None:
+        what = "bizrq is paused, and the webhooks are registered all the same"
+        yield Finding("paused", what, "run bizrq pause again, or bizrq resume")
 
 
 def flow_schemas(state: State) -> Iterator[Finding]:
@@ -223,6 +233,7 @@ def open_to_all(state: State) -> Iterator[Finding]:
 BEFORE = (version, served, rights, clocks, unknown)
 INSTALLED = (
     version,
+    paused,
     objects,
     processes,
     rights,

@@ -16,6 +16,7 @@ from typing import Any
 
 import orjson
 
+from bizrq import registration
 from bizrq.api.config import ConfigurationError
 from bizrq.cli import manifests_of_bizrq as made
 from bizrq.cli import probe, rbac
@@ -23,9 +24,10 @@ from bizrq.cli.manifests_of_bizrq import InstallPlan, resource_of
 from bizrq.kube.client import ApiError, KubeClient, NotFound, Resource
 from bizrq.kube.lease import LEASES
 from bizrq.settings import Settings, load, loads
+from bizrq.store import pause
 from bizrq.store.access import ACCESS_REVIEWS, SELF_REVIEWS
 from bizrq.store.groups import GROUPS, without_managed_fields
-from webhooks import registration
+from bizrq.store.pause import Pause
 
 Object = dict[str, Any]
 #: Kind, namespace ("" for none) and name.
@@ -74,6 +76,7 @@ class State:
     lease: Renewal = Renewal()
     ahead: float | None = None
     groups: tuple[Object, ...] = ()
+    pause: Pause | None = None
 
     def get(self, kind: str, name: str, namespace: str = "") -> Object | None:
         return self.stored.get((kind, namespace, name))
@@ -124,6 +127,14 @@ class Reader:
             self.unknown.append(f"{resource.key}: {error}")
             return ()
         return tuple(items)
+
+    async def pause(self, namespace: str) -> Pause | None:
+        """Return the pause, None without one or where it cannot be read. Raise Unreachable."""
+        try:
+            return await pause.read(self.client, namespace)
+        except ApiError as error:
+            self.unknown.append(f"whether bizrq is paused: {error}")
+            return None
 
     async def allowed(self, resource: Resource, spec: Object) -> bool | None:
         """Return the answer to a review, None where it cannot be asked. Raise Unreachable."""
@@ -202,7 +213,8 @@ async def installed(client: KubeClient, namespace: str) -> State:
     except ConfigurationError as error:
         reader.unknown.append(str(error))
         settings = load(None)
-    wanted = made.install_objects(settings, InstallPlan(namespace, "", 1, config or ""))
+    registered = registration.configuration(settings, registration.by_service(namespace), namespace=namespace)
+    wanted = [*made.install_objects(settings, InstallPlan(namespace, "", 1, config or "")), registered]
     found = await _each(wanted, lambda obj: reader.get(resource_of(obj), *_place(obj)))
     stored = {key_of(obj): each for obj, each in zip(wanted, found, strict=True) if each is not None}
     ahead = await reader.ahead()
@@ -217,6 +229,7 @@ async def installed(client: KubeClient, namespace: str) -> State:
         lacking=tuple(await _lacking(reader, settings, namespace)),
         not_asked=await _not_asked(reader),
         groups=await reader.list(GROUPS),
+        pause=await reader.pause(namespace),
         lease=await _renewal(reader, namespace, first, began, ahead),
         ahead=ahead,
         unknown=tuple(reader.unknown),

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from bizrq import registration
 from bizrq.api import selector
 from bizrq.api.review import Request
 from bizrq.kube.client import Resource
@@ -19,7 +20,6 @@ from bizrq.store.reference_resolver import CONTEXT, NAMESPACES, resources_of
 from bizrq.workloads.kinds.declaration import Adapter, GroupKind
 from bizrq.workloads.labels import LABEL
 from bizrq.workloads.scope import Scope
-from webhooks import registration
 
 Object = dict[str, Any]
 

@@ -58,16 +58,16 @@ def install(
     api_priority: Annotated[
         bool, typer.Option(help="Reserve a share of the API server's seats for the processes' own requests.")
     ] = True,
-    wait: Annotated[bool, typer.Option(help="Register the webhooks only once one of them is ready.")] = True,
-    timeout: Annotated[int, typer.Option(min=1, help="Seconds to wait for a ready webhook.")] = 180,
+    wait: Annotated[bool, typer.Option(help="Wait until the webhooks are ready and registered.")] = True,
+    timeout: Annotated[int, typer.Option(min=1, help="Seconds to wait for ready and registered webhooks.")] = 180,
     dry_run: _DryRun = False,
     output: _Output = ManifestOutput.YAML,
     where: ClusterFlags = DEFAULT_FLAGS,
 ) -> None:
     """Install or update bizrq in a cluster. Repeating it changes nothing.
 
-    Applies the CRDs, RBAC, processes and Service, and the webhook registration last, because a registered webhook
-    that does not run refuses every write. Deletes what only an earlier install created. Requires administrator rights.
+    Applies the CRDs, RBAC, processes and Service. The controller registers the webhooks once one of them is ready.
+    Deletes what only an earlier install created. Requires administrator rights.
 
     A new installation requires the verb use to charge a group: give it with bizrq allow. An update keeps the installed
     configuration, unless --config gives another. --dry-run prints a new installation.
@@ -77,6 +77,7 @@ def install(
     from bizrq.api import priority
     from bizrq.cli import manifests_of_bizrq
     from bizrq.cli.install_config import configuration, requires_use
+    from bizrq.store import pause
 
     settings_of(config)
     given = config.read_text("utf-8") if config is not None else None
@@ -103,18 +104,17 @@ def install(
         final, objects = _planned(plan, configuration(given, installed))
         priorities = [obj for obj in objects if obj["kind"] in priority.KINDS]
         definitions = [obj for obj in objects if obj["kind"] == "CustomResourceDefinition"]
-        *before, registration = (obj for obj in objects if obj not in (*priorities, *definitions))
+        others = [obj for obj in objects if obj not in (*priorities, *definitions)]
         for obj in priorities:
             await _apply_priority(client, obj)
         for obj in definitions:
             await apply(client, obj)
         for obj in definitions:
             await _established(client, obj)
-        for obj in before:
+        for obj in others:
             await apply(client, obj)
         if wait:
             await _served(client, plan, timeout)
-        await apply(client, registration)
         for obj in await _prune(client, objects):
             if obj["metadata"]["name"] == manifests_of_bizrq.CLIENT_CA:
                 warn("without --client-ca the webhooks now answer everybody who reaches their port")
@@ -122,6 +122,10 @@ def install(
                 warn("without --api-server-cidr every pod can now reach the port of the webhooks")
         for obj in manifests_of_bizrq.outdated(namespace):
             await _delete(client, obj)
+        if marker := await pause.read(client, namespace):
+            warn(f"{marker}; the webhooks are not registered until bizrq resume")
+        elif wait:
+            await _registered(client, plan, timeout)
         if not requires_use(final.config):
             warn("rights.use is off: who may create workloads in any namespace may charge every group; docs/rights.md")
         elif installed is None:
@@ -151,13 +155,13 @@ async def _installed(client: KubeClient, namespace: str) -> str | None:
 
     A registration without our Deployment is of processes that somebody runs in another way: not a new installation.
     """
+    from bizrq import registration
     from bizrq.api.config import ConfigurationError
     from bizrq.cli import manifests_of_bizrq
     from bizrq.cli.manifests_of_bizrq import resource_of
     from bizrq.cli.rbac import WEBHOOKS
     from bizrq.kube.client import NotFound
     from bizrq.settings import loads
-    from webhooks import registration
 
     async def stored(kind: str, name: str) -> dict[str, Any] | None:
         resource = resource_of({"kind": kind})
@@ -189,9 +193,13 @@ def uninstall(
 ) -> None:
     """Remove bizrq from a cluster, the webhook registration first, so that no write is refused meanwhile.
 
+    A marker as of bizrq pause keeps the controller from registering the webhooks again; it goes last.
+
     Groups and their CRDs are kept without --crd. The namespace is deleted only if install created it.
     """
     from bizrq.cli import manifests_of_bizrq
+    from bizrq.kube.admission import REGISTRATIONS
+    from bizrq.registration import NAME
 
     plan = manifests_of_bizrq.InstallPlan(namespace, "", 1, " ", client_ca=" ", api_servers=(" ",))
     objects = list(reversed(manifests_of_bizrq.install_objects(settings_of(None), plan)))
@@ -200,15 +208,16 @@ def uninstall(
     # Delete the namespace after the objects in it, and what the processes store after them.
     accounts = next(i for i, obj in enumerate(going) if obj["kind"] == "ServiceAccount")
     going[accounts:accounts] = manifests_of_bizrq.stored_by_processes(namespace)
+    registered = {"kind": REGISTRATIONS.kind, "metadata": {"name": NAME}}
     if dry_run:
-        print_objects([*going, *(kept if crd else [])], output)
+        print_objects([registered, *going, *(kept if crd else [])], output)
         return
 
     async def work(client: KubeClient) -> None:
-        registration, *rest = going
-        await _delete(client, registration)
+        await _keep_away(client, namespace)
+        await _delete(client, registered)
         await _prune(client, going)
-        for obj in rest:
+        for obj in going:
             await _delete(client, obj)
         if crd:
             await _disallow(client)
@@ -220,6 +229,20 @@ def uninstall(
             await _warn_of_kept_groups(client)
 
     run_on(client_for(where), work)
+
+
+async def _keep_away(client: KubeClient, namespace: str) -> None:
+    """Keep the leader from registering again. Without the namespace, or while that ends, there is none."""
+    from bizrq.kube.client import Forbidden, NotFound
+    from bizrq.store import pause
+
+    try:
+        await pause.begin(client, namespace, "bizrq uninstall", "")
+    except NotFound:
+        return
+    except Forbidden as error:
+        if "NamespaceTerminating" not in {cause.get("reason") for cause in error.details.get("causes") or ()}:
+            raise
 
 
 def _authorities(client_ca: Path | None, client_name: str | None) -> str:
@@ -321,6 +344,31 @@ async def _served(client: KubeClient, plan: InstallPlan, timeout: int) -> None:
                 EXIT_CLUSTER,
             )
         await asyncio.sleep(1.0)
+
+
+async def _registered(client: KubeClient, plan: InstallPlan, timeout: int) -> None:
+    """Return when the leader has registered the webhooks. Raise Failure after `timeout` seconds."""
+    import asyncio
+
+    from bizrq.cli.rbac import CONTROLLER
+    from bizrq.kube.admission import REGISTRATIONS
+    from bizrq.kube.client import NotFound
+    from bizrq.registration import NAME
+
+    until = time.monotonic() + timeout
+    while True:
+        try:
+            await client.get(REGISTRATIONS, NAME)
+        except NotFound:
+            if time.monotonic() > until:
+                raise Failure(
+                    f"the controller has not registered the webhooks within {timeout} s, so nothing is refused; "
+                    f"kubectl -n {plan.namespace} logs deployment/{CONTROLLER} says why",
+                    EXIT_CLUSTER,
+                ) from None
+            await asyncio.sleep(1.0)
+        else:
+            return
 
 
 async def _delete(client: KubeClient, obj: dict[str, Any]) -> None:

@@ -23,6 +23,7 @@ from bizrq.kube.admission import REGISTRATIONS
 from bizrq.kube.client import AlreadyExists, KubeClient, NotFound
 from bizrq.kube.lease import LEASES
 from bizrq.settings import loads
+from bizrq.store import pause
 from bizrq.store.groups import GROUPS
 from certs.pki import make_ca
 from sandbox.server import Sandbox
@@ -235,6 +236,22 @@ async def test_each_thing_that_is_broken_is_named_with_what_to_do(
     assert not any(line.startswith(" ") for line in lines[::2])
 
 
+async def test_a_pause_is_named_with_its_reason_and_not_as_a_missing_registration(healthy: Bizrq) -> None:
+    await pause.begin(healthy.client, HERE, "etcd is slow", "ann")
+    try:
+        both = await healthy("doctor")
+        async with changed(healthy.client, "ValidatingWebhookConfiguration", "bizrq", None):
+            result = await healthy("doctor")
+    finally:
+        await pause.end(healthy.client, HERE)
+    assert result.code == 1
+    first, remedy = result.out.splitlines()
+    assert first.startswith("paused: paused since 2")
+    assert first.endswith(" by ann: etcd is slow; nothing is checked")
+    assert remedy.strip() == "run bizrq resume when the reason is gone"
+    assert "bizrq is paused, and the webhooks are registered all the same" in both.out
+
+
 async def test_a_choice_that_may_be_meant_is_a_notice_and_no_problem(healthy: Bizrq) -> None:
     async with changed(healthy.client, "FlowSchema", "bizrq-lease", None):
         result = await healthy("doctor")
@@ -439,6 +456,8 @@ async def test_a_registration_without_deployments_is_of_processes_elsewhere(heal
         for o in wanted
         if o["kind"] not in ("Deployment", "Service", "PodDisruptionBudget", "ServiceAccount")
     }
+    registered = ("ValidatingWebhookConfiguration", "", "bizrq")
+    there[registered] = {"webhooks": []}
     assert checks.findings(state(wanted=wanted, stored=there), (checks.objects, checks.processes)) == []
     registration = await healthy.client.get(REGISTRATIONS, "bizrq")
-    assert checks.findings(state(stored={("ValidatingWebhookConfiguration", "", "bizrq"): registration}), ()) == []
+    assert checks.findings(state(stored={registered: registration}), ()) == []

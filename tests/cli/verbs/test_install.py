@@ -16,6 +16,7 @@ import yaml
 from typer.testing import CliRunner
 
 import crds
+from bizrq import registration
 from bizrq.api import overlap, priority
 from bizrq.api.group import FINALIZER
 from bizrq.cli import manifests_of_bizrq, rbac
@@ -27,6 +28,7 @@ from bizrq.kube.client import KubeClient, NotFound
 from bizrq.listener import ANSWERING
 from bizrq.process import SCRAPED
 from bizrq.settings import load, loads
+from bizrq.store import pause
 from bizrq.store.groups import GROUPS
 from certs.pki import make_ca
 from controller.overlap import OVERLAPS
@@ -78,6 +80,13 @@ async def installed_config(client: KubeClient) -> str:
     return found["data"]["config.yaml"]
 
 
+async def registered(client: KubeClient) -> Object | None:
+    try:
+        return await client.get(REGISTRATIONS, registration.NAME)
+    except NotFound:
+        return None
+
+
 async def there(client: KubeClient, obj: Object) -> Object | None:
     try:
         return await client.get(resource_of(obj), obj["metadata"]["name"], obj["metadata"].get("namespace"))
@@ -88,13 +97,13 @@ async def there(client: KubeClient, obj: Object) -> Object | None:
 async def test_install_twice_makes_everything_once_and_uninstall_takes_it_away(
     installed: Bizrq, client: KubeClient, cluster: Cluster, tmp_path: Path
 ) -> None:
-    """Groups and CRDs stay. A second install keeps the caBundle that bizrq-certs wrote, and the configuration."""
+    """Groups and CRDs stay. A second install keeps the configuration, and what the controller has registered."""
     config = tmp_path / "config.yaml"
     config.write_text(STATED)
     flags = ("-n", HERE, "--no-wait", "--image", "bizrq:1", "--config", config)
     result = await installed("install", *flags)
     assert (result.code, result.err) == (0, f"bizrq: {NOBODY}\n")
-    assert result.out.splitlines()[-1].startswith("validatingwebhookconfiguration.admissionregistration.k8s.io/bizrq ")
+    assert await registered(client) is None, "that is the leader's"
     for obj in planned(STATED):
         assert await there(client, obj), obj
     kinds = [line.split("/")[0].split(".")[0] for line in result.out.splitlines()]
@@ -102,16 +111,15 @@ async def test_install_twice_makes_everything_once_and_uninstall_takes_it_away(
     definitions = kinds.count("customresourcedefinition")
     assert set(kinds[5 : 5 + definitions]) == {"customresourcedefinition"}
     assert kinds.index(POLICY_KINDS[0]) > kinds.index(POLICY_KINDS[1])
-    registration = await client.get(REGISTRATIONS, "bizrq")
-    for webhook in registration["webhooks"]:
-        webhook["clientConfig"]["caBundle"] = "Y2E="
-    await client.replace(REGISTRATIONS, registration)
+    # As an install of an earlier version applied it.
+    labels = {**registration.LABELS, "app.kubernetes.io/managed-by": "bizrq-install"}
+    made = registration.configuration(SETTINGS, registration.by_service(HERE), namespace=HERE)
+    before = await client.create(REGISTRATIONS, {**made, "metadata": {"name": registration.NAME, "labels": labels}})
 
     again = await installed("install", *flags)
     assert again.code == 0, again.err
     assert {line.split()[-1] for line in again.out.splitlines()} == {"unchanged"}
-    webhooks = (await client.get(REGISTRATIONS, "bizrq"))["webhooks"]
-    assert {webhook["clientConfig"]["caBundle"] for webhook in webhooks} == {"Y2E="}
+    assert await registered(client) == before, "the leader takes it over"
 
     more = await installed("install", *flags, "--replicas", "3")
     changed = [line for line in more.out.splitlines() if not line.endswith("unchanged")]
@@ -172,6 +180,10 @@ async def test_install_twice_makes_everything_once_and_uninstall_takes_it_away(
     assert gone.code == 0
     assert gone.out.splitlines()[0] == "validatingwebhookconfiguration.admissionregistration.k8s.io/bizrq deleted"
     assert "groups and their CRDs are kept" in gone.err
+    assert gone.out.splitlines().index("configmap/bizrq-paused deleted") > gone.out.splitlines().index(
+        "clusterrole.rbac.authorization.k8s.io/bizrq-controller deleted"
+    ), "the marker stays until no leader may register"
+    assert await registered(client) is None
     for obj in (stray, former, listed):
         assert await there(client, obj) is None
     for obj in planned(STATED):
@@ -323,6 +335,23 @@ async def test_webhooks_without_pods_are_not_registered(installed: Bizrq, client
     assert await client.get(NAMESPACES, "default")
 
 
+async def test_an_install_waits_for_the_leader_or_says_that_bizrq_is_paused(
+    installed: Bizrq, client: KubeClient, cluster: Cluster
+) -> None:
+    if cluster.is_real:
+        pytest.skip("no pod runs on this API server")
+    flags = ("install", "-n", "default", "--image", "bizrq:1", "--timeout", "1")
+    late = await installed(*flags)
+    assert late.code == 3
+    assert "the controller has not registered the webhooks within 1 s, so nothing is refused; kubectl -n" in late.err
+    await pause.begin(client, "default", "an upgrade", "ann")
+    paused = await installed(*flags)
+    assert (paused.code, paused.out.count("deleted")) == (0, 0)
+    assert " by ann: an upgrade; the webhooks are not registered until bizrq resume" in paused.err
+    assert (await installed("uninstall", "-n", "default")).code == 0
+    assert await pause.read(client, "default") is None
+
+
 async def test_api_priority_that_the_cluster_rejects_stops_the_install_before_anything_else(
     installed: Bizrq, client: KubeClient, cluster: Cluster, unique: str
 ) -> None:
@@ -396,6 +425,7 @@ async def test_a_dry_run_prints_what_would_be_applied(installed: Bizrq) -> None:
         f"{kind}.flowcontrol.apiserver.k8s.io" for kind in ("flowschema", "prioritylevelconfiguration")
     }
     assert "secret/bizrq-certs" in names
+    assert "configmap/bizrq-paused" in names
     # The policy goes before what it reads, and that after the controller that writes it.
     ours = [f"{kind}.admissionregistration.k8s.io/bizrq-overlap" for kind in POLICY_KINDS]
     ours += ["deployment.apps/bizrq-controller", "bizgroupoverlap.quota.biz.group/bizrq-overlap"]
@@ -515,7 +545,7 @@ async def test_installed_manifests_are_consistent() -> None:
     [policy] = by_kind["NetworkPolicy"]
     assert policy["spec"]["podSelector"]["matchLabels"] == labels
     assert {p["port"] for rule in policy["spec"]["ingress"] for p in rule["ports"]} == set(ports.values())
-    for webhook in by_kind["ValidatingWebhookConfiguration"][0]["webhooks"]:
+    for webhook in registration.configuration(SETTINGS, registration.by_service(HERE), namespace=HERE)["webhooks"]:
         called = webhook["clientConfig"]["service"]
         assert (called["name"], called["namespace"]) == (service["metadata"]["name"], HERE)
         assert called["port"] == port["port"] == ports[port["targetPort"]]

@@ -27,6 +27,10 @@ from bizrq.workloads.scope import Scope
 Object = dict[str, Any]
 
 NAME = "bizrq"
+#: The label of what is ours.
+LABELS = {"app.kubernetes.io/name": NAME}
+#: The Service of the webhooks, and its port.
+SERVICE, PORT = "bizrq-webhooks", 8443
 TIMEOUT_SECONDS = 10
 
 #: Returns the clientConfig of a path: {"url": …} or {"service": …}, with the caBundle where it is known.
@@ -222,6 +226,26 @@ class Webhook:
         }
 
 
+def by_service(namespace: str) -> ClientConfig:
+    """Return the clientConfigs of webhooks behind their Service in this namespace."""
+
+    def client_config(path: str) -> Object:
+        return {"service": {"name": SERVICE, "namespace": namespace, "port": PORT, "path": path}}
+
+    return client_config
+
+
+def by_url(url: str) -> ClientConfig:
+    """Return the clientConfigs of webhooks at an address, such as https://10.0.0.1:8443."""
+    return lambda path: {"url": url.rstrip("/") + path}
+
+
+def is_ours(stored: Object) -> bool:
+    """Return whether a stored registration has our label."""
+    labels = stored["metadata"].get("labels") or {}
+    return all(labels.get(key) == value for key, value in LABELS.items())
+
+
 def configuration(settings: Settings, client_config: ClientConfig, *, namespace: str) -> Object:
     """Return the registration of all webhooks for the charged kinds; `namespace` is where bizrq itself runs."""
     settings = settings.around(namespace)
@@ -241,7 +265,7 @@ def configuration(settings: Settings, client_config: ClientConfig, *, namespace:
     return {
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": "ValidatingWebhookConfiguration",
-        "metadata": {"name": NAME, "labels": {"app.kubernetes.io/name": NAME}},
+        "metadata": {"name": NAME, "labels": dict(LABELS)},
         "webhooks": [webhook.registered(client_config) for webhook in webhooks],
     }
 
