@@ -31,6 +31,7 @@ from controller.hours.tree_calendar import TreeCalendar
 from controller.overlap import OverlapList
 from controller.queue import QueueState, WorkQueue
 from controller.reconcile import Reconciler
+from controller.registration import RegistrationWatch
 from controller.usage.claim_payers import ClaimPayers
 from controller.usage.observed_usage import ObservedUsage
 from controller.watch.cluster import UNHURRIED, Cluster, now_ms
@@ -90,6 +91,9 @@ class Controller:
             self.queue.add,
         )
         self._overlaps = OverlapList(client)
+        self._registration = RegistrationWatch(
+            client, lambda: [group.name for group in self.cluster.groups.values()], self.queue.add
+        )
         self._reconciler = Reconciler(
             self.cluster,
             record_reconciler,
@@ -98,6 +102,7 @@ class Controller:
             claim_payers,
             self._recorder,
             self._overlaps,
+            self._registration,
             config,
             catalog=catalog,
             recount_interval=recount_interval,
@@ -151,6 +156,7 @@ class Controller:
         process.quiet_collector()
         self.cluster.releases.settle()
         self.cluster.releases.find_unseen_versions()
+        await self._registration.look()
         for group in self.cluster.groups.values():
             self.queue.add(group.name)
         log.info("counting", groups=len(self.cluster.groups.values()))
@@ -159,6 +165,7 @@ class Controller:
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._overlaps.run(), name="overlaps")
+                tasks.create_task(self._registration.run(), name="registration")
                 for number in range(self._workers):
                     tasks.create_task(self._worker(), name=f"worker {number}")
         finally:

@@ -12,6 +12,7 @@ from typing import Any
 
 from bizrq import metrics_access
 from bizrq.api import guards, overlap
+from bizrq.api.enforcement import REGISTRATION
 from bizrq.kube.events import CLUSTER_NAMESPACE
 from bizrq.store.groups import GROUPS
 from bizrq.store.hours import CARD_HOURS, CORRECTIONS, STATEMENTS
@@ -103,6 +104,7 @@ def _cluster_roles(registry: Registry) -> Iterator[RbacManifest]:
         rule(GROUPS.group, [kind.plural for kind in OURS], guards.MAINTAIN),
         rule(GROUPS.group, [overlap.PLURAL], "create"),
         rule(GROUPS.group, [overlap.PLURAL], "get", "patch", names=[overlap.NAME]),
+        rule("admissionregistration.k8s.io", ["validatingwebhookconfigurations"], "get", names=[REGISTRATION]),
     ]
     yield RbacManifest(
         _role(CONTROLLER, record),
@@ -110,11 +112,11 @@ def _cluster_roles(registry: Registry) -> Iterator[RbacManifest]:
         "statements, deletes old ones, and marks corrections as applied. It records who pays for pods, so that what a\n"
         "workload leaves behind stays charged. ResourceSlices show which devices pods got. It lists the workloads\n"
         "whose pods are not replaced for now; no such list can have another name. The policies let whoever may\n"
-        "maintain a kind write its status and its records.",
+        "maintain a kind write its status and its records. It reads whether the webhook registration is there.",
     )
     bundle = [
         rule("admissionregistration.k8s.io", ["validatingwebhookconfigurations"], "list", "watch"),
-        rule("admissionregistration.k8s.io", ["validatingwebhookconfigurations"], "get", "patch", names=["bizrq"]),
+        rule("admissionregistration.k8s.io", ["validatingwebhookconfigurations"], "get", "patch", names=[REGISTRATION]),
     ]
     yield RbacManifest(_role(CERTS, bundle), "bizrq-certs writes the caBundle of our registration.")
     checks = [
