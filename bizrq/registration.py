@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bizrq.api.corrections import PLURAL as CORRECTIONS_PLURAL
+from bizrq.api.enforcement import REGISTRATION
 from bizrq.api.group import API_GROUP, PLURAL
 from bizrq.api.guards import MAY_MAINTAIN
 from bizrq.api.overlap import BUILT_IN
@@ -26,7 +27,7 @@ from bizrq.workloads.scope import Scope
 
 Object = dict[str, Any]
 
-NAME = "bizrq"
+NAME = REGISTRATION
 #: The label of what is ours.
 LABELS = {"app.kubernetes.io/name": NAME}
 #: The Service of the webhooks, and its port.

@@ -21,6 +21,7 @@ from bizrq.metrics import WatchAges
 from bizrq.settings import Settings
 from bizrq.workloads.demand import counting
 from controller import metrics
+from controller.enforcement import EnforcementWatch
 from controller.hours.corrections import CorrectionTracker
 from controller.hours.page_writer import PageWriter
 from controller.hours.pod_intervals import IntervalCollector
@@ -100,6 +101,9 @@ class Controller:
             self.queue.add,
         )
         self._overlaps = OverlapList(client)
+        self._enforcement = EnforcementWatch(
+            client, lambda: [group.name for group in self.cluster.groups.values()], self.queue.add
+        )
         self._reconciler = Reconciler(
             self.cluster,
             record_reconciler,
@@ -108,6 +112,7 @@ class Controller:
             claim_payers,
             self._recorder,
             self._overlaps,
+            self._enforcement,
             config,
             catalog=catalog,
             recount_interval=recount_interval,
@@ -164,6 +169,7 @@ class Controller:
         process.quiet_collector()
         self.cluster.releases.settle()
         self.cluster.releases.find_unseen_versions()
+        await self._enforcement.look()
         for group in self.cluster.groups.values():
             self.queue.add(group.name)
         log.info("counting", groups=len(self.cluster.groups.values()))
@@ -172,6 +178,7 @@ class Controller:
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._overlaps.run(), name="overlaps")
+                tasks.create_task(self._enforcement.run(), name="enforcement")
                 for number in range(self._workers):
                     tasks.create_task(self._worker(), name=f"worker {number}")
         finally:

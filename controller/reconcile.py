@@ -13,6 +13,7 @@ from functools import partial
 
 import structlog
 
+from bizrq.api import enforcement
 from bizrq.api import group as wire
 from bizrq.api.group import GroupObject, GroupStatus, GroupUnreadable
 from bizrq.api.hours import HoursUnreadable
@@ -27,12 +28,13 @@ from bizrq.units.resources import Limits, Resources, add, restrict, subtract_flo
 from bizrq.units.resources import total as total_of
 from bizrq.units.slot import group_slot
 from bizrq.workloads.config import CountingConfig
+from controller.enforcement import EnforcementWatch
 from controller.freshness import Freshness, VersionTracker
 from controller.hours.budget_forecast import BudgetForecaster, BudgetState
 from controller.hours.record import RecordReconciler, RecordResult
 from controller.hours.record_store import RecordStore
 from controller.overlap import OverlapList
-from controller.status import HoursReport, StatusReporter, conditions
+from controller.status import ConditionDraft, HoursReport, StatusReporter, conditions
 from controller.status_writer import StatusWriter
 from controller.usage.claim_payers import ClaimPayers
 from controller.usage.excess import ExcessUsage
@@ -87,6 +89,7 @@ class Reconciler:
         claim_payers: ClaimPayers,
         recorder: EventRecorder,
         overlaps: OverlapList,
+        enforcement: EnforcementWatch,
         config: CountingConfig,
         *,
         catalog: Catalog,
@@ -114,6 +117,7 @@ class Reconciler:
         self._runs_on = RunningOn(cluster, excess, now)
         self._stays = Stays(cluster, costs, excess, self._runs_on, now, clock)
         self._overlaps = overlaps
+        self._enforcement = enforcement
         #: Why the payers of a group could not all be stored; "" if they could.
         self._full: dict[str, str] = {}
         #: When each group's usage was last checked from scratch.
@@ -333,7 +337,9 @@ class Reconciler:
             leftovers=leftovers[: wire.MAX_LEFTOVERS],
             payers_problem=problem,
             observed_generation=group.metadata.generation,
-            conditions=self._reporter.conditions(group, conditions(counted, hard, findings, hours, self._catalog)),
+            conditions=self._reporter.conditions(
+                group, [*conditions(counted, hard, findings, hours, self._catalog), *self._enforced()]
+            ),
             cash=wire.with_committed(record.cash_status() if record is not None else None, counted.committed),
             hold=group.status.hold,
         )
@@ -354,9 +360,14 @@ class Reconciler:
             payers_problem=group.status.payers_problem,
             cash=group.status.cash,
             hold=group.status.hold,
-            conditions=self._reporter.conditions(group, [("Ready", False, "Unreadable", problem)]),
+            conditions=self._reporter.conditions(group, [("Ready", False, "Unreadable", problem), *self._enforced()]),
             observed_generation=group.metadata.generation,
         )
+
+    def _enforced(self) -> list[ConditionDraft]:
+        """Return the condition `Enforced`, none while nobody knows whether the registration is there."""
+        is_there = self._enforcement.is_there
+        return [] if is_there is None else [enforcement.draft(is_there)]
 
     # Write.
 
@@ -396,7 +407,7 @@ class Reconciler:
             payers_pages=group.status.payers_pages,
             payers_problem=group.status.payers_problem,
             cash=group.status.cash,
-            conditions=self._reporter.conditions(group, [("Ready", False, "Restored", message)]),
+            conditions=self._reporter.conditions(group, [("Ready", False, "Restored", message), *self._enforced()]),
         )
         await self._writer.write(group, status)
         self._reporter.forget_counted(group.name)

@@ -59,7 +59,11 @@ class StatusWriter:
 
         Raises Conflict after reading the newer version, besides other ApiErrors and Unreachable.
         """
-        written = msgspec.structs.replace(status, last_reconcile_time=format_timestamp(self._now()))
+        written = msgspec.structs.replace(
+            status,
+            last_reconcile_time=format_timestamp(self._now()),
+            recount_seconds=max(1, round(self._interval)),
+        )
         body = wire.encode(msgspec.structs.replace(group, status=written))
         try:
             with counted_write():
@@ -72,6 +76,6 @@ class StatusWriter:
 
 
 def _differs(old: GroupStatus, new: GroupStatus) -> bool:
-    """Return True if anything but times and revisions changed."""
-    plain = {"last_reconcile_time": None, "counted_at": {}}
+    """Return True if anything but times, revisions and the interval changed."""
+    plain = {"last_reconcile_time": None, "counted_at": {}, "recount_seconds": 0}
     return msgspec.structs.replace(old, **plain) != msgspec.structs.replace(new, **plain)

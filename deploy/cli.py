@@ -25,6 +25,7 @@ is `bizrq tree`, and so on. Results go to stdout, everything else to stderr. Onl
 | 1 | the answer is no |
 | 2 | bad usage or input |
 | 3 | the cluster is unreachable or refused the request |
+| 4 | unknown: the answer depends on something that you may not read; stderr names it |
 
 Verbs that use a cluster take `--context` and `--kubeconfig`, by default `$KUBECONFIG` or `~/.kube/config`. They also
 accept kubectl's global flags `--cluster`, `--user`, `--server`, `--token`, `--insecure-skip-tls-verify`, `--as`,

@@ -114,6 +114,8 @@ class GroupStatus(msgspec.Struct, omit_defaults=True, rename="camel"):
     payers: list[str] = []
     payers_pages: int = 0
     last_reconcile_time: str | None = None
+    #: The longest time between two recounts, as the controller is configured.
+    recount_seconds: int = 0
     observed_generation: int = 0
     conditions: list[Condition] = []
     cash: CashStatus | None = None

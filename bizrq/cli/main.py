@@ -1,7 +1,8 @@
 """The command `bizrq`, and `kubectl bizrq`: one file per verb.
 
 This file alone lists the verbs. Exit codes: 0 done or yes, 1 the answer is no, 2 bad usage or input, 3 the cluster is
-unreachable or refused. Verbs import heavy modules inside their functions, so that `--help` is quick.
+unreachable or refused, 4 the answer is unknown. Verbs import heavy modules inside their functions, so that `--help` is
+quick.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from bizrq.cli.verbs import (
     install,
     pause,
     report,
+    status,
     tree,
     up,
     usage,
@@ -41,6 +43,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("up")(up.up)
+app.command("status")(on_cluster(status.status))
 app.command("tree")(on_cluster(tree.tree))
 app.command("get")(on_cluster(get.get))
 app.command("describe")(on_cluster(describe.describe))

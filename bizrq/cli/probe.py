@@ -1,17 +1,36 @@
-"""A dry run that only our webhooks refuse: so the API server reaches them, and trusts their certificate."""
+"""Dry runs that only our webhooks refuse: so the API server reaches them, and trusts their certificate.
+
+This file alone decides what an answer of the API server says about the webhooks. Nothing is written.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from bizrq.kube.client import KubeClient
+    from bizrq.kube.client import KubeClient, Resource
 
 NAME = "bizrq-readiness-probe"
 #: What no resource of Kubernetes or of a vendor is called.
 _UNKNOWN = "requests.nvidia.com/gpux"
 #: How an API server begins the refusal of a webhook.
 _REFUSED = "denied the request"
+#: How it begins to say that a webhook could not be asked.
+_FAILED = "failed calling webhook"
+#: How RBAC refuses a request, before any webhook is asked.
+_UNAUTHORIZED = re.compile(r"forbidden: User .+ cannot ")
+#: What is said where no webhook is asked.
+ACCEPTED = "it accepts a group that a webhook would refuse"
+
+
+@dataclass(frozen=True, slots=True)
+class Probed:
+    """An answer to the probe: whether a webhook of ours was asked, None where that is not known; and what was said."""
+
+    asked: bool | None
+    said: str = ""
 
 
 async def not_asked(client: KubeClient) -> str:
@@ -19,18 +38,58 @@ async def not_asked(client: KubeClient) -> str:
 
     Raise Unreachable where the API server does not answer.
     """
+    probed = await of_groups(client)
+    return "" if probed.asked else probed.said
+
+
+async def of_groups(client: KubeClient, timeout: float | None = None) -> Probed:
+    """Create a group as a dry run. Who may not create groups does not learn it. Raise Unreachable."""
     from bizrq.api import group as wire
-    from bizrq.kube.client import ApiError
     from bizrq.store.groups import GROUPS
 
+    spec = {"hard": {_UNKNOWN: "1"}}
+    probe = {"apiVersion": wire.API_VERSION, "kind": wire.KIND, "metadata": {"name": NAME}, "spec": spec}
+    said = await _said(client, GROUPS, probe, timeout)
+    if said is None:
+        return Probed(False, ACCEPTED)
+    if _REFUSED in said:
+        return Probed(True)
+    return Probed(None if _UNAUTHORIZED.search(said) else False, said)
+
+
+async def of_workloads(client: KubeClient, namespace: str, timeout: float | None = None) -> Probed:
+    """Create a Deployment of a group that does not exist as a dry run. Raise Unreachable.
+
+    Where it is accepted nothing is known: perhaps the namespace is not managed.
+    """
+    from bizrq.kube.client import Resource
+    from bizrq.workloads.labels import LABEL
+
+    labels = {LABEL: NAME}
+    container = {"name": "none", "image": "none", "resources": {"limits": {"cpu": "1", "memory": "1Mi"}}}
     probe = {
-        "apiVersion": wire.API_VERSION,
-        "kind": wire.KIND,
-        "metadata": {"name": NAME},
-        "spec": {"hard": {_UNKNOWN: "1"}},
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": NAME, "namespace": namespace, "labels": labels},
+        "spec": {
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": {"containers": [container]}},
+        },
     }
+    said = await _said(client, Resource("apps", "v1", "deployments", "Deployment"), probe, timeout)
+    if said is None:
+        return Probed(None, f"a dry run in namespace {namespace} is accepted: perhaps it is not managed")
+    if _REFUSED in said and NAME in said:
+        return Probed(True)
+    return Probed(False if _FAILED in said else None, said)
+
+
+async def _said(client: KubeClient, resource: Resource, probe: dict[str, Any], timeout: float | None) -> str | None:
+    """Return the message of the API server's refusal, None where it accepts the object."""
+    from bizrq.kube.client import ApiError
+
     try:
-        await client.create(GROUPS, probe, dry_run=True)
+        await client.create(resource, probe, dry_run=True, timeout=timeout)
     except ApiError as error:
-        return "" if _REFUSED in error.message else error.message
-    return "it accepts a group that a webhook would refuse"
+        return error.message
+    return None

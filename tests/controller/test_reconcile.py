@@ -163,7 +163,8 @@ async def test_a_hard_that_cannot_be_read_makes_the_group_not_ready_and_nothing_
     async with books.controller():
         await books.create(group("bad", **{"requests.nvidia.com/gpux": "1"}))
         found = await books.until("bad", lambda g: g.status.conditions)
-        [ready] = found.status.conditions
+        ready, enforced = found.status.conditions
+        assert (enforced.type, enforced.status) == ("Enforced", "False"), "no webhook is registered here"
         assert (ready.type, ready.status, ready.reason) == ("Ready", "False", "Unreadable")
         assert "did you mean requests.nvidia.com/gpu" in ready.message
         await books.group("good", cpu="1")

@@ -16,6 +16,7 @@ from bizrq.api import priority
 from bizrq.cli import manifests_of_bizrq as made
 from bizrq.cli.doctor.state import Object, State, key_of
 from bizrq.cli.install_config import requires_use
+from bizrq.cli.output.failure import few
 from bizrq.cli.rbac import CERTS, CONTROLLER, WEBHOOKS
 from bizrq.kube.admission import REGISTRATIONS
 from bizrq.kube.lease import LEASES
@@ -71,7 +72,7 @@ def served(state: State) -> Iterator[Finding]:
 def rights(state: State) -> Iterator[Finding]:
     fix = "run bizrq install as cluster-admin" if not state.wanted else f"{_AGAIN}: it gives the roles again"
     if state.lacking:
-        yield Finding("rights", _listed(state.lacking), fix)
+        yield Finding("rights", few(state.lacking), fix)
 
 
 def objects(state: State) -> Iterator[Finding]:
@@ -96,14 +97,14 @@ def objects(state: State) -> Iterator[Finding]:
         elif not _has(stored, _compared(wanted)):
             different.append(f"{kind} {name}")
     if missing:
-        yield Finding("installation", f"missing: {_listed(missing)}", _AGAIN)
+        yield Finding("installation", f"missing: {few(missing)}", _AGAIN)
     if different:
         why = "differ from what this version of bizrq installs"
-        yield Finding("installation", f"{why}: {_listed(different)}", f"{_AGAIN}, or use the bizrq of that version")
+        yield Finding("installation", f"{why}: {few(different)}", f"{_AGAIN}, or use the bizrq of that version")
     if unprioritized:
         yield Finding(
             "API priority",
-            f"missing: {_listed(unprioritized)}; a flood of requests can keep bizrq from writing",
+            f"missing: {few(unprioritized)}; a flood of requests can keep bizrq from writing",
             'run bizrq install without --no-api-priority: docs/operations.md, "API priority"',
             False,
         )
@@ -180,12 +181,12 @@ def bundles(state: State) -> Iterator[Finding]:
     fix = f"kubectl -n {state.namespace} logs deployment/{CERTS} says why it writes none"
     for text, names in texts.items():
         if not text:
-            yield Finding("certificates", f"no caBundle: {_listed(names)}", fix)
+            yield Finding("certificates", f"no caBundle: {few(names)}", fix)
             continue
         try:
             found = read_certificates(base64.b64decode(text, validate=True), "the caBundle")
         except (CertificateError, binascii.Error, ValueError):
-            yield Finding("certificates", f"the caBundle is no certificate: {_listed(names)}", fix)
+            yield Finding("certificates", f"the caBundle is no certificate: {few(names)}", fix)
             continue
         expires = max(each.not_valid_after_utc for each in found)
         if expires < state.now + RENEWED:
@@ -221,7 +222,7 @@ def groups(state: State) -> Iterator[Finding]:
         names = [each["metadata"]["name"] for each in state.groups if _ready(each) == status]
         if names:
             fix = "kubectl get bizrq -o wide, and bizrq describe GROUP, say why"
-            yield Finding("groups", f"{what}: {_listed(names)}", fix)
+            yield Finding("groups", f"{what}: {few(names)}", fix)
 
 
 def open_to_all(state: State) -> Iterator[Finding]:
@@ -293,9 +294,3 @@ def _ready(group: Object) -> str | None:
 
 def _off(seconds: float) -> str:
     return f"{abs(seconds):.0f} s {'ahead of' if seconds > 0 else 'behind'}"
-
-
-def _listed(names: Any) -> str:
-    shown = list(names)
-    more = f" and {len(shown) - _FEW} more" if len(shown) > _FEW else ""
-    return ", ".join(shown[:_FEW]) + more

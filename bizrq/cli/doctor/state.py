@@ -35,8 +35,6 @@ Key = tuple[str, str, str]
 
 _CONFIG_MAPS = resource_of({"kind": "ConfigMap"})
 _NUMBER = re.compile(r"\d+")
-#: How RBAC refuses a request, before any webhook is asked.
-_UNAUTHORIZED = re.compile(r"forbidden: User \S+ cannot ")
 #: Seconds in which a leader renews its Lease several times.
 _RENEWED = 6.0
 _LOOK = 0.5
@@ -239,11 +237,11 @@ async def installed(client: KubeClient, namespace: str) -> State:
 
 async def _not_asked(reader: Reader) -> str:
     """Return why no webhook is asked, "" where one is or where that cannot be known."""
-    answer = await probe.not_asked(reader.client)
-    if not _UNAUTHORIZED.search(answer):
-        return answer
-    reader.unknown.append(f"whether webhooks are asked: {answer}")
-    return ""
+    probed = await probe.of_groups(reader.client)
+    if probed.asked is None:
+        reader.unknown.append(f"whether webhooks are asked: {probed.said}")
+        return ""
+    return "" if probed.asked else probed.said
 
 
 def _place(obj: Object) -> tuple[str, str]:

@@ -10,6 +10,8 @@ from bizrq.units.text import printable
 EXIT_NO = 1
 EXIT_BAD_INPUT = 2
 EXIT_CLUSTER = 3
+#: The answer depends on something that the person may not read.
+EXIT_UNKNOWN = 4
 
 
 class Failure(Exception):
@@ -25,8 +27,14 @@ def warn(message: str) -> None:
     sys.stderr.write(printable(f"bizrq: {message}\n"))
 
 
-#: The most names to list in one line.
-_FEW = 12
+#: The most names to list of what exists, and of many that share something.
+_FEW, _FIRST = 12, 5
+
+
+def few(names: Collection[str]) -> str:
+    """Return the first names, and how many more there are."""
+    more = f" and {len(names) - _FIRST} more" if len(names) > _FIRST else ""
+    return ", ".join([*names][:_FIRST]) + more
 
 
 def alternatives(name: str, known: Collection[str]) -> str:

@@ -113,7 +113,11 @@ def ago(timestamp: str) -> str:
         since = datetime.now(UTC) - datetime.fromisoformat(timestamp)
     except ValueError:
         return timestamp
-    seconds = max(0, int(since.total_seconds()))
+    return duration(max(0, int(since.total_seconds())))
+
+
+def duration(seconds: int) -> str:
+    """Return whole seconds as kubectl prints an age."""
     for size, unit, most in ((1, "s", 120), (60, "m", 120 * 60), (3600, "h", 48 * 3600)):
         if seconds < most:
             return f"{seconds // size}{unit}"

@@ -1,0 +1,79 @@
+"""bizrq status: the state of the installation at a glance."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from bizrq.cli.cluster import DEFAULT_FLAGS, ClusterFlags, client_for, run_on
+from bizrq.cli.output.failure import EXIT_NO, EXIT_UNKNOWN
+from bizrq.cli.output.tables import OutputFormat, print_document
+
+if TYPE_CHECKING:
+    from bizrq.cli.doctor.glance import Glance, Report
+    from bizrq.kube.client import KubeClient
+
+
+class StatusOutput(StrEnum):
+    TEXT = "text"
+    JSON = "json"
+    YAML = "yaml"
+
+
+#: The word for each exit code.
+_STATES = {0: "well", EXIT_NO: "wrong", EXIT_UNKNOWN: "unknown"}
+
+
+def status(
+    output: Annotated[StatusOutput, typer.Option("--output", "-o", help="Output format.")] = StatusOutput.TEXT,
+    namespace: Annotated[str, typer.Option("--namespace", "-n", help="Namespace of bizrq itself.")] = "bizrq-system",
+    where: ClusterFlags = DEFAULT_FLAGS,
+) -> None:
+    """Show whether quota is enforced, who counts, and which groups need attention. Changes nothing.
+
+    Everybody who may list groups can run it. What else you may not read is unknown: the versions of the processes, the
+    leader, and whether the webhooks answer, which takes the right to create groups, or Deployments in the namespace of
+    the context: it is found out by a dry run.
+
+    Exit code 0: all is well. 1: something is wrong. 3: the cluster is unreachable. 4: nothing is known to be wrong, but
+    something that matters could not be read. Notices do not count: groups over quota, exhausted hours, old CRDs.
+    """
+    from bizrq.cli.doctor import glance
+
+    client = client_for(where)
+
+    async def work(client: KubeClient) -> Glance:
+        return await glance.look(client, namespace)
+
+    seen = run_on(client, work)
+    found = glance.report(seen)
+    code = EXIT_NO if found.problems else EXIT_UNKNOWN if found.unknown else 0
+    if output is StatusOutput.TEXT:
+        _show(seen, found)
+    else:
+        print_document(glance.as_json(seen, found, _STATES[code]), OutputFormat(output.value))
+    if code:
+        raise typer.Exit(code)
+
+
+def _show(seen: Glance, found: Report) -> None:
+    """Print what is wrong first, then what there is."""
+    from rich.text import Text
+
+    from bizrq.cli.doctor.glance import lines
+    from bizrq.cli.output import terminal
+
+    console = terminal.console()
+    rows = [("WRONG", "bold red", each.message) for each in found.problems]
+    rows += [("unknown", "yellow", each) for each in found.unknown]
+    rows += [("notice", "yellow", each.message) for each in found.notices]
+    if not found.problems and not found.unknown:
+        rows.insert(0, ("well", "green", "quota is enforced, and the counts are current"))
+    rows += [(head, "", text) for head, text in lines(seen)]
+    for head, style, text in rows:
+        first, *rest = [part.plain for part in Text(text).wrap(console, max(20, console.width - 10))] or [""]
+        console.print(Text.assemble((f"{head:<10}", style), first), soft_wrap=True)
+        for line in rest:
+            console.print(Text(" " * 10 + line), soft_wrap=True)
