@@ -13,7 +13,8 @@ import typer
 from typer.testing import CliRunner
 
 from bizrq.cli.main import app
-from tests.docs.test_docs import DOCS, PAGES, ROOT, page, prose, script
+from tests.docs.test_docs import DOCS, PAGES, ROOT, blocks, page, prose, script
+from tests.e2e.test_tutorial import FROM_NOTHING, LATER
 
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s#]+)[^)\s]*\)")
 #: Of any language; a fence may be indented in a list.
@@ -162,6 +163,12 @@ def test_a_right_command_line_is_parsed(line: str) -> None:
 def test_a_wrong_command_line_is_seen(line: str, word: str) -> None:
     [why] = [why_not(words) for words in of_bizrq(line)]
     assert word in (why or "")
+
+
+def test_every_console_is_played() -> None:
+    """A fence of another language is for what no test can repeat, such as hours that have passed."""
+    played = {f"docs/{name}.md" for name in (*FROM_NOTHING, *LATER)}
+    assert {where for path in PAGES if blocks(page(where := str(path.relative_to(ROOT))), "console")} == played
 
 
 def test_output_is_no_command_line() -> None:
