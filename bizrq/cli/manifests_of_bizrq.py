@@ -21,7 +21,7 @@ from bizrq.kube.client import Resource
 from bizrq.listener import ANSWERING
 from bizrq.settings import Settings
 from bizrq.store.overlaps import OVERLAPS
-from webhooks import registration
+from webhooks import label_policy, registration
 
 Object = dict[str, Any]
 
@@ -126,7 +126,7 @@ def install_objects(settings: Settings, plan: InstallPlan) -> list[Object]:
         _certs(plan),
         _webhooks(plan),
         _controller(plan),
-        *policy_objects(plan.namespace),
+        *policy_objects(plan.namespace, settings),
         registration_object(settings, plan),
     ]
     return [{**obj, "metadata": {**obj["metadata"], "labels": _labels(obj)}} for obj in found]
@@ -137,10 +137,15 @@ def priority_objects(namespace: str) -> list[Object]:
     return priority.objects(namespace, (WEBHOOKS, CONTROLLER, CERTS), leader=CONTROLLER)
 
 
-def policy_objects(namespace: str) -> list[Object]:
+def policy_objects(namespace: str, settings: Settings) -> list[Object]:
     """Return the policies that the API server applies itself, each followed by its binding."""
     controller, certs = (rbac.user_of(account, namespace) for account in (CONTROLLER, CERTS))
-    return [overlap.policy(), overlap.binding(), *guards.guards(controller, certs)]
+    return [
+        overlap.policy(),
+        overlap.binding(),
+        *guards.guards(controller, certs),
+        *label_policy.objects(settings, namespace),
+    ]
 
 
 def outdated(namespace: str) -> list[Object]:
