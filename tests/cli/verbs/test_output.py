@@ -224,28 +224,29 @@ async def test_report_has_a_row_for_every_group_and_resource(bizrq: Bizrq) -> No
 
 
 DESCRIBE = """\
-Name:       nlp
-Path:       corp > ai > nlp
-Children:   none
-Age:        AGO
-Counted:    AGO ago
-Conditions:
-  Ready True: limits.cpu 6/10
-  OverQuota True: over quota by limits.cpu.A4=1; growth is refused, nothing is
-  stopped
+Group:      corp > ai > nlp
 Resources:
   RESOURCE                      HARD  USED  SELF  GRANTED  RESERVED  LEFT
   limits.cpu                      10     6     6        0         2     2
   limits.cpu.A4                    3     4     4        0         0    -1
   requests.nvidia.com/gpu          4     0     0        0         0     4
   cash/requests.nvidia.com/gpu   100     0     0        0         0   100
+Conditions:
+  Ready True: limits.cpu 6/10
+  OverQuota True: over quota by limits.cpu.A4=1; growth is refused, nothing is
+  stopped
 Workloads:
   Deployment default/chat: limits.cpu=4, limits.cpu.A4=4
   Deployment default/search: limits.cpu=2
+Children:
+  none
 Reserved but not counted yet:
   deployments.apps/team-a/web until 2023-11-14T22:13:20.000Z: limits.cpu=2
 Events:
-  none"""
+  none
+Versions:
+  created AGO ago
+  counted AGO ago, at generation 0 of 1"""
 
 
 async def test_describe_is_a_page_about_a_group(bizrq: Bizrq) -> None:
