@@ -16,7 +16,7 @@ from bizrq.api.selector import SelectorError
 from bizrq.builtin import builtin_registry, shared_devices
 from bizrq.documents import NotYAML, load_all
 from bizrq.units.names import Catalog, UnknownResource
-from bizrq.workloads.config import CountingConfig, CountsAs, DeviceClassMapping, GpuModel, Hami
+from bizrq.workloads.config import CountingConfig, CountsAs, DeviceClassMapping, GpuModel, Hami, Unknown
 from bizrq.workloads.hami_devices import HamiDevice
 from bizrq.workloads.kinds.declaration import DeclarationError
 from bizrq.workloads.kinds.registry import Registry
@@ -32,7 +32,8 @@ class Settings:
     """A configuration as values: how to count, which kinds, in which namespaces, which names and rights are checked.
 
     `controllers` are the accounts whose ownerReferences are trusted in addition to Kubernetes' own controllers.
-    `keep_statements` is the number of periods whose statements are kept; 0 keeps all.
+    `keep_statements` is the number of periods whose statements are kept; 0 keeps all. `unknown_labels` is for label
+    keys that begin like ours.
     """
 
     counting: CountingConfig
@@ -40,6 +41,7 @@ class Settings:
     rights: RightsConfig
     controllers: tuple[str, ...]
     keep_statements: int
+    unknown_labels: Unknown = "warn"
 
     @property
     def catalog(self) -> Catalog:
@@ -86,6 +88,7 @@ def settings(document: object) -> Settings:
         kinds=registry.countable,
         count_admin_access=given.count_admin_access,
         strict_models=given.strict_models,
+        unknown_models=given.unknown_models,
         surge=given.surge,
         suspended=given.suspended,
         terminal=given.terminal,
@@ -104,7 +107,9 @@ def settings(document: object) -> Settings:
         _ = counting.catalog  # reject invalid names at start
     except UnknownResource as error:
         raise ConfigurationError(str(error)) from None
-    return Settings(counting, registry, given.rights, tuple(given.controllers), given.keep_statements)
+    return Settings(
+        counting, registry, given.rights, tuple(given.controllers), given.keep_statements, given.unknown_labels
+    )
 
 
 def _scope(given: Configuration) -> Scope:

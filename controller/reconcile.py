@@ -34,7 +34,7 @@ from controller.hours.budget_forecast import BudgetForecaster, BudgetState
 from controller.hours.record import RecordReconciler, RecordResult
 from controller.hours.record_store import RecordStore
 from controller.overlap import OverlapList
-from controller.status import ConditionDraft, HoursReport, StatusReporter, conditions
+from controller.status import ConditionDraft, HoursReport, StatusReporter, conditions, scarcest
 from controller.status_writer import StatusWriter
 from controller.usage.claim_payers import ClaimPayers
 from controller.usage.excess import ExcessUsage
@@ -331,6 +331,7 @@ class Reconciler:
             hard=group.spec.hard,
             used=wire.format_amounts(counted.used),
             self_used=wire.format_amounts(counted.self_used),
+            scarcest=scarcest(counted.used, hard, self._catalog),
             reservations=sorted([*map(str, counted.reservations), *kept_texts]),
             counted_at=self._versions.counted_at(group.name),
             ending=sorted((*findings.ending, *ending_lines(apart)))[: wire.MAX_ENDING],

@@ -192,6 +192,23 @@ def conditions(
     return found + findings.conditions()
 
 
+def scarcest(used: Resources, hard: Limits, catalog: Catalog) -> str:
+    """Return the resource with the highest share of its ceiling in use, like `limits.cpu 6/10 (60%)`.
+
+    It follows from `used` and `hard` alone, so it causes no write of its own.
+    """
+    shares = {name: _percent(used[name], hard[name]) for name in hard if name in used}
+    if not shares:
+        return "" if hard else "unlimited"
+    first = min(shares, key=lambda name: (-shares[name], sort_key(name, catalog)))
+    return f"{first} {_of(first, used[first], hard[first])} ({shares[first]}%)"
+
+
+def _percent(used: int, hard: int) -> int:
+    """Return the used share of a ceiling, rounded up; 100 where it is 0 and anything is used."""
+    return -(-used * 100 // hard) if hard else 100 * (used > 0)
+
+
 def _at_a_glance(used: Resources, hard: Resources, catalog: Catalog) -> str:
     """Return the first of the used and hard amounts, for the columns of `kubectl get`."""
     ordered = sorted(hard.keys() & used.keys(), key=lambda name: sort_key(name, catalog))

@@ -74,6 +74,9 @@ class Configuration(_Model):
     counts_as: list[_CountsAs] = []
     #: The number of periods whose statements are kept, 0 for all.
     keep_statements: int = Field(400, ge=0, lt=2**31)
+    #: What happens to a label key that begins like ours and is unknown, and to a model that nothing in the cluster has.
+    unknown_labels: Literal["warn", "deny", "ignore"] = "warn"
+    unknown_models: Literal["warn", "deny", "ignore"] = "warn"
     #: Names of namespaces that no webhook reviews and in which nothing is charged.
     exempt_namespaces: list[str] = []
     #: A label selector: only the namespaces that it matches are managed. None selects all.

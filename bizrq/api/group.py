@@ -103,6 +103,8 @@ class GroupStatus(msgspec.Struct, omit_defaults=True, rename="camel"):
     hard: Hard | None = None
     used: Hard | None = None
     self_used: Hard | None = None
+    #: The resource with the highest share of its ceiling in use, for a column of `kubectl get`.
+    scarcest: str = ""
     reservations: list[str] = []
     counted_at: dict[str, str] = {}
     #: Of versions before `bizgrouppayers`; read, and not written any more.

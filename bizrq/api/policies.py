@@ -6,7 +6,7 @@ This file alone knows that. It does not know what any policy rejects.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 Object = dict[str, Any]
 
@@ -32,11 +32,14 @@ def policy(
     excluded: Sequence[Object] = (),
     conditions: Mapping[str, str] | None = None,
     param_kind: Object | None = None,
+    variables: Mapping[str, str] | None = None,
+    namespaces: Sequence[Object] = (),
     fails_open: bool = False,
 ) -> Object:
     """Return a policy that rejects a write where a validation is false.
 
-    It applies to what the rules match but the `excluded` ones do not, where all `conditions`, CEL by name, are true.
+    It applies to what the rules match but the `excluded` ones do not, in namespaces whose labels match the expressions
+    `namespaces`, where all `conditions`, CEL by name, are true. `variables`, CEL by name, are those of validations.
     """
     matched: Object = {"resourceRules": list(rules)}
     if excluded:
@@ -44,9 +47,13 @@ def policy(
     spec: Object = {"failurePolicy": "Ignore" if fails_open else "Fail"}
     if param_kind is not None:
         spec["paramKind"] = dict(param_kind)
+    if namespaces:
+        matched["namespaceSelector"] = {"matchExpressions": list(namespaces)}
     spec["matchConstraints"] = matched
     if conditions:
         spec["matchConditions"] = [{"name": each, "expression": text} for each, text in conditions.items()]
+    if variables:
+        spec["variables"] = [{"name": each, "expression": text} for each, text in variables.items()]
     spec["validations"] = list(validations)
     return {
         "apiVersion": _API,
@@ -56,9 +63,9 @@ def policy(
     }
 
 
-def binding(name: str, *, params: Object | None = None) -> Object:
-    """Return the binding by which the policy of this name rejects writes, with the `params` (a paramRef)."""
-    spec: Object = {"policyName": name, "validationActions": ["Deny"]}
+def binding(name: str, *, params: Object | None = None, action: Literal["Deny", "Warn"] = "Deny") -> Object:
+    """Return the binding by which the policy of this name rejects writes, or warns, with the `params` (a paramRef)."""
+    spec: Object = {"policyName": name, "validationActions": [action]}
     if params is not None:
         spec["paramRef"] = dict(params)
     return {

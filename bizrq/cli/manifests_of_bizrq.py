@@ -23,6 +23,7 @@ from bizrq.registration import PORT, SERVICE
 from bizrq.settings import Settings
 from bizrq.store import pause
 from bizrq.store.overlaps import OVERLAPS
+from webhooks import label_policy
 
 Object = dict[str, Any]
 
@@ -128,7 +129,7 @@ def install_objects(settings: Settings, plan: InstallPlan) -> list[Object]:
         _certs(plan),
         _webhooks(plan),
         _controller(plan),
-        *policy_objects(plan.namespace),
+        *policy_objects(plan.namespace, settings),
     ]
     return [{**obj, "metadata": {**obj["metadata"], "labels": _labels(obj)}} for obj in found]
 
@@ -138,14 +139,18 @@ def priority_objects(namespace: str) -> list[Object]:
     return priority.objects(namespace, (WEBHOOKS, CONTROLLER, CERTS), leader=CONTROLLER)
 
 
-def policy_objects(namespace: str, webhook_url: str = "") -> list[Object]:
+def policy_objects(namespace: str, settings: Settings, webhook_url: str = "") -> list[Object]:
     """Return the policies that the API server applies itself, each followed by its binding.
 
     `webhook_url` is where the webhooks are, if not only behind their Service.
     """
     controller, certs = (rbac.user_of(account, namespace) for account in (CONTROLLER, CERTS))
-    found = guards.guards(controller, certs, service=(SERVICE, namespace), webhook_url=webhook_url)
-    return [overlap.policy(), overlap.binding(), *found]
+    return [
+        overlap.policy(),
+        overlap.binding(),
+        *guards.guards(controller, certs, service=(SERVICE, namespace), webhook_url=webhook_url),
+        *label_policy.objects(settings, namespace),
+    ]
 
 
 def outdated(namespace: str) -> list[Object]:

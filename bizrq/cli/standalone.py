@@ -35,6 +35,7 @@ from certs.store import ServingCertificate, write_directory
 from controller.main import identity
 from controller.manager import Controller
 from controller.watch.cluster import now_ms
+from webhooks import label_policy
 from webhooks.app import Webhooks
 
 if TYPE_CHECKING:
@@ -174,6 +175,8 @@ class Standalone:
         )
         await _apply(client, POLICIES, overlap.policy())
         await _apply(client, POLICY_BINDINGS, overlap.binding())
+        for obj in label_policy.objects(settings, self._namespace):
+            await _apply(client, POLICIES if obj["kind"] == POLICIES.kind else POLICY_BINDINGS, obj)
         await _apply(client, REGISTRATIONS, configuration)
         self._stack.push_async_callback(_deregister, client, bundle)
         await self._while_controlling(_decided(client))
@@ -267,9 +270,10 @@ async def _deregister(client: KubeClient, bundle: str) -> None:
             return
         await client.delete(REGISTRATIONS, registration.NAME, resource_version=stored["metadata"]["resourceVersion"])
         # Without a controller, a workload that is listed would get no pods for ever.
-        for resource in (POLICY_BINDINGS, POLICIES):
-            with contextlib.suppress(NotFound):
-                await client.delete(resource, overlap.NAME)
+        for name in (overlap.NAME, label_policy.NAME):
+            for resource in (POLICY_BINDINGS, POLICIES):
+                with contextlib.suppress(NotFound):
+                    await client.delete(resource, name)
     except (NotFound, Conflict):
         return
     except (ApiError, Unreachable) as error:

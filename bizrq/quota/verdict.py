@@ -28,6 +28,7 @@ class Reason(StrEnum):
     PARENT_NOT_RECONCILED = "ParentNotReconciled"
     PAYERS = "PayersUnknown"
     UNSPECIFIED = "MustSpecify"
+    UNKNOWN_MODEL = "UnknownModel"
     UNBOUNDED = "UnboundedRun"
     BUSY = "AnotherChangeUnderWay"
     CASH = "CashExhausted"

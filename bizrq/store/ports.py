@@ -26,6 +26,10 @@ class GroupReader(Protocol):
         """Return the newest known version of a group. It may allow a write, but never refuse one."""
         ...
 
+    def values(self) -> Collection[GroupObject]:
+        """Return the newest known version of each group."""
+        ...
+
     async def read(self, name: str, timeout: float) -> GroupObject | None:
         """Return the stored group, read now, or None if it does not exist. Raise ApiError or Unreachable."""
         ...

@@ -18,6 +18,7 @@ Surge = Literal["ignore", "count"]
 Suspended = Literal["zero", "reserve"]
 Terminal = Literal["live-pods", "release"]
 Elastic = Literal["current", "max"]
+Unknown = Literal["warn", "deny", "ignore"]
 
 
 @dataclass(frozen=True)
@@ -87,6 +88,7 @@ class CountingConfig:
     device_class_mappings: Mapping[str, DeviceClassMapping] = field(default_factory=lambda: MappingProxyType({}))
     hami: Hami = Hami(devices=())
     counts_as: tuple[CountsAs, ...] = ()
+    unknown_models: Unknown = "warn"
 
     @cached_property
     def counts_cards(self) -> bool:

@@ -23,6 +23,7 @@ from bizrq.cli.manifests_of_bizrq import policy_objects, resource_of
 from bizrq.kube.admission import REGISTRATIONS
 from bizrq.kube.client import AlreadyExists, Forbidden, KubeClient, NotFound, Resource
 from bizrq.kube.config import Overrides, from_kubeconfig
+from bizrq.settings import settings
 from bizrq.store.groups import GROUPS
 from bizrq.store.hours import CARD_HOURS, CORRECTIONS, STATEMENTS
 from bizrq.store.payers import PAYERS
@@ -65,7 +66,10 @@ class Guarded:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def guarded(cluster: Cluster, client: KubeClient) -> AsyncIterator[Guarded]:
     await has_kinds(client, crds.load())
-    objects = [*(each.document for each in rbac.manifests(builtin_registry(), SYSTEM)), *policy_objects(SYSTEM)]
+    objects = [
+        *(each.document for each in rbac.manifests(builtin_registry(), SYSTEM)),
+        *policy_objects(SYSTEM, settings({})),
+    ]
     everything = [{"apiGroups": [wire.API_GROUP], "resources": ["*"], "verbs": EVERY_VERB}]
     person = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "guarded-all"}}
     given = [

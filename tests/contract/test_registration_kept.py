@@ -52,7 +52,7 @@ class Recorded(EventRecorder):
 async def leader(cluster: Cluster, client: KubeClient) -> AsyncIterator[Leader]:
     """A client of the controller's account, once its rights and the policies on it count."""
     await has_kinds(client, crds.load())
-    objects = [*(each.document for each in rbac.manifests(SETTINGS.registry, HERE)), *policy_objects(HERE)]
+    objects = [*(each.document for each in rbac.manifests(SETTINGS.registry, HERE)), *policy_objects(HERE, SETTINGS)]
     async with contextlib.AsyncExitStack() as stack:
         for obj in objects:
             resource, metadata = resource_of(obj), obj["metadata"]

@@ -19,6 +19,7 @@ from bizrq.cli import rbac
 from bizrq.cli.manifests_of_bizrq import policy_objects, resource_of
 from bizrq.kube.client import AlreadyExists, Forbidden, KubeClient, NotFound
 from bizrq.kube.config import Overrides, from_kubeconfig
+from bizrq.settings import settings
 from bizrq.store.groups import GROUPS
 from bizrq.store.hours import CARD_HOURS, CORRECTIONS, STATEMENTS
 from bizrq.store.payers import PAYERS
@@ -41,7 +42,10 @@ KINDS = (GROUPS, CORRECTIONS, CARD_HOURS, STATEMENTS, PAYERS)
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def parts(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Parts]:
     """A cluster with the rights and the guards of bizrq; nothing runs yet."""
-    given = [*(each.document for each in rbac.manifests(builtin_registry(), SYSTEM)), *policy_objects(SYSTEM)]
+    given = [
+        *(each.document for each in rbac.manifests(builtin_registry(), SYSTEM)),
+        *policy_objects(SYSTEM, settings({})),
+    ]
     everybody = cluster_role("restore-all", "get", "list", "create", "update", "patch", "delete")
     everybody["rules"][0]["resources"] = ["*"]
     given += [everybody, bound("restore-all", "pat"), bound(guards.RESTORE_ROLE, "rita")]

@@ -22,6 +22,7 @@ from bizrq.cli.manifests_of_bizrq import policy_objects, resource_of
 from bizrq.kube.client import AlreadyExists, ApiError, Forbidden, KubeClient, NotFound
 from bizrq.kube.config import Overrides, from_kubeconfig
 from bizrq.kube.events import EVENTS
+from bizrq.settings import settings
 from bizrq.store.access import ACCESS_REVIEWS
 from bizrq.store.groups import GROUPS
 from bizrq.store.hours import CARD_HOURS, CORRECTIONS, STATEMENTS
@@ -339,7 +340,7 @@ async def world(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> A
         await parts.register()
         admin = parts.client
         rules = [each.document for each in rbac.manifests(builtin_registry(), SYSTEM)]
-        for obj in [*rules, *policy_objects(SYSTEM), *_given()]:
+        for obj in [*rules, *policy_objects(SYSTEM, settings({})), *_given()]:
             with contextlib.suppress(AlreadyExists):
                 await admin.create(resource_of(obj), obj)
             if obj["kind"] != "Namespace":

@@ -38,6 +38,7 @@ from webhooks.charging.charges import Charges, Counted, Decided, NothingCharged,
 from webhooks.charging.context import Context
 from webhooks.charging.deadline import Deadline
 from webhooks.charging.grown_children import GrownChildren
+from webhooks.charging.known_models import KnownModels
 from webhooks.charging.older_versions import OlderVersions, explained, with_older
 from webhooks.charging.owner_trust import OwnerTrust
 from webhooks.charging.payers import Payers, check_owner_references, is_going
@@ -86,6 +87,7 @@ class WorkloadHandler:
         self._children = children
         self._owner_trust = owner_trust
         self._payers = payers
+        self._models = KnownModels(context.client, context.config, lambda: _ceilings(context))
         self._adoption = Adoption(context)
         self._older = OlderVersions(context)
         self._registry = context.registry
@@ -224,6 +226,9 @@ class WorkloadHandler:
         counted = await count()
         while isinstance(counted, Decided) and not await self._is_current(write, counted, deadline):
             counted = await count()
+        refused = await self._check_models(write, counted, deadline)
+        if refused is not None:
+            return counted, refused
         verdict = await self._charger.charge(write.request, counted, deadline, count)
         if isinstance(verdict, Denied) and isinstance(counted, Charges):
             own = counted.charges[-1]
@@ -232,6 +237,23 @@ class WorkloadHandler:
                 log.warning("charged without room: released by its controller", slot=slot, group=own.group)
                 return counted, Granted()
         return counted, verdict
+
+    async def _check_models(self, write: _Write, counted: Counted, deadline: Deadline) -> Denied | None:
+        """Warn of models that the write brings and that nothing has; refuse them where the configuration says so."""
+        mode = self._config.unknown_models
+        if mode == "ignore" or not isinstance(counted, Charges):
+            return None
+        own = counted.charges[-1]
+        group = self._context.groups.cached(own.group)
+        added = own.charge.demand.keys() - own.charge.before.keys()
+        found = await self._models.unknown(added, group.spec.hard if group else (), deadline.seconds_left())
+        if found is None:
+            return None
+        if mode == "deny" and found.is_sure:
+            subject = subject_of(write.request, write.adapter.kind)
+            return Denied(Reason.UNKNOWN_MODEL, f"{subject}: {'; '.join(found.sentences)}")
+        write.warnings.update(found.sentences)
+        return None
 
     async def _is_current(self, write: _Write, counted: Decided, deadline: Deadline) -> bool:
         """Return True unless a change that seemed to ask for no more may ask for more of current objects.
@@ -544,6 +566,11 @@ def _charges(adapter: Adapter, charges: list[PendingCharge]) -> Charges:
     is_final = len(charges) == 1 and not (adapter.refers or adapter.grows)
     shares = not is_final and charges[0].charge.is_shared
     return Charges(charges, is_final, precheck=charges[-1] if shares else None)
+
+
+def _ceilings(context: Context) -> set[str]:
+    """Return the names in `hard` of all groups."""
+    return {name for group in context.groups.values() for name in group.spec.hard}
 
 
 def _unchanged(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:

@@ -6,7 +6,7 @@ This file alone decides how that cluster differs from the real one. It never wri
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from typing import Any, TypeAlias, TypeVar
 
 import msgspec
@@ -124,6 +124,9 @@ class InMemoryGroupStore:
 
     def cached(self, name: str) -> GroupObject | None:
         return self._groups.get(name)
+
+    def values(self) -> Collection[GroupObject]:
+        return self._groups.values()
 
     async def read(self, name: str, timeout: float) -> GroupObject | None:
         return self._groups.get(name)

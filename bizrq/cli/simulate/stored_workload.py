@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -34,6 +34,7 @@ from bizrq.workloads.labels import group_of
 from bizrq.workloads.lookup import Lookup
 from bizrq.workloads.ownership.payers import Paid, PayerReason, anywhere, paid_by, place_of
 from bizrq.workloads.validation import Malformed, get_path
+from webhooks.charging.known_models import KnownModels
 
 Object = dict[str, Any]
 _SECONDS = 30.0
@@ -82,6 +83,9 @@ async def find_workload(
 
     lookup = await resolver.resolve(count, _SECONDS)
     found = _counted(obj, adapter, settings, groups, paid(lookup), partial(count, lookup))
+    if found.cost is not None:
+        known = {name for group in groups for name in group.spec.hard}
+        found = replace(found, remarks=[*found.remarks, *await _unknown_models(client, found.cost, known, settings)])
     if found.cost is None or found.account is None or adapter.scale is None or found.has_ended:
         return found, sorted(resolver.unread)
     replicas = get_path(obj, adapter.scale)
@@ -89,6 +93,15 @@ async def find_workload(
     dry_run = DryRun(client, settings, groups, [larger])
     [more] = await dry_run.outcomes()
     return replace(found, more=more), sorted({*resolver.unread, *dry_run.unread})
+
+
+async def _unknown_models(
+    client: KubeClient, cost: Resources, ceilings: Collection[str], settings: Settings
+) -> Sequence[str]:
+    """Return a sentence for each model of a cost that no ceiling, node or configured model has."""
+    models = KnownModels(client, settings.counting, lambda: ceilings)
+    found = await models.unknown(cost, (), _SECONDS)
+    return list(found.sentences) if found is not None else []
 
 
 def _counted(

@@ -101,20 +101,20 @@ def _seen(event: dict[str, Any]) -> str:
 
 def _as_json(view: GroupView, found: ChargedWorkloads, events: list[dict[str, Any]]) -> dict[str, Any]:
     from bizrq.cli.verbs import tree
-    from bizrq.units.resources import text_of
+    from bizrq.units import base
 
     return {
         **tree.as_json(view),
-        "conditions": [
-            {"type": c.type, "status": c.status, "reason": c.reason, "message": c.message}
-            for c in view.group.status.conditions
-        ],
         "workloads": [
             {
                 "kind": workload.kind,
                 "namespace": workload.namespace,
                 "name": workload.name,
-                **({"error": workload.error} if workload.error else {"usage": text_of(workload.cost)}),
+                **(
+                    {"error": workload.error}
+                    if workload.error
+                    else {"usage": {n: base.plain(n, amount) for n, amount in workload.cost.items() if amount}}
+                ),
             }
             for workload in found.workloads
         ],
@@ -125,30 +125,22 @@ def _as_json(view: GroupView, found: ChargedWorkloads, events: list[dict[str, An
 
 
 def _print(forest: TreeView, view: GroupView, found: ChargedWorkloads, events: list[dict[str, Any]]) -> None:
+    """Print first what people ask for, the resources and conditions, and last what only support asks for."""
     from bizrq.cli.output import terminal
 
-    console, metadata = terminal.console(), view.group.metadata
-    counted = view.group.status.last_reconcile_time
-    facts = {
-        "Name": view.name,
-        "Path": " > ".join([*forest.ancestry(view.name), view.name]),
-        "Children": ", ".join(view.children) or "none",
-        "Age": terminal.ago(metadata.creation_timestamp) if metadata.creation_timestamp else "?",
-        "Counted": f"{terminal.ago(counted)} ago" if counted else "not yet",
-    }
-    if metadata.deletion_timestamp:
-        facts["Deleting"] = f"for {terminal.ago(metadata.deletion_timestamp)}"
-    for name, value in facts.items():
-        terminal.print_sentences(console, [f"{name + ':':<12}{value}"], 0)
-    _section(console, "Conditions", [])
-    for condition in view.group.status.conditions:
-        terminal.print_sentences(console, [f"{condition.type} {condition.status}: {condition.message}"], 2)
-    if not view.group.status.conditions:
-        terminal.print_sentences(console, ["none: the controller has not seen the group yet"], 2)
+    console, status = terminal.console(), view.group.status
+    path = " > ".join([*forest.ancestry(view.name), view.name])
+    terminal.print_sentences(console, [f"{'Group:':<12}{path}"], 0)
     _resources(console, view)
+    _section(console, "Conditions", [])
+    for condition in status.conditions:
+        terminal.print_sentences(console, [f"{condition.type} {condition.status}: {condition.message}"], 2)
+    if not status.conditions:
+        terminal.print_sentences(console, ["none: the controller has not seen the group yet"], 2)
     _workloads(console, view, found)
-    if view.group.status.leftovers:
-        _section(console, "Leftovers", list(map(_leftover, view.group.status.leftovers)))
+    _section(console, "Children", [", ".join(view.children) or "none"])
+    if status.leftovers:
+        _section(console, "Leftovers", list(map(_leftover, status.leftovers)))
     if view.reservations:
         from bizrq.units.times import format_timestamp
 
@@ -156,6 +148,22 @@ def _print(forest: TreeView, view: GroupView, found: ChargedWorkloads, events: l
         _section(console, "Reserved but not counted yet", reserved)
     lines = [f"{terminal.ago(_seen(e))} ago, {e.get('reason')}: {e.get('message')}" for e in events]
     _section(console, "Events", lines or ["none"])
+    _section(console, "Versions", _versions(view))
+
+
+def _versions(view: GroupView) -> list[str]:
+    """Return ages, and the versions from which the group was counted."""
+    from bizrq.cli.output import terminal
+
+    metadata, status = view.group.metadata, view.group.status
+    counted = f"{terminal.ago(status.last_reconcile_time)} ago" if status.last_reconcile_time else "not yet"
+    lines = [
+        f"created {terminal.ago(metadata.creation_timestamp) if metadata.creation_timestamp else '?'} ago",
+        f"counted {counted}, at generation {status.observed_generation} of {metadata.generation}",
+    ]
+    if metadata.deletion_timestamp:
+        lines.insert(0, f"being deleted for {terminal.ago(metadata.deletion_timestamp)}")
+    return lines + [f"{kind} at {version}" for kind, version in sorted(status.counted_at.items())]
 
 
 def _section(console: Console, head: str, lines: list[str]) -> None:
@@ -170,7 +178,7 @@ def _section(console: Console, head: str, lines: list[str]) -> None:
 def _resources(console: Console, view: GroupView) -> None:
     from rich.text import Text
 
-    _section(console, "Resources", [] if view.resources else ["no ceilings"])
+    _section(console, "Resources", [] if view.resources else ["unlimited: it has no ceilings"])
     amounts = ("hard", "used", "self", "granted", "reserved", "left")
     rows: list[list[Text]] = []
     for f in view.resources:

@@ -7,7 +7,7 @@ charged at the base name, and again at base + "." + M; names are never split.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
@@ -126,6 +126,35 @@ def known_model(raw: str, config: CountingConfig) -> str | None:
     text = raw.casefold()
     found = config.models_by_alias.get(text)
     return found or config.models_by_alias.get(text.partition("-mig-")[0].removesuffix("-shared"))
+
+
+def model_sort(base: str) -> str:
+    """Return what a base that takes models is of: "cpu", "memory" or "gpu"."""
+    name = base.rpartition("/")[2]
+    name = name.removeprefix("requests.").removeprefix("limits.") if "/" not in base else ""
+    return name if name in ("cpu", "memory") else "gpu"
+
+
+def models_named(resources: Iterable[str], catalog: Catalog) -> set[tuple[str, str]]:
+    """Return the models in names of resources, as in `hard`, each with its sort: ("cpu", "A4") of `limits.cpu.A4`.
+
+    A name that the catalog does not know names none.
+    """
+    found: set[tuple[str, str]] = set()
+    for name in resources:
+        try:
+            split = names.base_and_model(names.normalize(name.removeprefix("cash/"), catalog), catalog)
+        except UnknownResource:
+            continue
+        if split is not None:
+            found.add((model_sort(split[0]), split[1]))
+    return found
+
+
+def unknown_model(sort: str, model: str, known: Iterable[tuple[str, str]], where: str) -> str:
+    """Return the sentence about a model that is not among the known ones; `where` says where it was looked for."""
+    meant = suggestion(model, sorted(name for of, name in known if of == sort))
+    return f"{MODEL_LABELS[sort]}: {describe_value(model)} is no model of {where}{meant}; no ceiling limits it"
 
 
 def same_model(a: str, b: str, config: CountingConfig) -> bool:

@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 
-from tests.cli.conftest import Bizrq
-from tests.support.objects import DEPLOYMENTS, PODS, REPLICASETS, ROLLOUTS, TFJOBS, deployment, rollout, template, tfjob
+from tests.cli.conftest import Bizrq, written
+from tests.support.objects import (
+    DEPLOYMENTS,
+    PODS,
+    REPLICASETS,
+    ROLLOUTS,
+    TFJOBS,
+    deployment,
+    group,
+    rollout,
+    template,
+    tfjob,
+)
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -103,3 +117,52 @@ async def test_a_group_may_be_named_with_its_kind(bizrq: Bizrq) -> None:
     plain = await bizrq("explain", "ai")
     for words in (["bizrq/ai"], ["bizrq", "ai"], ["bizgroupresourcequota.quota.biz.group/ai"]):
         assert (await bizrq("explain", *words)).out == plain.out
+
+
+async def test_the_json_of_explain_has_every_figure_and_a_stable_reason(bizrq: Bizrq) -> None:
+    chat = json.loads((await bizrq("explain", "deploy/chat", "-o", "json")).out)
+    assert (chat["group"], chat["reason"], chat["oneMore"]["reason"]) == ("nlp", "Charged", "QuotaExceeded")
+    assert chat["resources"]["limits.cpu.A4"] == {
+        "unit": "millicores", "hard": 3_000, "taken": 4_000, "left": -1_000, "costs": 4_000
+    }  # fmt: skip
+    nlp = json.loads((await bizrq("explain", "nlp", "-o", "json")).out)
+    assert nlp["path"] == ["corp", "ai", "nlp"]
+    assert {name: each["reason"] for name, each in nlp["resources"].items()} == {
+        "limits.cpu": "Left", "limits.cpu.A4": "OverQuota", "requests.nvidia.com/gpu": "Left",
+        "cash/requests.nvidia.com/gpu": "Left",
+    }  # fmt: skip
+    chat_in = {"kind": "Deployment", "namespace": "default", "name": "chat", "unit": "millicores", "amount": 4_000}
+    assert chat_in in nlp["resources"]["limits.cpu"]["workloads"]
+    ai = json.loads((await bizrq("explain", "ai", "-o", "json")).out)
+    assert ai["resources"]["limits.cpu"]["children"]["vision"]["left"] == 12_000
+    assert ai["resources"]["requests.nvidia.com/gpu"]["reason"] == "NothingLeft"
+    ocr = json.loads((await bizrq("explain", "ocr", "-o", "json")).out)
+    assert {each["reason"] for each in ocr["resources"].values()} == {"NotCounted"}
+
+
+@pytest.mark.parametrize("words", ["fit", "explain", "usage"])
+async def test_a_mistyped_model_is_named_with_what_was_meant(bizrq: Bizrq, tmp_path: Path, words: str) -> None:
+    typo = deployment("typo", "nlp", 1)
+    typo["metadata"]["labels"] |= {"biz.group.resource.quota/cpu-type": "A4x"}
+    path = written(tmp_path, group("nlp", "ai", cpu="10", gpu="4", hours="100", **{"limits.cpu.A4": "3"}), typo)
+    result = await bizrq(words, "-f", path)
+    assert (result.code, "did you mean A4?" in " ".join(result.out.split())) == (0, True), result
+    typo["metadata"]["labels"] |= {"biz.group.resource.quota/cpu-type": "A4"}
+    assert "did you mean" not in (await bizrq(words, "-f", written(tmp_path, typo))).out
+
+
+async def test_the_model_of_a_stored_workload_is_checked_and_a_refusal_is_configured(
+    bizrq: Bizrq, tmp_path: Path
+) -> None:
+    typo = deployment("typo", "nlp", 1)
+    typo["metadata"]["labels"] |= {"biz.group.resource.quota/cpu-type": "A4x"}
+    await bizrq.client.create(DEPLOYMENTS, typo)
+    try:
+        assert "did you mean A4?" in " ".join((await bizrq("explain", "deploy/typo")).out.split())
+    finally:
+        await bizrq.client.delete(DEPLOYMENTS, "typo", "default")
+    config = tmp_path / "config.yaml"
+    config.write_text("unknownModels: deny")
+    result = await bizrq("fit", "-f", written(tmp_path, typo), "--config", config, "-o", "json")
+    [refused] = json.loads(result.out)
+    assert (result.code, refused["reason"]) == (1, "UnknownModel")
