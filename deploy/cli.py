@@ -30,11 +30,36 @@ Verbs that use a cluster take `--context` and `--kubeconfig`, by default `$KUBEC
 accept kubectl's global flags `--cluster`, `--user`, `--server`, `--token`, `--insecure-skip-tls-verify`, `--as`,
 `--as-group` and `--request-timeout`, which their help does not list; and `-n`, although groups have no namespace.
 
+## JSON, YAML and CSV
+
+Every amount is a whole number, and `unit` says of what: `millicores`, `bytes`, `count`, or for budgets of hours
+`seconds` of a device, `core-seconds` or `MiB-seconds`. What is used or needed is rounded up, what is left or granted
+down. `null` is not known yet. [Billing](billing.md#for-scripts) has the keys of bills.
+
+| output | keys |
+|---|---|
+| `tree`: a list of groups | `name`, `parent` (`""` for a root), `children`, `conditions`, and `resources`: by name `{unit, hard, used, selfUsed, granted, reserved, left, percentOfHard}` |
+| `report`: a list, and CSV | `group`, `parent`, `resource`, and the keys of a resource of `tree` |
+| `describe`: a list of groups | the keys of `tree`, and `workloads`, `leftovers`, `reservations`, `events` |
+| `fit`: a list of manifests | `kind`, `namespace`, `name`, `group`, `fits`, `reason`, `message`, `resources`, `violations`, `maxReplicas`, `couldHelp`, `warnings` |
+| `explain -f`: a list | the keys of `fit`, and `because` |
+| `explain KIND/NAME` | `kind`, `namespace`, `name`, `group`, `reason`, `chargedFor`, `resources`, `error`, `hasEnded`, `remarks`, `oneMore` (as from `fit`, or null) |
+| `explain GROUP` | `name`, `path`, `conditions`, and `resources`: the keys of `tree`, `reason`, `workloads`, `children` |
+| `usage`: a list | `apiVersion`, `kind`, `namespace`, `name`, `group`, and `usage` by name `{unit, amount}`, or `error` |
+
+In `fit`, `reason` is a code of [refusals](refusals.md), and null if the manifest fits. `resources` has by name `{unit,
+hard, taken, left, asks, had}`. A violation is `{resource, unit, requested, used, hard, left, short}`. `couldHelp` lists
+the groups with enough left: `{group, relation, left}`, where `relation` is `parent` or `sibling`.
+
+In `explain KIND/NAME`, `reason` is `Charged`, `PaidByOwner`, `PaidByFormerOwner`, `KindNotCharged`, `NoGroup`,
+`NoSuchGroup` or `Unreadable`; a resource has `{unit, hard, taken, left, costs}`. In `explain GROUP`, the `reason` of a
+resource is `Left`, `NothingLeft`, `NoneAllowed`, `OverQuota` or `NotCounted`. New keys and codes may come.
+
 ## Completion
 
 `bizrq --install-completion` installs completion for the current shell (bash, zsh), and `bizrq --show-completion` prints
 it. For `kubectl bizrq`, kubectl 1.26 and newer runs `kubectl_complete-bizrq`, which is installed with bizrq.
-"""
+"""  # noqa: E501 rows of tables
 
 
 def page() -> str:

@@ -27,6 +27,11 @@ class Budget:
     burn: int
     children: Sequence[Budget] = ()
 
+    @property
+    def total_burn(self) -> int:
+        """Return the burn of the group's own workloads and of those of its subgroups."""
+        return self.burn + sum(child.total_burn for child in self.children)
+
     def used(self, after: int) -> int:
         """Return the use that the status will show: a child holds its ceiling, or what it has spent if that is more."""
         held = (max(child.hard, child.used(after)) for child in self.children)

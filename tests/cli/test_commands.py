@@ -152,7 +152,7 @@ async def test_a_real_terminal_gets_bars_and_a_pipe_none(bizrq: Bizrq) -> None:
     done = await asyncio.to_thread(
         subprocess.run, ["script", "-qec", command, "/dev/null"], capture_output=True, text=True, env=here, check=True
     )
-    assert "\x1b[31m████████" in done.stdout
+    assert "\x1b[31m███████!" in done.stdout
 
 
 @pytest.mark.parametrize(

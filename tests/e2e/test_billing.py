@@ -170,8 +170,8 @@ async def test_a_week_of_two_pods_is_billed_to_the_second(week: Week, tmp_path: 
 
     # At this burn of two cards nothing but the boundary ends it: about 5 of 10 hours are left, for more than an hour.
     [foreseen] = await week.says("forecast", "nlp", "-r", GPU + ".A100")
-    assert foreseen["burn"] == "2.000"
-    assert (foreseen["out"], foreseen["until"]) == (None, rfc3339(end).replace("Z", ".000Z"))
+    assert foreseen["burnPerHour"] == 7_200
+    assert (foreseen["exhausted"], foreseen["until"]) == (None, rfc3339(end).replace("Z", ".000Z"))
     assert [each["workload"] for each in foreseen["workloads"]] == ["tfjobs.kubeflow.org/default/train"]
 
     week.comes(end + 30 * minutes)
@@ -186,7 +186,7 @@ async def test_a_week_of_two_pods_is_billed_to_the_second(week: Week, tmp_path: 
 
     [row] = await week.says("report", "nlp", "--period", "last", "--by", "workload", "--by", "model")
     assert (row["workload"], row["resource"], row["model"]) == ("tfjobs.kubeflow.org/default/train", GPU, "A100")
-    assert (int(row["exact"]), row["hours"]) == (210 * MINUTE, "3.500")
+    assert (int(row["exact"]), row["seconds"]) == (210 * MINUTE, 12_600)
     assert row["to"] == rfc3339(end).replace("Z", ".000Z")
     [row] = await week.says("report", "nlp", "--hours")
     assert (row["from"], row["to"]) == tuple(rfc3339(at).replace("Z", ".000Z") for at in (end, end + timedelta(days=7)))
@@ -223,7 +223,7 @@ async def test_a_correction_is_a_line_with_who_and_why(week: Week) -> None:
     audited = await week.says("audit", "nlp")
     [line] = [each for each in audited["remarks"] if each["what"] == "correction"]
     assert audited["equal"], audited
-    assert (line["why"], line["hours"]) == ("the power failed", f"{GPU} -0.250, {GPU}.A100 -0.250")
+    assert (line["why"], line["seconds"]) == ("the power failed", {GPU: -900, f"{GPU}.A100": -900})
     assert line["who"]
     assert [each["lines"] for each in audited["checked"] if each["kind"] == "correction"] == [1]
     # Of hours that are not metered, or for a group that is none, nobody is credited.

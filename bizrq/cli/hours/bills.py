@@ -31,11 +31,13 @@ from bizrq.cli.hours.records import (
 from bizrq.cli.output import terminal
 from bizrq.cli.output.failure import EXIT_BAD_INPUT, Failure, alternatives, warn
 from bizrq.cli.output.tables import OutputFormat, print_as, print_table
-from bizrq.cli.output.view import canonical_name
+from bizrq.cli.output.view import canonical_name, tree_view
 from bizrq.hours.bill import BillLine, BillRow, GroupBy, bill_rows, covering_period, rolled_up, totals
 from bizrq.hours.metering import HOUR
 from bizrq.hours.periods import Period
-from bizrq.units.names import Catalog, base_and_model, metered_resource
+from bizrq.units import quantity
+from bizrq.units.base import seconds, seconds_unit
+from bizrq.units.names import Catalog, base_and_model, is_cash, metered_resource
 from bizrq.units.times import format_timestamp, parse_timestamp
 
 if TYPE_CHECKING:
@@ -63,6 +65,21 @@ class Bill:
         return totals(self.rows)
 
     @cached_property
+    def budgets(self) -> dict[tuple[str, str], int]:
+        """Return the budgets by group and resource, in nano-units x milliseconds."""
+        views = tree_view(self.books.groups.values(), self.books.catalog).groups.values()
+        return {
+            (view.name, metered_resource(f.resource)): f.hard * HOUR
+            for view in views
+            for f in view.resources
+            if is_cash(f.resource)
+        }
+
+    def is_open(self, row: BillRow) -> bool:
+        """Return True if the row is of its group's open period: today's budgets are not those of past periods."""
+        return row.group is not None and row.span in self.books.open_periods(row.group)
+
+    @cached_property
     def zone(self) -> str:
         """Return the time zone in which the bill's periods are printed."""
         zones = {self.books.zone(name) for name in ([self.top] if self.top else {line.group for line in self.lines})}
@@ -85,9 +102,9 @@ def print_bill(
     print_as(
         form,
         names=sorted({line.group for line in found.lines}),
-        heads=_heads(found, OutputFormat.CSV),
+        heads=_plain_heads(found),
         rows=[_as_json(found, row) for row in found.rows],
-        table=lambda: _print(found, form),
+        table=lambda: _print(found),
     )
 
 
@@ -179,30 +196,61 @@ def _warn_of_open_periods(found: Bill) -> None:
 # Forms
 
 
-def _heads(found: Bill, form: OutputFormat) -> list[str]:
+_SHARE, _OF_BUDGET = "% of total", "% of budget"
+
+
+def _heads(found: Bill) -> list[str]:
+    """Return the columns of a table."""
+    of_group = [*(["subtree"] if found.subtree else []), "budget", _OF_BUDGET]
     by = [each.value for each in GroupBy if each in found.by]
-    below = ["subtree"] if found.subtree else []
-    if form is OutputFormat.TABLE:
-        return [*by, "resource", "hours", *below, "percent"]
-    return [*by, "resource", "hours", *below, "unit", "percent", "from", "to", "exact"]
+    return [*by, "resource", "hours", *(of_group if GroupBy.GROUP in found.by else []), _SHARE]
+
+
+def _plain_heads(found: Bill) -> list[str]:
+    """Return the columns of CSV. Their names are keys of JSON."""
+    of_group = [*(["subtreeSeconds"] if found.subtree else []), "budgetSeconds", "percentOfBudget"]
+    by = [each.value for each in GroupBy if each in found.by]
+    of_row = ["percentOfTotal", "from", "to", "exact"]
+    return [*by, "resource", "unit", "seconds", *(of_group if GroupBy.GROUP in found.by else []), *of_row]
 
 
 def _as_json(found: Bill, row: BillRow) -> dict[str, Any]:
+    """Return a row for programs: whole numbers of `unit`, a budget that is not known or not set as None."""
     values = {
-        **{each.value: value for each, value in zip(GroupBy, row[1:6], strict=True) if each in found.by},
+        **_columns(found, row),
         "resource": row.resource,
-        "hours": format_hours(row.resource, row.amount),
-        "unit": unit(row.resource),
-        "percent": _percent(row.amount, found.totals[row.resource]),
+        "unit": seconds_unit(row.resource),
+        "seconds": seconds(row.resource, row.amount),
+        "percentOfTotal": _percent(row.amount, found.totals[row.resource]),
         "from": None if row.span.start is None else format_timestamp(row.span.start),
         "to": None if row.span.end is None else format_timestamp(row.span.end),
         "exact": str(row.amount),
     }
-    if row.period is not None:
-        values["period"] = period_name(row.period, found.zone)
     if found.subtree:
-        values["subtree"] = format_hours(row.resource, found.subtree[_key(row)])
+        values["subtreeSeconds"] = seconds(row.resource, found.subtree[_key(row)])
+    if row.group is not None:
+        budget = _budget(found, row)
+        values["budgetSeconds"] = None if budget is None else seconds(row.resource, budget)
+        values["percentOfBudget"] = _percent_of_budget(found, row)
     return values
+
+
+def _columns(found: Bill, row: BillRow) -> dict[str, Any]:
+    """Return the values that the bill is grouped by."""
+    values = {each.value: value for each, value in zip(GroupBy, row[1:6], strict=True) if each in found.by}
+    return values if row.period is None else {**values, "period": period_name(row.period, found.zone)}
+
+
+def _budget(found: Bill, row: BillRow) -> int | None:
+    """Return the budget of a row's group, None if it has none or if it is not known what it was."""
+    return found.budgets.get((row.group or "", row.resource)) if found.is_open(row) else None
+
+
+def _percent_of_budget(found: Bill, row: BillRow) -> int | None:
+    """Return the share of its budget that a group and its subgroups have used; None without a budget."""
+    budget = _budget(found, row)
+    used = found.subtree[_key(row)] if found.subtree else row.amount
+    return None if budget is None else _percent(used, budget)
 
 
 def _percent(amount: int, whole: int) -> int | None:
@@ -210,39 +258,54 @@ def _percent(amount: int, whole: int) -> int | None:
     return (amount * 200 + whole) // (2 * whole) if whole > 0 else None
 
 
-def _print(found: Bill, form: OutputFormat) -> None:
+def _print(found: Bill) -> None:
     from rich.text import Text
 
     console = terminal.console()
     if not found.rows:
-        console.print(
-            "No hours are recorded. To record them, add for example cash/requests.nvidia.com/gpu to a spec.hard."
-        )
+        terminal.print_sentences(console, [_nothing(found)], 0)
         return
     terminal.print_sentences(console, [_caption(found)], 0)
-    heads = _heads(found, form)
+    heads = _heads(found)
     cells: list[list[Text]] = []
-    for resource, mine in groupby(found.rows, key=lambda row: row.resource):
-        values = [_as_json(found, row) for row in mine]
-        cells += [[_cell(head, row[head]) for head in heads] for row in values]
-        if len(values) > 1:
-            whole = found.totals[resource]
-            total = {
-                "resource": resource,
-                "hours": format_hours(resource, whole),
-                "unit": unit(resource),
-                "exact": str(whole),
-            }
-            cells.append([Text({**total, heads[0]: "TOTAL"}.get(head, ""), "bold") for head in heads])
-    print_table(heads, cells, right=("hours", "subtree", "percent", "exact"))
+    for resource, rows in groupby(found.rows, key=lambda row: row.resource):
+        mine = list(rows)
+        cells += [[_cell(found, row, head) for head in heads] for row in mine]
+        if len(mine) > 1:
+            total = {"resource": resource, "hours": format_hours(resource, found.totals[resource]), heads[0]: "TOTAL"}
+            cells.append([Text(total.get(head, ""), "bold") for head in heads])
+    print_table(heads, cells, right=("hours", "subtree", "budget", _SHARE, _OF_BUDGET), drop=(_SHARE, "budget"))
+    if any(quantity.in_bytes(row.resource) for row in found.rows):
+        terminal.print_sentences(console, ["Hours of memory are GiB-hours."], 0)
 
 
-def _cell(head: str, value: Any) -> Text:
+def _nothing(found: Bill) -> str:
+    """Return why a bill has no rows."""
+    names = {found.top, *(name for name in found.books.groups if found.top in found.books.ancestors(name))}
+    if any(found.top is None or group in names for group, _ in found.budgets):
+        return "No hours are recorded for this period: nothing that costs hours has run."
+    return "No hours are recorded. To record them, add for example cash/requests.nvidia.com/gpu to a spec.hard."
+
+
+def _cell(found: Bill, row: BillRow, head: str) -> Text:
     from rich.text import Text
 
-    if value is None or value == "":
-        return Text("-", "dim")
-    return Text(f"{value}%" if head == "percent" else str(value))
+    if head in ("resource", "hours"):
+        return Text(row.resource if head == "resource" else format_hours(row.resource, row.amount))
+    if head == "subtree":
+        return Text(format_hours(row.resource, found.subtree[_key(row)]))
+    if head == "budget" and found.is_open(row):
+        budget = _budget(found, row)
+        return Text("unlimited", "dim") if budget is None else Text(format_hours(row.resource, budget))
+    if head in ("budget", _SHARE, _OF_BUDGET):
+        value = {_SHARE: _percent(row.amount, found.totals[row.resource]), _OF_BUDGET: _percent_of_budget(found, row)}
+        share = value.get(head)
+        if share is None:
+            # Of no budget there is no share; the budget of a past period is not recorded.
+            return Text("" if head != "budget" else "?", "dim")
+        return Text(f"{share}%", "red" if head == _OF_BUDGET and share >= 100 else "")
+    value = _columns(found, row)[head]
+    return Text(value or _NONE.get(GroupBy(head), ""), "" if value else "dim")
 
 
 def _caption(found: Bill) -> str:
@@ -350,7 +413,7 @@ def _forecast(ahead: Sequence[BudgetOutlook]) -> PageTable:
             format_hours(each.resource, each.budget.hard),
             format_hours(each.resource, each.used),
             format_left(each.resource, each.budget.hard, each.used),
-            format_hours(each.resource, each.budget.burn * HOUR),
+            format_hours(each.resource, each.budget.total_burn * HOUR),
             format_exhaustion(each),
             format_top_consumers(each),
         ]

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from bizrq.api import group as groups
 from bizrq.api import hours as wire
@@ -20,6 +20,7 @@ from bizrq.cli.hours.records import HoursRecords, format_hours, lines_of_page
 from bizrq.cli.output.terminal import sanitize
 from bizrq.hours import metering
 from bizrq.units import quantity
+from bizrq.units.base import seconds
 from bizrq.units.names import Catalog, is_cash, metered_resource
 from bizrq.units.resources import Resources, total
 from bizrq.units.slot import GROUP_SLOT_KIND
@@ -200,7 +201,7 @@ def _differ(found: Resources, stated: Resources, says: str, other: str) -> list[
 # Remarks
 
 
-def remarks(records: HoursRecords, corrections: Iterable[CorrectionObject] = ()) -> Iterator[dict[str, str]]:
+def remarks(records: HoursRecords, corrections: Iterable[CorrectionObject] = ()) -> Iterator[dict[str, Any]]:
     """Yield a remark for each correction, and for each late, inferred or inherited line."""
     for each in corrections:
         if not each.status.applied:
@@ -218,7 +219,7 @@ def remarks(records: HoursRecords, corrections: Iterable[CorrectionObject] = ())
             yield _remark("inferred", page.spec.group, why=f"{page.status.inferred_earlier} more, no longer listed")
 
 
-def _of_lines(group: str, period: StoredPeriod | StatementSpec, inferred: Iterable[str]) -> Iterator[dict[str, str]]:
+def _of_lines(group: str, period: StoredPeriod | StatementSpec, inferred: Iterable[str]) -> Iterator[dict[str, Any]]:
     bad: list[str] = []  # reported already, for the object that has them
     for each in period.corrections:
         yield _remark("correction", group, each.at, each.by, _amounts(each.amounts, bad), each.reason)
@@ -238,7 +239,9 @@ def _of_lines(group: str, period: StoredPeriod | StatementSpec, inferred: Iterab
 
 def _remark(
     what: str, group: str, at: str = "", who: str = "", amounts: Resources | None = None, why: str = ""
-) -> dict[str, str]:
-    hours = ", ".join(f"{name} {format_hours(name, amount)}" for name, amount in sorted((amounts or {}).items()))
+) -> dict[str, Any]:
+    spent = dict(sorted((amounts or {}).items()))
+    hours = ", ".join(f"{name} {format_hours(name, amount)}" for name, amount in spent.items())
     values = {"what": what, "group": group, "at": at, "who": who, "hours": hours, "why": why}
-    return {key: sanitize(value) for key, value in values.items()}
+    texts = {key: sanitize(value) for key, value in values.items()}
+    return {**texts, "seconds": {name: seconds(name, amount) for name, amount in spent.items()}}

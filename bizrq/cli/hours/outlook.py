@@ -106,7 +106,7 @@ def budget_outlooks(records: HoursRecords, resource: str | None = None) -> list[
         if (account.counted or 0) > (known.counted or 0):
             of_tree[records.root(name)] = account
     found: list[BudgetOutlook] = []
-    for view, _ in tree.in_order():
+    for view in (row.view for row in tree.in_order()):
         account = accounts[view.name]
         known = account if account.counted is not None else of_tree[records.root(view.name)]
         counted = known.counted or 0
@@ -130,7 +130,7 @@ def format_exhaustion(each: BudgetOutlook) -> str:
         return f"{format_local_time(minute, each.zone)}, in {_long(each.exhausted_at - each.counted)}"
     if each.until is not None:
         return f"not before {format_local_time(each.until, each.zone)}"
-    return "not for years" if each.budget.burn else "-"
+    return "not for years" if each.budget.total_burn else "never: nothing runs"
 
 
 def _long(length: int) -> str:

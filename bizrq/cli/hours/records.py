@@ -121,6 +121,18 @@ class HoursRecords:
             return period.end
         return next_period(terms_of(root, self.catalog).schedule, Period(None, period.start)).end
 
+    def open_periods(self, group: str) -> set[Period]:
+        """Return the open periods of a group's tree, with their ends: one, but for a moment when it closes."""
+        return self._open_periods.get(self.root(group), set())
+
+    @cached_property
+    def _open_periods(self) -> dict[str, set[Period]]:
+        found: dict[str, set[Period]] = {}
+        for page in self.pages:
+            group, period = page.spec.group, period_of(page.status.open.start, page.status.open.end)
+            found.setdefault(self.root(group), set()).add(period._replace(end=self.until(group, period)))
+        return found
+
     @cached_property
     def _last(self) -> dict[tuple[str, str, int | None], list[Statement]]:
         """Return the last statements of deleted groups, by inheriting group, name and start of the period."""

@@ -22,6 +22,10 @@ class OutputFormat(StrEnum):
     NAME = "name"
 
 
+#: The keys of every figure of a resource, in JSON and CSV.
+AMOUNTS = ("unit", "hard", "used", "selfUsed", "granted", "reserved", "left", "percentOfHard")
+#: The text of a cell that has no value, as kubectl prints it.
+NONE = "<none>"
 Output = Annotated[OutputFormat, typer.Option("--output", "-o", help="Output format.")]
 
 
@@ -33,11 +37,12 @@ def print_as(
     rows: Sequence[Mapping[str, Any]],
     table: Callable[[], None],
     document: Any = None,
+    paged: bool = True,
 ) -> None:
     """Print the same result in one of the forms.
 
     `names` are names of groups; `heads` and `rows` are the columns and rows of CSV; `table` prints the table.
-    `document` is the result for JSON and YAML, by default the rows.
+    `document` is the result for JSON and YAML, by default the rows. A long table is `paged` on a terminal.
     """
     if form in (OutputFormat.JSON, OutputFormat.YAML):
         print_document(rows if document is None else document, form)
@@ -46,7 +51,10 @@ def print_as(
     elif form is OutputFormat.CSV:
         print_csv(heads, rows)
     else:
-        table()
+        from bizrq.cli.output.pager import pager
+
+        with pager(enabled=paged):
+            table()
 
 
 def print_document(document: Any, form: OutputFormat) -> None:
@@ -88,12 +96,28 @@ def print_csv(heads: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
 
 
 def print_table(
-    heads: Sequence[str], rows: Iterable[Sequence[Any]], *, right: Sequence[str] = (), margin: int = 0
+    heads: Sequence[str],
+    rows: Iterable[Sequence[Any]],
+    *,
+    right: Sequence[str] = (),
+    margin: int = 0,
+    drop: Sequence[str] = (),
 ) -> None:
     """Print columns as kubectl does, right of a margin; the columns in `right` are flush right.
 
-    Heads are printed in capitals. Cells are text, or rich's Text.
+    Heads are printed in capitals. Cells are text, or rich's Text. On a terminal that is too narrow the columns in
+    `drop` are left out, one after another; if that is not enough, each row is printed on lines of its own. So no line
+    is longer than the terminal is wide, unless a single cell is.
     """
     from bizrq.cli.output import terminal
 
-    terminal.print_whole(terminal.plain_table(heads, rows, right=right, margin=margin))
+    cells = [list(row) for row in rows]
+    console = terminal.console()
+    for number in range(len(drop) + 1):
+        kept = [column for column, head in enumerate(heads) if head not in drop[:number]]
+        names, lines = [heads[column] for column in kept], [[row[column] for column in kept] for row in cells]
+        table = terminal.plain_table(names, lines, right=right, margin=margin)
+        if not console.is_terminal or terminal.width_of(table) <= console.width:
+            terminal.print_whole(table)
+            return
+    terminal.print_stacked(heads, cells, margin)

@@ -12,6 +12,7 @@ from bizrq.units.text import escaped, printable
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions
     from rich.table import Table
+    from rich.text import Text
 
 #: The width of a pipe, which has none: lines stay whole, for grep and for scripts.
 PIPE = 4096
@@ -99,10 +100,50 @@ def print_whole(table: Table) -> None:
     here.print(table)
 
 
+def print_stacked(heads: Sequence[str], rows: Iterable[Sequence[Any]], margin: int = 0) -> None:
+    """Print each row on lines of its own: the first cell, then the others behind their heads; empty ones are left out.
+
+    A line is broken between cells only. An empty first cell continues the row above.
+    """
+    from rich.text import Text
+
+    here = console()
+    for first, *rest in rows:
+        if len(first):
+            here.print(Text.assemble(" " * margin, first), soft_wrap=True)
+        pairs = [
+            Text.assemble(head.upper(), " " if head else "", cell)
+            for head, cell in zip(heads[1:], rest, strict=True)
+            if len(cell)
+        ]
+        print_filled(here, pairs, " " * (margin + 2))
+
+
+def print_filled(console: Console, parts: Sequence[Text], lead: str) -> None:
+    """Print the parts after `lead`, as many in a line as the console has room for."""
+    from rich.text import Text
+
+    line = Text(lead)
+    for part in parts:
+        if len(line) > len(lead) and line.cell_len + 2 + part.cell_len > console.width:
+            console.print(line, soft_wrap=True)
+            line = Text(lead)
+        line = Text.assemble(line, "  " if len(line) > len(lead) else "", part)
+    if len(line) > len(lead):
+        console.print(line, soft_wrap=True)
+
+
 def print_json(document: Any) -> None:
+    import json
+
     import orjson
 
-    sys.stdout.write(escaped(orjson.dumps(document, option=orjson.OPT_INDENT_2).decode()) + "\n")
+    try:
+        text = orjson.dumps(document, option=orjson.OPT_INDENT_2).decode()
+    except orjson.JSONEncodeError:
+        # A ceiling may be larger than an integer of 64 bits once it is in base units.
+        text = json.dumps(document, indent=2, ensure_ascii=False)
+    sys.stdout.write(escaped(text) + "\n")
 
 
 def ago(timestamp: str) -> str:

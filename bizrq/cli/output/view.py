@@ -6,7 +6,7 @@ know is shown as it is written.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,7 +14,7 @@ from bizrq.api import group as wire
 from bizrq.api.group import Condition, GroupObject, GroupUnreadable
 from bizrq.cli.output.failure import EXIT_BAD_INPUT, Failure, alternatives
 from bizrq.quota.reservation import Reservation, reserved_total
-from bizrq.units import hierarchy, names, quantity
+from bizrq.units import base, hierarchy, names, quantity
 from bizrq.units.names import UnknownResource
 
 
@@ -59,6 +59,18 @@ class ResourceView:
             return 100 if self.taken else 0
         return -(-self.taken * 100 // self.hard)
 
+    @property
+    def amounts(self) -> dict[str, int | None]:
+        """Return every amount by the name of its column."""
+        return {
+            "hard": self.hard,
+            "used": self.used,
+            "self": self.self_used,
+            "granted": self.granted,
+            "reserved": self.reserved,
+            "left": self.left,
+        }
+
     def text(self, amount: int | None) -> str | None:
         return None if amount is None else quantity.text(self.resource, amount)
 
@@ -95,6 +107,15 @@ class GroupView:
         return max(known, key=lambda f: (f.percent or 0, f.hard > 0), default=None)
 
 
+@dataclass(frozen=True, slots=True)
+class TreeRow:
+    """A group with the tree lines before its name; `hidden` is the number of groups below it that are left out."""
+
+    view: GroupView
+    lead: str
+    hidden: int = 0
+
+
 @dataclass(frozen=True)
 class TreeView:
     """All groups by name."""
@@ -114,22 +135,40 @@ class TreeView:
         kept = {top} | {n for name, s in self.groups.items() if s.resources for n in (name, *self.ancestry(name))}
         return TreeView({name: view for name, view in self.groups.items() if name in kept})
 
-    def in_order(self, top: str | None = None) -> list[tuple[GroupView, str]]:
-        """Return the groups depth first, by name, each with its tree lines. A group without its parent is a root."""
+    def in_order(self, top: str | None = None, depth: int | None = None, *, by_percent: bool = False) -> list[TreeRow]:
+        """Return the groups depth first, with their tree lines; at most `depth` levels of them.
+
+        Siblings are ordered by name, or with `by_percent` by their scarcest resource, the scarcest first. A group
+        without its parent is a root.
+        """
         children = hierarchy.children((name, self._known_parent(name)) for name in self.groups)
+        if by_percent:
+            children = {parent: sorted(names, key=self._scarcity) for parent, names in children.items()}
         tops = [top] if top else children.get("", [])
         # The tree lines before the group's own name, and before the names of its children.
         leads: dict[str, tuple[str, str]] = dict.fromkeys(tops, ("", ""))
-        rows: list[tuple[GroupView, str]] = []
+        levels = dict.fromkeys(tops, 1)
+        rows: list[TreeRow] = []
+
+        def shown_below(name: str) -> Sequence[str]:
+            mine = () if levels[name] == depth else children.get(name, ())
+            levels.update(dict.fromkeys(mine, levels[name] + 1))
+            return mine
+
         for start in tops:
-            for name in hierarchy.subtree(start, lambda parent: children.get(parent, ())):
+            for name in hierarchy.subtree(start, shown_below):
                 lead, below = leads[name]
-                rows.append((self.groups[name], lead))
-                mine = children.get(name, [])
+                mine = shown_below(name)
+                hidden = 0 if mine else len(list(hierarchy.subtree(name, lambda at: children.get(at, ())))) - 1
+                rows.append(TreeRow(self.groups[name], lead, hidden))
                 for child in mine:
                     own, under = ("└─ ", "   ") if child == mine[-1] else ("├─ ", "│  ")
                     leads.setdefault(child, (below + own, below + under))
         return rows
+
+    def _scarcity(self, name: str) -> tuple[int, str]:
+        scarce = self.groups[name].tightest
+        return (-(scarce.percent or 0) if scarce is not None else 1, name)
 
 
 def tree_view(groups: Iterable[GroupObject], catalog: names.Catalog, resource: str | None = None) -> TreeView:
@@ -183,19 +222,22 @@ def _base(name: str, catalog: names.Catalog) -> str:
 
 
 def report_row(view: GroupView, figures: ResourceView) -> dict[str, Any]:
-    """Return a row of `report`; an amount is None until the first recount."""
-    amounts = {
-        "hard": figures.hard,
-        "used": figures.used,
-        "selfUsed": figures.self_used,
-        "granted": figures.granted,
-        "reserved": figures.reserved,
-        "left": figures.left,
-    }
+    """Return a row of `report` for programs, as `plain_amounts` does."""
+    return {"group": view.name, "parent": view.parent, "resource": figures.resource, **plain_amounts(figures)}
+
+
+def plain_amounts(figures: ResourceView) -> dict[str, Any]:
+    """Return every figure of a resource as a whole number of its `unit`; an amount is None until the first recount.
+
+    The keys are AMOUNTS of `tables.py`.
+    """
+    name = figures.resource
+    used = {"used": figures.used, "selfUsed": figures.self_used, "granted": figures.granted}
     return {
-        "group": view.name,
-        "parent": view.parent,
-        "resource": figures.resource,
-        **{key: figures.text(amount) for key, amount in amounts.items()},
-        "percent": figures.percent,
+        "unit": base.unit_of(name),
+        "hard": base.rounded_down(name, figures.hard),
+        **{key: None if nano is None else base.rounded_up(name, nano) for key, nano in used.items()},
+        "reserved": base.rounded_up(name, figures.reserved),
+        "left": None if figures.left is None else base.rounded_down(name, figures.left),
+        "percentOfHard": figures.percent,
     }

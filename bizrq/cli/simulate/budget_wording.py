@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from bizrq.cli.output.view import plain_amounts
+from bizrq.units import base
 
 if TYPE_CHECKING:
     from bizrq.cli.output.view import GroupView, ResourceView, TreeView
@@ -27,6 +30,49 @@ def of_group(tree: TreeView, name: str, workloads: Sequence[ChargedWorkload]) ->
     if not view.resources:
         lines.append("It has no ceilings, so every workload is admitted.")
     return lines
+
+
+def group_as_json(tree: TreeView, name: str, workloads: Sequence[ChargedWorkload]) -> dict[str, Any]:
+    """Return what `bizrq explain GROUP -o json` prints; docs/cli.md has its schema."""
+    view = tree.groups[name]
+    return {
+        "name": name,
+        "path": [*tree.ancestry(name), name],
+        "conditions": [
+            {"type": c.type, "status": c.status, "reason": c.reason, "message": c.message}
+            for c in view.group.status.conditions
+        ],
+        "resources": {
+            f.resource: {
+                **plain_amounts(f),
+                "reason": _code(f),
+                "workloads": [
+                    {"kind": w.kind, "namespace": w.namespace, "name": w.name, **base.plain(f.resource, cost)}
+                    for w in workloads
+                    for cost in [w.cost.get(f.resource, 0)]
+                    if cost
+                ],
+                "children": {
+                    child: plain_amounts(g)
+                    for child in view.children
+                    for g in tree.groups[child].resources
+                    if g.resource == f.resource
+                },
+            }
+            for f in view.resources
+        },
+    }
+
+
+def _code(f: ResourceView) -> str:
+    """Return a stable code of the state of a resource."""
+    if f.left is None:
+        return "NotCounted"
+    if f.left < 0:
+        return "OverQuota"
+    if f.left == 0:
+        return "NothingLeft" if f.hard else "NoneAllowed"
+    return "Left"
 
 
 def _of_resource(tree: TreeView, view: GroupView, f: ResourceView, workloads: Sequence[ChargedWorkload]) -> list[str]:

@@ -16,7 +16,7 @@ from bizrq.quota.change import older_remarks, surge_remarks
 from bizrq.quota.headroom import replicas_that_fit, role_that_grew
 from bizrq.quota.prepaid import with_max_cost
 from bizrq.quota.verdict import Denied, Violation
-from bizrq.units import quantity
+from bizrq.units import base, quantity
 from bizrq.units.names import sort_key
 from bizrq.workloads.labels import LABEL
 
@@ -30,29 +30,71 @@ _NAMED = 3
 
 
 def as_json(outcome: DryRunOutcome) -> dict[str, Any]:
-    """Return the item that `bizrq fit -o json` prints; `message` is the refusal, if it does not fit."""
-    item: dict[str, Any] = {
+    """Return the item that `bizrq fit -o json` prints; docs/cli.md has its schema.
+
+    `reason` is the code of the refusal and `message` its text; both are None if the manifest fits.
+    """
+    return {
         "kind": outcome.kind,
         "namespace": outcome.namespace,
         "name": outcome.name,
         "group": outcome.group,
         "fits": outcome.fits,
-        "violations": [
-            {
-                "resource": v.resource,
-                "requested": quantity.text(v.resource, v.requested),
-                "used": quantity.text(v.resource, v.used),
-                "hard": quantity.text(v.resource, v.hard),
-            }
-            for v in violations(outcome)
-        ],
+        "reason": outcome.verdict.reason.value if isinstance(outcome.verdict, Denied) else None,
+        "message": refusal(outcome) or None,
+        "resources": _demand_as_json(outcome),
+        "violations": [_violation_as_json(v) for v in violations(outcome)],
         "maxReplicas": most_replicas(outcome),
+        "couldHelp": [
+            {
+                "group": account.group,
+                "relation": "parent" if account.group == outcome.parent else "sibling",
+                "left": {name: base.plain(name, amount) for name, amount in left.items()},
+            }
+            for account, left in could_help(outcome)
+        ],
+        "warnings": list(outcome.warnings),
     }
-    if not outcome.fits:
-        item["message"] = refusal(outcome)
-    if outcome.warnings:
-        item["warnings"] = list(outcome.warnings)
-    return item
+
+
+def _violation_as_json(v: Violation) -> dict[str, Any]:
+    amounts = {"requested": v.requested, "used": v.used}
+    return {
+        "resource": v.resource,
+        "unit": base.unit_of(v.resource),
+        **{key: base.rounded_up(v.resource, nano) for key, nano in amounts.items()},
+        "hard": base.rounded_down(v.resource, v.hard),
+        "left": base.rounded_down(v.resource, v.left),
+        "short": base.rounded_up(v.resource, short_by(v)),
+    }
+
+
+def _demand_as_json(outcome: DryRunOutcome) -> dict[str, Any]:
+    """Return what the manifest asks for and had, of each resource that the group limits."""
+    account = outcome.account
+    if outcome.charge is None or account is None:
+        return {}
+    charge = with_max_cost(account, outcome.charge)
+    return {
+        name: {
+            **standing_as_json(account, name),
+            "asks": base.rounded_up(name, charge.demand.get(name, 0)),
+            "had": base.rounded_up(name, charge.before.get(name, 0)),
+        }
+        for name in account.hard
+        if charge.demand.get(name) or charge.before.get(name)
+    }
+
+
+def standing_as_json(account: Account, name: str) -> dict[str, Any]:
+    """Return hard, taken (used and reserved) and left of a resource; None if it is not counted yet."""
+    hard, taken = account.hard[name], account.taken(name) if name in account.used else None
+    return {
+        "unit": base.unit_of(name),
+        "hard": base.rounded_down(name, hard),
+        "taken": None if taken is None else base.rounded_up(name, taken),
+        "left": None if taken is None else base.rounded_down(name, hard - taken),
+    }
 
 
 def violations(outcome: DryRunOutcome) -> Sequence[Violation]:
@@ -116,26 +158,40 @@ def _help(outcome: DryRunOutcome, found: Sequence[Violation]) -> list[str]:
     account = outcome.account
     if account is None:
         return []
-    needed = {v.resource: short_by(v) for v in found}
     command = raise_command(account.group, {v.resource: v.hard + short_by(v) for v in found})
     if not outcome.parent:
         return [f"{account.group} is a root group, so no parent limits it; to raise it (needs grant on '*'):", command]
-    parent = next((a for a in outcome.family if a.group == outcome.parent), None)
-    if parent is None:
+    if not outcome.family:
         return []
     lines: list[str] = []
-    if all(left >= needed[name] for name, left in left_of(parent, needed).items()):
-        amounts = _amounts(left_of(parent, needed))
-        has = f"{amounts} left" if amounts else "no ceiling for it"
-        lines += [f"its parent {parent.group} has {has}; to raise {account.group} (needs grant on {parent.group}):"]
+    able: list[str] = []
+    for helper, left in could_help(outcome):
+        if helper.group != outcome.parent:
+            able.append(f"its sibling {helper.group} has {_amounts(left)} left")
+            continue
+        has = f"{_amounts(left)} left" if left else "no ceiling for it"
+        lines += [f"its parent {helper.group} has {has}; to raise {account.group} (needs grant on {helper.group}):"]
         lines += [command]
-    # A resource without a ceiling in the parent cannot come from a sibling.
-    theirs = {name: amount for name, amount in needed.items() if name in parent.hard}
-    able = [a for a in outcome.family if a is not parent and _could_give(a, theirs)]
-    lines += [f"its sibling {a.group} has {_amounts(left_of(a, theirs))} left" for a in able[:_NAMED]]
+    lines += able[:_NAMED]
     if len(able) > _NAMED:
         lines.append(f"{len(able) - _NAMED} more siblings have enough left too")
-    return lines or [f"neither its parent {parent.group} nor any sibling has that much left"]
+    return lines or [f"neither its parent {outcome.parent} nor any sibling has that much left"]
+
+
+def could_help(outcome: DryRunOutcome) -> list[tuple[Account, Mapping[str, int]]]:
+    """Return the accounts that have enough left, the parent first, with what is left there of what is missing."""
+    needed = {v.resource: short_by(v) for v in violations(outcome)}
+    parent = next((a for a in outcome.family if a.group == outcome.parent), None)
+    if parent is None or not needed:
+        return []
+    found: list[tuple[Account, Mapping[str, int]]] = []
+    left = left_of(parent, needed)
+    if all(amount >= needed[name] for name, amount in left.items()):
+        found.append((parent, left))
+    # A resource without a ceiling in the parent cannot come from a sibling.
+    theirs = {name: amount for name, amount in needed.items() if name in parent.hard}
+    able = (a for a in outcome.family if a is not parent and _could_give(a, theirs))
+    return found + [(a, left_of(a, theirs)) for a in able]
 
 
 def left_of(account: Account, names: Iterable[str]) -> dict[str, int]:
@@ -208,6 +264,42 @@ def _left_and_hard(account: Account) -> Iterator[tuple[str, str, str]]:
     for name in sorted(account.hard, key=lambda name: sort_key(name, account.catalog)):
         left = quantity.text(name, account.hard[name] - account.taken(name)) if name in account.used else "?"
         yield name, left, quantity.text(name, account.hard[name])
+
+
+def stored_as_json(found: StoredWorkload) -> dict[str, Any]:
+    """Return what `bizrq explain KIND/NAME -o json` prints; docs/cli.md has its schema."""
+    account, cost = found.account, found.cost or {}
+    standing = {name: standing_as_json(account, name) for name in account.hard} if account is not None else {}
+    return {
+        "kind": found.kind,
+        "namespace": found.namespace,
+        "name": found.name,
+        "group": found.group,
+        "reason": _payer_code(found),
+        "chargedFor": found.above or found.left or None,
+        "resources": {
+            name: {**standing[name], "costs": base.rounded_up(name, cost[name])} for name in standing if cost.get(name)
+        },
+        "error": found.error or None,
+        "hasEnded": found.has_ended,
+        "remarks": list(found.remarks),
+        "oneMore": as_json(found.more) if found.more is not None else None,
+    }
+
+
+def _payer_code(found: StoredWorkload) -> str:
+    """Return a stable code of who pays for a stored workload, in the order of the sentences of `who_pays`."""
+    if found.above:
+        return "PaidByOwner"
+    if found.left:
+        return "PaidByFormerOwner"
+    if not found.is_charged:
+        return "KindNotCharged"
+    if found.group is None:
+        return "NoGroup"
+    if found.account is None:
+        return "NoSuchGroup"
+    return "Unreadable" if found.error else "Charged"
 
 
 def who_pays(found: StoredWorkload) -> list[str]:

@@ -11,7 +11,7 @@ from bizrq.cli.cluster import DEFAULT_FLAGS, ClusterFlags, client_for, run_on
 from bizrq.cli.groups import Group, check_known
 from bizrq.cli.options import catalog_of
 from bizrq.cli.output.failure import EXIT_NO
-from bizrq.cli.output.tables import Output, OutputFormat, print_as, print_table
+from bizrq.cli.output.tables import NONE, Output, OutputFormat, print_as, print_table
 
 if TYPE_CHECKING:
     from bizrq.cli.hours.checks import CheckResult
@@ -39,7 +39,7 @@ def audit(
     from bizrq.cli.hours.checks import check_records, remarks
     from bizrq.cli.hours.records import corrections, read_records
 
-    async def work(client: KubeClient) -> tuple[list[CheckResult], list[dict[str, str]]]:
+    async def work(client: KubeClient) -> tuple[list[CheckResult], list[dict[str, Any]]]:
         import asyncio
 
         for look in count(1):
@@ -61,7 +61,11 @@ def audit(
         names=sorted({each.group for each in found if each.differences}),
         heads=_HEADS,
         rows=[_row(each) for each in found],
-        document={"equal": equal, "checked": [_as_json(each) for each in found], "remarks": notes},
+        document={
+            "equal": equal,
+            "checked": [_as_json(each) for each in found],
+            "remarks": [_plain(note) for note in notes],
+        },
         table=lambda: _print(found, notes),
     )
     if not equal:
@@ -79,12 +83,17 @@ def _as_json(each: CheckResult) -> dict[str, Any]:
     }
 
 
+def _plain(note: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a remark without the text of its hours, which `seconds` has as numbers."""
+    return {key: value for key, value in note.items() if key != "hours"}
+
+
 def _row(each: CheckResult) -> dict[str, Any]:
     result = "; ".join(each.differences) or "equal"
     return {**_as_json(each), "object": f"{each.kind}/{each.name}", "result": result}
 
 
-def _print(found: Sequence[CheckResult], notes: Sequence[Mapping[str, str]]) -> None:
+def _print(found: Sequence[CheckResult], notes: Sequence[Mapping[str, Any]]) -> None:
     from rich.text import Text
 
     from bizrq.cli.output import terminal
@@ -96,7 +105,7 @@ def _print(found: Sequence[CheckResult], notes: Sequence[Mapping[str, str]]) -> 
     cells: list[list[Any]] = []
     for each in found:
         result = Text("differs", "bold red") if each.differences else Text("equal", "green")
-        cells.append([f"{each.kind}/{each.name}", each.group, each.start or "-", str(each.lines), result])
+        cells.append([f"{each.kind}/{each.name}", each.group, each.start or "the beginning", str(each.lines), result])
     print_table(_HEADS, cells, right=("lines",))
     for each in found:
         terminal.print_sentences(
@@ -104,7 +113,7 @@ def _print(found: Sequence[CheckResult], notes: Sequence[Mapping[str, str]]) -> 
         )
     if notes:
         sys.stdout.write("\n")
-        print_table(_REMARK_HEADS, [[row[h] or "-" for h in _REMARK_HEADS] for row in notes])
+        print_table(_REMARK_HEADS, [[row[h] or NONE for h in _REMARK_HEADS] for row in notes])
     wrong = sum(bool(each.differences) for each in found)
     verdict = f"{wrong} of {len(found)} do not match their lines" if wrong else f"all {len(found)} match their lines"
     console.print(Text(f"\n{verdict}", "bold red" if wrong else "bold green"))

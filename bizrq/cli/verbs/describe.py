@@ -101,20 +101,20 @@ def _seen(event: dict[str, Any]) -> str:
 
 def _as_json(view: GroupView, found: ChargedWorkloads, events: list[dict[str, Any]]) -> dict[str, Any]:
     from bizrq.cli.verbs import tree
-    from bizrq.units.resources import text_of
+    from bizrq.units import base
 
     return {
         **tree.as_json(view),
-        "conditions": [
-            {"type": c.type, "status": c.status, "reason": c.reason, "message": c.message}
-            for c in view.group.status.conditions
-        ],
         "workloads": [
             {
                 "kind": workload.kind,
                 "namespace": workload.namespace,
                 "name": workload.name,
-                **({"error": workload.error} if workload.error else {"usage": text_of(workload.cost)}),
+                **(
+                    {"error": workload.error}
+                    if workload.error
+                    else {"usage": {n: base.plain(n, amount) for n, amount in workload.cost.items() if amount}}
+                ),
             }
             for workload in found.workloads
         ],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,8 +15,8 @@ from bizrq.cli.groups import check_known
 from bizrq.cli.manifests import Recursive, read_objects
 from bizrq.cli.options import Config, Namespace, settings_of
 from bizrq.cli.output.failure import EXIT_BAD_INPUT, Failure, warn
-from bizrq.cli.output.tables import print_table
-from bizrq.cli.verbs.fit import run_dry_run, warn_unread
+from bizrq.cli.output.tables import OutputFormat, print_document, print_table
+from bizrq.cli.verbs.fit import FitOutput, TextOutput, run_dry_run, warn_unread
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -47,6 +47,7 @@ def explain(
     what: _What = None,
     file: _Files = None,
     recursive: Recursive = False,
+    output: TextOutput = FitOutput.TEXT,
     namespace: Namespace = None,
     config: Config = None,
     where: ClusterFlags = DEFAULT_FLAGS,
@@ -60,6 +61,11 @@ def explain(
         raise Failure("give either a group, a workload as KIND/NAME, or manifests with -f", EXIT_BAD_INPUT)
     if file:
         outcomes = run_dry_run(read_objects(file, recursive), namespace, config, where)
+        if output is not FitOutput.TEXT:
+            from bizrq.cli.simulate.wording import as_json, why_charged
+
+            _print_as([{**as_json(each), "because": why_charged(each)} for each in outcomes], output)
+            return
         for number, outcome in enumerate(outcomes):
             if number:
                 sys.stdout.write("\n")
@@ -68,9 +74,13 @@ def explain(
     kind, name = _meant(what or [])
     settings, client = settings_of(config), client_for(where)
     if kind in _GROUPS:
-        _explain_group(name, settings, client)
+        _explain_group(name, settings, client, output)
     else:
-        _explain_workload(kind, namespace or client.namespace, name, settings, client)
+        _explain_workload(kind, namespace or client.namespace, name, settings, client, output)
+
+
+def _print_as(document: Any, form: FitOutput) -> None:
+    print_document(document, OutputFormat(form.value))
 
 
 def _meant(words: Sequence[str]) -> tuple[str, str]:
@@ -118,18 +128,25 @@ def _print_rows(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         print_table(("resource", *heads), rows, right=heads, margin=2)
 
 
-def _explain_workload(kind: str, namespace: str, name: str, settings: Settings, client: KubeClient) -> None:
+def _explain_workload(
+    kind: str, namespace: str, name: str, settings: Settings, client: KubeClient, form: FitOutput
+) -> None:
     from rich.text import Text
 
     from bizrq.cli.output import terminal
     from bizrq.cli.simulate.dry_run import read_groups
     from bizrq.cli.simulate.stored_workload import find_workload
-    from bizrq.cli.simulate.wording import cost_rows, who_pays
+    from bizrq.cli.simulate.wording import cost_rows, stored_as_json, who_pays
 
     async def work(client: KubeClient) -> tuple[StoredWorkload, Sequence[str]]:
         return await find_workload(client, settings, await read_groups(client), kind, namespace, name)
 
     found, unread = run_on(client, work)
+    if unread:
+        warn_unread(unread)
+    if form is not FitOutput.TEXT:
+        _print_as(stored_as_json(found), form)
+        return
     console = terminal.console()
     console.print(Text(f"{found.kind} {found.namespace}/{found.name}", "bold"))
     terminal.print_sentences(console, who_pays(found), 2)
@@ -141,16 +158,14 @@ def _explain_workload(kind: str, namespace: str, name: str, settings: Settings, 
     terminal.print_sentences(console, found.remarks, 2)
     if found.more is not None:
         _answer(console, found.more, "One more replica fits", "One more replica does not fit:")
-    if unread:
-        warn_unread(unread)
 
 
-def _explain_group(name: str, settings: Settings, client: KubeClient) -> None:
+def _explain_group(name: str, settings: Settings, client: KubeClient, form: FitOutput) -> None:
     from rich.text import Text
 
     from bizrq.cli.output import terminal
     from bizrq.cli.output.view import tree_view
-    from bizrq.cli.simulate.budget_wording import of_group
+    from bizrq.cli.simulate.budget_wording import group_as_json, of_group
     from bizrq.cli.simulate.charged import charged_to
     from bizrq.cli.simulate.dry_run import read_groups
 
@@ -161,8 +176,11 @@ def _explain_group(name: str, settings: Settings, client: KubeClient) -> None:
 
     groups, found = run_on(client, work)
     known = tree_view(groups, catalog=settings.catalog)
+    if found.unread:
+        warn(f"you cannot read {', '.join(found.unread)}, so they are left out")
+    if form is not FitOutput.TEXT:
+        _print_as(group_as_json(known, name, found.workloads), form)
+        return
     console = terminal.console()
     console.print(Text(" > ".join([*known.ancestry(name), name]), "bold"))
     terminal.print_sentences(console, of_group(known, name, found.workloads), 2)
-    if found.unread:
-        warn(f"you cannot read {', '.join(found.unread)}, so they are left out")

@@ -25,10 +25,13 @@ class FitOutput(StrEnum):
     YAML = "yaml"
 
 
+TextOutput = Annotated[FitOutput, typer.Option("--output", "-o", help="Output format.")]
+
+
 def fit(
     file: Files,
     recursive: Recursive = False,
-    output: Annotated[FitOutput, typer.Option("--output", "-o", help="Output format.")] = FitOutput.TEXT,
+    output: TextOutput = FitOutput.TEXT,
     namespace: Namespace = None,
     config: Config = None,
     where: ClusterFlags = DEFAULT_FLAGS,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from bizrq.cli.cluster import DEFAULT_FLAGS, ClusterFlags, client_for, run_on
 from bizrq.cli.groups import Group, OnlyResource, check_known
 from bizrq.cli.options import catalog_of
-from bizrq.cli.output.tables import Output, OutputFormat, print_as, print_table
+from bizrq.cli.output.tables import NONE, Output, OutputFormat, print_as, print_table
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -17,9 +18,12 @@ if TYPE_CHECKING:
     from bizrq.kube.client import KubeClient
 
 #: The columns of every form; a narrow table leaves some out.
-HEADS = ("group", "resource", "budget", "used", "left", "burn", "unit", "counted", "until", "out", "workloads")
-_NARROW = ("group", "resource", "budget", "used", "left", "burn", "out")
-_WIDE = (*_NARROW, "unit", "until", "workloads")
+HEADS = (
+    *("group", "resource", "unit", "budget", "used", "left", "burnPerHour", "subtreeBurnPerHour"),
+    *("counted", "until", "exhausted", "workloads"),
+)
+_NARROW = ("group", "resource", "budget", "used", "left", "burn/h", "exhausted")
+_WIDE = (*_NARROW[:-1], "own burn/h", "exhausted", "unit", "until", "workloads")
 
 
 def forecast(
@@ -30,8 +34,9 @@ def forecast(
 ) -> None:
     """Predict when each budget of hours will be exhausted if the running workloads continue.
 
-    The burn is what a group's own workloads use in one hour. Children hold their whole budgets, so a parent's budget
-    is exhausted when it has no hours left to use or to grant. Running workloads are not stopped then.
+    The burn is what the workloads of a group and of its subgroups use in one hour. A child holds its whole budget, so
+    its burn lowers what its parent has left only once that is used. Running workloads are not stopped when a budget is
+    exhausted.
     """
     client, catalog = client_for(where), catalog_of(None)
 
@@ -61,30 +66,30 @@ def forecast(
 
 
 def _as_json(each: BudgetOutlook) -> dict[str, Any]:
-    from bizrq.cli.hours.records import format_hours, format_left, unit
     from bizrq.hours.metering import HOUR
+    from bizrq.units.base import seconds, seconds_unit
     from bizrq.units.times import format_timestamp
 
+    name, budget = each.resource, each.budget
+    hard, used = seconds(name, budget.hard), seconds(name, each.used)
     return {
         "group": each.group,
         "resource": each.resource,
-        "budget": format_hours(each.resource, each.budget.hard),
-        "used": format_hours(each.resource, each.used),
-        "left": format_left(each.resource, each.budget.hard, each.used),
-        "burn": format_hours(each.resource, each.budget.burn * HOUR),
-        "unit": unit(each.resource),
+        "unit": seconds_unit(name),
+        "budget": hard,
+        "used": used,
+        "left": hard - used,
+        "burnPerHour": seconds(name, budget.burn * HOUR),
+        "subtreeBurnPerHour": seconds(name, budget.total_burn * HOUR),
         "counted": format_timestamp(each.counted) if each.counted else None,
         "until": None if each.until is None else format_timestamp(each.until),
-        "out": None if each.exhausted_at is None else format_timestamp(each.exhausted_at),
+        "exhausted": None if each.exhausted_at is None else format_timestamp(each.exhausted_at),
         "workloads": [{"workload": name, "percent": percent} for name, percent in each.workloads],
     }
 
 
 def _print(found: list[BudgetOutlook], form: OutputFormat) -> None:
-    from rich.text import Text
-
-    from bizrq.cli.hours.outlook import format_exhaustion, format_top_consumers
-    from bizrq.cli.hours.records import format_local_time
+    from bizrq.cli.hours.outlook import format_top_consumers
     from bizrq.cli.output import terminal
 
     if not found:
@@ -93,19 +98,9 @@ def _print(found: list[BudgetOutlook], form: OutputFormat) -> None:
         )
         return
     heads = _WIDE if form is OutputFormat.WIDE else _NARROW
-    cells: list[list[Text]] = []
-    for each in found:
-        texts = {**_as_json(each), "out": format_exhaustion(each), "workloads": format_top_consumers(each)}
-        texts["until"] = "no end" if each.until is None else format_local_time(each.until, each.zone)
-        style = (
-            "red"
-            if texts["out"] == "exhausted"
-            else "yellow"
-            if each.exhausted_at is not None and each.left > 0
-            else ""
-        )
-        cells.append([Text(texts[head] or "-", style if head in ("out", "left") else "") for head in heads])
-    print_table(heads, cells, right=("budget", "used", "left", "burn"))
+    right = ("budget", "used", "left", "burn/h", "own burn/h")
+    drop = () if form is OutputFormat.WIDE else ("budget", "used")
+    print_table(heads, [_cells(each, heads) for each in found], right=right, drop=drop)
     if form is not OutputFormat.WIDE:
         console = terminal.console()
         burning = [each for each in found if each.exhausted_at is not None and each.workloads]
@@ -113,3 +108,29 @@ def _print(found: list[BudgetOutlook], form: OutputFormat) -> None:
             terminal.print_sentences(
                 console, [f"{each.group}: {each.resource} is used by {format_top_consumers(each)}"], 0
             )
+
+
+def _cells(each: BudgetOutlook, heads: Sequence[str]) -> list[Text]:
+    from rich.text import Text
+
+    from bizrq.cli.hours.outlook import format_exhaustion, format_top_consumers
+    from bizrq.cli.hours.records import format_hours, format_left, format_local_time, unit
+    from bizrq.hours.metering import HOUR
+
+    name, budget = each.resource, each.budget
+    texts = {
+        "group": each.group,
+        "resource": name,
+        "budget": format_hours(name, budget.hard),
+        "used": format_hours(name, each.used),
+        "left": format_left(name, budget.hard, each.used),
+        "burn/h": format_hours(name, budget.total_burn * HOUR),
+        "own burn/h": format_hours(name, budget.burn * HOUR),
+        "exhausted": format_exhaustion(each),
+        "unit": unit(name),
+        "until": "no end" if each.until is None else format_local_time(each.until, each.zone),
+        "workloads": format_top_consumers(each) or NONE,
+    }
+    soon = "yellow" if each.exhausted_at is not None and each.left > 0 else ""
+    style = "red" if texts["exhausted"] == "exhausted" else soon
+    return [Text(texts[head], style if head in ("exhausted", "left") else "") for head in heads]

@@ -10,7 +10,7 @@ from bizrq.cli.cluster import DEFAULT_FLAGS, ClusterFlags, client_for
 from bizrq.cli.completion import group_names
 from bizrq.cli.groups import Selector, Watch, check_known, decode_groups, list_groups, watch_groups
 from bizrq.cli.options import catalog_of
-from bizrq.cli.output.tables import Output, OutputFormat, print_csv, print_document, print_names, print_table
+from bizrq.cli.output.tables import NONE, Output, OutputFormat, print_csv, print_document, print_names, print_table
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -33,7 +33,11 @@ def get(
     def show(items: list[dict[str, Any]]) -> None:
         items = sorted(items, key=lambda item: item["metadata"]["name"])
         check_known(wanted, [item["metadata"]["name"] for item in items])
-        show_list([item for item in items if not wanted or item["metadata"]["name"] in wanted], items, output)
+        chosen = [item for item in items if not wanted or item["metadata"]["name"] in wanted]
+        if len(wanted) == 1 and output in (OutputFormat.JSON, OutputFormat.YAML):
+            print_document(chosen[0], output)
+        else:
+            show_list(chosen, items, output)
 
     if watch:
         watch_groups(client, show, selector)
@@ -53,59 +57,80 @@ def show_list(chosen: list[dict[str, Any]], items: list[dict[str, Any]], form: O
     from bizrq.cli.output.view import tree_view
 
     views = tree_view(decode_groups(items), catalog_of(None)).groups
-    rows = [row_of(views[name]) for name in names]
+    shown = [views[name] for name in names]
     if form is OutputFormat.CSV:
-        print_csv(HEADS, rows)
-        return
-    show_rows(rows, form)
+        print_csv(HEADS, [row_of(view) for view in shown])
+    else:
+        show_rows(shown, every=form is OutputFormat.WIDE)
 
 
 #: The columns of every form; a narrow table leaves some out.
 HEADS = (
-    *("name", "parent", "ready", "over", "scarcest", "taken", "hard", "percent"),
+    *("name", "parent", "ready", "over", "scarcest", "unit", "taken", "hard", "percentOfHard"),
     *("reservations", "counted", "age"),
 )
-_NARROW = ("name", "parent", "ready", "over", "scarcest", "percent", "age")
+_PERCENT = "% of hard"
+_WIDE = (*HEADS[:5], "taken", "hard", _PERCENT, *HEADS[-3:])
+_NARROW = ("name", "parent", "ready", "over", "scarcest", _PERCENT, "age")
+#: The columns to leave out of a table that is too wide for its terminal, in this order.
+_DROPPED = ("age", "parent")
 
 
 def row_of(view: GroupView) -> dict[str, Any]:
-    """Return the values of a group by column."""
+    """Return the values of a group by column of CSV; those of an unknown scarcest resource are None."""
+    from bizrq.units import base
+
     group, scarce = view.group, view.tightest
+    taken = scarce.taken if scarce else None
     return {
         "name": view.name,
         "parent": view.parent,
         "ready": view.status_of("Ready"),
         "over": view.status_of("OverQuota"),
         "scarcest": scarce.resource if scarce else None,
-        "taken": scarce.text(scarce.taken) if scarce else None,
-        "hard": scarce.text(scarce.hard) if scarce else None,
-        "percent": scarce.percent if scarce else None,
+        "unit": base.unit_of(scarce.resource) if scarce else None,
+        "taken": base.rounded_up(scarce.resource, taken) if scarce and taken is not None else None,
+        "hard": base.rounded_down(scarce.resource, scarce.hard) if scarce else None,
+        "percentOfHard": scarce.percent if scarce else None,
         "reservations": len(view.reservations),
         "counted": group.status.last_reconcile_time,
         "age": group.metadata.creation_timestamp,
     }
 
 
-def show_rows(rows: list[dict[str, Any]], form: OutputFormat) -> None:
+def show_rows(shown: list[GroupView], *, every: bool) -> None:
     from bizrq.cli.output import terminal
 
-    if not rows:
+    if not shown:
         terminal.console().print("There are no groups.")
         return
-    heads = HEADS if form is OutputFormat.WIDE else _NARROW
-    right = ("taken", "hard", "percent", "reservations", "age", "counted")
-    print_table(heads, [[_cell(head, row[head]) for head in heads] for row in rows], right=right)
+    heads = _WIDE if every else _NARROW
+    right = ("taken", "hard", _PERCENT, "reservations", "age", "counted")
+    cells = [[_cell(head, view) for head in heads] for view in shown]
+    print_table(heads, cells, right=right, drop=() if every else _DROPPED)
 
 
-def _cell(head: str, value: Any) -> Text:
+def _cell(head: str, view: GroupView) -> Text:
     from rich.text import Text
 
     from bizrq.cli.output import terminal
 
-    if value is None or value == "":
-        return Text("-", "dim")
+    value, scarce = row_of(view).get(head), view.tightest
     if head in ("age", "counted"):
-        return Text(terminal.ago(value))
-    bad = (head, value) in (("ready", "False"), ("over", "True")) or (head == "percent" and value > 100)
-    text = f"{value}%" if head == "percent" else str(value)
-    return Text(text, "red" if bad else "yellow" if head == "percent" and value >= 90 else "")
+        return Text(terminal.ago(value)) if value else Text("?", "dim")
+    if head == "parent":
+        return Text(value or NONE)
+    if head in ("scarcest", "taken", "hard", _PERCENT):
+        if not view.resources:
+            return Text("unlimited" if head == "scarcest" else "", "dim")
+        if scarce is None:
+            return Text("?", "dim")
+        percent = scarce.percent or 0
+        texts = {
+            "scarcest": scarce.resource,
+            "taken": scarce.text(scarce.taken) or "?",
+            "hard": scarce.text(scarce.hard) or "?",
+            _PERCENT: f"{percent}%",
+        }
+        return Text(texts[head], "" if head != _PERCENT or percent < 90 else "red" if percent > 100 else "yellow")
+    return Text(str(value), "red" if (head, value) in (("ready", "False"), ("over", "True")) else "")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,18 +11,22 @@ from bizrq.cli.cluster import DEFAULT_FLAGS, ClusterFlags, client_for
 from bizrq.cli.groups import Group, OnlyResource, check_known, decode_groups, list_groups
 from bizrq.cli.options import Config, catalog_of
 from bizrq.cli.output.failure import EXIT_BAD_INPUT, Failure
-from bizrq.cli.output.tables import Output, OutputFormat, print_as, print_table
+from bizrq.cli.output.tables import AMOUNTS, NONE, Output, OutputFormat, print_as, print_table
 from bizrq.hours.bill import GroupBy
 
 if TYPE_CHECKING:
     from rich.text import Text
 
+    from bizrq.cli.output.view import GroupView, ResourceView
     from bizrq.kube.client import KubeClient
     from bizrq.units.names import Catalog
 
-#: The columns of every form; a narrow table leaves some out.
-HEADS = ("group", "parent", "resource", "hard", "used", "selfUsed", "granted", "reserved", "left", "percent")
-_NARROW = ("group", "resource", "hard", "used", "reserved", "left", "percent")
+#: The columns of CSV. Their names are keys of JSON.
+HEADS = ("group", "parent", "resource", *AMOUNTS)
+_WIDE = ("group", "parent", "resource", "hard", "used", "self", "granted", "reserved", "left", "% of hard")
+_NARROW = ("group", "resource", "hard", "used", "reserved", "left", "% of hard")
+#: The columns to leave out of a table that is too wide for its terminal, in this order.
+_DROPPED = ("reserved", "hard")
 
 _Hours = Annotated[bool, typer.Option("--hours", help="Report used hours, by group, for the current period.")]
 _By = Annotated[
@@ -86,33 +90,46 @@ def _report_quota(
     tree = tree_view(decode_groups(list_groups(client)), catalog, resource)
     if group is not None:
         check_known([group], list(tree.groups))
-    rows = [
-        report_row(view, figures)
-        for view, _ in tree.in_order(group)
+    shown = [
+        (view, figures)
+        for view in (row.view for row in tree.in_order(group))
         for figures in view.resources
         if not over or (figures.percent or 0) >= over
     ]
-    print_rows(rows, output)
+    print_as(
+        output,
+        names=dict.fromkeys(view.name for view, _ in shown),
+        heads=HEADS,
+        rows=[report_row(view, figures) for view, figures in shown],
+        table=lambda: _print(shown, every=output is OutputFormat.WIDE),
+    )
 
 
-def print_rows(rows: list[dict[str, Any]], form: OutputFormat) -> None:
-    def table() -> None:
-        heads = HEADS if form is OutputFormat.WIDE else _NARROW
-        print_table(heads, [[_cell(head, row) for head in heads] for row in rows], right=HEADS[3:])
+def _print(shown: list[tuple[GroupView, ResourceView]], *, every: bool) -> None:
+    from bizrq.cli.output import terminal
 
-    print_as(form, names=dict.fromkeys(row["group"] for row in rows), heads=HEADS, rows=rows, table=table)
+    if not shown:
+        terminal.console().print("No group has such a resource.")
+        return
+    heads = _WIDE if every else _NARROW
+    cells = [[_cell(head, view, figures) for head in heads] for view, figures in shown]
+    print_table(heads, cells, right=_WIDE[3:], drop=() if every else _DROPPED)
 
 
-def _cell(head: str, row: dict[str, Any]) -> Text:
+def _cell(head: str, view: GroupView, figures: ResourceView) -> Text:
     from rich.text import Text
 
-    value, percent = row[head], row["percent"]
-    if value is None:
-        # The parent of a root is ""; amounts are None until the first recount.
+    texts = {
+        "group": view.name,
+        "parent": view.parent or NONE,
+        "resource": figures.resource,
+        **{name: figures.text(amount) for name, amount in figures.amounts.items()},
+        "% of hard": None if figures.percent is None else f"{figures.percent}%",
+    }
+    text, percent = texts[head], figures.percent
+    if text is None:
+        # An amount is unknown until the first recount.
         return Text("?", "dim")
-    if value in ("", "0") and head != "hard":
-        return Text("-", "dim")
-    style = ""
-    if head in ("left", "percent") and percent is not None:
-        style = "red" if percent > 100 else "yellow" if percent >= 90 else ""
-    return Text(f"{value}%" if head == "percent" else str(value), style)
+    if head in ("left", "% of hard") and percent is not None:
+        return Text(text, "red" if percent > 100 else "yellow" if percent >= 90 else "")
+    return Text(text, "dim" if text == "0" and head != "hard" else "")

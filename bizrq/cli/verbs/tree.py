@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from bizrq.cli.cluster import DEFAULT_FLAGS, ClusterFlags, client_for
 from bizrq.cli.groups import Group, OnlyResource, Watch, check_known, decode_groups, list_groups, watch_groups
@@ -12,30 +15,45 @@ from bizrq.cli.output.tables import Output, OutputFormat, print_as
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Table
     from rich.text import Text
 
-    from bizrq.cli.output.view import GroupView, ResourceView, TreeView
+    from bizrq.cli.output.view import GroupView, ResourceView, TreeRow
 
 #: Cells of a bar on a wide and on a narrow terminal.
 _LONG, _SHORT = 20, 8
 #: The characters of bars: own, granted, reserved, left. Then the same, and the tree lines, in ASCII.
-_BLOCKS, _ASCII = "█▓▒░", "#=+."
+_BLOCKS, _ASCII = "█▓▒·", "#=+."
+#: The last cell of the bar of a group that is over quota.
+_OVER = "!"
+_LEGEND = ("own workloads", "granted to children", "reserved", "left")
 _LINES = str.maketrans("├└─│", "|`-|")
+
+
+class TreeSort(StrEnum):
+    NAME = "name"
+    PERCENT = "percent"
+
+
+_Depth = Annotated[int | None, typer.Option(min=1, help="Show only so many levels; 1 shows no children.")]
+_Sort = Annotated[
+    TreeSort, typer.Option("--sort", help="Order of siblings: by name, or the highest percentage of a ceiling first.")
+]
 
 
 def tree(
     group: Group = None,
     output: Output = OutputFormat.TABLE,
     resource: OnlyResource = None,
+    depth: _Depth = None,
+    sort: _Sort = TreeSort.NAME,
     watch: Watch = False,
     config: Config = None,
     where: ClusterFlags = DEFAULT_FLAGS,
 ) -> None:
     """Show the tree of groups, with the ceiling, usage, reservations and what is left of each resource.
 
-    A terminal shows bars: full for the group's own workloads, shaded for its children, light for reservations. Models
-    follow their base resource.
+    A terminal shows bars, and a legend for them. Models follow their base resource. JSON, YAML and CSV have whole
+    numbers; `unit` says of what.
     """
     client, catalog = client_for(where), catalog_of(config)
 
@@ -45,7 +63,9 @@ def tree(
         found = tree_view(decode_groups(items), catalog, resource)
         if group is not None:
             check_known([group], list(found.groups))
-        show_as(found.pruned(group) if resource is not None else found, group, output)
+        shown = found.pruned(group) if resource is not None else found
+        rows = shown.in_order(group, depth, by_percent=sort is TreeSort.PERCENT)
+        show_as(rows, output, paged=not watch)
 
     if not watch:
         show_items(list_groups(client))
@@ -60,34 +80,35 @@ def tree(
     watch_groups(client, show_again)
 
 
-def show_as(forest: TreeView, top: str | None, form: OutputFormat) -> None:
-    """Print the tree below `top` in one of the forms."""
+def show_as(rows: list[TreeRow], form: OutputFormat, *, paged: bool) -> None:
+    """Print the rows of a tree in one of the forms."""
     from bizrq.cli.output.view import report_row
     from bizrq.cli.verbs import report
 
-    rows = forest.in_order(top)
     print_as(
         form,
-        names=[view.name for view, _ in rows],
+        names=[row.view.name for row in rows],
         heads=report.HEADS,
-        rows=[report_row(view, figures) for view, _ in rows for figures in view.resources],
-        document=[as_json(view) for view, _ in rows],
+        rows=[report_row(row.view, figures) for row in rows for figures in row.view.resources],
+        document=[as_json(row.view) for row in rows],
         table=lambda: show(rows, every=form is OutputFormat.WIDE),
+        paged=paged,
     )
 
 
 def as_json(view: GroupView) -> dict[str, Any]:
     """Return a group as `tree -o json` prints it; an amount is null until the first recount."""
-
-    def row(f: ResourceView) -> dict[str, Any]:
-        amounts = {"hard": f.hard, "used": f.used, "selfUsed": f.self_used, "reserved": f.reserved, "left": f.left}
-        return {key: f.text(amount) for key, amount in amounts.items()}
+    from bizrq.cli.output.view import plain_amounts
 
     return {
         "name": view.name,
         "parent": view.parent,
         "children": list(view.children),
-        "resources": {figures.resource: row(figures) for figures in view.resources},
+        "conditions": [
+            {"type": c.type, "status": c.status, "reason": c.reason, "message": c.message}
+            for c in view.group.status.conditions
+        ],
+        "resources": {figures.resource: plain_amounts(figures) for figures in view.resources},
     }
 
 
@@ -100,13 +121,15 @@ _EVERY: tuple[_Column, ...] = (
     ("RESERVED", lambda f: f.reserved),
     ("LEFT", lambda f: f.left),
 )
+_PERCENT = "% OF HARD"
+_WIDE: tuple[_Column, ...] = (*_EVERY, (_PERCENT, lambda f: f.percent))
 _FEW: tuple[_Column, ...] = (("HARD", lambda f: f.hard), ("USED", lambda f: f.used), ("LEFT", lambda f: f.left))
 
 
-def show(rows: list[tuple[GroupView, str]], *, every: bool = False) -> None:
+def show(rows: list[TreeRow], *, every: bool = False) -> None:
     """Print the tree as a table, with bars and colours on a terminal only; `every` keeps all numbers at any width.
 
-    Names and numbers are never cut: a narrow terminal gets no bars, and then wraps its lines.
+    Names and numbers are never cut: a narrow terminal gets no bars, and then the numbers on lines below the names.
     """
     from bizrq.cli.output import terminal
 
@@ -114,45 +137,91 @@ def show(rows: list[tuple[GroupView, str]], *, every: bool = False) -> None:
     if not rows:
         console.print("There are no groups yet; kubectl apply -f examples/tree.yaml creates some.")
         return
-    *better, least = _layouts(console, every)
-    for cells, columns in better:
-        table = _table(console, rows, cells, columns)
-        if terminal.width_of(table) <= console.width:
-            break
-    else:
-        table = _table(console, rows, *least)
-    terminal.print_whole(table)
+    for cells, columns in _layouts(console, every):
+        numbers = [head for head, _ in columns]
+        heads, lines = ("group", "resource", *([""] if cells else []), *numbers), _lines(console, rows, cells, columns)
+        table = terminal.plain_table(heads, lines, right=numbers)
+        if not console.is_terminal or terminal.width_of(table) <= console.width:
+            terminal.print_whole(table)
+            if cells:
+                _print_legend(console)
+            return
+    _print_stacked(console, rows, _WIDE if every else _FEW)
 
 
 def _layouts(console: Console, every: bool) -> list[tuple[int, Sequence[_Column]]]:
-    """Return the lengths of bars and the columns to try, the best first; the last one is always used."""
+    """Return the lengths of bars and the columns to try, the best first."""
+    most = _WIDE if every else _EVERY
     if not console.is_terminal:
-        return [(0, _EVERY)]
-    least = _EVERY if every else _FEW
-    return [(_LONG, _EVERY), (_SHORT, least), (0, least)]
+        return [(0, most)]
+    least = most if every else _FEW
+    return [(_LONG, most), (_SHORT, least), (0, least)]
 
 
-def _table(console: Console, rows: list[tuple[GroupView, str]], cells: int, columns: Sequence[_Column]) -> Table:
+def _lines(console: Console, rows: list[TreeRow], cells: int, columns: Sequence[_Column]) -> list[list[Text]]:
+    """Return the cells of each line: group, resource, bar if it has `cells`, and numbers."""
     from rich.text import Text
 
     from bizrq.cli.output import terminal
 
-    numbers = [head for head, _ in columns]
     lines: list[list[Text]] = []
     ascii_only = terminal.is_ascii(console)
-    for view, lead in rows:
-        over = any(f.is_over for f in view.resources)
-        name = Text(f"{_drawn(lead, ascii_only)}{view.name}", "bold red" if over else "bold")
+    for row in rows:
+        name = _name(row, ascii_only)
         above: ResourceView | None = None
-        for figures in view.resources:
+        for figures in row.view.resources:
             label = _label(figures, above) if console.is_terminal else Text(figures.resource)
             above = figures
             bar = [_bar(figures, cells, _ASCII if ascii_only else _BLOCKS)] if cells else []
             lines.append([name, label, *bar, *(_number(head, figures, of(figures)) for head, of in columns)])
-            name = Text(_drawn(lead.replace("├─ ", "│  ").replace("└─ ", "   "), ascii_only))
-        if not view.resources:
-            lines.append([name, Text("no ceiling", "dim")])
-    return terminal.plain_table(("group", "resource", *([""] if cells else []), *numbers), lines, right=numbers)
+            name = Text(_drawn(_below(row.lead), ascii_only))
+        if not row.view.resources:
+            lines.append([name, Text("unlimited", "dim")])
+    return lines
+
+
+def _print_stacked(console: Console, rows: list[TreeRow], columns: Sequence[_Column]) -> None:
+    """Print each name, resource and its numbers on lines of their own, for a terminal that is too narrow for more."""
+    from rich.text import Text
+
+    from bizrq.cli.output import terminal
+
+    ascii_only = terminal.is_ascii(console)
+    for row in rows:
+        console.print(_name(row, ascii_only), soft_wrap=True)
+        lead = _drawn(_below(row.lead), ascii_only)
+        for figures in row.view.resources:
+            parts = [Text(f"{figures.resource}:")]
+            for head, of in columns:
+                parts.append(Text.assemble(f"{head.lower()} ", _number(head, figures, of(figures))))
+            terminal.print_filled(console, parts, f"{lead}  ")
+        if not row.view.resources:
+            console.print(Text(f"{lead}  unlimited", "dim"), soft_wrap=True)
+
+
+def _print_legend(console: Console) -> None:
+    from rich.text import Text
+
+    from bizrq.cli.output import terminal
+
+    glyphs = _ASCII if terminal.is_ascii(console) else _BLOCKS
+    words = [f"{glyph} {word}" for glyph, word in zip(glyphs, _LEGEND, strict=True)]
+    terminal.print_filled(console, [Text(text, "dim") for text in (*words, f"{_OVER} over quota")], "")
+
+
+def _name(row: TreeRow, ascii_only: bool) -> Text:
+    """Return the name of a group behind its tree lines, with the number of groups that are not shown below it."""
+    from rich.text import Text
+
+    over = any(f.is_over for f in row.view.resources)
+    hidden = f" (+{row.hidden})" if row.hidden else ""
+    name = f"{_drawn(row.lead, ascii_only)}{row.view.name}"
+    return Text.assemble((name, "bold red" if over else "bold"), (hidden, "dim"))
+
+
+def _below(lead: str) -> str:
+    """Return the tree lines for the lines below a name."""
+    return lead.replace("├─ ", "│  ").replace("└─ ", "   ")
 
 
 def _drawn(lead: str, ascii_only: bool) -> str:
@@ -174,9 +243,11 @@ def _number(head: str, figures: ResourceView, amount: int | None) -> Text:
 
     if amount is None:
         return Text("?", "dim")
+    if head == _PERCENT:
+        return Text(f"{amount}%", "bold red" if figures.is_over else "")
     if head == "LEFT" and figures.is_over:
         return Text(figures.text(amount) or "", "bold red")
-    return Text("-", "dim") if amount == 0 and head != "HARD" else Text(figures.text(amount) or "")
+    return Text(figures.text(amount) or "", "" if amount or head == "HARD" else "dim")
 
 
 def _bar(figures: ResourceView, cells: int, glyphs: str) -> Text:
@@ -189,7 +260,7 @@ def _bar(figures: ResourceView, cells: int, glyphs: str) -> Text:
         return Text("?" * cells, "dim")
     taken = used + figures.reserved
     if taken > hard:
-        return Text(full * cells, "red")
+        return Text(full * (cells - 1) + _OVER, "red")
     ends = [_end(amount, hard, cells) for amount in (own, used, taken)]
     style = "yellow" if hard and taken * 10 >= hard * 9 else "green"
     return Text.assemble(

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from bizrq.cli.manifests import Files, Recursive, read_all
 from bizrq.cli.options import Config, settings_of
-from bizrq.cli.output.tables import OutputFormat, print_document, print_table
+from bizrq.cli.output.tables import NONE, OutputFormat, print_document, print_table
 
 if TYPE_CHECKING:
     from bizrq.workloads.demand.offline import UsageRow
@@ -35,7 +35,17 @@ def usage(
     if output is UsageOutput.TABLE:
         show(rows)
     else:
-        print_document([row.as_json() for row in rows], OutputFormat(output.value))
+        print_document([_as_json(row) for row in rows], OutputFormat(output.value))
+
+
+def _as_json(row: UsageRow) -> dict[str, Any]:
+    """Return the item with whole numbers of a base unit in place of quantities."""
+    from bizrq.units import base, quantity
+
+    item = row.as_json()
+    if row.usage is not None:
+        item["usage"] = {name: base.plain(name, quantity.parse_sum(text)) for name, text in row.usage.items()}
+    return item
 
 
 def show(rows: list[UsageRow]) -> None:
@@ -50,11 +60,11 @@ def show(rows: list[UsageRow]) -> None:
         return
     cells: list[list[str | Text]] = []
     for row in rows:
-        first = [f"{row.kind} {row.namespace}/{row.name}", row.group or "-"]
+        first = [f"{row.kind} {row.namespace}/{row.name}", row.group or NONE]
         if row.error is not None:
             cells.append([*first, Text("refused", "red"), Text(row.error)])
             continue
-        for resource, amount in (row.usage or {"-": "0"}).items():
+        for resource, amount in (row.usage or {"nothing": "0"}).items():
             cells.append([*first, resource, amount])
             first = ["", ""]
         notes: list[list[str | Text]] = [["", "", "", remark] for remark in row.surge]

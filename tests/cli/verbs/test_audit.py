@@ -93,7 +93,7 @@ async def test_matching_records_are_listed_with_remarks_for_billing(bizrq: Bizrq
     document = json.loads((await bizrq("audit", "right", "-o", "json")).out)
     assert document["equal"]
     assert [each["kind"] for each in document["checked"]] == ["statement", "record", "group"]
-    assert document["remarks"][0]["hours"] == f"{GPU} 1.000"
+    assert document["remarks"][0]["seconds"] == {GPU: 3_600}
 
 
 def of(name: str, **status: object) -> Object:
@@ -198,7 +198,7 @@ async def test_a_correction_is_exactly_one_line_with_its_content(bizrq: Bizrq, m
     differs = f"{GPU}: its line says 1.000 ({ONE}), it says 2.000 ({2 * ONE})"
     assert (ended.code, sorted(found)) == (1, [[], ["appears in 2 lines"], [differs, "its line says bob: x"]])
     [waiting] = [each for each in document["remarks"] if each["what"] == "waiting"]
-    assert (waiting["who"], waiting["hours"]) == ("ann", f"{GPU} 4.000")
+    assert (waiting["who"], waiting["seconds"]) == ("ann", {GPU: 4 * 3_600})
 
 
 async def test_a_cluster_without_records_is_reported(bizrq: Bizrq) -> None:

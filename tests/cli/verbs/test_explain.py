@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from tests.cli.conftest import Bizrq
@@ -103,3 +105,24 @@ async def test_a_group_may_be_named_with_its_kind(bizrq: Bizrq) -> None:
     plain = await bizrq("explain", "ai")
     for words in (["bizrq/ai"], ["bizrq", "ai"], ["bizgroupresourcequota.quota.biz.group/ai"]):
         assert (await bizrq("explain", *words)).out == plain.out
+
+
+async def test_the_json_of_explain_has_every_figure_and_a_stable_reason(bizrq: Bizrq) -> None:
+    chat = json.loads((await bizrq("explain", "deploy/chat", "-o", "json")).out)
+    assert (chat["group"], chat["reason"], chat["oneMore"]["reason"]) == ("nlp", "Charged", "QuotaExceeded")
+    assert chat["resources"]["limits.cpu.A4"] == {
+        "unit": "millicores", "hard": 3_000, "taken": 4_000, "left": -1_000, "costs": 4_000
+    }  # fmt: skip
+    nlp = json.loads((await bizrq("explain", "nlp", "-o", "json")).out)
+    assert nlp["path"] == ["corp", "ai", "nlp"]
+    assert {name: each["reason"] for name, each in nlp["resources"].items()} == {
+        "limits.cpu": "Left", "limits.cpu.A4": "OverQuota", "requests.nvidia.com/gpu": "Left",
+        "cash/requests.nvidia.com/gpu": "Left",
+    }  # fmt: skip
+    chat_in = {"kind": "Deployment", "namespace": "default", "name": "chat", "unit": "millicores", "amount": 4_000}
+    assert chat_in in nlp["resources"]["limits.cpu"]["workloads"]
+    ai = json.loads((await bizrq("explain", "ai", "-o", "json")).out)
+    assert ai["resources"]["limits.cpu"]["children"]["vision"]["left"] == 12_000
+    assert ai["resources"]["requests.nvidia.com/gpu"]["reason"] == "NothingLeft"
+    ocr = json.loads((await bizrq("explain", "ocr", "-o", "json")).out)
+    assert {each["reason"] for each in ocr["resources"].values()} == {"NotCounted"}

@@ -74,9 +74,22 @@ async def test_the_json_of_fit(bizrq: Bizrq, tmp_path: Path) -> None:
     first, second, *_ = json.loads(result.out)
     assert first == {
         "kind": "Deployment", "namespace": "default", "name": "first", "group": "vision", "fits": True,
-        "violations": [], "maxReplicas": 12,
+        "reason": None, "message": None, "violations": [], "maxReplicas": 12, "couldHelp": [], "warnings": [],
+        "resources": {
+            "limits.cpu": {
+                "unit": "millicores", "hard": 20_000, "taken": 8_000, "left": 12_000, "asks": 10_000, "had": 0
+            }
+        },
     }  # fmt: skip
-    assert second["violations"] == [{"resource": "limits.cpu", "requested": "3", "used": "18", "hard": "20"}]
+    assert second["violations"] == [
+        {
+            "resource": "limits.cpu", "unit": "millicores", "requested": 3_000, "used": 18_000, "hard": 20_000,
+            "left": 2_000, "short": 1_000,
+        }
+    ]  # fmt: skip
+    assert second["reason"] == "QuotaExceeded"
+    left = {"limits.cpu": {"unit": "millicores", "amount": 30_000}}
+    assert second["couldHelp"][0] == {"group": "ai", "relation": "parent", "left": left}
     assert (result.code, second["fits"], second["maxReplicas"]) == (1, False, 2)
     assert second["message"].startswith("exceeded quota: vision, requested: limits.cpu=3,")
 
@@ -91,7 +104,8 @@ async def test_omitted_replicas_are_those_of_the_stored_object(bizrq: Bizrq, tmp
     chat = deployment("chat", "nlp", 1, cpu="2")
     del chat["spec"]["replicas"]
     [answer] = json.loads((await bizrq("fit", "-f", written(tmp_path, chat), "-o", "json")).out)
-    assert answer["violations"] == [{"resource": "limits.cpu", "requested": "4", "used": "8", "hard": "10"}]
+    [violation] = answer["violations"]
+    assert (violation["requested"], violation["used"], violation["hard"]) == (4_000, 8_000, 10_000)
 
 
 async def test_groups_in_the_file_are_admitted_first_and_then_charged(bizrq: Bizrq, tmp_path: Path) -> None:
@@ -236,7 +250,7 @@ async def test_a_shared_claim_is_charged_once(bizrq: Bizrq, tmp_path: Path) -> N
     assert "ResourceClaim 'cards' is charged to group lab, not to vision" in result.plain
     [page] = json.loads((await bizrq("describe", "lab", "-o", "json")).out)
     expected = {each["name"]: each["usage"].get("requests.nvidia.com/gpu") for each in page["workloads"]}
-    assert expected == {"a": None, "b": None, "cards": "4"}
+    assert expected == {"a": None, "b": None, "cards": {"unit": "count", "amount": 4}}
 
 
 async def test_fit_and_explain_decide_safe_mode_as_admission_does(bizrq: Bizrq, tmp_path: Path) -> None:
@@ -259,7 +273,10 @@ async def test_fit_and_explain_decide_safe_mode_as_admission_does(bizrq: Bizrq, 
         ]
         result = await bizrq("fit", "-f", written(tmp_path, job), "-o", "json")
         [found] = json.loads(result.out)
-        assert found["violations"] == [{"resource": hours, "requested": "80", "used": "40", "hard": "100"}]
+        [violation] = found["violations"]
+        assert [violation[key] for key in ("resource", "unit", "requested", "used", "hard")] == [
+            hours, "seconds", 80 * 3_600, 40 * 3_600, 100 * 3_600
+        ]  # fmt: skip
         assert found["message"].endswith("; next grant 2026-11-23T00:00:00+01:00")
         result = await bizrq("explain", "-f", written(tmp_path, job), width=120)
         assert next(line.split() for line in result.plain.splitlines() if hours in line) == [

@@ -24,36 +24,38 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 NARROW = """\
 GROUP         RESOURCE                                HARD  USED  LEFT
-corp          limits.cpu                    ▓▓▓▓░░░░   100    60    40
-              requests.nvidia.com/gpu       ▓▓▓▓▓▓▓▓    16    16     -
-              cash/requests.nvidia.com/gpu  █▓▓▓░░░░    1k   520   480
-└─ ai         limits.cpu                    ▓▓▓▓░░░░    60    30    30
-              requests.nvidia.com/gpu       ▓▓▓▓▓▓▓▓    16    16     -
-              cash/requests.nvidia.com/gpu  █░░░░░░░   500   120   380
-   ├─ nlp     limits.cpu                    ████▒▒░░    10     6     2
-   │            .A4                         ████████     3     4    -1
-   │          requests.nvidia.com/gpu       ░░░░░░░░     4     -     4
-   │          cash/requests.nvidia.com/gpu  ░░░░░░░░   100     -   100
+corp          limits.cpu                    ▓▓▓▓····   100    60    40
+              requests.nvidia.com/gpu       ▓▓▓▓▓▓▓▓    16    16     0
+              cash/requests.nvidia.com/gpu  █▓▓▓····    1k   520   480
+└─ ai         limits.cpu                    ▓▓▓▓····    60    30    30
+              requests.nvidia.com/gpu       ▓▓▓▓▓▓▓▓    16    16     0
+              cash/requests.nvidia.com/gpu  █·······   500   120   380
+   ├─ nlp     limits.cpu                    ████▒▒··    10     6     2
+   │            .A4                         ███████!     3     4    -1
+   │          requests.nvidia.com/gpu       ········     4     0     4
+   │          cash/requests.nvidia.com/gpu  ········   100     0   100
    ├─ ocr     limits.cpu                    ????????     5     ?     ?
    │          requests.nvidia.com/gpu       ????????     0     ?     ?
    │          cash/requests.nvidia.com/gpu  ????????     0     ?     ?
-   └─ vision  limits.cpu                    ███░░░░░    20     8    12
-              requests.nvidia.com/gpu       █████░░░    12     8     4
-                .A100                       █████░░░    12     8     4
-              cash/requests.nvidia.com/gpu  ████████    16    16     -"""
+   └─ vision  limits.cpu                    ███·····    20     8    12
+              requests.nvidia.com/gpu       █████···    12     8     4
+                .A100                       █████···    12     8     4
+              cash/requests.nvidia.com/gpu  ████████    16    16     0
+█ own workloads  ▓ granted to children  ▒ reserved  · left  ! over quota"""
 WIDE = """\
 GROUP  RESOURCE                                            HARD  USED  SELF  GRANTED  RESERVED  LEFT
-nlp    limits.cpu                    ████████████▒▒▒▒░░░░    10     6     6        -         2     2
-         .A4                         ████████████████████     3     4     4        -         -    -1
-       requests.nvidia.com/gpu       ░░░░░░░░░░░░░░░░░░░░     4     -     -        -         -     4
-       cash/requests.nvidia.com/gpu  ░░░░░░░░░░░░░░░░░░░░   100     -     -        -         -   100"""
+nlp    limits.cpu                    ████████████▒▒▒▒····    10     6     6        0         2     2
+         .A4                         ███████████████████!     3     4     4        0         0    -1
+       requests.nvidia.com/gpu       ····················     4     0     0        0         0     4
+       cash/requests.nvidia.com/gpu  ····················   100     0     0        0         0   100
+█ own workloads  ▓ granted to children  ▒ reserved  · left  ! over quota"""
 PIPE = """\
 GROUP      RESOURCE       HARD  USED  SELF  GRANTED  RESERVED  LEFT
-ai         limits.cpu       60    30     -       30         -    30
-├─ nlp     limits.cpu       10     6     6        -         2     2
-│          limits.cpu.A4     3     4     4        -         -    -1
-├─ ocr     limits.cpu        5     ?     ?        ?         -     ?
-└─ vision  limits.cpu       20     8     8        -         -    12"""
+ai         limits.cpu       60    30     0       30         0    30
+├─ nlp     limits.cpu       10     6     6        0         2     2
+│          limits.cpu.A4     3     4     4        0         0    -1
+├─ ocr     limits.cpu        5     ?     ?        ?         0     ?
+└─ vision  limits.cpu       20     8     8        0         0    12"""
 
 
 async def test_a_tree_in_a_narrow_terminal_has_bars_and_what_is_left(bizrq: Bizrq) -> None:
@@ -63,16 +65,39 @@ async def test_a_tree_in_a_narrow_terminal_has_bars_and_what_is_left(bizrq: Bizr
 
 
 async def test_a_narrow_tree_never_truncates_names_or_numbers(bizrq: Bizrq) -> None:
-    """Bars are dropped first; then the terminal wraps lines, as with kubectl."""
-    narrow = (await bizrq("tree", width=40)).plain
-    assert narrow.splitlines() == [f"{line[:42]}{line[52:]}" for line in NARROW.splitlines()]
+    """Bars are dropped first, and their legend; then each group and resource has lines of its own."""
+    narrow = (await bizrq("tree", width=60)).plain
+    assert narrow.splitlines() == [f"{line[:42]}{line[52:]}" for line in NARROW.splitlines()[:-1]]
+    lines = (await bizrq("tree", "ai", width=40)).plain.splitlines()
+    assert lines[:7] == [
+        "ai",
+        "  limits.cpu:  hard 60  used 30  left 30",
+        "  requests.nvidia.com/gpu:  hard 16",
+        "  used 16  left 0",
+        "  cash/requests.nvidia.com/gpu:",
+        "  hard 500  used 120  left 380",
+        "├─ nlp",
+    ]
+    assert lines[7:9] == ["│    limits.cpu:  hard 10  used 6", "│    left 2"]
+    assert all(len(line) <= 40 for line in lines)
+
+
+async def test_a_tree_is_limited_to_levels_and_sorted_by_what_is_scarcest(bizrq: Bizrq) -> None:
+    """A number says how many groups are left out below a name."""
+    two = (await bizrq("tree", "--depth", "2", "-r", "limits.cpu")).plain.splitlines()
+    assert [line.split()[0:3] for line in two[1:]] == [["corp", "limits.cpu", "100"], ["└─", "ai", "(+3)"]]
+    names = (await bizrq("tree", "ai", "--sort", "percent", "-o", "name")).out.split()
+    # A group that is not counted yet is last.
+    assert [name.rpartition("/")[2] for name in names] == ["ai", "nlp", "vision", "ocr"]
+    result = await bizrq("tree", "--depth", "0")
+    assert (result.code, result.out) == (2, "")
 
 
 async def test_a_tree_of_one_resource_has_the_groups_that_limit_it_and_their_ancestors(bizrq: Bizrq) -> None:
     names = (await bizrq("tree", "-r", "limits.cpu.A4", "-o", "csv")).out.splitlines()
     assert [line.split(",")[0] for line in names[1:]] == ["nlp"]
     tree = (await bizrq("tree", "-r", "limits.cpu.A4")).plain.splitlines()
-    assert [line.split()[:3] for line in tree[1:3]] == [["corp", "no", "ceiling"], ["└─", "ai", "no"]]
+    assert [line.split()[:3] for line in tree[1:3]] == [["corp", "unlimited"], ["└─", "ai", "unlimited"]]
     assert len(tree) == 4
 
 
@@ -87,6 +112,7 @@ async def test_a_tree_is_ascii_where_the_encoding_has_no_more(bizrq: Bizrq, widt
         ["`-", "vision"],
     ]
     assert "####++.." in result.plain or "############++++...." in result.plain
+    assert lines[-1] == "# own workloads  = granted to children  + reserved  . left  ! over quota"
 
 
 async def test_a_tree_in_a_wide_terminal_has_every_number(bizrq: Bizrq) -> None:
@@ -101,43 +127,58 @@ async def test_a_tree_in_a_pipe_is_plain_and_complete(bizrq: Bizrq) -> None:
 
 async def test_over_quota_is_red_unless_no_color_is_set(bizrq: Bizrq) -> None:
     coloured = (await bizrq("tree", "nlp", width=80)).out
-    assert re.search(r"\x1b\[31m█{8}", coloured)
+    assert re.search(r"\x1b\[31m█{7}!", coloured)
     assert re.search(r"\x1b\[1;31m *-1", coloured)
     plain = (await bizrq("tree", "nlp", width=80, NO_COLOR="1")).out
     assert "\x1b[3" not in plain
-    assert "████████     3     4    -1" in plain
+    assert "███████!     3     4    -1" in plain
 
 
 async def test_the_json_of_tree(bizrq: Bizrq) -> None:
     [nlp] = json.loads((await bizrq("tree", "nlp", "-o", "json")).out)
     assert nlp["resources"].pop("limits.cpu") == {
-        "hard": "10", "used": "6", "selfUsed": "6", "reserved": "2", "left": "2"
+        "unit": "millicores", "hard": 10_000, "used": 6_000, "selfUsed": 6_000, "granted": 0, "reserved": 2_000,
+        "left": 2_000, "percentOfHard": 80,
     }  # fmt: skip
+    assert [(c["type"], c["status"], c["reason"]) for c in nlp["conditions"]][1] == (
+        "OverQuota",
+        "True",
+        "CommandResult",
+    )
     assert (nlp["name"], nlp["parent"], nlp["children"]) == ("nlp", "ai", [])
     [ocr] = yaml.safe_load((await bizrq("tree", "ocr", "-o", "yaml")).out)
     assert ocr["resources"]["limits.cpu"] == {
-        "hard": "5", "used": None, "selfUsed": None, "reserved": "0", "left": None
+        "unit": "millicores", "hard": 5_000, "used": None, "selfUsed": None, "granted": None, "reserved": 0,
+        "left": None, "percentOfHard": None,
     }  # fmt: skip
     names = (await bizrq("tree", "ai", "-o", "name")).out.split()
     assert names == [f"bizgroupresourcequota.quota.biz.group/{name}" for name in ("ai", "nlp", "ocr", "vision")]
 
 
 GET = """\
-NAME    PARENT  READY    OVER     SCARCEST                      PERCENT  AGE
-ai      corp    True     False    requests.nvidia.com/gpu          100%  AGO
-corp    -       Unknown  Unknown  requests.nvidia.com/gpu          100%  AGO
-nlp     ai      True     True     limits.cpu.A4                    134%  AGO
-ocr     ai      Unknown  Unknown  -                                   -  AGO
-vision  ai      Unknown  Unknown  cash/requests.nvidia.com/gpu     100%  AGO"""
+NAME    PARENT  READY    OVER     SCARCEST                      % OF HARD  AGE
+ai      corp    True     False    requests.nvidia.com/gpu            100%  AGO
+corp    <none>  Unknown  Unknown  requests.nvidia.com/gpu            100%  AGO
+nlp     ai      True     True     limits.cpu.A4                      134%  AGO
+ocr     ai      Unknown  Unknown  ?                                     ?  AGO
+vision  ai      Unknown  Unknown  cash/requests.nvidia.com/gpu       100%  AGO"""
 GET_WIDE = """\
-NAME  PARENT  READY  OVER  SCARCEST       TAKEN  HARD  PERCENT  RESERVATIONS  COUNTED  AGE
-nlp   ai      True   True  limits.cpu.A4      4     3     134%             1     AGO  AGO"""
+NAME  PARENT  READY  OVER  SCARCEST       TAKEN  HARD  % OF HARD  RESERVATIONS  COUNTED  AGE
+nlp   ai      True   True  limits.cpu.A4      4     3       134%             1     AGO  AGO"""
 
 
 async def test_get_lists_groups_with_their_scarcest_resource(bizrq: Bizrq) -> None:
     assert re.sub(" +", " ", (await bizrq("get", width=80)).ageless) == re.sub(" +", " ", GET)
-    # A line that a narrow terminal has no room for is broken by it, never cut.
-    assert re.sub(" +", " ", (await bizrq("get", "nlp", "-o", "wide", width=80)).ageless) == re.sub(" +", " ", GET_WIDE)
+    wide = (await bizrq("get", "nlp", "-o", "wide", width=100)).ageless
+    assert re.sub(" +", " ", wide) == re.sub(" +", " ", GET_WIDE)
+    # A row that a narrow terminal has no room for gets lines of its own, and every value.
+    assert (await bizrq("get", "nlp", "-o", "wide", width=50)).ageless.splitlines() == [
+        "nlp",
+        "  PARENT ai  READY True  OVER True",
+        "  SCARCEST limits.cpu.A4  TAKEN 4  HARD 3",
+        "  % OF HARD 134%  RESERVATIONS 1  COUNTED AGO",
+        "  AGE AGO",
+    ]
 
 
 async def test_get_prints_objects_names_and_csv(bizrq: Bizrq) -> None:
@@ -148,14 +189,21 @@ async def test_get_prints_objects_names_and_csv(bizrq: Bizrq) -> None:
         assert printed["items"][0]["spec"]["hard"]["limits.cpu"] == "10"
     assert (await bizrq("get", "nlp", "-o", "name")).out == "bizgroupresourcequota.quota.biz.group/nlp\n"
     [row] = csv.DictReader(io.StringIO((await bizrq("get", "nlp", "-o", "csv")).out))
-    assert (row["scarcest"], row["taken"], row["hard"], row["percent"]) == ("limits.cpu.A4", "4", "3", "134")
+    assert (row["scarcest"], row["unit"], row["taken"], row["hard"]) == ("limits.cpu.A4", "millicores", "4000", "3000")
+    assert row["percentOfHard"] == "134"
+
+
+async def test_get_prints_the_object_itself_where_one_is_asked_for(bizrq: Bizrq) -> None:
+    for form, read in (("json", json.loads), ("yaml", yaml.safe_load)):
+        printed = read((await bizrq("get", "nlp", "-o", form)).out)
+        assert (printed["kind"], printed["metadata"]["name"]) == ("BizGroupResourceQuota", "nlp")
 
 
 REPORT = """\
-GROUP   RESOURCE                      HARD  USED  RESERVED  LEFT  PERCENT
-nlp     limits.cpu                      10     6         2     2      80%
-nlp     limits.cpu.A4                    3     4         -    -1     134%
-vision  cash/requests.nvidia.com/gpu    16    16         -     -     100%"""
+GROUP   RESOURCE                      HARD  USED  RESERVED  LEFT  % OF HARD
+nlp     limits.cpu                      10     6         2     2        80%
+nlp     limits.cpu.A4                    3     4         0    -1       134%
+vision  cash/requests.nvidia.com/gpu    16    16         0     0       100%"""
 
 
 async def test_report_has_a_row_for_every_group_and_resource(bizrq: Bizrq) -> None:
@@ -163,15 +211,15 @@ async def test_report_has_a_row_for_every_group_and_resource(bizrq: Bizrq) -> No
     assert [line for line in report if not line.startswith("ai")] == REPORT.splitlines()
     rows = json.loads((await bizrq("report", "-o", "json")).out)
     assert rows[0] == {
-        "group": "corp", "parent": "", "resource": "limits.cpu", "hard": "100", "used": "60", "selfUsed": "0",
-        "granted": "60", "reserved": "0", "left": "40", "percent": 60,
+        "group": "corp", "parent": "", "resource": "limits.cpu", "unit": "millicores", "hard": 100_000,
+        "used": 60_000, "selfUsed": 0, "granted": 60_000, "reserved": 0, "left": 40_000, "percentOfHard": 60,
     }  # fmt: skip
     assert len(rows) == 17
     out = (await bizrq("report", "nlp", "-r", "limits.cpu", "-o", "csv")).out
     assert out.splitlines() == [
-        "group,parent,resource,hard,used,selfUsed,granted,reserved,left,percent",
-        "nlp,ai,limits.cpu,10,6,6,0,2,2,80",
-        "nlp,ai,limits.cpu.A4,3,4,4,0,0,-1,134",
+        "group,parent,resource,unit,hard,used,selfUsed,granted,reserved,left,percentOfHard",
+        "nlp,ai,limits.cpu,millicores,10000,6000,6000,0,2000,2000,80",
+        "nlp,ai,limits.cpu.A4,millicores,3000,4000,4000,0,0,-1000,134",
     ]
 
 
@@ -205,7 +253,7 @@ async def test_describe_is_a_page_about_a_group(bizrq: Bizrq) -> None:
     assert (result.ageless, result.err) == (DESCRIBE, "")
     [page] = json.loads((await bizrq("describe", "nlp", "-o", "json")).out)
     assert [w["name"] for w in page["workloads"]] == ["chat", "search"]
-    assert page["workloads"][0]["usage"]["limits.cpu.A4"] == "4"
+    assert page["workloads"][0]["usage"]["limits.cpu.A4"] == {"unit": "millicores", "amount": 4_000}
     assert [c["type"] for c in page["conditions"]] == ["Ready", "OverQuota"]
 
 
@@ -283,7 +331,7 @@ async def test_models_of_configured_devices_need_the_configuration(bizrq: Bizrq,
     await bizrq.client.create(GROUPS, group("npus", **{npu: "8", f"{npu}.X1": "4", "limits.cpu": "1"}))
     try:
         tree = (await bizrq("tree", "npus", "-r", npu, "--config", config, width=80)).plain.splitlines()
-        assert [line.split()[:2] for line in tree[1:]] == [["npus", npu], [".X1", "????????"]]
+        assert [line.split()[:2] for line in tree[1:-1]] == [["npus", npu], [".X1", "????????"]]
         report = (await bizrq("report", "npus", "-r", npu, "-o", "csv", "--config", config)).out.splitlines()
         assert [line.split(",")[2] for line in report[1:]] == [npu, f"{npu}.X1"]
         assert len((await bizrq("report", "npus", "-r", npu, "-o", "csv")).out.splitlines()) == 2

@@ -79,11 +79,11 @@ async def bizrq(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Bizrq
 GROUP = """\
 all groups, 2026-11-16 to 2026-11-23, Europe/Berlin, counted up to
 2026-11-18T12:00
-GROUP   RESOURCE                  HOURS  SUBTREE  PERCENT
-ai      requests.nvidia.com/gpu   1.000   42.501       2%
-corp    requests.nvidia.com/gpu   0.000   42.501       0%
-nlp     requests.nvidia.com/gpu  43.501   43.501     102%
-vision  requests.nvidia.com/gpu  -2.000   -2.000      -5%
+GROUP   RESOURCE                  HOURS  SUBTREE    BUDGET  % OF BUDGET
+ai      requests.nvidia.com/gpu   1.000   42.501   500.000           9%
+corp    requests.nvidia.com/gpu   0.000   42.501  1000.000           4%
+nlp     requests.nvidia.com/gpu  43.501   43.501   100.000          44%
+vision  requests.nvidia.com/gpu  -2.000   -2.000    50.000          -4%
 TOTAL   requests.nvidia.com/gpu  42.501"""
 
 
@@ -91,18 +91,19 @@ async def test_hours_by_group_include_the_subtree(bizrq: Bizrq) -> None:
     result = await bizrq("report", "--hours", "-r", "cash/requests.nvidia.com/gpu", width=80)
     assert (result.code, result.plain, result.err) == (0, GROUP, "")
     assert (await bizrq("report", "ai", "--by", "group", "-r", GPU)).plain.splitlines()[2].split() == [
-        "ai", GPU, "1.000", "42.501", "2%",
+        "ai", GPU, "1.000", "42.501", "500.000", "9%", "2%",
     ]  # fmt: skip
 
 
 WORKLOAD = f"""\
 nlp and its subgroups, 2026-11-16 to 2026-11-23, Europe/Berlin, counted up to 2026-11-18T12:00
-WORKLOAD                                                RESOURCE                  HOURS  PERCENT
+WORKLOAD                                                RESOURCE                  HOURS  % OF TOTAL
 deployments.apps/team-a/serve                           limits.memory            61.000     100%
 deployments.apps/team-a/serve                           requests.nvidia.com/gpu  30.500      70%
 tfjobs.kubeflow.org/team-a/train                        requests.nvidia.com/gpu  10.001      23%
 {HOSTILE.replace(chr(27), chr(0xFFFD))}  requests.nvidia.com/gpu   3.000       7%
-TOTAL                                                   requests.nvidia.com/gpu  43.501"""
+TOTAL                                                   requests.nvidia.com/gpu  43.501
+Hours of memory are GiB-hours."""
 
 
 async def test_hours_by_workload_are_exact_and_rounded_up_only_for_display(bizrq: Bizrq) -> None:
@@ -114,8 +115,8 @@ async def test_hours_by_workload_are_exact_and_rounded_up_only_for_display(bizrq
         str(n * 10**9 * HOUR // 10 + over) for n, over in ((305, 0), (100, 1), (30, 0))
     ]
     assert rows[0] == {
-        "workload": SERVE, "resource": GPU, "hours": "30.500", "unit": "hours", "percent": 70, "from": W2, "to": W3,
-        "exact": "109800000000000000",
+        "workload": SERVE, "resource": GPU, "unit": "seconds", "seconds": 109_800, "percentOfTotal": 70,
+        "from": W2, "to": W3, "exact": "109800000000000000",
     }  # fmt: skip
     assert yaml.safe_load((await bizrq("report", "nlp", "--by", "workload", "-r", GPU, "-o", "yaml")).out) == rows
 
@@ -123,14 +124,14 @@ async def test_hours_by_workload_are_exact_and_rounded_up_only_for_display(bizrq
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        ("--by namespace", "team-a,41.501 team-b,3.000 ,-2.000"),
-        ("--by model", ",8.001 A100,4.000 T4,30.500"),
-        ("--by period", "2026-11-16,42.501"),
-        ("--by period --period all", "2026-11-02,9.000 2026-11-09,32.000 2026-11-16,42.501"),
-        ("--by group --period last", "ai,0.000 corp,0.000 nlp,25.000 old,9.000 vision,7.000"),
-        ("--by group --period 2026-11-09", "ai,0.000 corp,0.000 nlp,25.000 vision,7.000"),
-        ("--by group --period 2026-11-12T08:30", "ai,0.000 corp,0.000 nlp,25.000 vision,7.000"),
-        ("--by group --by model --period 2026-11-09", "nlp,A100,20.000 nlp,,5.000 vision,,7.000"),
+        ("--by namespace", "team-a,149401 team-b,10800 ,-7200"),
+        ("--by model", ",28801 A100,14400 T4,109800"),
+        ("--by period", "2026-11-16,153001"),
+        ("--by period --period all", "2026-11-02,32400 2026-11-09,115200 2026-11-16,153001"),
+        ("--by group --period last", "ai,0 corp,0 nlp,90000 old,32400 vision,25200"),
+        ("--by group --period 2026-11-09", "ai,0 corp,0 nlp,90000 vision,25200"),
+        ("--by group --period 2026-11-12T08:30", "ai,0 corp,0 nlp,90000 vision,25200"),
+        ("--by group --by model --period 2026-11-09", "nlp,A100,72000 nlp,,18000 vision,,25200"),
     ],
 )
 async def test_hours_are_grouped_as_requested(bizrq: Bizrq, line: str, expected: str) -> None:
@@ -138,9 +139,9 @@ async def test_hours_are_grouped_as_requested(bizrq: Bizrq, line: str, expected:
     rows = list(csv.DictReader(io.StringIO(result.out)))
     by = [word for flag, word in zip(line.split(), line.split()[1:], strict=False) if flag == "--by"]
     order = [name for name in ("period", "group", "namespace", "workload", "model") if name in by]
-    found = [",".join([*(row[name] for name in order), row["hours"]]) for row in rows]
+    found = [",".join([*(row[name] for name in order), row["seconds"]]) for row in rows]
     assert sorted(found) == sorted(expected.split(" "))
-    assert (result.code, {row["unit"] for row in rows}) == (0, {"hours"})
+    assert (result.code, {row["unit"] for row in rows}) == (0, {"seconds"})
     # Somebody who bills a period by what may still change wants to know.
     assert ("is not closed yet" in result.err) == ("all" in line or "last" in line or "-09" in line or "-12" in line)
 
@@ -162,6 +163,39 @@ async def test_a_bill_that_cannot_be_made_is_one_line(bizrq: Bizrq, line: str, e
     result = await bizrq("report", *line.split())
     assert (result.code, result.out) == (2, "")
     assert expected in " ".join(result.err.split())
+
+
+async def test_a_bill_says_what_share_of_its_budget_a_group_has_used(bizrq: Bizrq) -> None:
+    """The budgets are those of the open period: what a past one had is not recorded."""
+    for period, budget, share in (("current", 360_000, 44), ("last", None, None)):
+        result = await bizrq("report", "nlp", "--by", "group", "--period", period, "-r", GPU, "-o", "json")
+        [row] = json.loads(result.out)
+        assert (row["budgetSeconds"], row["percentOfBudget"]) == (budget, share)
+    unlimited = (await bizrq("report", "nlp", "--by", "group", "-r", "limits.memory")).plain.splitlines()
+    assert unlimited[-2].split() == ["nlp", "limits.memory", "61.000", "61.000", "unlimited", "100%"]
+
+
+async def test_csv_has_only_whole_numbers_that_every_spreadsheet_reads_alike(bizrq: Bizrq) -> None:
+    """Where the comma is the decimal mark, 1064.000 is a million; 1k is a text."""
+    for words in ("report --period all", "report --by model", "report", "forecast"):
+        text = (await bizrq(*words.split(), "-o", "csv")).out
+        numbers = {"hard", "used", "left", "budget", "percentOfHard", "percentOfTotal", "burnPerHour"}
+        for row in csv.DictReader(io.StringIO(text)):
+            plain = [value for head, value in row.items() if head in numbers or head.lower().endswith("seconds")]
+            assert plain, words
+            assert all(re.fullmatch(r"-?\d*", value) for value in plain), (words, row)
+
+
+async def test_no_hours_are_not_blamed_on_a_missing_budget(bizrq: Bizrq) -> None:
+    await bizrq.client.create(GROUPS, group("idle", hours="5"))
+    await bizrq.client.create(GROUPS, group("free", cpu="5"))
+    try:
+        idle = (await bizrq("report", "idle", "--hours")).plain
+        assert idle == "No hours are recorded for this period: nothing that costs hours has run."
+        assert "To record them, add" in (await bizrq("report", "free", "--hours")).plain
+    finally:
+        for name in ("idle", "free"):
+            await bizrq.client.delete(GROUPS, name)
 
 
 async def test_a_deleted_group_is_found_by_its_statements(bizrq: Bizrq) -> None:
@@ -210,11 +244,11 @@ async def test_the_page_has_every_bill_and_no_script_or_link(bizrq: Bizrq, tmp_p
 
 
 FORECAST = f"""\
-GROUP   RESOURCE                   BUDGET     USED     LEFT   BURN  OUT
-corp    {GPU}  1000.000  500.000  500.000  0.000  not before 2026-11-23
-ai      {GPU}   500.000  151.000  349.000  0.000  not before 2026-11-23
-nlp     {GPU}   100.000   43.501   56.499  1.000  2026-11-20T20:30, in 56 h
-vision  {GPU}    50.000    0.000   50.000  0.000  not before 2026-11-23
+GROUP   RESOURCE                   BUDGET     USED     LEFT  BURN/H  EXHAUSTED
+corp    {GPU}  1000.000  500.000  500.000   1.000  not before 2026-11-23
+ai      {GPU}   500.000  151.000  349.000   1.000  not before 2026-11-23
+nlp     {GPU}   100.000   43.501   56.499   1.000  2026-11-20T20:30, in 56 h
+vision  {GPU}    50.000    0.000   50.000   0.000  not before 2026-11-23
 nlp: {GPU} is used by deployments.apps/team-a/serve 100%"""
 
 
@@ -223,8 +257,9 @@ async def test_a_forecast_shows_when_a_budget_is_exhausted_and_by_whom(bizrq: Bi
     assert (result.code, result.plain, result.err) == (0, FORECAST, "")
     [row] = json.loads((await bizrq("forecast", "nlp", "-o", "json")).out)
     assert row == {
-        "group": "nlp", "resource": GPU, "budget": "100.000", "used": "43.501", "left": "56.499", "burn": "1.000",
-        "unit": "hours", "counted": NOW, "until": W3, "out": "2026-11-20T19:30:00.000Z",
+        "group": "nlp", "resource": GPU, "unit": "seconds", "budget": 360_000, "used": 156_601, "left": 203_399,
+        "burnPerHour": 3_600, "subtreeBurnPerHour": 3_600, "counted": NOW, "until": W3,
+        "exhausted": "2026-11-20T19:30:00.000Z",
         "workloads": [{"workload": SERVE, "percent": 100}],
     }  # fmt: skip
     assert yaml.safe_load((await bizrq("forecast", "nlp", "-o", "yaml")).out) == [row]
