@@ -11,8 +11,10 @@ import json
 import logging
 import os
 import signal
+import socket
 import sys
 from collections.abc import Awaitable, Callable, Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import NoReturn
 
@@ -28,7 +30,10 @@ from bizrq.kube.client import ConfigError, KubeClient
 from bizrq.listener import Listener, PortBounds, peer_of
 from bizrq.metrics import observed
 from bizrq.metrics_access import MetricsAccess
+from bizrq.quota.reservation import FORMATS
 from bizrq.settings import Settings, load
+from bizrq.store import processes
+from bizrq.store.processes import ProcessInfo
 from bizrq.units.text import printable
 
 #: The kubelet's probes and a few scrapers ask here, and send no bodies.
@@ -101,6 +106,17 @@ def prepare(name: str, config: Path | None, kubeconfig: Path | None) -> tuple[Se
         return settings, observed(client)
     except (ConfigurationError, ConfigError) as error:
         end(name, str(error))
+
+
+def identity() -> str:
+    """Return what this process is called in Leases: unique by host, process and a random part."""
+    return f"{socket.gethostname()}_{os.getpid()}_{os.urandom(4).hex()}"
+
+
+def about(name: str, config: Path | None, rules: str) -> ProcessInfo:
+    """Return what the process of this name says of itself in its Lease. `rules` is the digest of the registration."""
+    text = config.read_text("utf-8") if config is not None else ""
+    return ProcessInfo(name, identity(), version("bizrq"), FORMATS, processes.digest(text), rules)
 
 
 def serve(name: str, main: Callable[[Stop], Awaitable[None]]) -> None:

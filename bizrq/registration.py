@@ -7,6 +7,7 @@ has each of them in words.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -239,6 +240,12 @@ def by_service(namespace: str) -> ClientConfig:
 def by_url(url: str) -> ClientConfig:
     """Return the clientConfigs of webhooks at an address, such as https://10.0.0.1:8443."""
     return lambda path: {"url": url.rstrip("/") + path}
+
+
+def digest(settings: Settings, namespace: str) -> str:
+    """Return a digest of what is sent for review, and to which paths: equal ones are served and registered alike."""
+    made = configuration(settings, lambda path: {"path": path}, namespace=namespace)
+    return hashlib.sha256(repr(made["webhooks"]).encode()).hexdigest()[:16]
 
 
 def is_ours(stored: Object) -> bool:

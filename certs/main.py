@@ -24,6 +24,7 @@ from bizrq.kube.informer import Informer
 from bizrq.listener import EVERYWHERE
 from bizrq.metrics import CERTIFICATE_EXPIRES, WatchAges, observed
 from bizrq.metrics_access import MetricsAccess
+from bizrq.store.processes import ProcessLease
 from bizrq.units.text import printable
 from certs import cabundle, pki, rotation
 from certs.pki import CertificateError
@@ -60,6 +61,11 @@ class CertificateKeeper:
         self._namespace = namespace
         self._secret = secret
         self._now = now
+
+    @property
+    def unready(self) -> str:
+        """Return why there is no certificate, "" where there is one."""
+        return "" if self.done_once else "no certificate yet"
 
     async def run_pass(self, *, rotate: bool = False) -> None:
         """Run one pass. Without a Secret, files are kept valid even while the API server is away.
@@ -205,11 +211,16 @@ def certs(
                 metrics = await process.serve_metrics(
                     EVERYWHERE,
                     metrics_port,
-                    lambda: "" if keeper.done_once else "no certificate yet",
+                    lambda: keeper.unready,
                     None if metrics_anonymous else MetricsAccess(client),
                     collectors=[WatchAges(lambda: keeper.informers)],
                 )
-            await process.until_stopped(stop, keeper.run())
+            async with contextlib.AsyncExitStack() as stack:
+                if client is not None:
+                    info = process.about("bizrq-certs", None, "")
+                    lease = ProcessLease(client, info, namespace=namespace, unready=lambda: keeper.unready)
+                    await stack.enter_async_context(lease.held())
+                await process.until_stopped(stop, keeper.run())
         finally:
             if metrics is not None:
                 await metrics.cleanup()

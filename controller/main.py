@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import socket
 from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlsplit
@@ -12,9 +10,10 @@ from urllib.parse import urlsplit
 import structlog
 import typer
 
-from bizrq import flags, process
+from bizrq import flags, process, registration
 from bizrq.listener import EVERYWHERE
 from bizrq.metrics_access import MetricsAccess
+from bizrq.store.processes import ProcessLease
 
 log = structlog.get_logger(__name__)
 
@@ -75,6 +74,8 @@ def control(
     url = address(webhook_url) if webhook_url is not None else ""
     settings, client = process.prepare("bizrq-controller", config, kubeconfig)
 
+    info = process.about("bizrq-controller", config, registration.digest(settings, namespace))
+
     async def main(stop: process.Stop) -> None:
         controller = Controller(
             client,
@@ -84,7 +85,7 @@ def control(
             workers=workers,
             keep_statements=settings.keep_statements,
             namespace=namespace,
-            identity=identity(),
+            identity=info.identity,
             registers=True,
             webhook_url=url,
         )
@@ -95,18 +96,15 @@ def control(
                 metrics = await process.serve_metrics(
                     EVERYWHERE, metrics_port, lambda: controller.unready, access, OF_GROUPS, controller.collectors()
                 )
-            await process.until_stopped(stop, controller.run())
+            lease = ProcessLease(client, info, namespace=namespace, unready=lambda: controller.unready)
+            async with lease.held():
+                await process.until_stopped(stop, controller.run())
         finally:
             if metrics is not None:
                 await metrics.cleanup()
             await client.close()
 
     process.serve("bizrq-controller", main)
-
-
-def identity() -> str:
-    """Return this process's identity as the holder of a Lease: unique by host, process and a random part."""
-    return f"{socket.gethostname()}_{os.getpid()}_{os.urandom(4).hex()}"
 
 
 def run() -> None:

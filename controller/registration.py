@@ -7,12 +7,10 @@ delete the registration: it is mended a few seconds later, unless bizrq is pause
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-import orjson
 import structlog
 
 from bizrq import registration
@@ -20,7 +18,7 @@ from bizrq.kube.admission import REGISTRATIONS
 from bizrq.kube.client import ApiError, Forbidden, Invalid, KubeClient, NotFound, Resource, Unreachable
 from bizrq.kube.events import EventRecorder
 from bizrq.settings import Settings
-from bizrq.store import pause
+from bizrq.store import pause, processes
 from bizrq.store.pause import Pause
 from controller import metrics
 
@@ -75,12 +73,13 @@ class RegistrationKeeper:
         """
         reached = registration.by_url(webhook_url) if webhook_url else registration.by_service(namespace)
         self._rendered = registration.configuration(settings, reached, namespace=namespace)
-        self._digest = hashlib.sha256(orjson.dumps(self._rendered, option=orjson.OPT_SORT_KEYS)).hexdigest()[:16]
+        self._digest = registration.digest(settings, namespace)
         self._client = client
         self._recorder = recorder
         self._namespace = namespace
         self._is_service = not webhook_url
         self._clock = clock
+        self._watched = processes.Watched(clock)
         self._waits_for = ""
         self._paused: Pause | None = None
         #: What this process has stored or found stored; what differs from it was changed by somebody else.
@@ -173,21 +172,31 @@ class RegistrationKeeper:
     async def _waiting(self, stored: Object | None) -> str:
         """Return what has to come before the write, "" for nothing.
 
-        A new registration needs a webhook that answers. Another version's needs all webhooks of that version: an older
-        one may not know a path. What somebody else changed is mended at once.
+        A new registration needs a webhook that serves it. Another version's needs that all webhooks do, and that no pod
+        is left of a version without a Lease: an older one may not know a path. What somebody else changed is mended at
+        once.
         """
         if stored is not None and not registration.is_ours(stored):
             return f"somebody to delete the {REGISTRATIONS.kind} {registration.NAME}, which is not of bizrq"
         annotations = ((stored or {}).get("metadata") or {}).get("annotations") or {}
-        if not self._is_service or annotations.get(RENDERED) == self._digest:
+        if annotations.get(RENDERED) == self._digest:
             return ""
+        running = self._watched.running(await processes.read(self._client, self._namespace))
+        webhooks = [each for each in running if each.process == registration.SERVICE]
+        others = [each.identity for each in webhooks if each.rules != self._digest]
+        if len(webhooks) == len(others):
+            return "a webhook of this version and configuration"
+        if stored is None:
+            return ""
+        if others:
+            return f"the end of webhooks of another version or configuration: {', '.join(sorted(others)[:3])}"
+        return await self._rollout() if self._is_service else ""
+
+    async def _rollout(self) -> str:
         try:
             deployment = await self._client.get(_DEPLOYMENTS, registration.SERVICE, self._namespace)
         except NotFound:
-            return f"the Deployment {registration.SERVICE} in namespace {self._namespace}"
-        if stored is None:
-            is_available = (deployment.get("status") or {}).get("availableReplicas")
-            return "" if is_available else f"an available pod of {registration.SERVICE}"
+            return ""
         return "" if is_rolled_out(deployment) else f"the rollout of {registration.SERVICE}"
 
     async def _write(self, stored: Object | None, wanted: Object) -> None:

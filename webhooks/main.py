@@ -8,10 +8,11 @@ from typing import Annotated
 import structlog
 import typer
 
-from bizrq import flags, process
+from bizrq import flags, process, registration
 from bizrq.listener import EVERYWHERE
 from bizrq.metrics import WatchAges
 from bizrq.metrics_access import MetricsAccess
+from bizrq.store.processes import ProcessLease
 
 log = structlog.get_logger(__name__)
 
@@ -52,6 +53,7 @@ def serve(
     except CertificateError as error:
         process.end("bizrq-webhooks", str(error))
     settings, client = process.prepare("bizrq-webhooks", config, kubeconfig)
+    info = process.about("bizrq-webhooks", config, registration.digest(settings, namespace))
 
     async def main(stop: process.Stop) -> None:
         certificate = ServingCertificate(cert_dir, clients)
@@ -73,9 +75,11 @@ def serve(
                 metrics = await process.serve_metrics(
                     host, metrics_port, lambda: webhooks.unready, access, collectors=[ages]
                 )
-            await process.until_stopped(stop, work())
-            log.info("draining", seconds=drain_delay)
-            await webhooks.drain(drain_delay)
+            lease = ProcessLease(client, info, namespace=namespace, unready=lambda: webhooks.unready)
+            async with lease.held():
+                await process.until_stopped(stop, work())
+                log.info("draining", seconds=drain_delay)
+                await webhooks.drain(drain_delay)
         finally:
             await webhooks.stop()
             if metrics is not None:

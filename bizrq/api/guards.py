@@ -21,7 +21,7 @@ MAINTAIN: Final = "maintain"
 RESTORE_ROLE: Final = "bizrq-restore"
 #: The names of the policies, and of their bindings.
 STATUS, RECORDS, GROUPS, REGISTRATION = "bizrq-status", "bizrq-records", "bizrq-groups", "bizrq-registration"
-LEADER: Final = "bizrq-leader"
+LEADER, LEASES = "bizrq-leader", "bizrq-leases"
 
 #: The name and the label of our registration.
 _OURS, _LABEL = "bizrq", "app.kubernetes.io/name"
@@ -38,14 +38,17 @@ MAY_MAINTAIN: Final = (
 _HOW_TO: Final = f"to restore a backup, bind the ClusterRole {RESTORE_ROLE} to yourself"
 
 
-def guards(controller: str, certs: str, *, service: tuple[str, str], webhook_url: str = "") -> list[Object]:
-    """Return the policies, each followed by its binding. `controller` and `certs` are user names of these accounts.
+def guards(
+    controller: str, certs: str, webhooks: str, *, service: tuple[str, str], webhook_url: str = ""
+) -> list[Object]:
+    """Return the policies, each followed by its binding. The accounts are user names.
 
     `service` is the name and namespace of the webhooks' Service, `webhook_url` another address where they are.
     """
     found: list[Object] = []
     leader = _leader(controller, service, webhook_url)
-    for policy in (_status(), _records(), _groups(controller), _registration(certs), leader):
+    leases = _leases(controller, certs, webhooks)
+    for policy in (_status(), _records(), _groups(controller), _registration(certs), leader, leases):
         found += [policy, policies.binding(policy["metadata"]["name"])]
     return found
 
@@ -146,6 +149,24 @@ def _leader(controller: str, service: tuple[str, str], webhook_url: str) -> Obje
         [_OF_REGISTRATIONS],
         [_forbidden(" && ".join(asked), message)],
         conditions={"by-the-controller": f"request.userInfo.username == '{controller}'"},
+    )
+
+
+def _leases(*users: str) -> Object:
+    """Keep each account to Leases of its own name: one could stop the controller, or speak for another process."""
+    name = "request.?name.orValue('')"
+    own = [
+        f"(request.userInfo.username == '{user}' && ({name} == '{account}' || {name}.startsWith('{account}-')))"
+        for user in users
+        for account in [user.rpartition(":")[2]]
+    ]
+    ours = ", ".join(f"'{user}'" for user in users)
+    message = "the accounts of bizrq write only Leases with their own name, or with it and a dash before more"
+    return policies.policy(
+        LEASES,
+        [policies.rule("coordination.k8s.io", ["leases"], "CREATE", "UPDATE", "DELETE")],
+        [_forbidden(" || ".join(own), message)],
+        conditions={"by-bizrq": f"request.userInfo.username in [{ours}]"},
     )
 
 

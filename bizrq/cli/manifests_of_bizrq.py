@@ -6,7 +6,6 @@ registration of the webhooks is none of them: the controller's leader keeps it. 
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -21,7 +20,7 @@ from bizrq.kube.client import Resource
 from bizrq.listener import ANSWERING
 from bizrq.registration import PORT, SERVICE
 from bizrq.settings import Settings
-from bizrq.store import pause
+from bizrq.store import pause, processes
 from bizrq.store.overlaps import OVERLAPS
 from webhooks import label_policy
 
@@ -78,11 +77,6 @@ _BY_KIND: Mapping[str, Resource] = {resource.kind: resource for resource in _KIN
 PRUNED = tuple(
     r for r in _KINDS if r.kind not in ("Namespace", "CustomResourceDefinition", overlap.KIND, REGISTRATIONS.kind)
 )
-
-
-def config_digest(text: str) -> str:
-    """Return what the pods of a configuration are marked with, so that another text restarts them."""
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,11 +138,11 @@ def policy_objects(namespace: str, settings: Settings, webhook_url: str = "") ->
 
     `webhook_url` is where the webhooks are, if not only behind their Service.
     """
-    controller, certs = (rbac.user_of(account, namespace) for account in (CONTROLLER, CERTS))
+    controller, certs, webhooks = (rbac.user_of(each, namespace) for each in (CONTROLLER, CERTS, WEBHOOKS))
     return [
         overlap.policy(),
         overlap.binding(),
-        *guards.guards(controller, certs, service=(SERVICE, namespace), webhook_url=webhook_url),
+        *guards.guards(controller, certs, webhooks, service=(SERVICE, namespace), webhook_url=webhook_url),
         *label_policy.objects(settings, namespace),
     ]
 
@@ -279,7 +273,7 @@ def _deployment(
         volumes[_SETTINGS] = {"name": "config", "configMap": {"name": CONFIG}}
         command += ["--config", f"{_SETTINGS}/config.yaml"]
         # A process reads its configuration once, so a new text has to start new pods.
-        annotations[CONFIG_DIGEST] = config_digest(plan.config)
+        annotations[CONFIG_DIGEST] = processes.digest(plan.config)
     template: Object = {
         "metadata": {"labels": _selector(process), **({"annotations": annotations} if annotations else {})},
         "spec": {
@@ -312,6 +306,7 @@ def _container(
         "name": process.removeprefix("bizrq-"),
         "image": image,
         "command": command,
+        "env": [{"name": processes.POD_UID, "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}}}],
         "ports": [
             {"name": name, "containerPort": port, "protocol": "TCP"}
             for name, port in {**ports, "metrics": _METRICS[process]}.items()

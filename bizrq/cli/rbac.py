@@ -182,6 +182,7 @@ def _namespaced_roles(namespace: str) -> Iterator[RbacManifest]:
     lease = [
         rule("coordination.k8s.io", ["leases"], "create"),
         rule("coordination.k8s.io", ["leases"], "get", "update", names=[CONTROLLER]),
+        rule("coordination.k8s.io", ["leases"], "list"),
         rule("", ["configmaps"], "get", names=[pause.NAME]),
     ]
     yield from _local(
@@ -189,16 +190,27 @@ def _namespaced_roles(namespace: str) -> Iterator[RbacManifest]:
         namespace,
         lease,
         (CONTROLLER, namespace),
-        "The controller's Lease, and the marker of bizrq pause. RBAC cannot restrict a create to a\nname.",
+        why="The controller's Lease, the Leases by which it sees which processes run, and the marker of bizrq\n"
+        "pause. RBAC cannot restrict a create to a name.",
+    )
+    own = [rule("coordination.k8s.io", ["leases"], "create", "patch", "delete")]
+    yield from _local(
+        "bizrq-processes",
+        namespace,
+        own,
+        *((account, namespace) for account in (WEBHOOKS, CONTROLLER, CERTS)),
+        why="Each process keeps a Lease that says its version and configuration. A policy limits the names.",
     )
     secret = [rule("", ["secrets"], "create"), rule("", ["secrets"], "get", "update", names=[CERTS])]
-    yield from _local(CERTS, namespace, secret, (CERTS, namespace), f"Needed only with `bizrq-certs --secret {CERTS}`.")
+    yield from _local(
+        CERTS, namespace, secret, (CERTS, namespace), why=f"Needed only with `bizrq-certs --secret {CERTS}`."
+    )
     yield from _local(
         "bizrq-events",
         CLUSTER_NAMESPACE,
         [rule("", ["events"], "create", "patch")],
         (CONTROLLER, namespace),
-        "Groups are cluster-scoped, so events about them are in the namespace default.",
+        why="Groups are cluster-scoped, so events about them are in the namespace default.",
     )
 
 
@@ -243,9 +255,9 @@ def _binding(name: str, namespace: str, *accounts: str) -> dict[str, Any]:
 
 
 def _local(
-    name: str, namespace: str, rules: Sequence[Rule], account: tuple[str, str], why: str
+    name: str, namespace: str, rules: Sequence[Rule], *accounts: tuple[str, str], why: str
 ) -> tuple[RbacManifest, RbacManifest]:
-    """Return a role within a namespace, and its binding to an account (name, namespace)."""
+    """Return a role within a namespace, and its binding to accounts (name, namespace)."""
     metadata = {"name": name, "namespace": namespace}
     return (
         RbacManifest({"apiVersion": f"{_RBAC}/v1", "kind": "Role", "metadata": metadata, "rules": [*rules]}, why),
@@ -255,7 +267,7 @@ def _local(
                 "kind": "RoleBinding",
                 "metadata": metadata,
                 "roleRef": {"apiGroup": _RBAC, "kind": "Role", "name": name},
-                "subjects": [_subject(*account)],
+                "subjects": [_subject(*account) for account in accounts],
             }
         ),
     )

@@ -28,11 +28,11 @@ from bizrq.kube.admission import POLICIES, POLICY_BINDINGS, REGISTRATIONS
 from bizrq.kube.client import AlreadyExists, ApiError, Conflict, KubeClient, NotFound, Resource, Unreachable
 from bizrq.kube.config import default_kubeconfig
 from bizrq.listener import EVERYWHERE
+from bizrq.process import identity
 from bizrq.settings import Settings
 from bizrq.store.groups import GROUPS
 from certs.pki import make_ca, make_serving
 from certs.store import ServingCertificate, write_directory
-from controller.main import identity
 from controller.manager import Controller
 from controller.watch.cluster import now_ms
 from webhooks import label_policy

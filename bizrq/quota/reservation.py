@@ -22,6 +22,8 @@ from bizrq.units.times import TimestampError, format_timestamp, parse_timestamp
 LIFETIME = 60_000
 
 _FORMAT = "v1"
+#: The formats of entries that this version reads.
+FORMATS = (_FORMAT,)
 _INTEGER = re.compile(r"[0-9]{1,19}", re.ASCII)
 #: What tells one write from another: slot, uid, awaited object, generation, and whether it is a create.
 Write: TypeAlias = tuple[Slot, str, Slot | None, int | None, bool]

@@ -5,9 +5,11 @@ On the sandbox and on a real API server, there as the controller's account, with
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -22,9 +24,12 @@ from bizrq.kube.admission import REGISTRATIONS
 from bizrq.kube.client import AlreadyExists, ApiError, KubeClient, NotFound, Resource
 from bizrq.kube.config import Overrides, from_kubeconfig
 from bizrq.kube.events import EventRecorder
+from bizrq.kube.lease import LEASES
 from bizrq.settings import load, settings
-from bizrq.store import pause
+from bizrq.store import pause, processes
+from bizrq.store.processes import ProcessInfo
 from controller.registration import CHECK, FORGOTTEN, SOON, UNDONE, RegistrationKeeper, entries
+from tests.cli.conftest import Bizrq
 from tests.support.cluster import Cluster, eventually, has_kinds
 from tests.support.objects import CLUSTER_ROLES, DEPLOYMENTS, NAMESPACES, Object
 
@@ -34,6 +39,7 @@ HERE = "bizrq-keeping"
 SETTINGS = load(None)
 BUNDLE = "Y2E="
 RENDERED = registration.configuration(SETTINGS, registration.by_service(HERE), namespace=HERE)
+RULES = registration.digest(SETTINGS, HERE)
 CLOSED = {webhook["name"]: webhook["failurePolicy"] for webhook in RENDERED["webhooks"]}
 
 
@@ -77,6 +83,8 @@ async def leader(cluster: Cluster, client: KubeClient) -> AsyncIterator[Leader]:
             return False
 
         await eventually(counts, 60, "rights and policies count")
+        found.roll_out()
+        await serve(client)
         yield found
 
 
@@ -87,7 +95,9 @@ async def _remove(client: KubeClient, obj: Object) -> None:
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def keeper(client: KubeClient, leader: Leader) -> AsyncIterator[RegistrationKeeper]:
-    """A keeper beside an available webhook; nothing is registered yet."""
+    """A keeper beside a webhook that serves; nothing is registered yet."""
+    leader.roll_out()
+    await serve(client)
     leader.roll_out()
     await _gone(client)
     yield keeper_of(leader)
@@ -123,6 +133,24 @@ class Leader(KubeClient):
         if found is None:
             raise NotFound(404, "NotFound", name)
         return found
+
+
+async def serve(client: KubeClient, *, name: str = "bizrq-webhooks-1", rules: str = RULES) -> None:
+    """Renew the Lease of a webhook that serves these rules."""
+    info = ProcessInfo(registration.SERVICE, f"{name}_1_x", "0", ("v1",), rules=rules)
+    lease = processes.lease_of(info, HERE, "4711")
+    assert lease["metadata"]["name"] == name
+    del lease["metadata"]["ownerReferences"]
+    lease["spec"]["renewTime"] = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    try:
+        await client.create(LEASES, lease)
+    except AlreadyExists:
+        await client.patch(LEASES, name, {"metadata": lease["metadata"], "spec": lease["spec"]}, namespace=HERE)
+
+
+async def end(client: KubeClient, name: str = "bizrq-webhooks-1") -> None:
+    with contextlib.suppress(NotFound):
+        await client.delete(LEASES, name, HERE)
 
 
 async def stored(client: KubeClient) -> Object | None:
@@ -190,18 +218,45 @@ async def test_what_is_as_it_should_be_is_not_written(client: KubeClient, keeper
     assert (await there(client))["metadata"]["resourceVersion"] == version
 
 
-async def test_without_a_webhook_that_answers_nothing_is_registered(
+async def test_without_a_webhook_that_serves_it_nothing_is_registered(
     client: KubeClient, leader: Leader, keeper: RegistrationKeeper
 ) -> None:
-    """Where there is no Deployment, the webhooks run elsewhere, and their address has to be given."""
-    leader.webhooks = None
+    await end(client)
     assert await keeper.look() == CHECK
-    leader.roll_out(available=0)
+    await serve(client, rules="another")
     assert await keeper.look() == CHECK
     assert await stored(client) is None
-    leader.roll_out()
+    await serve(client, name="bizrq-webhooks-2")
     await keeper.look()
-    assert await stored(client)
+    assert await stored(client), "one is enough, as nothing is registered that the other does not know"
+    await end(client, "bizrq-webhooks-2")
+
+
+async def test_a_lease_that_nobody_renews_is_of_no_webhook(client: KubeClient, leader: Leader) -> None:
+    await _gone(client)
+    await serve(client, rules="another")
+    now = 1_000.0
+    keeper = keeper_of(leader, clock=lambda: now)
+    await keeper.look()
+    now += processes.DURATION
+    await serve(client)
+    await keeper.look()
+    assert await stored(client), "renewed, as what is awaited"
+    await trust(client)
+    other = RegistrationKeeper(
+        leader, settings({"exemptNamespaces": ["monitoring"]}), Recorded(), namespace=HERE, clock=lambda: now
+    )
+    mine = registration.digest(settings({"exemptNamespaces": ["monitoring"]}), HERE)
+    await serve(client, name="bizrq-webhooks-2", rules=mine)
+    before = await there(client)
+    await other.look()
+    assert await there(client) == before, "one of the webhooks does not serve it yet"
+    now += processes.DURATION
+    await serve(client, name="bizrq-webhooks-2", rules=mine)
+    await other.look()
+    assert "monitoring" in str((await there(client))["webhooks"])
+    await end(client, "bizrq-webhooks-2")
+    await _gone(client)
 
 
 Change = Callable[[Object], object]
@@ -286,7 +341,8 @@ async def test_two_writers_that_undo_each_other_write_ever_more_slowly(
         """Return after how many seconds of the clock a change is mended."""
         nonlocal now
         began = now
-        await client.patch(REGISTRATIONS, registration.NAME, {"metadata": {"annotations": None}})
+        opened = [{"op": "replace", "path": "/webhooks/0/failurePolicy", "value": "Ignore"}]
+        await client.patch(REGISTRATIONS, registration.NAME, opened, content_type="application/json-patch+json")
         while await keeper.look() != SOON:
             now += CHECK
         return now - began
@@ -372,8 +428,11 @@ async def test_one_that_an_install_applied_is_taken_over_without_a_moment_of_abs
         await client.create(REGISTRATIONS, applied)
     await trust(client)
     before = await there(client)
-    leader.roll_out(updated=0)
+    await serve(client, name="bizrq-webhooks-2", rules="another")
     assert await keeper.look() == CHECK
+    await end(client, "bizrq-webhooks-2")
+    leader.roll_out(updated=0)
+    assert await keeper.look() == CHECK, "a version without Leases may be left"
     assert await there(client) == before
     leader.roll_out()
     await keeper.look()
@@ -416,6 +475,7 @@ async def test_another_configuration_is_registered_by_a_leader_that_has_it(
     await kept(client, keeper)
     narrower = settings({"exemptNamespaces": ["monitoring"]})
     other = RegistrationKeeper(leader, narrower, Recorded(), namespace=HERE)
+    await serve(client, rules=registration.digest(narrower, HERE))
     await other.look()
     assert "monitoring" in str((await there(client))["webhooks"])
 
@@ -481,3 +541,73 @@ async def test_the_registration_goes_with_the_role_of_the_controller(
     await eventually(is_gone, 90, "the registration is collected")
     del role["metadata"]["resourceVersion"], role["metadata"]["uid"]
     await client.create(CLUSTER_ROLES, role)
+
+
+@pytest.mark.parametrize(
+    ("account", "name", "may"),
+    [
+        (rbac.WEBHOOKS, "bizrq-webhooks-a", True),
+        (rbac.WEBHOOKS, "bizrq-controller", False),
+        (rbac.WEBHOOKS, "bizrq-controller-a", False),
+        (rbac.WEBHOOKS, "another", False),
+        (rbac.CERTS, "bizrq-certs-a", True),
+        (rbac.CERTS, "bizrq-webhooks-a", False),
+        (rbac.CONTROLLER, "bizrq-controller-a", True),
+        (rbac.CONTROLLER, "bizrq-webhooks-a", False),
+    ],
+)
+async def test_each_account_is_kept_to_leases_of_its_own_name(
+    cluster: Cluster, client: KubeClient, leader: Leader, account: str, name: str, may: bool
+) -> None:
+    """By creation, change and deletion."""
+    del leader
+    groups = ("system:authenticated", "system:serviceaccounts", f"system:serviceaccounts:{HERE}")
+    who = Overrides(impersonated=rbac.user_of(account, HERE), groups=groups)
+    metadata = {"name": name, "namespace": HERE}
+    lease = {"apiVersion": LEASES.api_version, "kind": LEASES.kind, "metadata": metadata, "spec": {}}
+    async with KubeClient(from_kubeconfig(cluster.kubeconfig, None, who)) as theirs:
+        writes = (
+            lambda: theirs.create(LEASES, lease),
+            lambda: theirs.patch(LEASES, name, {"metadata": {"labels": {"a": "b"}}}, namespace=HERE),
+            lambda: theirs.delete(LEASES, name, HERE),
+        )
+        for write in writes:
+            if may:
+                await write()
+                continue
+            with pytest.raises(ApiError, match=f"ValidatingAdmissionPolicy '{guards.LEASES}'"):
+                await write()
+            with contextlib.suppress(AlreadyExists):
+                await client.create(LEASES, lease)
+    await end(client, name)
+
+
+async def test_uninstall_is_not_undone_by_a_leader_that_still_runs(
+    cluster: Cluster, client: KubeClient, keeper: RegistrationKeeper
+) -> None:
+    """Last: it takes the rights of the leader away."""
+    await kept(client, keeper)
+    looks = 0
+
+    async def look() -> None:
+        nonlocal looks
+        while True:
+            with contextlib.suppress(ApiError):
+                await keeper.look()
+            looks += 1
+
+    task = asyncio.create_task(look())
+    gone = await Bizrq(cluster.kubeconfig, client)("uninstall", "-n", HERE)
+    until = looks + 3
+
+    async def looked_again() -> bool:
+        return looks > until
+
+    await eventually(looked_again, 60, "the leader looks on")
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert gone.code == 0, gone.err
+    assert gone.out.splitlines()[0] == "validatingwebhookconfiguration.admissionregistration.k8s.io/bizrq deleted"
+    if cluster.is_real:
+        assert await stored(client) is None
+    assert await processes.read(client, HERE) == []

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -20,6 +20,8 @@ from bizrq.cli.output.failure import few
 from bizrq.cli.rbac import CERTS, CONTROLLER, WEBHOOKS
 from bizrq.kube.admission import REGISTRATIONS
 from bizrq.kube.lease import LEASES
+from bizrq.store.processes import ProcessInfo
+from bizrq.store.processes import digest as digest_of
 
 #: The oldest minor version of Kubernetes that bizrq runs on.
 OLDEST = (1, 30)
@@ -140,13 +142,35 @@ def processes(state: State) -> Iterator[Finding]:
     if len(set(images.values())) > 1:
         listed = ", ".join(f"{name} {image}" for name, image in images.items())
         yield Finding("versions", f"the processes have different images: {listed}", _AGAIN)
-    digest = made.config_digest(state.config) if state.config else None
+    digest = digest_of(state.config or "") or None
     for name in (WEBHOOKS, CONTROLLER):
         if name in stored and _digest(stored[name]) != digest:
             yield Finding("configuration", f"{name} runs with another one than configmap/{made.CONFIG} has", _AGAIN)
     if WEBHOOKS in stored and _of(stored[WEBHOOKS], "spec").get("replicas", 1) < 2:
         fix = "run bizrq install --replicas 2: without a webhook nothing is admitted"
         yield Finding("replicas", f"one replica of {WEBHOOKS}", fix, False)
+
+
+def skew(state: State) -> Iterator[Finding]:
+    """Compare what the running processes say of themselves, wherever they run."""
+    versions = _by(state.running, lambda info: info.version)
+    if len(versions) > 1:
+        yield Finding("versions", f"processes of different versions run: {_told(versions)}", _AGAIN)
+    configs = _by((each for each in state.running if each.process != CERTS), lambda info: info.config)
+    if len(configs) > 1:
+        fix = "restart them with one configuration: the controller, then the webhooks"
+        yield Finding("configuration", f"processes run with different configurations: {_told(configs)}", fix)
+
+
+def _by(running: Iterable[ProcessInfo], key: Callable[[ProcessInfo], str]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for info in running:
+        found.setdefault(key(info), []).append(f"{info.process} {info.identity.partition('_')[0]}")
+    return found
+
+
+def _told(found: dict[str, list[str]]) -> str:
+    return "; ".join(f"{value or 'none'}: {_listed(names)}" for value, names in sorted(found.items()))
 
 
 def _replicas(namespace: str, name: str, deployment: Object) -> Iterator[Finding]:
@@ -237,6 +261,7 @@ INSTALLED = (
     paused,
     objects,
     processes,
+    skew,
     rights,
     reachability,
     bundles,

@@ -24,10 +24,11 @@ from bizrq.cli.manifests_of_bizrq import InstallPlan, resource_of
 from bizrq.kube.client import ApiError, KubeClient, NotFound, Resource
 from bizrq.kube.lease import LEASES
 from bizrq.settings import Settings, load, loads
-from bizrq.store import pause
+from bizrq.store import pause, processes
 from bizrq.store.access import ACCESS_REVIEWS, SELF_REVIEWS
 from bizrq.store.groups import GROUPS, without_managed_fields
 from bizrq.store.pause import Pause
+from bizrq.store.processes import ProcessInfo
 
 Object = dict[str, Any]
 #: Kind, namespace ("" for none) and name.
@@ -75,6 +76,8 @@ class State:
     ahead: float | None = None
     groups: tuple[Object, ...] = ()
     pause: Pause | None = None
+    #: The processes that renew their Leases.
+    running: tuple[ProcessInfo, ...] = ()
 
     def get(self, kind: str, name: str, namespace: str = "") -> Object | None:
         return self.stored.get((kind, namespace, name))
@@ -133,6 +136,16 @@ class Reader:
         except ApiError as error:
             self.unknown.append(f"whether bizrq is paused: {error}")
             return None
+
+    async def running(self, namespace: str, now: datetime) -> tuple[ProcessInfo, ...]:
+        """Return the processes whose Leases are not older than they last, none where they cannot be read."""
+        try:
+            stored = await processes.read(self.client, namespace)
+        except ApiError as error:
+            self.unknown.append(f"the Leases of the processes: {error}")
+            return ()
+        oldest = now - timedelta(seconds=processes.DURATION)
+        return tuple(each.info for each in stored if each.renewed and datetime.fromisoformat(each.renewed) > oldest)
 
     async def allowed(self, resource: Resource, spec: Object) -> bool | None:
         """Return the answer to a review, None where it cannot be asked. Raise Unreachable."""
@@ -216,11 +229,12 @@ async def installed(client: KubeClient, namespace: str) -> State:
     found = await _each(wanted, lambda obj: reader.get(resource_of(obj), *_place(obj)))
     stored = {key_of(obj): each for obj, each in zip(wanted, found, strict=True) if each is not None}
     ahead = await reader.ahead()
+    now = datetime.now(UTC) - timedelta(seconds=ahead or 0.0)
     return State(
         namespace,
         version,
         text,
-        datetime.now(UTC) - timedelta(seconds=ahead or 0.0),
+        now,
         wanted=tuple(wanted),
         stored=stored,
         config=config,
@@ -228,6 +242,7 @@ async def installed(client: KubeClient, namespace: str) -> State:
         not_asked=await _not_asked(reader),
         groups=await reader.list(GROUPS),
         pause=await reader.pause(namespace),
+        running=await reader.running(namespace, now),
         lease=await _renewal(reader, namespace, first, began, ahead),
         ahead=ahead,
         unknown=tuple(reader.unknown),

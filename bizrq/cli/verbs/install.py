@@ -219,6 +219,7 @@ def uninstall(
         await _prune(client, going)
         for obj in going:
             await _delete(client, obj)
+        await _forget_processes(client, namespace)
         if crd:
             await _disallow(client)
             await _free_groups(client)
@@ -229,6 +230,20 @@ def uninstall(
             await _warn_of_kept_groups(client)
 
     run_on(client_for(where), work)
+
+
+async def _forget_processes(client: KubeClient, namespace: str) -> None:
+    """Delete the Leases of processes that could not do so themselves. What is left counts for nothing."""
+    from bizrq.kube.client import Forbidden, NotFound
+    from bizrq.kube.lease import LEASES
+    from bizrq.store import processes
+
+    try:
+        for each in await processes.read(client, namespace):
+            with contextlib.suppress(NotFound):
+                await client.delete(LEASES, each.name, namespace)
+    except Forbidden as error:
+        warn(f"Leases of processes may be left: {error.message}")
 
 
 async def _keep_away(client: KubeClient, namespace: str) -> None:

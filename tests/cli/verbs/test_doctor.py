@@ -23,8 +23,9 @@ from bizrq.kube.admission import REGISTRATIONS
 from bizrq.kube.client import AlreadyExists, KubeClient, NotFound
 from bizrq.kube.lease import LEASES
 from bizrq.settings import loads
-from bizrq.store import pause
+from bizrq.store import pause, processes
 from bizrq.store.groups import GROUPS
+from bizrq.store.processes import ProcessInfo
 from certs.pki import make_ca
 from sandbox.server import Sandbox
 from tests.cli.conftest import Bizrq
@@ -397,6 +398,44 @@ async def test_what_stands_in_the_way_of_an_install(seen: State, said: str) -> N
 
 
 REGISTERED = {("ValidatingWebhookConfiguration", "", "bizrq"): {"webhooks": []}}
+
+
+def _running(process: str, host: str, **more: str) -> ProcessInfo:
+    told = {"version": "0.1.0", "config": "c1", **more}
+    return ProcessInfo(f"bizrq-{process}", f"{host}_1_x", told["version"], ("v1",), told["config"])
+
+
+@pytest.mark.parametrize(
+    ("running", "said"),
+    [
+        ((_running("webhooks", "a"), _running("controller", "b"), _running("certs", "c", config="")), ""),
+        (
+            (_running("webhooks", "a"), _running("webhooks", "b", version="0.0.9"), _running("certs", "c")),
+            "versions: processes of different versions run: 0.0.9: bizrq-webhooks b; "
+            "0.1.0: bizrq-webhooks a, bizrq-certs c",
+        ),
+        (
+            (_running("webhooks", "a"), _running("controller", "b", config="")),
+            "configuration: processes run with different configurations: "
+            "none: bizrq-controller b; c1: bizrq-webhooks a",
+        ),
+    ],
+)
+async def test_processes_that_differ_are_named_by_their_leases(running: tuple[ProcessInfo, ...], said: str) -> None:
+    found = [f"{each.check}: {each.what}" for each in checks.findings(state(running=running), (checks.skew,))]
+    assert found == ([said] if said else [])
+
+
+async def test_only_leases_that_are_renewed_count(healthy: Bizrq) -> None:
+    """What is left of a process that was killed is no finding."""
+    for host, version, ago in (("a", "0.1.0", 0), ("b", "0.0.9", 300)):
+        lease = processes.lease_of(_running("webhooks", host, version=version), HERE)
+        renewed = datetime.now(UTC) - timedelta(seconds=ago)
+        lease["spec"]["renewTime"] = renewed.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        await healthy.client.create(LEASES, lease)
+    assert (await healthy("doctor")).out == HEALTHY
+    for each in await processes.read(healthy.client, HERE):
+        await healthy.client.delete(LEASES, each.name, HERE)
 
 
 @pytest.mark.parametrize(
