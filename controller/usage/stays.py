@@ -26,7 +26,7 @@ from controller.usage.runs_on import RunningOn
 from controller.usage.usage_cache import GroupUsage
 from controller.usage.workload_cost import WorkloadCosts
 from controller.usage.workload_usage import WorkloadUsage
-from controller.watch.cluster import Cluster, Object
+from controller.watch.cluster import CATCH_UP, Cluster, Object
 from controller.watch.informers import POD
 from controller.watch.pods import Pod
 from controller.watch.time_slice import Yielder
@@ -34,7 +34,7 @@ from controller.watch.time_slice import Yielder
 #: Seconds for which a group goes on paying for all of a workload that left it and asks for less since.
 _PATIENCE = 10.0
 #: How often the workloads are counted again that change meanwhile.
-_TRIES = 3
+_TRIES = 5
 
 
 class _Left(NamedTuple):
@@ -103,15 +103,18 @@ class Stays:
         self._over: dict[str, set[str]] = {}
         #: The makers of pods that left a group, until a status without them is stored.
         self._settled: dict[str, set[str]] = {}
+        #: The groups of which it is not decided yet what stays.
+        self._undecided: set[str] = set()
 
     def forget(self, group: str) -> None:
         """Forget a group that is gone."""
         for known in (self._left, self._held, self._counted, self._over, self._settled):
             known.pop(group, None)
+        self._undecided.discard(group)
 
     def is_due(self, group: str, usage: GroupUsage, over: Iterable[Reservation]) -> bool:
-        """Return True where something has left the group since `settle` returned, as far as is known by now."""
-        if usage.departed or group not in self._left:
+        """Return True where something has left the group of which `settle` has not decided what stays."""
+        if usage.departed or group not in self._left or group in self._undecided:
             return True
         return any(entry.uid not in usage.usages and entry.uid not in self._over[group] for entry in over)
 
@@ -133,6 +136,8 @@ class Stays:
         `over` are the reservations whose write is over. Raises ApiError, Unreachable.
         """
         name, entries = group.name, list(over)
+        pods = self._cluster.informers.pods
+        self._undecided.add(name)
         self._over[name] = {entry.uid for entry in entries}
         if name not in self._left:
             await self._look(name, usage)
@@ -141,14 +146,28 @@ class Stays:
             self._gather(name, usage, entries)
             taken = self._taken(name, usage)
             new = [each for each in taken if each.version not in counted and each.asks]
-            if not new:
-                break
             for each in new:
                 await self._costs.count(each.group, each.adapter, each.workload)
             self._counted[name] = counted = {each.version for each in taken}
+            revision = self._revision(name, taken) if not new else 0
+            if not new and pods.store.resource_version >= revision:
+                break
+            if revision and not await pods.catch_up(revision, CATCH_UP):
+                return False
         else:
             return True
+        self._undecided.discard(name)
         return self._decide(group, usage, taken, entries)
+
+    def _revision(self, name: str, taken: Iterable[_Taken]) -> int:
+        """Return the revision that the pods have to be seen at: that of what has left, and of what pays for pods again.
+
+        A pod may have been deleted before that. Then no demand pays for it.
+        """
+        placed = (self._cluster.placements.of(uid).obj for uid in self._left[name])
+        left = [self._cluster.ownership.keeper_of(obj) or obj for obj in placed if obj is not None]
+        again = [each.workload for each in taken if each.stayed and self._paid_by_demand(each) & each.stayed.keys()]
+        return max((int(each["metadata"]["resourceVersion"]) for each in (*left, *again)), default=0)
 
     async def _look(self, name: str, usage: GroupUsage) -> None:
         """Look through the record of a group for what left it while nobody watched."""

@@ -315,8 +315,9 @@ class WorkloadCosts:
         elif not revision:
             # The status alone asks for less: its controller has written that.
             since = float("-inf")
-        if not revision or known.stored != stored:
-            revision = int(metadata["resourceVersion"])
+        if not revision or known.stored != stored or known.lags is not False:
+            # Up to now its controllers may have made pods for the earlier demand.
+            revision = max(int(each["metadata"]["resourceVersion"]) for each in below.objects)
         hold = _Hold(larger(known.counts, stored), stored, generation, known.group, since, revision)
         observed = True if ended else _is_observed(obj, below)
         if observed is False:

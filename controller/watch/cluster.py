@@ -157,7 +157,7 @@ class Cluster:
             self.ownership.forget_payers()
         if old is not None and new is not None and labelled_group(old) != labelled_group(new):
             if (left := self.ownership.group_of(old)) is not None:
-                self.moved_pods.leave((pod.uid for pod in self.descendants.pods_of(new)), left)
+                self.moved_pods.leave((pod.uid for pod in self.descendants.pods_of(new)), self._made_for(new, left))
             for listener in self._listeners:
                 listener.on_move(old, new)
         changed = new or old
@@ -176,6 +176,15 @@ class Cluster:
                 self._enqueue(group, UNHURRIED if old is None else 0.0)
         if moved:
             self._enqueue_below(changed)
+
+    def _made_for(self, obj: Object, left: str) -> str:
+        """Return the group that the pods of what leaves a group were made for, if nobody has noted that.
+
+        After a start that is the group which remembers it, where the one that it leaves never counted it.
+        """
+        known = [self.payers.get(uid) for uid in (obj["metadata"]["uid"], *self.descendants.makers_of(obj))]
+        groups = [memory.group for memory in known if memory is not None and memory.gone is None]
+        return left if left in groups or not groups else groups[0]
 
     def _enqueue_awaiting(self, old: Kept | None, new: Kept | None) -> None:
         """Enqueue the groups with a reservation that awaits a write of this object: any change may end it."""

@@ -12,7 +12,6 @@ Time is not in it: an entry may expire as soon as the writes it was made for can
 from __future__ import annotations
 
 import itertools
-from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -25,6 +24,7 @@ from bizrq.quota.reservation import Reservation, parse_reservation
 from bizrq.quota.verdict import Denied
 from bizrq.units.quantity import NANO
 from bizrq.units.slot import GROUP_SLOT_KIND, Slot
+from tests.model.search import Finding, search
 from tests.support.catalog import CATALOG
 from tests.support.language import NOW, res, slot
 
@@ -655,44 +655,15 @@ def unsettled(world: World, scenario: Scenario, rules: Rules) -> str | None:
     return None
 
 
-@dataclass(frozen=True)
-class Finding:
-    """What an exploration came to: the number of worlds, and the way into the first that breaks a law."""
-
-    worlds: int
-    law: str | None = None
-    path: tuple[str, ...] = ()
-
-    def __str__(self) -> str:
-        return f"{self.worlds} worlds: {self.law or 'holds'}" + "".join(f"\n  {step}" for step in self.path)
-
-
 def explore(scenario: Scenario, rules: Rules | None = None, most: int = 200_000) -> Finding:
-    """Every world that the scenario can come to, breadth first, so that a way into trouble is a shortest one."""
+    """Every world that the scenario can come to."""
     rules = rules or Rules()
+
+    def law(before: World, world: World) -> str | None:
+        found = broken(before, world, scenario, rules)
+        if found is None and rules.keeps_accounts and all(each.phase == "done" for each in world.progress):
+            found = unsettled(world, scenario, rules)
+        return found
+
     start = first(scenario, cached=rules.answers_from_cache)
-    came: dict[World, tuple[World, str] | None] = {start: None}
-    todo = deque([start])
-    while todo:
-        world = todo.popleft()
-        for says, after in steps(world, scenario, rules):
-            if after in came:
-                continue
-            came[after] = (world, says)
-            law = broken(world, after, scenario, rules)
-            if law is None and rules.keeps_accounts and all(each.phase == "done" for each in after.progress):
-                law = unsettled(after, scenario, rules)
-            if law is not None:
-                return Finding(len(came), law, _way(came, after))
-            if len(came) > most:
-                raise AssertionError(f"more than {most} worlds: the scenario is too large to explore")
-            todo.append(after)
-    return Finding(len(came))
-
-
-def _way(came: Mapping[World, tuple[World, str] | None], world: World) -> tuple[str, ...]:
-    way: list[str] = []
-    while (step := came[world]) is not None:
-        world, says = step
-        way.append(says)
-    return tuple(reversed(way))
+    return search(start, lambda world: steps(world, scenario, rules), law, most)

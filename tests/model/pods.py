@@ -17,13 +17,14 @@ workload is gone, because it has not seen that yet.
 from __future__ import annotations
 
 import itertools
-from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from bizrq.workloads.ownership import charge
 from bizrq.workloads.ownership.overlap import free
+from tests.model.asks import SAME, Entry, Request, request_of
+from tests.model.search import Finding, search
 
 #: Main lines have no stay: the group pays for whatever the payer has.
 ALL = -1
@@ -66,26 +67,6 @@ class Pod(NamedTuple):
     size: int
     state: str = "up"
     uid: str = ""
-
-
-class Entry(NamedTuple):
-    """A promise: of a "create", an "update" or a "child". It adds what `amount` is beyond `base`."""
-
-    kind: str
-    name: str
-    uid: str
-    version: int
-    generation: int
-    amount: int
-    base: int
-
-    @property
-    def extra(self) -> int:
-        return max(0, self.amount - self.base)
-
-    @property
-    def key(self) -> tuple[str, str, int]:
-        return self.kind, self.uid, self.generation
 
 
 class Status(NamedTuple):
@@ -155,16 +136,6 @@ class World(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Request:
-    verb: str
-    name: str
-    pods: int = 0
-    size: int = 1
-    group: str = ""
-    after: int | None = None
-
-
-@dataclass(frozen=True)
 class Scenario:
     """Groups with their `hard` in cores, and what people ask for in any order, each a sentence.
 
@@ -187,22 +158,8 @@ class Scenario:
     names: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "requests", tuple(_request(i, ask) for i, ask in enumerate(self.asks)))
+        object.__setattr__(self, "requests", tuple(request_of(i, ask) for i, ask in enumerate(self.asks)))
         object.__setattr__(self, "names", tuple(self.groups))
-
-
-def _request(number: int, sentence: str) -> Request:
-    words = sentence.split()
-    after = number - 1 if words[0] == "then" else None
-    if after is not None:
-        del words[0]
-    verb, name, *rest = words
-    group = rest[-1] if rest[-2:-1] in (["in"], ["to"]) else ""
-    amount = rest[0] if rest and rest[0] not in ("in", "to") else ""
-    pods, _, size = amount.partition("x")
-    if verb in ("resize", "child"):
-        return Request(verb, name, 0, int(pods), group, after)
-    return Request(verb, name, int(pods) if pods else ALL, int(size or 1), group, after)
 
 
 class Rules:
@@ -285,7 +242,7 @@ def first(scenario: Scenario) -> World:
     works: list[Work] = []
     pods: list[Pod] = []
     for number, sentence in enumerate(scenario.stands):
-        asked = _request(0, sentence)
+        asked = request_of(0, sentence)
         work = Work(
             asked.name, f"{asked.name}.s{number}", 1, 1, asked.group, asked.pods, asked.size, (asked.pods, asked.size),
             1, asked.name in scenario.by_hand, scenario.surge.get(asked.name, 0),
@@ -369,7 +326,7 @@ def _ask(world: World, scenario: Scenario, rules: Rules, number: int, request: R
 def _ask_update(
     world: World, scenario: Scenario, rules: Rules, number: int, request: Request, work: Work, says: str
 ) -> Iterator[tuple[str, World]]:
-    pods = request.pods if request.verb in ("scale", "move") and request.pods != ALL else work.pods
+    pods = request.pods if request.verb in ("scale", "move") and request.pods != SAME else work.pods
     size = request.size if request.verb == "resize" else work.size
     asked = work._replace(pods=pods, size=size, group=request.group or work.group)
     if (pods, size) != (work.pods, work.size):
@@ -1013,45 +970,17 @@ def _settle(world: World, scenario: Scenario, rules: Rules) -> World:
     return world
 
 
-@dataclass(frozen=True)
-class Finding:
-    """What an exploration came to: the number of worlds, and the way into the first that breaks a law."""
-
-    worlds: int
-    law: str | None = None
-    path: tuple[str, ...] = ()
-
-    def __str__(self) -> str:
-        return f"{self.worlds} worlds: {self.law or 'holds'}" + "".join(f"\n  {step}" for step in self.path)
-
-
 def explore(scenario: Scenario, rules: Rules | None = None, most: int = 60_000) -> Finding:
-    """Every world that the scenario can come to, breadth first, so that a way into trouble is a shortest one."""
+    """Every world that the scenario can come to."""
     rules = rules or Rules()
-    start = ranked(first(scenario))
-    came: dict[World, tuple[World, str] | None] = {start: None}
-    todo = deque([start])
-    while todo:
-        world = todo.popleft()
-        for says, after in steps(world, scenario, rules):
-            now = ranked(after)
-            if now in came:
-                continue
-            came[now] = (world, says)
-            law = broken(world, now, scenario, rules)
-            if law is None and all(each.phase == "done" for each in now.progress):
-                law = unsettled(now, scenario, rules)
-            if law is not None:
-                return Finding(len(came), law, _way(came, now))
-            if len(came) > most:
-                raise AssertionError(f"more than {most} worlds: the scenario is too large to explore")
-            todo.append(now)
-    return Finding(len(came))
 
+    def law(before: World, world: World) -> str | None:
+        found = broken(before, world, scenario, rules)
+        if found is None and all(each.phase == "done" for each in world.progress):
+            found = unsettled(world, scenario, rules)
+        return found
 
-def _way(came: Mapping[World, tuple[World, str] | None], world: World) -> tuple[str, ...]:
-    way: list[str] = []
-    while (step := came[world]) is not None:
-        world, says = step
-        way.append(says)
-    return tuple(reversed(way))
+    def ahead(world: World) -> Iterator[tuple[str, World]]:
+        return ((says, ranked(after)) for says, after in steps(world, scenario, rules))
+
+    return search(ranked(first(scenario)), ahead, law, most)

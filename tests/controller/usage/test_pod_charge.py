@@ -308,6 +308,28 @@ def test_a_demand_that_fell_counts_until_the_pods_are_as_new(memory: Memory) -> 
     assert memory.charge(web) == 2
 
 
+def test_a_demand_that_fell_counts_until_the_pods_are_as_new_as_its_controllers_last_word(memory: Memory) -> None:
+    """It may have made pods for the earlier demand until then."""
+    web, below = web_with(memory, 0)
+    assert memory.charge(web) == 5
+    memory.cluster.informers.pods.installed = True
+
+    async def catch_up(_revision: int, _timeout: float) -> bool:
+        return False
+
+    memory.cluster.informers.pods.catch_up = catch_up  # type: ignore[method-assign]
+    lagging = {**web, "spec": {**web["spec"], "replicas": 2}, "metadata": {**web["metadata"], "generation": 2}}
+    web = memory.put(lagging)
+    assert memory.charge(web) == 5
+    memory.cluster.informers.pods.store.resource_version = int(web["metadata"]["resourceVersion"])
+    assert memory.charge(web) == 5
+    observed(memory, below, 2, replicas=2)
+    web = memory.put({**web, "status": {"observedGeneration": 2}})
+    assert memory.charge(web) == 5
+    memory.cluster.informers.pods.store.resource_version = 10**6
+    assert memory.charge(web) == 2
+
+
 def test_what_a_controller_lags_behind_is_held_after_a_restart(memory: Memory) -> None:
     """Nothing says what was asked for before but what is below."""
     web = memory.put({**deployment("web", "nlp", 2), "status": {"observedGeneration": 1}}, generation=2)

@@ -377,6 +377,24 @@ class Cut:
         return web.json_response({"kind": "Status", "code": 503}, status=503) if self.left < 0 else None
 
 
+class Late:
+    """The API server tells nobody of pods until `end`."""
+
+    def __init__(self, books: Books) -> None:
+        self._box = books.box
+
+    def begin(self) -> None:
+        self._box.faults.append(self)
+        self._box.break_watches()
+
+    def end(self) -> None:
+        self._box.faults.remove(self)
+
+    async def __call__(self, request: web.Request) -> web.Response | None:
+        is_of_pods = request.method == "GET" and request.path.endswith("/pods")
+        return web.json_response({"kind": "Status", "code": 503}, status=503) if is_of_pods else None
+
+
 @pytest.mark.parametrize("writes", range(7))
 async def test_at_every_write_at_which_a_controller_is_killed_all_that_runs_is_charged(
     books: Books, writes: int
@@ -565,6 +583,32 @@ async def test_a_demand_pays_for_pods_once_its_controller_has_observed_it(books:
         await team.observed()
         await team.holds_still(nlp="0", vision="5")
         assert team.least >= 5
+
+
+async def test_what_has_left_is_decided_from_pods_that_are_as_new(books: Books) -> None:
+    """One that was seen to run may have been deleted before the move: no demand pays for it."""
+    late = Late(books)
+    async with movers(books) as (team, _):
+        await team.deployment(2)
+        below = await team.change(REPLICASETS, "web-1", replicas=2)
+        old = await team.pods("old", below, 2, terminationGracePeriodSeconds=DAY)
+        await team.uses("2")
+        late.begin()
+        await team.scale(0)
+        await team.delete(*old)
+        await team.observed()
+        at = (await books.client.get(DEPLOYMENTS, "web", "default"))["metadata"]
+        await books.promise("vision", move_of(at, "cpu=2"))
+        await team.move("vision", spec={"replicas": 2})
+        await team.change(REPLICASETS, "web-1", replicas=2)
+        await team.observed()
+        await team.holds_still(vision="2")
+        await team.holds(nlp="2")
+        late.end()
+        await team.pods("new", below, 2)
+        found = await team.holds_still(nlp="2", vision="2")
+        assert team.least >= 4
+        assert stays(found["nlp"]) == 2
 
 
 async def test_what_the_new_group_has_made_is_no_charge_of_the_old_one(books: Books) -> None:

@@ -1,0 +1,819 @@
+"""Every interleaving of moves between groups, pod by pod, with a controller of ours that sees them late.
+
+`pods` explores who pays for what outlives what asked for it, with an amount for what stays of a move. This one has
+moves alone, and a line for each pod that stays. It models `controller/usage/stays.py` as it stands, with what the
+controller keeps in memory for that: the group of each pod of what moved (`controller/watch/moved_pods.py`), what left a
+group and as what it was counted there, and demands that fell. A restart forgets all of it.
+
+A world is a value. Pods cost one core each and are numbered by age. `may_pay` has the groups that may pay for a pod by
+docs/ownership.md: the one that it was made for, and each whose workload asked for it while nobody had deleted it. That
+is known to the laws alone, which add up pods and ask no controller.
+
+The controller sees each write of a workload in order, unless its watch starts over, and pods as they are at one moment.
+
+Left out: what `pods` explores (deletions, adoptions, sizes of pods, surge, the pages of a record, two controllers), and
+time. A pod that ends may go on ending, the controller waits for a workload's own one as long as it takes, and an entry
+may expire as soon as its writes can no longer be stored. A restart takes longer than a workload's controller needs.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import NamedTuple
+
+from bizrq.workloads.ownership import charge
+from tests.model.asks import SAME, Entry, Request, request_of
+from tests.model.search import Finding, search
+
+CORES = "cores"
+
+
+class Work(NamedTuple):
+    """A stored workload. `acts` is the number of pods that its controller has observed, of generation `seen`.
+
+    `acts_in` is the group that admitted that, and `fell` the version of the last write that asked for less.
+    """
+
+    name: str
+    version: int
+    generation: int
+    group: str
+    pods: int
+    acts: int = 0
+    seen: int = 0
+    acts_in: str = ""
+    fell: int = 0
+
+    @property
+    def lags(self) -> bool:
+        return self.seen < self.generation
+
+
+class Pod(NamedTuple):
+    """A pod, which is ending once it is not `up`. `may_pay` is what the laws know of it, sorted."""
+
+    uid: int
+    owner: str
+    up: bool
+    may_pay: tuple[str, ...] = ()
+
+
+class Status(NamedTuple):
+    """A group's status, with the lines of the workloads that it counted and of the pods that stayed."""
+
+    used: int = 0
+    entries: tuple[Entry, ...] = ()
+    workloads: tuple[str, ...] = ()
+    stayed: tuple[int, ...] = ()
+
+
+class Left(NamedTuple):
+    """What left a group. `cost` is what it was counted at there, None where it was not."""
+
+    group: str
+    name: str
+    cost: int | None
+    may_be_lost: bool
+
+
+class Hold(NamedTuple):
+    """The demand that counts of a workload, and the group in which it was counted first."""
+
+    name: str
+    counts: int
+    group: str
+
+
+class View(NamedTuple):
+    """What the controller has seen: `coming` are the writes of workloads that it has not, in order.
+
+    `missed` is the version of the first change of a pod that it has not seen, 0 if there is none, and `last` that of
+    the last one that it has.
+    """
+
+    works: tuple[Work, ...] = ()
+    coming: tuple[Work, ...] = ()
+    pods: tuple[Pod, ...] = ()
+    missed: int = 0
+    last: int = 0
+
+
+class Mind(NamedTuple):
+    """What the controller remembers, and no other one will.
+
+    `notes` are pods and the groups that they were made for, `counted` has a cost by group and workload, `looked` are
+    the groups whose record it has looked through, and `settled` what it is done with, by group and workload.
+    """
+
+    notes: tuple[tuple[int, str], ...] = ()
+    counted: tuple[tuple[str, str, int], ...] = ()
+    left: tuple[Left, ...] = ()
+    holds: tuple[Hold, ...] = ()
+    looked: tuple[str, ...] = ()
+    settled: tuple[tuple[str, str], ...] = ()
+
+
+class Progress(NamedTuple):
+    phase: str = "new"
+    asked: Work | None = None
+    decided_on: int = 0
+    promises: tuple[tuple[str, tuple[str, str, int]], ...] = ()
+    ended: int = 0
+
+
+class World(NamedTuple):
+    works: tuple[Work, ...]
+    pods: tuple[Pod, ...]
+    version: int
+    last: int
+    statuses: tuple[Status, ...]
+    view: View
+    mind: Mind
+    progress: tuple[Progress, ...]
+    restarts: int = 0
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """Groups with their `hard` in cores, and what people ask for, as in `tests.model.pods`.
+
+    The watches of workloads and of pods may be `late`, each by itself. A watch of workloads that `relists` may skip
+    writes. Where somebody `refuses`, an allowed write may get lost.
+    """
+
+    groups: Mapping[str, int]
+    asks: Sequence[str]
+    stands: Sequence[str] = ()
+    late: str = "works pods"
+    restarts: int = 0
+    relists: bool = False
+    is_prompt: bool = False
+    refuses: bool = False
+    requests: tuple[Request, ...] = field(init=False)
+    names: tuple[str, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "requests", tuple(request_of(i, ask) for i, ask in enumerate(self.asks)))
+        object.__setattr__(self, "names", tuple(self.groups))
+
+
+class Rules:
+    """How it is decided which pods stay. Each flag is a rule; a short cut leaves one out."""
+
+    #: Pods that the demand in the new group does not pay for stay with the one that paid.
+    leaves_stays = True
+    #: The controller notes the group of each pod when it sees the move.
+    notes_moves = True
+    #: Not the group that a workload leaves, but the one whose record has it where the other never counted it.
+    notes_remembered = True
+    #: What a group was only promised by a move shows in pods that moved on from there, and in no others.
+    doubts_lost_moves = True
+    #: Pods that the demand in the new group pays for are that group's from then on.
+    gives_covered = True
+    #: No more stays than the status holds beyond what the group is charged now, and what was promised.
+    minds_room = True
+    #: A group goes on paying for pods that may still be made for it.
+    holds_what_may_come = True
+    #: The demand pays for pods once the workload's controller has observed what was promised.
+    awaits_observation = True
+    #: A controller that starts anew looks through the lines of the record for what has left.
+    looks_through = True
+    #: What is promised of a move ends with what left: it is room for what stays.
+    counts_ending_promises = True
+    #: A demand that fell counts until pods are seen that are no older.
+    wants_new_pods = True
+    #: No older than what shows that it is observed: until then a controller that lags made pods for it.
+    wants_pods_of_now = True
+    #: What has left a group is settled from pods that are no older than that.
+    settles_from_new_pods = True
+    #: Once the demand pays for a pod that stays, it stays no more.
+    gives_up = True
+
+
+# -- What can happen next ----------------------------------------------------------------------------------------------
+
+
+def first(scenario: Scenario) -> World:
+    works: list[Work] = []
+    pods: list[Pod] = []
+    for sentence in scenario.stands:
+        asked = request_of(0, sentence)
+        works.append(Work(asked.name, 1, 1, asked.group, asked.pods, asked.pods, 1, asked.group))
+        pods += [Pod(len(pods) + i, asked.name, True, (asked.group,)) for i in range(asked.pods)]
+    statuses, counted = [], []
+    for group in scenario.names:
+        own = [work for work in works if work.group == group]
+        statuses.append(Status(sum(work.pods for work in own), (), tuple(sorted(work.name for work in own))))
+        counted += [(group, work.name, work.pods) for work in own]
+    stored = tuple(sorted(works))
+    holds = tuple(Hold(work.name, work.pods, work.group) for work in stored)
+    return World(
+        stored,
+        tuple(pods),
+        1,
+        1,
+        tuple(statuses),
+        View(stored, (), tuple(pods), 0, 1),
+        Mind((), tuple(sorted(counted)), (), holds, scenario.names),
+        (Progress(),) * len(scenario.requests),
+        scenario.restarts,
+    )
+
+
+def steps(world: World, scenario: Scenario, rules: Rules) -> Iterator[tuple[str, World]]:
+    """What can happen next, in words, and the world after it."""
+    for says, after in _changes(world, scenario, rules):
+        yield says, ranked(_seen_at_once(after, scenario, rules))
+
+
+def _changes(world: World, scenario: Scenario, rules: Rules) -> Iterator[tuple[str, World]]:
+    for number, request in enumerate(scenario.requests):
+        progress = world.progress[number]
+        if progress.phase == "allowed":
+            yield from _write(world, scenario, number, progress)
+        elif progress.phase == "new" and (request.after is None or world.progress[request.after].phase == "done"):
+            yield from _ask(world, scenario, number, request)
+    for work in world.works:
+        yield from _act(world, scenario, work)
+    for pod in world.pods:
+        if not pod.up:
+            yield f"pod {pod.uid} of {pod.owner} is gone", _with_pods(world, (p for p in world.pods if p != pod))
+    yield from _watch(world, scenario, rules)
+    for group in scenario.names:
+        yield from _count(world, scenario, rules, group)
+    if world.restarts and not any(work.lags for work in world.works):
+        view = View(world.works, (), world.pods, 0, world.last)
+        yield "the controller restarts", world._replace(view=view, mind=Mind(), restarts=world.restarts - 1)
+
+
+def _ask(world: World, scenario: Scenario, number: int, request: Request) -> Iterator[tuple[str, World]]:
+    work = next((each for each in world.works if each.name == request.name), None)
+    says = f"{number} {scenario.asks[number]}"
+    if request.verb == "create":
+        if work is None:
+            asked = Work(request.name, 0, 1, request.group, request.pods)
+            entry = Entry("create", request.name, request.name, 0, 0, asked.pods, 0)
+            yield from _promise(world, scenario, number, says, asked, 0, entry)
+        return
+    if work is None:
+        return
+    pods = request.pods if request.pods != SAME else work.pods
+    asked = work._replace(pods=pods, group=request.group or work.group)
+    asked = asked._replace(generation=work.generation + (pods != work.pods))
+    is_move = asked.group != work.group
+    if scenario.is_prompt and not _is_counted(world, work):
+        return
+    if pods <= work.pods and not is_move:
+        yield f"{says}: nothing more", _allow(world, number, asked, work.version, None)
+        return
+    before = 0 if is_move else work.pods
+    entry = Entry("update", work.name, work.name, work.version, work.generation, pods, before)
+    earlier = next((e for e in _status(world, scenario, asked.group).entries if e.key == entry.key), None)
+    # Upon a write that it would share the entry with: the recount could not tell how much of it is counted.
+    if earlier is not None and earlier.version < work.version and earlier.amount and (is_move or before > earlier.base):
+        return
+    yield from _promise(world, scenario, number, says, asked, work.version, entry)
+
+
+def _is_counted(world: World, work: Work) -> bool:
+    """True once the workload's controller acts on what it asks for now, and ours has counted that if it is anything."""
+    costs = (cost for group, name, cost in world.mind.counted if (group, name) == (work.group, work.name))
+    return not work.lags and work.pods <= max(costs, default=0)
+
+
+def _promise(
+    world: World, scenario: Scenario, number: int, says: str, asked: Work, decided_on: int, entry: Entry
+) -> Iterator[tuple[str, World]]:
+    """Reviews of one write share an entry: the largest amount, the smallest base, the latest version."""
+    status = _status(world, scenario, asked.group)
+    for each in status.entries:
+        if each.key == entry.key:
+            amount, base = max(each.amount, entry.amount), min(each.base, entry.base)
+            entry = entry._replace(amount=amount, base=base, version=max(each.version, entry.version))
+    entries = tuple(sorted((*(each for each in status.entries if each.key != entry.key), entry)))
+    if status.used + sum(each.extra for each in entries) <= scenario.groups[asked.group]:
+        after = _with_status(world, scenario, asked.group, status._replace(entries=entries))
+        words = f"{says}: promised {entry.extra}"
+        yield words, _allow(after, number, asked, decided_on, (asked.group, entry.key))
+
+
+def _allow(
+    world: World, number: int, asked: Work, decided_on: int, promise: tuple[str, tuple[str, str, int]] | None
+) -> World:
+    promises = {*world.progress[number].promises, *((promise,) if promise else ())}
+    asked = Work(asked.name, 0, asked.generation, asked.group, asked.pods)
+    return _progress(world, number, Progress("allowed", asked, decided_on, tuple(sorted(promises))))
+
+
+def _write(world: World, scenario: Scenario, number: int, progress: Progress) -> Iterator[tuple[str, World]]:
+    asked = progress.asked
+    assert asked is not None
+    done = progress._replace(phase="done", asked=None, ended=world.version)
+    current = next((each for each in world.works if each.name == asked.name), None)
+    if (current.version if current else 0) == progress.decided_on:
+        words = f"{number} stores {asked.name}: {asked.pods} in {asked.group}"
+        new = asked
+        if current is not None:
+            new = asked._replace(acts=current.acts, seen=current.seen, acts_in=current.acts_in, fell=current.fell)
+            if not new.lags:
+                new = new._replace(acts_in=new.group)
+        falls = current is not None and asked.pods < current.pods
+        yield words, _progress(_put(world, current, new, falls=falls), number, done._replace(ended=world.version + 1))
+    elif current is not None and progress.decided_on:
+        yield f"{number} conflict, asks again", _progress(world, number, done._replace(phase="new"))
+    else:
+        yield f"{number} fails", _progress(world, number, done)
+    if scenario.refuses:
+        yield f"{number} is refused elsewhere", _progress(world, number, done)
+
+
+def _act(world: World, scenario: Scenario, work: Work) -> Iterator[tuple[str, World]]:
+    """What the workload's own controller does, by what it has observed: it makes pods, and deletes the youngest."""
+    if work.lags:
+        now = work._replace(acts=work.pods, seen=work.generation, acts_in=work.group)
+        yield f"{work.name}'s controller observes generation {work.generation}", _put(world, work, now)
+    if not work.seen:
+        return
+    up = [pod for pod in world.pods if pod.owner == work.name and pod.up]
+    if len(up) < work.acts:
+        uid = max(_uids(world), default=-1) + 1
+        uncounted = (name for name in scenario.names if work.name in _status(world, scenario, name).workloads)
+        may_pay = {work.acts_in, *((work.group,) if work.pods else ()), *uncounted}
+        made = Pod(uid, work.name, True, tuple(sorted(may_pay)))
+        yield f"{work.name}'s controller makes pod {uid}", _with_pods(world, (*world.pods, made))
+    elif len(up) > work.acts:
+        ends = max(up)
+        pods = (pod._replace(up=False) if pod == ends else pod for pod in world.pods)
+        yield f"{work.name}'s controller deletes pod {ends.uid}", _with_pods(world, pods)
+
+
+def _watch(world: World, scenario: Scenario, rules: Rules) -> Iterator[tuple[str, World]]:
+    view = world.view
+    if view.coming:
+        yield f"the controller sees {_words(view.coming[0])}", _deliver(world, 1, scenario, rules)
+        if scenario.relists and len(view.coming) > 1:
+            yield f"the controller lists {_words(view.coming[-1])}", _deliver(world, len(view.coming), scenario, rules)
+    if view.missed:
+        yield f"the controller sees the pods {[pod.uid for pod in world.pods]}", _deliver_pods(world)
+
+
+def _words(work: Work) -> str:
+    return f"{work.name}: {work.pods} in {work.group}, generation {work.seen} of {work.generation} observed"
+
+
+def _deliver(world: World, number: int, scenario: Scenario, rules: Rules) -> World:
+    """Of so many writes the last is seen, and no other."""
+    view, mind = world.view, world.mind
+    old = {work.name: work for work in view.works}
+    # The writes of several workloads come together.
+    for new in {work.name: work for work in view.coming[:number]}.values():
+        known = old.get(new.name)
+        if known is not None and known.group != new.group and rules.notes_moves:
+            mind = _note_move(world, mind, known.group, new, scenario, rules)
+        old[new.name] = new
+    view = view._replace(works=tuple(sorted(old.values())), coming=view.coming[number:])
+    return world._replace(view=view, mind=mind)
+
+
+def _note_move(world: World, mind: Mind, left: str, new: Work, scenario: Scenario, rules: Rules) -> Mind:
+    """The group that was left is that of the pods which are seen by then, unless they were another's already."""
+    notes, has_stayed = dict(mind.notes), {uid for status in world.statuses for uid in status.stayed}
+    remember = [name for name in scenario.names if new.name in _status(world, scenario, name).workloads]
+    if rules.notes_remembered and remember and left not in remember:
+        left = remember[0]
+    for pod in world.view.pods:
+        if pod.owner == new.name and pod.uid not in has_stayed:
+            notes.setdefault(pod.uid, left)
+    return mind._replace(notes=tuple(sorted(notes.items())))
+
+
+def _deliver_pods(world: World) -> World:
+    there = {pod.uid for pod in world.pods}
+    mind = world.mind._replace(notes=tuple(note for note in world.mind.notes if note[0] in there))
+    return world._replace(view=world.view._replace(pods=world.pods, missed=0, last=world.last), mind=mind)
+
+
+def _seen_at_once(world: World, scenario: Scenario, rules: Rules) -> World:
+    """What a watch has that is never late."""
+    if world.view.missed and "pods" not in scenario.late:
+        world = _deliver_pods(world)
+    while world.view.coming and "works" not in scenario.late:
+        world = _deliver(world, 1, scenario, rules)
+    return world
+
+
+# -- A recount ---------------------------------------------------------------------------------------------------------
+
+
+class _Cost(NamedTuple):
+    """What a workload is charged, and what it would be if nothing were asked for."""
+
+    charge: int
+    floor: int
+
+
+class Recount:
+    """One recount of one group, from what the controller has seen and remembers."""
+
+    def __init__(self, world: World, scenario: Scenario, rules: Rules, group: str) -> None:
+        self.world = world
+        self.rules = rules
+        self.group = group
+        self.view = world.view
+        self.works = {work.name: work for work in world.view.works}
+        self.there = {pod.uid: pod for pod in world.view.pods}
+        self.entries = {name: _status(world, scenario, name).entries for name in scenario.names}
+        self.status = _status(world, scenario, group)
+        #: The lines of pods, by group. Those of pods that are gone go.
+        self.stayed = {
+            name: {uid for uid in _status(world, scenario, name).stayed if uid in self.there} for name in scenario.names
+        }
+        self.notes = dict(world.mind.notes)
+        self.left = {(each.group, each.name): each for each in world.mind.left}
+        self.holds = {hold.name: hold for hold in world.mind.holds}
+        self.held = 0
+        self.is_early = False
+        self.settled: set[str] = set()
+        self.counted = {(where, name): cost for where, name, cost in world.mind.counted}
+        for (where, name), cost in list(self.counted.items()):
+            if self.works[name].group != where:
+                self.left[where, name] = Left(where, name, cost, False)
+                del self.counted[where, name]
+        self.own = [work for work in self.view.works if work.group == group]
+        self._count()
+        if rules.leaves_stays:
+            self._settle()
+        self._count()
+
+    def _count(self) -> None:
+        self.costs = {work.name: self._cost(work) for work in self.own}
+        self.counted.update({(self.group, name): cost.charge for name, cost in self.costs.items()})
+
+    def _hold(self, work: Work) -> Hold:
+        """Return the demand that counts: one that fell counts until it is observed, and the pods are no older."""
+        known = self.holds.get(work.name)
+        if work.lags and work.acts_in == work.group and (known is None or known.counts <= work.acts):
+            known = self.holds[work.name] = Hold(work.name, work.acts, work.group)
+        if known is not None and known.counts > work.pods:
+            since = work.version if self.rules.wants_pods_of_now else work.fell
+            is_behind = self.rules.wants_new_pods and 0 < self.view.missed <= since
+            if work.lags or is_behind:
+                return known
+        found = self.holds[work.name] = Hold(work.name, work.pods, work.group)
+        return found
+
+    def _has_fallen(self, work: Work) -> bool:
+        return self._hold(work).counts > work.pods
+
+    def _cost(self, work: Work) -> _Cost:
+        hold = self._hold(work)
+        counts = hold.counts if hold.group == work.group else work.pods
+        earlier = counts if work.lags and hold.counts > work.pods else 0
+        up, ending = 0, 0
+        for pod in self._pods(work):
+            up, ending = (up + 1, ending) if pod.up else (up, ending + 1)
+        missing = max(0, work.pods - up) if not earlier else 0
+        return _Cost(max(counts, slot_charge(earlier or work.pods, up, ending, missing)), min(up, work.pods))
+
+    def _pods(self, work: Work) -> Iterable[Pod]:
+        return (pod for pod in self.view.pods if pod.owner == work.name and not self._has_stayed(pod.uid))
+
+    def _has_stayed(self, uid: int) -> bool:
+        return any(uid in stayed for stayed in self.stayed.values())
+
+    # Which pods stay.
+
+    def _settle(self) -> None:
+        if self.rules.looks_through and self.group not in self.world.mind.looked:
+            for name in self.status.workloads:
+                if (self.group, name) not in self.counted:
+                    self.left.setdefault((self.group, name), Left(self.group, name, None, False))
+        over = [entry for entry in self.status.entries if _state(self.world, self.group, entry) != "pending"]
+        for entry in over:
+            key = self.group, entry.name
+            if entry.name in self.works and key not in self.counted:
+                self.left.setdefault(key, Left(*key, None, entry.kind == "update"))
+        mine = {name: left for (group, name), left in self.left.items() if group == self.group}
+        room = self.status.used - sum(cost.charge for cost in self.costs.values()) - len(self.stayed[self.group])
+        if self.rules.counts_ending_promises:
+            room += sum(entry.extra for entry in over if entry.name in mine)
+        self.room = max(0, room) if self.rules.minds_room else len(self.there)
+        taken = [work for work in self.view.works if work.group != self.group]
+        made = {work.name: self._made(work, mine.get(work.name)) for work in taken}
+        stay = {work.name: [p for p in self._of(work) if p.uid in self.stayed[self.group]] for work in taken}
+        covered: dict[str, set[int]] = {}
+        for work in taken:
+            is_behind = self.rules.settles_from_new_pods and 0 < self.view.missed <= work.version
+            self.is_early |= is_behind and work.name in mine
+            covered[work.name] = self._covered(work, made[work.name], stay[work.name])
+            if made[work.name] or stay[work.name]:
+                self._hold(work)
+                self._give(work, covered[work.name], made[work.name], () if is_behind else stay[work.name])
+        for work in taken:
+            self._keep(made[work.name], covered[work.name])
+        self._settle_left(mine, made, stay)
+
+    def _of(self, work: Work) -> Iterable[Pod]:
+        return (pod for pod in self.view.pods if pod.owner == work.name)
+
+    def _made(self, work: Work, left: Left | None) -> list[Pod]:
+        """Return the pods that may stay of what has left the group."""
+        if left is None:
+            return []
+        made_for = (self.group,) if left.may_be_lost and self.rules.doubts_lost_moves else (None, self.group)
+        return [pod for pod in self._pods(work) if self.notes.get(pod.uid) in made_for]
+
+    def _covered(self, work: Work, made: Sequence[Pod], stay: Sequence[Pod]) -> set[int]:
+        """Return the pods that the demand pays for, the oldest first."""
+        demand = work.pods
+        for entry in self.entries[work.group]:
+            acted = not work.lags or work.seen > entry.generation
+            if entry.name == work.name and entry.kind == "update" and work.version > entry.version and not acted:
+                demand = min(demand, entry.base) if self.rules.awaits_observation else demand
+        mine = {pod.uid for pod in (*made, *stay)}
+        pods = sorted({*self._pods(work), *stay}, key=lambda pod: (pod.uid in mine, pod.uid))
+        return {pod.uid for pod in [pod for pod in pods if pod.up][:demand]}
+
+    def _give(self, work: Work, covered: set[int], made: Sequence[Pod], stay: Sequence[Pod]) -> None:
+        for pod in (*made, *stay):
+            if pod.uid in covered and self.rules.gives_covered:
+                self.notes[pod.uid] = work.group
+        for pod in stay if self.rules.gives_up else ():
+            if pod.uid in covered:
+                self.stayed[self.group].discard(pod.uid)
+                self.room += 1
+
+    def _keep(self, made: Sequence[Pod], covered: set[int]) -> None:
+        for pod in made:
+            if pod.uid not in covered and self.room:
+                self.room -= 1
+                self.stayed[self.group].add(pod.uid)
+
+    def _settle_left(
+        self, mine: Mapping[str, Left], made: Mapping[str, Sequence[Pod]], stay: Mapping[str, Sequence[Pod]]
+    ) -> None:
+        """Hold what may still get pods for what it asked for here, and pay for the rest no longer."""
+        for name, left in mine.items():
+            work = self.works[name]
+            is_back = work.group == self.group
+            if left.cost is not None and not is_back and self._has_fallen(work) and self.rules.holds_what_may_come:
+                there = len({*made[name], *stay[name]})
+                more = min(max(0, left.cost - there), self.room)
+                self.room -= more
+                self.held += more
+                continue
+            del self.left[self.group, name]
+            if not is_back:
+                self.settled.add(name)
+        if any(group == self.group for group, _ in self.left):
+            return
+        for name, pods in made.items():
+            for pod in pods:
+                if pod not in stay[name] and pod.uid not in self.stayed[self.group]:
+                    self.notes[pod.uid] = self.works[name].group
+
+    # The status.
+
+    def published(self) -> Status:
+        """Return the status that counts this, with its lines."""
+        kept: list[Entry] = []
+        used = self.held + len(self.stayed[self.group])
+        costs = dict(self.costs)
+        for entry in sorted(self.status.entries, key=lambda each: each.generation):
+            state, cost = _state(self.world, self.group, entry), costs.get(entry.name)
+            if state == "delivered" and cost is not None:
+                over = max(0, self.works[entry.name].pods - entry.base)
+                costs[entry.name] = cost._replace(charge=min(cost.charge, max(self._least(cost, over), cost.floor)))
+                kept.append(entry)
+            elif state == "pending":
+                earlier = sum(each.extra for each in kept if each.name == entry.name)
+                room = earlier + (self.costs[entry.name].charge if entry.name in self.costs else 0)
+                kept.append(entry._replace(base=min(entry.base, room) if entry.kind == "update" else 0))
+        used += sum(cost.charge for cost in costs.values())
+        gone = {name for group, name in self.world.mind.settled if group == self.group}
+        remembered = set(self.status.workloads) - gone
+        return Status(
+            used,
+            tuple(sorted(kept)),
+            tuple(sorted({*remembered, *self.costs})),
+            tuple(sorted(self.stayed[self.group])),
+        )
+
+    def _least(self, cost: _Cost, over: int) -> int:
+        return cost.charge - over
+
+    def mind(self) -> Mind:
+        looked = tuple(sorted({*self.world.mind.looked, self.group}))
+        others = [each for each in self.world.mind.settled if each[0] != self.group]
+        settled = sorted({*others, *((self.group, name) for name in self.settled)})
+        return Mind(
+            tuple(sorted(self.notes.items())),
+            tuple(sorted((*key, cost) for key, cost in self.counted.items())),
+            tuple(sorted(self.left.values(), key=lambda each: each[:2])),
+            tuple(sorted(self.holds.values())),
+            looked,
+            tuple(settled),
+        )
+
+
+@cache
+def slot_charge(demand: int, up: int, ending: int, missing: int) -> int:
+    amounts = (demand, up, 0, ending, missing)
+    return charge.slot_charge(*({CORES: amount} for amount in amounts)).get(CORES, 0)
+
+
+def _count(world: World, scenario: Scenario, rules: Rules, group: str) -> Iterator[tuple[str, World]]:
+    """The controller counts a group and stores its status."""
+    view = world.view
+    # The watch of workloads catches up with the pods first.
+    if view.coming and view.coming[0].version <= view.last:
+        return
+    counted = Recount(world, scenario, rules, group)
+    if counted.is_early:
+        return
+    status = counted.published()
+    after = _with_status(world, scenario, group, status)._replace(mind=counted.mind())
+    if after != world:
+        entries = [(entry.name, entry.amount, entry.base) for entry in status.entries]
+        yield f"{group} uses {status.used}, promises {entries}; pods {list(status.stayed)} stay", after
+
+
+def _state(world: World, group: str, entry: Entry) -> str:
+    """What the controller knows of the write that an entry awaits: "pending", "delivered", or "over"."""
+    work = next((each for each in world.view.works if each.name == entry.name), None)
+    if work is not None and entry.kind == "create":
+        return "over"
+    if work is not None and work.version > entry.version:
+        return "over" if not work.lags or work.seen > entry.generation else "delivered"
+    made = [progress for progress in world.progress if (group, entry.key) in progress.promises]
+    if any(progress.phase == "allowed" for progress in made):
+        return "pending"
+    ended = max((progress.ended for progress in made), default=0)
+    return "pending" if world.view.coming and world.view.coming[0].version <= ended else "over"
+
+
+# -- Small changes -----------------------------------------------------------------------------------------------------
+
+
+def _status(world: World, scenario: Scenario, group: str) -> Status:
+    return world.statuses[scenario.names.index(group)]
+
+
+def _with_status(world: World, scenario: Scenario, group: str, status: Status) -> World:
+    number = scenario.names.index(group)
+    return world._replace(statuses=(*world.statuses[:number], status, *world.statuses[number + 1 :]))
+
+
+def _progress(world: World, number: int, progress: Progress) -> World:
+    return world._replace(progress=(*world.progress[:number], progress, *world.progress[number + 1 :]))
+
+
+def _put(world: World, old: Work | None, new: Work, *, falls: bool = False) -> World:
+    version = world.version + 1
+    new = new._replace(version=version, fell=version if falls else new.fell)
+    works = tuple(sorted((*(each for each in world.works if each is not old), new)))
+    view = world.view._replace(coming=(*world.view.coming, new))
+    pods = world.pods
+    if new.pods:
+        # What it asks for now pays for pods that nobody has deleted.
+        pods = tuple(_payable(pod, new.group) if (pod.owner, pod.up) == (new.name, True) else pod for pod in pods)
+    return world._replace(works=works, pods=pods, version=version, view=view)
+
+
+def _payable(pod: Pod, group: str) -> Pod:
+    return pod if group in pod.may_pay else pod._replace(may_pay=tuple(sorted((*pod.may_pay, group))))
+
+
+def _with_pods(world: World, pods: Iterable[Pod]) -> World:
+    version = world.version + 1
+    view = world.view._replace(missed=world.view.missed or version)
+    return world._replace(pods=tuple(sorted(pods)), version=version, last=version, view=view)
+
+
+def _uids(world: World) -> set[int]:
+    """The pods that are there, or that something speaks of."""
+    pods = {pod.uid for pod in (*world.pods, *world.view.pods)}
+    return pods.union((uid for uid, _ in world.mind.notes), *(status.stayed for status in world.statuses))
+
+
+def ranked(world: World) -> World:
+    """The same world with all versions and pods numbered by their order, and without what decides nothing any more."""
+    view, mind, promised = world.view, world.mind, {entry.key for s in world.statuses for entry in s.entries}
+    progress = tuple(_what_counts(each, promised) for each in world.progress)
+    to_come = [work.version for work in view.coming]
+    seen = [*(work.version for work in view.works), *to_come]
+    last, last_seen = _floor(world.last, to_come), _floor(view.last, to_come)
+    missed = min((v for v in seen if v >= view.missed), default=world.version) if view.missed else 0
+    known = {0, world.version, last, last_seen, missed, *seen}
+    known.update(work.version for work in world.works)
+    known.update(entry.version for status in world.statuses for entry in status.entries)
+    for each in progress:
+        known.update((each.decided_on, each.ended))
+    rank = {version: number for number, version in enumerate(sorted(known))}
+    age = {uid: number for number, uid in enumerate(sorted(_uids(world)))}
+
+    def of(works: tuple[Work, ...]) -> tuple[Work, ...]:
+        return tuple(
+            Work(w[0], rank[w[1]], *w[2:8], rank[_floor(w.fell, seen)] if 0 < view.missed <= w.fell else 0)
+            for w in works
+        )
+
+    def aged(pods: tuple[Pod, ...]) -> tuple[Pod, ...]:
+        return tuple(Pod(age[uid], *rest) for uid, *rest in pods)
+
+    return World(
+        of(world.works),
+        aged(world.pods),
+        rank[world.version],
+        rank[last],
+        tuple(
+            Status(
+                used, tuple(Entry(*e[:3], rank[e[3]], *e[4:]) for e in entries), works, tuple(age[uid] for uid in stay)
+            )
+            for used, entries, works, stay in world.statuses
+        ),
+        View(of(view.works), of(view.coming), aged(view.pods), rank[missed], rank[last_seen]),
+        mind._replace(notes=tuple((age[uid], group) for uid, group in mind.notes)),
+        tuple(p._replace(decided_on=rank[p.decided_on], ended=rank[p.ended]) for p in progress),
+        world.restarts,
+    )
+
+
+def _what_counts(progress: Progress, promised: Collection[tuple[str, str, int]]) -> Progress:
+    if progress.phase != "done":
+        return progress
+    promises = tuple(each for each in progress.promises if each[1] in promised)
+    return Progress("done", promises=promises, ended=progress.ended if promises else 0)
+
+
+def _floor(version: int, others: Iterable[int]) -> int:
+    """The latest of the other versions that is not later; 0 where all are."""
+    return max((other for other in others if other <= version), default=0)
+
+
+# -- What must hold ----------------------------------------------------------------------------------------------------
+
+
+def broken(world: World, scenario: Scenario) -> str | None:
+    """The first law that the world breaks, of any groups together."""
+    for groups in _some(scenario.names, whole=scenario.restarts > 0):
+        lives = [pod.uid for pod in world.pods if groups.issuperset(pod.may_pay)]
+        taken = hard = 0
+        for name in groups:
+            status = _status(world, scenario, name)
+            taken += status.used + sum(entry.extra for entry in status.entries)
+            hard += scenario.groups[name]
+        if len(lives) > taken:
+            return f"hidden: pods {lives} are those of {sorted(groups)}, and {taken} are taken there"
+        comes = sum(_may_come(work, world, groups) for work in world.works)
+        if len(lives) + comes > hard:
+            return f"over: pods {lives} are those of {sorted(groups)}, {comes} may come, and hard is {hard}"
+    return None
+
+
+@cache
+def _some(names: tuple[str, ...], *, whole: bool) -> tuple[frozenset[str], ...]:
+    """All sets of groups, or that of all of them alone."""
+    sizes = (len(names),) if whole else range(1, len(names) + 1)
+    return tuple(frozenset(each) for size in sizes for each in itertools.combinations(names, size))
+
+
+def _may_come(work: Work, world: World, groups: frozenset[str]) -> int:
+    """How many pods may be made for these groups, for what is stored and what the workload's controller goes by."""
+    asked = max(work.pods if work.group in groups else 0, work.acts if work.acts_in in groups else 0)
+    return max(0, asked - sum(pod.owner == work.name and pod.up for pod in world.pods))
+
+
+def unsettled(world: World, scenario: Scenario, rules: Rules) -> str | None:
+    """What is miscounted in a world in which nothing happens any more, but that pods which end are gone."""
+    is_quiet = all(each.phase == "done" for each in world.progress) and not (world.view.coming or world.view.missed)
+    ahead = (
+        *(_act(world, scenario, work) for work in world.works),
+        *(_count(world, scenario, rules, g) for g in scenario.names),
+    )
+    if not is_quiet or next(itertools.chain(*ahead), None) is not None:
+        return None
+    for groups in _some(scenario.names, whole=scenario.restarts > 0):
+        lives = sum(groups.issuperset(pod.may_pay) for pod in world.pods)
+        used = sum(_status(world, scenario, name).used for name in groups)
+        if used < lives or (used > lives and len(groups) == len(scenario.names)):
+            return f"{used} are used in {sorted(groups)} at last, and {lives} pods are theirs"
+    for name in scenario.names if all(pod.up for pod in world.pods) else ():
+        own = [work for work in world.works if work.group == name]
+        wanted = Status(sum(work.pods for work in own), (), tuple(sorted(work.name for work in own)))
+        if _status(world, scenario, name) != wanted:
+            return f"{name} comes to {_status(world, scenario, name)}, not {wanted}"
+    return None
+
+
+def explore(scenario: Scenario, rules: Rules | None = None, most: int = 60_000) -> Finding:
+    """Every world that the scenario can come to."""
+    rules = rules or Rules()
+
+    def law(_: World, world: World) -> str | None:
+        return broken(world, scenario) or unsettled(world, scenario, rules)
+
+    return search(ranked(first(scenario)), lambda world: steps(world, scenario, rules), law, most)

@@ -1,0 +1,94 @@
+"""Pods stay with the group that paid in every interleaving of moves, and each named short cut is found broken."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from tests.model.moves import Rules, Scenario, explore
+
+ONE = ["create A 1 in g"]
+TWO = ["create A 2 in g"]
+ALONE = {"g": 1, "h": 1}
+AROUND = ["scale A 0", "then move A to h", "then move A to g", "then move A to h"]
+#: What it asks for in h makes a pod there.
+THROUGH = ["scale A 0", "then move A 1 to h", "then scale A 0"]
+SCENARIOS = {
+    "moved": Scenario({"g": 2, "h": 2}, ["move A to h"], TWO),
+    "moved, and its room taken": Scenario(ALONE, ["move A to h", "create B 1 in g"], ONE),
+    "moved and back": Scenario(ALONE, ["move A to h", "then move A to g"], ONE),
+    "moved with more pods": Scenario({"g": 1, "h": 2}, ["move A 2 to h"], ONE),
+    "moved with fewer pods": Scenario({"g": 2, "h": 1}, ["move A 1 to h", "create B 1 in g"], TWO),
+    "moved with fewer pods, a restart": Scenario({"g": 2, "h": 1}, ["move A 1 to h"], TWO, restarts=1),
+    "created and moved": Scenario(ALONE, ["create A 1 in g", "then move A to h"]),
+    "created and moved with fewer pods": Scenario(
+        {"g": 2, "h": 1}, ["create A 2 in g", "then move A 1 to h"], is_prompt=True
+    ),
+    "scaled up, to 0 and moved": Scenario(
+        ALONE, ["scale A 1", "then scale A 0", "then move A to h"], ["create A 0 in g"], late="pods", is_prompt=True
+    ),
+    "scaled and moved": Scenario({"g": 2, "h": 1}, ["scale A 1", "move A to h"], TWO),
+    "scaled to 0 and moved": Scenario(ALONE, ["scale A 0", "then move A to h", "create B 1 in g"], ONE),
+    "scaled to 0 and moved, a restart": Scenario(ALONE, ["scale A 0", "then move A 1 to h"], ONE, "pods", restarts=1),
+    "scaled to 0, moved and scaled up": Scenario(
+        ALONE, ["scale A 0", "then move A to h", "then scale A 1"], ONE, "pods"
+    ),
+    "moved, or not": Scenario(ALONE, ["move A to h", "scale A 0"], ONE, "pods", refuses=True),
+    "moved on": Scenario({**ALONE, "k": 1}, ["scale A 0", "then move A to h", "then move A to k"], ONE, ""),
+    "around": Scenario(ALONE, AROUND, ONE, ""),
+    "around, a watch that starts over": Scenario(ALONE, AROUND[:3], ONE, "works", relists=True),
+    "around, a restart": Scenario(
+        ALONE, ["move A 0 to h", "then move A to g", "then move A to h"], ONE, "", restarts=1
+    ),
+    "through and back": Scenario(ALONE, [*THROUGH, "then move A to g"], ONE, "", is_prompt=True),
+    "through and back, and its room taken": Scenario(
+        ALONE, [*THROUGH, "then move A to g", "create B 1 in h"], ONE, "", is_prompt=True
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_what_runs_is_charged_where_it_may_be_in_every_interleaving(name: str) -> None:
+    found = explore(SCENARIOS[name])
+    assert found.law is None, str(found)
+    assert found.worlds > 5
+
+
+def test_a_watch_of_workloads_that_is_late_over_two_moves_hides_a_pod_until_the_next_count() -> None:
+    """A known limit: pods that are seen before a move, though they were made after it, are noted with the rest."""
+    found = explore(Scenario(ALONE, [*THROUGH, "then move A to g"], ONE, "works", is_prompt=True))
+    assert found.law is not None
+    assert found.law.startswith("hidden: pods [0, 1] are those of ['g', 'h'], and 1 are taken")
+
+
+#: A rule, and a scenario that breaks without it.
+SHORT_CUTS: Sequence[tuple[str, str]] = [
+    ("leaves_stays", "moved with fewer pods"),
+    ("leaves_stays", "scaled to 0 and moved"),
+    ("notes_moves", "moved on"),
+    ("notes_remembered", "around, a restart"),
+    ("doubts_lost_moves", "moved, or not"),
+    ("gives_covered", "through and back, and its room taken"),
+    ("minds_room", "created and moved with fewer pods"),
+    ("holds_what_may_come", "created and moved with fewer pods"),
+    ("awaits_observation", "scaled to 0, moved and scaled up"),
+    ("looks_through", "moved with fewer pods, a restart"),
+    ("counts_ending_promises", "scaled up, to 0 and moved"),
+    ("wants_new_pods", "scaled up, to 0 and moved"),
+    ("wants_pods_of_now", "scaled up, to 0 and moved"),
+    ("settles_from_new_pods", "scaled to 0, moved and scaled up"),
+    ("gives_up", "moved with more pods"),
+]
+
+
+@pytest.mark.parametrize(("rule", "name"), SHORT_CUTS)
+def test_each_short_cut_is_found_broken(rule: str, name: str) -> None:
+    rules = Rules()
+    setattr(rules, rule, False)
+    assert explore(SCENARIOS[name], rules).law is not None
+
+
+def test_each_rule_has_a_short_cut() -> None:
+    rules = {name for name, value in vars(Rules).items() if value is True}
+    assert rules == {rule for rule, _ in SHORT_CUTS}
