@@ -170,7 +170,7 @@ def _by(running: Iterable[ProcessInfo], key: Callable[[ProcessInfo], str]) -> di
 
 
 def _told(found: dict[str, list[str]]) -> str:
-    return "; ".join(f"{value or 'none'}: {_listed(names)}" for value, names in sorted(found.items()))
+    return "; ".join(f"{value or 'none'}: {few(names)}" for value, names in sorted(found.items()))
 
 
 def _replicas(namespace: str, name: str, deployment: Object) -> Iterator[Finding]:
