@@ -186,18 +186,17 @@ class RegistrationKeeper:
         others = [each.identity for each in webhooks if each.rules != self._digest]
         if len(webhooks) == len(others):
             return "a webhook of this version and configuration"
-        if stored is None:
-            return ""
-        if others:
+        if stored is not None and others:
             return f"the end of webhooks of another version or configuration: {', '.join(sorted(others)[:3])}"
-        return await self._rollout() if self._is_service else ""
+        return await self._rollout(stored) if self._is_service else ""
 
-    async def _rollout(self) -> str:
+    async def _rollout(self, stored: Object | None) -> str:
+        """Return what the Deployment of the webhooks lacks. Without one they are elsewhere, and not at the Service."""
         try:
             deployment = await self._client.get(_DEPLOYMENTS, registration.SERVICE, self._namespace)
         except NotFound:
-            return ""
-        return "" if is_rolled_out(deployment) else f"the rollout of {registration.SERVICE}"
+            return f"the Deployment {registration.SERVICE} in namespace {self._namespace}, or --webhook-url"
+        return "" if stored is None or is_rolled_out(deployment) else f"the rollout of {registration.SERVICE}"
 
     async def _write(self, stored: Object | None, wanted: Object) -> None:
         """Store what is wanted. A registration that is gone meanwhile is not created again by an update."""

@@ -227,8 +227,13 @@ async def test_without_a_webhook_that_serves_it_nothing_is_registered(
     assert await keeper.look() == CHECK
     assert await stored(client) is None
     await serve(client, name="bizrq-webhooks-2")
+    leader.webhooks = None
+    assert await keeper.look() == CHECK
+    assert await stored(client) is None, "they run elsewhere, and --webhook-url does not say where"
+    leader.roll_out(available=0)
     await keeper.look()
     assert await stored(client), "one is enough, as nothing is registered that the other does not know"
+    leader.roll_out()
     await end(client, "bizrq-webhooks-2")
 
 
@@ -431,6 +436,8 @@ async def test_one_that_an_install_applied_is_taken_over_without_a_moment_of_abs
     await serve(client, name="bizrq-webhooks-2", rules="another")
     assert await keeper.look() == CHECK
     await end(client, "bizrq-webhooks-2")
+    leader.webhooks = None
+    assert await keeper.look() == CHECK, "it may be reached at an address, which the Service is not"
     leader.roll_out(updated=0)
     assert await keeper.look() == CHECK, "a version without Leases may be left"
     assert await there(client) == before

@@ -242,6 +242,15 @@ async def test_what_is_created_during_a_pause_is_counted(apart: KubeClient, real
         return over == ["True"] and status["used"]["limits.cpu"] == "4"
 
     await eventually(is_over, 60, "it is counted")
+
+    async def reasons() -> set[str]:
+        return {event["reason"] for event in (await apart.list(EVENTS, "default"))[0]}
+
+    async def told(*wanted: str) -> bool:
+        return set(wanted) <= await reasons()
+
+    # A leader looks every five seconds.
+    await eventually(lambda: told("Paused", "OverQuota", "Drift"), 60, "the pause is told")
     with pytest.raises(NotFound):
         await apart.get(REGISTRATIONS, "bizrq")
     call = command("bizrq", "resume", "--kubeconfig", real_cluster.kubeconfig)
@@ -256,8 +265,7 @@ async def test_what_is_created_during_a_pause_is_counted(apart: KubeClient, real
         return False
 
     await eventually(refused, 60, "the group refuses again")
-    reasons = {event["reason"] for event in (await apart.list(EVENTS, "default"))[0]}
-    assert {"RegistrationMended", "Paused", "Resumed", "OverQuota", "Drift"} <= reasons
+    await eventually(lambda: told("RegistrationMended", "Resumed"), 60, "the end of the pause is told")
     await apart.delete(DEPLOYMENTS, "large", "default")
 
 
