@@ -1,7 +1,8 @@
 """The group that pays for each pod of a workload that has moved, until it is decided that another one does.
 
 A workload may move on before the group that it left is counted again. Its pods were made for the group that they ran
-in when it moved for the first time. This file alone remembers that, and only while the process runs.
+in when it moved for the first time. This file alone remembers that, and only while the process runs
+(`tests/model/moves.py` explores what follows).
 """
 
 from __future__ import annotations

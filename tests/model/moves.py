@@ -10,10 +10,15 @@ docs/ownership.md: the one that it was made for, and each whose workload asked f
 is known to the laws alone, which add up pods and ask no controller.
 
 The controller sees each write of a workload in order, unless its watch starts over, and pods as they are at one moment.
+A workload's own controller ends the youngest of its pods first.
 
 Left out: what `pods` explores (deletions, adoptions, sizes of pods, surge, the pages of a record, two controllers), and
 time. A pod that ends may go on ending, the controller waits for a workload's own one as long as it takes, and an entry
-may expire as soon as its writes can no longer be stored. A restart takes longer than a workload's controller needs.
+may expire as soon as its writes can no longer be stored. A restart takes longer than a workload's controller needs. A
+demand that came and fell before anybody counted it is known by what the workload's controller acts on; where that
+matters over a move, `is_prompt` leaves it out. These are limits (docs/ownership.md, "What is not exact"): until a group
+is counted that a workload has left, it may pay for pods of other groups' making, so each of them has it in `may_pay`;
+and after a restart nobody knows for which group a pod was made, so the laws are of all groups together then.
 """
 
 from __future__ import annotations
@@ -141,7 +146,8 @@ class Scenario:
     """Groups with their `hard` in cores, and what people ask for, as in `tests.model.pods`.
 
     The watches of workloads and of pods may be `late`, each by itself. A watch of workloads that `relists` may skip
-    writes. Where somebody `refuses`, an allowed write may get lost.
+    writes. Where somebody `refuses`, an allowed write may get lost. Where `is_prompt`, nobody changes a workload
+    before its own controller has observed, and ours has counted, what it asks for now.
     """
 
     groups: Mapping[str, int]

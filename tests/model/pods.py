@@ -85,7 +85,8 @@ class Line(NamedTuple):
     """A line of a record, written from what was seen at `at`.
 
     `stay` is `ALL` while the payer is the group's own. What stays of a payer that moved away, or of pods that another
-    group's workload has adopted, is an amount that never rises. A record has a line for each of these pods instead.
+    group's workload has adopted, is an amount that never rises. A record has a line for each of these pods instead,
+    which `moves` explores.
     """
 
     uid: str
