@@ -129,6 +129,7 @@ def write_page(
         file.write_text(text, "utf-8")
     except OSError as error:
         raise Failure(f"--html {file}: {error.strerror}", EXIT_BAD_INPUT) from None
+    terminal.write(f"wrote {file}: {len(text.encode()):,} bytes, open it in a browser\n")
 
 
 def _books(client: KubeClient, group: str | None, catalog: Catalog, *, past: bool) -> HoursRecords:
