@@ -17,7 +17,8 @@ HEAD = """\
 
 `python deploy/cli.py` generates this page from the program. With `kubectl-bizrq` on `PATH`, `kubectl bizrq tree`
 is `bizrq tree`, and so on. Results go to stdout, everything else to stderr. Only terminals get colours and bars;
-`NO_COLOR` turns the colours off. Exit codes:
+`NO_COLOR` turns the colours off. A table that is longer than the terminal is shown in `$PAGER`, by default `less`; an
+empty `PAGER` turns that off. A row that is too long gets lines of its own. Exit codes:
 
 | code | meaning |
 |---|---|
@@ -58,8 +59,8 @@ resource is `Left`, `NothingLeft`, `NoneAllowed`, `OverQuota` or `NotCounted`. N
 
 ## Completion
 
-`bizrq --install-completion` installs completion for the current shell (bash, zsh), and `bizrq --show-completion` prints
-it. For `kubectl bizrq`, kubectl 1.26 and newer runs `kubectl_complete-bizrq`, which is installed with bizrq.
+`bizrq completion bash`, `zsh` or `fish` prints the script of a shell. For `kubectl bizrq`, kubectl 1.26 and newer runs
+`kubectl_complete-bizrq`, which is installed with bizrq.
 """  # noqa: E501 rows of tables
 
 

@@ -104,7 +104,39 @@ def _problem(problem: dict[str, Any]) -> str:
         known = _keys(problem["loc"])
         close = difflib.get_close_matches(str(problem["loc"][-1])[:64], known, n=1, cutoff=0.0)
         return f"{where}: no such key, did you mean {close[0]}?" if close else f"{where}: no such key"
-    return f"{where}: {problem['msg'][:1].lower()}{problem['msg'][1:]}"
+    return f"{where}: {_in_words(problem)}"
+
+
+#: What to write instead of a value of another type, by the kind of the library's error.
+_TYPES = {
+    "bool": "write true or false",
+    "int": "write a whole number",
+    "string": "write a text",
+    "list": "write a list",
+    "dict": "write a map of keys to values",
+    "model": "write a map of keys to values",
+}
+
+
+def _in_words(problem: dict[str, Any]) -> str:
+    """Return what is wrong with a value, and what to write."""
+    kind, context, given = problem["type"], problem.get("ctx") or {}, repr(problem.get("input"))[:64]
+    if kind == "missing":
+        return "is required"
+    if kind == "literal_error":
+        return f"{given} is not allowed: write {context['expected']}"
+    bounds = {"greater_than_equal": ("at least", "ge"), "less_than": ("less than", "lt"), "string_too_short": ("", "")}
+    if kind in bounds and bounds[kind][0]:
+        words, key = bounds[kind]
+        return f"{given} is out of range: write a number of {words} {context[key]}"
+    if kind == "string_too_short":
+        return "is empty: write a text"
+    if kind == "string_pattern_mismatch":
+        return f"{given} lacks a {context['pattern']}: write VENDOR/NAME"
+    remedy = _TYPES.get(kind.partition("_")[0])
+    if remedy is not None:
+        return f"{given} is of the wrong type: {remedy}"
+    return str(problem["msg"]).removeprefix("Value error, ")
 
 
 def _keys(location: tuple[object, ...]) -> list[str]:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import io
 import sys
+from pathlib import PurePath
+from typing import Annotated
 
 import typer
 
@@ -17,6 +19,7 @@ from bizrq.cli.output.failure import Failure, warn
 from bizrq.cli.verbs import (
     allow,
     audit,
+    completion,
     correct,
     describe,
     doctor,
@@ -60,7 +63,39 @@ app.command("install")(on_cluster(install.install))
 app.command("uninstall")(on_cluster(install.uninstall))
 app.command("pause")(on_cluster(pause.pause))
 app.command("resume")(on_cluster(pause.resume))
+app.command("completion")(completion.completion)
 app.command("version")(version.version)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        version.version()
+        raise typer.Exit
+
+
+@app.callback()
+def bizrq(
+    show: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    del show
+
+
+def program_name(called: str) -> str:
+    """Return the name for help and usage: kubectl runs the plugin as kubectl-bizrq, people as kubectl bizrq."""
+    name = PurePath(called).name
+    return "kubectl bizrq" if name.startswith("kubectl-") else "bizrq"
+
+
+def _words(arguments: list[str]) -> list[str]:
+    """Return the arguments, with `help VERB` as `VERB --help`."""
+    match arguments:
+        case ["help"]:
+            return ["--help"]
+        case ["help", verb, *_]:
+            return [verb, "--help"]
+    return arguments
 
 
 def run() -> None:
@@ -70,7 +105,7 @@ def run() -> None:
             # A locale like C cannot encode every character: print a substitute instead of failing.
             stream.reconfigure(errors="replace")
     try:
-        app()
+        app(_words(sys.argv[1:]), prog_name=program_name(sys.argv[0]))
     except Failure as failure:
         warn(str(failure))
         sys.exit(failure.code)

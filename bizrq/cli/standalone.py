@@ -24,6 +24,7 @@ import crds
 from bizrq import registration
 from bizrq.api import overlap
 from bizrq.cli import probe
+from bizrq.cli.output.failure import progress
 from bizrq.kube.admission import POLICIES, POLICY_BINDINGS, REGISTRATIONS
 from bizrq.kube.client import AlreadyExists, ApiError, Conflict, KubeClient, NotFound, Resource, Unreachable
 from bizrq.kube.config import default_kubeconfig
@@ -140,6 +141,7 @@ class Standalone:
             waiting.cancel()
 
     async def _start(self) -> None:
+        progress("connecting to the cluster" if self._target.is_real else "starting a sandbox")
         client, now = await self._cluster()
         await _ensure(client, NAMESPACES, {"metadata": {"name": self._namespace}})
         for crd in [*crds.load(), *([] if self._target.is_real else crds.stand_ins())]:
@@ -166,7 +168,9 @@ class Standalone:
         self._unready = lambda: controller.unready or webhooks.unready
         self._controlling = asyncio.create_task(controller.run(), name="controller")
         self._stack.push_async_callback(_cancelled, self._controlling)
+        progress("waiting, without a limit, for the Lease, which another bizrq may hold")
         await self._while_controlling(controller.leading.wait())
+        progress("waiting, without a limit, until every kind is listed")
         await webhooks.synced()
 
         url = (self._webhook_url or f"https://127.0.0.1:{bound}").rstrip("/")
@@ -179,6 +183,7 @@ class Standalone:
             await _apply(client, POLICIES if obj["kind"] == POLICIES.kind else POLICY_BINDINGS, obj)
         await _apply(client, REGISTRATIONS, configuration)
         self._stack.push_async_callback(_deregister, client, bundle)
+        progress("waiting, without a limit, until the API server asks the webhooks")
         await self._while_controlling(_decided(client))
 
     async def _cluster(self) -> tuple[KubeClient, Callable[[], int]]:

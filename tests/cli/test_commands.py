@@ -180,6 +180,19 @@ async def test_kubectl_completes_verbs_flags_and_groups(bizrq: Bizrq, words: lis
     assert done.stderr == ""
 
 
+def test_the_version_and_the_help_of_a_verb_have_their_usual_forms() -> None:
+    def said(program: str, *words: str) -> str:
+        return subprocess.run([BIN / program, *words], capture_output=True, text=True, check=True).stdout
+
+    assert said("bizrq", "--version") == said("bizrq", "version")
+    assert said("bizrq", "help", "tree") == said("bizrq", "tree", "--help")
+    assert said("bizrq", "help") == said("bizrq", "--help")
+    assert "Usage: kubectl bizrq tree" in said("kubectl-bizrq", "tree", "--help")
+    assert "Usage: bizrq tree" in said("bizrq", "tree", "--help")
+    for shell, words in (("bash", "complete -o"), ("zsh", "#compdef bizrq"), ("fish", "complete --command bizrq")):
+        assert words in said("bizrq", "completion", shell), shell
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh"])
 def test_completion_scripts_are_valid_in_their_shells(shell: str, tmp_path: Path) -> None:
     here = {**os.environ, "_BIZRQ_COMPLETE": f"source_{shell}"}

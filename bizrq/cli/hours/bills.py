@@ -29,7 +29,7 @@ from bizrq.cli.hours.records import (
     unit,
 )
 from bizrq.cli.output import terminal
-from bizrq.cli.output.failure import EXIT_BAD_INPUT, Failure, alternatives, warn
+from bizrq.cli.output.failure import EXIT_BAD_INPUT, Failure, alternatives, progress, warn
 from bizrq.cli.output.tables import OutputFormat, print_as, print_table
 from bizrq.cli.output.view import canonical_name, tree_view
 from bizrq.hours.bill import BillLine, BillRow, GroupBy, bill_rows, covering_period, rolled_up, totals
@@ -129,10 +129,12 @@ def write_page(
         file.write_text(text, "utf-8")
     except OSError as error:
         raise Failure(f"--html {file}: {error.strerror}", EXIT_BAD_INPUT) from None
+    terminal.write(f"wrote {file}: {len(text.encode()):,} bytes, open it in a browser\n")
 
 
 def _books(client: KubeClient, group: str | None, catalog: Catalog, *, past: bool) -> HoursRecords:
     async def work(client: KubeClient) -> HoursRecords:
+        progress("reading groups, records of hours and statements" if past else "reading groups and records of hours")
         return await read_records(client, catalog, statements=past)
 
     records = run_on(client, work)

@@ -27,6 +27,12 @@ def warn(message: str) -> None:
     sys.stderr.write(printable(f"bizrq: {message}\n"))
 
 
+def progress(message: str) -> None:
+    """Tell a person at a terminal what the verb does or waits for; scripts and logs get nothing."""
+    if sys.stderr.isatty():
+        sys.stderr.write(printable(f"{message}\n"))
+
+
 #: The most names to list of what exists, and of many that share something.
 _FEW, _FIRST = 12, 5
 

@@ -6,7 +6,7 @@ know is shown as it is written.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -175,20 +175,31 @@ def tree_view(groups: Iterable[GroupObject], catalog: names.Catalog, resource: s
     """Return the view of all groups, limited to one resource and its models if it is given. Raise Failure."""
     known = {group.name: group for group in groups}
     children = hierarchy.children((group.name, group.parent) for group in known.values())
-    wanted = canonical_name(resource, catalog) if resource is not None else None
     views = {name: _view_of(group, tuple(children.get(name, ())), catalog) for name, group in known.items()}
-    if wanted is None:
+    if resource is None:
         return TreeView(views)
-    if views and not any(wanted in (f.resource, f.base) for view in views.values() for f in view.resources):
+    there = {name for view in views.values() for f in view.resources for name in (f.resource, f.base)}
+    wanted = _meant(resource, there, catalog)
+    if views and not wanted:
         names_there = {f.resource for view in views.values() for f in view.resources}
-        there = alternatives(wanted, sorted(names_there, key=lambda name: names.sort_key(name, catalog)))
-        raise Failure(f"no group has a ceiling for {wanted}; {there}", EXIT_BAD_INPUT)
+        known = alternatives(resource, sorted(names_there, key=lambda name: names.sort_key(name, catalog)))
+        raise Failure(f"no group has a ceiling for {canonical_name(resource, catalog)}; {known}", EXIT_BAD_INPUT)
     return TreeView(
         {
-            name: replace(view, resources=tuple(f for f in view.resources if wanted in (f.resource, f.base)))
+            name: replace(view, resources=tuple(f for f in view.resources if wanted & {f.resource, f.base}))
             for name, view in views.items()
         }
     )
+
+
+def _meant(name: str, there: Collection[str], catalog: names.Catalog) -> set[str]:
+    """Return the resources that a name is for: the resource itself, or its requests and limits where it is short.
+
+    `cpu` is short for requests.cpu and limits.cpu, `nvidia.com/gpu` for requests.nvidia.com/gpu.
+    """
+    exact = {canonical_name(name, catalog), name} & set(there)
+    short = {f"{scope}.{name}" for scope in ("requests", "limits")} & set(there)
+    return exact | short
 
 
 def canonical_name(name: str, catalog: names.Catalog) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from bizrq.cli.cluster import DEFAULT_FLAGS, ClusterFlags, client_for, run_on
 from bizrq.cli.groups import Group, check_known
 from bizrq.cli.options import catalog_of
-from bizrq.cli.output.failure import EXIT_NO
+from bizrq.cli.output.failure import EXIT_NO, progress
 from bizrq.cli.output.tables import NONE, Output, OutputFormat, print_as, print_table
 
 if TYPE_CHECKING:
@@ -43,6 +43,11 @@ def audit(
         import asyncio
 
         for look in count(1):
+            progress(
+                "reading groups, records of hours and statements"
+                if look == 1
+                else f"something does not match: reading again in case it was being written ({look} of {_LOOKS})"
+            )
             records = await read_records(client, catalog, statements=True)
             if group is not None:
                 check_known([group], sorted({*records.groups, *(each.spec.group for each in records.statements)}))

@@ -37,7 +37,7 @@ def get(
         if len(wanted) == 1 and output in (OutputFormat.JSON, OutputFormat.YAML):
             print_document(chosen[0], output)
         else:
-            show_list(chosen, items, output)
+            show_list(chosen, items, output, selector)
 
     if watch:
         watch_groups(client, show, selector)
@@ -45,7 +45,9 @@ def get(
         show(list_groups(client, selector))
 
 
-def show_list(chosen: list[dict[str, Any]], items: list[dict[str, Any]], form: OutputFormat) -> None:
+def show_list(
+    chosen: list[dict[str, Any]], items: list[dict[str, Any]], form: OutputFormat, selector: str | None
+) -> None:
     """Print the chosen groups, out of all of them, in one of the forms."""
     if form in (OutputFormat.JSON, OutputFormat.YAML):
         print_document({"apiVersion": "v1", "kind": "List", "metadata": {}, "items": chosen}, form)
@@ -61,7 +63,7 @@ def show_list(chosen: list[dict[str, Any]], items: list[dict[str, Any]], form: O
     if form is OutputFormat.CSV:
         print_csv(HEADS, [row_of(view) for view in shown])
     else:
-        show_rows(shown, every=form is OutputFormat.WIDE)
+        show_rows(shown, selector, every=form is OutputFormat.WIDE)
 
 
 #: The columns of every form; a narrow table leaves some out.
@@ -98,11 +100,11 @@ def row_of(view: GroupView) -> dict[str, Any]:
     }
 
 
-def show_rows(shown: list[GroupView], *, every: bool) -> None:
+def show_rows(shown: list[GroupView], selector: str | None, *, every: bool) -> None:
     from bizrq.cli.output import terminal
 
     if not shown:
-        terminal.console().print("There are no groups.")
+        terminal.console().print(f"No group matches {selector}." if selector else "There are no groups.")
         return
     heads = _WIDE if every else _NARROW
     right = ("taken", "hard", _PERCENT, "reservations", "age", "counted")

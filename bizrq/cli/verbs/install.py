@@ -15,7 +15,7 @@ from bizrq import flags
 from bizrq.cli.apply import ManifestOutput, apply, named, print_objects, report
 from bizrq.cli.cluster import DEFAULT_FLAGS, ClusterFlags, client_for, run_on
 from bizrq.cli.options import settings_of
-from bizrq.cli.output.failure import EXIT_BAD_INPUT, EXIT_CLUSTER, Failure, warn
+from bizrq.cli.output.failure import EXIT_BAD_INPUT, EXIT_CLUSTER, Failure, progress, warn
 
 if TYPE_CHECKING:
     from bizrq.cli.manifests_of_bizrq import InstallPlan
@@ -26,6 +26,8 @@ _DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the objects in o
 _Output = Annotated[ManifestOutput, typer.Option("--output", "-o", help="Output format of --dry-run.")]
 #: Seconds to wait for the deletion of a CRD, and until it is established.
 _GONE, _ESTABLISHED = 120.0, 60.0
+#: Seconds between two lines about the same wait.
+_TELL = 15.0
 #: A network as text.
 _CIDR = re.compile(r"[0-9a-fA-F:.]+/[0-9]{1,3}", re.ASCII)
 
@@ -187,6 +189,7 @@ def uninstall(
     crd: Annotated[
         bool, typer.Option("--crd", help="Delete the CRDs too, and with them every group and its hours.")
     ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Delete with --crd what that would delete, unasked.")] = False,
     dry_run: _DryRun = False,
     output: _Output = ManifestOutput.NAME,
     where: ClusterFlags = DEFAULT_FLAGS,
@@ -195,7 +198,8 @@ def uninstall(
 
     A marker as of bizrq pause keeps the controller from registering the webhooks again; it goes last.
 
-    Groups and their CRDs are kept without --crd. The namespace is deleted only if install created it.
+    Groups and their CRDs are kept without --crd, which needs --yes: it deletes all groups, and the bills with them.
+    The namespace is deleted only if install created it.
     """
     from bizrq.cli import manifests_of_bizrq
     from bizrq.kube.admission import REGISTRATIONS
@@ -214,6 +218,8 @@ def uninstall(
         return
 
     async def work(client: KubeClient) -> None:
+        if crd and not yes:
+            raise Failure(f"--crd deletes {await _count(client)}; save bills first, then add --yes", EXIT_BAD_INPUT)
         await _keep_away(client, namespace)
         await _delete(client, registered)
         await _prune(client, going)
@@ -347,7 +353,9 @@ async def _served(client: KubeClient, plan: InstallPlan, timeout: int) -> None:
     from bizrq.cli.rbac import WEBHOOKS
 
     deployments = resource_of({"kind": "Deployment"})
-    until = time.monotonic() + timeout
+    started = time.monotonic()
+    until, told = started + timeout, started
+    progress(f"waiting up to {timeout} s for a ready webhook of deployment {WEBHOOKS}")
     while True:
         stored = await client.get(deployments, WEBHOOKS, plan.namespace)
         if (stored.get("status") or {}).get("availableReplicas"):
@@ -358,6 +366,9 @@ async def _served(client: KubeClient, plan: InstallPlan, timeout: int) -> None:
                 f"kubectl -n {plan.namespace} describe pods, then run install again, or with --no-wait",
                 EXIT_CLUSTER,
             )
+        if time.monotonic() >= told + _TELL:
+            told = time.monotonic()
+            progress(f"still waiting for a ready webhook: {told - started:.0f} of {timeout} s")
         await asyncio.sleep(1.0)
 
 
@@ -406,6 +417,23 @@ async def _delete(client: KubeClient, obj: dict[str, Any]) -> None:
         warn(f"{named(obj)} may be left: {error.message}")
         return
     report(obj, "deleted")
+
+
+async def _count(client: KubeClient) -> str:
+    """Return how many objects `--crd` deletes, in words."""
+    from bizrq.kube.client import NotFound
+    from bizrq.store.groups import GROUPS
+    from bizrq.store.hours import CARD_HOURS, CORRECTIONS, STATEMENTS
+
+    words = {GROUPS: "groups", CARD_HOURS: "records of hours", STATEMENTS: "bills (statements)"}
+    counts: list[str] = []
+    for resource, noun in {**words, CORRECTIONS: "corrections"}.items():
+        try:
+            items, _ = await client.list(resource, transform=lambda obj: {"metadata": obj["metadata"]})
+        except NotFound:
+            items = []
+        counts.append(f"{len(items)} {noun}")
+    return f"{', '.join(counts[:-1])} and {counts[-1]}"
 
 
 async def _disallow(client: KubeClient) -> None:
@@ -461,6 +489,7 @@ async def _gone(client: KubeClient, obj: dict[str, Any]) -> None:
     from bizrq.cli.manifests_of_bizrq import resource_of
     from bizrq.kube.client import NotFound
 
+    progress(f"waiting up to {_GONE:.0f} s until {named(obj)} is deleted with all of its objects")
     until = time.monotonic() + _GONE
     with contextlib.suppress(NotFound):
         while time.monotonic() < until:

@@ -251,7 +251,7 @@ async def test_uninstall_with_the_crds_takes_the_rights_along_and_install_leaves
     assert (await bizrq("install", *here, "--no-wait")).code == 0
     assert (await bizrq("uninstall", *here)).code == 0
     assert await client.get(CLUSTER_ROLE_BINDINGS, named)
-    assert (await bizrq("uninstall", *here, "--crd")).code == 0
+    assert (await bizrq("uninstall", *here, "--crd", "--yes")).code == 0
     assert await made(client) == []
     with pytest.raises(NotFound):
         await client.get(CLUSTER_ROLES, "bizrq-use-nlp")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import json
+import re
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -287,7 +288,14 @@ async def test_an_older_installation_stays_open_and_says_so(installed: Bizrq, cl
     assert (await installed("uninstall", "-n", there)).code == 0
 
 
-@pytest.mark.parametrize("flags", [(), ("--crd",)], ids=["the CRDs stay", "everything goes"])
+async def test_the_deletion_of_bills_is_counted_and_has_to_be_confirmed(installed: Bizrq) -> None:
+    result = await installed("uninstall", "-n", HERE, "--crd")
+    assert (result.code, result.out) == (2, "")
+    assert re.search(r"--crd deletes \d+ groups, \d+ records of hours, \d+ bills \(statements\) and \d+ ", result.err)
+    assert result.err.endswith("save bills first, then add --yes\n")
+
+
+@pytest.mark.parametrize("flags", [(), ("--crd", "--yes")], ids=["the CRDs stay", "everything goes"])
 async def test_the_policy_works_after_each_install(
     installed: Bizrq, client: KubeClient, cluster: Cluster, unique: str, flags: tuple[str, ...]
 ) -> None:
@@ -405,7 +413,7 @@ async def test_uninstall_with_the_crd_also_deletes_groups_with_finalizers(instal
     held = group("held", cpu="1")
     held["metadata"]["finalizers"] = [FINALIZER]
     await client.create(GROUPS, held)
-    result = await installed("uninstall", "-n", HERE, "--crd")
+    result = await installed("uninstall", "-n", HERE, "--crd", "--yes")
     assert (result.code, result.err) == (0, "")
     with pytest.raises(NotFound):
         await client.get(CRDS, "bizgroupresourcequotas.quota.biz.group")

@@ -193,6 +193,23 @@ async def test_get_prints_objects_names_and_csv(bizrq: Bizrq) -> None:
     assert row["percentOfHard"] == "134"
 
 
+@pytest.mark.parametrize(
+    ("short", "found"),
+    [
+        ("cpu", {"limits.cpu", "limits.cpu.A4"}),
+        ("nvidia.com/gpu", {"requests.nvidia.com/gpu", "requests.nvidia.com/gpu.A100"}),
+        ("limits.cpu", {"limits.cpu", "limits.cpu.A4"}),
+    ],
+)
+async def test_a_short_name_of_a_resource_is_understood(bizrq: Bizrq, short: str, found: set[str]) -> None:
+    out = (await bizrq("report", "-r", short, "-o", "csv")).out
+    assert {row["resource"] for row in csv.DictReader(io.StringIO(out))} == found
+
+
+async def test_a_selector_that_nothing_matches_is_not_an_empty_cluster(bizrq: Bizrq) -> None:
+    assert (await bizrq("get", "-l", "foo=bar")).plain == "No group matches foo=bar."
+
+
 async def test_get_prints_the_object_itself_where_one_is_asked_for(bizrq: Bizrq) -> None:
     for form, read in (("json", json.loads), ("yaml", yaml.safe_load)):
         printed = read((await bizrq("get", "nlp", "-o", form)).out)
