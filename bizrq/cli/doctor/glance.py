@@ -82,12 +82,13 @@ class Report:
 async def look(client: KubeClient, namespace: str) -> Glance:
     """Read the state of the bizrq of a namespace. Raise ApiError, Unreachable, GroupUnreadable."""
     reader = Reader(client)
-    kubernetes, images, admission, leader, groups, clashing = await asyncio.gather(
+    # First and alone: without an answer there is nothing else to ask.
+    groups = await _groups(client)
+    kubernetes, images, admission, leader, clashing = await asyncio.gather(
         _kubernetes(reader),
         _images(reader, namespace),
         look_at_webhooks(client),
         _leader(reader, namespace),
-        _groups(client),
         _clashing(client),
     )
     return Glance(

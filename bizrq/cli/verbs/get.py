@@ -6,9 +6,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bizrq.cli.cluster import DEFAULT_FLAGS, ClusterFlags, client_for
+from bizrq.cli.cluster import DEFAULT_FLAGS, ClusterFlags, client_for, run_on
 from bizrq.cli.completion import group_names
-from bizrq.cli.groups import Selector, Watch, check_known, decode_groups, list_groups, watch_groups
+from bizrq.cli.groups import (
+    Selector,
+    Watch,
+    check_known,
+    decode_groups,
+    end_unread,
+    read_groups,
+    read_named,
+    watch_groups,
+)
 from bizrq.cli.options import catalog_of
 from bizrq.cli.output.tables import Output, OutputFormat, print_csv, print_document, print_names, print_table
 
@@ -33,16 +42,23 @@ def get(
     def show(items: list[dict[str, Any]]) -> None:
         items = sorted(items, key=lambda item: item["metadata"]["name"])
         check_known(wanted, [item["metadata"]["name"] for item in items])
-        show_list([item for item in items if not wanted or item["metadata"]["name"] in wanted], items, output)
+        chosen = [item for item in items if not wanted or item["metadata"]["name"] in wanted]
+        show_list(chosen, output, f"No group matches {selector}." if selector else "There are no groups.")
 
     if watch:
         watch_groups(client, show, selector)
-    else:
-        show(list_groups(client, selector))
+        return
+    if not wanted or selector:
+        show(list(run_on(client, lambda client: read_groups(client, selector=selector)).items.values()))
+        return
+    source = run_on(client, lambda client: read_named(client, list(dict.fromkeys(wanted))))
+    wanted = [name for name in wanted if name in source.items]
+    show(list(source.items.values()))
+    end_unread(source.unread, so="it is not shown")
 
 
-def show_list(chosen: list[dict[str, Any]], items: list[dict[str, Any]], form: OutputFormat) -> None:
-    """Print the chosen groups, out of all of them, in one of the forms."""
+def show_list(chosen: list[dict[str, Any]], form: OutputFormat, nothing: str) -> None:
+    """Print the chosen groups in one of the forms; `nothing` is the table without any."""
     if form in (OutputFormat.JSON, OutputFormat.YAML):
         print_document({"apiVersion": "v1", "kind": "List", "metadata": {}, "items": chosen}, form)
         return
@@ -52,18 +68,18 @@ def show_list(chosen: list[dict[str, Any]], items: list[dict[str, Any]], form: O
         return
     from bizrq.cli.output.view import tree_view
 
-    views = tree_view(decode_groups(items), catalog_of(None)).groups
+    views = tree_view(decode_groups(chosen), catalog_of(None)).groups
     rows = [row_of(views[name]) for name in names]
     if form is OutputFormat.CSV:
         print_csv(HEADS, rows)
         return
-    show_rows(rows, form)
+    show_rows(rows, form, nothing)
 
 
 #: The columns of every form; a narrow table leaves some out.
 HEADS = (
     *("name", "parent", "ready", "over", "scarcest", "taken", "hard", "percent"),
-    *("reservations", "counted", "age"),
+    *("reservations", "counted", "age", "contact"),
 )
 _NARROW = ("name", "parent", "ready", "over", "scarcest", "percent", "age")
 
@@ -83,14 +99,15 @@ def row_of(view: GroupView) -> dict[str, Any]:
         "reservations": len(view.reservations),
         "counted": group.status.last_reconcile_time,
         "age": group.metadata.creation_timestamp,
+        "contact": group.contact.strip(" ()"),
     }
 
 
-def show_rows(rows: list[dict[str, Any]], form: OutputFormat) -> None:
+def show_rows(rows: list[dict[str, Any]], form: OutputFormat, nothing: str) -> None:
     from bizrq.cli.output import terminal
 
     if not rows:
-        terminal.console().print("There are no groups.")
+        terminal.console().print(nothing)
         return
     heads = HEADS if form is OutputFormat.WIDE else _NARROW
     right = ("taken", "hard", "percent", "reservations", "age", "counted")

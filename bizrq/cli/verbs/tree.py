@@ -5,8 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from bizrq.cli.cluster import DEFAULT_FLAGS, ClusterFlags, client_for
-from bizrq.cli.groups import Group, OnlyResource, Watch, check_known, decode_groups, list_groups, watch_groups
+from bizrq.cli.cluster import DEFAULT_FLAGS, ClusterFlags, client_for, run_on
+from bizrq.cli.groups import (
+    Group,
+    OnlyResource,
+    Watch,
+    check_known,
+    decode_groups,
+    end_unread,
+    read_groups,
+    watch_groups,
+)
 from bizrq.cli.options import Config, catalog_of
 from bizrq.cli.output.tables import Output, OutputFormat, print_as
 
@@ -39,16 +48,19 @@ def tree(
     """
     client, catalog = client_for(where), catalog_of(config)
 
-    def show_items(items: list[dict[str, Any]]) -> None:
+    def show_items(items: list[dict[str, Any]], *, is_complete: bool = True) -> None:
         from bizrq.cli.output.view import tree_view
 
-        found = tree_view(decode_groups(items), catalog, resource)
+        found = tree_view(decode_groups(items), catalog, resource, is_complete=is_complete)
         if group is not None:
             check_known([group], list(found.groups))
         show_as(found.pruned(group) if resource is not None else found, group, output)
 
     if not watch:
-        show_items(list_groups(client))
+        source = run_on(client, lambda client: read_groups(client, [group] if group else []))
+        show_items(list(source.items.values()), is_complete=source.is_complete)
+        if not source.is_complete:
+            end_unread(["the list of groups"], so=f"whether there are groups below {group} is unknown")
         return
 
     def show_again(items: list[dict[str, Any]]) -> None:
@@ -77,7 +89,11 @@ def show_as(forest: TreeView, top: str | None, form: OutputFormat) -> None:
 
 
 def as_json(view: GroupView) -> dict[str, Any]:
-    """Return a group as `tree -o json` prints it; an amount is null until the first recount."""
+    """Return a group as `tree -o json` prints it; an amount is null until the first recount.
+
+    `children` is null where the user may not list groups.
+    """
+    from bizrq.api.enforcement import CONDITION
 
     def row(f: ResourceView) -> dict[str, Any]:
         amounts = {"hard": f.hard, "used": f.used, "selfUsed": f.self_used, "reserved": f.reserved, "left": f.left}
@@ -86,7 +102,9 @@ def as_json(view: GroupView) -> dict[str, Any]:
     return {
         "name": view.name,
         "parent": view.parent,
-        "children": list(view.children),
+        "children": list(view.children) if view.is_complete else None,
+        "enforced": view.status_of(CONDITION),
+        "counted": view.group.status.last_reconcile_time,
         "resources": {figures.resource: row(figures) for figures in view.resources},
     }
 

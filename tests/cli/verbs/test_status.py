@@ -134,14 +134,20 @@ def seen(*groups: GroupObject, admission: Admission = WELL, **more: Any) -> Glan
     return Glance("0.1.0", "v1.36.2", {}, admission, leader, known, clashing, NOW, **more)
 
 
-READY = ("Ready", "True")
+READY, NOT_ENFORCED = ("Ready", "True"), ("Enforced", "False")
 ROWS = [
     ("all is well", seen(counted("nlp")), [], [], 0),
     ("no group is there", seen(), [], [], 0),
     ("no registration", seen(admission=Admission(False)), ["NotEnforced"], [], 0),
     ("a registration that nobody asks", seen(admission=Admission(True, False, probe.ACCEPTED)), ["NotEnforced"], [], 0),
     ("no answer", seen(admission=Admission(True, False, "refused")), ["WebhooksDoNotAnswer"], [], 0),
-    ("a group says so", seen(counted("nlp", READY, ("Enforced", "False")), admission=Admission()), ["NotEnforced"], [], 0),
+    (
+        "a group says so",
+        seen(counted("nlp", READY, ("Enforced", "False")), admission=Admission()),
+        ["NotEnforced"],
+        [],
+        0,
+    ),
     (
         "the newest of the groups says the contrary",
         seen(
