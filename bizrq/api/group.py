@@ -22,6 +22,7 @@ from bizrq.quota.reservation import Reservation, parse_reservation
 from bizrq.units import names, quantity
 from bizrq.units.resources import nonzero, text_of
 from bizrq.units.slot import ReservationError, Slot
+from bizrq.units.text import one_line
 from bizrq.units.times import format_timestamp
 
 API_GROUP = "quota.biz.group"
@@ -34,6 +35,8 @@ GROUP_LABEL = f"{API_GROUP}/group"
 
 #: As many lines of `status.ending`, and of `status.leftovers`, as the CRD takes.
 MAX_ENDING, MAX_LEFTOVERS = 200, 100
+#: As many characters of `spec.owner`, and of `spec.contact`, as the CRD takes.
+MAX_CONTACT = 128
 
 Hard = dict[str, str | int]
 
@@ -70,6 +73,9 @@ class GroupSpec(msgspec.Struct, omit_defaults=True, rename="camel"):
     parent_biz_group: str | None = None
     hard: Hard = {}
     cash: CashSpec | None = None
+    #: Who answers for the group, and how to reach them: for people, and no rights follow from it.
+    owner: str = ""
+    contact: str = ""
     #: As `bizrq.api.selector` reads it, which says what is wrong with it where a group as a whole is still readable.
     namespace_selector: dict[str, Any] | None = None
 
@@ -144,6 +150,13 @@ class GroupObject(msgspec.Struct, rename="camel"):
     @property
     def resource_version(self) -> int:
         return int(self.metadata.resource_version or 0)
+
+    @property
+    def contact(self) -> str:
+        """Return who to ask, in brackets behind a blank; "" where the group does not say it. One printable line."""
+        words = [one_line(each)[:MAX_CONTACT].strip() for each in (self.spec.owner, self.spec.contact)]
+        said = ", ".join(word for word in words if word)
+        return f" ({said})" if said else ""
 
 
 class GroupUnreadable(ValueError):

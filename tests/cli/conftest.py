@@ -9,6 +9,7 @@ import json
 import os
 import re
 import threading
+import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +24,9 @@ from bizrq.cli.main import run
 from bizrq.kube.client import KubeClient
 from bizrq.quota.reservation import Reservation
 from bizrq.store.groups import GROUPS
+from bizrq.units.times import format_timestamp
 from sandbox.server import Sandbox
+from tests.support.answering import answering
 from tests.support.cluster import has_kinds
 from tests.support.language import entry
 from tests.support.objects import DEPLOYMENTS, Object, deployment, group, named
@@ -149,7 +152,8 @@ async def bizrq(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Bizrq
         chat["metadata"]["annotations"] = {LAST_APPLIED: json.dumps({"metadata": {"labels": labels}})}
         await client.create(DEPLOYMENTS, chat)
         await client.create(DEPLOYMENTS, deployment("search", "nlp", 2))
-        yield Bizrq(path, client)
+        async with answering(client, path.parent):
+            yield Bizrq(path, client)
 
 
 async def _own(client: KubeClient, name: str, **own: str) -> None:
@@ -166,7 +170,7 @@ async def _says(client: KubeClient, name: str, *conditions: tuple[str, str, str]
     stored["status"]["conditions"] = [
         {"type": kind, "status": status, "message": message, **since} for kind, status, message in conditions
     ]
-    stored["status"]["lastReconcileTime"] = "2026-01-01T00:00:00Z"
+    stored["status"]["lastReconcileTime"] = format_timestamp(int(time.time() * 1000))
     await client.replace(GROUPS, stored, subresource="status")
 
 

@@ -42,7 +42,7 @@ async def forbidding() -> AsyncIterator[tuple[str, list[Any]]]:
     await runner.cleanup()
 
 
-@pytest.mark.parametrize("verb", [*VERBS, "fit -f -", "correct nlp requests.nvidia.com/gpu=1 --reason x", "uninstall"])
+@pytest.mark.parametrize("verb", [*VERBS, "correct nlp requests.nvidia.com/gpu=1 --reason x", "uninstall"])
 async def test_a_forbidden_request_is_one_line_with_the_api_servers_message(
     bizrq: Bizrq, forbidding: Any, verb: str
 ) -> None:
@@ -50,6 +50,16 @@ async def test_a_forbidden_request_is_one_line_with_the_api_servers_message(
     result = await bizrq(*verb.split(), "--server", forbidding[0], stdin=manifest)
     assert (result.code, result.out, result.err.count("\n")) == (3, "", 1), result
     assert 'User "alice" cannot' in result.err
+
+
+async def test_fit_is_unknown_where_nothing_may_be_read(bizrq: Bizrq, forbidding: Any) -> None:
+    manifest = json.dumps({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {}})
+    result = await bizrq("fit", "-f", "-", "--server", forbidding[0], stdin=manifest)
+    assert (result.code, result.err) == (4, "")
+    assert result.plain.splitlines() == [
+        "unknown Pod default/p",
+        "        it depends on namespaces, pods in default, which you may not read; without that it is admitted",
+    ]
 
 
 @pytest.mark.parametrize("verb", VERBS)

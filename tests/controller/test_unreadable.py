@@ -27,7 +27,7 @@ async def test_a_child_that_cannot_be_read_leaves_its_parent_unknown_until_it_ca
         await books.uses("corp", cpu="10")
         await books.rewrite("nlp", {"reservations": [WILD]})
         corp = await books.until("corp", unknown)
-        [ready] = corp.status.conditions
+        ready, _ = corp.status.conditions
         assert ready.message == "child nlp cannot be read; the controller's log says more"
         books.clock.advance(61)
         await books.uses("corp", cpu="10")

@@ -135,8 +135,8 @@ async def test_where_the_configuration_is_unknown_a_missing_right_is_a_warning(
     web = deployment("web", "fit-nlp", 1)
     assert f"ann {DENIED}" in await refusal(asking, "ann", DEPLOYMENTS, web)
     result = await fit(asking, client, tmp_path, "ann", web)
-    assert result.code == 0, result
-    assert " ".join(result.plain.split()).startswith("fits Deployment default/web, in fit-nlp")
+    assert result.code == 4, result
+    assert " ".join(result.plain.split()).startswith("unknown Deployment default/web, in fit-nlp")
     assert UNKNOWN in " ".join(result.plain.split())
     assert f"you {DENIED}" in " ".join(result.plain.split())
     assert await refusal(asking, "bob", DEPLOYMENTS, web) == ""

@@ -82,12 +82,13 @@ class Report:
 async def look(client: KubeClient, namespace: str) -> Glance:
     """Read the state of the bizrq of a namespace. Raise ApiError, Unreachable, GroupUnreadable."""
     reader = Reader(client)
-    kubernetes, images, admission, leader, groups, clashing = await asyncio.gather(
+    # First and alone: without an answer there is nothing else to ask.
+    groups = await _groups(client)
+    kubernetes, images, admission, leader, clashing = await asyncio.gather(
         _kubernetes(reader),
         _images(reader, namespace),
         look_at_webhooks(client),
         _leader(reader, namespace),
-        _groups(client),
         _clashing(client),
     )
     return Glance(
@@ -190,10 +191,10 @@ def _of_leader(seen: Glance) -> list[Remark]:
 def _unknown(seen: Glance) -> Iterable[str]:
     if seen.groups is None:
         yield "groups, their counts and conditions: you may not list groups"
-    admission = seen.admission
-    if admission.registered is None and admission.answers is None and enforcement.stated(seen.groups or ()) is None:
+    admission, stated = seen.admission, enforcement.stated(seen.groups or ())
+    if admission.registered is None and admission.answers is None and stated is None:
         yield "whether quota is enforced: you may not read the registration, and no group says it"
-    elif admission.answers is None and admission.registered is not False:
+    elif admission.answers is None and False not in (admission.registered, stated):
         yield f"whether the webhooks answer: {admission.said}"
 
 

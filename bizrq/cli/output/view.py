@@ -83,6 +83,8 @@ class GroupView:
     resources: tuple[ResourceView, ...]
     reservations: tuple[Reservation, ...]
     children: tuple[str, ...]
+    #: False where the user may not list groups: then there may be more children.
+    is_complete: bool = True
 
     @property
     def name(self) -> str:
@@ -121,10 +123,19 @@ class TreeView:
     """All groups by name."""
 
     groups: Mapping[str, GroupView] = field(default_factory=dict)
+    #: False where the user may not list groups.
+    is_complete: bool = True
 
     def ancestry(self, name: str) -> list[str]:
         """Return the groups above one, the root first; stop at a cycle, which admission does not allow."""
         return hierarchy.ancestry(name, self._known_parent)[::-1]
+
+    def path(self, name: str) -> str:
+        """Return the groups from the root to this one; `…` stands for what is above a group that is not read."""
+        above = self.ancestry(name)
+        first = self.groups[above[0] if above else name].parent
+        unread = ["…", first] if first and not self.is_complete else []
+        return " > ".join([*unread, *above, name])
 
     def _known_parent(self, name: str) -> str:
         parent = self.groups[name].parent
@@ -133,7 +144,7 @@ class TreeView:
     def pruned(self, top: str | None) -> TreeView:
         """Leave out the subtrees that have nothing to show; keep `top`."""
         kept = {top} | {n for name, s in self.groups.items() if s.resources for n in (name, *self.ancestry(name))}
-        return TreeView({name: view for name, view in self.groups.items() if name in kept})
+        return replace(self, groups={name: view for name, view in self.groups.items() if name in kept})
 
     def in_order(self, top: str | None = None, depth: int | None = None, *, by_percent: bool = False) -> list[TreeRow]:
         """Return the groups depth first, with their tree lines; at most `depth` levels of them.
@@ -171,25 +182,32 @@ class TreeView:
         return (-(scarce.percent or 0) if scarce is not None else 1, name)
 
 
-def tree_view(groups: Iterable[GroupObject], catalog: names.Catalog, resource: str | None = None) -> TreeView:
-    """Return the view of all groups, limited to one resource and its models if it is given. Raise Failure."""
+def tree_view(
+    groups: Iterable[GroupObject], catalog: names.Catalog, resource: str | None = None, *, is_complete: bool = True
+) -> TreeView:
+    """Return the view of groups, limited to one resource and its models if it is given. Raise Failure.
+
+    Unless `is_complete`, the groups are some of those that there are.
+    """
     known = {group.name: group for group in groups}
     children = hierarchy.children((group.name, group.parent) for group in known.values())
-    views = {name: _view_of(group, tuple(children.get(name, ())), catalog) for name, group in known.items()}
+    views = {
+        name: replace(_view_of(group, tuple(children.get(name, ())), catalog), is_complete=is_complete)
+        for name, group in known.items()
+    }
     if resource is None:
-        return TreeView(views)
+        return TreeView(views, is_complete)
     there = {name for view in views.values() for f in view.resources for name in (f.resource, f.base)}
     wanted = _meant(resource, there, catalog)
     if views and not wanted:
         names_there = {f.resource for view in views.values() for f in view.resources}
-        known = alternatives(resource, sorted(names_there, key=lambda name: names.sort_key(name, catalog)))
-        raise Failure(f"no group has a ceiling for {canonical_name(resource, catalog)}; {known}", EXIT_BAD_INPUT)
-    return TreeView(
-        {
-            name: replace(view, resources=tuple(f for f in view.resources if wanted & {f.resource, f.base}))
-            for name, view in views.items()
-        }
-    )
+        others = alternatives(resource, sorted(names_there, key=lambda name: names.sort_key(name, catalog)))
+        raise Failure(f"no group has a ceiling for {canonical_name(resource, catalog)}; {others}", EXIT_BAD_INPUT)
+    limited = {
+        name: replace(view, resources=tuple(f for f in view.resources if wanted & {f.resource, f.base}))
+        for name, view in views.items()
+    }
+    return TreeView(limited, is_complete)
 
 
 def _meant(name: str, there: Collection[str], catalog: names.Catalog) -> set[str]:

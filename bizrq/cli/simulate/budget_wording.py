@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from bizrq.cli.output.view import plain_amounts
@@ -10,7 +9,7 @@ from bizrq.units import base
 
 if TYPE_CHECKING:
     from bizrq.cli.output.view import GroupView, ResourceView, TreeView
-    from bizrq.cli.simulate.charged import ChargedWorkload
+    from bizrq.cli.simulate.charged import ChargedWorkloads
 
 #: The most workloads, children or siblings that a line names.
 _NAMED = 3
@@ -18,7 +17,7 @@ _NAMED = 3
 _SCARCE = 90
 
 
-def of_group(tree: TreeView, name: str, workloads: Sequence[ChargedWorkload]) -> list[str]:
+def of_group(tree: TreeView, name: str, found: ChargedWorkloads) -> list[str]:
     """Return lines for each resource of a group, the scarcest first: who uses it, and who could raise it."""
     view = tree.groups[name]
     conditions = [c for c in view.group.status.conditions if (c.type == "Ready") != (c.status == "True")]
@@ -26,13 +25,13 @@ def of_group(tree: TreeView, name: str, workloads: Sequence[ChargedWorkload]) ->
     if not view.group.status.conditions:
         lines.append("The controller has not counted it yet, so workloads must wait.")
     for figures in sorted(view.resources, key=lambda f: -(f.percent or 0)):
-        lines += _of_resource(tree, view, figures, workloads)
+        lines += _of_resource(tree, view, figures, found)
     if not view.resources:
         lines.append("It has no ceilings, so every workload is admitted.")
     return lines
 
 
-def group_as_json(tree: TreeView, name: str, workloads: Sequence[ChargedWorkload]) -> dict[str, Any]:
+def group_as_json(tree: TreeView, name: str, found: ChargedWorkloads) -> dict[str, Any]:
     """Return what `bizrq explain GROUP -o json` prints; docs/cli.md has its schema."""
     view = tree.groups[name]
     return {
@@ -48,7 +47,7 @@ def group_as_json(tree: TreeView, name: str, workloads: Sequence[ChargedWorkload
                 "reason": _code(f),
                 "workloads": [
                     {"kind": w.kind, "namespace": w.namespace, "name": w.name, **base.plain(f.resource, cost)}
-                    for w in workloads
+                    for w in found.workloads
                     for cost in [w.cost.get(f.resource, 0)]
                     if cost
                 ],
@@ -75,7 +74,7 @@ def _code(f: ResourceView) -> str:
     return "Left"
 
 
-def _of_resource(tree: TreeView, view: GroupView, f: ResourceView, workloads: Sequence[ChargedWorkload]) -> list[str]:
+def _of_resource(tree: TreeView, view: GroupView, f: ResourceView, found: ChargedWorkloads) -> list[str]:
     if f.taken is None or f.left is None or f.percent is None:
         return [f"{f.resource}: {f.text(f.hard)}, not counted yet"]
     if f.left < 0:
@@ -86,15 +85,17 @@ def _of_resource(tree: TreeView, view: GroupView, f: ResourceView, workloads: Se
         state = f"{f.text(f.left)} left" if f.left else "nothing left"
     lines = [f"{f.resource}: {f.text(f.taken)} of {f.text(f.hard)} taken, {state}"]
     if f.self_used:
-        mine = sorted((w for w in workloads if w.cost.get(f.resource)), key=lambda w: -w.cost[f.resource])
+        mine = sorted((w for w in found.workloads if w.cost.get(f.resource)), key=lambda w: -w.cost[f.resource])
         named = ", ".join(f"{w.kind} {w.namespace}/{w.name} {w.text(f.resource)}" for w in mine[:_NAMED])
         more = f" and {len(mine) - _NAMED} more" if len(mine) > _NAMED else ""
-        lines.append(f"  {f.text(f.self_used)} by its own workloads{f': {named}{more}' if named else ''}")
+        if found.missing:
+            more += f"{' and ' if named else ''}some that you may not read"
+        lines.append(f"  {f.text(f.self_used)} by its own workloads{f': {named}{more}' if named or more else ''}")
     if f.granted:
         lines.append(f"  {f.text(f.granted)} granted to its children{_children(tree, view, f.resource)}")
     if f.reserved:
         lines.append(f"  {f.text(f.reserved)} reserved for changes in progress")
-    if f.percent >= _SCARCE and view.parent in tree.groups:
+    if f.percent >= _SCARCE and view.parent:
         lines += _who_could_raise(tree, view, f)
     return lines
 
@@ -112,11 +113,15 @@ def _children(tree: TreeView, view: GroupView, resource: str) -> str:
 
 
 def _who_could_raise(tree: TreeView, view: GroupView, f: ResourceView) -> list[str]:
+    if view.parent not in tree.groups:
+        return [f"  what its parent {view.parent} has left is unknown: you may not read it; ask who manages it"]
     parent = next((g for g in tree.groups[view.parent].resources if g.resource == f.resource), None)
     if parent is None:
-        return [f"  its parent {view.parent} has no ceiling for it, so it can be raised"]
+        return [f"  its parent {view.parent} has no ceiling for it: {_to_raise(tree, view)}"]
     if parent.left is not None and parent.left > 0:
-        return [f"  its parent {view.parent} has {parent.text(parent.left)} left to raise it"]
+        return [f"  its parent {view.parent} has {parent.text(parent.left)} left: {_to_raise(tree, view)}"]
+    if not tree.is_complete:
+        return [f"  its parent {view.parent} has nothing left; its siblings are unknown: you may not list groups"]
     siblings = [name for name in tree.groups[view.parent].children if name != view.name]
     able = [
         (name, g)
@@ -127,3 +132,8 @@ def _who_could_raise(tree: TreeView, view: GroupView, f: ResourceView) -> list[s
     largest = sorted(able, key=lambda pair: (-(pair[1].left or 0), pair[0]))[:_NAMED]
     names = ", ".join(f"{name} {g.text(g.left)}" for name, g in largest)
     return [f"  its parent {view.parent} has nothing left; siblings with some left: {names or 'none'}"]
+
+
+def _to_raise(tree: TreeView, view: GroupView) -> str:
+    """Say who may raise a group."""
+    return f"to raise {view.name}, ask who manages {view.parent}{tree.groups[view.parent].group.contact}"

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bizrq.api.group import GroupObject
-from bizrq.cli.simulate.lookup import FileReferenceReader, readable_payers
+from bizrq.cli.simulate.lookup import FileReferenceReader, describe_unread, readable_payers
 from bizrq.cli.simulate.reviews import SYSTEM_NAMESPACE
 from bizrq.kube.client import Forbidden, KubeClient, NotFound, Resource
 from bizrq.settings import Settings
@@ -48,10 +48,59 @@ class ChargedWorkload:
 
 @dataclass(frozen=True, slots=True)
 class ChargedWorkloads:
-    """The workloads of a group; `unread` names what the user may not read."""
+    """The workloads of a group; `unread` names what the user may not read.
+
+    `only_in` is the namespace to which the search is limited because the user may not list everywhere, "" for none.
+    """
 
     workloads: Sequence[ChargedWorkload]
     unread: Sequence[str]
+    only_in: str = ""
+
+    @property
+    def missing(self) -> list[str]:
+        """Return what the user may not read, in words."""
+        outside = [f"workloads outside namespace {self.only_in}"] if self.only_in else []
+        return [*outside, *self.unread]
+
+
+class _Lister:
+    """Lists objects everywhere, and where the user may not, in their own namespace."""
+
+    def __init__(self, client: KubeClient, unread: set[str]) -> None:
+        self._client = client
+        self._unread = unread
+        self.only_in = ""
+
+    async def list(self, versions: Sequence[Resource], selector: str, namespace: str | None = None) -> list[Object]:
+        """Return the objects of a kind, in the first version that the cluster serves."""
+        for resource in versions:
+            try:
+                return (await self._client.list(resource, namespace, label_selector=selector))[0]
+            except NotFound:
+                continue
+            except Forbidden:
+                if namespace is not None or not resource.namespaced:
+                    self._unread.add(describe_unread(resource, namespace or ""))
+                    return []
+                found = await self.list([resource], selector, self._client.namespace)
+                self.only_in = self._client.namespace
+                return found
+        return []
+
+    async def namespaces(self, group: str) -> list[str]:
+        """Return the namespaces of which the group is the default."""
+        try:
+            items = (await self._client.list(NAMESPACES, label_selector=f"{LABEL}={group}"))[0]
+        except Forbidden:
+            self.only_in = self._client.namespace
+            try:
+                here = await self._client.get(NAMESPACES, self.only_in)
+            except (Forbidden, NotFound):
+                self._unread.add(f"namespace {self.only_in}")
+                return []
+            items = [here] if labels_of(here).get(LABEL) == group else []
+        return [item["metadata"]["name"] for item in items]
 
 
 async def charged_to(
@@ -63,11 +112,9 @@ async def charged_to(
     """
     settings = settings.around(SYSTEM_NAMESPACE)
     resolver = FileReferenceReader(client, settings.registry, ())
-    namespaces = await _list(client, [NAMESPACES], resolver.unread, f"{LABEL}={group}")
-    defaulted = [namespace["metadata"]["name"] for namespace in namespaces]
-    lists = await asyncio.gather(
-        *(_of_kind(client, adapter, group, defaulted, resolver.unread) for adapter in settings.registry.charged)
-    )
+    lister = _Lister(client, resolver.unread)
+    defaulted = await lister.namespaces(group)
+    lists = await asyncio.gather(*(_of_kind(lister, each, group, defaulted) for each in settings.registry.charged))
     kinds = [(each.group, each.kind) for each, items in zip(settings.registry.charged, lists, strict=True) if items]
     payers = await readable_payers(client, settings.registry, groups, kinds, resolver.unread)
     found: list[ChargedWorkload] = []
@@ -87,7 +134,7 @@ async def charged_to(
             except Malformed as error:
                 found.append(_charged(item, {}, str(error)))
     scope = settings.registry.scope
-    for claim in await _list(client, [RESOURCE_CLAIMS], resolver.unread, f"{LABEL}={group}"):
+    for claim in await lister.list([RESOURCE_CLAIMS], f"{LABEL}={group}"):
         namespace = claim["metadata"]["namespace"]
         lookup = await resolver.resolve(lambda known, name=namespace: scope.manages_named(name, known), _SECONDS)
         if scope.manages_named(namespace, lookup) and not is_made_for_pod(claim):
@@ -96,7 +143,7 @@ async def charged_to(
     kinds = {CLAIMS: CLAIM[1], POD_GROUPS: POD_GROUP[1]}
     found += [ChargedWorkload(kinds[place.kind], place.namespace, place.name, cost) for place, cost in shared.items()]
     found.sort(key=lambda each: (each.kind, each.namespace, each.name))
-    return ChargedWorkloads(found, sorted(resolver.unread))
+    return ChargedWorkloads(found, sorted(resolver.unread), lister.only_in)
 
 
 def _demand(item: Object, group: str, settings: Settings, lookup: Lookup, payers: Remembered) -> counting.Demand | None:
@@ -125,26 +172,9 @@ def _charged(item: Object, cost: Resources, error: str = "") -> ChargedWorkload:
     return ChargedWorkload(item["kind"], metadata.get("namespace", ""), metadata["name"], cost, error)
 
 
-async def _of_kind(
-    client: KubeClient, adapter: Adapter, group: str, defaulted: list[str], unread: set[str]
-) -> list[Object]:
+async def _of_kind(lister: _Lister, adapter: Adapter, group: str, defaulted: Sequence[str]) -> list[Object]:
     lists = await asyncio.gather(
-        _list(client, resources_of(adapter), unread, f"{LABEL}={group}"),
-        *(_list(client, resources_of(adapter), unread, f"!{LABEL}", namespace) for namespace in defaulted),
+        lister.list(resources_of(adapter), f"{LABEL}={group}"),
+        *(lister.list(resources_of(adapter), f"!{LABEL}", namespace) for namespace in defaulted),
     )
     return [item for items in lists for item in items]
-
-
-async def _list(
-    client: KubeClient, versions: Sequence[Resource], unread: set[str], selector: str, namespace: str | None = None
-) -> list[Object]:
-    """Return the objects of a kind, in the first version that the cluster serves."""
-    for resource in versions:
-        try:
-            return (await client.list(resource, namespace, label_selector=selector))[0]
-        except NotFound:
-            continue
-        except Forbidden:
-            unread.add(resource.plural)
-            break
-    return []

@@ -18,8 +18,9 @@ from bizrq.api import group as wire
 from bizrq.api.group import GroupObject
 from bizrq.api.review import GroupVersionKind, GroupVersionResource, Request, UserInfo
 from bizrq.cli.cluster import whoami
-from bizrq.cli.simulate.in_memory import InMemoryGroupStore, OverlayReader, RecordingReserver
-from bizrq.cli.simulate.lookup import FileReferenceReader, describe_unread, readable_payers
+from bizrq.cli.simulate.in_memory import Fetch, InMemoryGroupStore, OverlayReader, RecordingReserver
+from bizrq.cli.simulate.installed import PLACE
+from bizrq.cli.simulate.lookup import RELEASED, FileReferenceReader, describe_unread, readable_payers
 from bizrq.cli.simulate.manifest import as_written, place_of
 from bizrq.cli.simulate.outcome import DryRunOutcome
 from bizrq.cli.simulate.reviews import SYSTEM_NAMESPACE, ReviewedKind, reviewed_kinds
@@ -74,6 +75,7 @@ class _Payers:
 
     def __init__(self) -> None:
         self.known = KnownPayers()
+        self.unread: set[str] = set()
 
     def get(self, uid: str, /) -> Memory | None:
         return self.known.get(uid)
@@ -93,12 +95,13 @@ class DryRun:
         documents: Sequence[object],
         *,
         is_configured: bool = True,
+        fetch: Fetch | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`clock` measures the time for each verdict, in seconds.
 
         Unless `is_configured`, the rights that the webhooks ask for are unknown: what lacks one is granted with a
-        warning.
+        warning. `fetch` reads a group that is not among `groups`; without it there is no other.
         """
         settings = settings.around(SYSTEM_NAMESPACE)
         self._client = client
@@ -107,7 +110,7 @@ class DryRun:
         self._manifests = list(objects_in(documents))
         self._reader = OverlayReader(client)
         self._stored_groups = list(groups)
-        self._groups = InMemoryGroupStore(self._stored_groups, settings.catalog)
+        self._groups = InMemoryGroupStore(self._stored_groups, settings.catalog, fetch)
         self._reserver = RecordingReserver(self._groups, settings.catalog, clock)
         self._resolver = FileReferenceReader(self._reader, settings.registry, self._manifests)
         self._payers = _Payers()
@@ -127,12 +130,15 @@ class DryRun:
         self._kinds = reviewed_kinds(settings)
         self._stored: dict[Reference, Object] = {}
         self._unserved: set[Reference] = set()
+        #: What was not read for any of the manifests.
+        self._unread: set[str] = set()
         #: The user of the requests, by the name that refusals use.
         self._user = UserInfo(username="you")
 
     @property
     def unread(self) -> Collection[str]:
-        return sorted(self._resolver.unread)
+        """Return what the user may not read of all that was asked for, in words, sorted."""
+        return sorted(self._unread | self._resolver.unread)
 
     async def outcomes(self) -> list[DryRunOutcome]:
         """Return an outcome for each manifest that admission reviews: groups, workloads, Scales and what they refer to.
@@ -140,8 +146,29 @@ class DryRun:
         Raise ApiError or Unreachable.
         """
         await self._gather()
-        found = [await self._outcome(number, manifest) for number, manifest in enumerate(self._manifests)]
+        self._forget_unread()
+        found = [await self._noted(number, manifest) for number, manifest in enumerate(self._manifests)]
         return [outcome for outcome in found if outcome is not None]
+
+    async def _noted(self, number: int, manifest: Object) -> DryRunOutcome | None:
+        """Return the outcome for one manifest, with what it depends on and may not be read."""
+        place = place_of(manifest)
+        for each in (place, ("", "Namespace", "", place[2])):
+            self._resolver.note(each)
+        was_stored = place in self._stored
+        outcome = await self._outcome(number, manifest)
+        unread = sorted(self._resolver.unread | self._groups.unread)
+        self._forget_unread()
+        if outcome is None:
+            return None
+        # Only what is stored can have been released.
+        released = [RELEASED] if self._payers.unread and was_stored else []
+        return replace(outcome, unread=unread, warnings=[*outcome.warnings, *released])
+
+    def _forget_unread(self) -> None:
+        """Begin to note anew what an answer depends on."""
+        self._unread |= self._resolver.unread | self._groups.unread
+        self._resolver.unread, self._groups.unread = set(), set()
 
     # Gather
 
@@ -164,8 +191,9 @@ class DryRun:
         if any(kind.resources == (CORRECTIONS,) for kind in wanted.values()):
             self._user = UserInfo(username=await whoami(self._client))
         kinds, registry = {place[:2] for place in wanted}, self._settings.registry
-        unread = self._resolver.unread
-        self._payers.known = await readable_payers(self._client, registry, self._stored_groups, kinds, unread)
+        self._payers.known = await readable_payers(
+            self._client, registry, self._stored_groups, kinds, self._payers.unread
+        )
 
     async def _read(self, place: Reference, kind: ReviewedKind) -> Object | None:
         """Return the stored object of a place, None if there is none. Remember kinds that are not served."""
@@ -180,7 +208,7 @@ class DryRun:
             except ValueError:
                 return None
             except Forbidden:
-                self._resolver.unread.add(describe_unread(resource, place[2]))
+                self._resolver.deny(place, describe_unread(resource, place[2]))
                 return None
         if not served:
             self._unserved.add(place)
@@ -218,7 +246,7 @@ class DryRun:
         warnings: list[str] = []
         if place in self._unserved:
             warnings.append(f"the cluster knows no {kind}{f' of {group}' if group else ''}: install its CRD first")
-        unknown = not namespace or NAMESPACES.plural in self._resolver.unread
+        unknown = not namespace or describe_unread(NAMESPACES, "") in self._resolver.unread
         if not unknown and self._namespace(namespace) is None:
             warnings.append(f"there is no namespace {namespace}: create it first")
         return warnings
@@ -251,7 +279,7 @@ class DryRun:
         if kind.adapter is None and not kind.is_group and not paths:
             return None
         outcome = await self._attributed(write, await self._decided(request, uncharged, paths))
-        if outcome.fits:
+        if outcome.is_granted:
             self._apply(write)
         return outcome
 
@@ -282,7 +310,9 @@ class DryRun:
             verdict = answer.verdict
             warnings += answer.warnings
             if self._unsure is not None:
-                warnings += self._unsure.taken()
+                warnings += (lacking := self._unsure.taken())
+                if lacking:
+                    self._resolver.unread.add(PLACE)
             if path != "/validate/workloads" and isinstance(verdict, Denied) and verdict.reason is _UNREADABLE:
                 # The user may not list what could refer to this object.
                 self._resolver.unread.add(
@@ -300,7 +330,7 @@ class DryRun:
             return outcome
         group, charge, account = recorded
         stored = self._groups.cached(group)
-        family = [] if outcome.fits else self._groups.parent_and_siblings(group)
+        family = [] if outcome.is_granted else self._groups.parent_and_siblings(group)
         parent = stored.parent if stored is not None else ""
         return replace(outcome, group=group, charge=charge, account=account, family=family, parent=parent)
 
@@ -314,7 +344,7 @@ class DryRun:
         resource = write.kind.resource_in(write.manifest.get("apiVersion"))
         if outcome.charge is not None and outcome.charge.slot == Slot(resource.key, *write.place[2:]):
             return outcome
-        if outcome.fits:
+        if outcome.is_granted:
             return replace(outcome, is_chargeable=False, group=None, charge=None, account=None)
         return replace(outcome, is_chargeable=False)
 

@@ -13,7 +13,7 @@ import msgspec
 
 from bizrq.api import group as wire
 from bizrq.api.group import GroupObject, GroupUnreadable
-from bizrq.kube.client import NotFound, Resource
+from bizrq.kube.client import Forbidden, NotFound, Resource
 from bizrq.quota.account import Account
 from bizrq.quota.change import Charge
 from bizrq.quota.verdict import Verdict
@@ -25,6 +25,8 @@ from webhooks.charging.group_commit import Check, NameCheck, Reserver
 
 Object = dict[str, Any]
 T = TypeVar("T")
+#: Reads a group by its name, None where there is none. Raises Forbidden, other ApiErrors and Unreachable.
+Fetch: TypeAlias = Callable[[str], Awaitable[GroupObject | None]]
 _Get: TypeAlias = tuple[Resource, str | None, str]
 _List: TypeAlias = tuple[Resource, str | None, str | None, str | None, Callable[[Object], Any] | None]
 
@@ -116,10 +118,16 @@ def _is_selected(obj: Mapping[str, Any], selector: str | None) -> bool:
 
 
 class InMemoryGroupStore:
-    """A GroupWriter on copies of the listed groups. Holds are dropped, because no other process writes the copies."""
+    """A GroupWriter on copies of the groups. Holds are dropped, because no other process writes the copies.
 
-    def __init__(self, groups: Iterable[GroupObject], catalog: Catalog) -> None:
+    `unread` names the groups that were asked for and may not be read.
+    """
+
+    def __init__(self, groups: Iterable[GroupObject], catalog: Catalog, fetch: Fetch | None = None) -> None:
+        """`fetch` reads a group that is not among these; without it there is no other."""
         self._catalog = catalog
+        self._fetch = fetch
+        self.unread: set[str] = set()
         self._groups = {group.name: _without_hold(group) for group in groups}
 
     def cached(self, name: str) -> GroupObject | None:
@@ -129,9 +137,19 @@ class InMemoryGroupStore:
         return self._groups.values()
 
     async def read(self, name: str, timeout: float) -> GroupObject | None:
+        if name not in self._groups and self._fetch is not None:
+            try:
+                found = await self._fetch(name)
+            except Forbidden:
+                self.unread.add(f"group {name}")
+                return None
+            if found is not None:
+                self._groups[name] = _without_hold(found)
         return self._groups.get(name)
 
     async def children(self, name: str, timeout: float | None = None) -> list[GroupObject]:
+        if self._fetch is not None:
+            self.unread.add(f"the groups below {name}")
         return [group for group in self._groups.values() if group.parent == name]
 
     async def wait_for_change(self, name: str, timeout: float) -> None:
@@ -197,6 +215,7 @@ class RecordingReserver(Reserver):
         check: Check | None = None,
         name_check: NameCheck | None = None,
     ) -> Verdict:
+        await self._copies.read(group, deadline)
         self.recorded = group, charge, self._copies.account(group)
         return await super().reserve(group, charge, deadline, check, name_check)
 
@@ -208,6 +227,7 @@ class RecordingReserver(Reserver):
         check: Check | None = None,
         name_check: NameCheck | None = None,
     ) -> Verdict:
+        await self._copies.read(group, deadline)
         self.recorded = group, charge, self._copies.account(group)
         return await super().dry_run(group, charge, deadline, check, name_check)
 

@@ -23,6 +23,9 @@ from bizrq.workloads.lookup import DocumentLookup, Lookup, Reference, TrackingLo
 
 Object = dict[str, Any]
 
+#: What an answer supposes where the user may not read who paid for what is left.
+RELEASED = f"you may not read {PAYERS.plural}: if an owner has released it, another group may pay for it"
+
 #: Rounds of reading. An object refers to few others; one that refers to more and more is not followed further.
 _ROUNDS = 5
 
@@ -66,7 +69,20 @@ class FileReferenceReader:
         self._readable = {(resource.group, resource.kind): (resource,) for resource in (*READ, *WATCHED, NODES)}
         self._readable |= {(adapter.group, adapter.kind): resources_of(adapter) for adapter in registry.adapters}
         self._stored: dict[Reference, list[Object]] = {}
+        #: What may not be read, by place, in words.
+        self._denied: dict[Reference, str] = {}
+        #: What was asked for of it.
         self.unread: set[str] = set()
+
+    def note(self, place: Reference) -> None:
+        """Remember that an answer depends on this place, if the user may not read it."""
+        if place in self._denied:
+            self.unread.add(self._denied[place])
+
+    def deny(self, place: Reference, what: str) -> None:
+        """Remember that the user may not read a place, and that an answer depends on it."""
+        self._denied[place] = what
+        self.unread.add(what)
 
     def document(self, place: Reference) -> Object | None:
         """Return the document of this place, or None if no file has it."""
@@ -95,6 +111,8 @@ class FileReferenceReader:
             tracking = TrackingLookup(self.cached_lookup)
             with contextlib.suppress(ValueError):
                 count(tracking)
+            for asked in tracking.asked:
+                self.note(asked)
             missing = [ref for ref in tracking.asked if ref[:2] in self._readable and ref not in self._stored]
             if not missing:
                 break
@@ -124,7 +142,7 @@ class FileReferenceReader:
             except ValueError:
                 pass
             except Forbidden:
-                self.unread.add(describe_unread(resource, namespace))
+                self.deny(reference, describe_unread(resource, namespace))
             return
 
 

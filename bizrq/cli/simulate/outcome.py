@@ -30,10 +30,21 @@ class DryRunOutcome:
     parent: str = ""
     warnings: Sequence[str] = ()
     is_chargeable: bool = True
+    unread: Sequence[str] = ()
+    """What the verdict depends on and the user may not read, sorted: then the verdict is no answer."""
+
+    @property
+    def is_unknown(self) -> bool:
+        return bool(self.unread)
+
+    @property
+    def is_granted(self) -> bool:
+        """Return whether what could be read grants it; an answer only if nothing is unread."""
+        return isinstance(self.verdict, Granted)
 
     @property
     def fits(self) -> bool:
-        return isinstance(self.verdict, Granted)
+        return self.is_granted and not self.is_unknown
 
     @property
     def full_name(self) -> str:

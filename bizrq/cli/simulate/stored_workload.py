@@ -19,10 +19,11 @@ from bizrq.api import group as wire
 from bizrq.api.group import GroupObject
 from bizrq.cli.output.failure import EXIT_BAD_INPUT, Failure, alternatives
 from bizrq.cli.simulate.dry_run import DryRun
-from bizrq.cli.simulate.lookup import FileReferenceReader, readable_payers
+from bizrq.cli.simulate.in_memory import Fetch
+from bizrq.cli.simulate.lookup import RELEASED, FileReferenceReader, readable_payers
 from bizrq.cli.simulate.outcome import DryRunOutcome
 from bizrq.cli.simulate.reviews import SYSTEM_NAMESPACE
-from bizrq.kube.client import KubeClient, NotFound
+from bizrq.kube.client import Forbidden, KubeClient, NotFound
 from bizrq.quota.account import Account
 from bizrq.settings import Settings
 from bizrq.store.reference_resolver import resources_of
@@ -62,17 +63,29 @@ class StoredWorkload:
     has_ended: bool = False
     more: DryRunOutcome | None = None
     remarks: Sequence[str] = ()
+    #: True where the user may not read the group.
+    is_group_unread: bool = False
 
 
 async def find_workload(
-    client: KubeClient, settings: Settings, groups: Sequence[GroupObject], kind: str, namespace: str, name: str
+    client: KubeClient,
+    settings: Settings,
+    groups: Sequence[GroupObject],
+    kind: str,
+    namespace: str,
+    name: str,
+    fetch: Fetch | None = None,
 ) -> tuple[StoredWorkload, Sequence[str]]:
-    """Return the workload of this name, and what the user may not read. Raise Failure, ApiError or Unreachable."""
+    """Return the workload of this name, and what the user may not read. Raise Failure, ApiError or Unreachable.
+
+    `fetch` reads a group that is not among `groups`; without it there is no other.
+    """
     settings = settings.around(SYSTEM_NAMESPACE)
     adapter = await _adapter(client, settings.registry, kind)
     obj = await _read(client, adapter, namespace, name)
     resolver = FileReferenceReader(client, settings.registry, ())
-    payers = await readable_payers(client, settings.registry, groups, [(adapter.group, adapter.kind)], resolver.unread)
+    of_payers: set[str] = set()
+    payers = await readable_payers(client, settings.registry, groups, [(adapter.group, adapter.kind)], of_payers)
 
     def paid(known: Lookup) -> Paid | None:
         return paid_by(obj, settings.registry, known, payers, anywhere)
@@ -82,7 +95,17 @@ async def find_workload(
         return counting.own_demand(obj, adapter, known, settings.counting)
 
     lookup = await resolver.resolve(count, _SECONDS)
-    found = _counted(obj, adapter, settings, groups, paid(lookup), partial(count, lookup))
+    payer = paid(lookup)
+    if fetch is not None and payer is not None:
+        try:
+            read = await fetch(payer.group)
+        except Forbidden:
+            resolver.unread.add(f"group {payer.group}")
+        else:
+            groups = [*groups, *([read] if read is not None else [])]
+    found = _counted(obj, adapter, settings, groups, payer, partial(count, lookup))
+    is_unread = f"group {found.group}" in resolver.unread
+    found = replace(found, is_group_unread=is_unread, remarks=[*found.remarks, *([RELEASED] if of_payers else [])])
     if found.cost is not None:
         known = {name for group in groups for name in group.spec.hard}
         found = replace(found, remarks=[*found.remarks, *await _unknown_models(client, found.cost, known, settings)])
@@ -90,7 +113,7 @@ async def find_workload(
         return found, sorted(resolver.unread)
     replicas = get_path(obj, adapter.scale)
     larger = counting.with_scale(obj, adapter, (replicas if isinstance(replicas, int) else 1) + 1)
-    dry_run = DryRun(client, settings, groups, [larger])
+    dry_run = DryRun(client, settings, groups, [larger], fetch=fetch)
     [more] = await dry_run.outcomes()
     return replace(found, more=more), sorted({*resolver.unread, *dry_run.unread})
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bizrq.api.group import KIND as GROUP_KIND
+from bizrq.cli.output.failure import few
 from bizrq.cli.output.terminal import CommandLine
 from bizrq.quota.account import Account, AccountHours
 from bizrq.quota.change import older_remarks, surge_remarks
@@ -32,14 +33,16 @@ _NAMED = 3
 def as_json(outcome: DryRunOutcome) -> dict[str, Any]:
     """Return the item that `bizrq fit -o json` prints; docs/cli.md has its schema.
 
-    `reason` is the code of the refusal and `message` its text; both are None if the manifest fits.
+    `reason` is the code of the refusal and `message` its text; both are None if the manifest fits. `fits` is None where
+    it depends on what the user may not read, which `unread` lists.
     """
     return {
         "kind": outcome.kind,
         "namespace": outcome.namespace,
         "name": outcome.name,
         "group": outcome.group,
-        "fits": outcome.fits,
+        "fits": None if outcome.is_unknown else outcome.fits,
+        "unread": list(outcome.unread),
         "reason": outcome.verdict.reason.value if isinstance(outcome.verdict, Denied) else None,
         "message": refusal(outcome) or None,
         "resources": _demand_as_json(outcome),
@@ -95,6 +98,13 @@ def standing_as_json(account: Account, name: str) -> dict[str, Any]:
         "taken": None if taken is None else base.rounded_up(name, taken),
         "left": None if taken is None else base.rounded_down(name, hard - taken),
     }
+
+
+def unknown_sentences(outcome: DryRunOutcome) -> list[str]:
+    """Return what an unknown answer depends on, and what would be the answer without it."""
+    without = "admitted" if outcome.is_granted else f"refused: {refusal(outcome)}"
+    lines = [f"warning: {warning}" for warning in outcome.warnings]
+    return [f"it depends on {few(outcome.unread)}, which you may not read; without that it is {without}", *lines]
 
 
 def violations(outcome: DryRunOutcome) -> Sequence[Violation]:
@@ -218,7 +228,7 @@ def raise_command(group: str, hard: Mapping[str, int]) -> CommandLine:
 def why_charged(outcome: DryRunOutcome) -> list[str]:
     """Name the charged group, or why no group is charged."""
     if outcome.group is None:
-        if not outcome.fits:
+        if not outcome.is_granted:
             return []
         if not outcome.is_chargeable:
             return ["It is not charged itself, and the workloads that it affects need nothing more."]
@@ -230,7 +240,7 @@ def why_charged(outcome: DryRunOutcome) -> list[str]:
     if outcome.charge is not None:
         lines += surge_remarks(outcome.charge)
         lines += older_remarks(outcome.charge, outcome.charge.because_older, passes=False)
-    if outcome.charge is None and outcome.fits:
+    if outcome.charge is None and outcome.is_granted:
         lines.append("It needs no more than the stored object, so it is admitted whatever is left.")
     return lines
 
@@ -312,6 +322,8 @@ def who_pays(found: StoredWorkload) -> list[str]:
         return ["Its kind is not charged; the objects that it creates are."]
     if found.group is None:
         return [_UNLABELLED]
+    if found.is_group_unread:
+        return [f"It is charged to {found.group}, which you may not read: what that has left is unknown."]
     if found.account is None:
         return [f"It names the group {found.group}, which does not exist: it is not counted and cannot grow."]
     lines = [f"It is charged to {found.group}."]

@@ -10,9 +10,9 @@ import typer
 
 from bizrq.cli.cluster import DEFAULT_FLAGS, ClusterFlags, client_for, run_on
 from bizrq.cli.completion import group_names
-from bizrq.cli.groups import check_known, decode_groups
+from bizrq.cli.groups import check_known, end_unread, read_groups
 from bizrq.cli.options import Config, settings_of
-from bizrq.cli.output.failure import warn
+from bizrq.cli.output.failure import few
 from bizrq.cli.output.tables import Output, OutputFormat, print_as, print_table
 
 if TYPE_CHECKING:
@@ -22,7 +22,11 @@ if TYPE_CHECKING:
     from bizrq.cli.simulate.charged import ChargedWorkloads
     from bizrq.kube.client import KubeClient
 
-    _Page = tuple[GroupView, ChargedWorkloads, list[dict[str, Any]]]
+    #: Events are None where the user may not read them.
+    _Events = list[dict[str, Any]] | None
+    _Page = tuple[GroupView, ChargedWorkloads, _Events]
+
+_OF_EVENTS = "events in namespace default"
 
 
 def describe(
@@ -37,13 +41,13 @@ def describe(
     from bizrq.cli.output.view import report_row, tree_view
     from bizrq.cli.simulate.charged import charged_to
     from bizrq.cli.verbs import report
-    from bizrq.store.groups import GROUPS
 
     async def work(client: KubeClient) -> tuple[TreeView, list[_Page]]:
-        items, _ = await client.list(GROUPS)
-        groups = decode_groups(items)
-        found = tree_view(groups, catalog=settings.catalog)
-        check_known(group, list(found.groups))
+        source = await read_groups(client, group)
+        groups = source.groups
+        found = tree_view(groups, catalog=settings.catalog, is_complete=source.is_complete)
+        check_known([name for name in group if f"group {name}" not in source.unread], list(found.groups))
+        unread.update(source.unread, () if source.is_complete else ["the list of groups"])
         if output in (OutputFormat.NAME, OutputFormat.CSV):
             return found, []
         return found, [
@@ -53,9 +57,12 @@ def describe(
                 await _events(client, found.groups[name]),
             )
             for name in dict.fromkeys(group)
+            if name in found.groups
         ]
 
+    unread: set[str] = set()
     found, pages = run_on(client, work)
+    group = [name for name in group if name in found.groups]
     print_as(
         output,
         names=group,
@@ -64,9 +71,9 @@ def describe(
         document=[_as_json(*page) for page in pages],
         table=lambda: _print_pages(found, pages),
     )
-    unread = sorted({what for _, workloads, _ in pages for what in workloads.unread})
-    if unread:
-        warn(f"you cannot read {', '.join(unread)}, so they are not shown")
+    for _, workloads, events in pages:
+        unread.update(workloads.missing, [_OF_EVENTS] if events is None else ())
+    end_unread(unread, so="what is above is not all there is")
 
 
 def _print_pages(found: TreeView, pages: Sequence[_Page]) -> None:
@@ -76,8 +83,8 @@ def _print_pages(found: TreeView, pages: Sequence[_Page]) -> None:
         _print(found, *page)
 
 
-async def _events(client: KubeClient, view: GroupView) -> list[dict[str, Any]]:
-    """Return the group's events, the newest last; none if the user may not read them.
+async def _events(client: KubeClient, view: GroupView) -> _Events:
+    """Return the group's events, the newest last; None if the user may not read them.
 
     They are found by uid: an event of the same name may be of another cluster's life, or anyone's.
     """
@@ -88,7 +95,7 @@ async def _events(client: KubeClient, view: GroupView) -> list[dict[str, Any]]:
     try:
         items, _ = await client.list(Resource("", "v1", "events", "Event"), "default", field_selector=chosen)
     except Forbidden:
-        return []
+        return None
     return sorted(items, key=_seen)
 
 
@@ -99,7 +106,7 @@ def _seen(event: dict[str, Any]) -> str:
     return next((str(time) for time in times if time), str(event["metadata"].get("creationTimestamp", "")))
 
 
-def _as_json(view: GroupView, found: ChargedWorkloads, events: list[dict[str, Any]]) -> dict[str, Any]:
+def _as_json(view: GroupView, found: ChargedWorkloads, events: _Events) -> dict[str, Any]:
     from bizrq.cli.verbs import tree
     from bizrq.units import base
 
@@ -120,17 +127,23 @@ def _as_json(view: GroupView, found: ChargedWorkloads, events: list[dict[str, An
         ],
         "leftovers": list(view.group.status.leftovers),
         "reservations": [str(entry) for entry in view.reservations],
-        "events": [{"time": _seen(e), "reason": e.get("reason"), "message": e.get("message")} for e in events],
+        "events": None
+        if events is None
+        else [{"time": _seen(e), "reason": e.get("reason"), "message": e.get("message")} for e in events],
+        "unread": [*found.missing, *([_OF_EVENTS] if events is None else [])],
     }
 
 
-def _print(forest: TreeView, view: GroupView, found: ChargedWorkloads, events: list[dict[str, Any]]) -> None:
+def _print(forest: TreeView, view: GroupView, found: ChargedWorkloads, events: _Events) -> None:
     """Print first what people ask for, the resources and conditions, and last what only support asks for."""
     from bizrq.cli.output import terminal
 
     console, status = terminal.console(), view.group.status
-    path = " > ".join([*forest.ancestry(view.name), view.name])
-    terminal.print_sentences(console, [f"{'Group:':<12}{path}"], 0)
+    facts = {"Group": forest.path(view.name)}
+    if contact := view.group.contact:
+        facts["Contact"] = contact.strip(" ()")
+    for name, value in facts.items():
+        terminal.print_sentences(console, [f"{name + ':':<12}{value}"], 0)
     _resources(console, view)
     _section(console, "Conditions", [])
     for condition in status.conditions:
@@ -146,8 +159,8 @@ def _print(forest: TreeView, view: GroupView, found: ChargedWorkloads, events: l
 
         reserved = [f"{e.slot} until {format_timestamp(e.expires)}: {_amounts(e.extra)}" for e in view.reservations]
         _section(console, "Reserved but not counted yet", reserved)
-    lines = [f"{terminal.ago(_seen(e))} ago, {e.get('reason')}: {e.get('message')}" for e in events]
-    _section(console, "Events", lines or ["none"])
+    lines = [f"{terminal.ago(_seen(e))} ago, {e.get('reason')}: {e.get('message')}" for e in events or ()]
+    _section(console, "Events", lines or ["none" if events is not None else f"unknown: you may not read {_OF_EVENTS}"])
     _section(console, "Versions", _versions(view))
 
 
@@ -195,6 +208,8 @@ def _workloads(console: Console, view: GroupView, found: ChargedWorkloads) -> No
         cost = {f.resource: workload.cost.get(f.resource, 0) for f in view.resources}
         text = f"cannot be counted: {workload.error}" if workload.error else _amounts(cost)
         lines.append(f"{workload.kind} {workload.namespace}/{workload.name}: {text}")
+    if found.missing:
+        lines.append(f"{'others ' if lines else ''}unknown: you may not read {few(found.missing)}")
     _section(console, "Workloads", lines or ["none"])
 
 

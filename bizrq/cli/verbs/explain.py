@@ -11,17 +11,17 @@ import typer
 
 from bizrq.cli.cluster import DEFAULT_FLAGS, ClusterFlags, client_for, run_on
 from bizrq.cli.completion import group_names
-from bizrq.cli.groups import check_known
+from bizrq.cli.groups import check_known, end_unread, read_any_groups, read_groups
 from bizrq.cli.manifests import Recursive, read_objects
 from bizrq.cli.options import Config, Namespace, settings_of
-from bizrq.cli.output.failure import EXIT_BAD_INPUT, Failure, warn
+from bizrq.cli.output.failure import EXIT_BAD_INPUT, Failure, few
 from bizrq.cli.output.tables import OutputFormat, print_document, print_table
-from bizrq.cli.verbs.fit import FitOutput, TextOutput, run_dry_run, warn_unread
+from bizrq.cli.verbs.fit import FitOutput, TextOutput, end_unsure, run_dry_run
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from bizrq.api.group import GroupObject
+    from bizrq.cli.groups import GroupSource
     from bizrq.cli.simulate.charged import ChargedWorkloads as Workloads
     from bizrq.cli.simulate.outcome import DryRunOutcome
     from bizrq.cli.simulate.stored_workload import StoredWorkload
@@ -65,11 +65,13 @@ def explain(
             from bizrq.cli.simulate.wording import as_json, why_charged
 
             _print_as([{**as_json(each), "because": why_charged(each)} for each in outcomes], output)
+            end_unsure(outcomes)
             return
         for number, outcome in enumerate(outcomes):
             if number:
                 sys.stdout.write("\n")
             _explain(outcome)
+        end_unsure(outcomes)
         return
     kind, name = _meant(what or [])
     settings, client = settings_of(config), client_for(where)
@@ -114,6 +116,9 @@ def _answer(console: Console, outcome: DryRunOutcome, yes: str, no: str) -> None
     from bizrq.cli.output import terminal
     from bizrq.cli.simulate.wording import most_replicas, sentences
 
+    if outcome.is_unknown:
+        console.print(Text.assemble("  ", ("Unknown", "yellow"), f": it depends on {few(outcome.unread)}."))
+        return
     if outcome.fits:
         most = most_replicas(outcome)
         more = f", up to {most} {'replica' if most == 1 else 'replicas'}" if most is not None else ""
@@ -134,18 +139,19 @@ def _explain_workload(
     from rich.text import Text
 
     from bizrq.cli.output import terminal
-    from bizrq.cli.simulate.dry_run import read_groups
     from bizrq.cli.simulate.stored_workload import find_workload
     from bizrq.cli.simulate.wording import cost_rows, stored_as_json, who_pays
 
     async def work(client: KubeClient) -> tuple[StoredWorkload, Sequence[str]]:
-        return await find_workload(client, settings, await read_groups(client), kind, namespace, name)
+        source = await read_any_groups(client)
+        fetch = None if source.is_complete else source.fetch
+        return await find_workload(client, settings, source.groups, kind, namespace, name, fetch)
 
     found, unread = run_on(client, work)
-    if unread:
-        warn_unread(unread)
+    missing = f"what it says of {found.kind} {found.namespace}/{found.name} may be wrong"
     if form is not FitOutput.TEXT:
         _print_as(stored_as_json(found), form)
+        end_unread(unread, so=missing)
         return
     console = terminal.console()
     console.print(Text(f"{found.kind} {found.namespace}/{found.name}", "bold"))
@@ -158,6 +164,7 @@ def _explain_workload(
     terminal.print_sentences(console, found.remarks, 2)
     if found.more is not None:
         _answer(console, found.more, "One more replica fits", "One more replica does not fit:")
+    end_unread(unread, so=missing)
 
 
 def _explain_group(name: str, settings: Settings, client: KubeClient, form: FitOutput) -> None:
@@ -167,20 +174,19 @@ def _explain_group(name: str, settings: Settings, client: KubeClient, form: FitO
     from bizrq.cli.output.view import tree_view
     from bizrq.cli.simulate.budget_wording import group_as_json, of_group
     from bizrq.cli.simulate.charged import charged_to
-    from bizrq.cli.simulate.dry_run import read_groups
 
-    async def work(client: KubeClient) -> tuple[list[GroupObject], Workloads]:
-        groups = await read_groups(client)
-        check_known([name], [group.name for group in groups])
-        return groups, await charged_to(client, settings, groups, name)
+    async def work(client: KubeClient) -> tuple[GroupSource, Workloads]:
+        source = await read_groups(client, [name])
+        check_known([name], list(source.items))
+        return source, await charged_to(client, settings, source.groups, name)
 
-    groups, found = run_on(client, work)
-    known = tree_view(groups, catalog=settings.catalog)
-    if found.unread:
-        warn(f"you cannot read {', '.join(found.unread)}, so they are left out")
+    source, found = run_on(client, work)
+    known = tree_view(source.groups, catalog=settings.catalog, is_complete=source.is_complete)
+    unread = {*source.unread, *found.missing, *([] if source.is_complete else ["the list of groups"])}
     if form is not FitOutput.TEXT:
-        _print_as(group_as_json(known, name, found.workloads), form)
-        return
-    console = terminal.console()
-    console.print(Text(" > ".join([*known.ancestry(name), name]), "bold"))
-    terminal.print_sentences(console, of_group(known, name, found.workloads), 2)
+        _print_as(group_as_json(known, name, found), form)
+    else:
+        console = terminal.console()
+        console.print(Text(known.path(name), "bold"))
+        terminal.print_sentences(console, of_group(known, name, found), 2)
+    end_unread(unread, so="what is above is not all there is")

@@ -12,7 +12,7 @@ import typer
 from bizrq.cli.cluster import DEFAULT_FLAGS, ClusterFlags, client_for, run_on
 from bizrq.cli.manifests import Files, Recursive, read_objects
 from bizrq.cli.options import Config, Namespace, settings_of
-from bizrq.cli.output.failure import EXIT_NO, warn
+from bizrq.cli.output.failure import EXIT_NO, EXIT_UNKNOWN
 from bizrq.cli.output.tables import OutputFormat, print_document
 
 if TYPE_CHECKING:
@@ -39,7 +39,8 @@ def fit(
     """Check whether these manifests would be admitted now, and show what is missing if not.
 
     Manifests are decided in file order, each after those before it, as admission decides them. Nothing is written.
-    Exit code 0: everything fits; 1: something does not fit.
+    Exit code 0: everything fits. 1: something does not fit. 4: nothing is known not to fit, but an answer depends on
+    something that you may not read; its line says what.
     """
     outcomes = run_dry_run(read_objects(file, recursive), namespace, config, where)
     if output is FitOutput.TEXT:
@@ -48,20 +49,28 @@ def fit(
         from bizrq.cli.simulate.wording import as_json
 
         print_document([as_json(outcome) for outcome in outcomes], OutputFormat(output.value))
-    if not all(outcome.fits for outcome in outcomes):
+    if not all(outcome.fits or outcome.is_unknown for outcome in outcomes):
         raise typer.Exit(EXIT_NO)
+    end_unsure(outcomes)
+
+
+def end_unsure(outcomes: Iterable[DryRunOutcome]) -> None:
+    """End with the exit code for an unknown answer where one is."""
+    if any(outcome.is_unknown for outcome in outcomes):
+        raise typer.Exit(EXIT_UNKNOWN)
 
 
 def run_dry_run(
     documents: Sequence[Any], namespace: str | None, config: Path | None, where: ClusterFlags
 ) -> list[DryRunOutcome]:
-    """Run admission on the documents against the cluster, and warn of what cannot be read. Raise Failure.
+    """Run admission on the documents against the cluster. Raise Failure.
 
     Without `config`, admission is run with the installed configuration where the user may read that.
     """
     given, client = settings_of(config), client_for(where)
 
-    from bizrq.cli.simulate.dry_run import DryRun, read_groups
+    from bizrq.cli.groups import read_any_groups
+    from bizrq.cli.simulate.dry_run import DryRun
     from bizrq.cli.simulate.installed import installed_settings
     from bizrq.cli.simulate.manifest import in_namespace
     from bizrq.kube.client import KubeClient
@@ -69,19 +78,13 @@ def run_dry_run(
     here = [in_namespace(document, namespace or client.namespace) for document in documents]
 
     async def work(client: KubeClient) -> list[DryRunOutcome]:
-        groups = await read_groups(client)
+        source = await read_any_groups(client, namespace)
         installed = given if config is not None else await installed_settings(client)
-        dry_run = DryRun(client, installed or given, groups, here, is_configured=installed is not None)
-        outcomes = await dry_run.outcomes()
-        if dry_run.unread:
-            warn_unread(dry_run.unread)
-        return outcomes
+        fetch = None if source.is_complete else source.fetch
+        settings, is_configured = installed or given, installed is not None
+        return await DryRun(client, settings, source.groups, here, is_configured=is_configured, fetch=fetch).outcomes()
 
     return run_on(client, work)
-
-
-def warn_unread(unread: Iterable[str]) -> None:
-    warn(f"you cannot read {', '.join(unread)}; the answer may be wrong")
 
 
 def show(outcomes: list[DryRunOutcome]) -> None:
@@ -89,7 +92,7 @@ def show(outcomes: list[DryRunOutcome]) -> None:
     from rich.text import Text
 
     from bizrq.cli.output import terminal
-    from bizrq.cli.simulate.wording import most_replicas, sentences
+    from bizrq.cli.simulate.wording import most_replicas, sentences, unknown_sentences
 
     console = terminal.console()
     if not outcomes:
@@ -98,10 +101,14 @@ def show(outcomes: list[DryRunOutcome]) -> None:
     for outcome in outcomes:
         most = most_replicas(outcome)
         words = [f"{outcome.kind} {outcome.full_name}"]
-        if outcome.group or outcome.is_chargeable:
+        if outcome.group or (outcome.is_chargeable and not outcome.is_unknown):
             words.append(f"in {outcome.group}" if outcome.group else "charged to no group")
         if outcome.fits and most is not None:
             words.append(f"up to {most} {'replica' if most == 1 else 'replicas'}")
+        if outcome.is_unknown:
+            console.print(Text.assemble(("unknown ", "yellow"), ", ".join(words)))
+            terminal.print_sentences(console, unknown_sentences(outcome), 8)
+            continue
         answer = Text("fits ", "green") if outcome.fits else Text("no   ", "bold red")
         console.print(Text.assemble(answer, ", ".join(words)))
         terminal.print_sentences(console, [*(f"warning: {each}" for each in outcome.warnings), *sentences(outcome)], 5)

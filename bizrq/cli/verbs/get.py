@@ -6,9 +6,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bizrq.cli.cluster import DEFAULT_FLAGS, ClusterFlags, client_for
+from bizrq.cli.cluster import DEFAULT_FLAGS, ClusterFlags, client_for, run_on
 from bizrq.cli.completion import group_names
-from bizrq.cli.groups import Selector, Watch, check_known, decode_groups, list_groups, watch_groups
+from bizrq.cli.groups import (
+    Selector,
+    Watch,
+    check_known,
+    decode_groups,
+    end_unread,
+    read_groups,
+    read_named,
+    watch_groups,
+)
 from bizrq.cli.options import catalog_of
 from bizrq.cli.output.tables import NONE, Output, OutputFormat, print_csv, print_document, print_names, print_table
 
@@ -34,21 +43,26 @@ def get(
         items = sorted(items, key=lambda item: item["metadata"]["name"])
         check_known(wanted, [item["metadata"]["name"] for item in items])
         chosen = [item for item in items if not wanted or item["metadata"]["name"] in wanted]
+        nothing = f"No group matches {selector}." if selector else "There are no groups."
         if len(wanted) == 1 and output in (OutputFormat.JSON, OutputFormat.YAML):
             print_document(chosen[0], output)
         else:
-            show_list(chosen, items, output, selector)
+            show_list(chosen, output, nothing)
 
     if watch:
         watch_groups(client, show, selector)
-    else:
-        show(list_groups(client, selector))
+        return
+    if not wanted or selector:
+        show(list(run_on(client, lambda client: read_groups(client, selector=selector)).items.values()))
+        return
+    source = run_on(client, lambda client: read_named(client, list(dict.fromkeys(wanted))))
+    wanted = [name for name in wanted if name in source.items]
+    show(list(source.items.values()))
+    end_unread(source.unread, so="it is not shown")
 
 
-def show_list(
-    chosen: list[dict[str, Any]], items: list[dict[str, Any]], form: OutputFormat, selector: str | None
-) -> None:
-    """Print the chosen groups, out of all of them, in one of the forms."""
+def show_list(chosen: list[dict[str, Any]], form: OutputFormat, nothing: str) -> None:
+    """Print the chosen groups in one of the forms; `nothing` is the table without any."""
     if form in (OutputFormat.JSON, OutputFormat.YAML):
         print_document({"apiVersion": "v1", "kind": "List", "metadata": {}, "items": chosen}, form)
         return
@@ -58,21 +72,21 @@ def show_list(
         return
     from bizrq.cli.output.view import tree_view
 
-    views = tree_view(decode_groups(items), catalog_of(None)).groups
+    views = tree_view(decode_groups(chosen), catalog_of(None)).groups
     shown = [views[name] for name in names]
     if form is OutputFormat.CSV:
         print_csv(HEADS, [row_of(view) for view in shown])
     else:
-        show_rows(shown, selector, every=form is OutputFormat.WIDE)
+        show_rows(shown, nothing, every=form is OutputFormat.WIDE)
 
 
 #: The columns of every form; a narrow table leaves some out.
 HEADS = (
     *("name", "parent", "ready", "over", "scarcest", "unit", "taken", "hard", "percentOfHard"),
-    *("reservations", "counted", "age"),
+    *("reservations", "counted", "age", "contact"),
 )
 _PERCENT = "% of hard"
-_WIDE = (*HEADS[:5], "taken", "hard", _PERCENT, *HEADS[-3:])
+_WIDE = (*HEADS[:5], "taken", "hard", _PERCENT, *HEADS[-4:])
 _NARROW = ("name", "parent", "ready", "over", "scarcest", _PERCENT, "age")
 #: The columns to leave out of a table that is too wide for its terminal, in this order.
 _DROPPED = ("age", "parent")
@@ -97,14 +111,16 @@ def row_of(view: GroupView) -> dict[str, Any]:
         "reservations": len(view.reservations),
         "counted": group.status.last_reconcile_time,
         "age": group.metadata.creation_timestamp,
+        "contact": group.contact.strip(" ()"),
     }
 
 
-def show_rows(shown: list[GroupView], selector: str | None, *, every: bool) -> None:
+def show_rows(shown: list[GroupView], nothing: str, *, every: bool) -> None:
+    """Print a table of the groups; `nothing` is what to say without any."""
     from bizrq.cli.output import terminal
 
     if not shown:
-        terminal.console().print(f"No group matches {selector}." if selector else "There are no groups.")
+        terminal.console().print(nothing)
         return
     heads = _WIDE if every else _NARROW
     right = ("taken", "hard", _PERCENT, "reservations", "age", "counted")
@@ -120,7 +136,7 @@ def _cell(head: str, view: GroupView) -> Text:
     value, scarce = row_of(view).get(head), view.tightest
     if head in ("age", "counted"):
         return Text(terminal.ago(value)) if value else Text("?", "dim")
-    if head == "parent":
+    if head in ("parent", "contact"):
         return Text(value or NONE)
     if head in ("scarcest", "taken", "hard", _PERCENT):
         if not view.resources:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bizrq.cli.cluster import DEFAULT_FLAGS, ClusterFlags, client_for
-from bizrq.cli.groups import Group, OnlyResource, check_known, decode_groups, list_groups
+from bizrq.cli.cluster import DEFAULT_FLAGS, ClusterFlags, client_for, run_on
+from bizrq.cli.groups import Group, OnlyResource, check_known, end_unread, read_groups
 from bizrq.cli.options import Config, catalog_of
 from bizrq.cli.output.failure import EXIT_BAD_INPUT, Failure
 from bizrq.cli.output.tables import AMOUNTS, NONE, Output, OutputFormat, print_as, print_table
@@ -87,7 +87,8 @@ def _report_quota(
     """Print a row for each resource of each group. Raise Failure."""
     from bizrq.cli.output.view import report_row, tree_view
 
-    tree = tree_view(decode_groups(list_groups(client)), catalog, resource)
+    source = run_on(client, lambda client: read_groups(client, [group] if group else []))
+    tree = tree_view(source.groups, catalog, resource, is_complete=source.is_complete)
     if group is not None:
         check_known([group], list(tree.groups))
     shown = [
@@ -103,6 +104,8 @@ def _report_quota(
         rows=[report_row(view, figures) for view, figures in shown],
         table=lambda: _print(shown, every=output is OutputFormat.WIDE),
     )
+    if not source.is_complete:
+        end_unread(["the list of groups"], so=f"whether there are groups below {group} is unknown")
 
 
 def _print(shown: list[tuple[GroupView, ResourceView]], *, every: bool) -> None:

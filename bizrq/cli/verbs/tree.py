@@ -8,8 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bizrq.cli.cluster import DEFAULT_FLAGS, ClusterFlags, client_for
-from bizrq.cli.groups import Group, OnlyResource, Watch, check_known, decode_groups, list_groups, watch_groups
+from bizrq.cli.cluster import DEFAULT_FLAGS, ClusterFlags, client_for, run_on
+from bizrq.cli.groups import (
+    Group,
+    OnlyResource,
+    Watch,
+    check_known,
+    decode_groups,
+    end_unread,
+    read_groups,
+    watch_groups,
+)
 from bizrq.cli.options import Config, catalog_of
 from bizrq.cli.output.tables import Output, OutputFormat, print_as
 
@@ -57,10 +66,10 @@ def tree(
     """
     client, catalog = client_for(where), catalog_of(config)
 
-    def show_items(items: list[dict[str, Any]]) -> None:
+    def show_items(items: list[dict[str, Any]], *, is_complete: bool = True) -> None:
         from bizrq.cli.output.view import tree_view
 
-        found = tree_view(decode_groups(items), catalog, resource)
+        found = tree_view(decode_groups(items), catalog, resource, is_complete=is_complete)
         if group is not None:
             check_known([group], list(found.groups))
         shown = found.pruned(group) if resource is not None else found
@@ -68,7 +77,10 @@ def tree(
         show_as(rows, output, paged=not watch)
 
     if not watch:
-        show_items(list_groups(client))
+        source = run_on(client, lambda client: read_groups(client, [group] if group else []))
+        show_items(list(source.items.values()), is_complete=source.is_complete)
+        if not source.is_complete:
+            end_unread(["the list of groups"], so=f"whether there are groups below {group} is unknown")
         return
 
     def show_again(items: list[dict[str, Any]]) -> None:
@@ -97,17 +109,21 @@ def show_as(rows: list[TreeRow], form: OutputFormat, *, paged: bool) -> None:
 
 
 def as_json(view: GroupView) -> dict[str, Any]:
-    """Return a group as `tree -o json` prints it; an amount is null until the first recount."""
+    """Return a group as `tree -o json` prints it; an amount is null until the first recount.
+
+    `children` is null where the user may not list groups.
+    """
     from bizrq.cli.output.view import plain_amounts
 
     return {
         "name": view.name,
         "parent": view.parent,
-        "children": list(view.children),
+        "children": list(view.children) if view.is_complete else None,
         "conditions": [
             {"type": c.type, "status": c.status, "reason": c.reason, "message": c.message}
             for c in view.group.status.conditions
         ],
+        "counted": view.group.status.last_reconcile_time,
         "resources": {figures.resource: plain_amounts(figures) for figures in view.resources},
     }
 

@@ -163,8 +163,8 @@ nlp     ai      True     True     limits.cpu.A4                      134%  AGO
 ocr     ai      Unknown  Unknown  ?                                     ?  AGO
 vision  ai      Unknown  Unknown  cash/requests.nvidia.com/gpu       100%  AGO"""
 GET_WIDE = """\
-NAME  PARENT  READY  OVER  SCARCEST       TAKEN  HARD  % OF HARD  RESERVATIONS  COUNTED  AGE
-nlp   ai      True   True  limits.cpu.A4      4     3       134%             1     AGO  AGO"""
+NAME  PARENT  READY  OVER  SCARCEST       TAKEN  HARD  % OF HARD  RESERVATIONS  COUNTED  AGE  CONTACT
+nlp   ai      True   True  limits.cpu.A4      4     3       134%             1     AGO  AGO  <none>"""
 
 
 async def test_get_lists_groups_with_their_scarcest_resource(bizrq: Bizrq) -> None:
@@ -310,7 +310,7 @@ corp > ai > nlp
   stopped
   limits.cpu.A4: 4 of 3 taken, over by 1: nothing is stopped, growth is refused
     4 by its own workloads: Deployment default/chat 4
-    its parent ai has no ceiling for it, so it can be raised
+    its parent ai has no ceiling for it: to raise nlp, ask who manages ai
   limits.cpu: 8 of 10 taken, 2 left
     6 by its own workloads: Deployment default/chat 4, Deployment default/search
     2

@@ -134,7 +134,7 @@ def seen(*groups: GroupObject, admission: Admission = WELL, **more: Any) -> Glan
     return Glance("0.1.0", "v1.36.2", {}, admission, leader, known, clashing, NOW, **more)
 
 
-READY = ("Ready", "True")
+READY, NOT_ENFORCED = ("Ready", "True"), ("Enforced", "False")
 ROWS = [
     ("all is well", seen(counted("nlp")), [], [], 0),
     ("no group is there", seen(), [], [], 0),
