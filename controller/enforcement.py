@@ -1,4 +1,4 @@
-"""Looks whether the webhook registration is there, for the condition `Enforced` of every group.
+"""Looks whether the webhook registration is there, and why not, for the condition `Enforced` of every group.
 
 This file alone decides when the leader looks, and how fast groups learn of a change. A change is no reason to write all
 groups at once: they are recounted one after the other, and each writes its status with that recount.
@@ -14,6 +14,7 @@ import structlog
 from bizrq.api import enforcement
 from bizrq.kube.admission import REGISTRATIONS
 from bizrq.kube.client import ApiError, KubeClient, NotFound, Unreachable
+from bizrq.store import pause
 
 log = structlog.get_logger(__name__)
 
@@ -34,32 +35,42 @@ class EnforcementWatch:
         groups: Callable[[], Iterable[str]],
         enqueue: Callable[[str], None],
         *,
+        namespace: str,
         check: float = CHECK,
         pace: float = PACE,
     ) -> None:
-        """`check` and `pace` are in seconds; `enqueue` asks for a recount of a group."""
+        """`check` and `pace` are in seconds; `enqueue` asks for a recount of a group; `namespace` is that of bizrq."""
         self._client = client
         self._groups = groups
         self._enqueue = enqueue
+        self._namespace = namespace
         self._check = check
         self._pace = pace
         self.is_there: bool | None = None
+        #: Since when bizrq is paused, by whom and why; "" where the registration is there, or missing without a pause.
+        self.pause = ""
 
     async def look(self) -> bool:
         """Look once. Return whether that changed what is known; without an answer, what was known stays."""
-        before = self.is_there
+        before = self.is_there, self.pause
         try:
-            stored = await self._client.get(REGISTRATIONS, enforcement.REGISTRATION, timeout=_TIMEOUT)
-            self.is_there = bool(stored.get("webhooks"))
-        except NotFound:
-            self.is_there = False
+            self.is_there = await self._is_registered()
+            paused = None if self.is_there else await pause.read(self._client, self._namespace)
+            self.pause = str(paused or "")
         except (ApiError, Unreachable) as error:
             log.warning("the webhook registration could not be read", error=str(error))
-        if self.is_there is False and before is not False:
-            log.error("quota is not enforced: the webhook registration is missing", name=enforcement.REGISTRATION)
-        elif self.is_there and before is False:
+        if self.is_there is False and before[0] is not False:
+            log.warning("quota is not enforced: the webhook registration is missing", name=enforcement.REGISTRATION)
+        elif self.is_there and before[0] is False:
             log.info("quota is enforced again: the webhook registration is there", name=enforcement.REGISTRATION)
-        return self.is_there is not before
+        return (self.is_there, self.pause) != before
+
+    async def _is_registered(self) -> bool:
+        try:
+            stored = await self._client.get(REGISTRATIONS, enforcement.REGISTRATION, timeout=_TIMEOUT)
+        except NotFound:
+            return False
+        return bool(stored.get("webhooks"))
 
     async def run(self) -> None:
         """Look again and again until cancelled, and have the groups recounted after a change."""

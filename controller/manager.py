@@ -102,7 +102,10 @@ class Controller:
         )
         self._overlaps = OverlapList(client)
         self._enforcement = EnforcementWatch(
-            client, lambda: [group.name for group in self.cluster.groups.values()], self.queue.add
+            client,
+            lambda: [group.name for group in self.cluster.groups.values()],
+            self.queue.add,
+            namespace=namespace,
         )
         self._reconciler = Reconciler(
             self.cluster,

@@ -368,7 +368,7 @@ class Reconciler:
     def _enforced(self) -> list[ConditionDraft]:
         """Return the condition `Enforced`, none while nobody knows whether the registration is there."""
         is_there = self._enforcement.is_there
-        return [] if is_there is None else [enforcement.draft(is_there)]
+        return [] if is_there is None else [enforcement.draft(is_there, self._enforcement.pause)]
 
     # Write.
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from bizrq.api.group import GroupObject
+from bizrq.api.group import Condition, GroupObject
 from bizrq.units.times import TimestampError, parse_timestamp
 
 #: The name of the ValidatingWebhookConfiguration.
@@ -18,6 +18,7 @@ REGISTRATION: Final = "bizrq"
 CONDITION: Final = "Enforced"
 REGISTERED: Final = "Registered"
 NOT_REGISTERED: Final = "NotRegistered"
+PAUSED: Final = "Paused"
 #: Seconds between two recounts where a status does not say it: the controller's default.
 RECOUNT: Final = 300
 #: Seconds that a recount may be late, besides the interval: it is written at the first look after nine tenths of it.
@@ -32,23 +33,34 @@ class Stale:
     seconds: int
 
 
-def draft(is_registered: bool) -> tuple[str, bool, str, str]:
-    """Return the condition without its times: type, status, reason and message."""
+def draft(is_registered: bool, pause: str = "") -> tuple[str, bool, str, str]:
+    """Return the condition without its times: type, status, reason and message.
+
+    `pause` says since when bizrq is paused, by whom and why; "" where it is not.
+    """
     if is_registered:
         return CONDITION, True, REGISTERED, f"the webhook registration {REGISTRATION} is there"
+    if pause:
+        return CONDITION, False, PAUSED, f"{pause}; nothing is refused until bizrq resume"
     missing = f"the webhook registration {REGISTRATION} is missing: nothing is refused; bizrq doctor says more"
     return CONDITION, False, NOT_REGISTERED, missing
 
 
-def stated(groups: Iterable[GroupObject]) -> bool | None:
+def stated(groups: Iterable[GroupObject]) -> Condition | None:
     """Return the condition of the group that was counted last, None where no group has it."""
     latest, found = -1, None
     for group in groups:
         condition = next((c for c in group.status.conditions if c.type == CONDITION), None)
         counted = counted_at(group)
         if condition is not None and condition.status != "Unknown" and (counted or 0) > latest:
-            latest, found = counted or 0, condition.status == "True"
+            latest, found = counted or 0, condition
     return found
+
+
+def is_stated(groups: Iterable[GroupObject]) -> bool | None:
+    """Return what that condition says, None where no group has it."""
+    condition = stated(groups)
+    return None if condition is None else condition.status == "True"
 
 
 def counted_at(group: GroupObject) -> int | None:

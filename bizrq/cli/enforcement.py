@@ -81,15 +81,18 @@ async def _probed(client: KubeClient, namespace: str) -> probe.Probed:
 
 def troubles(admission: Admission, groups: Sequence[GroupObject], now: int) -> list[Trouble]:
     """Return why these groups may not be what the cluster enforces, the worst first; `now` is in milliseconds."""
-    from bizrq.api.enforcement import stale, stated
+    from bizrq.api.enforcement import PAUSED, is_stated, stale, stated
 
     found: list[Trouble] = []
-    registered = stated(groups) if admission.registered is None else admission.registered
+    registered = is_stated(groups) if admission.registered is None else admission.registered
     if admission.answers:
         # A webhook of ours has just refused something.
         registered = True
     if registered is False:
+        said = stated(groups)
         why = "the webhooks are not registered, so nothing is refused"
+        if said is not None and said.reason == PAUSED:
+            why = said.message
         found.append(Trouble(NOT_ENFORCED, f"quota is not enforced: {why}"))
     elif admission.said == probe.ACCEPTED:
         found.append(Trouble(NOT_ENFORCED, f"quota is not enforced: the API server does not ask, {admission.said}"))

@@ -9,6 +9,7 @@ import pytest
 from bizrq.api.group import GroupObject
 from bizrq.kube.admission import REGISTRATIONS
 from bizrq.kube.client import KubeClient
+from bizrq.store import pause
 from controller.enforcement import EnforcementWatch
 from tests.controller.conftest import Books
 from tests.support.cluster import eventually
@@ -56,9 +57,18 @@ async def test_every_status_says_whether_the_registration_is_there(books: Books)
         assert await enforced(books, "True") == "the webhook registration bizrq is there"
 
 
+async def test_every_status_says_who_has_paused_and_why(books: Books) -> None:
+    await pause.begin(books.client, "bizrq-system", "etcd is slow", "ann")
+    async with books.controller():
+        await books.group("nlp", cpu="1")
+        said = await enforced(books, "False")
+    assert said.startswith("paused since ")
+    assert said.endswith(" by ann: etcd is slow; nothing is refused until bizrq resume")
+
+
 async def test_a_change_has_every_group_recounted_once_and_not_all_at_one_time(books: Books) -> None:
     names, asked = [f"g{number}" for number in range(20)], list[str]()
-    watch = EnforcementWatch(books.client, lambda: names, asked.append, check=0.01, pace=0.01)
+    watch = EnforcementWatch(books.client, lambda: names, asked.append, namespace="bizrq-system", check=0.01, pace=0.01)
     await watch.look()
     assert watch.is_there is False
     task = asyncio.create_task(watch.run())
@@ -77,7 +87,7 @@ async def test_a_change_has_every_group_recounted_once_and_not_all_at_one_time(b
 
 
 async def test_without_an_answer_what_was_known_stays(books: Books) -> None:
-    watch = EnforcementWatch(books.client, list, lambda _: None)
+    watch = EnforcementWatch(books.client, list, lambda _: None, namespace="bizrq-system")
     await books.client.create(REGISTRATIONS, CONFIGURATION)
     assert await watch.look()
     nowhere = books.folder / "nowhere"
@@ -86,7 +96,7 @@ async def test_without_an_answer_what_was_known_stays(books: Books) -> None:
         '"contexts": [{"name": "c", "context": {"cluster": "c"}}], "current-context": "c"}'
     )
     async with KubeClient.from_kubeconfig(nowhere) as away:
-        lost = EnforcementWatch(away, list, lambda _: None)
+        lost = EnforcementWatch(away, list, lambda _: None, namespace="bizrq-system")
         assert not await lost.look()
         assert lost.is_there is None
         lost.is_there = watch.is_there
@@ -95,7 +105,7 @@ async def test_without_an_answer_what_was_known_stays(books: Books) -> None:
 
 
 async def test_a_registration_without_webhooks_registers_nothing(books: Books) -> None:
-    watch = EnforcementWatch(books.client, list, lambda _: None)
+    watch = EnforcementWatch(books.client, list, lambda _: None, namespace="bizrq-system")
     await books.client.create(REGISTRATIONS, {**CONFIGURATION, "webhooks": []})
     await watch.look()
     assert watch.is_there is False

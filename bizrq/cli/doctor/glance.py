@@ -191,7 +191,7 @@ def _of_leader(seen: Glance) -> list[Remark]:
 def _unknown(seen: Glance) -> Iterable[str]:
     if seen.groups is None:
         yield "groups, their counts and conditions: you may not list groups"
-    admission, stated = seen.admission, enforcement.stated(seen.groups or ())
+    admission, stated = seen.admission, enforcement.is_stated(seen.groups or ())
     if admission.registered is None and admission.answers is None and stated is None:
         yield "whether quota is enforced: you may not read the registration, and no group says it"
     elif admission.answers is None and False not in (admission.registered, stated):
@@ -223,7 +223,7 @@ def as_json(seen: Glance, found: Report, state: str) -> dict[str, Any]:
         "webhooks": {
             "registered": seen.admission.registered,
             "answer": seen.admission.answers,
-            "enforcedByGroups": enforcement.stated(seen.groups or ()),
+            "enforcedByGroups": enforcement.is_stated(seen.groups or ()),
         },
         "leader": None if seen.leader is None else _leader_json(seen.leader),
         "counts": {
@@ -274,7 +274,8 @@ def _versions(seen: Glance) -> str:
 def _webhooks(seen: Glance) -> str:
     admission = seen.admission
     words = {True: "registered", False: "not registered", None: "registration unknown"}
-    registered = words[enforcement.stated(seen.groups or ()) if admission.registered is None else admission.registered]
+    stated = enforcement.is_stated(seen.groups or ())
+    registered = words[stated if admission.registered is None else admission.registered]
     if admission.answers:
         return "registered, and answer"
     return f"{registered}; {'they do not answer' if admission.answers is False else 'whether they answer is unknown'}"
