@@ -43,7 +43,7 @@ down. `null` is not known yet. [Billing](billing.md#for-scripts) has the keys of
 | `tree`: a list of groups | `name`, `parent` (`""` for a root), `children`, `conditions`, and `resources`: by name `{unit, hard, used, selfUsed, granted, reserved, left, percentOfHard}` |
 | `report`: a list, and CSV | `group`, `parent`, `resource`, and the keys of a resource of `tree` |
 | `describe`: a list of groups | the keys of `tree`, and `workloads`, `leftovers`, `reservations`, `events` |
-| `fit`: a list of manifests | `kind`, `namespace`, `name`, `group`, `fits`, `reason`, `message`, `resources`, `violations`, `maxReplicas`, `couldHelp`, `warnings` |
+| `fit`: a list of manifests | `kind`, `namespace`, `name`, `group`, `fits`, `reason`, `message`, `resources`, `violations`, `maxReplicas`, `couldHelp`, `warnings`, `unread` |
 | `explain -f`: a list | the keys of `fit`, and `because` |
 | `explain KIND/NAME` | `kind`, `namespace`, `name`, `group`, `reason`, `chargedFor`, `resources`, `error`, `hasEnded`, `remarks`, `oneMore` (as from `fit`, or null) |
 | `explain GROUP` | `name`, `path`, `conditions`, and `resources`: the keys of `tree`, `reason`, `workloads`, `children` |
@@ -51,7 +51,8 @@ down. `null` is not known yet. [Billing](billing.md#for-scripts) has the keys of
 
 In `fit`, `reason` is a code of [refusals](refusals.md), and null if the manifest fits. `resources` has by name `{unit,
 hard, taken, left, asks, had}`. A violation is `{resource, unit, requested, used, hard, left, short}`. `couldHelp` lists
-the groups with enough left: `{group, relation, left}`, where `relation` is `parent` or `sibling`.
+groups with enough left, at most 20: `{group, relation, left}`, where `relation` is `parent` or `sibling`. `unread` lists
+what the answer depends on and you may not read; then `fits` is null.
 
 In `explain KIND/NAME`, `reason` is `Charged`, `PaidByOwner`, `PaidByFormerOwner`, `KindNotCharged`, `NoGroup`,
 `NoSuchGroup` or `Unreadable`; a resource has `{unit, hard, taken, left, costs}`. In `explain GROUP`, the `reason` of a

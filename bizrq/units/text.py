@@ -22,9 +22,11 @@ def is_segment(text: str) -> bool:
 
 def escaped(json: str) -> str:
     """Write the same characters of a JSON text as escapes, which every reader of JSON understands."""
-    if json.isprintable():
-        return json
-    return "".join(c if c.isprintable() or c == "\n" else _escape(c) for c in json)
+    return "\n".join(line if line.isprintable() else _escaped_line(line) for line in json.split("\n"))
+
+
+def _escaped_line(line: str) -> str:
+    return "".join(c if c.isprintable() else _escape(c) for c in line)
 
 
 def _escape(char: str) -> str:

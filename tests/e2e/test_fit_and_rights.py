@@ -182,5 +182,5 @@ async def test_a_configuration_of_a_newer_version_is_unknown(
 ) -> None:
     async with installed(client, "rights: {use: true, later: true}"):
         result = await fit(asking, client, tmp_path, "ann", deployment("web", "fit-nlp", 1))
-        assert result.code == 0, result
+        assert result.code == 4, result
         assert UNKNOWN in " ".join(result.plain.split())

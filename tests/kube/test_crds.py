@@ -51,7 +51,7 @@ def test_a_list_of_groups_fits_a_terminal() -> None:
     name = "a-name-of-20-letters"
     cells = {
         "Name": name, "Parent": name, "Ready": "Unknown", "Over": "Unknown", "Hours": "Spent", "Counted": "4m59s",
-        "Scarcest": "cash/requests.nvidia.com/gpu 9999/10k (100%)", "Age": "2y181d",
+        "Scarcest": "cash/requests.nvidia.com/gpu 9999/10k (100%)", "Age": "2y181d", "Contact": "#nlp-quota",
     }  # fmt: skip
     narrow = [column for column in columns if not column.get("priority")]
     assert width(narrow, cells) <= 120

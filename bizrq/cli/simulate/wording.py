@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 _UNLABELLED = f"Neither it nor its namespace has the label {LABEL}, so no group is charged."
 #: The most siblings to name.
 _NAMED = 3
+#: The most groups that could help to list for programs.
+_LISTED = 20
 
 
 def as_json(outcome: DryRunOutcome) -> dict[str, Any]:
@@ -54,7 +56,7 @@ def as_json(outcome: DryRunOutcome) -> dict[str, Any]:
                 "relation": "parent" if account.group == outcome.parent else "sibling",
                 "left": {name: base.plain(name, amount) for name, amount in left.items()},
             }
-            for account, left in could_help(outcome)
+            for account, left in could_help(outcome)[:_LISTED]
         ],
         "warnings": list(outcome.warnings),
     }

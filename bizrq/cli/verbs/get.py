@@ -122,7 +122,10 @@ def show_rows(shown: list[GroupView], nothing: str, *, every: bool) -> None:
     if not shown:
         terminal.console().print(nothing)
         return
-    heads = _WIDE if every else _NARROW
+    heads = _NARROW
+    if every:
+        has_contact = any(view.group.contact for view in shown)
+        heads = tuple(head for head in _WIDE if head != "contact" or has_contact)
     right = ("taken", "hard", _PERCENT, "reservations", "age", "counted")
     cells = [[_cell(head, view) for head in heads] for view in shown]
     print_table(heads, cells, right=right, drop=() if every else _DROPPED)

@@ -163,8 +163,8 @@ nlp     ai      True     True     limits.cpu.A4                      134%  AGO
 ocr     ai      Unknown  Unknown  ?                                     ?  AGO
 vision  ai      Unknown  Unknown  cash/requests.nvidia.com/gpu       100%  AGO"""
 GET_WIDE = """\
-NAME  PARENT  READY  OVER  SCARCEST       TAKEN  HARD  % OF HARD  RESERVATIONS  COUNTED  AGE  CONTACT
-nlp   ai      True   True  limits.cpu.A4      4     3       134%             1     AGO  AGO  <none>"""
+NAME  PARENT  READY  OVER  SCARCEST       TAKEN  HARD  % OF HARD  RESERVATIONS  COUNTED  AGE
+nlp   ai      True   True  limits.cpu.A4      4     3       134%             1     AGO  AGO"""
 
 
 async def test_get_lists_groups_with_their_scarcest_resource(bizrq: Bizrq) -> None:
