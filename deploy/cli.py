@@ -51,8 +51,8 @@ down. `null` is not known yet. [Billing](billing.md#for-scripts) has the keys of
 
 In `fit`, `reason` is a code of [refusals](refusals.md), and null if the manifest fits. `resources` has by name `{unit,
 hard, taken, left, asks, had}`. A violation is `{resource, unit, requested, used, hard, left, short}`. `couldHelp` lists
-groups with enough left, at most 20: `{group, relation, left}`, where `relation` is `parent` or `sibling`. `unread` lists
-what the answer depends on and you may not read; then `fits` is null.
+groups with enough left, at most 20: `{group, relation, left}`, where `relation` is `parent` or `sibling`. `unread`
+lists what the answer depends on and you may not read; then `fits` is null.
 
 In `explain KIND/NAME`, `reason` is `Charged`, `PaidByOwner`, `PaidByFormerOwner`, `KindNotCharged`, `NoGroup`,
 `NoSuchGroup` or `Unreadable`; a resource has `{unit, hard, taken, left, costs}`. In `explain GROUP`, the `reason` of a

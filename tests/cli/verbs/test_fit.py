@@ -74,7 +74,8 @@ async def test_the_json_of_fit(bizrq: Bizrq, tmp_path: Path) -> None:
     first, second, *_ = json.loads(result.out)
     assert first == {
         "kind": "Deployment", "namespace": "default", "name": "first", "group": "vision", "fits": True,
-        "reason": None, "message": None, "violations": [], "maxReplicas": 12, "couldHelp": [], "warnings": [], "unread": [],
+        "reason": None, "message": None, "violations": [], "maxReplicas": 12, "couldHelp": [], "warnings": [],
+        "unread": [],
         "resources": {
             "limits.cpu": {
                 "unit": "millicores", "hard": 20_000, "taken": 8_000, "left": 12_000, "asks": 10_000, "had": 0
