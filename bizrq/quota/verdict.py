@@ -113,7 +113,7 @@ class Denied:
     """Refused. `message` is one line; `violations` are sorted by resource.
 
     `on_behalf_of` is who would have been charged, where that is not what is written. `figures` is None where the
-    message is for everybody.
+    message is for everybody. `ending` is the part of it on pods that take what is missing besides what is asked for.
     """
 
     reason: Reason
@@ -121,6 +121,7 @@ class Denied:
     violations: Sequence[Violation] = field(default=())
     on_behalf_of: str = ""
     figures: Figures | None = None
+    ending: str = ""
 
     def without_figures(self) -> Denied:
         """Return the refusal for people who may not see figures of the group."""
@@ -210,7 +211,7 @@ def name_ending(denied: Denied, lines: Sequence[str]) -> Denied:
     named = "; ".join(clauses[:MAX_ENDING]) + (f"; and pods of {more} more" if more > 0 else "")
     if all(v.requested + v.used - freed[v.resource] <= v.hard for v in denied.violations):
         named += "; the same request passes once they have gone"
-    return replace(denied, message=f"{denied.message}; {named}")
+    return replace(denied, message=f"{denied.message}; {named}", ending=named)
 
 
 def _pods_that_run_on(slot: str, amounts: Mapping[str, str]) -> str:

@@ -79,6 +79,8 @@ def test_a_refusal_names_the_ending_pods_that_have_what_is_missing() -> None:
         f"{refused.message}; 5 pods of deployments/team-a/web are ending (limits.cpu=5) until 10:05:30; "
         "1 pod of pods/team-a/x is ending (limits.cpu=1) until 10:05:31"
     )
+    named = name_ending(refused, ENDING)
+    assert named.message == f"{refused.message}; {named.ending}"
     assert name_ending(refused, [*ENDING, "pods/a/z limits.cpu=x"]).message.endswith("; and pods of 1 more")
     for lines in ([], ENDING[2:], [""], ["limits.cpu"]):
         assert name_ending(refused, lines) is refused

@@ -132,7 +132,10 @@ def short_by(violation: Violation) -> int:
 
 
 def sentences(outcome: DryRunOutcome) -> list[str]:
-    """Return a line for each shortfall and for each group that could help; none if the manifest fits."""
+    """Return a line for each shortfall, for pods that are ending, and for each group that could help.
+
+    None if the manifest fits.
+    """
     if not isinstance(outcome.verdict, Denied):
         return []
     found = violations(outcome)
@@ -140,7 +143,8 @@ def sentences(outcome: DryRunOutcome) -> list[str]:
         return [refusal(outcome)]
     charged_for = [f"the charge is for {outcome.verdict.on_behalf_of}"] if outcome.verdict.on_behalf_of else []
     short = [_shortfall(v, outcome.account) for v in found]
-    return [*charged_for, *short, *_replicas(outcome), *_help(outcome, found)]
+    ending = [outcome.verdict.ending] if outcome.verdict.ending else []
+    return [*charged_for, *short, *ending, *_replicas(outcome), *_help(outcome, found)]
 
 
 def _shortfall(v: Violation, account: Account | None) -> str:

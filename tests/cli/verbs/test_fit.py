@@ -129,6 +129,26 @@ async def test_groups_in_the_file_are_admitted_first_and_then_charged(bizrq: Biz
     assert "no   Deployment default/more, in speech" in result.plain
 
 
+async def test_pods_that_are_ending_are_named_before_who_could_help(bizrq: Bizrq, tmp_path: Path) -> None:
+    """Whoever waits for them needs nothing from anybody."""
+    ending = ["deployments.apps/default/chat limits.cpu=5 ending=5 until=2026-11-22T10:05:30Z"]
+    await bizrq.client.patch(GROUPS, "nlp", {"status": {"ending": ending}}, subresource="status")
+    try:
+        result = await bizrq("fit", "-f", written(tmp_path, deployment("more", "nlp", 5)))
+    finally:
+        await bizrq.client.patch(GROUPS, "nlp", {"status": {"ending": None}}, subresource="status")
+    _, short, named, *_ = result.plain.splitlines()
+    assert short.strip() == "limits.cpu: asks for 5 more, 2 of 10 left: 3 short"
+    assert (
+        " ".join(result.plain.split()).count(
+            "5 pods of deployments.apps/default/chat are ending (limits.cpu=5) until 10:05:30; "
+            "the same request passes once they have gone"
+        )
+        == 1
+    ), result.plain
+    assert named.strip().startswith("5 pods of deployments.apps/default/chat are ending")
+
+
 async def test_the_namespace_flag_applies_to_manifests_without_a_namespace(bizrq: Bizrq, tmp_path: Path) -> None:
     """The namespace's default group pays for a workload without a label."""
     labels = {"biz.group.resource.quota": "vision"}
