@@ -102,7 +102,7 @@ async def test_one_group_is_read_with_get_on_it_alone(people: People) -> None:
     assert (result.code, result.err) == (0, "")
     assert result.plain.splitlines()[1].split()[:2] == ["nlp", "ai"]
     assert "Ann, #nlp-quota" in result.plain
-    assert json.loads((await people(READER, "get", "nlp", "-o", "json")).out)["items"][0]["metadata"]["name"] == "nlp"
+    assert json.loads((await people(READER, "get", "nlp", "-o", "json")).out)["metadata"]["name"] == "nlp"
 
 
 async def test_of_several_groups_those_are_shown_that_may_be_read(people: People) -> None:
@@ -141,8 +141,8 @@ async def test_a_subtree_shows_the_group_and_says_that_what_is_below_is_unknown(
 async def test_describe_never_says_none_of_what_it_could_not_read(people: People) -> None:
     result = await people(READER, "describe", "nlp")
     assert result.code == 4
-    assert "Path:       … > ai > nlp" in result.plain
-    assert "Children:   unknown: you may not list groups" in result.plain
+    assert "Group:      … > ai > nlp" in result.plain
+    assert "Children:\n  unknown: you may not list groups" in result.plain
     assert "Contact:    Ann, #nlp-quota" in result.plain
     assert "Deployment team/web: " in result.plain
     assert "default/far" not in result.plain

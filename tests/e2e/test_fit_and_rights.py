@@ -37,16 +37,20 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 SYSTEM = "bizrq-system"
 DENIED = "may not charge quota fit-nlp: creating a workload in it or moving one there needs the verb use on "
+SEEN = ("fit-people", "fit-workers", "fit-limits", "fit-namespaces")
 UNKNOWN = f"unknown: configmap {CONFIG} in namespace {SYSTEM} cannot be read"
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def asking(cluster: Cluster, client: KubeClient) -> AsyncIterator[Cluster]:
-    """bizrq that asks for both rights; ann and bob may read groups and write Deployments, and bob may charge."""
+    """bizrq that asks for both rights; ann and bob may read what counts and write Deployments, and bob may charge."""
     given = [
         _role("fit-people", ("quota.biz.group", "bizgroupresourcequotas"), "get", "list", "create"),
         _role("fit-workers", ("apps", "deployments"), "get", "create", "patch"),
-        *(bound(name, user) for name in ("fit-people", "fit-workers") for user in ("ann", "bob")),
+        # What the amounts depend on.
+        _role("fit-limits", ("", "limitranges"), "list"),
+        _role("fit-namespaces", ("", "namespaces"), "get", "list"),
+        *(bound(name, user) for name in SEEN for user in ("ann", "bob")),
         role("fit-nlp"),
         binding("fit-nlp", subject("bob")),
     ]

@@ -142,7 +142,7 @@ async def test_get_and_describe_tell_of_a_group_without_our_command_line(
     code, out, err = await kubectl("get", "bizgroupresourcequotas", "-l", f"of={unique}", "-o", "wide")
     assert code == 0, err
     header, row = out.splitlines()
-    columns = ["NAME", "PARENT", "READY", "OVER", "SCARCEST", "AGE", "HOURS", "COUNTED"]
+    columns = ["NAME", "PARENT", "READY", "OVER", "SCARCEST", "AGE", "HOURS", "CONTACT", "COUNTED"]
     assert header.split() == columns
     assert row.split()[:3] == [unique, "True", "True"]
     assert "limits.cpu 10/8 (125%)" in row

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from bizrq.api.enforcement import CONDITION
 from bizrq.cli.output.view import plain_amounts
 from bizrq.units import base
 
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
 
 #: The most workloads, children or siblings that a line names.
 _NAMED = 3
+#: The conditions that are usually True; the others say that something is wrong.
+_USUAL = ("Ready", CONDITION)
 #: The usage in percent from which the groups are named that could raise the ceiling.
 _SCARCE = 90
 
@@ -20,7 +23,7 @@ _SCARCE = 90
 def of_group(tree: TreeView, name: str, found: ChargedWorkloads) -> list[str]:
     """Return lines for each resource of a group, the scarcest first: who uses it, and who could raise it."""
     view = tree.groups[name]
-    conditions = [c for c in view.group.status.conditions if (c.type == "Ready") != (c.status == "True")]
+    conditions = [c for c in view.group.status.conditions if (c.type in _USUAL) != (c.status == "True")]
     lines = [f"{c.type} {c.status}: {c.message}" for c in conditions]
     if not view.group.status.conditions:
         lines.append("The controller has not counted it yet, so workloads must wait.")

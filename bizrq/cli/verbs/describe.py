@@ -151,7 +151,8 @@ def _print(forest: TreeView, view: GroupView, found: ChargedWorkloads, events: _
     if not status.conditions:
         terminal.print_sentences(console, ["none: the controller has not seen the group yet"], 2)
     _workloads(console, view, found)
-    _section(console, "Children", [", ".join(view.children) or "none"])
+    none = "none" if view.is_complete else "unknown: you may not list groups"
+    _section(console, "Children", [", ".join(view.children) or none])
     if status.leftovers:
         _section(console, "Leftovers", list(map(_leftover, status.leftovers)))
     if view.reservations:

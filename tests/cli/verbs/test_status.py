@@ -46,6 +46,12 @@ async def healthy(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Biz
 
 
 async def test_a_healthy_installation_is_well(healthy: Bizrq) -> None:
+    async def is_stated() -> bool:
+        [group] = (await healthy.client.list(GROUPS))[0]
+        conditions = (group.get("status") or {}).get("conditions") or []
+        return any((each["type"], each["status"]) == ("Enforced", "True") for each in conditions)
+
+    await eventually(is_stated, 60, "the group says that quota is enforced")
     result = await healthy("status")
     assert (result.code, result.err) == (0, "")
     lines = result.ageless.splitlines()
