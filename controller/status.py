@@ -25,7 +25,7 @@ from bizrq.quota.reservation import reserved_total
 from bizrq.units import quantity
 from bizrq.units.names import Catalog, is_cash, sort_key
 from bizrq.units.quantity import NANO
-from bizrq.units.resources import Limits, Resources, nonzero, restrict
+from bizrq.units.resources import Limits, Resources, nonzero, percent_of, restrict
 from bizrq.units.times import format_timestamp
 from controller import metrics
 from controller.hours.budget_forecast import BudgetState
@@ -197,16 +197,11 @@ def scarcest(used: Resources, hard: Limits, catalog: Catalog) -> str:
 
     It follows from `used` and `hard` alone, so it causes no write of its own.
     """
-    shares = {name: _percent(used[name], hard[name]) for name in hard if name in used}
+    shares = {name: percent_of(used[name], hard[name]) for name in hard if name in used}
     if not shares:
         return "" if hard else "unlimited"
     first = min(shares, key=lambda name: (-shares[name], sort_key(name, catalog)))
     return f"{first} {_of(first, used[first], hard[first])} ({shares[first]}%)"
-
-
-def _percent(used: int, hard: int) -> int:
-    """Return the used share of a ceiling, rounded up; 100 where it is 0 and anything is used."""
-    return -(-used * 100 // hard) if hard else 100 * (used > 0)
 
 
 def _at_a_glance(used: Resources, hard: Resources, catalog: Catalog) -> str:

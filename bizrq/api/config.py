@@ -125,8 +125,8 @@ def _in_words(problem: dict[str, Any]) -> str:
         return "is required"
     if kind == "literal_error":
         return f"{given} is not allowed: write {context['expected']}"
-    bounds = {"greater_than_equal": ("at least", "ge"), "less_than": ("less than", "lt"), "string_too_short": ("", "")}
-    if kind in bounds and bounds[kind][0]:
+    bounds = {"greater_than_equal": ("at least", "ge"), "less_than": ("less than", "lt")}
+    if kind in bounds:
         words, key = bounds[kind]
         return f"{given} is out of range: write a number of {words} {context[key]}"
     if kind == "string_too_short":

@@ -153,10 +153,9 @@ class GroupObject(msgspec.Struct, rename="camel"):
 
     @property
     def contact(self) -> str:
-        """Return who to ask, in brackets behind a blank; "" where the group does not say it. One printable line."""
+        """Return who to ask; "" where the group does not say it. One printable line."""
         words = [one_line(each)[:MAX_CONTACT].strip() for each in (self.spec.owner, self.spec.contact)]
-        said = ", ".join(word for word in words if word)
-        return f" ({said})" if said else ""
+        return ", ".join(word for word in words if word)
 
 
 class GroupUnreadable(ValueError):

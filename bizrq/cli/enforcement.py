@@ -111,13 +111,9 @@ def _stale_message(late: Stale, every: int) -> str:
 
 
 async def said_first(client: KubeClient, groups: Sequence[GroupObject], namespace: str | None = None) -> None:
-    """Print a line on stderr for each trouble. Raise Unreachable."""
-    warn_of(await look_at_webhooks(client, namespace), groups)
-
-
-def warn_of(admission: Admission, groups: Sequence[GroupObject]) -> None:
-    """Print a line on stderr for each trouble."""
+    """Print a line on stderr for each trouble; `namespace` is for a dry run. Raise Unreachable."""
     import time
 
+    admission = await look_at_webhooks(client, namespace)
     for trouble in troubles(admission, groups, int(time.time() * 1000)):
         warn(trouble.message)

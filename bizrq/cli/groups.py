@@ -123,24 +123,18 @@ async def read_groups(client: KubeClient, names: Sequence[str] = (), selector: s
     Without a name the list is all there is to read. First says what is wrong with enforcement and counts, on stderr.
     Raise Failure, ApiError or Unreachable.
     """
-    from bizrq.cli.enforcement import look_at_webhooks, warn_of
+    from bizrq.cli.enforcement import said_first
     from bizrq.kube.client import Forbidden
-    from bizrq.store.groups import GROUPS, without_managed_fields
 
-    async def read() -> GroupSource:
-        try:
-            items, _ = await client.list(GROUPS, label_selector=selector, transform=without_managed_fields)
-            return GroupSource(client, items)
-        except Forbidden as error:
-            if not names:
-                hint = "name a group that you may read, or ask for the role bizrq-viewer"
-                raise Failure(f"{error}; {hint}", EXIT_CLUSTER) from None
+    try:
+        source = GroupSource(client, (await _list(client, selector))[0])
+    except Forbidden as error:
+        if not names:
+            hint = "name a group that you may read, or ask for the role bizrq-viewer"
+            raise Failure(f"{error}; {hint}", EXIT_CLUSTER) from None
         source = GroupSource(client, is_complete=False)
         await source.named(names)
-        return source
-
-    source = await read()
-    warn_of(await look_at_webhooks(client), source.groups)
+    await said_first(client, source.groups)
     return source
 
 
@@ -150,24 +144,27 @@ async def read_any_groups(client: KubeClient, namespace: str | None = None) -> G
     First says what is wrong with enforcement and counts, on stderr; `namespace` is for a dry run. Raise Failure,
     ApiError or Unreachable.
     """
-    from bizrq.cli.enforcement import look_at_webhooks, warn_of
+    from bizrq.cli.enforcement import said_first
     from bizrq.kube.client import Forbidden
+
+    try:
+        source = GroupSource(client, (await _list(client))[0])
+    except Forbidden:
+        source = GroupSource(client, is_complete=False)
+    await said_first(client, source.groups, namespace)
+    return source
+
+
+async def _list(client: KubeClient, selector: str | None = None) -> tuple[list[dict[str, Any]], str]:
+    """Return all groups, and the version of the list. Raise Forbidden, another ApiError or Unreachable."""
     from bizrq.store.groups import GROUPS, without_managed_fields
 
-    async def read() -> GroupSource:
-        try:
-            return GroupSource(client, (await client.list(GROUPS, transform=without_managed_fields))[0])
-        except Forbidden:
-            return GroupSource(client, is_complete=False)
-
-    source = await read()
-    warn_of(await look_at_webhooks(client, namespace), source.groups)
-    return source
+    return await client.list(GROUPS, label_selector=selector, transform=without_managed_fields)
 
 
 async def read_named(client: KubeClient, names: Sequence[str]) -> GroupSource:
     """Return the groups of these names, each read by itself. Says first what is wrong, as `read_groups` does."""
-    from bizrq.cli.enforcement import look_at_webhooks, warn_of
+    from bizrq.cli.enforcement import said_first
 
     source = GroupSource(client, is_complete=False)
     for name in names:
@@ -177,17 +174,16 @@ async def read_named(client: KubeClient, names: Sequence[str]) -> GroupSource:
         check_known(missing, await _known_names(client), is_complete=False)
     if not source.items and names:
         await source.named(names)
-    warn_of(await look_at_webhooks(client), source.groups)
+    await said_first(client, source.groups)
     return source
 
 
 async def _known_names(client: KubeClient) -> list[str]:
     """Return the names of all groups for a message, none where the user may not list them."""
     from bizrq.kube.client import Forbidden
-    from bizrq.store.groups import GROUPS
 
     try:
-        return sorted(item["metadata"]["name"] for item in (await client.list(GROUPS))[0])
+        return sorted(item["metadata"]["name"] for item in (await _list(client))[0])
     except Forbidden:
         return []
 
@@ -206,12 +202,10 @@ def watch_groups(client: KubeClient, show: Show, selector: str | None = None) ->
     """Show the groups now and after every change, until an interrupt. Raise Failure."""
     import asyncio
 
-    from bizrq.store.groups import GROUPS, without_managed_fields
-
     async def work(client: KubeClient) -> None:
         await read_groups(client, selector=selector)
         while True:
-            items, version = await client.list(GROUPS, label_selector=selector, transform=without_managed_fields)
+            items, version = await _list(client, selector)
             show(items)
             sys.stdout.flush()
             await _change(client, version, selector)

@@ -50,6 +50,13 @@ def smaller(a: Resources, b: Resources) -> dict[str, int]:
     return {name: min(a.get(name, 0), b.get(name, 0)) for name in {**a, **b}}
 
 
+def percent_of(used: int, hard: int) -> int:
+    """Return the used share of a ceiling, rounded up; 100 where that is 0 and anything is used."""
+    if hard == 0:
+        return 100 if used else 0
+    return -(-used * 100 // hard)
+
+
 def growth(new: Resources, old: Resources) -> dict[str, int]:
     """Return what new needs more than old: increases only, so no name has 0."""
     return {name: more for name in {**new, **old} if (more := new.get(name, 0) - old.get(name, 0)) > 0}

@@ -149,10 +149,12 @@ class Stays:
             for each in new:
                 await self._costs.count(each.group, each.adapter, each.workload)
             self._counted[name] = counted = {each.version for each in taken}
-            revision = self._revision(name, taken) if not new else 0
-            if not new and pods.store.resource_version >= revision:
+            if new:
+                continue
+            revision = self._revision(name, taken)
+            if pods.store.resource_version >= revision:
                 break
-            if revision and not await pods.catch_up(revision, CATCH_UP):
+            if not await pods.catch_up(revision, CATCH_UP):
                 return False
         else:
             return True

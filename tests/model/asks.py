@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 #: The number of pods of a request that leaves it as it is.
@@ -37,6 +38,26 @@ class Request:
     size: int = 1
     group: str = ""
     after: int | None = None
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Groups with their `hard` in cores, what people ask for, each a sentence, and what `stands` at the start.
+
+    Controllers start anew so many times. Where somebody `refuses`, an allowed write may get lost.
+    """
+
+    groups: Mapping[str, int]
+    asks: Sequence[str]
+    stands: Sequence[str] = ()
+    restarts: int = field(default=0, kw_only=True)
+    refuses: bool = field(default=False, kw_only=True)
+    requests: tuple[Request, ...] = field(init=False)
+    names: tuple[str, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "requests", tuple(request_of(i, ask) for i, ask in enumerate(self.asks)))
+        object.__setattr__(self, "names", tuple(self.groups))
 
 
 def request_of(number: int, sentence: str) -> Request:

@@ -25,12 +25,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple
 
 from bizrq.workloads.ownership import charge
-from tests.model.asks import SAME, Entry, Request, request_of
+from tests.model.asks import SAME, Asked, Entry, Request, request_of
 from tests.model.search import Finding, search
 
 CORES = "cores"
@@ -142,28 +142,17 @@ class World(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Scenario:
+class Scenario(Asked):
     """Groups with their `hard` in cores, and what people ask for, as in `tests.model.pods`.
 
     The watches of workloads and of pods may be `late`, each by itself. A watch of workloads that `relists` may skip
-    writes. Where somebody `refuses`, an allowed write may get lost. Where `is_prompt`, nobody changes a workload
-    before its own controller has observed, and ours has counted, what it asks for now.
+    writes. Where `is_prompt`, nobody changes a workload before its own controller has observed, and ours has counted,
+    what it asks for now.
     """
 
-    groups: Mapping[str, int]
-    asks: Sequence[str]
-    stands: Sequence[str] = ()
     late: str = "works pods"
-    restarts: int = 0
     relists: bool = False
     is_prompt: bool = False
-    refuses: bool = False
-    requests: tuple[Request, ...] = field(init=False)
-    names: tuple[str, ...] = field(init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "requests", tuple(request_of(i, ask) for i, ask in enumerate(self.asks)))
-        object.__setattr__(self, "names", tuple(self.groups))
 
 
 class Rules:

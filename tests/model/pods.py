@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 from bizrq.workloads.ownership import charge
 from bizrq.workloads.ownership.overlap import free
-from tests.model.asks import SAME, Entry, Request, request_of
+from tests.model.asks import SAME, Asked, Entry, Request, request_of
 from tests.model.search import Finding, search
 
 #: Main lines have no stay: the group pays for whatever the payer has.
@@ -137,30 +137,19 @@ class World(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Scenario:
+class Scenario(Asked):
     """Groups with their `hard` in cores, and what people ask for in any order, each a sentence.
 
     `create A 2 in g`, `create A 2x3 in g` (two pods of three cores), `scale A 0`, `resize A 3`, `move A to h`,
     `move A 1 to h`, `delete A`, `orphan A`, `child A 2` (a person makes a pod of two cores for it), `kill A` (a pod is
     deleted). `then` before one: not before the one above it is over. `by_hand` and `surge` are of workloads by name.
-    `stands` are created, counted and running at the start. Where somebody `refuses`, an allowed write may get lost.
+    `stands` are created, counted and running at the start.
     """
 
-    groups: Mapping[str, int]
-    asks: Sequence[str]
-    stands: Sequence[str] = ()
     by_hand: str = ""
     surge: Mapping[str, int] = field(default_factory=dict)
     controllers: int = 1
     apart: bool = False
-    restarts: int = 0
-    refuses: bool = False
-    requests: tuple[Request, ...] = field(init=False)
-    names: tuple[str, ...] = field(init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "requests", tuple(request_of(i, ask) for i, ask in enumerate(self.asks)))
-        object.__setattr__(self, "names", tuple(self.groups))
 
 
 class Rules:

@@ -16,6 +16,7 @@ from bizrq.cli.output.failure import EXIT_BAD_INPUT, Failure, alternatives
 from bizrq.quota.reservation import Reservation, reserved_total
 from bizrq.units import base, hierarchy, names, quantity
 from bizrq.units.names import UnknownResource
+from bizrq.units.resources import percent_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +54,7 @@ class ResourceView:
     @property
     def percent(self) -> int | None:
         """Return the taken share of `hard`, rounded up; 100 if `hard` is 0 and anything is taken."""
-        if self.taken is None:
-            return None
-        if self.hard == 0:
-            return 100 if self.taken else 0
-        return -(-self.taken * 100 // self.hard)
+        return None if self.taken is None else percent_of(self.taken, self.hard)
 
     @property
     def amounts(self) -> dict[str, int | None]:
@@ -253,6 +250,14 @@ def _base(name: str, catalog: names.Catalog) -> str:
 def report_row(view: GroupView, figures: ResourceView) -> dict[str, Any]:
     """Return a row of `report` for programs, as `plain_amounts` does."""
     return {"group": view.name, "parent": view.parent, "resource": figures.resource, **plain_amounts(figures)}
+
+
+def plain_conditions(view: GroupView) -> list[dict[str, Any]]:
+    """Return the conditions of a group for programs."""
+    return [
+        {"type": c.type, "status": c.status, "reason": c.reason, "message": c.message}
+        for c in view.group.status.conditions
+    ]
 
 
 def plain_amounts(figures: ResourceView) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from bizrq.api.enforcement import CONDITION
-from bizrq.cli.output.view import plain_amounts
+from bizrq.cli.output.view import plain_amounts, plain_conditions
 from bizrq.units import base
 
 if TYPE_CHECKING:
@@ -40,10 +40,7 @@ def group_as_json(tree: TreeView, name: str, found: ChargedWorkloads) -> dict[st
     return {
         "name": name,
         "path": [*tree.ancestry(name), name],
-        "conditions": [
-            {"type": c.type, "status": c.status, "reason": c.reason, "message": c.message}
-            for c in view.group.status.conditions
-        ],
+        "conditions": plain_conditions(view),
         "resources": {
             f.resource: {
                 **plain_amounts(f),
@@ -139,4 +136,5 @@ def _who_could_raise(tree: TreeView, view: GroupView, f: ResourceView) -> list[s
 
 def _to_raise(tree: TreeView, view: GroupView) -> str:
     """Say who may raise a group."""
-    return f"to raise {view.name}, ask who manages {view.parent}{tree.groups[view.parent].group.contact}"
+    contact = tree.groups[view.parent].group.contact
+    return f"to raise {view.name}, ask who manages {view.parent}" + (f" ({contact})" if contact else "")

@@ -141,7 +141,7 @@ def _print(forest: TreeView, view: GroupView, found: ChargedWorkloads, events: _
     console, status = terminal.console(), view.group.status
     facts = {"Group": forest.path(view.name)}
     if contact := view.group.contact:
-        facts["Contact"] = contact.strip(" ()")
+        facts["Contact"] = contact
     for name, value in facts.items():
         terminal.print_sentences(console, [f"{name + ':':<12}{value}"], 0)
     _resources(console, view)

@@ -111,7 +111,7 @@ def row_of(view: GroupView) -> dict[str, Any]:
         "reservations": len(view.reservations),
         "counted": group.status.last_reconcile_time,
         "age": group.metadata.creation_timestamp,
-        "contact": group.contact.strip(" ()"),
+        "contact": group.contact,
     }
 
 

@@ -113,16 +113,13 @@ def as_json(view: GroupView) -> dict[str, Any]:
 
     `children` is null where the user may not list groups.
     """
-    from bizrq.cli.output.view import plain_amounts
+    from bizrq.cli.output.view import plain_amounts, plain_conditions
 
     return {
         "name": view.name,
         "parent": view.parent,
         "children": list(view.children) if view.is_complete else None,
-        "conditions": [
-            {"type": c.type, "status": c.status, "reason": c.reason, "message": c.message}
-            for c in view.group.status.conditions
-        ],
+        "conditions": plain_conditions(view),
         "counted": view.group.status.last_reconcile_time,
         "resources": {figures.resource: plain_amounts(figures) for figures in view.resources},
     }
