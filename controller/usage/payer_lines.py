@@ -154,7 +154,9 @@ class PayerLines:
             # It stands and makes nothing, or another group pays for it now.
             return self._cluster.placements.is_stored(uid)
         if self._is_referred(uid):
-            return self._cluster.placements.is_kept(uid)
+            obj = self._cluster.placements.of(uid).obj
+            is_early = obj is not None and self._cluster.ownership.is_going(obj, memory)
+            return not is_early and self._cluster.placements.is_kept(uid)
         return self._now() - memory.gone >= _LINGERS
 
     def _is_referred(self, uid: str) -> bool:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from bizrq.api import group as wire
 from bizrq.api.group import GroupObject, GroupUnreadable
+from bizrq.kube.informer import Informer
 from bizrq.quota.recount import CountedObject
 from bizrq.quota.reservation import Reservation
 from bizrq.units.resources import Resources, add, growth, restrict, smaller, subtract_floor, total
@@ -119,8 +120,11 @@ class Stays:
         return any(entry.uid not in usage.usages and entry.uid not in self._over[group] for entry in over)
 
     def waits(self, group: str) -> bool:
-        """Return True where something has left the group and has not been seen to ask for less yet."""
-        return bool(self._left.get(group))
+        """Return True where something has left the group and has not been seen to ask for less yet.
+
+        Of a payer that is being deleted the watch brings the end.
+        """
+        return any(not self._is_early(group, uid) for uid in self._left.get(group, ()))
 
     def held(self, group: str) -> list[CountedObject]:
         """Return what the group pays for besides: pods that may still come for what was asked for here."""
@@ -136,7 +140,6 @@ class Stays:
         `over` are the reservations whose write is over. Raises ApiError, Unreachable.
         """
         name, entries = group.name, list(over)
-        pods = self._cluster.informers.pods
         self._undecided.add(name)
         self._over[name] = {entry.uid for entry in entries}
         if name not in self._left:
@@ -151,25 +154,50 @@ class Stays:
             self._counted[name] = counted = {each.version for each in taken}
             if new:
                 continue
-            revision = self._revision(name, taken)
-            if pods.store.resource_version >= revision:
+            if not (late := self._late(name, taken)):
                 break
-            if not await pods.catch_up(revision, CATCH_UP):
-                return False
+            for informer, revision in late:
+                if not await informer.catch_up(revision, CATCH_UP):
+                    return False
         else:
+            return True
+        if self._cluster.dirty:
+            # What has changed meanwhile is not counted: the group may be charged less by now.
             return True
         self._undecided.discard(name)
         return self._decide(group, usage, taken, entries)
 
-    def _revision(self, name: str, taken: Iterable[_Taken]) -> int:
-        """Return the revision that the pods have to be seen at: that of what has left, and of what pays for pods again.
+    def _late(self, name: str, taken: Iterable[_Taken]) -> list[tuple[Informer, int]]:
+        """Return the watches that have not shown all that bears on what has left, and the revisions to reach.
 
-        A pod may have been deleted before that. Then no demand pays for it.
+        Pods have to be seen at the revision of what has left, and of what pays for pods again: a pod may have been
+        deleted before that, and then no demand pays for it. A payer has to be seen at that of what it has let go.
         """
-        placed = (self._cluster.placements.of(uid).obj for uid in self._left[name])
-        left = [self._cluster.ownership.keeper_of(obj) or obj for obj in placed if obj is not None]
+        wanted: list[tuple[Informer, Object]] = []
+        pods, ownership = self._cluster.informers.pods, self._cluster.ownership
+        for uid in self._left[name]:
+            if (obj := self._cluster.placements.of(uid).obj) is not None:
+                wanted += [(pods, each) for each in (obj, ownership.keeper_of(obj)) if each is not None]
+                if (memory := self._let_go(name, uid)) is not None:
+                    wanted += [(informer, obj) for informer in ownership.informers_of_payer(obj, memory)]
         again = [each.workload for each in taken if each.stayed and self._paid_by_demand(each) & each.stayed.keys()]
-        return max((int(each["metadata"]["resourceVersion"]) for each in (*left, *again)), default=0)
+        wanted += [(pods, each) for each in again]
+        late: dict[int, tuple[Informer, int]] = {}
+        for informer, each in wanted:
+            revision = int(each["metadata"]["resourceVersion"])
+            if max(informer.store.resource_version, late.get(id(informer), (informer, 0))[1]) < revision:
+                late[id(informer)] = informer, revision
+        return list(late.values())
+
+    def _let_go(self, name: str, uid: str) -> Memory | None:
+        """Return the payer in the group that has let an object go."""
+        memory = self._cluster.payers.in_group(name, uid)
+        return memory if memory is not None and memory.gone is not None else None
+
+    def _is_early(self, name: str, uid: str) -> bool:
+        """Return True while what has let an object go is being deleted: its demand is charged for the same pods."""
+        obj, memory = self._cluster.placements.of(uid).obj, self._let_go(name, uid)
+        return obj is not None and memory is not None and self._cluster.ownership.is_going(obj, memory)
 
     async def _look(self, name: str, usage: GroupUsage) -> None:
         """Look through the record of a group for what left it while nobody watched."""
@@ -282,6 +310,8 @@ class Stays:
         lags = {each.uid: each for each in taken if each.asks and self._costs.has_fallen(each.uid)}
         held: list[CountedObject] = []
         for uid, left in list(self._left[name].items()):
+            if self._is_early(name, uid):
+                continue
             obj = self._cluster.placements.of(uid).obj
             workload = (self._cluster.ownership.keeper_of(obj) or obj) if obj is not None else None
             is_back = workload is not None and self._cluster.ownership.group_of(workload) == name

@@ -115,6 +115,18 @@ class Ownership:
         owner = lookup.get(*above.owner)
         return lookup.get(*above.top) if owner is not None and keeps(owner, obj) else None
 
+    def is_going(self, obj: Object, let_go: Memory) -> bool:
+        """Return True while the payer that has let an object go is being deleted: its demand is charged until then."""
+        return any(
+            payer is not None and payer["metadata"].get("deletionTimestamp") is not None and keeps(payer, obj)
+            for _, payer in self._at(let_go.place, obj)
+        )
+
+    def informers_of_payer(self, obj: Object, let_go: Memory) -> list[Informer]:
+        """Return the informers of the kinds that the payer may be of which has let an object go."""
+        found = (self._informers.kinds.get((adapter.group, adapter.kind)) for adapter, _ in self._at(let_go.place, obj))
+        return [informer for informer in found if informer is not None and informer.installed]
+
     def paying_group(self, obj: Object) -> str | None:
         """Return the group that an object or the owner that pays for it charges."""
         return self.group_of(self.payer_of(obj) or obj)
@@ -214,18 +226,20 @@ class Ownership:
         left = self.let_go(obj)
         if left is None or left.gone is None or obj["metadata"].get("deletionTimestamp") is not None:
             return None
-        kind, _, place = left.place.partition("/")
-        namespace, _, name = place.partition("/")
-        made = group_and_version(obj.get("apiVersion"))[0], str(obj.get("kind"))
-        for adapter in self._registry.charged:
-            if adapter.kind != kind or made not in adapter.creates:
-                continue
-            found = self._resolver.cached_lookup.get(adapter.group, kind, namespace, name)
+        for _, found in self._at(left.place, obj):
             # The release may be seen some seconds after the workload that comes in place of the one before.
             came_later = found is not None and _created(found) + LATE > left.gone
             if found is not None and came_later and self._adopts(found, obj) and self.group_of(found) == left.group:
                 return found
         return None
+
+    def _at(self, place: str, made: Object) -> Iterator[tuple[Adapter, Object | None]]:
+        """Yield the kinds that a place may be of, which make such an object, with what is stored there of each."""
+        name_of_kind, namespace, name = place.split("/", 2)
+        made_as = group_and_version(made.get("apiVersion"))[0], str(made.get("kind"))
+        for adapter in self._registry.charged:
+            if adapter.kind == name_of_kind and made_as in adapter.creates:
+                yield adapter, self._resolver.cached_lookup.get(adapter.group, adapter.kind, namespace, name)
 
     def _adopts(self, owner: Object, obj: Object) -> bool:
         """Return True for an owner whose controller adopts what its selector matches, and pays for it itself."""

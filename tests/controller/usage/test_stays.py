@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import orjson
 import pytest
 from aiohttp import web
 
@@ -378,10 +379,11 @@ class Cut:
 
 
 class Late:
-    """The API server tells nobody of pods until `end`."""
+    """The API server tells nobody of one kind until `end`."""
 
-    def __init__(self, books: Books) -> None:
+    def __init__(self, books: Books, kind: Resource = PODS) -> None:
         self._box = books.box
+        self._of_kind = f"/{kind.plural}"
 
     def begin(self) -> None:
         self._box.faults.append(self)
@@ -391,8 +393,8 @@ class Late:
         self._box.faults.remove(self)
 
     async def __call__(self, request: web.Request) -> web.Response | None:
-        is_of_pods = request.method == "GET" and request.path.endswith("/pods")
-        return web.json_response({"kind": "Status", "code": 503}, status=503) if is_of_pods else None
+        is_read = request.method == "GET" and request.path.endswith(self._of_kind)
+        return web.json_response({"kind": "Status", "code": 503}, status=503) if is_read else None
 
 
 @pytest.mark.parametrize("writes", range(7))
@@ -623,3 +625,46 @@ async def test_what_the_new_group_has_made_is_no_charge_of_the_old_one(books: Bo
     await team.observed()
     async with movers(books) as (team, _):
         await team.holds_still(nlp="2", vision="4")
+
+
+async def released(team: Movers, late: Late | None = None) -> list[str]:
+    """Delete the Deployment of group nlp without its ReplicaSet: that is let go, and only then the Deployment goes.
+
+    Another Deployment, of group vision and of no replicas, adopts the ReplicaSet and ends its pods. Return their names.
+    """
+    books = team.books
+    _, below = await team.deployment()
+    pods = await team.pods("old", below, 5, terminationGracePeriodSeconds=DAY)
+    thief = await books.create(deployment("thief", "vision", 0))
+    await team.observe(DEPLOYMENTS, "thief")
+    await team.holds_still(nlp="5", vision="0")
+    if late is not None:
+        late.begin()
+    path = DEPLOYMENTS.path("default", "web")
+    await books.client.request("DELETE", path, body=orjson.dumps({"propagationPolicy": "Orphan"}))
+    for owners in (None, [reference(thief)]):
+        change = {"metadata": {"ownerReferences": owners}}
+        await books.client.patch(REPLICASETS, "web-1", change, namespace="default")
+    await team.change(REPLICASETS, "web-1", replicas=0)
+    await team.delete(*pods)
+    await team.observe(REPLICASETS, "web-1")
+    return pods
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+async def test_what_is_adopted_before_its_payer_is_gone_stays_with_the_group_that_paid(
+    books: Books, is_late: bool
+) -> None:
+    """Seen to stand, the payer is charged for the pods by its demand."""
+    late = Late(books, DEPLOYMENTS) if is_late else None
+    async with movers(books) as (team, _):
+        pods = await released(team, late)
+        await team.holds(nlp="5", vision="5")
+        await books.client.patch(DEPLOYMENTS, "web", {"metadata": {"finalizers": None}}, namespace="default")
+        if late is not None:
+            late.end()
+        found = await team.holds_still(nlp="5", vision="0")
+        assert team.least >= 5
+        assert stays(found["nlp"]) == 5
+        await team.stop(*pods)
+        await team.holds_still(nlp="0", vision="0")
