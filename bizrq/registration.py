@@ -8,9 +8,10 @@ has each of them in words.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
+from urllib.parse import urlsplit
 
 from bizrq.api.corrections import PLURAL as CORRECTIONS_PLURAL
 from bizrq.api.enforcement import REGISTRATION
@@ -61,6 +62,12 @@ CLAIMS = ReviewEndpoint("/validate/claims", ("CREATE", "UPDATE"), "what names {}
 NAMESPACES = ReviewEndpoint("/validate/namespaces", ("CREATE", "UPDATE"), "what {} charges")
 CORRECTIONS = ReviewEndpoint("/validate/corrections", ("CREATE",), "the quota of {}")
 AUTOSCALERS = ReviewEndpoint("/validate/autoscalers", ("CREATE", "UPDATE"), "the target of {}")
+
+#: The paths of this version.
+PATHS: Final = tuple(
+    endpoint.path
+    for endpoint in (GROUPS, WORKLOADS, CHILDREN, SCALE, REFERENCES, CLAIMS, NAMESPACES, CORRECTIONS, AUTOSCALERS)
+)
 
 _LABELS = ", ".join(f"'{label}'" for label in (LABEL, *sorted(MODEL_LABELS.values())))
 
@@ -246,6 +253,16 @@ def digest(settings: Settings, namespace: str) -> str:
     """Return a digest of what is sent for review, and to which paths: equal ones are served and registered alike."""
     made = configuration(settings, lambda path: {"path": path}, namespace=namespace)
     return hashlib.sha256(repr(made["webhooks"]).encode()).hexdigest()[:16]
+
+
+def unserved(stored: Object, served: Collection[str]) -> list[Object]:
+    """Return the entries of a registration whose path is none of these: another version has it."""
+    return [webhook for webhook in stored.get("webhooks") or () if not _path(webhook).endswith(tuple(served))]
+
+
+def _path(webhook: Object) -> str:
+    config = webhook.get("clientConfig") or {}
+    return str((config.get("service") or {}).get("path") or urlsplit(config.get("url") or "").path)
 
 
 def is_ours(stored: Object) -> bool:

@@ -121,6 +121,7 @@ class RegistrationKeeper:
             if why != self._waits_for:
                 log.info("registration not written yet", waits_for=why)
             self._waits_for = why
+            await self._narrow(stored)
             return CHECK
         self._waits_for = ""
         is_undone = self._last is not None and (stored is None or not same(stored, self._last))
@@ -190,6 +191,22 @@ class RegistrationKeeper:
             return f"the end of webhooks of another version or configuration: {', '.join(sorted(others)[:3])}"
         return await self._rollout(stored) if self._is_service else ""
 
+    async def _narrow(self, stored: Object | None) -> None:
+        """Take out at once what this version does not serve: its webhooks get ready only then."""
+        names = [w["name"] for w in registration.unserved(stored, registration.PATHS)] if stored is not None else []
+        if stored is None or not names or not registration.is_ours(stored):
+            return
+        kept = [webhook for webhook in stored["webhooks"] if webhook["name"] not in names]
+        operations = [_unchanged(stored), {"op": "add", "path": "/webhooks", "value": kept}]
+        await self._replace(operations)
+        log.warning("entries taken out of the registration: this version does not serve them", names=names)
+
+    async def _replace(self, operations: list[Object]) -> None:
+        """Patch the registration, as of one version of it. Raise ApiError, Unreachable."""
+        await self._client.patch(
+            REGISTRATIONS, registration.NAME, operations, content_type="application/json-patch+json"
+        )
+
     async def _rollout(self, stored: Object | None) -> str:
         """Return what the Deployment of the webhooks lacks. Without one they are elsewhere, and not at the Service."""
         try:
@@ -213,10 +230,7 @@ class RegistrationKeeper:
             else:
                 raise
         if not same(answer, wanted):
-            operations = replacing(answer, wanted)
-            await self._client.patch(
-                REGISTRATIONS, registration.NAME, operations, content_type="application/json-patch+json"
-            )
+            await self._replace(replacing(answer, wanted))
         metrics.REGISTRATION_WRITES.labels("done").inc()
         log.info("registration written", entries=len(wanted["webhooks"]))
 
@@ -281,10 +295,15 @@ def replacing(stored: Object, wanted: Object) -> list[Object]:
         "ownerReferences": [*others, *(asked.get("ownerReferences") or ())],
     }
     return [
-        {"op": "test", "path": "/metadata/resourceVersion", "value": metadata["resourceVersion"]},
+        _unchanged(stored),
         *({"op": "add", "path": f"/metadata/{field}", "value": value} for field, value in new.items()),
         {"op": "add", "path": "/webhooks", "value": webhooks},
     ]
+
+
+def _unchanged(stored: Object) -> Object:
+    """Return the operation of a JSON patch that fails for another version of the object."""
+    return {"op": "test", "path": "/metadata/resourceVersion", "value": stored["metadata"]["resourceVersion"]}
 
 
 def is_rolled_out(deployment: Object) -> bool:

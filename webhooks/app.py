@@ -35,6 +35,7 @@ from webhooks.charging.group_commit import Reserver
 from webhooks.disclosure import Disclosure
 from webhooks.keepalive import ConnectionPacer
 from webhooks.metrics import REVIEWS, SECONDS, Measured
+from webhooks.registered_paths import RegisteredPaths
 from webhooks.routes import Handler, handlers
 
 log = structlog.get_logger(__name__)
@@ -79,13 +80,14 @@ class Webhooks:
         self._disclosure = Disclosure(reviewer, clock, settings.controllers)
         self._pacer = ConnectionPacer(clock)
         self._draining = False
+        self._registered = RegisteredPaths(client, self._handlers, clock=clock)
         self._listener = Listener(self.app(), bounds or PortBounds(body_bytes=review.MAX_BODY))
         self._watching: list[asyncio.Task[None]] = []
 
     @property
     def unready(self) -> str:
         """The reason why the process is not ready, such as a cache that is not synced; "" where it is."""
-        return "draining" if self._draining else not_synced(self.informers)
+        return "draining" if self._draining else not_synced(self.informers) or self._registered.problem
 
     async def synced(self) -> None:
         """Return once all caches are synced with the API server."""
@@ -109,6 +111,7 @@ class Webhooks:
         """Serve and watch. Return the port, a free one for port 0. `tls` returns the context of the next handshake."""
         self._tls = tls
         self._watching = [asyncio.create_task(informer.run()) for informer in self.informers]
+        self._watching.append(asyncio.create_task(self._registered.settle()))
         return await self._listener.start(host, port, tls)
 
     async def drain(self, seconds: float) -> None:

@@ -86,12 +86,14 @@ def _cluster_roles(registry: Registry) -> Iterator[RbacManifest]:
         rule("authorization.k8s.io", ["subjectaccessreviews"], "create"),
         rule(GROUPS.group, [f"{GROUPS.plural}/status"], "patch"),
         rule(GROUPS.group, [GROUPS.plural], guards.MAINTAIN),
+        rule(REGISTRATIONS.group, [REGISTRATIONS.plural], "get", names=[NAME]),
     ]
     yield RbacManifest(
         _role(WEBHOOKS, use),
         "The webhooks read the namespace of a request before they refuse it, and ask the API server whether a\n"
         "user has a right on a group. A patch of the status holds back reservations while a person edits the group.\n"
-        "The revision of a StatefulSet has the template of the pods below its partition.",
+        "The revision of a StatefulSet has the template of the pods below its partition. They are not ready while\n"
+        "the registration has paths of another version.",
     )
     record = [
         rule(GROUPS.group, [GROUPS.plural], "patch"),

@@ -28,6 +28,7 @@ from bizrq.kube.lease import LEASES
 from bizrq.settings import load, settings
 from bizrq.store import pause, processes
 from bizrq.store.processes import ProcessInfo
+from controller import registration as keeping
 from controller.registration import CHECK, FORGOTTEN, SOON, UNDONE, RegistrationKeeper, entries
 from tests.cli.conftest import Bizrq
 from tests.support.cluster import Cluster, eventually, has_kinds
@@ -485,6 +486,30 @@ async def test_another_configuration_is_registered_by_a_leader_that_has_it(
     await serve(client, rules=registration.digest(narrower, HERE))
     await other.look()
     assert "monitoring" in str((await there(client))["webhooks"])
+
+
+async def test_what_only_another_version_serves_is_taken_out_at_once(
+    client: KubeClient, leader: Leader, keeper: RegistrationKeeper
+) -> None:
+    """This leader comes after a later version: webhooks of that one still run, and those of this one come."""
+    newer = {**RENDERED["webhooks"][1], "name": "newer.quota.biz.group", "timeoutSeconds": 5}
+    newer["clientConfig"] = registration.by_service(HERE)("/validate/newer")
+    of_newer = {**RENDERED, "webhooks": [newer, *({**w, "timeoutSeconds": 7} for w in RENDERED["webhooks"])]}
+    of_newer["metadata"] = {**RENDERED["metadata"], "annotations": {keeping.RENDERED: "newer"}}
+    await client.create(REGISTRATIONS, of_newer)
+    await trust(client)
+    await serve(client, rules="newer")
+    assert await keeper.look() == CHECK
+    narrowed = await there(client)
+    assert policies_of(narrowed) == CLOSED, "nothing else is taken out, and nothing fails open"
+    assert {w["timeoutSeconds"] for w in narrowed["webhooks"]} == {7}, "the rest waits for the webhooks"
+    assert bundles_of(narrowed) == {BUNDLE}
+    version = narrowed["metadata"]["resourceVersion"]
+    assert await keeper.look() == CHECK
+    assert (await there(client))["metadata"]["resourceVersion"] == version
+    await serve(client)
+    await keeper.look()
+    assert 7 not in {w["timeoutSeconds"] for w in (await there(client))["webhooks"]}
 
 
 @pytest.mark.parametrize(
