@@ -27,7 +27,7 @@ from bizrq import registration
 from bizrq.api import overlap
 from bizrq.cli.rbac import CONTROLLER, WEBHOOKS
 from bizrq.kube.admission import POLICIES, POLICY_BINDINGS, REGISTRATIONS
-from bizrq.kube.client import AlreadyExists, ApiError, KubeClient, NotFound
+from bizrq.kube.client import AlreadyExists, ApiError, Conflict, KubeClient, NotFound
 from bizrq.listener import PortBounds
 from bizrq.settings import settings
 from bizrq.store.groups import GROUPS
@@ -209,7 +209,7 @@ class Parts:
             self.balancer.backends.append(port)
 
     async def webhook_process(
-        self, kubeconfig: Path | None = None, flags: Sequence[str] = (), *, drain: int = 0
+        self, kubeconfig: Path | None = None, flags: Sequence[str] = (), *, drain: int = 0, is_newer: bool = False
     ) -> Running:
         """A `bizrq-webhooks` of its own, behind the balancer once it serves. `drain` is its --drain-delay."""
         [port] = _free_ports(1)
@@ -217,6 +217,7 @@ class Parts:
             "bizrq-webhooks",
             *("--cert-dir", str(self.certificates), "--kubeconfig", str(kubeconfig or self.kubeconfigs[WEBHOOKS])),
             *("--host", "127.0.0.1", "--port", str(port), "--metrics-port", "0", "--drain-delay", str(drain), *flags),
+            is_newer=is_newer,
         )
         running = Running(process, port)
         self._stack.push_async_callback(running.end)
@@ -237,21 +238,47 @@ class Parts:
         assert process.stdout is not None
         self._port = int(await process.stdout.readline())
 
-    async def controller_process(self, kubeconfig: Path | None = None, recount_interval: str = "1s") -> Running:
+    async def controller_process(
+        self,
+        kubeconfig: Path | None = None,
+        recount_interval: str = "1s",
+        flags: Sequence[str] = (),
+        *,
+        is_newer: bool = False,
+    ) -> Running:
         """A `bizrq-controller` of its own; whoever sees a group counted knows that it leads."""
         process = await self._spawn(
             "bizrq-controller",
             *("--kubeconfig", str(kubeconfig or self.kubeconfigs[CONTROLLER]), "--metrics-port", "0"),
-            *("--recount-interval", recount_interval),
+            *("--recount-interval", recount_interval, *flags),
+            is_newer=is_newer,
         )
         running = Running(process, 0)
         self._stack.push_async_callback(running.end)
         return running
 
-    async def _spawn(self, name: str, *arguments: str) -> asyncio.subprocess.Process:
-        program = Path(sys.executable).with_name(name)
+    async def _spawn(self, name: str, *arguments: str, is_newer: bool = False) -> asyncio.subprocess.Process:
+        newer = [sys.executable, "-m", "tests.support.newer", name]
+        program = newer if is_newer else [str(Path(sys.executable).with_name(name))]
         with Path(self.folder, f"{name}.log").open("ab") as log:
-            return await asyncio.create_subprocess_exec(program, *arguments, stdout=log, stderr=log)
+            return await asyncio.create_subprocess_exec(*program, *arguments, stdout=log, stderr=log)
+
+    @property
+    def url(self) -> str:
+        """Where the API server reaches the webhooks."""
+        return f"https://127.0.0.1:{self._port or self.balancer.port}"
+
+    async def trust(self) -> None:
+        """Write the caBundle where it is missing, as bizrq-certs does, until cancelled."""
+        while True:
+            with contextlib.suppress(NotFound, Conflict):
+                stored = await self.client.get(REGISTRATIONS, registration.NAME)
+                without = [each for each in stored["webhooks"] if "caBundle" not in each["clientConfig"]]
+                for webhook in without:
+                    webhook["clientConfig"]["caBundle"] = self._bundle
+                if without:
+                    await self.client.replace(REGISTRATIONS, stored)
+            await asyncio.sleep(0.1)
 
     async def _is_ready(self, port: int) -> bool:
         trust = ssl.create_default_context(cafile=self.folder / "ca.crt")
@@ -319,9 +346,8 @@ class Parts:
             await self.asked()
 
     def _registration(self) -> dict[str, Any]:
-        url = f"https://127.0.0.1:{self._port or self.balancer.port}"
         return registration.configuration(
-            self.settings, lambda path: {"url": url + path, "caBundle": self._bundle}, namespace=SYSTEM
+            self.settings, lambda path: {"url": self.url + path, "caBundle": self._bundle}, namespace=SYSTEM
         )
 
     async def asked(self) -> None:
